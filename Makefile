@@ -1,0 +1,115 @@
+# Everything a person does here; CI calls the same targets. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Slow-to-build things are kept per user and named by version, so a second clone starts warm.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hami-py
+UV_VERSION := 0.13.8
+UV_HOME := $(CACHE)/uv-$(UV_VERSION)
+UV := $(UV_HOME)/bin/uv
+export CARGO_TARGET_DIR := $(CURDIR)/target
+export UV_PYTHON_DOWNLOADS := never
+export UV_PYTHON := $(shell command -v python3)
+
+BIN := .venv/bin
+PYTHON := $(BIN)/python
+ARCH := $(shell uname -m)
+# The oldest glibc the preload library must load on (docs/architecture.md, "Building the library").
+GLIBC := 2.17
+STUB := build/stub
+
+# require(command, what it is for, the line that installs it)
+require = command -v $(1) >/dev/null || { \
+	echo "missing: $(1) ($(2)); install it with: $(3)" >&2; exit 1; }
+at_least = [ "$$(printf '%s\n' $(2) $(1) | sort -V | head -n 1)" = $(2) ] || { \
+	echo "$(3) is $(1), needed is $(2) or newer; $(4)" >&2; exit 1; }
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: .venv/.complete ## the tools and the Python environment, all versions locked
+
+.PHONY: tools
+tools:
+	@$(call require,gcc,a C compiler,apt-get install gcc libc6-dev)
+	@$(call require,python3,Python 3.10 or newer,apt-get install python3 python3-venv)
+	@$(call require,cargo,Rust 1.88 or newer,see https://rustup.rs)
+	@$(call at_least,$$(rustc --version | cut -d' ' -f2),1.88.0,Rust,run: rustup update)
+	@$(call at_least,$$(python3 -c 'import platform; print(platform.python_version())'),3.10,Python,apt-get install python3)
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "missing: Python's venv; install it with: apt-get install python3-venv" >&2; exit 1; }
+
+$(UV): | tools
+	@echo "downloading uv $(UV_VERSION) from PyPI (35 MB) to $(UV_HOME)"
+	@python3 -m venv $(UV_HOME)
+	@$(UV_HOME)/bin/python -m pip --quiet install uv==$(UV_VERSION)
+
+.venv/.complete: pyproject.toml uv.lock | tools $(UV)
+	@echo "downloading what uv.lock names from PyPI: tools and the CUDA programs of the demo (1.3 GB on disk, cached by uv)"
+	@$(UV) sync --quiet --frozen --group clients
+	@touch $@
+
+.PHONY: build
+build: native interposer stub ## the extension module, the preload library and the stub GPU
+
+.PHONY: native
+native: .venv/.complete
+	@PATH="$(UV_HOME)/bin:$$PATH" VIRTUAL_ENV=.venv $(BIN)/maturin develop --uv --quiet --release
+
+.PHONY: interposer
+interposer: .venv/.complete
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cargo-zigbuild zigbuild --quiet --package vgpu --release \
+		--target $(ARCH)-unknown-linux-gnu.$(GLIBC)
+	@mkdir -p hami_py/lib
+	@install -m 755 target/$(ARCH)-unknown-linux-gnu/release/libvgpu.so hami_py/lib/libvgpu.so
+
+.PHONY: stub
+stub: | tools
+	@cargo build --quiet --release -p stub-libcuda -p stub-libnvidia-ml -p stub-gpu
+	@mkdir -p $(STUB)
+	@install -m 755 target/release/libcuda.so $(STUB)/libcuda.so.1
+	@ln -sf libcuda.so.1 $(STUB)/libcuda.so
+	@install -m 755 target/release/libnvidia_ml.so $(STUB)/libnvidia-ml.so.1
+	@install -m 755 target/release/stub-gpu $(STUB)/stub-gpu
+
+.PHONY: demo
+demo: build ## real CUDA programs under a limit, on this machine's GPU or on the stub
+	@PYTHONPATH=tests $(PYTHON) -m clients.demo
+
+.PHONY: test
+test: build ## all tests; no GPU needed
+	@cargo test --quiet --workspace
+	@$(PYTHON) -m pytest
+
+.PHONY: lint
+lint: build ## formatting, warnings, types, import layers, generated files
+	@cargo fmt --all --check
+	@cargo clippy --quiet --workspace --all-targets -- --deny warnings
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(PYTHON) -m mypy.stubtest hami_py._native
+	@$(BIN)/lint-imports --no-cache
+	@$(PYTHON) interposer/sys/generate --check --cache $(CACHE)/headers
+
+.PHONY: gen
+gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
+	@$(PYTHON) interposer/sys/generate --cache $(CACHE)/headers
+	@cargo fmt --all
+
+.PHONY: bench
+bench: build ## measure what docs/results/ claims
+	@PYTHONPATH=tests $(PYTHON) -m bench
+
+.PHONY: wheel
+wheel: interposer ## one wheel for every CPython from 3.10, in dist/
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig \
+		--compatibility manylinux2014 --out dist
+
+.PHONY: clean
+clean: ## everything that was built here
+	@rm -rf target build dist .venv hami_py/lib hami_py/*.so
