@@ -1,0 +1,175 @@
+//! An account that this process has mapped: everything but charging.
+
+use crate::error::AccountError;
+use crate::file::{self, Descriptor, Place, read_proc};
+use crate::fork::NoFork;
+use crate::layout::{FREE, Layout, Record, SIZE, SLOTS, TAKEN, UNIT, Word};
+use crate::member::Member;
+use crate::slot_lock::SlotLock;
+use crate::steps::{Step, at};
+use crate::wait::pause;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long joining waits for the slots of processes that have just died.
+const JOIN_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Who had a slot, as that process saw itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// The pid in the process's own namespace.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (field 22 of `/proc/self/stat`); 0 = unknown.
+    pub start_time: u64,
+    /// The inode of its pid namespace; 0 = unknown. A pid means nothing in another one.
+    pub pid_namespace: u64,
+}
+
+/// Whether the driver has freed everything that a dead process held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departed {
+    /// Its bytes may be handed out now.
+    Yes,
+    /// The driver still lists it.
+    No,
+    /// Nobody can say: its bytes are handed out after [`crate::Account::GRACE`].
+    Unknown,
+}
+
+/// Asked about dead processes only. It may be called by any thread that charges or joins.
+pub type Oracle = fn(&ProcessIdentity) -> Departed;
+
+/// The account file of a slice, mapped for the life of this value. It holds no descriptor.
+#[derive(Debug)]
+pub struct Account {
+    map: NonNull<Layout>,
+    pub(crate) place: Place,
+    pub(crate) departed: Oracle,
+}
+
+// SAFETY: the mapping is shared with other processes and only accessed through atomics.
+unsafe impl Send for Account {}
+// SAFETY: as above.
+unsafe impl Sync for Account {}
+
+impl Account {
+    /// Makes an empty account. The file must not exist; only its owner may use it (mode 0600),
+    /// until the caller allows more.
+    pub fn create(path: &Path) -> Result<(), AccountError> {
+        file::create(path).map_err(|e| AccountError::io(path, e))
+    }
+
+    /// Maps an existing account. Bytes of the dead come back after [`Self::GRACE`].
+    pub fn attach(path: &Path) -> Result<Self, AccountError> {
+        Self::attach_with(path, |_| Departed::Unknown)
+    }
+
+    /// Maps an existing account; `departed` says when bytes of the dead may be handed out.
+    pub fn attach_with(path: &Path, departed: Oracle) -> Result<Self, AccountError> {
+        let _no_fork = NoFork::begin().map_err(|e| AccountError::io(path, e))?;
+        let (place, file) = Place::find(path)?;
+        let map = map(&file).map_err(|e| AccountError::io(path, e))?;
+        Ok(Self { map, place, departed })
+    }
+
+    /// Makes this process a member, so that it can charge. A forked child has to join for itself.
+    ///
+    /// Where every slot is taken by a process that has just died, it waits for one, for a second.
+    pub fn join(&self) -> Result<Member<'_>, AccountError> {
+        let deadline = Instant::now() + JOIN_DEADLINE;
+        loop {
+            // Deaths are noticed here as well: nobody may have been refused for a long time.
+            self.reap_dead();
+            let claimed = self.claim_free_slot();
+            if let Some(member) = claimed.map_err(|e| AccountError::io(&self.place.path, e))? {
+                return Ok(member);
+            }
+            if Instant::now() >= deadline {
+                return Err(AccountError::Full { path: self.place.path.clone() });
+            }
+            pause(Duration::from_millis(20));
+        }
+    }
+
+    fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
+        for (slot, record) in self.layout().records.iter().enumerate() {
+            if record.state.load(Ordering::Acquire) != FREE {
+                continue;
+            }
+            let Some(lock) = SlotLock::try_take(&self.place, slot)? else { continue };
+            at(Step::SlotLocked);
+            // Only who holds the slot's lock changes its state.
+            if record.state.load(Ordering::Acquire) == FREE {
+                introduce(record);
+                // Before anything is published there: sums run up to this mark.
+                self.layout().header.high_water.0.fetch_max(slot as u32 + 1, Ordering::SeqCst);
+                record.state.store(TAKEN, Ordering::SeqCst);
+                at(Step::SlotTaken);
+                return Ok(Some(Member::new(self, slot, lock)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes committed on a card by all processes, also those of the dead that were not reaped.
+    #[inline]
+    pub fn used(&self, card: usize) -> u64 {
+        let words = self.words(card).iter();
+        words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        // SAFETY: the mapping is a whole Layout and lives as long as self; all its fields that are
+        // accessed are atomics, for which any bytes are a value.
+        unsafe { self.map.as_ref() }
+    }
+
+    /// The words of a card that were ever used; none for a card that no account has.
+    #[inline]
+    pub(crate) fn words(&self, card: usize) -> &[AtomicU64] {
+        let layout = self.layout();
+        let used = layout.header.high_water.0.load(Ordering::SeqCst) as usize;
+        layout.words.get(card).map_or(&[], |words| &words[..used.min(SLOTS)])
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing borrowed from it outlives the account.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), SIZE) };
+    }
+}
+
+fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping; no memory of ours is replaced.
+    let map = unsafe { libc::mmap(null_mut(), SIZE, access, libc::MAP_SHARED, file.fd, 0) };
+    if map == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    match NonNull::new(map.cast::<Layout>()) {
+        Some(map) if file.is_ours() => Ok(map),
+        _ => {
+            // SAFETY: whatever was mapped, it was mapped here and nothing refers to it.
+            unsafe { libc::munmap(map, SIZE) };
+            Err(io::Error::other("its descriptor was closed by the program; try again"))
+        }
+    }
+}
+
+/// Writes down who this process is.
+fn introduce(record: &Record) {
+    let stat = read_proc("/proc/self/stat");
+    // The name in parentheses may hold anything, also parentheses and blanks.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let start_time = after_name.split_whitespace().nth(19).and_then(|field| field.parse().ok());
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
+    record.pid.store(std::process::id(), Ordering::Relaxed);
+    record.start_time.store(start_time.unwrap_or(0), Ordering::Relaxed);
+    record.pid_namespace.store(namespace, Ordering::Relaxed);
+}

@@ -1,0 +1,77 @@
+//! The lock of a charge's third step: a futex word that outlives any holder.
+//!
+//! Two requests that fit one by one but not together would wait for each other for ever if both
+//! stayed published; one at a time they are decided. The word names the slot that holds it, so that
+//! a waiter can find out that the holder is dead, and reaping the holder releases it.
+
+use crate::account::Account;
+use crate::layout::SLOTS;
+use crate::steps::{Step, at};
+use crate::wait;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// After this long a waiter looks whether the holder still lives.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+pub(crate) struct SlowLock<'a> {
+    word: &'a AtomicU32,
+    name: u32,
+}
+
+impl Account {
+    /// Takes the slow lock for a slot; `None` after the deadline.
+    pub(crate) fn slow_lock(&self, slot: usize, deadline: Instant) -> Option<SlowLock<'_>> {
+        let word = self.slow_word();
+        let name = name_of(slot);
+        loop {
+            let Err(holder) = word.compare_exchange(0, name, Ordering::Acquire, Ordering::Relaxed)
+            else {
+                at(Step::SlowLocked);
+                return Some(SlowLock { word, name });
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            wait::wait(word, holder, left.min(PATIENCE));
+            if word.load(Ordering::Relaxed) == holder {
+                self.release_dead_holder(holder);
+            }
+        }
+    }
+
+    /// Releases the slow lock on behalf of a dead process, whose slot lock the caller has.
+    pub(crate) fn release_slow_lock_of(&self, slot: usize) {
+        release(self.slow_word(), name_of(slot));
+    }
+
+    fn release_dead_holder(&self, holder: u32) {
+        match (holder as usize).checked_sub(1) {
+            Some(slot) if slot < SLOTS => _ = self.reap_if_dead(slot),
+            // No process writes such a word.
+            _ => release(self.slow_word(), holder),
+        }
+    }
+
+    fn slow_word(&self) -> &AtomicU32 {
+        &self.layout().header.slow_lock.0
+    }
+}
+
+impl Drop for SlowLock<'_> {
+    fn drop(&mut self) {
+        at(Step::BeforeSlowUnlock);
+        release(self.word, self.name);
+    }
+}
+
+fn name_of(slot: usize) -> u32 {
+    slot as u32 + 1
+}
+
+fn release(word: &AtomicU32, name: u32) {
+    if word.compare_exchange(name, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+        wait::wake_one(word);
+    }
+}

@@ -1,0 +1,134 @@
+//! The account as an outsider sees it, who does not trust the processes of the slice.
+//!
+//! They can write anything into the file, cut it short or put another in its place. So it is read
+//! once into a private buffer and every number is checked before it is used. What is read is not
+//! one instant: processes go on while it is being read.
+
+use crate::account::ProcessIdentity;
+use crate::error::AccountError;
+use crate::file::{WRONG_SIZE, check_identity};
+use crate::layout::{CARDS, Counters, Header, Layout, Record, SIZE, SLOTS, TAKEN, UNIT, Word};
+use crate::slot_lock::is_held;
+use std::fs::OpenOptions;
+use std::mem::{offset_of, size_of};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// What one process of a slice holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessUse {
+    /// Who it is.
+    pub identity: ProcessIdentity,
+    /// False once it has died: its bytes are still counted, but will come back.
+    pub alive: bool,
+    /// Bytes per card.
+    pub memory: [u64; CARDS],
+    /// Refused charges per card.
+    pub refusals: [u64; CARDS],
+}
+
+/// What a slice holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// All members, in the order of their slots.
+    pub processes: Vec<ProcessUse>,
+    /// Bytes per card that charges are checked against.
+    pub used: [u64; CARDS],
+    /// Refused charges per card, also of processes that are gone.
+    pub refusals: [u64; CARDS],
+    /// Subtractions that would have gone below zero; not 0 is an error of ours.
+    pub anomalies: u64,
+}
+
+impl Snapshot {
+    /// Reads an account.
+    pub fn read(path: &Path) -> Result<Self, AccountError> {
+        let io_error = |e| AccountError::io(path, e);
+        let caution = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
+        let file = file.map_err(io_error)?;
+        let metadata = file.metadata().map_err(io_error)?;
+        if !metadata.is_file() || metadata.len() != SIZE as u64 {
+            return Err(AccountError::damaged(path, WRONG_SIZE));
+        }
+        let mut bytes = vec![0; SIZE];
+        match file.read_exact_at(&mut bytes, 0) {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(AccountError::damaged(path, WRONG_SIZE));
+            }
+            read => read.map_err(io_error)?,
+        }
+        let fd = file.as_raw_fd();
+        decode(&bytes, |slot| is_held(fd, slot)).map_err(|r| AccountError::damaged(path, r))
+    }
+}
+
+fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'static str> {
+    let mut start = [0; 16];
+    start.copy_from_slice(&bytes[..16]);
+    check_identity(&start)?;
+    if u32_at(bytes, offset_of!(Header, high_water)) as usize > SLOTS {
+        return Err("its high water mark is beyond its last slot");
+    }
+    let (mut refusals, mut anomalies) = counters(bytes, offset_of!(Header, departed));
+    let mut used = [0_u64; CARDS];
+    let mut processes = Vec::new();
+    for slot in 0..SLOTS {
+        let at = offset_of!(Layout, records) + slot * size_of::<Record>();
+        let state = u32_at(bytes, at + offset_of!(Record, state));
+        if state > TAKEN {
+            return Err("the state of one of its slots is none");
+        }
+        let memory = std::array::from_fn(|card| held(bytes, card, slot));
+        add(&mut used, &memory);
+        let (own_refusals, own_anomalies) = counters(bytes, at + offset_of!(Record, counters));
+        add(&mut refusals, &own_refusals);
+        anomalies = anomalies.saturating_add(own_anomalies);
+        if state == TAKEN {
+            let identity = ProcessIdentity {
+                pid: u32_at(bytes, at + offset_of!(Record, pid)),
+                start_time: u64_at(bytes, at + offset_of!(Record, start_time)),
+                pid_namespace: u64_at(bytes, at + offset_of!(Record, pid_namespace)),
+            };
+            if identity.pid > i32::MAX as u32 {
+                return Err("one of its processes has a pid that none can have");
+            }
+            let alive = alive(slot);
+            processes.push(ProcessUse { identity, alive, memory, refusals: own_refusals });
+        }
+    }
+    Ok(Snapshot { processes, used, refusals, anomalies })
+}
+
+fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {
+    let word = offset_of!(Layout, words) + (card * SLOTS + slot) * size_of::<u64>();
+    Word(u64_at(bytes, word)).committed() * UNIT
+}
+
+fn counters(bytes: &[u8], at: usize) -> ([u64; CARDS], u64) {
+    let refusals = at + offset_of!(Counters, refusals);
+    (
+        std::array::from_fn(|card| u64_at(bytes, refusals + card * size_of::<u64>())),
+        u64_at(bytes, at + offset_of!(Counters, anomalies)),
+    )
+}
+
+fn add(sums: &mut [u64; CARDS], values: &[u64; CARDS]) {
+    for (sum, value) in sums.iter_mut().zip(values) {
+        // A liar's numbers may not fit.
+        *sum = sum.saturating_add(*value);
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_ne_bytes(number)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_ne_bytes(number)
+}

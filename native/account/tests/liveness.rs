@@ -1,0 +1,238 @@
+//! Who counts as alive: forks, closed descriptors, exec, full and misplaced accounts.
+
+mod common;
+
+use common::{Child, MIB, Scratch, shared, wait_for};
+use hami_account::{Account, AccountError, Departed, Refused, SLOTS, Snapshot, fork};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: u64 = 64 * MIB;
+
+fn flags() -> &'static [AtomicU32; 4] {
+    // SAFETY: zero is a value of an atomic, and atomics are made for several processes.
+    unsafe { shared() }
+}
+
+fn alive(scratch: &Scratch) -> Vec<bool> {
+    let snapshot = Snapshot::read(&scratch.path()).unwrap();
+    snapshot.processes.iter().map(|process| process.alive).collect()
+}
+
+fn close_everything() {
+    // SAFETY: the child that calls this uses no descriptor afterwards.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+}
+
+#[test]
+fn a_forked_child_is_no_member_until_it_joins() {
+    let scratch = Scratch::new("fork");
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let mut inherited = Some(account.join().unwrap());
+        inherited.as_ref().unwrap().charge(0, MIB, LIMIT).unwrap();
+        let before = fork::generation();
+        let grandchild = Child::run(|| {
+            assert_ne!(fork::generation(), before);
+            let member = inherited.take().unwrap();
+            assert_eq!(member.charge(0, MIB, LIMIT), Err(Refused::Forked));
+            member.uncharge(0, MIB);
+            assert_eq!(member.held(0), 0);
+            let own = account.join().unwrap();
+            own.charge(0, 2 * MIB, LIMIT).unwrap();
+            drop(member);
+            assert_eq!(account.used(0), 3 * MIB);
+        });
+        assert_eq!(grandchild.wait(), 0);
+        assert_eq!(fork::generation(), before);
+        // The grandchild is dead, this process is not, and kept what it holds.
+        assert_eq!(alive(&scratch), [true, false]);
+        assert_eq!(inherited.unwrap().held(0), MIB);
+    });
+    assert_eq!(child.wait(), 0);
+    assert_eq!(alive(&scratch), [false, false]);
+}
+
+#[test]
+fn a_child_forked_while_others_join_inherits_no_slot() {
+    let scratch = Scratch::new("fork-join");
+    let child = Child::run(|| {
+        let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut children = Vec::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        drop(account.join().unwrap());
+                    }
+                });
+            }
+            for _ in 0..200 {
+                children.push(Child::run(|| std::thread::sleep(Duration::from_secs(60))));
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        // All members are gone and all children live: a slot that seems alive is in a child.
+        let leaked = alive(&scratch).into_iter().filter(|alive| *alive).count();
+        assert_eq!(leaked, 0, "slots that live on in forked children");
+        children.into_iter().for_each(Child::kill_and_wait);
+    });
+    assert_eq!(child.wait(), 0);
+}
+
+#[test]
+fn closing_all_descriptors_does_not_end_a_membership() {
+    let scratch = Scratch::new("close-range");
+    let flags = flags();
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let member = account.join().unwrap();
+        close_everything();
+        member.charge(0, MIB, LIMIT).unwrap();
+        flags[0].store(1, Ordering::SeqCst);
+        wait_for(&flags[1]);
+    });
+    wait_for(&flags[0]);
+    assert_eq!(alive(&scratch), [true]);
+    flags[1].store(1, Ordering::SeqCst);
+    assert_eq!(child.wait(), 0);
+    assert_eq!(alive(&scratch), [false]);
+}
+
+/// Whatever the program closes and opens meanwhile, joining fails or makes a member; it never takes
+/// the program's files for the account.
+#[test]
+fn closing_all_descriptors_while_joining_half_joins_nobody() {
+    let scratch = Scratch::new("close-storm");
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        // What the other thread has been asked to do, and what it does: 0 wait, 1 storm, 2 end.
+        let (asked, done) = (AtomicU32::new(0), AtomicU32::new(0));
+        let ask = |what: u32| {
+            asked.store(what, Ordering::SeqCst);
+            while done.load(Ordering::SeqCst) != what {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while asked.load(Ordering::SeqCst) != 2 {
+                    let storm = asked.load(Ordering::SeqCst);
+                    if storm == 1 {
+                        close_everything();
+                        // SAFETY: takes the numbers that were just freed, until the next round.
+                        (0..2).for_each(|_| _ = unsafe { libc::open(c"/dev/zero".as_ptr(), 2) });
+                    }
+                    done.store(storm, Ordering::SeqCst);
+                }
+                done.store(2, Ordering::SeqCst);
+            });
+            let mut joined = 0;
+            let until = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < until {
+                ask(1);
+                let member = account.join();
+                ask(0);
+                let alive = alive(&scratch).into_iter().filter(|alive| *alive).count();
+                joined += alive;
+                assert_eq!(alive, usize::from(member.is_ok()), "a member without a lock");
+            }
+            ask(2);
+            assert!(joined > 0);
+        });
+    });
+    assert_eq!(child.wait(), 0);
+}
+
+#[test]
+fn exec_ends_a_membership() {
+    let scratch = Scratch::new("exec");
+    let flags = flags();
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let member = account.join().unwrap();
+        member.charge(0, MIB, LIMIT).unwrap();
+        flags[0].store(1, Ordering::SeqCst);
+        wait_for(&flags[1]);
+        let arguments = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
+        // SAFETY: a list of C strings that ends with null.
+        unsafe { libc::execv(c"/bin/sleep".as_ptr(), arguments.as_ptr()) };
+    });
+    wait_for(&flags[0]);
+    assert_eq!(alive(&scratch), [true]);
+    flags[1].store(1, Ordering::SeqCst);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while alive(&scratch) != [false] {
+        assert!(Instant::now() < deadline, "still a member after exec");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill_and_wait();
+}
+
+#[test]
+fn a_full_account_says_so_and_room_comes_back() {
+    let scratch = Scratch::new("full");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let mut members: Vec<_> = (0..SLOTS).map(|_| account.join().unwrap()).collect();
+    match account.join() {
+        Err(AccountError::Full { path }) => assert_eq!(path, scratch.path()),
+        other => panic!("{other:?}"),
+    }
+    members.pop();
+    account.join().expect("what held nothing is free at once");
+    let last = members.pop().unwrap();
+    last.charge(0, MIB, LIMIT).unwrap();
+    drop(last);
+    account.join().expect("joining waits for the grace of the dead");
+}
+
+#[test]
+fn where_the_account_cannot_be_opened_everybody_counts_as_alive() {
+    let scratch = Scratch::new("moved");
+    let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
+    let member = account.join().unwrap();
+    let child = Child::run(|| {
+        let member = account.join().unwrap();
+        member.charge(0, LIMIT, LIMIT).unwrap();
+    });
+    assert_eq!(child.wait(), 0);
+    let elsewhere = scratch.folder().join("elsewhere");
+    for replaced in [false, true] {
+        std::fs::rename(scratch.path(), &elsewhere).unwrap();
+        if replaced {
+            // Another account in its place: its locks say nothing about ours.
+            Account::create(&scratch.path()).unwrap();
+        }
+        for _ in 0..3 {
+            assert_eq!(member.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
+            std::thread::sleep(Duration::from_millis(15));
+        }
+        assert!(account.join().is_err());
+        std::fs::rename(&elsewhere, scratch.path()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(15));
+    assert_eq!(member.charge(0, LIMIT, LIMIT), Ok(()));
+}
+
+#[test]
+fn of_several_makers_one_wins_and_no_draft_is_left() {
+    let scratch = Scratch::new("makers");
+    let path = scratch.folder().join("contested");
+    let made = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| match Account::create(&path) {
+                Ok(()) => _ = made.fetch_add(1, Ordering::Relaxed),
+                Err(AccountError::Io { source, .. }) => {
+                    assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
+                    Account::attach(&path).expect("whole from its first instant");
+                }
+                Err(other) => panic!("{other}"),
+            });
+        }
+    });
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+    assert_eq!(std::fs::read_dir(scratch.folder()).unwrap().count(), 2);
+}

@@ -1,0 +1,211 @@
+//! One process after another: the account against plain arithmetic, and against damaged files.
+
+mod common;
+
+use common::{Child, MIB, Random, Scratch};
+use hami_account::{Account, AccountError, CARDS, Departed, Member, Refused, Snapshot, UNIT};
+use std::fs;
+use std::time::Duration;
+
+/// The account as one would write it down on paper.
+#[derive(Default)]
+struct Model {
+    held: [[u64; 5]; CARDS],
+    refusals: [[u64; 5]; CARDS],
+    anomalies: u64,
+}
+
+impl Model {
+    fn charge(&mut self, card: usize, member: usize, bytes: u64, limit: u64) -> bool {
+        let rounded = bytes.div_ceil(UNIT) * UNIT;
+        let fits = self.held[card].iter().sum::<u64>() + rounded <= limit;
+        if fits {
+            self.held[card][member] += rounded;
+        } else {
+            self.refusals[card][member] += 1;
+        }
+        fits
+    }
+
+    fn uncharge(&mut self, card: usize, member: usize, bytes: u64) {
+        let rounded = bytes.div_ceil(UNIT) * UNIT;
+        let held = &mut self.held[card][member];
+        self.anomalies += u64::from(rounded > *held);
+        *held = held.saturating_sub(rounded);
+    }
+}
+
+#[test]
+fn the_account_does_what_paper_does() {
+    let scratch = Scratch::new("model");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let members: Vec<Member> = (0..5).map(|_| account.join().unwrap()).collect();
+    let mut model = Model::default();
+    let mut random = Random::new(1);
+    for _ in 0..20_000 {
+        let card = random.below(CARDS as u64) as usize;
+        let member = random.below(5) as usize;
+        let bytes = match random.below(4) {
+            0 => random.below(3),
+            1 => random.below(4) * MIB,
+            _ => random.below(4 * MIB),
+        };
+        let limit = (4 + random.below(4)) * MIB;
+        if random.below(5) < 3 {
+            let granted = members[member].charge(card, bytes, limit);
+            assert_eq!(granted.is_ok(), model.charge(card, member, bytes, limit));
+            assert!(matches!(granted, Ok(()) | Err(Refused::OverLimit)));
+        } else {
+            members[member].uncharge(card, bytes);
+            model.uncharge(card, member, bytes);
+        }
+        assert_eq!(members[member].held(card), model.held[card][member]);
+        assert_eq!(account.used(card), model.held[card].iter().sum::<u64>());
+    }
+    let snapshot = Snapshot::read(&scratch.path()).unwrap();
+    assert_eq!(snapshot.anomalies, model.anomalies);
+    assert!(model.anomalies > 0);
+    for card in 0..CARDS {
+        assert_eq!(snapshot.used[card], model.held[card].iter().sum::<u64>());
+        assert_eq!(snapshot.refusals[card], model.refusals[card].iter().sum::<u64>());
+        for (member, process) in snapshot.processes.iter().enumerate() {
+            assert_eq!(process.memory[card], model.held[card][member]);
+            assert_eq!(process.refusals[card], model.refusals[card][member]);
+            assert!(process.alive);
+            assert_eq!(process.identity.pid, std::process::id());
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_the_scale() {
+    let scratch = Scratch::new("ends");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let member = account.join().unwrap();
+    let no_limit = u64::MAX;
+    let two_tib = 2 << 40;
+    assert_eq!(member.charge(0, u64::MAX, no_limit), Err(Refused::OverLimit));
+    assert_eq!(member.charge(0, two_tib, no_limit), Err(Refused::OverLimit));
+    assert_eq!(member.charge(0, two_tib - UNIT, no_limit), Ok(()));
+    assert_eq!(
+        member.charge(0, 1, no_limit),
+        Err(Refused::OverLimit),
+        "2 TiB per process and card"
+    );
+    assert_eq!(account.join().unwrap().charge(0, two_tib - UNIT, no_limit), Ok(()));
+    assert_eq!(member.charge(1, 0, 0), Ok(()));
+    assert_eq!(member.charge(1, 1, 511), Err(Refused::OverLimit));
+    assert_eq!(member.charge(CARDS, 0, no_limit), Err(Refused::OverLimit));
+    member.uncharge(CARDS, 1);
+    assert_eq!((member.held(CARDS), account.used(CARDS)), (0, 0));
+    // A limit below what is held refuses the new and takes nothing away.
+    assert_eq!(member.charge(2, 8 * MIB, 8 * MIB), Ok(()));
+    assert_eq!(member.charge(2, 1, 4 * MIB), Err(Refused::OverLimit));
+    assert_eq!(member.held(2), 8 * MIB);
+}
+
+/// The child has probed when it joined, and for 10 ms nobody does so again.
+fn wait_for_next_probe() {
+    std::thread::sleep(Duration::from_millis(11));
+}
+
+#[test]
+fn refusals_and_anomalies_outlive_their_process() {
+    let scratch = Scratch::new("outlive");
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let member = account.join().unwrap();
+        for _ in 0..3 {
+            member.charge(7, 2 * MIB, MIB).unwrap_err();
+        }
+        member.uncharge(7, 1);
+    });
+    assert_eq!(child.wait(), 0);
+    let account = Account::attach_with(&scratch.path(), |_| Departed::No).unwrap();
+    wait_for_next_probe();
+    account.reap_dead();
+    let snapshot = Snapshot::read(&scratch.path()).unwrap();
+    assert!(snapshot.processes.is_empty());
+    assert_eq!((snapshot.refusals[7], snapshot.anomalies), (3, 1));
+}
+
+#[test]
+fn a_process_says_who_it_is() {
+    let scratch = Scratch::new("identity");
+    let account = Account::attach_with(&scratch.path(), |identity| {
+        assert!(identity.start_time > 0 && identity.pid_namespace > 0);
+        Departed::Yes
+    });
+    let account = account.unwrap();
+    let child = Child::run(|| {
+        let member = account.join().unwrap();
+        member.charge(0, MIB, MIB).unwrap();
+    });
+    assert_eq!(child.wait(), 0);
+    wait_for_next_probe();
+    assert_eq!(account.reap_dead(), MIB);
+}
+
+fn assert_damaged(scratch: &Scratch) {
+    let attached = Account::attach(&scratch.path()).map(drop);
+    let read = Snapshot::read(&scratch.path()).map(drop);
+    for result in [attached, read] {
+        assert!(matches!(result, Err(AccountError::Damaged { .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn another_file_is_no_account() {
+    let scratch = Scratch::new("another");
+    let good = fs::read(scratch.path()).unwrap();
+    for bytes in [&[][..], &good[..good.len() - 1], &[good.as_slice(), &[0]].concat()] {
+        fs::write(scratch.path(), bytes).unwrap();
+        assert_damaged(&scratch);
+    }
+    for byte in 0..16 {
+        let mut bytes = good.clone();
+        bytes[byte] ^= 1;
+        fs::write(scratch.path(), &bytes).unwrap();
+        assert_damaged(&scratch);
+    }
+    let missing = scratch.folder().join("missing");
+    for result in [Account::attach(&missing).map(drop), Snapshot::read(&missing).map(drop)] {
+        match result {
+            Err(AccountError::Io { source, .. }) => {
+                assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A hostile process can write anything: whoever reads or charges must come back with an answer.
+#[test]
+fn nonsense_in_the_account_hurts_nobody() {
+    let scratch = Scratch::new("nonsense");
+    let good = fs::read(scratch.path()).unwrap();
+    let mut random = Random::new(2);
+    let (mut read, mut rejected) = (0, 0);
+    for round in 0..60 {
+        let mut bytes = good.clone();
+        if round % 2 == 0 {
+            bytes[16..].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        } else {
+            for _ in 0..20 {
+                bytes[16 + random.below(good.len() as u64 - 16) as usize] = random.below(256) as u8;
+            }
+        }
+        fs::write(scratch.path(), &bytes).unwrap();
+        match Snapshot::read(&scratch.path()) {
+            Ok(_) => read += 1,
+            Err(AccountError::Damaged { .. }) => rejected += 1,
+            Err(other) => panic!("{other}"),
+        }
+        let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
+        account.used(0);
+        let member = account.join().expect("whoever has no lock is dead");
+        let _ = member.charge(0, MIB, 64 * MIB);
+        member.uncharge(0, MIB);
+    }
+    assert!(read > 0 && rejected > 0, "{read} read, {rejected} rejected");
+}

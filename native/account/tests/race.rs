@@ -1,0 +1,286 @@
+//! Races between processes, checked against a ledger that knows nothing of the account.
+//!
+//! Without the injected yields a scheme that is wrong passes these tests; with equal sizes only, so
+//! do several others. The neighbour that asks for far too much is what made small requests fail.
+#![cfg(debug_assertions)]
+
+mod common;
+
+use common::{Barrier, Child, Ledger, MIB, Random, Scratch, shared, yield_now};
+use hami_account::steps::{Step, set_hook};
+use hami_account::{Account, Member, Refused, Snapshot};
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const ROUNDS: u64 = 10_000;
+
+struct Shared {
+    ledger: Ledger,
+    barrier: Barrier,
+    /// Per process, the size of this round's request if it was refused.
+    refused: [AtomicU64; 8],
+    over: AtomicU64,
+    false_refusals: AtomicU64,
+    granted: AtomicU64,
+    refusals: AtomicU64,
+    /// Refusals for lack of time: on a crowded machine the deadline of a charge may pass.
+    busy: AtomicU64,
+    stop: AtomicU32,
+}
+
+thread_local! {
+    static RANDOM: RefCell<Random> = RefCell::new(Random::new(u64::from(std::process::id())));
+}
+
+/// Gives the processor away where it hurts most. Which words are torn apart is random, the rest
+/// happens each time.
+fn yield_at_the_worst_time(step: Step) {
+    let one_in = match step {
+        Step::Published | Step::BeforeWithdraw => 1,
+        Step::BeforeCommit | Step::Counted | Step::SlowLocked | Step::BeforeSlowUnlock => 4,
+        Step::Summing => 32,
+        _ => return,
+    };
+    if RANDOM.with_borrow_mut(|random| random.below(one_in)) == 0 {
+        yield_now();
+    }
+}
+
+/// Runs `body` in `count` processes at once, beside a neighbour that asks for far too much.
+fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared, usize, u64)) {
+    let scratch = Scratch::new(name);
+    let account = Account::attach(&scratch.path()).unwrap();
+    // SAFETY: zero is a value of each field, and each is made for several processes.
+    let shared: &'static Shared = unsafe { shared() };
+    shared.ledger.init();
+    shared.barrier.init(count as u32);
+    let neighbour = Child::run(|| {
+        let member = account.join().unwrap();
+        set_hook(Some(yield_at_the_worst_time));
+        while shared.stop.load(Ordering::Relaxed) == 0 {
+            let granted = ask(&member, shared, limit + MIB, limit);
+            shared.over.fetch_add(u64::from(granted), Ordering::Relaxed);
+        }
+    });
+    let workers: Vec<Child> = (0..count)
+        .map(|me| {
+            let account = &account;
+            Child::run(move || {
+                let member = account.join().unwrap();
+                set_hook(Some(yield_at_the_worst_time));
+                shared.barrier.wait();
+                body(&member, shared, me, limit);
+            })
+        })
+        .collect();
+    let exits: Vec<i32> = workers.into_iter().map(Child::wait).collect();
+    shared.stop.store(1, Ordering::Relaxed);
+    assert_eq!(neighbour.wait(), 0);
+    assert!(exits.iter().all(|exit| *exit == 0), "{exits:?}");
+
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (granted, refusals) = (count(&shared.granted), count(&shared.refusals));
+    println!("{name}: {granted} granted, {refusals} refused, {} busy", count(&shared.busy));
+    assert_eq!(count(&shared.over), 0, "the limit was exceeded");
+    assert_eq!(count(&shared.false_refusals), 0, "refused what fits, of {refusals} refusals");
+    let account = Snapshot::read(&scratch.path()).unwrap();
+    assert_eq!((account.used[0], account.anomalies), (0, 0));
+}
+
+fn ask(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
+    let asked = member.charge(0, size, limit);
+    shared.busy.fetch_add(u64::from(asked == Err(Refused::Busy)), Ordering::Relaxed);
+    asked.is_ok()
+}
+
+/// All ask at the same instant and keep what they get. Nothing is given back meanwhile, so what is
+/// refused must still not fit when all have asked: the ledger says whether it does.
+fn rounds(
+    member: &Member,
+    shared: &Shared,
+    me: usize,
+    limit: u64,
+    size: impl Fn(&mut Random) -> u64,
+) {
+    let mut random = Random::new(me as u64 + 1);
+    for _ in 0..ROUNDS {
+        let size = size(&mut random);
+        shared.barrier.wait();
+        let granted = ask(member, shared, size, limit);
+        if granted {
+            enter(shared, size, limit);
+        }
+        shared.refused[me].store(if granted { 0 } else { size }, Ordering::SeqCst);
+        shared.barrier.wait();
+        if me == 0 {
+            let held = shared.ledger.with(|held| *held);
+            for refused in shared.refused.iter().map(|r| r.load(Ordering::SeqCst)) {
+                if refused > 0 {
+                    shared.refusals.fetch_add(1, Ordering::Relaxed);
+                    let fits = u64::from(held + refused <= limit);
+                    shared.false_refusals.fetch_add(fits, Ordering::Relaxed);
+                }
+            }
+        }
+        shared.barrier.wait();
+        if granted {
+            shared.ledger.with(|held| *held -= size);
+            member.uncharge(0, size);
+        }
+    }
+}
+
+/// Enters what was granted. It leaves the ledger before it leaves the account, so the ledger never
+/// holds more than the account should.
+fn enter(shared: &Shared, size: u64, limit: u64) {
+    shared.granted.fetch_add(1, Ordering::Relaxed);
+    let held = shared.ledger.with(|held| {
+        *held += size;
+        *held
+    });
+    shared.over.fetch_add(u64::from(held > limit), Ordering::Relaxed);
+}
+
+fn equal_sizes(member: &Member, shared: &Shared, me: usize, limit: u64) {
+    rounds(member, shared, me, limit, |_| MIB);
+}
+
+fn mixed_sizes(member: &Member, shared: &Shared, me: usize, limit: u64) {
+    rounds(member, shared, me, limit, |random| match random.below(4) {
+        0 => 512,
+        1 => 512 * (1 + random.below(2048)),
+        2 => MIB,
+        _ => 3 * MIB,
+    });
+}
+
+#[test]
+fn two_ask_for_the_last_room() {
+    race("last-2", 2, MIB, equal_sizes);
+}
+
+#[test]
+fn eight_ask_where_one_four_or_seven_fit() {
+    for fit in [1, 4, 7] {
+        race(&format!("last-8-{fit}"), 8, fit * MIB, equal_sizes);
+    }
+}
+
+#[test]
+fn two_ask_for_mixed_sizes() {
+    race("mixed-2", 2, 3 * MIB, mixed_sizes);
+}
+
+#[test]
+fn eight_ask_for_mixed_sizes() {
+    race("mixed-8", 8, 6 * MIB, mixed_sizes);
+}
+
+/// The ledger decides beforehand, so that at every instant everything in the account fits and
+/// whatever it admits must be granted, while others come and go.
+fn admitted(member: &Member, shared: &Shared, me: usize, limit: u64) {
+    let mut random = Random::new(me as u64 + 1);
+    for _ in 0..ROUNDS {
+        let size = if random.below(2) == 0 { 2 * MIB } else { 512 * (1 + random.below(4096)) };
+        let fits = shared.ledger.with(|held| {
+            let fits = *held + size <= limit;
+            *held += if fits { size } else { 0 };
+            fits
+        });
+        if !fits {
+            yield_now();
+            continue;
+        }
+        if ask(member, shared, size, limit) {
+            shared.granted.fetch_add(1, Ordering::Relaxed);
+            member.uncharge(0, size);
+        } else {
+            shared.refusals.fetch_add(1, Ordering::Relaxed);
+            shared.false_refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        shared.ledger.with(|held| *held -= size);
+    }
+}
+
+#[test]
+fn what_fits_at_every_instant_is_granted() {
+    race("admitted-2", 2, 3 * MIB, admitted);
+    race("admitted-8", 8, 4 * MIB, admitted);
+}
+
+/// Everybody for himself, as fast as possible: nothing is known but that it must never be over.
+fn greedy(member: &Member, shared: &Shared, me: usize, limit: u64) {
+    let mut random = Random::new(me as u64 + 1);
+    for _ in 0..ROUNDS {
+        let size = 512 * (1 + random.below(limit / 512));
+        if ask(member, shared, size, limit) {
+            enter(shared, size, limit);
+            shared.ledger.with(|held| *held -= size);
+            member.uncharge(0, size);
+        } else {
+            shared.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn the_limit_is_never_exceeded() {
+    race("greedy-2", 2, 3 * MIB, greedy);
+    race("greedy-8", 8, 3 * MIB, greedy);
+}
+
+/// Who holds the bytes that are passed on.
+static HOLDER: OnceLock<&AtomicU64> = OnceLock::new();
+
+/// Lets the bytes move on while they are being summed.
+fn wait_for_the_next_holder(step: Step) {
+    let Some(holder) = HOLDER.get().filter(|_| step == Step::Summing) else { return };
+    let now = holder.load(Ordering::SeqCst);
+    for _ in 0..20 {
+        if holder.load(Ordering::SeqCst) != now {
+            return;
+        }
+        yield_now();
+    }
+}
+
+/// Two pass the same bytes to and fro, which leave one word before they enter the other. A third
+/// asks for the rest, and is interrupted between any two words that it reads.
+fn passed_on(member: &Member, shared: &'static Shared, me: usize, limit: u64) {
+    let rest = MIB;
+    let turn = &shared.refused[0];
+    let holder = HOLDER.get_or_init(|| &shared.refused[1]);
+    if me == 0 {
+        set_hook(Some(wait_for_the_next_holder));
+        for _ in 0..ROUNDS {
+            charge_what_fits(member, shared, rest, limit);
+            member.uncharge(0, rest);
+        }
+        shared.stop.store(1, Ordering::SeqCst);
+        return;
+    }
+    set_hook(None);
+    while shared.stop.load(Ordering::SeqCst) == 0 {
+        if turn.load(Ordering::SeqCst) == me as u64 - 1 {
+            charge_what_fits(member, shared, limit - rest, limit);
+            holder.store(me as u64, Ordering::SeqCst);
+            yield_now();
+            member.uncharge(0, limit - rest);
+            turn.store(2 - me as u64, Ordering::SeqCst);
+        }
+        yield_now();
+    }
+}
+
+fn charge_what_fits(member: &Member, shared: &Shared, size: u64, limit: u64) {
+    let granted = ask(member, shared, size, limit);
+    shared.granted.fetch_add(u64::from(granted), Ordering::Relaxed);
+    shared.refusals.fetch_add(u64::from(!granted), Ordering::Relaxed);
+    shared.false_refusals.fetch_add(u64::from(!granted), Ordering::Relaxed);
+}
+
+#[test]
+fn bytes_that_move_while_they_are_summed_are_not_counted_twice() {
+    race("passed-on", 3, 4 * MIB, passed_on);
+}

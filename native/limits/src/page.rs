@@ -1,0 +1,112 @@
+//! The limits page: one file of 4096 bytes that says what a slice may use.
+//!
+//! It is written outside (the node agent, `hami run`) and read inside the limited program, in the
+//! path of every allocation, while limits change. So it has one inode for life (a rename over a
+//! bind-mounted file is never seen), two copies of everything and a word that says which of them is
+//! in force: a writer killed at any instruction leaves a whole page, and readers never wait.
+//!
+//! ```text
+//! offset  field
+//!      0  magic: [u8; 8]           "HAMILIM1"
+//!      8  version: u32, size: u32  1, 4096
+//!     16  slice_id: [u8; 16]       random
+//!     32  active: u32              0 or 1: the copy in force
+//!     36  reserved, zero
+//!     64  copy 0, 2016 bytes
+//!   2080  copy 1, 2016 bytes
+//!
+//! a copy: 0 checksum: u64 | 8 count: u32 | 12 generation: u32 | 16 rows: 16 of 96 bytes | zero
+//! a row:  0 uuid: [u8; 64]  | 64 memory_limit: u64 | 72 share: u32 | 76 zero
+//! ```
+//!
+//! The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of the copy, so that a copy
+//! belongs to its page. Numbers are little-endian. `layout` is the pure half, `writer` the file as
+//! its owner sees it, `reader` the mapping that the limited program keeps.
+
+mod layout;
+mod reader;
+mod writer;
+
+use crate::quantity::InvalidValue;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use layout::{MAX_ROWS, NO_LIMIT};
+pub use reader::LimitsView;
+pub use writer::LimitsPage;
+
+/// One card of a slice. Row i of the page is row i of the account for the slice's whole life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The card's UUID as NVML writes it: `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// Bytes that the slice may hold on this card; `None` is no limit.
+    pub memory_limit: Option<u64>,
+    /// Percent of the card's time, 1 to 100; `None` is no limit.
+    pub share: Option<u32>,
+}
+
+/// Why a limits page could not be made, read or changed.
+#[derive(Debug)]
+pub enum PageError {
+    /// The file could not be opened, read or written.
+    Io {
+        /// The page's path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file is not a limits page of this version: give up, do not guess.
+    Damaged {
+        /// The page's path.
+        path: PathBuf,
+        /// The first thing that is wrong with it.
+        reason: &'static str,
+    },
+    /// The caller asked for what a page cannot say; the page is unchanged.
+    Invalid(InvalidValue),
+}
+
+impl PageError {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+
+    fn damaged(path: &Path, reason: &'static str) -> Self {
+        Self::Damaged { path: path.to_owned(), reason }
+    }
+}
+
+impl From<InvalidValue> for PageError {
+    fn from(error: InvalidValue) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, source } => write!(f, "limits page {}: {source}", path.display()),
+            Self::Damaged { path, reason } => write!(
+                f,
+                "limits page {} is damaged or of another version: {reason}; make the slice again",
+                path.display()
+            ),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Damaged { .. } => None,
+            Self::Invalid(error) => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

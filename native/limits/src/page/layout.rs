@@ -1,0 +1,190 @@
+//! The page as bytes: what is where, how it is written down and when it is believed. No I/O.
+
+use super::Row;
+use crate::quantity::InvalidValue;
+
+/// Cards of a slice.
+pub const MAX_ROWS: usize = 16;
+/// The `memory_limit` of a row without one.
+pub const NO_LIMIT: u64 = u64::MAX;
+
+pub(super) const PAGE_SIZE: usize = 4096;
+pub(super) const COPY_SIZE: usize = 2016;
+pub(super) const ACTIVE: usize = 32;
+
+const MAGIC: &[u8; 8] = b"HAMILIM1";
+const VERSION: u32 = 1;
+const SLICE_ID: usize = 16;
+const IDENTITY_SIZE: usize = 32;
+const FIRST_COPY: usize = 64;
+const ROWS: usize = 16;
+const ROW_SIZE: usize = 96;
+const UUID_SIZE: usize = 64;
+const MEMORY_LIMIT: usize = 64;
+const SHARE: usize = 72;
+const ROW_END: usize = 76;
+
+pub(super) type Page = [u8; PAGE_SIZE];
+
+/// What a whole page says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub slice_id: [u8; 16],
+    pub active: u32,
+    pub generation: u32,
+    pub rows: Vec<Row>,
+}
+
+/// Where copy `active` begins.
+pub(super) const fn copy_offset(active: u32) -> usize {
+    FIRST_COPY + (active & 1) as usize * COPY_SIZE
+}
+
+/// Where the memory limit of a row lies: aligned for one 8-byte load.
+pub(super) const fn memory_limit_offset(active: u32, row: usize) -> usize {
+    copy_offset(active) + ROWS + row * ROW_SIZE + MEMORY_LIMIT
+}
+
+/// Where the share of a row lies: aligned for one 4-byte load.
+pub(super) const fn share_offset(active: u32, row: usize) -> usize {
+    copy_offset(active) + ROWS + row * ROW_SIZE + SHARE
+}
+
+const _: () = assert!(copy_offset(1) + COPY_SIZE == PAGE_SIZE);
+const _: () = assert!(ROWS + MAX_ROWS * ROW_SIZE <= COPY_SIZE);
+const _: () = assert!(memory_limit_offset(1, 1).is_multiple_of(8));
+const _: () = assert!(share_offset(1, 1).is_multiple_of(4));
+
+/// A new page with copy 0 in force.
+pub(super) fn encode_page(slice_id: [u8; 16], rows: &[Row]) -> Page {
+    let mut page = [0; PAGE_SIZE];
+    page[..8].copy_from_slice(MAGIC);
+    put_u32(&mut page, 8, VERSION);
+    put_u32(&mut page, 12, PAGE_SIZE as u32);
+    page[SLICE_ID..IDENTITY_SIZE].copy_from_slice(&slice_id);
+    let copy = encode_copy(&page, 1, rows);
+    page[copy_offset(0)..copy_offset(1)].copy_from_slice(&copy);
+    page
+}
+
+/// One copy, sealed for `page`. The rows have passed [`check_rows`].
+pub(super) fn encode_copy(page: &Page, generation: u32, rows: &[Row]) -> [u8; COPY_SIZE] {
+    let mut copy = [0; COPY_SIZE];
+    put_u32(&mut copy, 8, rows.len() as u32);
+    put_u32(&mut copy, 12, generation);
+    for (row, bytes) in rows.iter().zip(copy[ROWS..].chunks_exact_mut(ROW_SIZE)) {
+        bytes[..row.uuid.len()].copy_from_slice(row.uuid.as_bytes());
+        bytes[MEMORY_LIMIT..SHARE]
+            .copy_from_slice(&row.memory_limit.unwrap_or(NO_LIMIT).to_le_bytes());
+        put_u32(bytes, SHARE, row.share.unwrap_or(0));
+    }
+    let checksum = checksum(page, &copy);
+    copy[..8].copy_from_slice(&checksum.to_le_bytes());
+    copy
+}
+
+/// What the page says, or the first reason not to believe it. Any bytes are safe to pass.
+pub(super) fn decode(page: &Page) -> Result<Contents, &'static str> {
+    if &page[..8] != MAGIC {
+        return Err("it does not begin with HAMILIM1");
+    }
+    if get_u32(page, 8) != VERSION {
+        return Err("its version is not 1");
+    }
+    if get_u32(page, 12) != PAGE_SIZE as u32 {
+        return Err("its size field is not 4096");
+    }
+    let active = get_u32(page, ACTIVE);
+    if active > 1 || !is_zero(&page[ACTIVE + 4..FIRST_COPY]) {
+        return Err("its header is not as written");
+    }
+    let copy = &page[copy_offset(active)..][..COPY_SIZE];
+    if get_u64(copy, 0) != checksum(page, copy) {
+        return Err("its checksum is wrong");
+    }
+    let count = get_u32(copy, 8) as usize;
+    if count > MAX_ROWS {
+        return Err("it has more than 16 rows");
+    }
+    if !is_zero(&copy[ROWS + count * ROW_SIZE..]) {
+        return Err("it has bytes after its last row");
+    }
+    let rows = copy[ROWS..].chunks_exact(ROW_SIZE).take(count).map(decode_row);
+    let rows = rows.collect::<Option<Vec<Row>>>().ok_or("one of its rows is not as written")?;
+    if check_rows(&rows).is_err() {
+        return Err("one of its rows says what no page can");
+    }
+    let mut slice_id = [0; 16];
+    slice_id.copy_from_slice(&page[SLICE_ID..IDENTITY_SIZE]);
+    Ok(Contents { slice_id, active, generation: get_u32(copy, 12), rows })
+}
+
+fn decode_row(bytes: &[u8]) -> Option<Row> {
+    let (uuid, padding) = bytes[..UUID_SIZE].split_at(bytes.iter().position(|b| *b == 0)?);
+    if !is_zero(padding) || !is_zero(&bytes[ROW_END..ROW_SIZE]) {
+        return None;
+    }
+    let limit = get_u64(bytes, MEMORY_LIMIT);
+    let share = get_u32(bytes, SHARE);
+    Some(Row {
+        uuid: String::from_utf8(uuid.to_vec()).ok()?,
+        memory_limit: (limit != NO_LIMIT).then_some(limit),
+        share: (share != 0).then_some(share),
+    })
+}
+
+/// Whether a page can say these rows: the only door through which rows get into one.
+pub(super) fn check_rows(rows: &[Row]) -> Result<(), InvalidValue> {
+    if rows.len() > MAX_ROWS {
+        let count = rows.len().to_string();
+        return Err(InvalidValue::new("rows", &count, "a slice has at most 16 cards"));
+    }
+    for (i, row) in rows.iter().enumerate() {
+        let uuid = row.uuid.as_str();
+        let printable = uuid.bytes().all(|b| b.is_ascii_graphic());
+        if uuid.is_empty() || uuid.len() >= UUID_SIZE || !printable {
+            return Err(InvalidValue::new(
+                "uuid",
+                uuid,
+                "write it as NVML does, GPU-… or MIG-…, in fewer than 64 characters",
+            ));
+        }
+        if rows[..i].iter().any(|other| other.uuid == uuid) {
+            return Err(InvalidValue::new("uuid", uuid, "name each card once"));
+        }
+        if row.memory_limit.is_some_and(|limit| limit == 0 || limit == NO_LIMIT) {
+            let limit = row.memory_limit.unwrap_or_default().to_string();
+            let mend = "give at least 1 byte and less than 16777216TiB, or None for no limit";
+            return Err(InvalidValue::new("memory_limit", &limit, mend));
+        }
+        if row.share.is_some_and(|share| !(1..=100).contains(&share)) {
+            let share = row.share.unwrap_or_default().to_string();
+            return Err(InvalidValue::new("share", &share, "give 1 to 100, or None for no limit"));
+        }
+    }
+    Ok(())
+}
+
+/// FNV-1a over the page's identity and the copy without its checksum. It finds accidents; against
+/// malice only the file's permissions help.
+fn checksum(page: &Page, copy: &[u8]) -> u64 {
+    page[..IDENTITY_SIZE].iter().chain(&copy[8..]).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|b| *b == 0)
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+}
+
+fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(get_u32(bytes, at)) | u64::from(get_u32(bytes, at + 4)) << 32
+}
+
+fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}

@@ -1,0 +1,275 @@
+//! The page under damage, killed writers and racing readers.
+
+use super::layout::{PAGE_SIZE, decode, encode_copy, encode_page};
+use super::*;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// A path of its own for one test, removed with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("limits-{name}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn row(uuid: &str, memory_limit: Option<u64>, share: Option<u32>) -> Row {
+    Row { uuid: uuid.to_owned(), memory_limit, share }
+}
+
+fn two_rows() -> Vec<Row> {
+    vec![row("GPU-a", Some(4096 * MIB), Some(30)), row("MIG-b", None, None)]
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let file = Scratch::new("round-trip");
+    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    assert_eq!(page.rows().unwrap(), two_rows());
+    let view = LimitsView::open(&file.0).unwrap();
+    assert_eq!(view.rows(), two_rows());
+    assert_eq!(view.slice_id(), page.slice_id());
+    assert_ne!(view.slice_id(), [0; 16]);
+    assert_eq!(view.row_of("MIG-b"), Some(1));
+    assert_eq!(view.row_of("GPU-c"), None);
+    assert_eq!((view.memory_limit(0), view.share(0)), (4096 * MIB, 30));
+    assert_eq!((view.memory_limit(1), view.share(1)), (NO_LIMIT, 0));
+    // A row that no page has: nothing is allowed there.
+    assert_eq!((view.memory_limit(2), view.memory_limit(usize::MAX)), (0, 0));
+
+    page.set_memory_limit("GPU-a", Some(MIB)).unwrap();
+    page.set_share("MIG-b", Some(100)).unwrap();
+    assert_eq!((view.memory_limit(0), view.share(1)), (MIB, 100));
+    page.set_memory_limit("GPU-a", None).unwrap();
+    assert_eq!(view.memory_limit(0), NO_LIMIT);
+    page.append(row("GPU-c", Some(7), None)).unwrap();
+    assert_eq!(LimitsPage::open(&file.0).unwrap().rows().unwrap()[2], row("GPU-c", Some(7), None));
+}
+
+#[test]
+fn what_no_page_can_say_is_refused_and_changes_nothing() {
+    let file = Scratch::new("refused");
+    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let invalid = |result: Result<(), PageError>| match result {
+        Err(PageError::Invalid(e)) => (e.field, e.value),
+        other => panic!("{other:?}"),
+    };
+    let named = |field: &str, value: &str| (field.to_owned(), value.to_owned());
+    assert_eq!(invalid(page.set_memory_limit("GPU-x", Some(1))), named("uuid", "GPU-x"));
+    assert_eq!(invalid(page.set_memory_limit("GPU-a", Some(0))), named("memory_limit", "0"));
+    assert_eq!(
+        invalid(page.set_memory_limit("GPU-a", Some(u64::MAX))),
+        named("memory_limit", "18446744073709551615")
+    );
+    assert_eq!(invalid(page.set_share("GPU-a", Some(101))), named("share", "101"));
+    for uuid in ["", "GPU-a", "GPU a", "GPU-é", &"x".repeat(64)] {
+        assert_eq!(invalid(page.append(row(uuid, None, None))), named("uuid", uuid));
+    }
+    for i in 2..16 {
+        page.append(row(&format!("GPU-{i}"), None, None)).unwrap();
+    }
+    assert_eq!(invalid(page.append(row("GPU-16", None, None))), named("rows", "17"));
+    assert_eq!(page.rows().unwrap().len(), 16);
+    assert_eq!(page.rows().unwrap()[..2], two_rows());
+
+    match LimitsPage::create(&file.0, &two_rows()) {
+        Err(PageError::Io { source, .. }) => {
+            assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_found_or_without_effect() {
+    let mut page = encode_page([7; 16], &two_rows());
+    let copy = encode_copy(&page, 2, &[row("GPU-old", Some(1), None)]);
+    page[super::layout::copy_offset(1)..].copy_from_slice(&copy);
+    let whole = decode(&page).unwrap();
+    for bit in 0..PAGE_SIZE * 8 {
+        let mut damaged = page;
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        match decode(&damaged) {
+            Err(_) => {}
+            // The other copy is whole too: the flip said what one update earlier was in force.
+            Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
+            Ok(contents) => assert_eq!(contents, whole, "bit {bit}"),
+        }
+    }
+}
+
+#[test]
+fn any_file_is_an_error_or_a_view_and_never_a_crash() {
+    let file = Scratch::new("damage");
+    let good = encode_page([7; 16], &two_rows());
+    // xorshift: the same damage in every run.
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed as usize
+    };
+    let mut views = 0;
+    for round in 0..40 {
+        let mut bytes = good.to_vec();
+        match round % 4 {
+            0 => bytes.truncate(random() % PAGE_SIZE),
+            1 => bytes.extend([0; 5]),
+            2 => bytes.iter_mut().for_each(|b| *b = random() as u8),
+            _ => (0..=random() % 3).for_each(|_| bytes[random() % PAGE_SIZE] = random() as u8),
+        }
+        fs::write(&file.0, &bytes).unwrap();
+        match LimitsView::open(&file.0) {
+            Ok(view) => {
+                views += 1;
+                (0..17).for_each(|i| _ = (view.memory_limit(i), view.share(i)));
+            }
+            Err(PageError::Damaged { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(views < 20, "most damage must be found");
+
+    // Damage after the page was opened: whatever is read, the index stays inside the page.
+    fs::write(&file.0, good).unwrap();
+    let view = LimitsView::open(&file.0).unwrap();
+    let writer = fs::OpenOptions::new().write(true).open(&file.0).unwrap();
+    writer.write_all_at(&[0xff; PAGE_SIZE], 0).unwrap();
+    assert_eq!((view.memory_limit(15), view.share(15)), (u64::MAX, u32::MAX));
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let link = Scratch::new("link");
+    let file = Scratch::new("link-target");
+    LimitsPage::create(&file.0, &two_rows()).unwrap();
+    std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
+    assert!(matches!(LimitsView::open(&link.0), Err(PageError::Io { .. })));
+
+    let pipe = Scratch::new("pipe");
+    let name = std::ffi::CString::new(pipe.0.to_str().unwrap()).unwrap();
+    // SAFETY: the name is a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    assert!(matches!(LimitsView::open(&pipe.0), Err(PageError::Damaged { .. })));
+
+    let nothing = Scratch::new("nothing");
+    match LimitsView::open(&nothing.0) {
+        Err(PageError::Io { source, .. }) => assert_eq!(source.kind(), io::ErrorKind::NotFound),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_writer_killed_at_any_byte_of_the_copy_leaves_the_page_whole() {
+    let file = Scratch::new("cut");
+    let page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let (mut contents, bytes) = page.read();
+    contents.rows[0].memory_limit = Some(MIB);
+    let copy = encode_copy(&bytes, contents.generation + 1, &contents.rows);
+    for cut in 0..=copy.len() {
+        let mut page = bytes;
+        page[super::layout::copy_offset(1)..][..cut].copy_from_slice(&copy[..cut]);
+        assert_eq!(decode(&page).unwrap().rows, two_rows(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_killed_writer_leaves_a_whole_page_and_no_lock() {
+    let file = Scratch::new("killed");
+    let mut page = LimitsPage::create(&file.0, &[row("GPU-a", Some(MIB), Some(1))]).unwrap();
+    let view = LimitsView::open(&file.0).unwrap();
+    for round in 0..100_u64 {
+        // SAFETY: the child only makes system calls and allocates, which glibc allows after fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let Ok(mut page) = LimitsPage::open(&file.0) else { std::process::abort() };
+            for i in 0_u64.. {
+                // Each row set is a pair; half an update would break it.
+                let rows = vec![row("GPU-a", Some((1 + i % 100) * MIB), Some(1 + i as u32 % 100))];
+                let _ = page.update_all(&rows);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(500 + 37 * round));
+        // SAFETY: kills and reaps our own child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        let now = page.rows().unwrap();
+        let (limit, share) = (now[0].memory_limit.unwrap(), now[0].share.unwrap());
+        assert_eq!(limit, u64::from(share) * MIB, "half an update came into force");
+        assert_eq!((view.memory_limit(0), view.share(0)), (limit, share));
+        page.set_share("GPU-a", Some(share)).expect("the dead writer's lock is gone");
+    }
+}
+
+#[test]
+fn readers_never_see_what_was_not_in_force() {
+    const POISON: u64 = 666 * MIB;
+    let file = Scratch::new("race");
+    let mut page = LimitsPage::create(&file.0, &[row("GPU-a", Some(1), None)]).unwrap();
+    let (started, done) = (AtomicU64::new(1), AtomicU64::new(1));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let view = LimitsView::open(&file.0).unwrap();
+                let mut newest = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let lower = done.load(Ordering::SeqCst);
+                    let limit = view.memory_limit(0);
+                    let upper = started.load(Ordering::SeqCst);
+                    assert_ne!(limit, POISON, "a change that never came into force was seen");
+                    assert!((lower..=upper).contains(&limit), "{lower} <= {limit} <= {upper}");
+                    assert!(limit >= newest, "an older limit came back");
+                    newest = limit;
+                }
+            });
+        }
+        for value in 2..20_000 {
+            if value % 3 == 0 {
+                // A writer that dies before its change comes into force.
+                let (mut contents, bytes) = page.read();
+                contents.rows[0].memory_limit = Some(POISON);
+                page.fill_inactive(&contents, &bytes).unwrap();
+            }
+            started.store(value, Ordering::SeqCst);
+            page.set_memory_limit("GPU-a", Some(value)).unwrap();
+            done.store(value, Ordering::SeqCst);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn two_writers_lose_no_change() {
+    let file = Scratch::new("writers");
+    LimitsPage::create(&file.0, &two_rows()).unwrap();
+    std::thread::scope(|scope| {
+        for uuid in ["GPU-a", "MIG-b"] {
+            let path = &file.0;
+            scope.spawn(move || {
+                let mut page = LimitsPage::open(path).unwrap();
+                for value in 1..=2_000 {
+                    page.set_memory_limit(uuid, Some(value)).unwrap();
+                }
+            });
+        }
+    });
+    let rows = LimitsPage::open(&file.0).unwrap().rows().unwrap();
+    assert_eq!([rows[0].memory_limit, rows[1].memory_limit], [Some(2_000); 2]);
+}

@@ -1,0 +1,213 @@
+//! The page as its owner sees it: made once, then changed in place.
+//!
+//! Everything goes through `pread` and `pwrite`. The owner may be a daemon that serves many slices,
+//! and a file that shrinks under a mapping would kill it.
+
+use super::layout::{
+    ACTIVE, Contents, PAGE_SIZE, Page, check_rows, copy_offset, decode, encode_copy, encode_page,
+};
+use super::{PageError, Row};
+use crate::quantity::InvalidValue;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a change waits for another writer. A change takes microseconds, so this is only
+/// reached when a writer is stopped while it holds the lock.
+const LOCK_DEADLINE: Duration = Duration::from_secs(1);
+
+/// A limits page, opened for reading and, by its owner, for changing.
+#[derive(Debug)]
+pub struct LimitsPage {
+    file: File,
+    path: PathBuf,
+    slice_id: [u8; 16],
+}
+
+impl LimitsPage {
+    /// Makes the page of a new slice. The file must not exist; its mode is 0644 less the umask.
+    pub fn create(path: &Path, rows: &[Row]) -> Result<Self, PageError> {
+        check_rows(rows)?;
+        let io_error = |e| PageError::io(path, e);
+        let slice_id = random_id().map_err(io_error)?;
+        let page = encode_page(slice_id, rows);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o644).open(path);
+        let file = file.map_err(io_error)?;
+        allocate(&file).map_err(io_error)?;
+        // The magic comes last: until then a reader finds a damaged page, never half a limit.
+        file.write_all_at(&page[8..], 8).map_err(io_error)?;
+        file.write_all_at(&page[..8], 0).map_err(io_error)?;
+        Ok(Self { file, path: path.to_owned(), slice_id })
+    }
+
+    /// Opens a page, for changing where the file's permissions allow it.
+    pub fn open(path: &Path) -> Result<Self, PageError> {
+        let file = match open_page(path, true) {
+            Err(e) if read_only(&e) => open_page(path, false),
+            other => other,
+        };
+        let file = file.map_err(|e| PageError::io(path, e))?;
+        let (contents, _) = read_page(&file, path)?;
+        Ok(Self { file, path: path.to_owned(), slice_id: contents.slice_id })
+    }
+
+    /// The random name of the slice.
+    pub fn slice_id(&self) -> [u8; 16] {
+        self.slice_id
+    }
+
+    /// The rows now in force.
+    pub fn rows(&self) -> Result<Vec<Row>, PageError> {
+        read_page(&self.file, &self.path).map(|(contents, _)| contents.rows)
+    }
+
+    /// Sets the memory limit of one card; in force when this returns.
+    pub fn set_memory_limit(&mut self, uuid: &str, limit: Option<u64>) -> Result<(), PageError> {
+        self.update(|rows| row_mut(rows, uuid).map(|row| row.memory_limit = limit))
+    }
+
+    /// Sets the share of one card; in force when this returns.
+    pub fn set_share(&mut self, uuid: &str, share: Option<u32>) -> Result<(), PageError> {
+        self.update(|rows| row_mut(rows, uuid).map(|row| row.share = share))
+    }
+
+    /// Adds a card behind the others. Programs that have already attached do not see it.
+    pub fn append(&mut self, row: Row) -> Result<(), PageError> {
+        self.update(|rows| {
+            rows.push(row);
+            Ok(())
+        })
+    }
+
+    /// Fills the copy that is not in force, then puts it in force with one word.
+    fn update(
+        &mut self,
+        change: impl FnOnce(&mut Vec<Row>) -> Result<(), InvalidValue>,
+    ) -> Result<(), PageError> {
+        let _lock = WriteLock::take(&self.file).map_err(|e| PageError::io(&self.path, e))?;
+        let (mut contents, page) = read_page(&self.file, &self.path)?;
+        change(&mut contents.rows)?;
+        check_rows(&contents.rows)?;
+        self.fill_inactive(&contents, &page)
+            .and_then(|()| {
+                self.file.write_all_at(&(contents.active ^ 1).to_le_bytes(), ACTIVE as u64)
+            })
+            .map_err(|e| PageError::io(&self.path, e))
+    }
+
+    pub(super) fn fill_inactive(&self, contents: &Contents, page: &Page) -> io::Result<()> {
+        let copy = encode_copy(page, contents.generation.wrapping_add(1), &contents.rows);
+        self.file.write_all_at(&copy, copy_offset(contents.active ^ 1) as u64)
+    }
+
+    #[cfg(test)]
+    pub(super) fn update_all(&mut self, rows: &[Row]) -> Result<(), PageError> {
+        self.update(|current| {
+            rows.clone_into(current);
+            Ok(())
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn read(&self) -> (Contents, Page) {
+        read_page(&self.file, &self.path).unwrap()
+    }
+}
+
+/// Opens without following a link in place of the file and without hanging on a pipe.
+pub(super) fn open_page(path: &Path, write: bool) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+}
+
+/// The page's contents and bytes. A read may cross two changes and see a mixture: it is read again.
+pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Page), PageError> {
+    const ATTEMPTS: u32 = 10;
+    let mut page = [0; PAGE_SIZE];
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let metadata = file.metadata().map_err(|e| PageError::io(path, e))?;
+        if !metadata.is_file() || metadata.len() != PAGE_SIZE as u64 {
+            return Err(PageError::damaged(path, "it is not a file of 4096 bytes"));
+        }
+        file.read_exact_at(&mut page, 0).map_err(|e| PageError::io(path, e))?;
+        match decode(&page) {
+            Ok(contents) => return Ok((contents, page)),
+            Err(reason) if attempt == ATTEMPTS => return Err(PageError::damaged(path, reason)),
+            Err(_) => sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn row_mut<'a>(rows: &'a mut [Row], uuid: &str) -> Result<&'a mut Row, InvalidValue> {
+    let known: Vec<String> = rows.iter().map(|row| row.uuid.clone()).collect();
+    rows.iter_mut().find(|row| row.uuid == uuid).ok_or_else(|| {
+        InvalidValue::new("uuid", uuid, format!("name a card of the slice: {}", known.join(", ")))
+    })
+}
+
+fn read_only(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
+}
+
+/// Gives the file its blocks now: a store to a page without one kills the program that made it.
+fn allocate(file: &File) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, PAGE_SIZE as libc::off_t) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn random_id() -> io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(id)
+}
+
+/// Keeps other writers out. The kernel releases it when its holder dies.
+struct WriteLock<'a>(&'a File);
+
+impl<'a> WriteLock<'a> {
+    fn take(file: &'a File) -> io::Result<Self> {
+        let deadline = Instant::now() + LOCK_DEADLINE;
+        loop {
+            match set_lock(file, libc::F_WRLCK) {
+                Ok(()) => return Ok(Self(file)),
+                Err(e) if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                    return Err(e);
+                }
+                Err(_) if Instant::now() >= deadline => {
+                    let message = "another writer has held it for a second; try again";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+                }
+                Err(_) => sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl Drop for WriteLock<'_> {
+    fn drop(&mut self) {
+        // Fails only for a closed file, whose lock is gone as well.
+        let _ = set_lock(self.0, libc::F_UNLCK);
+    }
+}
+
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: flock is plain data for which zero is a value; it must be zero in `l_pid`.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: `lock` is valid for the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,351 @@
+//! Sizes and shares as people write them.
+//!
+//! The same limit reaches us by several roads: an option, a pod's resource, a variable that another
+//! project named. There is one grammar for all of them, a whole number and a unit, and one table of
+//! what a road adds to it. A value that is not understood is an error that says how to write it;
+//! it is never read as "no limit".
+
+use std::fmt;
+
+/// Who wrote the value, and so which spellings are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// hami-py's own options and Python arguments: a unit is required.
+    Api,
+    /// The Kubernetes resources `gpumem` and `gpucores`: a bare size is MiB.
+    Gpumem,
+    /// Variables such as `CUDA_DEVICE_MEMORY_LIMIT`: a bare size is bytes, `k`, `m`, `g` are binary.
+    HamiEnv,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+type Units = &'static [(&'static str, u64)];
+
+/// Units that every source understands. The first of each size is the one `format_memory` writes.
+const UNITS: Units = &[
+    ("TiB", TIB),
+    ("Ti", TIB),
+    ("GiB", GIB),
+    ("Gi", GIB),
+    ("MiB", MIB),
+    ("Mi", MIB),
+    ("KiB", KIB),
+    ("Ki", KIB),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+];
+
+impl Source {
+    /// What this source understands beside [`UNITS`]; the empty unit is a bare number.
+    const fn own_units(self) -> Units {
+        match self {
+            Source::Api => &[],
+            Source::Gpumem => &[("", MIB)],
+            Source::HamiEnv => {
+                &[("", 1), ("k", KIB), ("K", KIB), ("m", MIB), ("M", MIB), ("g", GIB), ("G", GIB)]
+            }
+        }
+    }
+
+    /// Where the names of `HAMi` are spoken, 0 is "no limit" for a share; for memory only in its
+    /// variables.
+    const fn zero_is_no_limit(self, share: bool) -> bool {
+        match self {
+            Source::Api => false,
+            Source::Gpumem => share,
+            Source::HamiEnv => true,
+        }
+    }
+}
+
+/// A value that was refused: which field, what was written, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidValue {
+    /// The option, resource or variable, as the caller named it.
+    pub field: String,
+    /// The text as it came.
+    pub value: String,
+    /// What to write instead.
+    pub mend: String,
+}
+
+impl InvalidValue {
+    /// A refusal of `value` in `field`, with what to write instead.
+    pub fn new(field: &str, value: &str, mend: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), value: value.to_owned(), mend: mend.into() }
+    }
+}
+
+impl fmt::Display for InvalidValue {
+    /// One line whatever the value holds: it may come out of a hostile environment.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 64;
+        let shown: String = self.value.chars().take(SHOWN).collect();
+        let more = if shown.len() < self.value.len() { "…" } else { "" };
+        write!(f, "{}: {shown:?}{more} is refused: {}", self.field, self.mend)
+    }
+}
+
+impl std::error::Error for InvalidValue {}
+
+const MEMORY_EXAMPLE: &str = "write a whole number and a unit, like 4GiB or 4096MiB";
+const SHARE_EXAMPLE: &str = "write a whole percentage from 1 to 100, like 30 or 30%";
+
+/// Bytes meant by `text`; `None` is "no limit", which only [`Source::HamiEnv`] can say (`0`).
+///
+/// Whole numbers only: no sign, blank, fraction or exponent. A leading zero is refused, because
+/// `010g` is ten to a person and eight to C.
+pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u64>, InvalidValue> {
+    let refuse = |mend: String| Err(InvalidValue::new(field, text, mend));
+    let (digits, unit) = split_number(text);
+    if digits.is_empty() {
+        return refuse(memory_mend(text, source));
+    }
+    let known = source.own_units().iter().chain(UNITS).find(|(name, _)| *name == unit);
+    let Some((_, unit_bytes)) = known else {
+        return refuse(memory_mend(text, source));
+    };
+    if let Some(mend) = leading_zero_mend(digits, unit) {
+        return refuse(mend);
+    }
+    // u64::MAX is the page's "no limit" and therefore no size.
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_bytes));
+    match bytes.filter(|bytes| *bytes != u64::MAX) {
+        None => refuse("it must be less than 16777216TiB".to_owned()),
+        Some(0) if source.zero_is_no_limit(false) => Ok(None),
+        Some(0) => refuse("0 is no limit that a program could run in; leave it out".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Percent meant by `text`, 1 to 100; `None` is "no limit", which [`Source::Gpumem`] and
+/// [`Source::HamiEnv`] can say (`0`).
+pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32>, InvalidValue> {
+    let refuse = |mend: String| Err(InvalidValue::new(field, text, mend));
+    let (digits, unit) = split_number(text);
+    if digits.is_empty() || !matches!(unit, "" | "%") {
+        return refuse(SHARE_EXAMPLE.to_owned());
+    }
+    if let Some(mend) = leading_zero_mend(digits, unit) {
+        return refuse(mend);
+    }
+    match digits.parse::<u32>() {
+        Ok(0) if source.zero_is_no_limit(true) => Ok(None),
+        Ok(0) => refuse("leave it out for no compute limit".to_owned()),
+        Ok(percent @ 1..=100) => Ok(Some(percent)),
+        _ => refuse(SHARE_EXAMPLE.to_owned()),
+    }
+}
+
+/// The shortest exact text, e.g. `4GiB`, `1536MiB`, `4GB`; [`parse_memory`] reads it back.
+///
+/// A number of bytes that no unit divides (and 0) has no such text and is written `1001 bytes`.
+pub fn format_memory(bytes: u64) -> String {
+    UNITS
+        .iter()
+        .filter(|(_, unit)| bytes != 0 && bytes.is_multiple_of(*unit))
+        .filter(|(name, _)| name.ends_with('B'))
+        .map(|(name, unit)| format!("{}{name}", bytes / unit))
+        .min_by_key(String::len)
+        .unwrap_or_else(|| format!("{bytes} bytes"))
+}
+
+fn split_number(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn leading_zero_mend(digits: &str, unit: &str) -> Option<String> {
+    let stripped = digits.trim_start_matches('0');
+    match stripped {
+        _ if digits.len() == 1 || !digits.starts_with('0') => None,
+        "" => Some(format!("write 0{unit}")),
+        _ => Some(format!("write {stripped}{unit}, without the leading zero")),
+    }
+}
+
+/// How to write what was probably meant.
+fn memory_mend(text: &str, source: Source) -> String {
+    let compact: String = text.split_whitespace().collect();
+    let (digits, unit) = split_number(&compact);
+    let number = digits.trim_start_matches('0');
+    if compact.ends_with('%') {
+        return "a percentage is a share; write memory as a size, like 4GiB".to_owned();
+    }
+    if unit.starts_with('.') {
+        return "write a whole number, like 1536MiB for 1.5GiB".to_owned();
+    }
+    if number.is_empty() {
+        return MEMORY_EXAMPLE.to_owned();
+    }
+    if unit.is_empty() && !source.own_units().iter().any(|(name, _)| name.is_empty()) {
+        return format!("add a unit: {number}MiB");
+    }
+    let meant = match unit.to_ascii_lowercase().as_str() {
+        "k" => Some("KiB"),
+        "m" => Some("MiB"),
+        "g" => Some("GiB"),
+        "t" => Some("TiB"),
+        "" => Some(""),
+        lower => UNITS.iter().map(|(name, _)| *name).find(|name| name.eq_ignore_ascii_case(lower)),
+    };
+    meant.map_or(MEMORY_EXAMPLE.to_owned(), |unit| format!("write {number}{unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Source::{Api, Gpumem, HamiEnv};
+    use super::*;
+
+    fn memory(text: &str, source: Source) -> Result<Option<u64>, String> {
+        parse_memory(text, source, "gpumem").map_err(|e| e.mend)
+    }
+
+    #[test]
+    fn units_mean_the_same_from_every_source() {
+        for source in [Api, Gpumem, HamiEnv] {
+            for (text, bytes) in [
+                ("1KiB", 1024),
+                ("1Ki", 1024),
+                ("1KB", 1000),
+                ("4096MiB", 4 << 30),
+                ("4096Mi", 4 << 30),
+                ("4096MB", 4_096_000_000),
+                ("4GiB", 4 << 30),
+                ("4Gi", 4 << 30),
+                ("4GB", 4_000_000_000),
+                ("2TiB", 2 << 40),
+                ("2Ti", 2 << 40),
+                ("2TB", 2_000_000_000_000),
+            ] {
+                assert_eq!(memory(text, source), Ok(Some(bytes)), "{text} from {source:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_source_adds_its_own_spellings_and_no_other() {
+        assert_eq!(memory("3000", Gpumem), Ok(Some(3000 << 20)));
+        assert_eq!(memory("4294967296", HamiEnv), Ok(Some(4 << 30)));
+        for (text, bytes) in [("8k", 8 << 10), ("8M", 8 << 20), ("4096m", 4 << 30), ("4G", 4 << 30)]
+        {
+            assert_eq!(memory(text, HamiEnv), Ok(Some(bytes)), "{text}");
+            assert!(memory(text, Api).is_err(), "{text}");
+            assert!(memory(text, Gpumem).is_err(), "{text}");
+        }
+        assert_eq!(memory("4096", Api), Err("add a unit: 4096MiB".to_owned()));
+        assert_eq!(memory("4096m", Gpumem), Err("write 4096MiB".to_owned()));
+        assert_eq!(memory("4t", HamiEnv), Err("write 4TiB".to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_never_no_limit() {
+        let bad = [
+            "",
+            " ",
+            "abc",
+            "-1",
+            "+4GiB",
+            "4e9",
+            "1.5GiB",
+            ".5GiB",
+            "50%",
+            " 4GiB",
+            "4GiB ",
+            "4 GiB",
+            "4gib",
+            "4GIB",
+            "4B",
+            "4PiB",
+            "4iB",
+            "0x10",
+            "4GiB\n",
+            "4\u{a0}GiB",
+            "٤GiB",
+            "4GiBGiB",
+            "\0",
+            "010GiB",
+            "00",
+            "0GiB0",
+        ];
+        for text in bad {
+            for source in [Api, Gpumem, HamiEnv] {
+                let mend = memory(text, source).expect_err(text);
+                assert!(!mend.is_empty() && !mend.contains('\n'), "{text:?}: {mend}");
+            }
+        }
+        assert_eq!(
+            memory("010g", HamiEnv),
+            Err("write 10g, without the leading zero".to_owned()),
+            "HAMi-core reads this as octal"
+        );
+        assert_eq!(memory("4 gib", Api), Err("write 4GiB".to_owned()));
+    }
+
+    #[test]
+    fn a_size_beyond_the_page_is_refused() {
+        for text in ["18446744073709551615", "18446744073709551616", "99999999999999999999999g"] {
+            assert!(memory(text, HamiEnv).is_err(), "{text}");
+        }
+        assert_eq!(memory("18446744073709551614", HamiEnv), Ok(Some(u64::MAX - 1)));
+        assert_eq!(memory("16777215TiB", Api), Ok(Some(16_777_215 << 40)));
+        assert!(memory("16777216TiB", Api).is_err());
+    }
+
+    #[test]
+    fn zero_is_no_limit_only_where_hami_says_so() {
+        assert_eq!(memory("0", HamiEnv), Ok(None));
+        assert_eq!(memory("0g", HamiEnv), Ok(None));
+        assert!(memory("0", Gpumem).is_err());
+        assert!(memory("0MiB", Api).is_err());
+    }
+
+    #[test]
+    fn shares() {
+        let share = |text, source| parse_share(text, source, "gpucores").map_err(|e| e.mend);
+        for source in [Api, Gpumem, HamiEnv] {
+            assert_eq!(share("30", source), Ok(Some(30)));
+            assert_eq!(share("100%", source), Ok(Some(100)));
+            for bad in ["", "%", "101", "-1", "1.5", "30 %", "030", "4294967297", "thirty", "30%%"]
+            {
+                assert!(share(bad, source).is_err(), "{bad} from {source:?}");
+            }
+        }
+        assert_eq!(share("0", Gpumem), Ok(None));
+        assert_eq!(share("0%", HamiEnv), Ok(None));
+        assert!(share("0", Api).is_err());
+    }
+
+    #[test]
+    fn formatted_sizes_are_short_and_read_back() {
+        for (bytes, text) in [
+            (4 << 30, "4GiB"),
+            (1536 << 20, "1536MiB"),
+            (3000 << 20, "3000MiB"),
+            (4_000_000_000, "4GB"),
+            (2 << 40, "2TiB"),
+            (1024, "1KiB"),
+            (1000, "1KB"),
+        ] {
+            assert_eq!(format_memory(bytes), text);
+            assert_eq!(memory(text, Api), Ok(Some(bytes)));
+        }
+        assert_eq!(format_memory(1001), "1001 bytes");
+        assert_eq!(format_memory(0), "0 bytes");
+    }
+
+    #[test]
+    fn an_error_is_one_line_that_names_field_value_and_mend() {
+        let error = parse_memory("4096m", Gpumem, "nvidia.com/gpumem").unwrap_err();
+        assert_eq!(error.to_string(), r#"nvidia.com/gpumem: "4096m" is refused: write 4096MiB"#);
+        let long = format!("4\n{}", "x".repeat(10_000));
+        let line = parse_memory(&long, Api, "gpumem").unwrap_err().to_string();
+        assert!(line.len() < 200 && !line.contains('\n'), "{line}");
+    }
+}

@@ -1,0 +1,72 @@
+//! The account, as its readers see it.
+
+use crate::errors;
+use hami_account::Snapshot;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+
+/// What one process of a slice holds: `memory[i]` bytes on the card of row i.
+#[pyclass(module = "hami_py._native", frozen, get_all)]
+pub struct ProcessUse {
+    /// The process, as it is numbered in its own PID namespace.
+    pid: u32,
+    /// False once it has died; its bytes are counted until the driver has had time to free them.
+    alive: bool,
+    memory: Vec<u64>,
+    /// How often an allocation was refused, by row.
+    refusals: Vec<u64>,
+}
+
+/// The file that says what the processes of a slice hold. Read here, written by the library.
+#[pyclass(module = "hami_py._native", frozen)]
+pub struct Account {
+    path: PathBuf,
+}
+
+impl Account {
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
+        py.detach(|| Snapshot::read(&self.path)).map_err(errors::account)
+    }
+}
+
+#[pymethods]
+impl Account {
+    /// Makes an empty account; the file must not exist.
+    #[staticmethod]
+    fn create(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        py.detach(|| hami_account::Account::create(&path)).map_err(errors::account)?;
+        Ok(Self { path })
+    }
+
+    /// An existing account.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let account = Self { path };
+        account.snapshot(py)?;
+        Ok(account)
+    }
+
+    /// The processes that hold a place in the account.
+    fn processes(&self, py: Python<'_>) -> PyResult<Vec<ProcessUse>> {
+        let processes = self.snapshot(py)?.processes.into_iter();
+        Ok(processes
+            .map(|process| ProcessUse {
+                pid: process.identity.pid,
+                alive: process.alive,
+                memory: process.memory.to_vec(),
+                refusals: process.refusals.to_vec(),
+            })
+            .collect())
+    }
+
+    /// Bytes that all processes together hold, by row.
+    fn memory_used(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        Ok(self.snapshot(py)?.used.to_vec())
+    }
+
+    /// Gives back what dead processes held, as far as its time has come; how many bytes that were.
+    fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| hami_account::Account::attach(&self.path).map(|account| account.reap_dead()))
+            .map_err(errors::account)
+    }
+}

@@ -1,0 +1,47 @@
+//! Rust errors as Python's: files that cannot be used are `OSError`s with a file name, the rest has
+//! an exception of its own in `hami_py.errors`.
+
+use hami_account::AccountError;
+use hami_limits::{InvalidValue, PageError};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use std::io;
+use std::path::Path;
+
+mod python {
+    pyo3::import_exception!(hami_py.errors, InvalidValue);
+    pyo3::import_exception!(hami_py.errors, DamagedFile);
+}
+
+pub fn invalid(error: InvalidValue) -> PyErr {
+    python::InvalidValue::new_err((error.field, error.value, error.mend))
+}
+
+pub fn page(error: PageError) -> PyErr {
+    match error {
+        PageError::Io { path, source } => os(&path, &source),
+        PageError::Damaged { .. } => python::DamagedFile::new_err(error.to_string()),
+        PageError::Invalid(error) => invalid(error),
+    }
+}
+
+pub fn account(error: AccountError) -> PyErr {
+    match error {
+        AccountError::Io { path, source } => os(&path, &source),
+        AccountError::Damaged { .. } => python::DamagedFile::new_err(error.to_string()),
+        AccountError::Full { .. } => PyOSError::new_err(error.to_string()),
+    }
+}
+
+/// Python picks the subclass (`FileNotFoundError`, …) by the number.
+fn os(path: &Path, error: &io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => {
+            let text = io::Error::from_raw_os_error(number).to_string();
+            // Rust adds the number to the text; Python has its own place for it.
+            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+            PyOSError::new_err((number, text, path.to_owned()))
+        }
+        None => PyOSError::new_err(format!("{}: {error}", path.display())),
+    }
+}

@@ -1,0 +1,25 @@
+//! `hami_py._native`: what Python needs of the Rust core, one thin function or class per thing.
+//!
+//! No policy lives here. Arguments are converted, the lock of the interpreter is given up around
+//! everything that can wait for a file, and errors become the exceptions of `hami_py.errors`.
+
+#![allow(clippy::needless_pass_by_value, reason = "what comes from Python comes by value")]
+#![allow(clippy::doc_markdown, reason = "doc comments on what Python sees are its docstrings")]
+
+mod account;
+mod errors;
+mod limits;
+mod quantity;
+
+use pyo3::prelude::*;
+
+/// The Rust core: quantities, the limits page and the account file.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::account::{Account, ProcessUse};
+    #[pymodule_export]
+    use crate::limits::{LimitRow, LimitsPage};
+    #[pymodule_export]
+    use crate::quantity::{format_memory, parse_memory, parse_share};
+}
