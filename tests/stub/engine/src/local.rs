@@ -1,0 +1,95 @@
+//! The engine in this process: for benchmarks, and for anything with one process.
+
+use crate::counters::Counters;
+use crate::durations::Durations;
+use crate::ledger::{ClientId, Kind, Ledger};
+use crate::profile::{self, Card};
+use crate::settings::Settings;
+use crate::symbols::Library;
+use crate::{Engine, MAX_CARDS, ProcessUse, Refusal, Usage, Watch, report};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Cards, ledger and counters of one process.
+#[derive(Debug)]
+pub struct Local {
+    cards: Vec<Card>,
+    ledger: Mutex<Ledger>,
+    client: ClientId,
+    /// Bytes in use by card: written under the ledger's lock, read without it.
+    used: [AtomicU64; MAX_CARDS],
+    counters: Box<Counters>,
+    durations: Durations,
+}
+
+impl Local {
+    /// The engine that the environment describes.
+    pub fn new(settings: &Settings) -> Result<Self, String> {
+        let cards = profile::cards(&settings.cards)
+            .map_err(|error| format!("STUB_GPU_PROFILE: {error}"))?;
+        let durations = Durations::parse(&settings.kernels)
+            .map_err(|error| format!("STUB_GPU_KERNELS: {error}"))?;
+        let mut ledger = Ledger::new(&cards);
+        let client = ledger.attach(std::process::id(), &settings.group);
+        let used = [const { AtomicU64::new(0) }; MAX_CARDS];
+        Ok(Self {
+            cards,
+            ledger: Mutex::new(ledger),
+            client,
+            used,
+            counters: Box::default(),
+            durations,
+        })
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch for Local {
+    fn cards(&self) -> &[Card] {
+        &self.cards
+    }
+
+    fn usage(&self, card: usize) -> Option<Usage> {
+        Some(Usage {
+            used: self.used[card].load(Relaxed),
+            busy_ns: self.counters.cards[card].busy_ns.load(Relaxed),
+        })
+    }
+
+    fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
+        let Usage { used: bytes, busy_ns } = self.usage(card)?;
+        let process = ProcessUse { pid: std::process::id(), bytes, busy_ns };
+        Some(if bytes > 0 { vec![process] } else { Vec::new() })
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Engine for Local {
+    fn charge(&self, card: usize, kind: Kind, bytes: u64) -> Result<(), Refusal> {
+        let mut ledger = self.ledger();
+        ledger.charge(self.client, card, kind, bytes)?;
+        self.used[card].store(ledger.used(card), Relaxed);
+        Ok(())
+    }
+
+    fn release(&self, card: usize, kind: Kind, bytes: u64) {
+        let mut ledger = self.ledger();
+        ledger.release(self.client, card, kind, bytes);
+        self.used[card].store(ledger.used(card), Relaxed);
+    }
+
+    fn durations(&self) -> Durations {
+        self.durations.clone()
+    }
+
+    fn report(&self) -> Option<String> {
+        let activity = self.counters.activity(Library::Cuda);
+        Some(report::ledger(&self.cards, &self.ledger(), &[activity]).to_string())
+    }
+}

@@ -1,0 +1,206 @@
+//! GPU models are data: a card is a TOML file, and no code knows any model by name.
+//!
+//! The built-in profiles lie in `tests/stub/profiles`; a path to a file of the same form works
+//! wherever a name does. What identifies one card of several (UUID, PCI bus id, serial) follows from
+//! its model and its index, so every process and every run sees the same cards.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        /// (name, text) of the profiles that come with the stub.
+        pub const BUILT_IN: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../profiles/", $name, ".toml")))),*];
+    };
+}
+
+built_in!("t4", "a100", "a100-80", "a100-mig-1g", "a100-mig-3g", "h100", "h200", "l40s");
+
+/// Device attributes that all models share, by name.
+const COMMON_ATTRIBUTES: &str = include_str!("../../profiles/attributes.toml");
+
+/// One GPU model, as its profile describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Marketing name, as `cuDeviceGetName` gives it.
+    pub name: String,
+    /// NVML's brand enumerator.
+    pub brand: u32,
+    /// NVML's architecture enumerator.
+    pub architecture: u32,
+    /// Bytes on the board, as NVML counts them.
+    pub memory: u64,
+    /// Bytes that the driver keeps for itself: no program ever sees them as total.
+    pub reserved: u64,
+    /// Bytes that each context costs.
+    pub context_bytes: u64,
+    /// Compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub sm_count: u32,
+    /// PCI device and vendor id, as NVML packs them.
+    pub pci_device_id: u32,
+    /// Board power limit in milliwatts.
+    pub power_limit_mw: u32,
+    /// A MIG slice: its UUID starts with `MIG-`.
+    #[serde(default)]
+    pub mig: bool,
+    /// Driver version, as NVML gives it.
+    #[serde(default = "default_driver_version")]
+    pub driver_version: String,
+    /// CUDA version of the driver, such as 13050: newer symbols are not found.
+    #[serde(default = "default_cuda_version")]
+    pub cuda_version: i32,
+    /// Device attributes by name, where they differ from the common ones.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, i32>,
+}
+
+fn default_driver_version() -> String {
+    "610.43.02".into()
+}
+
+fn default_cuda_version() -> i32 {
+    13050
+}
+
+impl Profile {
+    /// The profile called `name`, or the one in the file at that path.
+    pub fn load(name: &str) -> Result<Self, String> {
+        let text = match BUILT_IN.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => (*text).to_owned(),
+            None => std::fs::read_to_string(name).map_err(|error| {
+                let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+                format!(
+                    "card profile {name:?} is neither a readable file ({error}) nor one of {}",
+                    known.join(", ")
+                )
+            })?,
+        };
+        let mut profile: Self =
+            toml::from_str(&text).map_err(|error| format!("card profile {name:?}: {error}"))?;
+        let common: BTreeMap<String, i32> = toml::from_str(COMMON_ATTRIBUTES)
+            .map_err(|error| format!("common attributes: {error}"))?;
+        for (attribute, value) in common {
+            profile.attributes.entry(attribute).or_insert(value);
+        }
+        Ok(profile)
+    }
+
+    /// Bytes that programs can use: what CUDA calls the total.
+    pub fn usable(&self) -> u64 {
+        self.memory.saturating_sub(self.reserved)
+    }
+}
+
+/// One card of an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    /// Its model.
+    pub profile: Profile,
+    /// Its place among the engine's cards, in PCI order.
+    pub index: usize,
+    /// The 16 bytes behind its UUID.
+    pub uuid_bytes: [u8; 16],
+}
+
+impl Card {
+    /// Card number `index` of this model.
+    pub fn new(profile: Profile, index: usize) -> Self {
+        // Two FNV-1a hashes over model and index: spread well enough to look like a UUID.
+        let hash = |seed: u64| {
+            profile
+                .name
+                .bytes()
+                .chain(index.to_le_bytes())
+                .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        };
+        let mut uuid_bytes = [0; 16];
+        uuid_bytes[..8].copy_from_slice(&hash(0xcbf2_9ce4_8422_2325).to_be_bytes());
+        uuid_bytes[8..].copy_from_slice(&hash(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        // Version 4, variant 1: tools that parse UUIDs accept nothing else.
+        uuid_bytes[6] = uuid_bytes[6] & 0x0f | 0x40;
+        uuid_bytes[8] = uuid_bytes[8] & 0x3f | 0x80;
+        Self { profile, index, uuid_bytes }
+    }
+
+    /// `GPU-…` or `MIG-…`, as `CUDA_VISIBLE_DEVICES` and NVML spell it.
+    pub fn uuid(&self) -> String {
+        let mut text = String::from(if self.profile.mig { "MIG-" } else { "GPU-" });
+        for (place, byte) in self.uuid_bytes.iter().enumerate() {
+            if matches!(place, 4 | 6 | 8 | 10) {
+                text.push('-');
+            }
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// PCI bus number; domain and function are 0, and so is the device.
+    pub fn pci_bus(&self) -> u32 {
+        // Leaves bus 0 to the host bridge and some room between boards, as on real machines.
+        0x07 + 0x08 * self.index as u32
+    }
+
+    /// `0000:07:00.0`, as `cuDeviceGetPCIBusId` spells it.
+    pub fn pci_bus_id(&self) -> String {
+        format!("0000:{:02X}:00.0", self.pci_bus())
+    }
+
+    /// Serial number.
+    pub fn serial(&self) -> String {
+        format!("16500{:08}", self.index + 1)
+    }
+}
+
+/// The cards of a comma-separated list of profiles.
+pub fn cards(list: &str) -> Result<Vec<Card>, String> {
+    let names: Vec<_> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() || names.len() > crate::MAX_CARDS {
+        return Err(format!(
+            "card list {list:?} names {} cards; it must name 1 to {}",
+            names.len(),
+            crate::MAX_CARDS
+        ));
+    }
+    names
+        .into_iter()
+        .enumerate()
+        .map(|(index, name)| Ok(Card::new(Profile::load(name)?, index)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_profile_loads_and_fits_its_card() {
+        for (name, _) in BUILT_IN {
+            let profile = Profile::load(name).expect(name);
+            assert!(profile.usable() > 10 * profile.context_bytes, "{name}");
+            assert!(profile.attributes.contains_key("warp_size"), "{name}");
+        }
+    }
+
+    #[test]
+    fn identities_differ_by_index_and_are_the_same_every_time() {
+        let cards = cards("a100, a100,a100-mig-3g").expect("list");
+        assert_ne!(cards[0].uuid(), cards[1].uuid());
+        assert!(cards[0].uuid().starts_with("GPU-") && cards[0].uuid().len() == 40);
+        assert!(cards[2].uuid().starts_with("MIG-"));
+        assert_eq!(cards[1].pci_bus_id(), "0000:0F:00.0");
+        assert_eq!(cards[0], Card::new(Profile::load("a100").expect("profile"), 0));
+    }
+
+    #[test]
+    fn an_unknown_profile_is_named_with_what_there_is() {
+        let error = Profile::load("b9000").expect_err("no such card");
+        assert!(error.contains("b9000") && error.contains("h200"), "{error}");
+        assert!(super::cards(" , ").is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! The environment variables of the stub, read here and nowhere else.
+
+use std::path::PathBuf;
+
+/// What the environment asks for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `STUB_GPU_SOCKET`: the server's socket; without it the engine is in this process.
+    pub socket: Option<PathBuf>,
+    /// `STUB_GPU_PROFILE`: the in-process engine's cards. Default: one `a100`.
+    pub cards: String,
+    /// `STUB_GPU_GROUP`: the name under which this process is summed. Default: none.
+    pub group: String,
+    /// `STUB_GPU_KERNELS`: `name=us,*=us`, durations for the in-process engine. Default: 0.
+    pub kernels: String,
+    /// `STUB_GPU_COUNT=1`: count calls and kernels in the in-process engine too.
+    pub count: bool,
+    /// `STUB_GPU_CLOCK=virtual`: time moves only when this process waits for it.
+    pub has_virtual_clock: bool,
+    /// `CUDA_VISIBLE_DEVICES`, as the real driver reads it.
+    pub visible_devices: Option<String>,
+}
+
+impl Settings {
+    /// Reads the environment.
+    pub fn from_environment() -> Self {
+        let read = |name| std::env::var(name).ok();
+        Self {
+            socket: std::env::var_os("STUB_GPU_SOCKET").map(PathBuf::from),
+            cards: read("STUB_GPU_PROFILE").unwrap_or_else(|| "a100".into()),
+            group: read("STUB_GPU_GROUP").unwrap_or_default(),
+            kernels: read("STUB_GPU_KERNELS").unwrap_or_default(),
+            count: read("STUB_GPU_COUNT").is_some_and(|value| value == "1"),
+            has_virtual_clock: read("STUB_GPU_CLOCK").is_some_and(|value| value == "virtual"),
+            visible_devices: read("CUDA_VISIBLE_DEVICES"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Messages between a client and the server: fixed, small, binary, one reply to each request.
+
+use std::io::{self, Read};
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operation {
+    /// First message. `card`: library, `amount`: length of the group's name, which follows.
+    Attach = 1,
+    /// Book `amount` bytes of `card` for `kind`.
+    Charge,
+    /// Give them back.
+    Release,
+    /// Memory and time of `card`.
+    Usage,
+    /// The processes on `card`; rows of [`PROCESS`] bytes follow.
+    Processes,
+    /// The kernel durations; text follows.
+    Durations,
+    /// The cards, asked for instead of attaching; JSON follows.
+    Cards,
+}
+
+/// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, busy nanoseconds.
+pub const PROCESS: usize = 24;
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What for.
+    pub operation: Operation,
+    /// Which card.
+    pub card: u32,
+    /// Which kind of bytes: 0 requested, 1 context.
+    pub kind: u32,
+    /// How many.
+    pub amount: u64,
+}
+
+/// A reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// 0, or 1 when out of memory.
+    pub status: u32,
+    /// Bytes that follow.
+    pub length: u32,
+    /// Results.
+    pub values: [u64; 2],
+}
+
+const SIZE: usize = 24;
+
+impl Request {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        bytes[0..4].copy_from_slice(&(self.operation as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.card.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.kind.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.amount.to_le_bytes());
+        bytes
+    }
+
+    /// The next request on a stream; an end of stream is an error of its own kind.
+    pub fn read(stream: &mut impl Read) -> io::Result<Self> {
+        let mut bytes = [0; SIZE];
+        stream.read_exact(&mut bytes)?;
+        let word =
+            |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let operation = match word(0) {
+            1 => Operation::Attach,
+            2 => Operation::Charge,
+            3 => Operation::Release,
+            4 => Operation::Usage,
+            5 => Operation::Processes,
+            6 => Operation::Durations,
+            7 => Operation::Cards,
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let amount = u64::from(word(16)) | u64::from(word(20)) << 32;
+        Ok(Self { operation, card: word(4), kind: word(8), amount })
+    }
+}
+
+impl Reply {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        bytes[0..4].copy_from_slice(&self.status.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.values[0].to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.values[1].to_le_bytes());
+        bytes
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8; SIZE]) -> Self {
+        let word =
+            |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Self { status: word(0), length: word(4), values: [long(8), long(16)] }
+    }
+
+    /// The next reply on a stream and the bytes after it.
+    pub fn read(stream: &mut impl Read) -> io::Result<(Self, Vec<u8>)> {
+        let mut bytes = [0; SIZE];
+        stream.read_exact(&mut bytes)?;
+        let reply = Self::decode(&bytes);
+        let mut tail = vec![0; reply.length as usize];
+        stream.read_exact(&mut tail)?;
+        Ok((reply, tail))
+    }
+
+    /// As bytes, with what belongs behind it.
+    pub fn with_tail(mut self, tail: &[u8]) -> Vec<u8> {
+        self.length = tail.len() as u32;
+        let mut message = self.encode().to_vec();
+        message.extend_from_slice(tail);
+        message
+    }
+}
+
+/// Writes all of `bytes`. A peer that is gone is an error, not the signal that would end a program.
+pub fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: the buffer is `bytes`.
+        let sent = unsafe {
+            libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+        };
+        match usize::try_from(sent) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Room for a control message with one descriptor, aligned as the kernel wants it.
+#[repr(C, align(8))]
+struct OneDescriptor([u8; 32]);
+
+/// Sends one byte with an open file.
+pub fn send_file(stream: &UnixStream, file: &impl AsRawFd) -> io::Result<()> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = OneDescriptor([0; 32]);
+    // SAFETY: every pointer in `message` is to a local that lives until after the call; the control
+    // buffer is larger than one descriptor needs.
+    let sent = unsafe {
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<i32>() as u32) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<i32>().write_unaligned(file.as_raw_fd());
+        libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    };
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Receives what [`send_file`] sent.
+pub fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = OneDescriptor([0; 32]);
+    // SAFETY: as in `send_file`; the header is only read where the kernel says there is one.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<OneDescriptor>() as _;
+        if libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() {
+        let request =
+            Request { operation: Operation::Charge, card: 15, kind: 1, amount: u64::MAX - 5 };
+        assert_eq!(Request::read(&mut request.encode().as_slice()).expect("read"), request);
+        let reply = Reply { status: 1, length: 0, values: [1 << 40, 7] };
+        let bytes = reply.with_tail(b"tail");
+        let (read, tail) = Reply::read(&mut bytes.as_slice()).expect("read");
+        assert_eq!((read.status, read.values, tail.as_slice()), (1, [1 << 40, 7], &b"tail"[..]));
+        assert!(Request::read(&mut [9u8; SIZE].as_slice()).is_err());
+    }
+}

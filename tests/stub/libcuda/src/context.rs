@@ -1,0 +1,415 @@
+//! Contexts and the stack of them that every thread has.
+//!
+//! A context costs memory of its card while it lives, and owns what is made in it: when it ends, its
+//! allocations, streams, events and modules end with it.
+
+use crate::arguments::{In, Out};
+use crate::process::{Driver, driver, handle};
+use crate::{Answer, stream};
+use driver_sys::cuda::*;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use stub_engine::clock::Timeline;
+use stub_engine::ledger::Kind;
+
+/// Per-thread default streams per context: threads beyond that many share.
+const THREAD_STREAMS: usize = 64;
+
+/// A context. Every field is set anew when its slot is used again.
+pub struct Context {
+    /// Device ordinal.
+    pub device: AtomicI32,
+    /// The engine's card.
+    pub card: AtomicUsize,
+    /// Place in the slab: the mark on what it owns.
+    pub index: AtomicU32,
+    pub id: AtomicU64,
+    pub flags: AtomicU32,
+    pub is_primary: AtomicBool,
+    /// A primary context exists before and after it is active.
+    is_active: AtomicBool,
+    attached: AtomicU32,
+    limits: [AtomicU64; CU_LIMIT_MAX as usize],
+    cache_config: AtomicU32,
+    shared_config: AtomicU32,
+    /// The default stream.
+    pub legacy: Timeline,
+    /// Each thread's default stream.
+    pub threads: [Timeline; THREAD_STREAMS],
+    /// The latest end of work on streams that wait for the default stream, and it for them.
+    pub blocking: Timeline,
+    /// The latest end of any work.
+    pub all: Timeline,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            device: AtomicI32::new(0),
+            card: AtomicUsize::new(0),
+            index: AtomicU32::new(0),
+            id: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            is_primary: AtomicBool::new(false),
+            is_active: AtomicBool::new(false),
+            attached: AtomicU32::new(0),
+            limits: Default::default(),
+            cache_config: AtomicU32::new(0),
+            shared_config: AtomicU32::new(0),
+            legacy: Timeline::default(),
+            threads: std::array::from_fn(|_| Timeline::default()),
+            blocking: Timeline::default(),
+            all: Timeline::default(),
+        }
+    }
+}
+
+/// Stack size, printf buffer, malloc heap, sync depth, pending launches, L2 fetch granularity.
+const LIMITS: [u64; CU_LIMIT_MAX as usize] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0, 0, 0, 0];
+
+thread_local! {
+    /// The top of this thread's stack; 0 for none.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    /// What lies below the top.
+    static BELOW: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The driver, the context that is current to this thread, and its handle.
+#[inline]
+pub fn current() -> Answer<(&'static Driver, &'static Context, usize)> {
+    let driver = driver()?;
+    let top = CURRENT.get();
+    if top == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let context = driver.contexts.get(top).filter(|context| context.is_active());
+    context.map(|context| (driver, context, top)).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
+}
+
+/// The context of a handle; NULL means the current one.
+pub fn named(context: CUcontext) -> Answer<(&'static Driver, &'static Context, usize)> {
+    if context.is_null() {
+        return current();
+    }
+    let driver = driver()?;
+    let found = driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    Ok((driver, found, context as usize))
+}
+
+impl Context {
+    pub fn card(&self) -> usize {
+        self.card.load(Ordering::Relaxed)
+    }
+
+    pub fn index(&self) -> u32 {
+        self.index.load(Ordering::Relaxed)
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
+    }
+
+    /// Prepares a slot for a context on a device. It is not active yet.
+    pub fn set(&self, driver: &Driver, device: CUdevice, flags: u32, is_primary: bool) {
+        self.device.store(device, Ordering::Relaxed);
+        self.card.store(driver.devices[device as usize], Ordering::Relaxed);
+        self.id.store(driver.new_id(), Ordering::Relaxed);
+        self.flags.store(flags, Ordering::Relaxed);
+        self.is_primary.store(is_primary, Ordering::Relaxed);
+        self.attached.store(1, Ordering::Relaxed);
+    }
+
+    /// Takes the context's memory and lets it be used.
+    pub fn activate(&self, driver: &Driver) -> Answer {
+        let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
+        driver.engine.charge(self.card(), Kind::Context, bytes).map_err(crate::memory::refused)?;
+        for (limit, value) in self.limits.iter().zip(LIMITS) {
+            limit.store(value, Ordering::Relaxed);
+        }
+        self.cache_config.store(0, Ordering::Relaxed);
+        self.shared_config.store(0, Ordering::Relaxed);
+        self.is_active.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends everything that was made in the context and gives its memory back.
+    pub fn deactivate(&self, driver: &Driver, own_handle: usize) {
+        if !self.is_active.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        driver.clock.sleep_until(self.all.done());
+        crate::memory::free_all(driver, self);
+        crate::stream::destroy_all(driver, own_handle);
+        crate::event::destroy_all(driver, own_handle);
+        crate::module::unload_all(driver, own_handle);
+        let timelines = [&self.legacy, &self.blocking, &self.all].into_iter();
+        timelines.chain(&self.threads).for_each(Timeline::reset);
+        let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
+        driver.engine.release(self.card(), Kind::Context, bytes);
+    }
+}
+
+/// `cuCtxCreate`, `cuCtxCreate_v2`
+pub fn create(context: Out<CUcontext>, flags: u32, device: CUdevice) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    // The scheduling flags exclude each other.
+    if context.is_null() || flags & CU_CTX_SCHED_MASK > CU_CTX_SCHED_BLOCKING_SYNC {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let created = insert(driver, device, flags, false)?;
+    let made = driver.contexts.get(created).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = made.activate(driver) {
+        driver.contexts.remove(created);
+        return Err(error);
+    }
+    push_handle(created);
+    context.put(handle(created))
+}
+
+/// A context that is not active yet.
+pub fn insert(driver: &Driver, device: CUdevice, flags: u32, is_primary: bool) -> Answer<usize> {
+    let created = driver
+        .contexts
+        .insert(|context, own_handle| {
+            context.set(driver, device, flags, is_primary);
+            let index = driver.contexts.index(own_handle).unwrap_or_default();
+            context.index.store(index as u32, Ordering::Relaxed);
+        })
+        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    Ok(created)
+}
+
+/// `cuCtxCreate_v3`
+pub fn create_v3(
+    context: Out<CUcontext>,
+    _affinities: In<CUexecAffinityParam>,
+    affinity_count: i32,
+    flags: u32,
+    device: CUdevice,
+) -> Answer {
+    driver()?;
+    if affinity_count != 0 {
+        return Err(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    create(context, flags, device)
+}
+
+/// `cuCtxCreate_v4`
+pub fn create_v4(
+    context: Out<CUcontext>,
+    parameters: In<CUctxCreateParams>,
+    flags: u32,
+    device: CUdevice,
+) -> Answer {
+    driver()?;
+    if let Ok(parameters) = parameters.get()
+        && (parameters.numExecAffinityParams != 0 || !parameters.cigParams.is_null())
+    {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    create(context, flags, device)
+}
+
+/// `cuCtxDestroy`
+pub fn destroy(context: CUcontext) -> Answer {
+    let driver = driver()?;
+    let found = driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    if found.is_primary.load(Ordering::Relaxed) {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    found.deactivate(driver, context as usize);
+    driver.contexts.remove(context as usize);
+    if CURRENT.get() == context as usize {
+        pop_handle();
+    }
+    Ok(())
+}
+
+/// `cuCtxAttach`
+pub fn attach(context: Out<CUcontext>, flags: u32) -> Answer {
+    let (_, found, top) = current()?;
+    if flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    context.put(handle(top))?;
+    found.attached.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `cuCtxDetach`
+pub fn detach(context: CUcontext) -> Answer {
+    let (_, found, top) = current()?;
+    if context as usize != top {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if found.attached.fetch_sub(1, Ordering::Relaxed) > 1 { Ok(()) } else { destroy(context) }
+}
+
+fn push_handle(context: usize) {
+    let below = CURRENT.replace(context);
+    if below != 0 {
+        // A thread that is ending has no stack left to keep.
+        let _ = BELOW.try_with(|stack| stack.borrow_mut().push(below));
+    }
+}
+
+fn pop_handle() {
+    let below = BELOW.try_with(|stack| stack.borrow_mut().pop()).ok().flatten();
+    CURRENT.set(below.unwrap_or(0));
+}
+
+/// `cuCtxPushCurrent`
+pub fn push(context: CUcontext) -> Answer {
+    let driver = driver()?;
+    if context.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    push_handle(context as usize);
+    Ok(())
+}
+
+/// `cuCtxPopCurrent`
+pub fn pop(context: Out<CUcontext>) -> Answer {
+    driver()?;
+    let top = CURRENT.get();
+    if top == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    context.put_if_wanted(handle(top));
+    pop_handle();
+    Ok(())
+}
+
+/// `cuCtxSetCurrent`
+pub fn set_current(context: CUcontext) -> Answer {
+    let driver = driver()?;
+    if context.is_null() {
+        pop_handle();
+        return Ok(());
+    }
+    driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    CURRENT.set(context as usize);
+    Ok(())
+}
+
+/// `cuCtxGetCurrent`
+pub fn get_current(context: Out<CUcontext>) -> Answer {
+    driver()?;
+    context.put(handle(CURRENT.get()))
+}
+
+/// `cuCtxGetDevice`
+pub fn get_device(device: Out<CUdevice>) -> Answer {
+    device.put(current()?.1.device.load(Ordering::Relaxed))
+}
+
+/// `cuCtxGetDevice_v2`
+pub fn get_device_of(device: Out<CUdevice>, context: CUcontext) -> Answer {
+    device.put(named(context)?.1.device.load(Ordering::Relaxed))
+}
+
+/// `cuCtxGetFlags`
+pub fn get_flags(flags: Out<u32>) -> Answer {
+    flags.put(current()?.1.flags.load(Ordering::Relaxed))
+}
+
+/// `cuCtxSetFlags`
+pub fn set_flags(flags: u32) -> Answer {
+    let (_, context, _) = current()?;
+    if flags & CU_CTX_SCHED_MASK > CU_CTX_SCHED_BLOCKING_SYNC {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    context.flags.store(flags, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `cuCtxGetId`
+pub fn get_id(context: CUcontext, id: Out<u64>) -> Answer {
+    id.put(named(context)?.1.id.load(Ordering::Relaxed))
+}
+
+/// `cuCtxGetApiVersion`
+pub fn get_api_version(context: CUcontext, version: Out<u32>) -> Answer {
+    named(context)?;
+    version.put(3020)
+}
+
+/// `cuCtxSynchronize`
+pub fn synchronize() -> Answer {
+    let (driver, context, _) = current()?;
+    stream::wait_until(driver, context.all.done());
+    Ok(())
+}
+
+/// `cuCtxSynchronize_v2`
+pub fn synchronize_of(context: CUcontext) -> Answer {
+    let (driver, context, _) = named(context)?;
+    stream::wait_until(driver, context.all.done());
+    Ok(())
+}
+
+/// `cuCtxGetLimit`
+pub fn get_limit(value: Out<usize>, limit: CUlimit) -> Answer {
+    let (_, context, _) = current()?;
+    let found = context.limits.get(limit as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+    value.put(found.load(Ordering::Relaxed) as usize)
+}
+
+/// `cuCtxSetLimit`
+pub fn set_limit(limit: CUlimit, value: usize) -> Answer {
+    let (_, context, _) = current()?;
+    let found = context.limits.get(limit as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+    found.store(value as u64, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `cuCtxGetCacheConfig`
+pub fn get_cache_config(config: Out<CUfunc_cache>) -> Answer {
+    config.put(current()?.1.cache_config.load(Ordering::Relaxed))
+}
+
+/// `cuCtxSetCacheConfig`
+pub fn set_cache_config(config: CUfunc_cache) -> Answer {
+    current()?.1.cache_config.store(config, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `cuCtxGetSharedMemConfig`
+pub fn get_shared_config(config: Out<CUsharedconfig>) -> Answer {
+    config.put(current()?.1.shared_config.load(Ordering::Relaxed))
+}
+
+/// `cuCtxSetSharedMemConfig`
+pub fn set_shared_config(config: CUsharedconfig) -> Answer {
+    current()?.1.shared_config.store(config, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `cuCtxGetStreamPriorityRange`
+pub fn stream_priority_range(least: Out<i32>, greatest: Out<i32>) -> Answer {
+    current()?;
+    least.put_if_wanted(0);
+    greatest.put_if_wanted(-5);
+    Ok(())
+}
+
+/// `cuCtxResetPersistingL2Cache`
+pub fn reset_persisting_l2() -> Answer {
+    current().map(drop)
+}
+
+/// `cuCtxEnablePeerAccess`
+pub fn enable_peer(peer: CUcontext, flags: u32) -> Answer {
+    current()?;
+    named(peer)?;
+    if flags == 0 { Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// `cuCtxDisablePeerAccess`
+pub fn disable_peer(peer: CUcontext) -> Answer {
+    current()?;
+    named(peer)?;
+    Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+}

@@ -1,0 +1,178 @@
+//! Devices: what there is, and what it can do. All of it is the card's profile.
+
+use crate::arguments::{Out, OutWide, Text};
+use crate::process::{cards, driver};
+use crate::{Answer, attributes};
+use core::ffi::c_char;
+use driver_sys::cuda::*;
+use stub_engine::profile::Card;
+
+/// `cuDriverGetVersion`
+pub fn driver_version(version: Out<i32>) -> Answer {
+    let card = cards().first().ok_or(CUDA_ERROR_NO_DEVICE)?;
+    version.put(card.profile.cuda_version)
+}
+
+/// `cuDeviceGetCount`
+pub fn count(count: Out<i32>) -> Answer {
+    count.put(driver()?.devices.len() as i32)
+}
+
+/// `cuDeviceGet`
+pub fn get(device: Out<CUdevice>, ordinal: i32) -> Answer {
+    driver()?.card(ordinal)?;
+    device.put(ordinal)
+}
+
+/// `cuDeviceGetName`
+pub fn name(name: Out<c_char>, size: i32, device: CUdevice) -> Answer {
+    let card = driver()?.card(device)?;
+    let size = usize::try_from(size).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    name.put_text(&card.profile.name, size)
+}
+
+/// `cuDeviceGetUuid`, `cuDeviceGetUuid_v2`
+pub fn uuid(uuid: Out<CUuuid>, device: CUdevice) -> Answer {
+    let card = driver()?.card(device)?;
+    uuid.put(CUuuid { bytes: card.uuid_bytes.map(u8::cast_signed) })
+}
+
+/// `cuDeviceTotalMem`
+pub fn total_memory(bytes: OutWide, device: CUdevice) -> Answer {
+    bytes.put(driver()?.card(device)?.profile.usable())
+}
+
+/// `cuDeviceComputeCapability`
+pub fn compute_capability(major: Out<i32>, minor: Out<i32>, device: CUdevice) -> Answer {
+    let capability = driver()?.card(device)?.profile.compute_capability;
+    if minor.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    major.put(capability.0 as i32)?;
+    minor.put(capability.1 as i32)
+}
+
+/// The value of an attribute of a card.
+pub fn attribute_of(card: &Card, attribute: CUdevice_attribute) -> Answer<i32> {
+    let name = attributes::name(attribute).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let profile = &card.profile;
+    Ok(match attribute {
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => profile.compute_capability.0 as i32,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => profile.compute_capability.1 as i32,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => profile.sm_count as i32,
+        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => card.pci_bus() as i32,
+        CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID => card.index as i32,
+        CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID => profile.pci_device_id.cast_signed(),
+        _ => profile.attributes.get(name).copied().unwrap_or(0),
+    })
+}
+
+/// `cuDeviceGetAttribute`
+pub fn attribute(value: Out<i32>, attribute: CUdevice_attribute, device: CUdevice) -> Answer {
+    value.put(attribute_of(driver()?.card(device)?, attribute)?)
+}
+
+/// `cuDeviceGetProperties`
+pub fn properties(properties: Out<CUdevprop>, device: CUdevice) -> Answer {
+    let card = driver()?.card(device)?;
+    let of = |attribute| attribute_of(card, attribute);
+    properties.put(CUdevprop {
+        maxThreadsPerBlock: of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        maxThreadsDim: [
+            of(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+            of(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+            of(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+        ],
+        maxGridSize: [
+            of(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+            of(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+            of(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+        ],
+        sharedMemPerBlock: of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+        totalConstantMemory: of(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY)?,
+        SIMDWidth: of(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        memPitch: of(CU_DEVICE_ATTRIBUTE_MAX_PITCH)?,
+        regsPerBlock: of(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)?,
+        clockRate: of(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+        textureAlign: of(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)?,
+    })
+}
+
+/// `cuDeviceGetPCIBusId`
+pub fn pci_bus_id(text: Out<c_char>, size: i32, device: CUdevice) -> Answer {
+    let card = driver()?.card(device)?;
+    let size = usize::try_from(size).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    text.put_text(&card.pci_bus_id(), size)
+}
+
+/// `cuDeviceGetByPCIBusId`: `domain:bus:device.function`, where domain and function may be left out.
+pub fn by_pci_bus_id(device: Out<CUdevice>, text: Text) -> Answer {
+    let driver = driver()?;
+    let text = text.get()?;
+    let wanted = parse_pci(&text).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let found = driver
+        .devices
+        .iter()
+        .position(|card| (0, driver.engine.cards()[*card].pci_bus(), 0) == wanted)
+        .ok_or(CUDA_ERROR_INVALID_DEVICE)?;
+    device.put(found as CUdevice)
+}
+
+/// Domain, bus and device.
+fn parse_pci(text: &str) -> Option<(u32, u32, u32)> {
+    let (place, _function) = text.split_once('.').unwrap_or((text, "0"));
+    let numbers: Option<Vec<_>> =
+        place.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect();
+    match numbers?[..] {
+        [bus, device] => Some((0, bus, device)),
+        [domain, bus, device] => Some((domain, bus, device)),
+        _ => None,
+    }
+}
+
+/// `cuDeviceCanAccessPeer`: the cards of a stub reach each other over nothing.
+pub fn can_access_peer(answer: Out<i32>, device: CUdevice, peer: CUdevice) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    driver.card(peer)?;
+    answer.put(0)
+}
+
+/// `cuDeviceGetP2PAttribute`
+pub fn peer_attribute(
+    value: Out<i32>,
+    attribute: CUdevice_P2PAttribute,
+    device: CUdevice,
+    peer: CUdevice,
+) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    driver.card(peer)?;
+    if device == peer || !(1..=5).contains(&attribute) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    value.put(0)
+}
+
+/// `cuDeviceGetExecAffinitySupport`: only under MPS.
+pub fn exec_affinity_support(
+    value: Out<i32>,
+    _kind: CUexecAffinityType,
+    device: CUdevice,
+) -> Answer {
+    driver()?.card(device)?;
+    value.put(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_ids_are_read_in_every_documented_form() {
+        assert_eq!(parse_pci("0000:0F:00.0"), Some((0, 15, 0)));
+        assert_eq!(parse_pci("0f:00"), Some((0, 15, 0)));
+        assert_eq!(parse_pci("1:2:3"), Some((1, 2, 3)));
+        assert_eq!(parse_pci("GPU-1"), None);
+    }
+}

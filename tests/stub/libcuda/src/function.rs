@@ -1,0 +1,173 @@
+//! Functions and kernels: a name, a few attributes, and how long one launch takes.
+
+use crate::Answer;
+use crate::arguments::Out;
+use crate::process::{Driver, driver, handle, lock};
+use core::ffi::c_char;
+use driver_sys::cuda::*;
+use std::ffi::CString;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
+
+/// A function of a module, or a kernel of a library.
+#[derive(Default)]
+pub struct Function {
+    pub module: AtomicUsize,
+    name: Mutex<CString>,
+    attributes: [AtomicI32; ATTRIBUTES],
+    /// Nanoseconds per launch, as of the durations of this version.
+    duration: AtomicU64,
+    version: AtomicU64,
+}
+
+/// A new function.
+pub fn insert(driver: &Driver, module: usize, name: &str) -> Answer<usize> {
+    let name = CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    let created = driver.functions.insert(|function, _| {
+        function.module.store(module, Ordering::Relaxed);
+        *lock(&function.name) = name;
+        function.version.store(0, Ordering::Relaxed);
+        for attribute in &function.attributes {
+            attribute.store(0, Ordering::Relaxed);
+        }
+        let set = |attribute: u32, value| {
+            function.attributes[attribute as usize].store(value, Ordering::Relaxed);
+        };
+        set(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024);
+        set(CU_FUNC_ATTRIBUTE_NUM_REGS, 32);
+        set(CU_FUNC_ATTRIBUTE_PTX_VERSION, 70);
+        set(CU_FUNC_ATTRIBUTE_BINARY_VERSION, 70);
+        set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 48 << 10);
+        set(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1);
+    });
+    created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// The function of a handle.
+#[inline]
+pub fn find<F>(driver: &'static Driver, function: *mut F) -> Answer<&'static Function> {
+    driver.functions.get(function as usize).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+impl Function {
+    /// Nanoseconds that one launch takes.
+    #[inline]
+    pub fn duration(&self, driver: &Driver) -> u64 {
+        let version = driver.counters.durations_version.load(Ordering::Relaxed);
+        if self.version.load(Ordering::Acquire) != version {
+            self.refresh(driver, version);
+        }
+        self.duration.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn refresh(&self, driver: &Driver, version: u64) {
+        let mut durations = lock(&driver.durations);
+        if durations.0 != version {
+            *durations = (version, driver.engine.durations());
+        }
+        let duration = durations.1.of(&lock(&self.name).to_string_lossy());
+        self.duration.store(duration, Ordering::Relaxed);
+        self.version.store(version, Ordering::Release);
+    }
+
+    pub fn attribute(&self, attribute: CUfunction_attribute) -> Answer<i32> {
+        let found = self.attributes.get(attribute as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        Ok(found.load(Ordering::Relaxed))
+    }
+
+    fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Answer {
+        let is_settable = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            || (CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+                ..=CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE)
+                .contains(&attribute);
+        if !is_settable {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        self.attributes[attribute as usize].store(value, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// `cuFuncGetAttribute`
+pub fn get_attribute(
+    value: Out<i32>,
+    attribute: CUfunction_attribute,
+    function: CUfunction,
+) -> Answer {
+    value.put(find(driver()?, function)?.attribute(attribute)?)
+}
+
+/// `cuFuncSetAttribute`
+pub fn set_attribute(function: CUfunction, attribute: CUfunction_attribute, value: i32) -> Answer {
+    find(driver()?, function)?.set_attribute(attribute, value)
+}
+
+/// `cuKernelGetAttribute`
+pub fn kernel_attribute(
+    value: Out<i32>,
+    attribute: CUfunction_attribute,
+    kernel: CUkernel,
+    device: CUdevice,
+) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    value.put(find(driver, kernel)?.attribute(attribute)?)
+}
+
+/// `cuKernelSetAttribute`
+pub fn set_kernel_attribute(
+    attribute: CUfunction_attribute,
+    value: i32,
+    kernel: CUkernel,
+    device: CUdevice,
+) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    find(driver, kernel)?.set_attribute(attribute, value)
+}
+
+/// `cuFuncSetCacheConfig`, `cuFuncSetSharedMemConfig`
+pub fn set_config(function: CUfunction, _config: u32) -> Answer {
+    find(driver()?, function).map(drop)
+}
+
+/// `cuKernelSetCacheConfig`
+pub fn set_kernel_config(kernel: CUkernel, _config: CUfunc_cache, device: CUdevice) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    find(driver, kernel).map(drop)
+}
+
+/// `cuFuncGetModule`, `cuKernelGetLibrary`
+pub fn module<M, F>(module: Out<*mut M>, function: *mut F) -> Answer {
+    let found = find(driver()?, function)?;
+    module.put(handle(found.module.load(Ordering::Relaxed)))
+}
+
+/// `cuFuncGetName`, `cuKernelGetName`
+pub fn name<F>(name: Out<*const c_char>, function: *mut F) -> Answer {
+    let found = find(driver()?, function)?;
+    // The string is replaced only when the handle is dead and used again.
+    name.put(lock(&found.name).as_ptr())
+}
+
+/// `cuKernelGetFunction`
+pub fn of_kernel(function: Out<CUfunction>, kernel: CUkernel) -> Answer {
+    let (driver, ..) = crate::context::current()?;
+    find(driver, kernel)?;
+    function.put(kernel.cast())
+}
+
+/// `cuFuncIsLoaded`
+pub fn is_loaded(state: Out<CUfunctionLoadingState>, function: CUfunction) -> Answer {
+    find(driver()?, function)?;
+    state.put(CU_FUNCTION_LOADING_STATE_LOADED)
+}
+
+/// `cuFuncLoad`
+pub fn load(function: CUfunction) -> Answer {
+    find(driver()?, function).map(drop)
+}

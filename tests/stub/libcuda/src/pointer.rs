@@ -1,0 +1,139 @@
+//! What a pointer is: device memory, pinned host memory, or neither.
+
+use crate::Answer;
+use crate::arguments::{Host, In, Out};
+use crate::context::current;
+use crate::memory;
+use crate::process::{Driver, driver, handle, lock};
+use core::ffi::c_void;
+use driver_sys::cuda::*;
+use std::sync::atomic::Ordering;
+
+/// A pointer that the driver knows.
+struct Known {
+    kind: CUmemorytype,
+    context: usize,
+    device: i32,
+    base: u64,
+    bytes: u64,
+    /// The address a kernel would use.
+    on_device: u64,
+    /// The address the program can read, 0 when it cannot.
+    on_host: u64,
+}
+
+fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
+    if let Some((space, found)) = memory::find(driver, pointer) {
+        let owner = driver.contexts.live().find(|(_, context)| context.index() == found.owner);
+        let (context, owner) = owner?;
+        return Some(Known {
+            kind: CU_MEMORYTYPE_DEVICE,
+            context,
+            device: owner.device.load(Ordering::Relaxed),
+            base: driver.backing.pointer(space, found.base),
+            bytes: found.bytes,
+            on_device: pointer,
+            on_host: 0,
+        });
+    }
+    let found = lock(&driver.host).find(pointer, 1)?;
+    let context = driver.contexts.get(found.context)?;
+    Some(Known {
+        kind: CU_MEMORYTYPE_HOST,
+        context: found.context,
+        device: context.device.load(Ordering::Relaxed),
+        base: found.base,
+        bytes: found.bytes,
+        on_device: pointer,
+        on_host: pointer,
+    })
+}
+
+/// Attributes that have a value for every pointer: what a pointer is not.
+fn put_unknown(data: Out<c_void>, attribute: CUpointer_attribute) -> Answer {
+    match attribute {
+        CU_POINTER_ATTRIBUTE_CONTEXT
+        | CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+        | CU_POINTER_ATTRIBUTE_HOST_POINTER
+        | CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+        | CU_POINTER_ATTRIBUTE_RANGE_SIZE
+        | CU_POINTER_ATTRIBUTE_BUFFER_ID
+        | CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+        | CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast().put(0u64),
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast().put(-2i32),
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE | CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => {
+            data.cast().put(0u32)
+        }
+        CU_POINTER_ATTRIBUTE_P2P_TOKENS | 0 => Err(CUDA_ERROR_INVALID_VALUE),
+        _ if attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => data.cast().put(0u8),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn put_known(data: Out<c_void>, attribute: CUpointer_attribute, known: &Known) -> Answer {
+    match attribute {
+        CU_POINTER_ATTRIBUTE_CONTEXT => data.cast().put(handle::<CUctx_st>(known.context)),
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE => data.cast().put(known.kind),
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER => data.cast().put(known.on_device),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER if known.on_host == 0 => Err(CUDA_ERROR_INVALID_VALUE),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER => data.cast().put(known.on_host),
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast().put(known.device),
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => data.cast().put(known.base),
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast().put(known.bytes),
+        // An allocation's first address tells it from every other live one.
+        CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast().put(known.base >> 9),
+        CU_POINTER_ATTRIBUTE_MAPPED => data.cast().put(1u8),
+        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => {
+            data.cast().put(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)
+        }
+        _ => put_unknown(data, attribute),
+    }
+}
+
+/// `cuPointerGetAttribute`
+pub fn get_attribute(data: Out<c_void>, attribute: CUpointer_attribute, pointer: u64) -> Answer {
+    let driver = driver()?;
+    if data.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let known = find(driver, pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    put_known(data, attribute, &known)
+}
+
+/// `cuPointerGetAttributes`: unlike the single form it answers for any pointer at all.
+pub fn get_attributes(
+    count: u32,
+    attributes: In<CUpointer_attribute>,
+    data: In<*mut c_void>,
+    pointer: u64,
+) -> Answer {
+    let driver = driver()?;
+    if count == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let known = find(driver, pointer);
+    for index in 0..count as usize {
+        let attribute = attributes.get_at(index)?;
+        let place = data.get_at(index)?;
+        if place.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let place = Out::of(place);
+        // What the single form refuses is answered with nothing here.
+        let answered =
+            known.as_ref().is_some_and(|known| put_known(place, attribute, known).is_ok());
+        if !answered {
+            put_unknown(place, attribute)?;
+        }
+    }
+    Ok(())
+}
+
+/// `cuPointerSetAttribute`: only the wish for synchronous copies can be set, and they all are.
+pub fn set_attribute(value: Host, attribute: CUpointer_attribute, pointer: u64) -> Answer {
+    let (driver, ..) = current()?;
+    if value.0 == 0 || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    memory::find(driver, pointer).map(drop).ok_or(CUDA_ERROR_INVALID_VALUE)
+}

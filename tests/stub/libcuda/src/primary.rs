@@ -1,0 +1,89 @@
+//! Primary contexts: one per device, shared by everyone in the process, counted.
+
+use crate::Answer;
+use crate::arguments::Out;
+use crate::context;
+use crate::process::{Driver, driver, handle, lock};
+use driver_sys::cuda::*;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+/// One device's primary context.
+#[derive(Default)]
+pub struct Primary {
+    /// 0 before the first use; the same from then on.
+    handle: usize,
+    retained: u32,
+    flags: u32,
+}
+
+fn of(device: CUdevice) -> Answer<(&'static Driver, MutexGuard<'static, Primary>)> {
+    let driver = driver()?;
+    driver.card(device)?;
+    Ok((driver, lock(&driver.primaries[device as usize])))
+}
+
+/// `cuDevicePrimaryCtxRetain`
+pub fn retain(context: Out<CUcontext>, device: CUdevice) -> Answer {
+    let (driver, mut primary) = of(device)?;
+    if context.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if primary.handle == 0 {
+        primary.handle = context::insert(driver, device, primary.flags, true)?;
+    }
+    if primary.retained == 0 {
+        let found = driver.contexts.get(primary.handle).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        found.flags.store(primary.flags, Ordering::Relaxed);
+        found.activate(driver)?;
+    }
+    primary.retained += 1;
+    context.put(handle(primary.handle))
+}
+
+/// `cuDevicePrimaryCtxRelease`
+pub fn release(device: CUdevice) -> Answer {
+    let (driver, mut primary) = of(device)?;
+    primary.retained = primary.retained.checked_sub(1).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    if primary.retained == 0 {
+        end(driver, &primary);
+    }
+    Ok(())
+}
+
+/// `cuDevicePrimaryCtxReset`
+pub fn reset(device: CUdevice) -> Answer {
+    let (driver, mut primary) = of(device)?;
+    primary.retained = 0;
+    end(driver, &primary);
+    Ok(())
+}
+
+fn end(driver: &Driver, primary: &Primary) {
+    if let Some(context) = driver.contexts.get(primary.handle) {
+        context.deactivate(driver, primary.handle);
+    }
+}
+
+/// `cuDevicePrimaryCtxGetState`
+pub fn get_state(device: CUdevice, flags: Out<u32>, active: Out<i32>) -> Answer {
+    let (_, primary) = of(device)?;
+    if active.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    flags.put(primary.flags)?;
+    active.put(i32::from(primary.retained > 0))
+}
+
+/// `cuDevicePrimaryCtxSetFlags`
+pub fn set_flags(device: CUdevice, flags: u32) -> Answer {
+    let (driver, mut primary) = of(device)?;
+    if flags & CU_CTX_SCHED_MASK > CU_CTX_SCHED_BLOCKING_SYNC {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    primary.flags = flags;
+    if let Some(context) = driver.contexts.get(primary.handle) {
+        context.flags.store(flags, Ordering::Relaxed);
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! The driver's state in this process, and what a fork does to it.
+//!
+//! A child that was forked after `cuInit` has no driver: every call answers
+//! `CUDA_ERROR_NOT_INITIALIZED`, and so does `cuInit`, as with the real one. A child of a parent that
+//! never called it starts from nothing. The kernel itself tells them apart: what is known only to
+//! this very process lies on pages that are zero in a child (`MADV_WIPEONFORK`), whichever way it
+//! was made.
+
+use crate::context::Context;
+use crate::event::Event;
+use crate::function::Function;
+use crate::host::HostTable;
+use crate::link::Link;
+use crate::module::Module;
+use crate::primary::Primary;
+use crate::slab::Slab;
+use crate::stream::Stream;
+use crate::{Answer, visible};
+use driver_sys::cuda::{
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED,
+    CUDA_ERROR_OPERATING_SYSTEM,
+};
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use stub_engine::Engine;
+use stub_engine::arena::Arena;
+use stub_engine::backing::Backing;
+use stub_engine::client::{self, Client};
+use stub_engine::clock::{Clock, RealClock, VirtualClock};
+use stub_engine::counters::Counters;
+use stub_engine::durations::Durations;
+use stub_engine::local::Local;
+use stub_engine::profile::{self, Card};
+use stub_engine::settings::Settings;
+use stub_engine::symbols::Library;
+
+/// Everything that `cuInit` makes. It lives as long as the process.
+pub struct Driver {
+    pub engine: &'static dyn Engine,
+    /// The engine's counters, at hand for the launch path.
+    pub counters: &'static Counters,
+    /// The engine's card of each device ordinal.
+    pub devices: Vec<usize>,
+    pub backing: Backing,
+    /// By address space.
+    pub arenas: Vec<Mutex<Arena>>,
+    pub host: Mutex<HostTable>,
+    pub clock: Box<dyn Clock>,
+    pub contexts: Slab<Context>,
+    /// By device ordinal.
+    pub primaries: Vec<Mutex<Primary>>,
+    pub streams: Slab<Stream>,
+    pub events: Slab<Event>,
+    pub modules: Slab<Module>,
+    pub functions: Slab<Function>,
+    pub links: Slab<Link>,
+    /// Kernel durations as last heard, and the version they had.
+    pub durations: Mutex<(u64, Durations)>,
+    /// Source of ids for contexts, streams and allocations.
+    pub next_id: AtomicU64,
+}
+
+/// What a forked child must not see.
+#[repr(C)]
+pub struct Wiped {
+    driver: AtomicPtr<Driver>,
+    /// The engine's counters, once there is one.
+    counters: AtomicPtr<Counters>,
+    /// Calls before that.
+    early: Counters,
+}
+
+impl Wiped {
+    /// Where to count now.
+    pub fn counters(&self) -> &Counters {
+        let counters = self.counters.load(Ordering::Acquire);
+        // SAFETY: the engine whose counters these are is never freed.
+        unsafe { counters.as_ref() }.unwrap_or(&self.early)
+    }
+
+    /// Counts in the engine's counters from now on.
+    fn adopt(&self, counters: &'static Counters) {
+        for (early, counter) in self.early.calls.iter().zip(&counters.calls) {
+            counter.fetch_add(early.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.counters.store(std::ptr::from_ref(counters).cast_mut(), Ordering::Release);
+    }
+}
+
+static WIPED: AtomicPtr<Wiped> = AtomicPtr::new(null_mut());
+/// Not wiped: a child whose parent had a driver can tell.
+static WAS_INITIALIZED: AtomicBool = AtomicBool::new(false);
+static INITIALIZING: Mutex<()> = Mutex::new(());
+
+/// The wiped pages; `None` when the system gives none.
+pub fn wiped() -> Option<&'static Wiped> {
+    let known = WIPED.load(Ordering::Acquire);
+    // SAFETY: once set it is a mapping that is never unmapped, and zero bytes are a valid `Wiped`.
+    unsafe { known.as_ref() }.or_else(map_wiped)
+}
+
+#[cold]
+fn map_wiped() -> Option<&'static Wiped> {
+    // SAFETY: an anonymous mapping at an address of the kernel's choice; it is zero, which is a
+    // valid `Wiped`; the loser of a race unmaps its own.
+    unsafe {
+        let size = size_of::<Wiped>();
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let start = libc::mmap(null_mut(), size, access, flags, -1, 0);
+        if start == libc::MAP_FAILED || libc::madvise(start, size, libc::MADV_WIPEONFORK) != 0 {
+            return None;
+        }
+        let ours = start.cast::<Wiped>();
+        match WIPED.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => ours.as_ref(),
+            Err(first) => {
+                libc::munmap(start, size);
+                first.as_ref()
+            }
+        }
+    }
+}
+
+/// The driver, once `cuInit` has made it.
+#[inline]
+pub fn driver() -> Answer<&'static Driver> {
+    // SAFETY: as in `wiped`; the driver is never freed.
+    unsafe {
+        WIPED
+            .load(Ordering::Acquire)
+            .as_ref()
+            .and_then(|wiped| wiped.driver.load(Ordering::Acquire).as_ref())
+            .ok_or(CUDA_ERROR_NOT_INITIALIZED)
+    }
+}
+
+/// Locks, whatever happened to the last holder.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `cuInit`
+pub fn init(flags: u32) -> Answer {
+    if flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let _one_at_a_time = lock(&INITIALIZING);
+    if driver().is_ok() {
+        return Ok(());
+    }
+    if WAS_INITIALIZED.load(Ordering::Acquire) {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    let wiped = wiped().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
+    let driver = Driver::new(&Settings::from_environment()).map_err(|error| {
+        if let Some(error) = error {
+            eprintln!("stub libcuda: {error}");
+        }
+        CUDA_ERROR_NO_DEVICE
+    })?;
+    wiped.adopt(driver.counters);
+    WAS_INITIALIZED.store(true, Ordering::Release);
+    wiped.driver.store(Box::into_raw(Box::new(driver)), Ordering::Release);
+    Ok(())
+}
+
+/// The engine's cards, also before `cuInit`; empty when the engine cannot be had.
+pub fn cards() -> &'static [Card] {
+    static CARDS: OnceLock<Vec<Card>> = OnceLock::new();
+    CARDS.get_or_init(|| {
+        let settings = Settings::from_environment();
+        let cards = match &settings.socket {
+            Some(socket) => client::cards(socket),
+            None => profile::cards(&settings.cards),
+        };
+        cards.unwrap_or_else(|error| {
+            eprintln!("stub libcuda: {error}");
+            Vec::new()
+        })
+    })
+}
+
+impl Driver {
+    /// `Err(None)` when there simply is no visible device.
+    fn new(settings: &Settings) -> Result<Self, Option<String>> {
+        let devices = visible::devices(cards(), settings.visible_devices.as_deref());
+        if devices.is_empty() {
+            return Err(None);
+        }
+        let engine: Box<dyn Engine> = match &settings.socket {
+            Some(socket) => Box::new(Client::connect(socket, Library::Cuda, &settings.group)?),
+            None => Box::new(Local::new(settings)?),
+        };
+        let engine: &'static dyn Engine = Box::leak(engine);
+        let memory: Vec<_> = engine.cards().iter().map(|card| card.profile.memory).collect();
+        let backing = Backing::reserve(&memory)?;
+        let arenas =
+            backing.spaces().into_iter().map(|size| Mutex::new(Arena::new(size))).collect();
+        Ok(Self {
+            engine,
+            counters: engine.counters(),
+            primaries: devices.iter().map(|_| Mutex::default()).collect(),
+            devices,
+            backing,
+            arenas,
+            host: Mutex::default(),
+            clock: if settings.has_virtual_clock {
+                Box::new(VirtualClock::default())
+            } else {
+                Box::new(RealClock)
+            },
+            contexts: Slab::new(),
+            streams: Slab::new(),
+            events: Slab::new(),
+            modules: Slab::new(),
+            functions: Slab::new(),
+            links: Slab::new(),
+            durations: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        })
+    }
+
+    /// The card of a device ordinal.
+    pub fn card(&self, ordinal: i32) -> Answer<&'static Card> {
+        usize::try_from(ordinal)
+            .ok()
+            .and_then(|ordinal| self.devices.get(ordinal))
+            .map(|card| &self.engine.cards()[*card])
+            .ok_or(driver_sys::cuda::CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    /// A number nobody else has.
+    pub fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A handle as C sees it.
+pub fn handle<T>(handle: usize) -> *mut T {
+    without_provenance_mut(handle)
+}

@@ -1,0 +1,138 @@
+//! Handles: addresses that can be checked without a lock.
+//!
+//! A program may pass any bits as a stream or function, and must get `CUDA_ERROR_INVALID_HANDLE` for
+//! what is none; a launch has a few nanoseconds. So objects of one type lie in one array that is
+//! never moved or freed, a handle is the address of a slot, and checking one is arithmetic and one
+//! load. Slots are used again, oldest first; their values are changed only through shared references,
+//! so a racing use of a destroyed handle is the program's bug and never undefined here.
+
+use crate::process::lock;
+use std::alloc::{Layout, alloc_zeroed};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Most live objects of one type. Untouched slots cost nothing.
+const CAPACITY: usize = 1 << 20;
+
+/// 64 bytes, so that no handle looks like a small number or an odd address.
+#[repr(C, align(64))]
+struct Slot<T> {
+    live: AtomicU32,
+    value: T,
+}
+
+#[derive(Default)]
+struct Unused {
+    freed: VecDeque<usize>,
+    /// Slots from here on have never been used.
+    fresh: usize,
+}
+
+/// The objects of one type.
+pub struct Slab<T> {
+    slots: *mut Slot<T>,
+    unused: Mutex<Unused>,
+}
+
+// SAFETY: slots are reached only as shared references to values that are `Sync`.
+unsafe impl<T: Sync + Send> Send for Slab<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync + Send> Sync for Slab<T> {}
+
+impl<T: Default + Sync + Send> Slab<T> {
+    pub fn new() -> Self {
+        // A capacity that overflows a layout is a constant's mistake, found by the first test.
+        let layout = Layout::array::<Slot<T>>(CAPACITY).expect("a slab's size is a constant");
+        // SAFETY: the layout is not empty; zero bytes make every slot not live.
+        let slots = unsafe { alloc_zeroed(layout) }.cast();
+        Self { slots, unused: Mutex::default() }
+    }
+
+    fn slot(&self, index: usize) -> *mut Slot<T> {
+        // SAFETY: every caller's index is below the capacity.
+        unsafe { self.slots.add(index) }
+    }
+
+    /// A handle to a value that `set` has prepared; `None` when there are too many.
+    pub fn insert(&self, set: impl FnOnce(&T, usize)) -> Option<usize> {
+        if self.slots.is_null() {
+            return None;
+        }
+        let mut unused = lock(&self.unused);
+        let slot = if let Some(index) = unused.freed.pop_front() {
+            self.slot(index)
+        } else {
+            let index = unused.fresh;
+            if index == CAPACITY {
+                return None;
+            }
+            unused.fresh += 1;
+            let slot = self.slot(index);
+            // SAFETY: the slot was never used, and nobody else gets it while we hold the lock.
+            unsafe { (&raw mut (*slot).value).write(T::default()) };
+            slot
+        };
+        drop(unused);
+        // SAFETY: the value was written when the slot was first used.
+        set(unsafe { &(*slot).value }, slot as usize);
+        // SAFETY: `live` is an atomic in memory that is never freed.
+        unsafe { &(*slot).live }.store(1, Ordering::Release);
+        Some(slot as usize)
+    }
+
+    /// Where in the slab a handle points; `None` for anything that is no slot.
+    pub fn index(&self, handle: usize) -> Option<usize> {
+        let distance = handle.checked_sub(self.slots as usize)?;
+        let index = distance / size_of::<Slot<T>>();
+        (index < CAPACITY && distance.is_multiple_of(size_of::<Slot<T>>())).then_some(index)
+    }
+
+    /// The live object of a handle.
+    #[inline]
+    pub fn get(&self, handle: usize) -> Option<&T> {
+        let slot = self.slot(self.index(handle)?);
+        // SAFETY: zero (never used) reads as not live; a live slot's value was written before.
+        unsafe { ((*slot).live.load(Ordering::Acquire) == 1).then(|| &(*slot).value) }
+    }
+
+    /// Ends a handle's life; `false` when it had none.
+    pub fn remove(&self, handle: usize) -> bool {
+        let Some(index) = self.index(handle) else { return false };
+        // SAFETY: `live` is an atomic in memory that is never freed.
+        let was_live = unsafe { &(*self.slot(index)).live }.swap(0, Ordering::AcqRel) == 1;
+        if was_live {
+            lock(&self.unused).freed.push_back(index);
+        }
+        was_live
+    }
+
+    /// The live objects and their handles.
+    pub fn live(&self) -> impl Iterator<Item = (usize, &T)> {
+        let used = lock(&self.unused).fresh;
+        (0..used).filter_map(|index| {
+            let handle = self.slot(index) as usize;
+            self.get(handle).map(|value| (handle, value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_live_handles_are_found() {
+        let slab: Slab<AtomicU32> = Slab::new();
+        let first = slab.insert(|value, _| value.store(7, Ordering::Relaxed)).expect("room");
+        assert_eq!(slab.get(first).map(|value| value.load(Ordering::Relaxed)), Some(7));
+        for wrong in [0, 1, 2, first + 1, first + 64, first - 64, usize::MAX] {
+            assert!(slab.get(wrong).is_none(), "{wrong:#x}");
+        }
+        assert!(slab.remove(first));
+        assert!(!slab.remove(first), "twice");
+        assert!(slab.get(first).is_none());
+        let second = slab.insert(|_, _| {}).expect("room");
+        assert_eq!(slab.live().map(|(handle, _)| handle).collect::<Vec<_>>(), [second]);
+    }
+}

@@ -1,0 +1,319 @@
+//! Streams: queues of work that are nothing but the instant at which they run dry.
+//!
+//! The default stream waits for all blocking streams and they for it. Which stream NULL means
+//! depends on the function's spelling (`_ptsz`), so every handle goes through [`resolve`].
+
+use crate::arguments::{Host, Out};
+use crate::boundary::is_per_thread_default;
+use crate::context::{Context, current};
+use crate::process::{Driver, driver, handle};
+use crate::{Answer, event};
+use core::ffi::c_void;
+use driver_sys::cuda::*;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use stub_engine::clock::Timeline;
+
+/// The default stream by its plainest name.
+pub const NULL_STREAM: CUstream = core::ptr::null_mut();
+/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`, macros in the header.
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+/// A stream that the program made.
+#[derive(Default)]
+pub struct Stream {
+    context: AtomicUsize,
+    id: AtomicU64,
+    flags: AtomicU32,
+    priority: AtomicI32,
+    timeline: Timeline,
+}
+
+/// What a stream handle means to the calling thread.
+#[derive(Clone, Copy)]
+pub enum Queue {
+    Legacy(&'static Context, usize),
+    Thread(&'static Context, usize, usize),
+    Made(&'static Stream, &'static Context, usize),
+}
+
+thread_local! {
+    static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if THREAD.get() == usize::MAX {
+        THREAD.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    THREAD.get()
+}
+
+/// The queue of a handle.
+pub fn resolve(stream: CUstream) -> Answer<(&'static Driver, Queue)> {
+    let number = match stream as usize {
+        0 if is_per_thread_default() => PER_THREAD,
+        0 => LEGACY,
+        number => number,
+    };
+    if number <= PER_THREAD {
+        let (driver, context, own_handle) = current()?;
+        let queue = if number == LEGACY {
+            Queue::Legacy(context, own_handle)
+        } else {
+            Queue::Thread(context, own_handle, thread_number() % context.threads.len())
+        };
+        return Ok((driver, queue));
+    }
+    let driver = driver()?;
+    let made = driver.streams.get(number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let own_handle = made.context.load(Ordering::Relaxed);
+    let context = driver.contexts.get(own_handle).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    Ok((driver, Queue::Made(made, context, own_handle)))
+}
+
+/// Refuses what is no stream.
+pub fn check(stream: CUstream) -> Answer {
+    resolve(stream).map(drop)
+}
+
+impl Queue {
+    pub fn context(self) -> (&'static Context, usize) {
+        match self {
+            Self::Legacy(context, own)
+            | Self::Thread(context, own, _)
+            | Self::Made(_, context, own) => (context, own),
+        }
+    }
+
+    fn timeline(self) -> &'static Timeline {
+        match self {
+            Self::Legacy(context, _) => &context.legacy,
+            Self::Thread(context, _, number) => &context.threads[number],
+            Self::Made(stream, ..) => &stream.timeline,
+        }
+    }
+
+    fn is_blocking(self) -> bool {
+        match self {
+            Self::Legacy(..) => false,
+            Self::Thread(..) => true,
+            Self::Made(stream, ..) => {
+                stream.flags.load(Ordering::Relaxed) & CU_STREAM_NON_BLOCKING == 0
+            }
+        }
+    }
+
+    /// When everything that new work here comes behind is done.
+    pub fn done(self) -> u64 {
+        let done = self.timeline().done();
+        match self {
+            Self::Legacy(context, _) => done.max(context.blocking.done()),
+            _ if self.is_blocking() => done.max(self.context().0.legacy.done()),
+            _ => done,
+        }
+    }
+
+    /// Queues work; returns when it will be done.
+    pub fn queue(self, driver: &Driver, duration: u64) -> u64 {
+        let earliest = driver.clock.now().max(self.done());
+        let done = self.timeline().queue(earliest, duration);
+        let (context, _) = self.context();
+        context.all.join(done);
+        if self.is_blocking() {
+            context.blocking.join(done);
+        }
+        done
+    }
+}
+
+/// Sleeps until an instant of the engine's clock; 0 is always past.
+pub fn wait_until(driver: &Driver, instant: u64) {
+    if instant != 0 {
+        driver.clock.sleep_until(instant);
+    }
+}
+
+/// Waits for the default stream, as synchronous calls do.
+pub fn wait_for_default(driver: &Driver, context: &Context) {
+    wait_until(driver, context.legacy.done().max(context.blocking.done()));
+}
+
+/// `cuStreamCreate`
+pub fn create(stream: Out<CUstream>, flags: u32) -> Answer {
+    create_with_priority(stream, flags, 0)
+}
+
+/// `cuStreamCreateWithPriority`
+pub fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: i32) -> Answer {
+    let (driver, _, context) = current()?;
+    if stream.is_null() || flags & !CU_STREAM_NON_BLOCKING != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let created = driver.streams.insert(|stream, _| {
+        stream.context.store(context, Ordering::Relaxed);
+        stream.id.store(driver.new_id(), Ordering::Relaxed);
+        stream.flags.store(flags, Ordering::Relaxed);
+        stream.priority.store(priority.clamp(-5, 0), Ordering::Relaxed);
+        stream.timeline.reset();
+    });
+    stream.put(handle(created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?))
+}
+
+/// `cuStreamDestroy`
+pub fn destroy(stream: CUstream) -> Answer {
+    let driver = driver()?;
+    // The default streams cannot be destroyed, and neither can what is no stream.
+    if driver.streams.remove(stream as usize) { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) }
+}
+
+/// Destroys the streams of a context.
+pub fn destroy_all(driver: &Driver, context: usize) {
+    for (own_handle, stream) in driver.streams.live() {
+        if stream.context.load(Ordering::Relaxed) == context {
+            driver.streams.remove(own_handle);
+        }
+    }
+}
+
+/// `cuStreamQuery`
+pub fn query(stream: CUstream) -> Answer {
+    let (driver, queue) = resolve(stream)?;
+    let done = queue.done();
+    if done == 0 || done <= driver.clock.now() { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+}
+
+/// `cuStreamSynchronize`
+pub fn synchronize(stream: CUstream) -> Answer {
+    let (driver, queue) = resolve(stream)?;
+    wait_until(driver, queue.done());
+    Ok(())
+}
+
+/// `cuStreamWaitEvent`
+pub fn wait_event(stream: CUstream, event: CUevent, flags: u32) -> Answer {
+    let (driver, queue) = resolve(stream)?;
+    if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let recorded = event::recorded_at(driver, event)?;
+    // An event that was never recorded is no obstacle.
+    queue.timeline().join(recorded);
+    Ok(())
+}
+
+/// `cuStreamGetPriority`
+pub fn get_priority(stream: CUstream, priority: Out<i32>) -> Answer {
+    priority.put(match resolve(stream)?.1 {
+        Queue::Made(made, ..) => made.priority.load(Ordering::Relaxed),
+        _ => 0,
+    })
+}
+
+/// `cuStreamGetFlags`
+pub fn get_flags(stream: CUstream, flags: Out<u32>) -> Answer {
+    flags.put(match resolve(stream)?.1 {
+        Queue::Made(made, ..) => made.flags.load(Ordering::Relaxed),
+        _ => CU_STREAM_DEFAULT,
+    })
+}
+
+/// `cuStreamGetId`
+pub fn get_id(stream: CUstream, id: Out<u64>) -> Answer {
+    id.put(match resolve(stream)?.1 {
+        // Ids of contexts and streams come from one source; a context's default streams take its own.
+        Queue::Legacy(context, _) => context.id.load(Ordering::Relaxed) << 16,
+        Queue::Thread(context, _, number) => {
+            context.id.load(Ordering::Relaxed) << 16 | (number as u64 + 1)
+        }
+        Queue::Made(made, ..) => made.id.load(Ordering::Relaxed) << 16,
+    })
+}
+
+/// `cuStreamGetCtx`
+pub fn get_context(stream: CUstream, context: Out<CUcontext>) -> Answer {
+    context.put(handle(resolve(stream)?.1.context().1))
+}
+
+/// `cuStreamGetCtx_v2`
+pub fn get_contexts(stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>) -> Answer {
+    get_context(stream, context)?;
+    green.put_if_wanted(core::ptr::null_mut());
+    Ok(())
+}
+
+/// `cuStreamGetDevice`
+pub fn get_device(stream: CUstream, device: Out<CUdevice>) -> Answer {
+    device.put(resolve(stream)?.1.context().0.device.load(Ordering::Relaxed))
+}
+
+/// `cuStreamIsCapturing`
+pub fn is_capturing(stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Answer {
+    resolve(stream)?;
+    status.put(CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// `cuStreamGetCaptureInfo`
+pub fn capture_info(stream: CUstream, status: Out<CUstreamCaptureStatus>, _id: Out<u64>) -> Answer {
+    is_capturing(stream, status)
+}
+
+/// `cuStreamGetCaptureInfo_v2`
+pub fn capture_info_v2(
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    _id: Out<u64>,
+    _graph: Out<CUgraph>,
+    _dependencies: Out<*const CUgraphNode>,
+    _count: Out<usize>,
+) -> Answer {
+    is_capturing(stream, status)
+}
+
+/// `cuStreamGetCaptureInfo_v3`
+pub fn capture_info_v3(
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    _id: Out<u64>,
+    _graph: Out<CUgraph>,
+    _dependencies: Out<*const CUgraphNode>,
+    _edges: Out<*const CUgraphEdgeData>,
+    _count: Out<usize>,
+) -> Answer {
+    is_capturing(stream, status)
+}
+
+/// `cuThreadExchangeStreamCaptureMode`
+pub fn exchange_capture_mode(mode: Out<CUstreamCaptureMode>) -> Answer {
+    driver()?;
+    mode.put(CU_STREAM_CAPTURE_MODE_GLOBAL)
+}
+
+/// `cuStreamAddCallback`: what comes before it is done already, so it runs here and now.
+pub fn add_callback(
+    stream: CUstream,
+    callback: CUstreamCallback,
+    data: Host,
+    flags: u32,
+) -> Answer {
+    resolve(stream)?;
+    let callback = callback.filter(|_| flags == 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's own function and argument.
+    unsafe { callback(stream, CUDA_SUCCESS, data.0 as *mut c_void) };
+    Ok(())
+}
+
+/// `cuLaunchHostFunc`
+pub fn launch_host(stream: CUstream, function: CUhostFn, data: Host) -> Answer {
+    resolve(stream)?;
+    let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's own function and argument.
+    unsafe { function(data.0 as *mut c_void) };
+    Ok(())
+}
+
+/// `cuLaunchHostFunc_v2`
+pub fn launch_host_v2(stream: CUstream, function: CUhostFn, data: Host, _mode: u32) -> Answer {
+    launch_host(stream, function, data)
+}

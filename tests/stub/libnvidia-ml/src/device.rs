@@ -1,0 +1,206 @@
+//! Devices: found by index, UUID, PCI bus id or serial number, and what identifies them.
+
+use crate::Answer;
+use crate::arguments::{In, Out, Text, array, put_text};
+use crate::engine::watch;
+use core::ffi::{CStr, c_char};
+use driver_sys::nvml::*;
+use std::sync::Arc;
+use stub_engine::profile::Card;
+use stub_engine::{MAX_CARDS, Watch};
+
+/// A device handle is the address of its card's byte here.
+static HANDLES: [u8; MAX_CARDS] = [0; MAX_CARDS];
+
+fn handle(card: usize) -> nvmlDevice_t {
+    (&raw const HANDLES[card]).cast_mut().cast()
+}
+
+/// The engine and the number of a device's card.
+pub fn find(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
+    let watch = watch()?;
+    let card = (device as usize).wrapping_sub(HANDLES.as_ptr() as usize);
+    if card < watch.cards().len() { Ok((watch, card)) } else { Err(NVML_ERROR_INVALID_ARGUMENT) }
+}
+
+/// A copy of what a device's card is.
+pub fn card(device: nvmlDevice_t) -> Answer<Card> {
+    let (watch, card) = find(device)?;
+    Ok(watch.cards()[card].clone())
+}
+
+fn put_first(device: Out<nvmlDevice_t>, is_wanted: impl Fn(&Card) -> bool) -> Answer {
+    let watch = watch()?;
+    if device.is_null() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    let found = watch.cards().iter().position(is_wanted).ok_or(NVML_ERROR_NOT_FOUND)?;
+    device.put(handle(found))
+}
+
+/// `nvmlDeviceGetCount`
+pub fn count(count: Out<u32>) -> Answer {
+    count.put(watch()?.cards().len() as u32)
+}
+
+/// `nvmlDeviceGetHandleByIndex`
+pub fn by_index(index: u32, device: Out<nvmlDevice_t>) -> Answer {
+    put_first(device, |card| card.index == index as usize).map_err(|error| match error {
+        NVML_ERROR_NOT_FOUND => NVML_ERROR_INVALID_ARGUMENT,
+        other => other,
+    })
+}
+
+/// `nvmlDeviceGetHandleByUUID`
+pub fn by_uuid(uuid: Text, device: Out<nvmlDevice_t>) -> Answer {
+    watch()?;
+    let uuid = uuid.get()?;
+    put_first(device, |card| card.uuid() == uuid)
+}
+
+/// `nvmlDeviceGetHandleByUUIDV`
+pub fn by_uuid_v(uuid: In<nvmlUUID_t>, device: Out<nvmlDevice_t>) -> Answer {
+    watch()?;
+    let uuid = uuid.get()?;
+    if uuid.version != version_of::<nvmlUUID_t>(1) {
+        return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    match uuid.r#type {
+        NVML_UUID_TYPE_ASCII => {
+            // SAFETY: the type says which field is set; the text ends with NUL by its documentation.
+            let text = unsafe { CStr::from_ptr((&raw const uuid.value).cast::<c_char>()) };
+            put_first(device, |card| text.to_bytes() == card.uuid().as_bytes())
+        }
+        NVML_UUID_TYPE_BINARY => {
+            // SAFETY: the type says which field is set.
+            let bytes = unsafe { uuid.value.bytes };
+            put_first(device, |card| card.uuid_bytes == bytes)
+        }
+        _ => Err(NVML_ERROR_INVALID_ARGUMENT),
+    }
+}
+
+/// `nvmlDeviceGetHandleByPciBusId`
+pub fn by_pci_bus_id(text: Text, device: Out<nvmlDevice_t>) -> Answer {
+    watch()?;
+    let text = text.get()?;
+    // Domains come with four digits or eight.
+    let wanted = text.trim_start_matches('0').to_ascii_uppercase();
+    put_first(device, |card| card.pci_bus_id().trim_start_matches('0') == wanted)
+}
+
+/// `nvmlDeviceGetHandleBySerial`
+pub fn by_serial(serial: Text, device: Out<nvmlDevice_t>) -> Answer {
+    watch()?;
+    let serial = serial.get()?;
+    put_first(device, |card| card.serial() == serial)
+}
+
+/// The version word of a structure: its size, and its version in the top byte.
+pub const fn version_of<T>(version: u32) -> u32 {
+    size_of::<T>() as u32 | version << 24
+}
+
+/// `nvmlDeviceGetName`
+pub fn name(device: nvmlDevice_t, name: Out<c_char>, size: u32) -> Answer {
+    put_text(name, &card(device)?.profile.name, size)
+}
+
+/// `nvmlDeviceGetUUID`
+pub fn uuid(device: nvmlDevice_t, uuid: Out<c_char>, size: u32) -> Answer {
+    put_text(uuid, &card(device)?.uuid(), size)
+}
+
+/// `nvmlDeviceGetSerial`
+pub fn serial(device: nvmlDevice_t, serial: Out<c_char>, size: u32) -> Answer {
+    put_text(serial, &card(device)?.serial(), size)
+}
+
+/// `nvmlDeviceGetIndex`, `nvmlDeviceGetMinorNumber`
+pub fn index(device: nvmlDevice_t, index: Out<u32>) -> Answer {
+    index.put(find(device)?.1 as u32)
+}
+
+/// `nvmlDeviceGetBrand`
+pub fn brand(device: nvmlDevice_t, brand: Out<nvmlBrandType_t>) -> Answer {
+    brand.put(card(device)?.profile.brand)
+}
+
+/// `nvmlDeviceGetArchitecture`
+pub fn architecture(device: nvmlDevice_t, architecture: Out<nvmlDeviceArchitecture_t>) -> Answer {
+    architecture.put(card(device)?.profile.architecture)
+}
+
+/// `nvmlDeviceGetCudaComputeCapability`
+pub fn compute_capability(device: nvmlDevice_t, major: Out<i32>, minor: Out<i32>) -> Answer {
+    let capability = card(device)?.profile.compute_capability;
+    if minor.is_null() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    major.put(capability.0 as i32)?;
+    minor.put(capability.1 as i32)
+}
+
+/// The first version of [`nvmlPciInfo_t`], which its unversioned name still fills.
+#[repr(C)]
+struct PciInfoV1 {
+    bus_id: [c_char; 16],
+    domain: u32,
+    bus: u32,
+    device: u32,
+    device_id: u32,
+}
+
+/// The second version; the reserved words at its end are left alone.
+#[repr(C)]
+struct PciInfoV2 {
+    first: PciInfoV1,
+    subsystem_id: u32,
+}
+
+fn pci_v1(card: &Card) -> PciInfoV1 {
+    PciInfoV1 {
+        bus_id: array(&card.pci_bus_id()),
+        domain: 0,
+        bus: card.pci_bus(),
+        device: 0,
+        device_id: card.profile.pci_device_id,
+    }
+}
+
+/// `nvmlDeviceGetPciInfo`
+pub fn pci_info(device: nvmlDevice_t, info: Out<nvmlPciInfo_t>) -> Answer {
+    info.cast().put(pci_v1(&card(device)?))
+}
+
+/// `nvmlDeviceGetPciInfo_v2`
+pub fn pci_info_v2(device: nvmlDevice_t, info: Out<nvmlPciInfo_t>) -> Answer {
+    let card = card(device)?;
+    let subsystem_id = card.profile.pci_device_id;
+    info.cast().put(PciInfoV2 { first: pci_v1(&card), subsystem_id })
+}
+
+/// `nvmlDeviceGetPciInfo_v3`
+pub fn pci_info_v3(device: nvmlDevice_t, info: Out<nvmlPciInfo_t>) -> Answer {
+    let card = card(device)?;
+    info.put(nvmlPciInfo_t {
+        busIdLegacy: array(&card.pci_bus_id()),
+        domain: 0,
+        bus: card.pci_bus(),
+        device: 0,
+        pciDeviceId: card.profile.pci_device_id,
+        pciSubSystemId: card.profile.pci_device_id,
+        busId: array(&format!("0000{}", card.pci_bus_id())),
+    })
+}
+
+/// `nvmlDeviceIsMigDeviceHandle`
+pub fn is_mig(device: nvmlDevice_t, answer: Out<u32>) -> Answer {
+    answer.put(u32::from(card(device)?.profile.mig))
+}
+
+/// `nvmlDeviceGetMaxMigDeviceCount`
+pub fn max_mig_count(device: nvmlDevice_t, count: Out<u32>) -> Answer {
+    find(device)?;
+    count.put(0)
+}

@@ -1,0 +1,142 @@
+//! The engine that NVML watches, from `nvmlInit` to the last `nvmlShutdown`.
+//!
+//! With a server it is a connection of its own; a forked child makes a new one. Without a server the
+//! engine lives in the stub `libcuda.so.1` of this process, if that is loaded, and is asked through
+//! two symbols that no driver has.
+
+use crate::Answer;
+use driver_sys::nvml::{NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_UNINITIALIZED};
+use std::ffi::CStr;
+use std::mem::transmute;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stub_engine::client::Client;
+use stub_engine::counters::Counters;
+use stub_engine::local::Local;
+use stub_engine::profile::Card;
+use stub_engine::settings::Settings;
+use stub_engine::symbols::Library;
+use stub_engine::{ProcessUse, Usage, Watch};
+
+struct State {
+    /// `nvmlInit` calls without their `nvmlShutdown`.
+    initialized: u32,
+    /// The process that made `watch`, and what it watches.
+    watch: Option<(u32, Arc<dyn Watch>)>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { initialized: 0, watch: None });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open() -> Answer<Arc<dyn Watch>> {
+    let settings = Settings::from_environment();
+    let opened: Result<Arc<dyn Watch>, String> = match &settings.socket {
+        Some(socket) => Client::connect(socket, Library::Nvml, &settings.group)
+            .map(|client| Arc::new(client) as Arc<dyn Watch>),
+        None => Local::new(&settings).map(|local| Arc::new(Beside(local)) as Arc<dyn Watch>),
+    };
+    opened.map_err(|error| {
+        eprintln!("stub libnvidia-ml: {error}");
+        NVML_ERROR_DRIVER_NOT_LOADED
+    })
+}
+
+impl State {
+    fn watch(&mut self) -> Answer<Arc<dyn Watch>> {
+        let process = std::process::id();
+        match &self.watch {
+            Some((maker, watch)) if *maker == process => Ok(Arc::clone(watch)),
+            _ => {
+                let watch = open()?;
+                self.watch = Some((process, Arc::clone(&watch)));
+                Ok(watch)
+            }
+        }
+    }
+}
+
+/// `nvmlInit`, `nvmlInit_v2`
+pub fn init() -> Answer {
+    let mut state = state();
+    state.watch()?;
+    state.initialized += 1;
+    Ok(())
+}
+
+/// `nvmlInitWithFlags`
+pub fn init_with_flags(_flags: u32) -> Answer {
+    init()
+}
+
+/// `nvmlShutdown`
+pub fn shutdown() -> Answer {
+    let mut state = state();
+    state.initialized = state.initialized.checked_sub(1).ok_or(NVML_ERROR_UNINITIALIZED)?;
+    if state.initialized == 0 {
+        state.watch = None;
+    }
+    Ok(())
+}
+
+/// The engine, once NVML is initialised.
+pub fn watch() -> Answer<Arc<dyn Watch>> {
+    let mut state = state();
+    if state.initialized == 0 {
+        return Err(NVML_ERROR_UNINITIALIZED);
+    }
+    state.watch()
+}
+
+/// The engine if this process has it already.
+pub fn peek() -> Option<Arc<dyn Watch>> {
+    let state = state();
+    let (maker, watch) = state.watch.as_ref()?;
+    (*maker == std::process::id()).then(|| Arc::clone(watch))
+}
+
+/// The in-process engine's cards, with the use that the driver beside us reports.
+struct Beside(Local);
+
+type CardUsage = unsafe extern "C" fn(usize, *mut u64, *mut u64) -> bool;
+
+/// A function of the stub libcuda, if that is loaded.
+fn neighbour(name: &CStr) -> Option<CardUsage> {
+    // SAFETY: with RTLD_NOLOAD nothing is loaded; the name is the stub's own, so that what is found
+    // is the function of that signature. The handle's count is given back.
+    unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if library.is_null() {
+            return None;
+        }
+        let symbol = libc::dlsym(library, name.as_ptr());
+        libc::dlclose(library);
+        (!symbol.is_null()).then(|| transmute::<*mut libc::c_void, CardUsage>(symbol))
+    }
+}
+
+impl Watch for Beside {
+    fn cards(&self) -> &[Card] {
+        self.0.cards()
+    }
+
+    fn usage(&self, card: usize) -> Option<Usage> {
+        let mut usage = Usage::default();
+        if let Some(card_usage) = neighbour(c"stub_card_usage") {
+            // SAFETY: both places are valid. Where it answers no, nothing is used yet.
+            unsafe { card_usage(card, &raw mut usage.used, &raw mut usage.busy_ns) };
+        }
+        Some(usage)
+    }
+
+    fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
+        let Usage { used: bytes, busy_ns } = self.usage(card)?;
+        let process = ProcessUse { pid: std::process::id(), bytes, busy_ns };
+        Some(if bytes > 0 { vec![process] } else { Vec::new() })
+    }
+
+    fn counters(&self) -> &Counters {
+        self.0.counters()
+    }
+}

@@ -1,0 +1,108 @@
+//! The board: clocks, power, temperature. A card that computes nothing idles at fixed values.
+
+use crate::Answer;
+use crate::arguments::Out;
+use crate::device::{card, find, version_of};
+use driver_sys::nvml::*;
+
+const TEMPERATURE_C: u32 = 34;
+const IDLE_POWER_PERCENT: u32 = 15;
+
+/// A clock in MHz, from the profile's attributes in kHz.
+fn clock_of(device: nvmlDevice_t, kind: nvmlClockType_t) -> Answer<u32> {
+    let card = card(device)?;
+    let name = match kind {
+        NVML_CLOCK_GRAPHICS | NVML_CLOCK_SM | NVML_CLOCK_VIDEO => "clock_rate",
+        NVML_CLOCK_MEM => "memory_clock_rate",
+        _ => return Err(NVML_ERROR_INVALID_ARGUMENT),
+    };
+    Ok(card.profile.attributes.get(name).map_or(0, |khz| khz.unsigned_abs() / 1000))
+}
+
+/// `nvmlDeviceGetClockInfo`, `nvmlDeviceGetMaxClockInfo`, `nvmlDeviceGetApplicationsClock`
+pub fn clock(device: nvmlDevice_t, kind: nvmlClockType_t, mhz: Out<u32>) -> Answer {
+    mhz.put(clock_of(device, kind)?)
+}
+
+/// `nvmlDeviceGetClock`
+pub fn clock_by_id(
+    device: nvmlDevice_t,
+    kind: nvmlClockType_t,
+    _id: nvmlClockId_t,
+    mhz: Out<u32>,
+) -> Answer {
+    clock(device, kind, mhz)
+}
+
+/// `nvmlDeviceGetTemperature`
+pub fn temperature(
+    device: nvmlDevice_t,
+    sensor: nvmlTemperatureSensors_t,
+    celsius: Out<u32>,
+) -> Answer {
+    find(device)?;
+    if sensor != NVML_TEMPERATURE_GPU {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    celsius.put(TEMPERATURE_C)
+}
+
+/// `nvmlDeviceGetTemperatureV`
+pub fn temperature_v(device: nvmlDevice_t, place: Out<nvmlTemperature_t>) -> Answer {
+    find(device)?;
+    let asked = place.read()?;
+    if asked.version != version_of::<nvmlTemperature_t>(1) {
+        return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    if asked.sensorType != NVML_TEMPERATURE_GPU {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    place.put(nvmlTemperature_t { temperature: TEMPERATURE_C as i32, ..asked })
+}
+
+/// `nvmlDeviceGetPowerUsage`
+pub fn power(device: nvmlDevice_t, milliwatts: Out<u32>) -> Answer {
+    milliwatts.put(card(device)?.profile.power_limit_mw / 100 * IDLE_POWER_PERCENT)
+}
+
+/// `nvmlDeviceGetEnforcedPowerLimit`, `nvmlDeviceGetPowerManagementLimit`, and the default one
+pub fn power_limit(device: nvmlDevice_t, milliwatts: Out<u32>) -> Answer {
+    milliwatts.put(card(device)?.profile.power_limit_mw)
+}
+
+/// `nvmlDeviceGetPersistenceMode`, `nvmlDeviceGetPowerManagementMode`
+pub fn enabled(device: nvmlDevice_t, mode: Out<nvmlEnableState_t>) -> Answer {
+    find(device)?;
+    mode.put(NVML_FEATURE_ENABLED)
+}
+
+/// `nvmlDeviceGetDisplayMode`, `nvmlDeviceGetDisplayActive`
+pub fn disabled(device: nvmlDevice_t, mode: Out<nvmlEnableState_t>) -> Answer {
+    find(device)?;
+    mode.put(NVML_FEATURE_DISABLED)
+}
+
+/// `nvmlDeviceGetComputeMode`
+pub fn compute_mode(device: nvmlDevice_t, mode: Out<nvmlComputeMode_t>) -> Answer {
+    find(device)?;
+    mode.put(NVML_COMPUTEMODE_DEFAULT)
+}
+
+/// `nvmlDeviceGetPerformanceState`, `nvmlDeviceGetPowerState`
+pub fn performance_state(device: nvmlDevice_t, state: Out<nvmlPstates_t>) -> Answer {
+    find(device)?;
+    state.put(NVML_PSTATE_0)
+}
+
+/// `nvmlDeviceGetMemoryBusWidth`
+pub fn memory_bus_width(device: nvmlDevice_t, bits: Out<u32>) -> Answer {
+    let card = card(device)?;
+    let width = card.profile.attributes.get("global_memory_bus_width");
+    bits.put(width.map_or(0, |bits| bits.unsigned_abs()))
+}
+
+/// `nvmlDeviceGetVirtualizationMode`
+pub fn virtualization(device: nvmlDevice_t, mode: Out<nvmlGpuVirtualizationMode_t>) -> Answer {
+    find(device)?;
+    mode.put(NVML_GPU_VIRTUALIZATION_MODE_NONE)
+}

@@ -1,0 +1,141 @@
+//! The processes on a card, and how busy they keep it.
+
+use crate::Answer;
+use crate::arguments::Out;
+use crate::device::find;
+use driver_sys::nvml::*;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use stub_engine::ProcessUse;
+
+/// A row of a process list, in one of the forms it has had.
+trait Row {
+    fn of(process: &ProcessUse) -> Self;
+}
+
+impl Row for nvmlProcessInfo_v1_t {
+    fn of(process: &ProcessUse) -> Self {
+        Self { pid: process.pid, usedGpuMemory: process.bytes }
+    }
+}
+
+impl Row for nvmlProcessInfo_v2_t {
+    fn of(process: &ProcessUse) -> Self {
+        Self {
+            pid: process.pid,
+            usedGpuMemory: process.bytes,
+            // Outside MIG there are no instances.
+            gpuInstanceId: u32::MAX,
+            computeInstanceId: u32::MAX,
+        }
+    }
+}
+
+fn list(device: nvmlDevice_t) -> Answer<Vec<ProcessUse>> {
+    let (watch, card) = find(device)?;
+    watch.processes(card).ok_or(NVML_ERROR_GPU_IS_LOST)
+}
+
+/// Fills an array whose size `count` holds, and says there how many there are.
+fn put_rows<T>(rows: &[T], count: Out<u32>, infos: Out<T>) -> Answer
+where
+    T: Copy,
+{
+    let room = count.read()? as usize;
+    count.put(rows.len() as u32)?;
+    if room < rows.len() {
+        return Err(NVML_ERROR_INSUFFICIENT_SIZE);
+    }
+    if infos.is_null() && !rows.is_empty() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    for (index, row) in rows.iter().enumerate() {
+        infos.put_at(index, *row);
+    }
+    Ok(())
+}
+
+/// `nvmlDeviceGetComputeRunningProcesses`
+pub fn compute_v1(
+    device: nvmlDevice_t,
+    count: Out<u32>,
+    infos: Out<nvmlProcessInfo_v1_t>,
+) -> Answer {
+    put_rows(&list(device)?.iter().map(Row::of).collect::<Vec<_>>(), count, infos)
+}
+
+/// `nvmlDeviceGetComputeRunningProcesses_v2`, `_v3`
+pub fn compute(device: nvmlDevice_t, count: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) -> Answer {
+    put_rows(&list(device)?.iter().map(Row::of).collect::<Vec<_>>(), count, infos)
+}
+
+/// `nvmlDeviceGetGraphicsRunningProcesses`, `nvmlDeviceGetMPSComputeRunningProcesses`: none.
+pub fn none<T: Copy>(device: nvmlDevice_t, count: Out<u32>, infos: Out<T>) -> Answer {
+    find(device)?;
+    put_rows(&[], count, infos)
+}
+
+/// Kernel time is averaged over at least this long, as NVML's sampling does.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// One measured quantity: what it was when, and the percentage that came of it.
+struct Sample {
+    at: Instant,
+    busy_ns: u64,
+    percent: u32,
+}
+
+/// Samples by card and process; process 0 stands for all.
+static SAMPLES: Mutex<BTreeMap<(usize, u32), Sample>> = Mutex::new(BTreeMap::new());
+
+/// The share of time since the last sample that was kernel time.
+fn percent(card: usize, pid: u32, busy_ns: u64) -> u32 {
+    let mut samples = SAMPLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let first = Sample { at: now, busy_ns, percent: 0 };
+    let sample = samples.entry((card, pid)).or_insert(first);
+    let elapsed = now.duration_since(sample.at);
+    if elapsed >= WINDOW {
+        let busy = busy_ns.saturating_sub(sample.busy_ns);
+        let percent = (u128::from(busy) * 100 / elapsed.as_nanos()).min(100) as u32;
+        *sample = Sample { at: now, busy_ns, percent };
+    }
+    sample.percent
+}
+
+/// `nvmlDeviceGetUtilizationRates`
+pub fn utilization(device: nvmlDevice_t, utilization: Out<nvmlUtilization_t>) -> Answer {
+    let (watch, card) = find(device)?;
+    let usage = watch.usage(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
+    let gpu = percent(card, 0, usage.busy_ns);
+    utilization.put(nvmlUtilization_t { gpu, memory: gpu / 2 })
+}
+
+/// `nvmlDeviceGetProcessUtilization`
+pub fn process_utilization(
+    device: nvmlDevice_t,
+    samples: Out<nvmlProcessUtilizationSample_t>,
+    count: Out<u32>,
+    _since: u64,
+) -> Answer {
+    let (_, card) = find(device)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let row = |process: &ProcessUse| {
+        let sm = percent(card, process.pid, process.busy_ns);
+        nvmlProcessUtilizationSample_t {
+            pid: process.pid,
+            timeStamp: now.as_micros() as u64,
+            smUtil: sm,
+            memUtil: sm / 2,
+            encUtil: 0,
+            decUtil: 0,
+        }
+    };
+    let rows: Vec<_> = list(device)?.iter().map(row).collect();
+    if rows.is_empty() {
+        count.put(0)?;
+        return Err(NVML_ERROR_NOT_FOUND);
+    }
+    put_rows(&rows, count, samples)
+}

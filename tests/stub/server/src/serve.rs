@@ -1,0 +1,155 @@
+//! Sockets and threads: one thread per client, one per control connection.
+//!
+//! A client's thread reads its requests until the stream ends, and the end of the stream is the
+//! client's death: the kernel closes the socket whatever killed the process.
+
+use crate::arguments::Options;
+use crate::control;
+use crate::node::Node;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use stub_engine::counters::Shared;
+use stub_engine::profile;
+use stub_engine::symbols::Library;
+use stub_engine::wire::{self, Operation, Reply, Request};
+
+/// The longest name a group can have.
+const GROUP_NAME_MAX: u64 = 256;
+
+/// Serves until told to stop.
+pub fn run(options: &Options) -> Result<(), String> {
+    if options.with_parent {
+        end_with_parent()?;
+    }
+    // Before any thread is started: they inherit the mask.
+    let signals = block_signals();
+    let node = start(options)?;
+    println!("ready");
+    io::stdout().flush().map_err(|error| format!("standard output: {error}"))?;
+    wait_for_signal(&signals);
+    node.end();
+    for socket in [&options.socket, &options.control] {
+        let _ = std::fs::remove_file(socket);
+    }
+    Ok(())
+}
+
+/// Listens on both sockets and returns; the threads live as long as the process.
+pub fn start(options: &Options) -> Result<Arc<Node>, String> {
+    let cards = profile::cards(&options.cards)?;
+    let node = Arc::new(Node::new(cards, options.free_delay));
+    let clients = listen(&options.socket)?;
+    let controls = listen(&options.control)?;
+    each_connection(clients, Arc::clone(&node), serve_client);
+    each_connection(controls, Arc::clone(&node), control::serve);
+    Ok(node)
+}
+
+/// Asks `run` to return.
+pub fn stop() {
+    // SAFETY: a signal to this very process, which waits for it.
+    unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+}
+
+fn end_with_parent() -> Result<(), String> {
+    // SAFETY: both calls take and give plain numbers.
+    let parent = unsafe {
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+            return Err(format!("--with-parent: {}", io::Error::last_os_error()));
+        }
+        libc::getppid()
+    };
+    // The parent may have died before it could be asked for.
+    if parent == 1 { Err("--with-parent: the parent is gone already".into()) } else { Ok(()) }
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: the set is a plain value that the calls fill; threads started later inherit the mask.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn wait_for_signal(set: &libc::sigset_t) {
+    let mut signal = 0;
+    // SAFETY: `set` was filled by `block_signals`.
+    while unsafe { libc::sigwait(set, &raw mut signal) } != 0 {}
+}
+
+fn listen(path: &Path) -> Result<UnixListener, String> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(format!("{}: another server listens there", path.display()));
+    }
+    // A socket that nobody listens on is what a killed server left behind.
+    let _ = std::fs::remove_file(path);
+    UnixListener::bind(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn each_connection(listener: UnixListener, node: Arc<Node>, serve: fn(UnixStream, &Node)) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let node = Arc::clone(&node);
+            std::thread::spawn(move || serve(stream, &node));
+        }
+    });
+}
+
+fn serve_client(mut stream: UnixStream, node: &Node) {
+    let Ok(client) = attach(&mut stream, node) else { return };
+    while let Ok(request) = Request::read(&mut stream) {
+        let Some(reply) = node.answer(client, &request) else { break };
+        if wire::send(&stream, &reply).is_err() {
+            break;
+        }
+    }
+    node.detach(client);
+}
+
+fn attach(stream: &mut UnixStream, node: &Node) -> io::Result<stub_engine::ledger::ClientId> {
+    let request = Request::read(stream)?;
+    let cards = serde_json::to_vec(&node.cards)?;
+    if request.operation == Operation::Cards {
+        wire::send(stream, &Reply::default().with_tail(&cards))?;
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    if request.operation != Operation::Attach || request.amount > GROUP_NAME_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut group = vec![0; request.amount as usize];
+    stream.read_exact(&mut group)?;
+    let group = String::from_utf8_lossy(&group);
+    let library = if request.card == Library::Cuda as u32 { Library::Cuda } else { Library::Nvml };
+    let (counters, file) = Shared::create()?;
+    let client = node.attach(peer_pid(stream)?, &group, library, counters);
+    let greeting = wire::send(stream, &Reply::default().with_tail(&cards))
+        .and_then(|()| wire::send_file(stream, &file));
+    if let Err(error) = greeting {
+        node.detach(client);
+        return Err(error);
+    }
+    Ok(client)
+}
+
+fn peer_pid(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` and `size` are places for the answer and its size.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    if result == 0 { Ok(peer.pid as u32) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,329 @@
+//! The server with real processes: what the ledger says when they allocate, race and are killed.
+//!
+//! Child processes are this test program again, running [`client`].
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use stub_engine::client::Client;
+use stub_engine::ledger::Kind;
+use stub_engine::symbols::Library;
+use stub_engine::{Engine, Watch};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+struct Server {
+    process: Child,
+    directory: PathBuf,
+}
+
+impl Server {
+    fn start(name: &str, arguments: &[&str]) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("stub-gpu-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("directory");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_stub-gpu"))
+            .args(["serve", "--with-parent", "--socket"])
+            .arg(directory.join("engine"))
+            .arg("--control")
+            .arg(directory.join("control"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("server");
+        let mut line = String::new();
+        let output = process.stdout.take().expect("stdout");
+        BufReader::new(output).read_line(&mut line).expect("ready line");
+        assert_eq!(line, "ready\n");
+        Self { process, directory }
+    }
+
+    fn ask(&self, command: &Value) -> Value {
+        let mut stream = UnixStream::connect(self.directory.join("control")).expect("control");
+        stream.set_read_timeout(Some(DEADLINE)).expect("deadline");
+        writeln!(stream, "{command}").expect("command");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("answer");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    fn ledger(&self) -> Value {
+        self.ask(&json!({"command": "ledger"}))
+    }
+
+    fn watch(&self) -> Client {
+        Client::connect(&self.directory.join("engine"), Library::Nvml, "").expect("watch")
+    }
+
+    fn client(&self, group: &str) -> Driven {
+        let mut process = Command::new(std::env::current_exe().expect("own path"))
+            .args(["client", "--exact", "--nocapture"])
+            .env("STUB_TEST_SOCKET", self.directory.join("engine"))
+            .env("STUB_TEST_GROUP", group)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("client");
+        let input = process.stdin.take().expect("stdin");
+        let output = BufReader::new(process.stdout.take().expect("stdout")).lines();
+        Driven { process, input, output }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A client process that does what it is told.
+struct Driven {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Driven {
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("tell");
+    }
+
+    /// The next answer; the test harness's own lines are passed over.
+    fn hear(&mut self) -> Vec<u64> {
+        loop {
+            let line = self.output.next().expect("an answer").expect("line");
+            if let Some((_, answer)) = line.split_once("answer ") {
+                return answer.split(' ').map(|word| word.parse().expect("number")).collect();
+            }
+        }
+    }
+
+    fn does(&mut self, line: &str) -> Vec<u64> {
+        self.tell(line);
+        self.hear()
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("kill");
+        self.process.wait().expect("wait");
+    }
+}
+
+/// The body of a client process: `charge BYTES`, `release BYTES`, `churn SEED ROUNDS`.
+#[test]
+fn client() {
+    let Some(socket) = std::env::var_os("STUB_TEST_SOCKET") else { return };
+    let group = std::env::var("STUB_TEST_GROUP").expect("group");
+    let client = Client::connect(socket.as_ref(), Library::Cuda, &group).expect("connect");
+    for line in std::io::stdin().lines() {
+        let line = line.expect("line");
+        let words: Vec<_> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse::<u64>().expect("number");
+        match words[0] {
+            "charge" => {
+                let granted = client.charge(0, Kind::Requested, number(1)).is_ok();
+                println!("answer {}", u64::from(granted));
+            }
+            "release" => {
+                client.release(0, Kind::Requested, number(1));
+                println!("answer 1");
+            }
+            "churn" => {
+                let (held, refused) = churn(&client, number(1), number(2));
+                println!("answer {held} {refused}");
+            }
+            other => panic!("unknown order {other}"),
+        }
+    }
+}
+
+/// Random charges and releases; returns the bytes held at the end and the refusals met.
+fn churn(client: &Client, seed: u64, rounds: u64) -> (u64, u64) {
+    let mut random = seed;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for _ in 0..rounds {
+        if held.is_empty() || next(3) > 0 {
+            let bytes = 1 + next(2 << 30);
+            match client.charge(0, Kind::Requested, bytes) {
+                Ok(()) => held.push(bytes),
+                Err(_) => refused += 1,
+            }
+        } else {
+            let index = next(held.len() as u64) as usize;
+            client.release(0, Kind::Requested, held.swap_remove(index));
+        }
+    }
+    (held.iter().sum(), refused)
+}
+
+fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(started.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn row<'a>(ledger: &'a Value, pid: u32) -> &'a Value {
+    let rows = ledger["processes"].as_array().expect("rows");
+    rows.iter().find(|row| row["pid"] == pid).expect("a row of this pid")
+}
+
+#[test]
+fn eight_racing_processes_half_of_them_killed_are_booked_to_the_byte() {
+    let server = Server::start("eight", &["--cards", "t4"]);
+    let mut clients: Vec<_> = (0..8).map(|_| server.client("race")).collect();
+    for (seed, client) in (1..).zip(&mut clients) {
+        // Those that will be killed never end by themselves.
+        let rounds = if seed % 2 == 0 { u64::MAX } else { 3000 };
+        client.tell(&format!("churn {seed} {rounds}"));
+    }
+    let mut total = 0;
+    let mut refused = 0;
+    for client in clients.iter_mut().step_by(2) {
+        let answer = client.hear();
+        total += answer[0];
+        refused += answer[1];
+        let ledger = server.ledger();
+        let held = &row(&ledger, client.process.id())["cards"][0]["requested"]["now"];
+        assert_eq!(held.as_u64(), Some(answer[0]));
+    }
+    for client in clients.iter_mut().skip(1).step_by(2) {
+        client.kill();
+    }
+    let ledger = wait_for("the killed ones' bytes", || {
+        let ledger = server.ledger();
+        let rows = ledger["processes"].as_array()?;
+        (rows.iter().filter(|row| row["state"] == "gone").count() == 4).then_some(ledger)
+    });
+    let card = &ledger["cards"][0];
+    assert_eq!(card["requested"]["now"].as_u64(), Some(total));
+    assert_eq!(card["used"].as_u64(), Some(total));
+    assert!(card["requested"]["peak"].as_u64() <= card["total"].as_u64(), "{card}");
+    assert!(card["refused"].as_u64() >= Some(refused), "{card}");
+    assert_eq!(card["groups"]["race"]["requested"], card["requested"]);
+    for client in clients.iter().skip(1).step_by(2) {
+        let gone = &row(&ledger, client.process.id())["cards"][0];
+        assert_eq!((&gone["requested"]["now"], &gone["allocations"]), (&json!(0), &json!(0)));
+    }
+}
+
+fn bytes_come_back_after(millis: u64) {
+    let delay = Duration::from_millis(millis);
+    let server = Server::start(&format!("delay-{millis}"), &["--cards", "t4"]);
+    let done = server.ask(&json!({"command": "free-delay", "ms": millis}));
+    assert_eq!(done, json!({"ok": true}));
+    let watch = server.watch();
+    let mut client = server.client("");
+    let pid = client.process.id();
+    assert_eq!(client.does("charge 12345"), [1]);
+    assert_eq!(watch.processes(0).expect("list")[0].pid, pid);
+    let killed = Instant::now();
+    client.kill();
+    wait_for("the bytes", || {
+        let is_listed = watch.processes(0)?.iter().any(|process| process.pid == pid);
+        let ledger = server.ledger();
+        let state = &row(&ledger, pid)["state"];
+        let used = ledger["cards"][0]["used"].as_u64()?;
+        assert_eq!(used, if state == "gone" { 0 } else { 12345 }, "{state}");
+        assert!(is_listed || state == "gone", "not listed, but {state}");
+        if used == 0 {
+            assert!(killed.elapsed() >= delay, "back before {delay:?}");
+        }
+        (used == 0).then_some(())
+    });
+}
+
+#[test]
+fn bytes_come_back_after_no_delay() {
+    bytes_come_back_after(0);
+}
+
+#[test]
+fn bytes_come_back_after_50_ms_and_not_before() {
+    bytes_come_back_after(50);
+}
+
+#[test]
+fn bytes_come_back_after_500_ms_and_not_before() {
+    bytes_come_back_after(500);
+}
+
+#[test]
+fn peaks_groups_and_faults_are_told_apart() {
+    let server = Server::start("faults", &["--cards", "t4,t4"]);
+    let (mut first, mut second) = (server.client("a"), server.client("b"));
+    assert_eq!(first.does("charge 1000"), [1]);
+    assert_eq!(second.does("charge 500"), [1]);
+    assert_eq!(first.does("release 1000"), [1]);
+    assert_eq!(server.ask(&json!({"command": "oom", "card": 0, "nth": 2})), json!({"ok": true}));
+    assert_eq!(first.does("charge 1"), [1]);
+    assert_eq!(second.does("charge 1"), [0], "the planned refusal");
+    assert_eq!(second.does("charge 1"), [1]);
+    let ledger = server.ledger();
+    let peak = |ledger: &Value, group: &str| {
+        ledger["cards"][0]["groups"][group]["requested"]["peak"].as_u64()
+    };
+    assert_eq!((peak(&ledger, "a"), peak(&ledger, "b")), (Some(1000), Some(501)));
+    assert_eq!(ledger["cards"][0]["requested"]["peak"], 1500);
+    assert_eq!(ledger["cards"][0]["refused"], 1);
+    assert_eq!(ledger["cards"][1]["used"], 0);
+    server.ask(&json!({"command": "reset-peaks"}));
+    assert_eq!(peak(&server.ledger(), "a"), Some(1));
+}
+
+#[test]
+fn a_wrong_command_is_answered_with_what_is_wrong() {
+    let server = Server::start("wrong", &["--cards", "t4"]);
+    for (command, word) in [
+        (json!({"command": "explode"}), "explode"),
+        (json!({"command": "oom", "card": 1, "nth": 1}), "card"),
+        (json!({"command": "oom", "card": 0, "nth": 0}), "nth"),
+        (json!({"command": "slow", "symbol": "cudaMalloc", "us": 1}), "cudaMalloc"),
+        (json!({"command": "free-delay"}), "ms"),
+        (json!(7), "7"),
+    ] {
+        let answer = server.ask(&command);
+        let error = answer["error"].as_str().expect("an error");
+        assert!(error.contains(word), "{command}: {error}");
+    }
+}
+
+#[test]
+fn told_to_stop_it_stops_and_removes_its_sockets() {
+    let mut server = Server::start("stop", &[]);
+    assert_eq!(server.ask(&json!({"command": "shutdown"})), json!({"ok": true}));
+    assert!(server.process.wait().expect("wait").success());
+    assert!(!server.directory.join("engine").exists());
+    assert!(!server.directory.join("control").exists());
+}
+
+#[test]
+fn with_its_parent_gone_it_goes_too() {
+    let server = Server::start("orphan", &[]);
+    let socket = server.directory.join("orphans-engine");
+    let script = r#""$0" serve --with-parent --socket "$1" --control "$1.control" & wait"#;
+    let mut parent = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_stub-gpu")])
+        .arg(&socket)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("sh");
+    wait_for("the orphan's socket", || UnixStream::connect(&socket).ok());
+    parent.kill().expect("kill");
+    parent.wait().expect("wait");
+    wait_for("the orphan's end", || UnixStream::connect(&socket).is_err().then_some(()));
+}
