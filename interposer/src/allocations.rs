@@ -1,0 +1,284 @@
+//! What this process has allocated: pointer → size, card and context.
+//!
+//! A free names only a pointer, so the size has to be remembered. The table is looked up on every
+//! free, from any thread, so it is cut into shards with a lock each, and no lock is ever held while
+//! the driver runs. Its memory comes from mmap, not malloc: the program's malloc may itself be built
+//! on CUDA.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use driver_sys::cuda::{CUcontext, CUdevice};
+
+/// One live allocation. `context` is compared, never used as a pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) pointer: u64,
+    pub(crate) bytes: u64,
+    pub(crate) context: usize,
+    pub(crate) device: CUdevice,
+    /// When it was made; see [`Epoch`].
+    epoch: u32,
+}
+
+impl Allocation {
+    pub(crate) fn new(pointer: u64, bytes: u64, context: CUcontext, device: CUdevice) -> Self {
+        let epoch = EPOCH.load(Ordering::Relaxed);
+        Self { pointer, bytes, context: context as usize, device, epoch }
+    }
+}
+
+const EMPTY: Allocation = Allocation { pointer: 0, bytes: 0, context: 0, device: 0, epoch: 0 };
+
+/// A moment before a call that may end a context. The driver gives handles out again, so what is
+/// allocated after the end, under the same handle, must be told from what ended with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Epoch(u32);
+
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+impl Epoch {
+    /// Now: allocations remembered so far are older, later ones are newer.
+    pub(crate) fn now() -> Self {
+        Self(EPOCH.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn covers(self, allocation: &Allocation) -> bool {
+        self.0.wrapping_sub(allocation.epoch) < u32::MAX / 2
+    }
+}
+
+/// No memory for the table itself.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+const SHARDS: usize = 64;
+static TABLE: [Mutex<Shard>; SHARDS] = [const { Mutex::new(Shard::new()) }; SHARDS];
+/// Live entries of all shards: lets a process that has none skip the locks.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// Remembers an allocation.
+pub(crate) fn insert(allocation: Allocation) -> Result<(), Full> {
+    shard(allocation.pointer).insert(allocation)?;
+    LIVE.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Forgets and returns the allocation that starts at `pointer`, if it is ours.
+pub(crate) fn remove(pointer: u64) -> Option<Allocation> {
+    if pointer == 0 || LIVE.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let removed = shard(pointer).remove(pointer)?;
+    LIVE.fetch_sub(1, Ordering::Relaxed);
+    Some(removed)
+}
+
+/// Forgets and returns everything that was allocated in a context before `until`.
+pub(crate) fn remove_context(context: CUcontext, until: Epoch) -> Vec<Allocation> {
+    let mut removed = Vec::new();
+    if LIVE.load(Ordering::Relaxed) == 0 {
+        return removed;
+    }
+    for shard in &TABLE {
+        let mut shard = lock(shard);
+        let before = removed.len();
+        removed.extend(shard.entries().iter().filter(|entry| {
+            entry.pointer != 0 && entry.context == context as usize && until.covers(entry)
+        }));
+        for entry in removed.iter().skip(before) {
+            shard.remove(entry.pointer);
+        }
+    }
+    LIVE.fetch_sub(removed.len(), Ordering::Relaxed);
+    removed
+}
+
+fn shard(pointer: u64) -> MutexGuard<'static, Shard> {
+    #[allow(clippy::indexing_slicing)] // the remainder is in bounds
+    lock(&TABLE[(hash(pointer) >> 32) as usize % SHARDS])
+}
+
+/// A shard is whole between any two of its statements that could panic, so poison means nothing.
+fn lock(shard: &'static Mutex<Shard>) -> MutexGuard<'static, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Fibonacci hashing; device pointers are multiples of 256, the multiplication spreads them.
+fn hash(pointer: u64) -> u64 {
+    (pointer >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Open addressing with linear probing; at most half full; a pointer of 0 marks a free place.
+struct Shard {
+    places: Option<NonNull<Allocation>>,
+    capacity: usize,
+    used: usize,
+}
+
+// SAFETY: the mapping is reached through the shard's lock only.
+unsafe impl Send for Shard {}
+
+impl Shard {
+    const fn new() -> Self {
+        Self { places: None, capacity: 0, used: 0 }
+    }
+
+    fn entries(&mut self) -> &mut [Allocation] {
+        match self.places {
+            // SAFETY: a private mapping of `capacity` entries, zeroed by the kernel (= EMPTY).
+            Some(places) => unsafe {
+                std::slice::from_raw_parts_mut(places.as_ptr(), self.capacity)
+            },
+            None => &mut [],
+        }
+    }
+
+    fn insert(&mut self, allocation: Allocation) -> Result<(), Full> {
+        if (self.used + 1) * 2 > self.capacity {
+            self.grow()?;
+        }
+        self.place(allocation);
+        self.used += 1;
+        Ok(())
+    }
+
+    fn place(&mut self, allocation: Allocation) {
+        let mask = self.capacity - 1;
+        let entries = self.entries();
+        let mut index = hash(allocation.pointer) as usize & mask;
+        while let Some(entry) = entries.get_mut(index) {
+            if entry.pointer == 0 {
+                *entry = allocation;
+                return;
+            }
+            index = (index + 1) & mask;
+        }
+    }
+
+    fn remove(&mut self, pointer: u64) -> Option<Allocation> {
+        let mask = self.capacity.checked_sub(1)?;
+        let entries = self.entries();
+        let mut index = hash(pointer) as usize & mask;
+        let removed = loop {
+            match entries.get(index)? {
+                entry if entry.pointer == pointer => break *entry,
+                entry if entry.pointer == 0 => return None,
+                _ => index = (index + 1) & mask,
+            }
+        };
+        // Close the gap: move up every follower that may not stay behind an empty place.
+        let mut gap = index;
+        let mut next = (gap + 1) & mask;
+        while let Some(&entry) = entries.get(next).filter(|entry| entry.pointer != 0) {
+            let home = hash(entry.pointer) as usize & mask;
+            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
+                if let Some(place) = entries.get_mut(gap) {
+                    *place = entry;
+                }
+                gap = next;
+            }
+            next = (next + 1) & mask;
+        }
+        if let Some(place) = entries.get_mut(gap) {
+            *place = EMPTY;
+        }
+        self.used -= 1;
+        Some(removed)
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Result<(), Full> {
+        let capacity = (self.capacity * 2).max(256);
+        let places = map(capacity).ok_or(Full)?;
+        let old = std::mem::replace(self, Self { places: Some(places), capacity, used: self.used });
+        let mut old = old;
+        for &entry in old.entries().iter().filter(|entry| entry.pointer != 0) {
+            self.place(entry);
+        }
+        old.unmap();
+        Ok(())
+    }
+
+    fn unmap(self) {
+        if let Some(places) = self.places {
+            // SAFETY: our own mapping, not used again.
+            unsafe {
+                libc::munmap(places.as_ptr().cast(), self.capacity * size_of::<Allocation>())
+            };
+        }
+    }
+}
+
+fn map(capacity: usize) -> Option<NonNull<Allocation>> {
+    // SAFETY: a new private mapping; nothing existing is touched.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            capacity * size_of::<Allocation>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn allocation(pointer: u64, context: usize) -> Allocation {
+        Allocation::new(pointer, pointer ^ 0x55, context as CUcontext, 0)
+    }
+
+    /// The table against a HashMap, over a long history of colliding and wrapping pointers.
+    #[test]
+    fn a_shard_behaves_like_a_map() {
+        let mut shard = Shard::new();
+        let mut model = HashMap::new();
+        let mut random = 88_172_645_463_325_252_u64;
+        for _ in 0..200_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let pointer = (1 + random % 3000) << 8;
+            if random & (1 << 40) == 0 {
+                if let std::collections::hash_map::Entry::Vacant(vacant) = model.entry(pointer) {
+                    vacant.insert(allocation(pointer, 1));
+                    assert!(shard.insert(allocation(pointer, 1)).is_ok());
+                }
+            } else {
+                assert_eq!(shard.remove(pointer), model.remove(&pointer));
+            }
+            assert_eq!(shard.used, model.len());
+        }
+        let mut left: Vec<_> = shard.entries().iter().filter(|e| e.pointer != 0).copied().collect();
+        left.sort_by_key(|entry| entry.pointer);
+        let mut expected: Vec<_> = model.into_values().collect();
+        expected.sort_by_key(|entry| entry.pointer);
+        assert_eq!(left, expected);
+        shard.unmap();
+    }
+
+    #[test]
+    fn a_context_takes_its_allocations_along() {
+        for pointer in 1..=1000_u64 {
+            let context = if pointer % 3 == 0 { 7 } else { 8 };
+            assert!(insert(allocation(pointer << 40, context)).is_ok());
+        }
+        let before = Epoch::now();
+        assert!(insert(allocation(5000 << 40, 7)).is_ok());
+        let removed = remove_context(7 as CUcontext, before);
+        assert_eq!(removed.len(), 333);
+        assert!(removed.iter().all(|entry| entry.context == 7));
+        assert_eq!(remove(3 << 40), None);
+        assert_eq!(remove(4 << 40).map(|entry| entry.bytes), Some(4 << 40 ^ 0x55));
+        assert_eq!(remove_context(8 as CUcontext, Epoch::now()).len(), 666);
+        assert_eq!(remove_context(7 as CUcontext, Epoch::now()).len(), 1);
+        assert_eq!(LIVE.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! Turns one row of the hook table into everything that repeats per symbol.
+//!
+//! A row is a name and a body. From the name and the generated signature come the exported wrapper,
+//! the typed caller of the driver's own function, and the entry that the roads look up. The compiler
+//! rejects a body whose parameters are not the header's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Panics that were caught at the boundary since the process started: a defect of ours, each one.
+pub(crate) static CAUGHT: AtomicU64 = AtomicU64::new(0);
+
+/// Runs a hook's body and lets no panic out of it; `None` if it panicked.
+#[inline]
+pub(crate) fn guard<T>(body: impl FnOnce() -> T) -> Option<T> {
+    // Bodies hold no state across a panic but locks, and a poisoned lock refuses (memory) or is
+    // passed by (everything else), so asserting unwind safety is the truth.
+    catch_unwind(AssertUnwindSafe(body)).map_err(count).ok()
+}
+
+#[cold]
+fn count(_panic: Box<dyn std::any::Any + Send>) {
+    CAUGHT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Expands the hook table; see [`crate::table`] for its rows and what the sections mean.
+macro_rules! hooks {
+    ($(
+        library $library:ident, signatures $signature:ident, absent $absent:ident;
+        closed $refusal:ident { $($closed:ident => $closed_body:path;)* }
+        open { $($open:ident => $open_body:path;)* }
+        tail { $($tail:ident;)* }
+        call { $($call:ident;)* }
+    )*) => {
+        /// Every driver function that we hook or call.
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub(crate) enum Symbol {
+            $($($closed,)* $($open,)* $($tail,)* $($call,)*)*
+        }
+
+        /// One row per symbol, in the order of [`Symbol`].
+        pub(crate) const ROWS: [$crate::driver::Row; ROW_COUNT] = [$(
+            $($crate::driver::Row::hooked(
+                $crate::driver::Library::$library, stringify!($closed),
+                || exports::$closed as *const () as usize,
+            ),)*
+            $($crate::driver::Row::hooked(
+                $crate::driver::Library::$library, stringify!($open),
+                || exports::$open as *const () as usize,
+            ),)*
+            $($crate::driver::Row::hooked(
+                $crate::driver::Library::$library, stringify!($tail),
+                || exports::$tail as *const () as usize,
+            ),)*
+            $($crate::driver::Row::called(
+                $crate::driver::Library::$library, stringify!($call),
+            ),)*
+        )*];
+
+        /// How many rows there are.
+        pub(crate) const ROW_COUNT: usize = [
+            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$tail,)* $(Symbol::$call,)*)*
+        ]
+        .len();
+
+        /// The exported wrappers.
+        pub(crate) mod exports {
+            #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
+            #[allow(unused_imports)]
+            use core::ffi::{c_char, c_void};
+            #[allow(unused_imports)]
+            use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
+            $(
+                $($signature!($closed, hook_closed $refusal $closed_body);)*
+                $($signature!($open, hook_open $open_body);)*
+                $($signature!($tail, hook_tail);)*
+            )*
+        }
+
+        /// The driver's own functions, called as the header declares them.
+        pub(crate) mod real {
+            #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
+            #[allow(unused_imports)]
+            use core::ffi::{c_char, c_void};
+            #[allow(unused_imports)]
+            use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
+            $(
+                $($signature!($closed, real_function $absent);)*
+                $($signature!($open, real_function $absent);)*
+                $($signature!($call, real_function $absent);)*
+            )*
+        }
+    };
+}
+
+/// A wrapper that refuses when its body panics: memory is never handed out unaccounted.
+macro_rules! hook_closed {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $refusal:ident $body:path) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            // SAFETY: the body is given exactly what the program passed to this symbol.
+            $crate::boundary::guard(|| unsafe { $body($($argument),*) }).unwrap_or($refusal)
+        }
+    };
+}
+
+/// A wrapper that hands the call to the driver when its body panics.
+macro_rules! hook_open {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $body:path) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            // SAFETY: the body is given exactly what the program passed to this symbol.
+            $crate::boundary::guard(|| unsafe { $body($($argument),*) })
+                // SAFETY: as above.
+                .unwrap_or_else(|| unsafe { $crate::table::real::$name($($argument),*) })
+        }
+    };
+}
+
+/// A jump to the driver's function: no frame, no copied arguments, no Rust in between.
+macro_rules! hook_tail {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name($(_: $kind),*) -> $result {
+            $crate::arch::tail_jump!($name)
+        }
+    };
+}
+
+/// The typed caller of the driver's function behind a row.
+macro_rules! real_function {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $absent:ident) => {
+        #[allow(dead_code)]
+        #[inline]
+        pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
+            match $crate::driver::address($crate::table::Symbol::$name) {
+                Some(address) => {
+                    let function: unsafe extern "C" fn($($kind),*) -> $result =
+                        // SAFETY: the address is what the driver exports by this name, and the
+                        // signature is the header's for it.
+                        unsafe { core::mem::transmute(address) };
+                    // SAFETY: the caller's arguments, unchanged.
+                    unsafe { function($($argument),*) }
+                }
+                None => $absent,
+            }
+        }
+    };
+}

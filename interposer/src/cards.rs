@@ -1,0 +1,90 @@
+//! Which row of each level a card is: cards are named by UUID, whatever order a program sees them in.
+
+use std::ffi::c_char;
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
+
+use crate::slice::{Limited, MAX_LEVELS};
+use crate::table::real;
+
+/// A card as the slice knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Card {
+    /// The driver's number for it in this process; -1 if it was found through NVML.
+    pub(crate) device: CUdevice,
+    /// Its row in each level; `None` where that level has none, so that nothing may be used.
+    pub(crate) rows: [Option<u8>; MAX_LEVELS],
+    /// The limit that the environment sets for it, in bytes.
+    pub(crate) environment: u64,
+}
+
+/// More devices than any driver shows to one process.
+const MAX_DEVICES: usize = 64;
+static CARDS: [OnceLock<Card>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+
+/// The card behind a driver's device number; `None` if the driver does not know it (yet).
+pub(crate) fn of_device(limited: &Limited, device: CUdevice) -> Option<&'static Card> {
+    let cell = CARDS.get(usize::try_from(device).ok()?)?;
+    if let Some(card) = cell.get() {
+        return Some(card);
+    }
+    let uuid = uuid_of(device)?;
+    Some(cell.get_or_init(|| limited.card(device, &uuid)))
+}
+
+/// The card with this UUID, as NVML writes it.
+pub(crate) fn by_uuid(limited: &Limited, uuid: &str) -> Card {
+    limited.card(-1, uuid)
+}
+
+/// The driver gives 16 bytes and does not say whether they name a GPU or a MIG slice, so UUIDs are
+/// compared without the word in front.
+pub(crate) fn same(left: &str, right: &str) -> bool {
+    let bare = |uuid: &str| {
+        let lower = uuid.to_ascii_lowercase();
+        lower.strip_prefix("gpu-").or(lower.strip_prefix("mig-")).unwrap_or(&lower).to_owned()
+    };
+    bare(left) == bare(right)
+}
+
+/// A device's UUID as text; of a MIG slice its own, where the driver has the newer call.
+fn uuid_of(device: CUdevice) -> Option<String> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: a local variable of the size that both calls write.
+    let found = unsafe {
+        real::cuDeviceGetUuid_v2(&raw mut uuid, device) == CUDA_SUCCESS
+            || real::cuDeviceGetUuid(&raw mut uuid, device) == CUDA_SUCCESS
+    };
+    found.then(|| text_of(&uuid.bytes))
+}
+
+fn text_of(bytes: &[c_char; 16]) -> String {
+    let mut text = String::from("GPU-");
+    for (index, &byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{:02x}", byte as u8);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_nvml_writes_it() {
+        let bytes = std::array::from_fn(|index| index as c_char);
+        assert_eq!(text_of(&bytes), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+
+    #[test]
+    fn the_word_in_front_does_not_tell_cards_apart() {
+        assert!(same("GPU-00aB", "MIG-00ab"));
+        assert!(!same("GPU-00ab", "GPU-00ac"));
+    }
+}

@@ -1,0 +1,120 @@
+//! The end of a context frees all that was allocated in it, without a call to free.
+//!
+//! What a context itself takes from the card is not charged yet; see `policy.toml`.
+
+use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
+
+use crate::allocations::{self, Epoch};
+use crate::init;
+use crate::memory::settle;
+use crate::slice::{self, Slice};
+use crate::table::real;
+
+pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
+    // SAFETY: the program's own argument.
+    ending(context, || unsafe { real::cuCtxDestroy_v2(context) })
+}
+
+pub(crate) unsafe fn destroy_v1(context: CUcontext) -> CUresult {
+    // SAFETY: the program's own argument.
+    ending(context, || unsafe { real::cuCtxDestroy(context) })
+}
+
+/// The context's allocations go out of the table first: once it is gone, the driver may hand their
+/// pointers to other threads.
+fn ending(context: CUcontext, driver: impl FnOnce() -> CUresult) -> CUresult {
+    let Slice::Limited(limited) = slice::current() else { return driver() };
+    if init::inherited() || context.is_null() {
+        return driver();
+    }
+    let gone = allocations::remove_context(context, Epoch::now());
+    let result = driver();
+    settle(limited, result, &gone);
+    result
+}
+
+/// Drops one use of a context that cuCtxAttach counted. Whether that ended it, only the driver
+/// knows: it answers for a context's API version as long as the context lives.
+pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
+    let before = Epoch::now();
+    // SAFETY: the program's own argument.
+    let result = unsafe { real::cuCtxDetach(context) };
+    let mut version = 0;
+    if result == CUDA_SUCCESS
+        && !context.is_null()
+        // SAFETY: a handle that the driver checks, and a local variable.
+        && unsafe { real::cuCtxGetApiVersion(context, &raw mut version) } != CUDA_SUCCESS
+    {
+        ended(context, before);
+    }
+    result
+}
+
+/// Gives back what a context held that the driver has ended.
+fn ended(context: CUcontext, before: Epoch) {
+    if let Slice::Limited(limited) = slice::current() {
+        settle(limited, CUDA_SUCCESS, &allocations::remove_context(context, before));
+    }
+}
+
+pub(crate) unsafe fn primary_release(device: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    primary(device, || unsafe { real::cuDevicePrimaryCtxRelease_v2(device) })
+}
+
+pub(crate) unsafe fn primary_release_v1(device: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    primary(device, || unsafe { real::cuDevicePrimaryCtxRelease(device) })
+}
+
+pub(crate) unsafe fn primary_reset(device: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    primary(device, || unsafe { real::cuDevicePrimaryCtxReset_v2(device) })
+}
+
+pub(crate) unsafe fn primary_reset_v1(device: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    primary(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+}
+
+/// A release ends the primary context only with the last reference; the driver says afterwards
+/// whether it is still active. A reset leaves it inactive in any case.
+fn primary(device: CUdevice, driver: impl FnOnce() -> CUresult) -> CUresult {
+    if !matches!(slice::current(), Slice::Limited(_)) || init::inherited() {
+        return driver();
+    }
+    let context = primary_context(device);
+    let before = Epoch::now();
+    let result = driver();
+    if let Some(context) = context
+        && result == CUDA_SUCCESS
+        && !is_active(device)
+    {
+        ended(context, before);
+    }
+    result
+}
+
+fn is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: local variables.
+    let state =
+        unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    state == CUDA_SUCCESS && active != 0
+}
+
+/// The handle of a device's primary context, while it is active.
+fn primary_context(device: CUdevice) -> Option<CUcontext> {
+    if !is_active(device) {
+        return None;
+    }
+    let mut context: CUcontext = std::ptr::null_mut();
+    // SAFETY: a local variable; the reference taken here is dropped at once.
+    unsafe {
+        if real::cuDevicePrimaryCtxRetain(&raw mut context, device) != CUDA_SUCCESS {
+            return None;
+        }
+        real::cuDevicePrimaryCtxRelease_v2(device);
+    }
+    Some(context)
+}

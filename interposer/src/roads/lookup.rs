@@ -1,0 +1,81 @@
+//! cuGetProcAddress: the driver's own lookup by name and CUDA version.
+//!
+//! The driver knows which form of a function a program of CUDA 11.3 or 13.0 means, with or without
+//! the per-thread default stream. So it is asked first, and only the address that it returns decides
+//! which wrapper the program gets. That the driver returns its exported addresses is measured, not
+//! promised; should one not be, the wrapper is found by the version table of the header.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use driver_sys::cuda::{
+    CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUDA_SUCCESS, CUdriverProcAddressQueryResult,
+    CUresult, cuuint64_t,
+};
+use driver_sys::versions::VERSIONS;
+
+use crate::driver;
+use crate::table::{ROWS, real};
+
+pub(crate) unsafe fn get_proc_address_v1(
+    name: *const c_char,
+    found: *mut *mut c_void,
+    version: i32,
+    flags: cuuint64_t,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::cuGetProcAddress(name, found, version, flags) };
+    // SAFETY: as above; the driver accepted them.
+    unsafe { replace(result, name, found, version, flags) };
+    result
+}
+
+pub(crate) unsafe fn get_proc_address(
+    name: *const c_char,
+    found: *mut *mut c_void,
+    version: i32,
+    flags: cuuint64_t,
+    status: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::cuGetProcAddress_v2(name, found, version, flags, status) };
+    // SAFETY: as above; the driver accepted them.
+    unsafe { replace(result, name, found, version, flags) };
+    result
+}
+
+unsafe fn replace(
+    result: CUresult,
+    name: *const c_char,
+    found: *mut *mut c_void,
+    version: i32,
+    flags: cuuint64_t,
+) {
+    if result != CUDA_SUCCESS || found.is_null() || name.is_null() {
+        return;
+    }
+    // SAFETY: the driver has just written here.
+    let address = unsafe { *found } as usize;
+    if address == 0 {
+        return;
+    }
+    let wrapper = driver::wrapper_of(address).or_else(|| {
+        // SAFETY: the driver has just read it as a C string.
+        let name = unsafe { CStr::from_ptr(name) };
+        by_version(name.to_str().ok()?, version, flags)
+    });
+    if let Some(wrapper) = wrapper {
+        // SAFETY: as above.
+        unsafe { *found = wrapper as *mut c_void };
+    }
+}
+
+/// The wrapper for the form of `name` that the header gives to this version, if it is hooked.
+#[cold]
+fn by_version(name: &str, version: i32, flags: cuuint64_t) -> Option<usize> {
+    let per_thread = flags & cuuint64_t::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    let newest = |per_thread: bool| {
+        VERSIONS.iter().rfind(|form| form.0 == name && form.1 <= version && form.2 == per_thread)
+    };
+    let (_, _, _, symbol) = newest(per_thread).or_else(|| newest(false))?;
+    ROWS.iter().find(|row| row.name == *symbol).and_then(driver::Row::wrapper)
+}

@@ -1,0 +1,112 @@
+//! The one place that reads the environment, once, at the first CUDA or NVML call.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `HAMI_SLICE` | slice directories, outermost first, separated by colons |
+//! | `CUDA_DEVICE_MEMORY_LIMIT`, `…_<i>` | HAMi's memory limit, for every card or the i-th |
+//! | `CUDA_DEVICE_SM_LIMIT`, `…_<i>` | HAMi's compute share: not enforced yet, so refused |
+//! | `CUDA_DEVICE_MEMORY_SHARED_CACHE` | without a limits page: which processes share a limit |
+//! | `CUDA_VISIBLE_DEVICES` | without a limits page: which card the i of `…_<i>` is |
+//! | `XDG_RUNTIME_DIR` | without a limits page: where the account lies |
+
+#![allow(clippy::disallowed_methods)] // the environment is read here, and nowhere else
+
+use std::env::VarError;
+use std::path::PathBuf;
+
+use hami_limits::{InvalidValue, NO_LIMIT, Source, parse_memory, parse_share};
+
+/// Cards that a HAMi variable can name by index.
+const MAX_INDEX: usize = 16;
+
+/// What the environment says.
+pub(crate) struct Settings {
+    /// Slice directories, outermost first.
+    pub(crate) slices: Vec<PathBuf>,
+    /// HAMi's memory limits, if any is set.
+    pub(crate) memory: Option<MemoryLimits>,
+    /// The file that HAMi's processes would share.
+    pub(crate) shared_cache: Option<PathBuf>,
+    /// The directory of this user's run-time files, if the session has one.
+    pub(crate) runtime: Option<PathBuf>,
+    /// `CUDA_VISIBLE_DEVICES`, entry by entry.
+    pub(crate) visible: Option<Vec<String>>,
+}
+
+/// HAMi's memory limits in bytes; [`NO_LIMIT`] where there is none.
+pub(crate) struct MemoryLimits {
+    every: u64,
+    by_index: [Option<u64>; MAX_INDEX],
+}
+
+impl MemoryLimits {
+    /// Whether any card has a limit.
+    pub(crate) fn any(&self) -> bool {
+        self.of(None) != NO_LIMIT
+    }
+
+    /// The limit of the i-th card. Where the index cannot be known, the lowest of all.
+    pub(crate) fn of(&self, index: Option<usize>) -> u64 {
+        match index {
+            Some(index) => self.by_index.get(index).copied().flatten().unwrap_or(self.every),
+            None => self.by_index.iter().flatten().copied().fold(self.every, u64::min),
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn read() -> Result<Self, InvalidValue> {
+        refuse_shares()?;
+        let list =
+            |text: String| text.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
+        Ok(Self {
+            slices: text("HAMI_SLICE")?.map(list).unwrap_or_default(),
+            memory: memory_limits()?,
+            shared_cache: text("CUDA_DEVICE_MEMORY_SHARED_CACHE")?.map(PathBuf::from),
+            runtime: text("XDG_RUNTIME_DIR")?.filter(|path| !path.is_empty()).map(PathBuf::from),
+            visible: text("CUDA_VISIBLE_DEVICES")?
+                .map(|list| list.split(',').map(|entry| entry.trim().to_owned()).collect()),
+        })
+    }
+}
+
+fn memory_limits() -> Result<Option<MemoryLimits>, InvalidValue> {
+    let mut any = false;
+    let mut limit = |field: &str| -> Result<Option<u64>, InvalidValue> {
+        let Some(value) = text(field)? else { return Ok(None) };
+        any = true;
+        Ok(Some(parse_memory(&value, Source::HamiEnv, field)?.unwrap_or(NO_LIMIT)))
+    };
+    let every = limit("CUDA_DEVICE_MEMORY_LIMIT")?.unwrap_or(NO_LIMIT);
+    let mut by_index = [None; MAX_INDEX];
+    for (index, place) in by_index.iter_mut().enumerate() {
+        *place = limit(&format!("CUDA_DEVICE_MEMORY_LIMIT_{index}"))?;
+    }
+    Ok(any.then_some(MemoryLimits { every, by_index }))
+}
+
+/// A share that is set and not enforced would be a limit that does not hold.
+fn refuse_shares() -> Result<(), InvalidValue> {
+    let indexed = (0..MAX_INDEX).map(|index| format!("CUDA_DEVICE_SM_LIMIT_{index}"));
+    for field in std::iter::once("CUDA_DEVICE_SM_LIMIT".to_owned()).chain(indexed) {
+        let Some(value) = text(&field)? else { continue };
+        if parse_share(&value, Source::HamiEnv, &field)?.is_some_and(|share| share < 100) {
+            return Err(InvalidValue::new(
+                &field,
+                &value,
+                "compute shares are not enforced yet; unset it, or set 0 or 100 for no limit",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn text(field: &str) -> Result<Option<String>, InvalidValue> {
+    match std::env::var(field) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(value)) => {
+            Err(InvalidValue::new(field, &value.to_string_lossy(), "use UTF-8 text"))
+        }
+    }
+}

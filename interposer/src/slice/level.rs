@@ -1,0 +1,130 @@
+//! One level of limits: a limits page and the account beside it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use hami_account::{Account, Member};
+use hami_limits::{LimitsView, NO_LIMIT};
+
+use super::own;
+
+/// A slice directory, opened.
+pub(crate) struct Level {
+    limits: Limits,
+    /// Never unmapped: memberships refer to it as long as the process lives.
+    account: &'static Account,
+    /// This process's place in the account, taken at the first charge.
+    member: AtomicPtr<Joined>,
+}
+
+/// Where a level's limits are written.
+pub(super) enum Limits {
+    /// In its page.
+    Page(LimitsView),
+    /// In the environment alone; the page at this path only says which card is which row.
+    Environment(PathBuf),
+}
+
+/// A membership and the fork generation that it belongs to.
+struct Joined {
+    generation: u32,
+    member: Member<'static>,
+}
+
+impl Level {
+    pub(super) fn open(directory: &Path) -> Result<Self, String> {
+        let view = LimitsView::open(&directory.join("limits")).map_err(|e| e.to_string())?;
+        for (index, row) in view.rows().iter().enumerate() {
+            if matches!(view.share(index), 1..100) {
+                return Err(format!(
+                    "limits page {}: a share of {}% for {} is refused: compute shares are not \
+                     enforced yet; make the slice without gpucores",
+                    directory.join("limits").display(),
+                    view.share(index),
+                    row.uuid
+                ));
+            }
+        }
+        Self::with(Limits::Page(view), directory)
+    }
+
+    pub(super) fn with(limits: Limits, directory: &Path) -> Result<Self, String> {
+        let account = Account::attach(&directory.join("account")).map_err(|e| e.to_string())?;
+        let account = Box::leak(Box::new(account));
+        Ok(Self { limits, account, member: AtomicPtr::default() })
+    }
+
+    /// The row of a card; `None` if this level does not have it.
+    pub(super) fn row_of(&self, uuid: &str) -> Option<u8> {
+        let row = match &self.limits {
+            Limits::Page(view) => {
+                view.rows().iter().position(|row| crate::cards::same(&row.uuid, uuid))
+            }
+            Limits::Environment(page) => own::row_of(page, uuid),
+        };
+        row.and_then(|row| u8::try_from(row).ok())
+    }
+
+    #[inline]
+    pub(super) fn limit(&self, row: usize) -> u64 {
+        match &self.limits {
+            Limits::Page(view) => view.memory_limit(row),
+            Limits::Environment(_) => NO_LIMIT,
+        }
+    }
+
+    #[inline]
+    pub(super) fn used(&self, row: usize) -> u64 {
+        self.account.used(row)
+    }
+
+    #[inline]
+    pub(super) fn charge(&self, row: usize, bytes: u64, limit: u64) -> bool {
+        self.member().is_some_and(|member| member.charge(row, bytes, limit).is_ok())
+    }
+
+    #[inline]
+    pub(super) fn uncharge(&self, row: usize, bytes: u64) {
+        if let Some(member) = self.member() {
+            member.uncharge(row, bytes);
+        }
+    }
+
+    /// This process's membership, joined at the first use, and again by a child of fork.
+    #[inline]
+    fn member(&self) -> Option<&Member<'static>> {
+        // SAFETY: what is stored here is leaked, so it outlives every reader.
+        let joined = unsafe { self.member.load(Ordering::Acquire).as_ref() };
+        match joined {
+            Some(joined) if joined.generation == hami_account::fork::generation() => {
+                Some(&joined.member)
+            }
+            _ => self.join(),
+        }
+    }
+
+    #[cold]
+    fn join(&self) -> Option<&Member<'static>> {
+        let seen = self.member.load(Ordering::Acquire);
+        let generation = hami_account::fork::generation();
+        let member = match self.account.join() {
+            Ok(member) => member,
+            Err(error) => {
+                crate::say::line(error);
+                return None;
+            }
+        };
+        let mine = Box::into_raw(Box::new(Joined { generation, member }));
+        let stored = self.member.compare_exchange(seen, mine, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(theirs) = stored {
+            // Another thread was first; our slot goes back.
+            // SAFETY: nobody else has seen `mine`; what is stored is leaked and of this generation.
+            unsafe {
+                drop(Box::from_raw(mine));
+                return theirs.as_ref().map(|joined| &joined.member);
+            }
+        }
+        // SAFETY: stored above, never freed (a membership ends with its process).
+        unsafe { mine.as_ref() }.map(|joined| &joined.member)
+    }
+}

@@ -1,0 +1,175 @@
+//! The slice this process lives in: which limits hold, and the charge against every level of them.
+//!
+//! Decided once, at the first CUDA or NVML call, from the files beside the library and from the
+//! environment (docs/architecture.md, "How the library finds its slice").
+
+mod level;
+mod own;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use hami_limits::NO_LIMIT;
+
+use crate::cards::Card;
+use crate::roads::objects;
+use crate::settings::{MemoryLimits, Settings};
+use level::Level;
+
+/// More `hami run` inside `hami run` than anybody needs; each level is charged for each allocation.
+pub(crate) const MAX_LEVELS: usize = 8;
+
+/// What holds for this process.
+#[allow(clippy::large_enum_variant)] // there is one, for the life of the process
+pub(crate) enum Slice {
+    /// No limit was set: calls go to the driver.
+    Open,
+    /// Limits hold.
+    Limited(Limited),
+    /// Limits were set that cannot be enforced, for this reason; CUDA is refused.
+    Refused(String),
+}
+
+/// The slice, decided at the first call.
+#[inline]
+pub(crate) fn current() -> &'static Slice {
+    static SLICE: OnceLock<Slice> = OnceLock::new();
+    SLICE.get_or_init(|| decide().unwrap_or_else(Slice::Refused))
+}
+
+fn decide() -> Result<Slice, String> {
+    let settings = Settings::read().map_err(|error| error.to_string())?;
+    let mut directories: Vec<PathBuf> = managed_directory().into_iter().collect();
+    directories.extend(settings.slices.iter().cloned());
+    if directories.len() > MAX_LEVELS {
+        return Err(format!(
+            "HAMI_SLICE: {} slices inside one another are refused: run fewer than {MAX_LEVELS} \
+             `hami run` inside one another",
+            directories.len()
+        ));
+    }
+    let mut levels = Vec::new();
+    for directory in &directories {
+        levels.push(Level::open(directory)?);
+    }
+    let limits_itself = settings.memory.as_ref().is_some_and(MemoryLimits::any);
+    if levels.is_empty() {
+        if !limits_itself {
+            return Ok(Slice::Open);
+        }
+        levels.push(own::level(&settings)?);
+    }
+    let index = if directories.is_empty() { Index::Visible(settings.visible) } else { Index::Row };
+    Ok(Slice::Limited(Limited { levels, environment: settings.memory, index }))
+}
+
+/// The directory of the library itself, if a limits page lies there: how a container is told.
+fn managed_directory() -> Option<PathBuf> {
+    let library = objects::path_of(managed_directory as *const () as usize)?;
+    let directory = Path::new(&library).parent()?.to_owned();
+    // Either file alone is a slice, a damaged one, and CUDA is refused.
+    let either = directory.join("limits").exists() || directory.join("account").exists();
+    either.then_some(directory)
+}
+
+/// Which card the `i` of `CUDA_DEVICE_MEMORY_LIMIT_<i>` names.
+enum Index {
+    /// The i-th row of the innermost limits page.
+    Row,
+    /// Without a page: the driver's i-th card, before this `CUDA_VISIBLE_DEVICES` reordered them.
+    Visible(Option<Vec<String>>),
+}
+
+/// The levels of limits that hold, outermost first; there is at least one.
+pub(crate) struct Limited {
+    levels: Vec<Level>,
+    environment: Option<MemoryLimits>,
+    index: Index,
+}
+
+impl Limited {
+    /// A card as this slice knows it, by the driver's number for it and its UUID.
+    pub(crate) fn card(&self, device: i32, uuid: &str) -> Card {
+        let mut rows = [None; MAX_LEVELS];
+        for (row, level) in rows.iter_mut().zip(&self.levels) {
+            *row = level.row_of(uuid);
+        }
+        let environment = self.environment.as_ref().map_or(NO_LIMIT, |memory| {
+            memory.of(match &self.index {
+                Index::Row => self.innermost(&rows).map(|(_, row)| row),
+                Index::Visible(None) => usize::try_from(device).ok(),
+                Index::Visible(Some(list)) => usize::try_from(device)
+                    .ok()
+                    .and_then(|device| list.get(device))
+                    .and_then(|entry| entry.parse().ok()),
+            })
+        });
+        Card { device, rows, environment }
+    }
+
+    /// Whether the slice has this card at every level.
+    pub(crate) fn contains(&self, card: &Card) -> bool {
+        self.rows(card).all(|(_, row)| row.is_some())
+    }
+
+    /// Charges every level or none.
+    pub(crate) fn charge(&self, card: &Card, bytes: u64) -> bool {
+        for (index, (level, row)) in self.rows(card).enumerate() {
+            let fits = row.is_some_and(|row| {
+                level.charge(row, bytes, level.limit(row).min(card.environment))
+            });
+            if !fits {
+                for (level, row) in self.rows(card).take(index) {
+                    if let Some(row) = row {
+                        level.uncharge(row, bytes);
+                    }
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives back what [`Self::charge`] took.
+    pub(crate) fn uncharge(&self, card: &Card, bytes: u64) {
+        for (level, row) in self.rows(card) {
+            if let Some(row) = row {
+                level.uncharge(row, bytes);
+            }
+        }
+    }
+
+    /// The limit in force: the least over all levels; 0 where a level does not have the card.
+    pub(crate) fn limit(&self, card: &Card) -> u64 {
+        self.least(card, |level, row| level.limit(row).min(card.environment))
+    }
+
+    /// What may still be taken: the least over all levels.
+    pub(crate) fn left(&self, card: &Card) -> u64 {
+        self.least(card, |level, row| {
+            level.limit(row).min(card.environment).saturating_sub(level.used(row))
+        })
+    }
+
+    /// What the processes of the innermost slice hold.
+    pub(crate) fn used(&self, card: &Card) -> u64 {
+        self.innermost(&card.rows).map_or(0, |(level, row)| level.used(row))
+    }
+
+    fn rows<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (&'a Level, Option<usize>)> {
+        self.levels.iter().zip(card.rows.iter().map(|row| row.map(usize::from)))
+    }
+
+    fn innermost(&self, rows: &[Option<u8>; MAX_LEVELS]) -> Option<(&Level, usize)> {
+        let level = self.levels.last()?;
+        let row = *rows.get(self.levels.len() - 1)?;
+        Some((level, usize::from(row?)))
+    }
+
+    fn least(&self, card: &Card, of: impl Fn(&Level, usize) -> u64) -> u64 {
+        self.rows(card)
+            .map(|(level, row)| row.map_or(0, |row| of(level, row)))
+            .min()
+            .unwrap_or(NO_LIMIT)
+    }
+}

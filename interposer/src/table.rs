@@ -1,0 +1,66 @@
+//! The hook table: every symbol that we hook or call, named once.
+//!
+//! - `closed`: our body decides; if it panics the call is refused. For all that hands out memory.
+//! - `open`: our body changes what is told; if it panics the call goes to the driver unchanged.
+//! - `tail`: a jump to the driver's own function. Nothing is limited here yet, but programs keep the
+//!   pointers they were given, so a launch that is not ours from the start can never be limited.
+//! - `call`: not hooked; the bodies call it.
+//!
+//! What becomes of every other symbol of the driver stands in `policy.toml`.
+
+hooks! {
+    library Cuda, signatures cuda_fn, absent CUDA_ERROR_NOT_SUPPORTED;
+    closed CUDA_ERROR_OUT_OF_MEMORY {
+        cuInit => crate::init::init;
+        cuMemAlloc => crate::memory::alloc_v1;
+        cuMemAlloc_v2 => crate::memory::alloc;
+    }
+    open {
+        cuGetProcAddress => crate::roads::lookup::get_proc_address_v1;
+        cuGetProcAddress_v2 => crate::roads::lookup::get_proc_address;
+        cuMemFree => crate::memory::free_v1;
+        cuMemFree_v2 => crate::memory::free;
+        cuCtxDestroy => crate::context::destroy_v1;
+        cuCtxDestroy_v2 => crate::context::destroy;
+        cuCtxDetach => crate::context::detach;
+        cuDevicePrimaryCtxRelease => crate::context::primary_release_v1;
+        cuDevicePrimaryCtxRelease_v2 => crate::context::primary_release;
+        cuDevicePrimaryCtxReset => crate::context::primary_reset_v1;
+        cuDevicePrimaryCtxReset_v2 => crate::context::primary_reset;
+        cuMemGetInfo => crate::info::mem_get_info_v1;
+        cuMemGetInfo_v2 => crate::info::mem_get_info;
+        cuDeviceTotalMem => crate::info::device_total_mem_v1;
+        cuDeviceTotalMem_v2 => crate::info::device_total_mem;
+    }
+    tail {
+        cuLaunchKernel;
+        cuLaunchKernel_ptsz;
+        cuLaunchKernelEx;
+        cuLaunchKernelEx_ptsz;
+        cuLaunchCooperativeKernel;
+        cuLaunchCooperativeKernel_ptsz;
+        cuLaunchCooperativeKernelMultiDevice;
+        cuGraphLaunch;
+        cuGraphLaunch_ptsz;
+    }
+    call {
+        cuCtxGetApiVersion;
+        cuCtxGetCurrent;
+        cuCtxGetDevice;
+        cuDeviceGetUuid;
+        cuDeviceGetUuid_v2;
+        cuDevicePrimaryCtxGetState;
+        cuDevicePrimaryCtxRetain;
+    }
+
+    library Nvml, signatures nvml_fn, absent NVML_ERROR_FUNCTION_NOT_FOUND;
+    closed NVML_ERROR_UNKNOWN {}
+    open {
+        nvmlDeviceGetMemoryInfo => crate::nvml::memory_info;
+        nvmlDeviceGetMemoryInfo_v2 => crate::nvml::memory_info_v2;
+    }
+    tail {}
+    call {
+        nvmlDeviceGetUUID;
+    }
+}
