@@ -1,0 +1,5 @@
+"""``python -m hami_py`` is ``hami``."""
+
+from hami_py.cli import main
+
+main()

@@ -1,0 +1,67 @@
+"""The Rust core: quantities, the limits page and the account file.
+
+Raises ``hami_py.errors.InvalidValue`` and ``DamagedFile``, and ``OSError`` with a file name.
+"""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Literal, final
+
+Source = Literal["api", "gpumem", "hami-env"]
+
+def parse_memory(text: str, source: Source, field: str) -> int:
+    """Bytes meant by ``text``, by the grammar of docs/configuration.md.
+
+    0 is no limit, which only HAMi's variables can say.
+    """
+
+def parse_share(text: str, source: Source, field: str) -> int:
+    """Percent meant by ``text``: 1 to 100; 0 (= no limit) only where HAMi's names are spoken."""
+
+def format_memory(bytes: int) -> str:
+    """The shortest exact text, e.g. ``4GiB`` or ``1536MiB``; ``parse_memory`` reads it back."""
+
+@final
+class LimitRow:
+    """One card of a limits page. ``memory_limit`` in bytes, ``share`` in percent; None = no limit."""
+
+    uuid: str
+    memory_limit: int | None
+    share: int | None
+    def __init__(
+        self, uuid: str, memory_limit: int | None = None, share: int | None = None
+    ) -> None: ...
+
+@final
+class LimitsPage:
+    """The file that says what a slice may use, opened for reading and (by its owner) changing."""
+
+    @staticmethod
+    def create(path: str | PathLike[str], rows: Sequence[LimitRow]) -> LimitsPage: ...
+    @staticmethod
+    def open(path: str | PathLike[str]) -> LimitsPage: ...
+    @property
+    def slice_id(self) -> str: ...
+    def rows(self) -> list[LimitRow]: ...
+    def set_memory_limit(self, uuid: str, bytes: int | None) -> None: ...
+
+@final
+class ProcessUse:
+    """What one process of a slice holds: ``memory[i]`` bytes on the card of row i."""
+
+    pid: int
+    alive: bool
+    memory: list[int]
+    refusals: list[int]
+
+@final
+class Account:
+    """The file that says what the processes of a slice hold. Read here, written by the library."""
+
+    @staticmethod
+    def create(path: str | PathLike[str]) -> Account: ...
+    @staticmethod
+    def open(path: str | PathLike[str]) -> Account: ...
+    def processes(self) -> list[ProcessUse]: ...
+    def memory_used(self) -> list[int]: ...
+    def reclaim(self) -> int: ...

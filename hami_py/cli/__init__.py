@@ -1,0 +1,45 @@
+"""The ``hami`` command."""
+
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+import hami_py
+from hami_py import slices
+from hami_py.cli.devices import devices
+from hami_py.cli.doctor import doctor
+from hami_py.cli.run import run
+from hami_py.cli.say import say
+from hami_py.errors import HamiError
+
+
+@click.group()
+@click.version_option(hami_py.__version__, prog_name="hami")
+def hami() -> None:
+    """Share one NVIDIA GPU between programs, with memory limits that hold."""
+
+
+hami.add_command(run)
+hami.add_command(devices)
+hami.add_command(doctor)
+
+
+def main() -> NoReturn:
+    """Run the command line; every error is one line on standard error.
+
+    Exit codes: ``hami run`` as its program, or 125 to 127 (see there); else 0, 1 for a failure,
+    and 2 for a command line that is not understood.
+    """
+    try:
+        sys.exit(hami.main(prog_name="hami", standalone_mode=False))
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "hami"
+        say(f"{error.format_message()} See `{command} --help`.")
+        sys.exit(error.exit_code)
+    except click.Abort:
+        slices.die_of(signal.SIGINT)
+    except HamiError as error:
+        say(error)
+        sys.exit(1)

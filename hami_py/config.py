@@ -1,0 +1,88 @@
+"""Where every setting comes from: this module alone reads the environment.
+
+Precedence: an option or argument, then the variable named in the field's text, then the default.
+Everything else in the package gets a ``Settings`` and reads no variable.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["HAMI_SLICE", "LD_PRELOAD", "VISIBLE_DEVICES", "Settings", "read"]
+
+HAMI_SLICE = "HAMI_SLICE"
+LD_PRELOAD = "LD_PRELOAD"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+_HAMI_LIMIT = re.compile(r"CUDA_DEVICE_(MEMORY|SM)_LIMIT(_([0-9]|1[0-5]))?")
+
+_PACKAGED_LIBRARY = Path(__file__).parent / "lib" / "libvgpu.so"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that the environment decides, read once."""
+
+    runtime_directory: Path
+    """Where slices live. ``$XDG_RUNTIME_DIR/hami`` where that directory is ours, else
+    ``/tmp/hami-<uid>``: both are on a local file system and gone after a reboot, like the slices.
+    """
+
+    library: Path = _PACKAGED_LIBRARY
+    """The preload library, ``HAMI_LIBRARY``. Default: the one in this package."""
+
+    slices: tuple[Path, ...] = ()
+    """The slices that this process is in, outermost first: ``HAMI_SLICE``, colon-separated."""
+
+    visible_devices: str | None = None
+    """``CUDA_VISIBLE_DEVICES`` as it stands; None = not set, every card is visible."""
+
+    device_order: str = "FASTEST_FIRST"
+    """``CUDA_DEVICE_ORDER``; the default is CUDA's own. Decides what a number in
+    ``CUDA_VISIBLE_DEVICES`` means."""
+
+    hami_limits: Mapping[str, str] = field(default_factory=dict)
+    """HAMi's ``CUDA_DEVICE_MEMORY_LIMIT[_i]`` and ``CUDA_DEVICE_SM_LIMIT[_i]``, unparsed."""
+
+    hami_account: Path = Path()
+    """Where the processes that only HAMi's variables limit keep their common account: beside
+    ``CUDA_DEVICE_MEMORY_SHARED_CACHE`` if that is set, else in the runtime directory."""
+
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The whole environment: what a program is started with, before our additions."""
+
+
+def read(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process, or of one with the given environment."""
+    variables = dict(os.environ) if environment is None else dict(environment)
+    library = variables.get("HAMI_LIBRARY")
+    shared_cache = variables.get("CUDA_DEVICE_MEMORY_SHARED_CACHE")
+    runtime_directory = _runtime_directory(variables.get("XDG_RUNTIME_DIR"))
+    return Settings(
+        runtime_directory=runtime_directory,
+        library=Path(library).absolute() if library else _PACKAGED_LIBRARY,
+        slices=tuple(Path(part) for part in variables.get(HAMI_SLICE, "").split(":") if part),
+        visible_devices=variables.get(VISIBLE_DEVICES),
+        device_order=variables.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
+        hami_limits={
+            name: value for name, value in variables.items() if _HAMI_LIMIT.fullmatch(name)
+        },
+        hami_account=(
+            Path(f"{shared_cache}.hami") if shared_cache else runtime_directory / "environment"
+        ),
+        environment=variables,
+    )
+
+
+def _runtime_directory(xdg_runtime: str | None) -> Path:
+    """``su`` and ``sudo`` may leave another user's ``XDG_RUNTIME_DIR`` behind: it must be ours."""
+    if xdg_runtime:
+        try:
+            if Path(xdg_runtime).stat().st_uid == os.geteuid():
+                return Path(xdg_runtime).absolute() / "hami"
+        except OSError:
+            pass
+    # Predictable on purpose; its owner and mode are checked before use.
+    return Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108

@@ -1,0 +1,106 @@
+"""What can go wrong, as types that say what the caller must do about it.
+
+Every error is a ``HamiError`` whose message is one line that names what failed, why, and how to
+mend it. The Rust core raises ``InvalidValue`` and ``DamagedFile`` from here.
+"""
+
+import json
+
+__all__ = [
+    "CannotRun",
+    "DamagedFile",
+    "DriverError",
+    "HamiError",
+    "InvalidValue",
+    "NoDevice",
+    "NoDriver",
+    "StateError",
+    "UnknownCard",
+    "UnsupportedPlatform",
+]
+
+
+class HamiError(Exception):
+    """The base of everything that this package raises by itself.
+
+    Attributes:
+        what: what failed.
+        why: the reason, as precisely as it is known.
+        mend: what to do about it.
+    """
+
+    def __init__(self, what: str, why: str, mend: str) -> None:
+        # All three go to Exception, so that the error survives pickling.
+        super().__init__(what, why, mend)
+        self.what = what
+        self.why = why
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}; {self.mend}"
+
+
+class InvalidValue(HamiError, ValueError):
+    """A value was refused: write another.
+
+    Attributes:
+        field: the option, argument, resource or variable.
+        value: the text as it came.
+    """
+
+    def __init__(self, field: str, value: str, mend: str) -> None:
+        # A value may come from anywhere: quoted, it stays on one line, and short.
+        shown = value if len(value) <= 64 else value[:64] + "…"
+        super().__init__(field, f"{json.dumps(shown, ensure_ascii=False)} is refused", mend)
+        self.args = (field, value, mend)
+        self.field = field
+        self.value = value
+
+    def __str__(self) -> str:
+        """The same line as the preload library's."""
+        return f"{self.what}: {self.why}: {self.mend}"
+
+
+class DamagedFile(HamiError, ValueError):
+    """A limits page or account is not what its format says: make the slice again."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("damaged file", problem, "make the slice again")
+        self.args = (problem,)
+
+
+class NoDriver(HamiError):
+    """There is no working NVIDIA driver here: install or load it, trying again does not help."""
+
+
+class NoDevice(HamiError):
+    """The driver works and has no card for us: give this machine or container one."""
+
+
+class DriverError(HamiError):
+    """The driver failed in a call: look at the card (``nvidia-smi``, ``dmesg``), then try again."""
+
+
+class UnknownCard(HamiError):
+    """A card was named that is not there, or not visible here: name another."""
+
+
+class StateError(HamiError):
+    """One of our own files or directories cannot be used: mend its owner, mode or place."""
+
+
+class UnsupportedPlatform(HamiError):
+    """The preload library cannot work on this system: use another image or machine."""
+
+
+class CannotRun(HamiError):
+    """A program could not be started.
+
+    Attributes:
+        status: the exit code that shells use for this: 127 not found, 126 found but not startable.
+    """
+
+    def __init__(self, what: str, why: str, mend: str, status: int = 126) -> None:
+        super().__init__(what, why, mend)
+        self.args = (what, why, mend, status)
+        self.status = status

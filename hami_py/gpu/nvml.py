@@ -1,0 +1,108 @@
+"""Cards through NVML, NVIDIA's management library.
+
+Nothing here creates a CUDA context, so that looking at a card costs no memory on it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pynvml  # type: ignore[import-untyped]
+
+from hami_py.errors import DriverError, HamiError, NoDevice, NoDriver
+from hami_py.model import Card
+
+
+def cards() -> list[Card]:
+    """The cards of this machine, in NVML's order; MIG slices in place of a GPU that is cut up.
+
+    Raises:
+        NoDriver: no driver, or one that does not answer.
+        NoDevice: no card.
+        DriverError: a card does not answer.
+    """
+    with _nvml():
+        found: list[Card] = []
+        for handle in _handles():
+            total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            name = str(pynvml.nvmlDeviceGetName(handle))
+            found.append(Card(len(found), pynvml.nvmlDeviceGetUUID(handle), name, total))
+    if not found:
+        raise NoDevice(
+            "NVML",
+            "the driver shows no card here",
+            "check `nvidia-smi -L`; a container needs a card given to it (docker run --gpus)",
+        )
+    return found
+
+
+def memory_free(uuids: list[str]) -> dict[str, int]:
+    """Free bytes on these cards, by UUID; a card that cannot be asked is left out."""
+    free: dict[str, int] = {}
+    try:
+        with _nvml():
+            for handle in _handles():
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                if uuid in uuids:
+                    free[uuid] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+    except HamiError:
+        pass
+    return free
+
+
+def driver_version() -> str:
+    """The driver's own version, e.g. ``580.95.05``.
+
+    Raises:
+        NoDriver: no driver, or one that does not answer.
+    """
+    with _nvml():
+        return str(pynvml.nvmlSystemGetDriverVersion())
+
+
+def _handles() -> Iterator[object]:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if _is_cut_up(handle):
+            yield from _mig_slices(handle)
+        else:
+            yield handle
+
+
+def _is_cut_up(handle: object) -> bool:
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _mig_slices(handle: object) -> Iterator[object]:
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except pynvml.NVMLError_NotFound:
+            # Slices are numbered with gaps.
+            continue
+
+
+@contextmanager
+def _nvml() -> Iterator[None]:
+    """NVML, initialised; its errors become ours."""
+    try:
+        pynvml.nvmlInit()
+        try:
+            yield
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError_LibraryNotFound as error:
+        raise NoDriver(
+            "NVML",
+            "libnvidia-ml.so.1 is not there",
+            "install the NVIDIA driver; a container needs the utility driver capability",
+        ) from error
+    except (pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_LibRmVersionMismatch) as error:
+        mend = "load the driver (`modprobe nvidia`), after an update restart the machine"
+        raise NoDriver("NVML", str(error), mend) from error
+    except pynvml.NVMLError as error:
+        mend = "look at `nvidia-smi` and `dmesg`, then try again"
+        raise DriverError("NVML", str(error), mend) from error

@@ -1,0 +1,91 @@
+"""From a request and the cards of the machine to the rows of a limits page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hami_py._native import format_memory
+from hami_py.errors import InvalidValue, UnknownCard
+from hami_py.model.cards import Card, find
+from hami_py.model.limits import CardLimit
+from hami_py.model.request import MemoryRequest
+
+MAX_CARDS = 16
+"""Rows of a limits page (docs/architecture.md)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a slice will be.
+
+    Attributes:
+        limits: one row per card of the slice. A card without a row cannot be used in it.
+        devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = leave the variable alone.
+        notes: what the caller must be told, one line each.
+    """
+
+    limits: tuple[CardLimit, ...]
+    devices: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def plan(
+    cards: Sequence[Card],
+    memory: MemoryRequest,
+    chosen: Sequence[str] = (),
+    shown: Sequence[Card] | None = None,
+) -> Plan:
+    """The slice for a request.
+
+    Args:
+        cards: every card of the machine.
+        memory: the memory limits asked for.
+        chosen: cards by UUID or index, in the order that the program shall see; none = all.
+        shown: the cards that ``CUDA_VISIBLE_DEVICES`` allows, where cards are chosen.
+
+    Raises:
+        UnknownCard: a card is not there, not visible, or limited and not chosen.
+        InvalidValue: more cards than a slice can hold.
+    """
+    ours = list(cards)
+    if chosen:
+        ours = list(dict.fromkeys(find(cards, name, "device") for name in chosen))
+        for card in ours:
+            if shown is not None and card not in shown:
+                raise UnknownCard(
+                    f"device {card.uuid}",
+                    "CUDA_VISIBLE_DEVICES hides it",
+                    "choose a visible card, or unset CUDA_VISIBLE_DEVICES",
+                )
+    if len(ours) > MAX_CARDS:
+        mend = f"a slice has at most {MAX_CARDS} cards; choose some of them"
+        raise InvalidValue("device", f"{len(ours)} cards", mend)
+
+    asked = _by_uuid(cards, ours, memory)
+    rows, notes = [], []
+    for card in ours:
+        limit = asked.get(card.uuid)
+        if limit is not None and limit > card.memory_total:
+            notes.append(
+                f"gpumem {format_memory(limit)} is more than card {card.index} ({card.uuid}) has:"
+                f" its limit is {format_memory(card.memory_total)}"
+            )
+            limit = card.memory_total
+        rows.append(CardLimit(card.uuid, limit))
+    devices = tuple(card.uuid for card in ours) if chosen else None
+    return Plan(tuple(rows), devices, tuple(notes))
+
+
+def _by_uuid(cards: Sequence[Card], ours: list[Card], memory: MemoryRequest) -> dict[str, int]:
+    if not isinstance(memory, Mapping):
+        return {} if memory is None else {card.uuid: memory for card in ours}
+    asked: dict[str, int] = {}
+    for name, limit in memory.items():
+        card = find(cards, name, "gpumem")
+        if card not in ours:
+            mend = "choose it too, or leave its limit out"
+            raise UnknownCard(f"gpumem {name}", "it is not among the chosen cards", mend)
+        if card.uuid in asked:
+            mend = f"card {card.index} is {card.uuid}; keep one"
+            raise InvalidValue("gpumem", name, mend)
+        asked[card.uuid] = limit
+    return asked

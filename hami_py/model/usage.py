@@ -1,0 +1,47 @@
+"""What a slice uses."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProcessUsage:
+    """What one process of the slice holds on one card.
+
+    Attributes:
+        pid: as the process itself sees it (its own PID namespace).
+        alive: False = it has ended and its bytes have not been taken back yet.
+        memory: bytes.
+        refusals: how many requests were refused for the limit.
+    """
+
+    pid: int
+    alive: bool
+    memory: int
+    refusals: int
+
+
+@dataclass(frozen=True)
+class CardUsage:
+    """One card of the slice.
+
+    Attributes:
+        uuid: the card.
+        memory_limit: bytes; None = no limit.
+        memory_used: bytes that the slice's processes hold together.
+        memory_free: bytes that can still be had: what is left of every limit around this process
+            and on the card itself. None = no limit, and the card cannot be asked.
+        processes: those that hold memory on this card or were refused it.
+    """
+
+    uuid: str
+    memory_limit: int | None
+    memory_used: int
+    memory_free: int | None
+    processes: tuple[ProcessUsage, ...]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The usage of the slice that this process is in; no cards where it is in none."""
+
+    cards: tuple[CardUsage, ...]

@@ -1,0 +1,177 @@
+"""The slice that this process is in, seen from inside: what may be used, and what is.
+
+The preload library decides this by itself; here the same files and variables are read by the same
+rules (docs/architecture.md, "How the library finds its slice"). Slices nest: what holds is the
+lowest limit and the least that is left, over all levels.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hami_py import gpu
+from hami_py._native import Account, LimitsPage, ProcessUse
+from hami_py.config import Settings
+from hami_py.errors import DamagedFile, InvalidValue, StateError
+from hami_py.model import (
+    Card,
+    CardLimit,
+    CardUsage,
+    Limits,
+    ProcessUsage,
+    Usage,
+    lowest,
+    parse_memory,
+    parse_share,
+    visible,
+)
+from hami_py.slices.create import ACCOUNT, LIMITS
+
+HAMI_MEMORY = "CUDA_DEVICE_MEMORY_LIMIT"
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One slice around this process; row i of the page is row i of the account."""
+
+    rows: tuple[CardLimit, ...]
+    used: list[int]
+    processes: list[ProcessUse]
+
+    def index(self, uuid: str) -> int | None:
+        return next((i for i, row in enumerate(self.rows) if row.uuid == uuid), None)
+
+
+def cards(settings: Settings) -> list[Card]:
+    """The cards of this machine, or inside a slice those of them that it may use.
+
+    Raises:
+        NoDriver, NoDevice, DriverError: as ``gpu.cards``.
+        StateError: a slice around this process cannot be read.
+    """
+    levels = [_read(directory) for directory in _directories(settings)]
+    return [
+        card for card in gpu.cards() if all(level.index(card.uuid) is not None for level in levels)
+    ]
+
+
+def limits(settings: Settings) -> Limits:
+    """The limits that hold for this process.
+
+    Raises:
+        StateError: a slice around this process cannot be read.
+        InvalidValue: one of HAMi's variables cannot be understood.
+    """
+    level: Literal["preload", "none"] = "preload" if _loaded_library(settings) else "none"
+    variables = _hami_memory(settings)
+    levels = [_read(directory) for directory in _directories(settings)]
+    if levels:
+        return Limits(tuple(_combined(levels, variables)), "slice", level)
+    if variables:
+        return Limits(tuple(_by_environment(settings, variables)), "environment", level)
+    return Limits((), "none", level)
+
+
+def usage(settings: Settings) -> Usage:
+    """What the slice that this process is in uses; the innermost, where slices nest.
+
+    Raises:
+        StateError: a slice around this process cannot be read.
+        InvalidValue: one of HAMi's variables cannot be understood.
+    """
+    held = limits(settings)
+    directories = _directories(settings)
+    if held.source == "environment" and settings.hami_account.exists():
+        directories = [settings.hami_account]
+    levels = [_read(directory) for directory in directories]
+    free_on_card = gpu.memory_free([limit.uuid for limit in held.cards])
+    return Usage(
+        tuple(_card_usage(limit, levels, free_on_card.get(limit.uuid)) for limit in held.cards)
+    )
+
+
+def _card_usage(limit: CardLimit, levels: list[_Level], free_on_card: int | None) -> CardUsage:
+    left = [free_on_card, limit.memory]
+    used, processes = 0, []
+    # Outermost first, so that what is kept of each is the innermost level's.
+    for level in levels:
+        i = level.index(limit.uuid)
+        if i is None:
+            continue
+        used = level.used[i]
+        memory = lowest([level.rows[i].memory, limit.memory])
+        left.append(None if memory is None else max(memory - used, 0))
+        processes = [
+            ProcessUsage(process.pid, process.alive, process.memory[i], process.refusals[i])
+            for process in level.processes
+            if process.memory[i] or process.refusals[i]
+        ]
+    return CardUsage(limit.uuid, limit.memory, used, lowest(left), tuple(processes))
+
+
+def _combined(levels: list[_Level], variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
+    """The cards that every level has; with a page, HAMi's i is the i-th row of the innermost."""
+    for i, row in enumerate(levels[-1].rows):
+        same = [other for level in levels for other in level.rows if other.uuid == row.uuid]
+        if len(same) == len(levels):
+            memory = lowest([*(other.memory for other in same), _hami_limit(variables, i)])
+            yield CardLimit(row.uuid, memory, lowest(other.share for other in same))
+
+
+def _by_environment(settings: Settings, variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
+    """Without a page, HAMi's i is the driver's i-th card, before CUDA_VISIBLE_DEVICES reorders."""
+    shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
+    entries = (settings.visible_devices or "").split(",")
+    for i, card in enumerate(shown):
+        number: int | None = i
+        if settings.visible_devices is not None:
+            number = card.index if entries[i].strip().isdecimal() else None
+        yield CardLimit(card.uuid, _hami_limit(variables, number))
+
+
+def _hami_limit(variables: Mapping[str, int | None], number: int | None) -> int | None:
+    """Bytes for a card; where its number is not known, the lowest of all."""
+    if number is None:
+        return lowest(variables.values())
+    return variables.get(f"{HAMI_MEMORY}_{number}", variables.get(HAMI_MEMORY))
+
+
+def _hami_memory(settings: Settings) -> dict[str, int | None]:
+    """HAMi's memory limits in bytes by variable; none where all of them say "no limit"."""
+    memory: dict[str, int | None] = {}
+    for variable, text in settings.hami_limits.items():
+        if variable.startswith(HAMI_MEMORY):
+            memory[variable] = parse_memory(text, "hami-env", variable)
+        elif parse_share(text, "hami-env", variable) not in {None, 100}:
+            mend = "compute shares are not enforced yet; unset it, or set 0 or 100 for no limit"
+            raise InvalidValue(variable, text, mend)
+    return memory if any(memory.values()) else {}
+
+
+def _directories(settings: Settings) -> list[Path]:
+    """The slices around this process, outermost first: a container's own, then ``HAMI_SLICE``."""
+    library = _loaded_library(settings)
+    managed = [library.parent] if library and (library.parent / LIMITS).exists() else []
+    return [*managed, *settings.slices]
+
+
+def _read(directory: Path) -> _Level:
+    try:
+        page = LimitsPage.open(directory / LIMITS)
+        account = Account.open(directory / ACCOUNT)
+        rows = tuple(CardLimit(row.uuid, row.memory_limit, row.share) for row in page.rows())
+        return _Level(rows, account.memory_used(), account.processes())
+    except (OSError, DamagedFile) as error:
+        mend = "start the program again with `hami run`, or unset HAMI_SLICE"
+        raise StateError(f"slice {directory}", str(error), mend) from error
+
+
+def _loaded_library(settings: Settings) -> Path | None:
+    """Our library as it is mapped into this process: the only sign that it is at work here."""
+    with Path("/proc/self/maps").open(errors="replace") as maps:
+        for line in maps:
+            path = line.rstrip().partition("/")[2]
+            if path.rpartition("/")[2] == settings.library.name:
+                return Path("/" + path)
+    return None

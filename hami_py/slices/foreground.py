@@ -1,0 +1,132 @@
+"""Run a program as if we were not there: its terminal, its signals, its way of ending.
+
+The program keeps our process group, so the terminal treats it and us as one job. From this follows
+who gets a signal: what the *terminal* sends (Ctrl-C, Ctrl-Z, a new window size) goes to the whole
+group and has reached the program already; what a *process* sends to us alone is passed on. The
+kernel says which it was in ``si_code``, and for that the signals are taken synchronously, not by
+handlers.
+"""
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from hami_py.errors import CannotRun
+
+PASSED_ON = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGWINCH,
+        signal.SIGCONT,
+        signal.SIGTSTP,
+    }
+)
+
+_SI_KERNEL = 0x80
+"""``si_code`` of a signal that the kernel itself sent, which for these means the terminal."""
+
+_TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+
+def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the program to its end.
+
+    On return the signals in ``PASSED_ON`` are still blocked, so that none of them can interrupt the
+    clean-up: the caller is expected to exit.
+
+    Returns:
+        Its exit code, or minus the number of the signal that ended it.
+
+    Raises:
+        CannotRun: it cannot be started.
+    """
+    # A parent that ignores SIGCHLD hands this on, and then no exit code could be read.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    awaited = PASSED_ON | {signal.SIGCHLD}
+    inherited_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    program = _start(command, environment, inherited_mask)
+    while True:
+        received = signal.sigwaitinfo(awaited)
+        if received.si_signo == signal.SIGCHLD:
+            ended = _look_after(program)
+            if ended is not None:
+                return ended
+        elif not _program_has_it(received):
+            os.kill(program, received.si_signo)
+
+
+def die_of(number: int) -> NoReturn:
+    """End as the program ended, so that a shell sees the signal itself and not an exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The core dump worth having is the program's.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with suppress(OSError):
+        # SIGKILL has no action to set.
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    # Reached only where the signal does not end a process.
+    sys.exit(128 + number)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], mask: set[int | signal.Signals]
+) -> int:
+    # Python ignores these two for itself; a program must not inherit that.
+    python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
+    try:
+        return os.posix_spawnp(
+            command[0], list(command), environment, setsigmask=mask, setsigdef=python_ignores
+        )
+    except FileNotFoundError as error:
+        mend = "check its name, PATH, and the interpreter in its first line"
+        raise CannotRun(command[0], "it was not found", mend, status=127) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        mend = "check that it is a program and may be executed (chmod +x)"
+        raise CannotRun(command[0], reason, mend, status=126) from error
+
+
+def _program_has_it(received: signal.struct_siginfo) -> bool:
+    """The terminal sent it to the whole group.
+
+    A hang-up is the exception: it goes to the session's leader alone.
+    """
+    if received.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid():
+        return False
+    return received.si_code == _SI_KERNEL
+
+
+def _look_after(program: int) -> int | None:
+    """How the program ended, if it has; stop where the terminal has stopped it."""
+    while True:
+        waited, status = os.waitpid(program, os.WNOHANG | os.WUNTRACED)
+        if waited == 0:
+            return None
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        if os.WSTOPSIG(status) in _TERMINAL_STOPS:
+            _stop_like(os.WSTOPSIG(status))
+
+
+def _stop_like(number: int) -> None:
+    """Stop, so that the shell takes the terminal back; returns when we are continued.
+
+    By the same signal, never SIGSTOP: where no shell could continue us, the kernel ignores it.
+    """
+    # Ours from the terminal may still be pending, and would stop us a second time.
+    while signal.sigtimedwait({signal.SIGTSTP}, 0):
+        pass
+    inherited_mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, inherited_mask)

@@ -1,0 +1,74 @@
+"""The runtime directory: where slices live, and why nobody else can meddle with them.
+
+``/tmp`` belongs to everyone: whoever makes our directory first could hand us files of theirs. So it
+must be a real directory, ours, and writable by nobody else, or it is not used.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hami_py.errors import StateError
+
+LOCK_DEADLINE = 10.0
+"""Seconds. The lock is held for milliseconds; a holder that was stopped must not hang us."""
+
+
+def runtime_directory(path: Path) -> Path:
+    """The directory, made with mode 0700 where it was missing, and checked.
+
+    Raises:
+        StateError: it cannot be made, is not ours, or others may write in it.
+    """
+    refused = f"runtime directory {path}"
+    if ":" in str(path) or not str(path).isprintable():
+        mend = "set XDG_RUNTIME_DIR to a path of plain text without a colon"
+        raise StateError(refused, "HAMI_SLICE cannot carry its name", mend)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        # lstat: a link that someone put there would lead us into a directory of theirs.
+        status = path.lstat()
+    except OSError as error:
+        mend = "make it, or set XDG_RUNTIME_DIR to a directory of yours that can be written"
+        raise StateError(refused, error.strerror or str(error), mend) from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise StateError(refused, "it is not a directory", "remove it")
+    if status.st_uid != os.geteuid():
+        mend = "remove it, or set XDG_RUNTIME_DIR to a directory of yours"
+        raise StateError(refused, f"it belongs to user {status.st_uid}", mend)
+    if status.st_mode & 0o022:
+        raise StateError(refused, "others may write in it", f"chmod 700 {path}")
+    return path
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock: slices are made and removed by one process at a time.
+
+    Raises:
+        StateError: the lock was not free before the deadline.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + LOCK_DEADLINE
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                mend = f"find the process that holds it: `fuser {directory}`"
+                raise StateError(f"lock of {directory}", "another process keeps it", mend)
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the file's lock if it is free. The kernel gives it back when the holder ends."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
