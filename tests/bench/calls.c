@@ -1,0 +1,105 @@
+// What one call costs: prints "name nanoseconds" lines, each the fastest of many rounds.
+//
+// Run bare and with the library preloaded on the in-process stub, the difference is our part. The
+// fastest round is taken because everything that disturbs a round makes it slower.
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+typedef unsigned long long CUdeviceptr;
+typedef void *handle;
+int cuInit(unsigned flags);
+int cuDevicePrimaryCtxRetain(handle *context, int device);
+int cuCtxSetCurrent(handle context);
+int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
+int cuMemFree_v2(CUdeviceptr pointer);
+int cuMemGetInfo_v2(size_t *free, size_t *total);
+int cuModuleLoadData(handle *module, const void *image);
+int cuModuleGetFunction(handle *function, handle module, const char *name);
+int cuLaunchKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, handle stream, void **parameters, void **extra);
+
+enum { LIVE = 20000 };
+
+static void must(int result, const char *call) {
+    if (result != 0) {
+        fprintf(stderr, "%s: CUresult %d\n", call, result);
+        exit(1);
+    }
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e9 + time.tv_nsec;
+}
+
+static handle function;
+static CUdeviceptr live[LIVE];
+
+static void alloc_free(int calls) {
+    for (int i = 0; i < calls; i++) {
+        CUdeviceptr pointer;
+        must(cuMemAlloc_v2(&pointer, 4096), "cuMemAlloc");
+        must(cuMemFree_v2(pointer), "cuMemFree");
+    }
+}
+
+static void memory_info(int calls) {
+    size_t free_bytes, total;
+    for (int i = 0; i < calls; i++)
+        must(cuMemGetInfo_v2(&free_bytes, &total), "cuMemGetInfo");
+}
+
+static void launch(int calls) {
+    for (int i = 0; i < calls; i++)
+        must(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+}
+
+static void report(const char *name, void (*body)(int), int calls, int rounds) {
+    double best = 1e18;
+    for (int round = 0; round < rounds; round++) {
+        double start = now();
+        body(calls);
+        double each = (now() - start) / calls;
+        best = each < best ? each : best;
+    }
+    printf("%s %.2f\n", name, best);
+}
+
+// Frees in the order that is worst for a list, in an order of its own each round.
+static void report_free_with_many_live(int rounds) {
+    double best = 1e18;
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < LIVE; i++)
+            must(cuMemAlloc_v2(&live[i], 4096), "cuMemAlloc");
+        for (int i = LIVE - 1; i > 0; i--) {
+            int other = (int)(((unsigned)rand()) % (i + 1));
+            CUdeviceptr swap = live[i];
+            live[i] = live[other];
+            live[other] = swap;
+        }
+        double start = now();
+        for (int i = 0; i < LIVE; i++)
+            must(cuMemFree_v2(live[i]), "cuMemFree");
+        double each = (now() - start) / LIVE;
+        best = each < best ? each : best;
+    }
+    printf("free_20000_live %.2f\n", best);
+}
+
+int main(void) {
+    handle context, module;
+    double start = now();
+    must(cuInit(0), "cuInit");
+    printf("cuinit %.0f\n", now() - start);
+    must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    must(cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n"), "cuModuleLoadData");
+    must(cuModuleGetFunction(&function, module, "empty"), "cuModuleGetFunction");
+    report("alloc_free", alloc_free, 20000, 50);
+    report("memory_info", memory_info, 100000, 50);
+    report("launch", launch, 100000, 50);
+    report_free_with_many_live(20);
+    return 0;
+}

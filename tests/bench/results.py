@@ -1,0 +1,67 @@
+"""Where measurements go: docs/results/<suite>.json, and the same as a table beside it."""
+
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number. ``spread`` is the middle half of ``n`` runs, in ``unit``."""
+
+    name: str
+    value: float
+    unit: str
+    spread: float
+    n: int
+    target: float
+    better: str
+    command: str
+    note: str = ""
+
+
+def write(suite: str, title: str, rows: Sequence[Row]) -> None:
+    """Replaces the suite's results and shows them."""
+    folder = ROOT / "docs" / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    head = {"machine": _machine(), "date": date.today().isoformat(), "commit": _commit()}
+    document = {**head, "rows": [asdict(row) for row in rows]}
+    (folder / f"{suite}.json").write_text(json.dumps(document, indent=2) + "\n")
+    lines = [
+        f"# {title}",
+        "",
+        f"{head['machine']}; {head['date']}; commit {head['commit']}. Measured by "
+        f"`{rows[0].command}`; the file beside this one has the same rows as data.",
+        "",
+        "| what | measured | middle half of runs | target | |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {row.name} | {row.value:g} {row.unit} | {row.spread:g} | "
+            f"{'≤' if row.better == 'lower' else '≥'} {row.target:g} {row.unit} | {row.note} |"
+            for row in rows
+        ),
+    ]
+    text = "\n".join(lines) + "\n"
+    (folder / f"{suite}.md").write_text(text)
+    print(text)
+
+
+def _machine() -> str:
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    release = platform.release().split("-")[0]
+    return f"{model}, Linux {release}, {'-'.join(platform.libc_ver())}"
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,0 +1,61 @@
+"""What every client program does, so that each file shows only how its library does it.
+
+A client is run as ``python NAME.py fill MIB`` or ``python NAME.py work MIB`` and prints one JSON
+object. *fill* allocates chunks of so many MiB until its library says that memory is out; *work*
+sends a pattern of so many MiB to the card and back and launches a kernel.
+"""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Protocol
+
+MIB = 1 << 20
+
+
+class Client(Protocol):
+    """How one library does it."""
+
+    out_of_memory: type[Exception] | tuple[type[Exception], ...]
+
+    def total(self) -> int:
+        """The card's memory in bytes, as the library tells it."""
+
+    def allocate(self, size: int) -> object:
+        """A block of device memory; it lives as long as the object."""
+
+    def round_trip(self, data: bytes) -> bytes:
+        """The same bytes, by way of the card and a kernel that leaves them alone."""
+
+
+def main(make: Callable[[], Client]) -> None:
+    """Runs the client as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job", choices=["fill", "work"])
+    parser.add_argument("mebibytes", type=int)
+    options = parser.parse_args()
+    size = options.mebibytes * MIB
+    client = make()
+    report: dict[str, object] = {"total": client.total()}
+    if options.job == "fill":
+        report |= _fill(client, size)
+    else:
+        data = hashlib.sha256(b"seed").digest() * (size // 32)
+        report["digest"] = hashlib.sha256(client.round_trip(data)).hexdigest()
+    print(json.dumps(report))
+
+
+def _fill(client: Client, size: int) -> dict[str, object]:
+    blocks: list[object] = []
+    got = 0
+    # Big steps first, then smaller ones into what is left: few calls, little left over.
+    while size >= MIB:
+        try:
+            blocks.append(client.allocate(size))
+        except client.out_of_memory as error:
+            said = f"{type(error).__name__}: {error.__cause__ or error}".splitlines()[0]
+            size //= 2
+        else:
+            got += size
+    return {"got": got, "error": said}

@@ -1,0 +1,38 @@
+"""tinygrad: a deep learning framework that calls the driver by ctypes and dlsym."""
+
+import ctypes
+import os
+
+os.environ["DEV"] = "CUDA"
+os.environ["CUDA"] = "1"
+
+import client
+import numpy as np
+from tinygrad import Device, Tensor, dtypes
+from tinygrad.device import Buffer
+from tinygrad.runtime.autogen import cuda
+
+
+class TinyGrad:
+    # With the driver's own words as its cause; older releases raised those themselves.
+    out_of_memory = (MemoryError, RuntimeError)
+
+    def __init__(self) -> None:
+        self.device = Device["CUDA"]
+
+    def total(self) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+        return total.value
+
+    def allocate(self, size: int) -> object:
+        return Buffer("CUDA", size, dtypes.uint8).allocate()
+
+    def round_trip(self, data: bytes) -> bytes:
+        array = Tensor(np.frombuffer(data, dtype=np.uint8), device="CUDA").contiguous().realize()
+        (array + 0).contiguous().realize()
+        return array.numpy().tobytes()
+
+
+if __name__ == "__main__":
+    client.main(TinyGrad)

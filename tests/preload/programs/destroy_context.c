@@ -1,0 +1,17 @@
+// build: -lcuda
+/* A destroyed context takes its memory with it: argv[1] MiB must be there again for the next one. */
+#include "trace.h"
+
+int main(int argc, char **argv)
+{
+    size_t asked = mebibytes(argv[argc - 1]);
+    MUST(cuInit(0));
+    for (int round = 0; round < 3; round++) {
+        CUcontext context = NULL;
+        CUdeviceptr allocation = UNTOUCHED;
+        TRACE(cuCtxCreate_v2(&context, 0, 0), "context=%d", context != NULL);
+        TRACE(cuMemAlloc_v2(&allocation, asked), "granted=%d", allocation != UNTOUCHED);
+        TRACE(cuCtxDestroy_v2(context));
+    }
+    return 0;
+}

@@ -1,0 +1,70 @@
+// build: -lcuda -pthread
+/* argv[1] processes ask at the same moment for an argv[2]th part of the free memory each: in every
+ * one of argv[3] rounds exactly argv[2] of them must get it. */
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "trace.h"
+
+#define ROUNDS 4096
+
+static struct shared {
+    pthread_barrier_t step;
+    size_t unit;
+    unsigned granted[ROUNDS];
+} *shared;
+
+static int process(int index, int places, int rounds)
+{
+    size_t free, total;
+    use_device(0);
+    pthread_barrier_wait(&shared->step);
+    if (index == 0) {
+        MUST(cuMemGetInfo_v2(&free, &total));
+        shared->unit = free / (size_t)places / (2 * MiB) * (2 * MiB);
+    }
+    for (int round = 0; round < rounds; round++) {
+        CUdeviceptr allocation = UNTOUCHED;
+        pthread_barrier_wait(&shared->step);
+        CUresult result = cuMemAlloc_v2(&allocation, shared->unit);
+        if (result == CUDA_SUCCESS)
+            __atomic_add_fetch(&shared->granted[round], 1, __ATOMIC_RELAXED);
+        else if (result != CUDA_ERROR_OUT_OF_MEMORY)
+            MUST(result);
+        pthread_barrier_wait(&shared->step);
+        if (result == CUDA_SUCCESS)
+            MUST(cuMemFree_v2(allocation));
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int processes = atoi(argv[1]), places = atoi(argv[2]), rounds = atoi(argv[argc - 1]);
+    pthread_barrierattr_t between;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_barrierattr_init(&between);
+    pthread_barrierattr_setpshared(&between, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&shared->step, &between, (unsigned)processes);
+    for (int index = 0; index < processes; index++)
+        if (fork() == 0)
+            _exit(process(index, places, rounds));
+    for (int index = 0; index < processes; index++) {
+        int status;
+        wait(&status);
+        if (status) {
+            SAY("FAILED a process ended with %d", status);
+            return 1;
+        }
+    }
+    for (int round = 0; round < rounds; round++) {
+        if (shared->granted[round] != (unsigned)places) {
+            SAY("FAILED round %d: %u granted", round, shared->granted[round]);
+            return 1;
+        }
+    }
+    SAY("%d granted in every round", places);
+    return 0;
+}

@@ -1,0 +1,9 @@
+// build: -ldl
+/* dlsym itself obtained by dlvsym: Nsight, LLVM's OpenMP tools, other preload libraries. */
+#include "find_dlsym.h"
+#include "road.h"
+
+void *resolve(const char *symbol)
+{
+    return versioned_dlsym(RTLD_NEXT)(dlopen("libcuda.so.1", RTLD_NOW), symbol);
+}

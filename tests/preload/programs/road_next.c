@@ -1,0 +1,9 @@
+// build: -Wl,--no-as-needed -lcuda -ldl
+/* dlsym(RTLD_NEXT) from a program that is linked against the driver: wrappers and profilers. */
+#include <dlfcn.h>
+#include "road.h"
+
+void *resolve(const char *symbol)
+{
+    return dlsym(RTLD_NEXT, symbol);
+}

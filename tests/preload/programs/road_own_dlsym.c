@@ -1,0 +1,17 @@
+// build: -ldl -rdynamic
+/* A program that brings a dlsym of its own in front of glibc's: jemalloc-like and tracing wrappers. */
+#include "find_dlsym.h"
+#include "road.h"
+
+void *dlsym(void *handle, const char *symbol)
+{
+    static dlsym_function *next;
+    if (!next)
+        next = versioned_dlsym(RTLD_NEXT);
+    return next(handle, symbol);
+}
+
+void *resolve(const char *symbol)
+{
+    return dlsym(dlopen("libcuda.so.1", RTLD_NOW), symbol);
+}

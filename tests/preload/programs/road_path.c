@@ -1,0 +1,9 @@
+// build: -ldl
+/* dlopen of the driver by an absolute path, here $LIBCUDA. */
+#include <dlfcn.h>
+#include "road.h"
+
+void *resolve(const char *symbol)
+{
+    return dlsym(dlopen(getenv("LIBCUDA"), RTLD_NOW), symbol);
+}

@@ -1,0 +1,16 @@
+// build: -ldl
+/* cuGetProcAddress for programs compiled with a default stream per thread. */
+#include "proc_address.h"
+#include "road.h"
+
+void *resolve(const char *symbol)
+{
+    void *function = NULL;
+    int status = -1;
+    get_proc_address_v2 *get =
+        (get_proc_address_v2 *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuGetProcAddress_v2");
+    if (get(base_name(symbol), &function, CUDA_VERSION,
+            CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status))
+        return NULL;
+    return status == 0 ? function : NULL;
+}

@@ -1,0 +1,20 @@
+// build: -lcuda
+/* A service that starts as root and drops its rights: argv[1] MiB before, and frees and asks after. */
+#include <unistd.h>
+#include "trace.h"
+
+int main(int argc, char **argv)
+{
+    size_t asked = mebibytes(argv[argc - 1]);
+    CUdeviceptr a = UNTOUCHED, b = UNTOUCHED;
+    use_device(0);
+    TRACE(cuMemAlloc_v2(&a, asked), "granted=%d", a != UNTOUCHED);
+    if (setgid(65534) || setuid(65534)) {
+        SAY("FAILED setuid: needs root");
+        return 1;
+    }
+    TRACE(cuMemAlloc_v2(&b, asked), "granted=%d", b != UNTOUCHED);
+    TRACE(cuMemFree_v2(a));
+    TRACE(cuMemAlloc_v2(&b, asked), "granted=%d", b != UNTOUCHED);
+    return 0;
+}

@@ -1,0 +1,21 @@
+// build:
+/* A weak reference to the driver in a program that runs without one. The reference itself can not
+ * be kept empty by a library that exports the symbol; the call must then be answered with an error. */
+#include "trace.h"
+
+#pragma weak cuInit
+#pragma weak cuMemAlloc_v2
+#pragma weak cuMemGetInfo_v2
+
+int main(void)
+{
+    CUdeviceptr allocation = UNTOUCHED;
+    size_t free = UNTOUCHED, total = UNTOUCHED;
+    if (cuInit)
+        TRACE(cuInit(0));
+    if (cuMemAlloc_v2)
+        TRACE(cuMemAlloc_v2(&allocation, 1), "pointer=%s", pointer(allocation));
+    if (cuMemGetInfo_v2)
+        TRACE(cuMemGetInfo_v2(&free, &total), "free=%s total=%s", bytes(free), bytes(total));
+    return 0;
+}

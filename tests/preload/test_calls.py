@@ -1,0 +1,89 @@
+"""Hooked functions called as no sane program would: the driver's answer is the program's answer.
+
+The functions are those that the library exports, so a new hook is tested without a word here. The
+arguments come from the generated signatures.
+"""
+
+import re
+
+import pytest
+from support.artifacts import ROOT
+from support.elf import exported
+from support.slices import GIB
+
+LOOKUPS = {"dlsym", "dlvsym"}
+STATES = ["loaded", "initialised", "context"]
+
+#: Letters that `call_each` understands, by what a parameter is.
+NULL, ONE, BUFFER = "0", "1", "b"
+
+
+def signatures(header: str) -> dict[str, list[str]]:
+    """Parameter types by function, as the generator wrote them."""
+    text = (ROOT / "interposer" / "sys" / "src" / f"{header}.rs").read_text()
+    rows = re.findall(r"^        (\w+) \((.*?)\) -> \w+;$", text, re.MULTILINE)
+    return {
+        name: [p.split(": ")[1] for p in parameters.split(", ") if p] for name, parameters in rows
+    }
+
+
+def is_number(kind: str) -> bool:
+    """Whether a parameter is counted, and no handle, pointer or enumerator."""
+    return re.fullmatch(r"[iu](8|16|32|64|size)", kind) is not None
+
+
+def all_null(types: list[str]) -> str:
+    """Zero for every argument."""
+    return NULL * len(types)
+
+
+def plausible(types: list[str]) -> str:
+    """Somewhere to write, no handle, and one of whatever is counted."""
+    return "".join(BUFFER if "*" in t else ONE if is_number(t) else NULL for t in types)
+
+
+def unknown_handles(types: list[str]) -> str:
+    """Somewhere to write, one of whatever is counted, and handles that nobody gave out."""
+    return "".join(ONE if is_number(t) else BUFFER for t in types)
+
+
+@pytest.mark.parametrize("arguments", [all_null, plausible, unknown_handles])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "library", [("cuda", "cu", "libcuda.so.1"), ("nvml", "nvml", "libnvidia-ml.so.1")]
+)
+def test_every_hooked_function_answers_as_the_driver(
+    artifacts, trace_pair, library, state, arguments
+):
+    header, prefix, soname = library
+    hooked = sorted(exported(artifacts.library) - LOOKUPS)
+    known = signatures(header)
+    mine = [name for name in hooked if name.startswith(prefix)]
+    assert mine
+    assert not set(mine) - set(known)
+    calls = "\n".join(f"{name} {arguments(known[name])}" for name in mine)
+    env = {"LIBRARY": soname, "STATE": state}
+    bare, limited = trace_pair("call_each", GIB, env=env, input=calls + "\n")
+    assert len(bare) == len(mine) + 2
+    assert limited == bare
+
+
+def test_sizes_and_pointers_at_the_edge_are_the_driver_s_business(trace_pair):
+    bare, limited = trace_pair("odd_arguments", GIB)
+    assert limited == bare
+
+
+def test_a_size_that_no_card_has_is_out_of_memory(trace_pair):
+    bare, limited = trace_pair("odd_sizes", GIB)
+    assert all(line.endswith(" -> 2 pointer=untouched") for line in bare[:4])
+    assert limited == bare
+
+
+def test_memory_info_may_be_asked_for_in_part(trace_pair):
+    bare, limited = trace_pair("memory_info_null", GIB)
+    assert limited == bare
+
+
+def test_nvml_asked_wrongly_is_answered_as_without_us(trace_pair):
+    bare, limited = trace_pair("nvml_edges", GIB)
+    assert limited == bare

@@ -1,0 +1,217 @@
+"""``hami`` on a stub GPU: the doctor's proof, and a limited program from end to end.
+
+The doctor says that a limit holds; the stub's ledger says whether that is true.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.artifacts import ROOT, Artifacts
+from support.programs import Programs
+from support.running import Run, Started, run
+from support.stub import StubServer
+
+Stub = Callable[..., StubServer]
+Hami = Callable[..., Run]
+
+GIB = 1 << 30
+PROBE = [sys.executable, "-m", "hami_py.gpu.probe"]
+
+
+@pytest.fixture
+def hami(artifacts: Artifacts, tmp_path: Path) -> Hami:
+    """``hami(gpu, "devices")`` runs the command line on the stub GPU."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+
+    def hami(gpu: StubServer, *arguments: object, env: dict[str, str] | None = None) -> Run:
+        variables = {
+            **gpu.env,
+            "PYTHONPATH": str(ROOT),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "HAMI_LIBRARY": str(artifacts.library),
+            **(env or {}),
+        }
+        done = run([sys.executable, "-m", "hami_py", *map(str, arguments)], variables)
+        slices = runtime / "hami" / "slices"
+        assert not slices.exists() or list(slices.iterdir()) == [], "slices were left behind"
+        return done
+
+    return hami
+
+
+def failed(done: Run) -> dict[str, Any]:
+    """The checks that failed, by name; each says how to mend it."""
+    checks = {check["name"]: check for check in json.loads(done.out) if not check["ok"]}
+    assert done.code == (1 if checks else 0)
+    assert all(check["mend"] for check in checks.values())
+    return checks
+
+
+def test_all_is_well(gpu: StubServer, hami: Hami) -> None:
+    done = hami(gpu, "doctor")
+    assert (done.code, done.err) == (0, "")
+    assert all(line.startswith("ok   ") for line in done.lines)
+    assert "limit on card 0: " in done.lines[-1]
+    (card,) = json.loads(hami(gpu, "devices", "--json").out)
+    # The probe's limit is a quarter of the card, in whole pages.
+    limit = card["memory_total"] // 4 // (2 << 20) * (2 << 20)
+    assert 0.99 * limit <= gpu.peak() <= limit
+    assert gpu.held() == 0
+
+
+def test_every_card_is_tried(stub_server: Stub, hami: Hami) -> None:
+    gpu = stub_server("t4,a100")
+    done = hami(gpu, "doctor", "--json")
+    assert failed(done) == {}
+    limits = [c for c in json.loads(done.out) if c["name"].startswith("limit on card")]
+    assert len(limits) == 2
+    assert gpu.peak(0) > 0
+    assert gpu.peak(1) > gpu.peak(0)
+
+
+def test_a_mig_slice_is_a_card(stub_server: Stub, hami: Hami) -> None:
+    gpu = stub_server("a100-mig-3g")
+    (card,) = json.loads(hami(gpu, "devices", "--json").out)
+    assert card["uuid"] == gpu.uuids()[0]
+    assert card["uuid"].startswith("MIG-")
+    assert failed(hami(gpu, "doctor", "--json")) == {}
+
+
+def test_a_library_that_does_nothing_is_found_out(
+    gpu: StubServer, hami: Hami, program: Programs
+) -> None:
+    """The doctor's proof must be able to fail."""
+    done = hami(gpu, "doctor", "--json", env={"HAMI_LIBRARY": str(program("lookalikes"))})
+    assert "a program sees" in failed(done)["limit on card 0"]["detail"]
+
+
+def test_no_visible_card_is_found_out(gpu: StubServer, hami: Hami) -> None:
+    checks = failed(hami(gpu, "doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert "limit" in checks
+    assert "driver" in checks
+
+
+def test_on_a_busy_card_the_rest_is_tried(gpu: StubServer, hami: Hami, program: Programs) -> None:
+    total = gpu.ledger()["cards"][0]["total"]
+    taken = total * 9 // 10 // (1 << 20)
+    with Started([program("hold"), str(taken)], gpu.env) as other:
+        other.wait_for("holding")
+        assert failed(hami(gpu, "doctor", "--json")) == {}
+        assert gpu.held() == taken << 20
+
+
+def test_in_a_slice_the_rest_of_the_slice_is_tried(gpu: StubServer, hami: Hami) -> None:
+    inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
+    done = hami(gpu, "run", "--gpumem", "2GiB", "--", *inner)
+    assert failed(done) == {}
+    assert gpu.peak() <= 2 * GIB
+
+
+def test_hamis_variables_do_not_spoil_the_proof(gpu: StubServer, hami: Hami) -> None:
+    done = hami(gpu, "doctor", "--json", env={"CUDA_DEVICE_MEMORY_LIMIT": "64m"})
+    assert failed(done) == {}
+
+
+def test_a_program_gets_its_limit_and_no_more(gpu: StubServer, hami: Hami) -> None:
+    done = hami(gpu, "run", "--gpumem", "1536MiB", "--", *PROBE, "allocate")
+    assert (done.code, done.err) == (0, "")
+    report = json.loads(done.out)
+    assert report["total"] == 1536 << 20
+    assert report["stopped_by"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert 0.99 * report["total"] <= report["allocated"] == gpu.peak() <= report["total"]
+
+
+def test_limits_by_card_follow_the_card_and_not_its_number(stub_server: Stub, hami: Hami) -> None:
+    gpu = stub_server("a100,a100")
+    options = ["--gpumem", "0=1GiB", "--gpumem", f"{gpu.uuids()[1]}=2GiB"]
+    done = hami(gpu, "run", *options, "--device", 1, "--device", 0, "--", *PROBE, "allocate")
+    assert json.loads(done.out)["total"] == 2 * GIB
+    assert (gpu.peak(0), gpu.peak(1)) == (0, 2 * GIB)
+
+
+def test_a_card_that_was_not_chosen_is_not_seen(stub_server: Stub, hami: Hami) -> None:
+    gpu = stub_server("a100,a100")
+    done = hami(gpu, "run", "--device", "1", "--", *PROBE)
+    assert json.loads(done.out)["count"] == 1
+
+
+def test_an_inner_limit_can_only_lower(gpu: StubServer, hami: Hami) -> None:
+    def nested(outer: str, inner: str) -> Run:
+        command = [sys.executable, "-m", "hami_py", "run", "--gpumem", inner]
+        return hami(gpu, "run", "--gpumem", outer, "--", *command, "--", *PROBE, "allocate")
+
+    done = nested("2GiB", "1GiB")
+    assert (json.loads(done.out)["total"], done.err) == (GIB, "")
+    done = nested("1GiB", "2GiB")
+    assert json.loads(done.out)["total"] == GIB
+    assert "is more than card 0" in done.err
+    assert gpu.peak() <= GIB
+
+
+USAGE = """import json
+import hami_py as hami
+from hami_py.gpu.driver import Driver
+driver = Driver()
+driver.use(0)
+assert driver.allocate(256 << 20) is None
+assert driver.allocate(4 << 30) is not None
+(card,) = hami.usage().cards
+(process,) = card.processes
+import os
+assert process.pid == os.getpid() and process.alive
+print(json.dumps([hami.limits().level, card.memory_limit, card.memory_used, process.memory,
+                  process.refusals, card.memory_free, driver.free(), driver.total(0),
+                  hami.devices()[0].memory_total]))"""
+
+
+def test_a_program_sees_its_own_usage(gpu: StubServer, hami: Hami) -> None:
+    """`usage()`, cuMemGetInfo and NVML agree, and so does the ledger."""
+    done = hami(gpu, "run", "--gpumem", "1GiB", "--", sys.executable, "-c", USAGE)
+    assert (done.code, done.err) == (0, "")
+    level, limit, used, own, refusals, free, cuda_free, *totals = json.loads(done.out)
+    assert level == "preload"
+    assert used == own == gpu.peak() == 256 << 20
+    assert refusals == 1
+    assert free == cuda_free == limit - used
+    assert totals == [limit, limit] == [GIB, GIB]
+
+
+def test_a_program_sees_what_hamis_variables_limit(gpu: StubServer, hami: Hami) -> None:
+    """Without `hami run`, with the library and a variable of HAMi's alone."""
+    plain = [sys.executable, "-c", USAGE]
+    limited = 'LD_PRELOAD=$HAMI_LIBRARY CUDA_DEVICE_MEMORY_LIMIT_0=1g exec "$@"'
+    done = hami(gpu, "run", "--", "sh", "-c", "unset HAMI_SLICE; " + limited, "sh", *plain)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)[:3] == ["preload", GIB, 256 << 20]
+
+
+def test_the_examples_of_the_documentation_run(
+    stub_server: Stub, artifacts: Artifacts, tmp_path: Path
+) -> None:
+    gpu = stub_server("a100,a100")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, command in {"hami": f"{sys.executable} -m hami_py", "python": sys.executable}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    variables = {
+        **gpu.env,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_LIBRARY": str(artifacts.library),
+    }
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    examples = re.findall(r"^```(sh|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert {language for language, _ in examples} == {"sh", "python"}
+    for language, example in examples:
+        command = ["sh", "-e"] if language == "sh" else ["python"]
+        done = run([*command, "-c", example], variables)
+        assert (done.code, done.err) == (0, ""), example

@@ -1,0 +1,246 @@
+"""What ends gives back, and nothing else does: contexts, processes, forks, kills."""
+
+import pytest
+from support.running import Started, run
+from support.slices import GIB, MIB
+
+#: Of a limit of 1 GiB: fits once, and not twice.
+MOST = 900
+
+
+def results(done):
+    """The results of a trace's calls, in order."""
+    return [line.split(" -> ")[1].split()[0] for line in done.lines if " -> " in line]
+
+
+def granted(done):
+    """Which of the allocations of a trace were granted."""
+    return [line.split("granted=")[1] == "1" for line in done.lines if "granted=" in line]
+
+
+# Contexts.
+
+
+def test_a_destroyed_context_gives_its_memory_back(gpu, run_limited):
+    done = run_limited(gpu, GIB, "destroy_context", MOST)
+    assert granted(done) == [True, True, True]
+    assert gpu.peak() == MOST * MIB
+
+
+def test_a_destroyed_context_gives_back_nothing_of_another(gpu, run_limited):
+    done = run_limited(gpu, GIB, "destroy_one_context", 512)
+    assert granted(done) == [True, True, True, False]
+    assert gpu.peak() == GIB
+
+
+def test_a_primary_context_gives_back_at_its_last_release(gpu, run_limited):
+    done = run_limited(gpu, GIB, "release_primary", MOST)
+    assert granted(done) == [True, False, True]
+    assert gpu.peak() == MOST * MIB
+
+
+def test_a_primary_context_s_reset_gives_back_all(gpu, run_limited):
+    done = run_limited(gpu, GIB, "reset_primary", MOST)
+    assert granted(done) == [True, True]
+    assert gpu.peak() == MOST * MIB
+
+
+@pytest.mark.parametrize(
+    "name", ["destroy_context", "destroy_one_context", "release_primary", "reset_primary"]
+)
+def test_contexts_below_the_limit_see_no_difference(trace_pair, name):
+    bare, limited = trace_pair(name, 4 * GIB, 256)
+    assert limited == bare
+
+
+def test_freed_memory_is_there_again(gpu, run_limited):
+    assert run_limited(gpu, GIB, "free_again", 1024).lines == ["200 rounds"]
+    assert gpu.peak() == GIB
+
+
+def test_a_free_that_the_driver_refuses_gives_nothing_back(gpu, run_limited):
+    done = run_limited(gpu, GIB, "failed_free", MOST)
+    assert granted(done) == [True, False, True, False]
+    assert gpu.peak() == MOST * MIB
+
+
+def test_a_failed_free_below_the_limit_sees_no_difference(trace_pair):
+    bare, limited = trace_pair("failed_free", 4 * GIB, 256)
+    assert limited == bare
+
+
+def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, run_limited):
+    gpu.control({"command": "oom", "card": 0, "nth": 2})
+    done = run_limited(gpu, GIB, "three_times", 512)
+    assert granted(done) == [True, False, True]
+    assert gpu.peak() == GIB
+
+
+# Processes.
+
+
+def assert_granted_within(asker, milliseconds):
+    """`ask_until` is granted within this time; its tries are at least 5 ms apart."""
+    asker.tell("go")
+    line = asker.next_line()
+    if line == "refused":
+        line = asker.next_line()
+    assert line.startswith("granted at try ")
+    assert int(line.split()[-1]) <= milliseconds / 5
+
+
+def assert_soon_granted(program, env, size):
+    """So many MiB are granted within the second that a death may cost."""
+    with Started([program("ask_until"), str(size)], env) as asker:
+        assert_granted_within(asker.wait_for("ready"), 1000)
+
+
+def test_a_process_that_ends_gives_back_what_it_did_not_free(gpu, program, slice_env):
+    env = slice_env(gpu, GIB)
+    for _ in range(3):
+        assert_soon_granted(program, env, MOST)
+    assert gpu.peak() == MOST * MIB
+
+
+@pytest.mark.parametrize("delay", [0, 50, 500])
+def test_a_killed_process_s_memory_is_usable_once_the_driver_has_freed_it(
+    stub_server, program, delay, slice_env
+):
+    """Never before: the ledger's peak would show it. Within a second after."""
+    gpu = stub_server(free_delay_ms=delay)
+    env = slice_env(gpu, GIB)
+    with Started([program("hold"), str(MOST)], env) as holder:
+        holder.wait_for("holding")
+        with Started([program("ask_until"), str(MOST)], env) as asker:
+            asker.wait_for("ready")
+            holder.kill()
+            assert_granted_within(asker, delay + 1000)
+    assert gpu.peak() == MOST * MIB
+
+
+def test_many_killed_processes_leave_nothing_behind(gpu, program, slice_env):
+    """Slots are finite, and so is patience: forty kills must cost neither."""
+    env = slice_env(gpu, GIB)
+    for _ in range(40):
+        with Started([program("hold"), "25"], env) as holder:
+            holder.wait_for("holding")
+            holder.kill()
+    assert_soon_granted(program, env, 1024)
+    assert gpu.peak() == GIB
+
+
+def test_more_processes_than_slots_may_come_and_go(gpu, program, slice_env):
+    env = slice_env(gpu, GIB)
+    script = f"for i in $(seq 300); do {program('ask')} 1 || exit 1; done"
+    done = run(["sh", "-c", script], env)
+    assert done.lines == ["cuMemAlloc_v2(&allocation, asked) -> 0 pointer=p0"] * 300
+    assert_soon_granted(program, env, 1024)
+
+
+# fork, exec, vfork, threads.
+
+
+def test_parent_and_child_of_a_fork_before_cuda_share_the_limit(gpu, run_limited):
+    done = run_limited(gpu, GIB, "fork_before_init", 512)
+    assert granted(done) == [True, True]
+    assert gpu.peak() == GIB
+    assert granted(run_limited(gpu, GIB, "fork_before_init", 513)) == [True, False]
+    assert gpu.peak() == GIB
+
+
+def test_a_fork_before_cuda_sees_no_difference(trace_pair):
+    bare, limited = trace_pair("fork_before_init", GIB, 256)
+    assert limited == bare
+
+
+def test_a_fork_with_cuda_in_use_sees_no_difference(trace_pair):
+    bare, limited = trace_pair("fork_after_init", GIB, 256)
+    assert "child ended with 0" in bare
+    assert limited == bare
+
+
+def test_a_child_s_end_gives_back_nothing_of_its_parent(gpu, run_limited):
+    done = run_limited(gpu, GIB, "fork_after_init", MOST)
+    assert granted(done) == [True, False, False, True]
+    assert gpu.peak() == MOST * MIB
+
+
+@pytest.mark.parametrize("env", [{}, {"VFORK": "1"}])
+def test_an_exec_d_child_is_a_process_of_its_own(gpu, run_limited, trace_pair, env):
+    bare, limited = trace_pair("fork_worker", GIB, 256, env=env)
+    assert limited == bare
+    assert granted(run_limited(gpu, GIB, "fork_worker", 512, env=env)) == [True, True]
+    assert gpu.peak() == GIB
+    assert granted(run_limited(gpu, GIB, "fork_worker", 513, env=env)) == [True, False]
+    assert gpu.peak() == GIB
+
+
+@pytest.mark.parametrize("delay", [0, 50])
+def test_exec_gives_back_what_the_process_held(stub_server, run_limited, delay):
+    gpu = stub_server(free_delay_ms=delay)
+    done = run_limited(gpu, GIB, "exec_self", MOST)
+    assert done.lines == ["before exec: 0", "after exec: 0"]
+    assert gpu.peak() == MOST * MIB
+
+
+def test_threads_get_all_that_fits(gpu, run_limited):
+    assert run_limited(gpu, GIB, "threads", 128).lines == ["4000 granted"]
+    assert gpu.peak() <= GIB
+
+
+# Programs that pull the ground away.
+
+
+def test_a_program_that_closes_all_descriptors_keeps_what_it_holds(gpu, program, slice_env, probe):
+    """Each with a card of its own in its own process, so that closing harms no connection."""
+    env = slice_env(gpu, GIB)
+    del env["STUB_GPU_SOCKET"]
+    with Started([program("close_range"), "600"], env) as daemon:
+        daemon.wait_for("holding")
+        slice_probe = probe(env)
+        assert not slice_probe.grants(425)
+        assert slice_probe.grants(424)
+        done = daemon.finish()
+    assert granted(done) == [True, False]
+    assert any(line.startswith("descriptor ") and line.endswith(": 1") for line in done.lines)
+    assert_soon_granted(program, env, 1024)
+
+
+def test_a_program_that_drops_its_rights_goes_on(gpu, program, slice_env):
+    env = slice_env(gpu, GIB)
+    with Started([program("hold"), "64"], env) as neighbour:
+        neighbour.wait_for("holding")
+        done = run([program("setuid_nobody"), str(MOST)], env)
+    assert granted(done) == [True, False, True], done.out
+    assert_soon_granted(program, env, 1024)
+    assert gpu.peak() == GIB
+
+
+def test_a_program_that_shuts_itself_in_goes_on(gpu, program, tmp_path, slice_env):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    env = {**slice_env(gpu, GIB), "EMPTY": str(empty)}
+    with Started([program("hold"), "64"], env) as neighbour:
+        neighbour.wait_for("holding")
+        done = run([program("chroot_empty"), str(MOST)], env)
+    assert granted(done) == [True, False, True], done.out
+    assert_soon_granted(program, env, 1024)
+    assert gpu.peak() == GIB
+
+
+def test_a_killed_process_does_not_hold_up_its_neighbours(gpu, program, slice_env):
+    """Kills in the middle of allocating: neighbours whose parts fit are never refused or stuck."""
+    env = slice_env(gpu, GIB)
+    with Started([program("partition"), "256", "20000", "1"], env) as survivor:
+        for seed in range(20):
+            with Started([program("partition"), "32", "100000000", str(seed)], env) as victim:
+                gpu.wait_until(lambda gpu, pid=victim.pid: calls_of(gpu, pid) > 50)
+                victim.kill()
+        assert survivor.finish().lines == ["none refused"]
+    assert gpu.peak() <= GIB
+
+
+def calls_of(gpu, pid):
+    """Allocations that a process has made so far."""
+    mine = [p for p in gpu.ledger()["processes"] if p["pid"] == pid]
+    return sum(p["calls"].get("cuMemAlloc_v2", 0) for p in mine)

@@ -1,0 +1,162 @@
+"""dlsym, dlvsym and cuGetProcAddress answer as without the library.
+
+They are everybody's functions: a program that has nothing to do with CUDA uses them too.
+"""
+
+import re
+
+import pytest
+from support.artifacts import ROOT
+from support.running import run
+from support.slices import GIB
+from support.traces import comparable
+
+
+def driver_names() -> list[str]:
+    """Every name that cuGetProcAddress knows, from the tables generated from NVIDIA's headers."""
+    text = (ROOT / "interposer" / "sys" / "src" / "versions.rs").read_text()
+    return sorted(set(re.findall(r'^\s*\("(cu\w+)"', text, re.MULTILINE)))
+
+
+def test_cu_get_proc_address_hands_out_the_form_that_was_asked_for(trace_pair):
+    names = [*driver_names(), "cuNoSuchThing", "cuMemAlloc_v2", "curl_easy_init"]
+    bare, limited = trace_pair("proc_address_table", GIB, input="\n".join(names))
+    assert len(bare) > 5000
+    assert limited == bare
+
+
+def test_cu_get_proc_address_is_as_strict_as_the_driver(trace_pair):
+    bare, limited = trace_pair("proc_address_edges", GIB)
+    assert limited == bare
+
+
+def test_an_older_driver_s_missing_functions_stay_missing_in_cu_get_proc_address(
+    stub_server, program, preload, slice_dir, tmp_path
+):
+    """A driver of CUDA 11.4 knows nothing that came later, whatever version is asked for."""
+    profile = tmp_path / "old.toml"
+    text = (ROOT / "tests" / "stub" / "profiles" / "a100.toml").read_text()
+    profile.write_text(f"cuda_version = 11040\n{text}")
+    names = "\n".join(driver_names())
+    gpu = stub_server(str(profile))
+    command = [program("proc_address_table")]
+    slice_path = slice_dir({gpu.uuids()[0]: GIB})
+    bare = run(command, gpu.env, input=names)
+    limited = run(command, preload(gpu, slice_path), input=names)
+    assert bare.out.count(" NULL status=") > 100
+    assert limited.lines == bare.lines
+
+
+@pytest.fixture
+def old_driver(program, tmp_path):
+    """The folder of a libcuda.so.1 that lacks nearly everything."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "libcuda.so.1").write_bytes(program("old_driver").read_bytes())
+    return folder
+
+
+def test_dlsym_offers_nothing_that_the_driver_lacks(artifacts, program, old_driver):
+    env = {"LD_LIBRARY_PATH": str(old_driver)}
+    bare = run([program("missing_symbols")], env)
+    limited = run([program("missing_symbols")], {**env, "LD_PRELOAD": str(artifacts.library)})
+    assert "cuMemAlloc_v2: by handle 0" in bare.out
+    assert limited == bare
+
+
+def test_a_direct_call_to_what_the_driver_lacks_is_not_supported(artifacts, program, old_driver):
+    env = {"LD_LIBRARY_PATH": str(old_driver), "LD_PRELOAD": str(artifacts.library)}
+    done = run([program("missing_symbol_call")], env)
+    assert done.lines[-1].endswith(" -> 801 pointer=untouched")
+    assert done.code == 0
+
+
+def test_a_program_that_looks_for_cuda_finds_none_where_there_is_none(artifacts, program):
+    bare = run([program("lookup_without_driver")], {})
+    limited = run([program("lookup_without_driver")], {"LD_PRELOAD": str(artifacts.library)})
+    assert bare.out.count("-> NULL") == 8
+    assert limited == bare
+
+
+def test_a_weak_reference_without_a_driver_is_answered_with_an_error(artifacts, program):
+    """The dynamic linker binds it to our export; the call must not pretend that there is a GPU."""
+    done = run([program("weak_reference")], {"LD_PRELOAD": str(artifacts.library)})
+    assert done.code == 0
+    assert done.lines
+    assert not any(" -> 0" in line for line in done.lines)
+
+
+def test_dlerror_says_what_it_says_without_us(trace_pair):
+    bare, limited = trace_pair("lookup_errors", GIB)
+    assert "undefined symbol: cuNoSuchThing" in "\n".join(bare)
+    assert limited == bare
+
+
+def test_the_next_definition_after_a_program_is_that_of_libc(artifacts, program):
+    bare = run([program("next_in_libc")], {})
+    limited = run([program("next_in_libc")], {"LD_PRELOAD": str(artifacts.library)})
+    assert bare.lines[0] == bare.lines[1] == "open in libc.so.6, no error"
+    assert limited == bare
+
+
+def subject(program, *preloaded):
+    """What the two calls of `wrapped` give below these preload libraries."""
+    return run([program("wrapped")], {"LD_PRELOAD": ":".join(map(str, preloaded))})
+
+
+@pytest.mark.parametrize("ours", [0, 1, 2])
+def test_another_preload_library_finds_what_comes_after_itself(artifacts, program, ours):
+    """RTLD_NEXT means next after the caller; from our place it would find the caller itself."""
+    chain = [program("named_wrapper"), program("named_base")]
+    bare = subject(program, *chain)
+    limited = subject(program, *chain[:ours], artifacts.library, *chain[ours:])
+    assert bare.lines == ["subject() = 11", "subject() = 11"]
+    assert limited == bare
+
+
+def test_two_wrappers_in_a_chain_each_find_the_next(artifacts, program, tmp_path):
+    first, second = tmp_path / "first.so", tmp_path / "second.so"
+    for copy in (first, second):
+        copy.write_bytes(program("named_wrapper").read_bytes())
+    done = subject(program, artifacts.library, first, second, program("named_base"))
+    assert done.lines == ["subject() = 21", "subject() = 21"]
+
+
+def test_a_library_keeps_its_own_runpath(artifacts, program, tmp_path):
+    (tmp_path / "libsibling.so").write_bytes(program("sibling").read_bytes())
+    library = tmp_path / "runpath.so"
+    library.write_bytes(program("runpath").read_bytes())
+    env = {"RUNPATH_LIBRARY": str(library)}
+    bare = run([program("runpath_user")], env)
+    limited = run([program("runpath_user")], {**env, "LD_PRELOAD": str(artifacts.library)})
+    assert bare.lines == ["call_sibling() = 7"]
+    assert limited == bare
+
+
+def test_a_library_that_only_looks_like_the_driver_keeps_its_functions(trace_pair, program):
+    env = {"LOOKALIKES": str(program("lookalikes"))}
+    bare, limited = trace_pair("lookalike_names", GIB, env=env)
+    assert bare[1:7] == [
+        "curl_easy_init() = 1",
+        "custom_fn() = 2",
+        "cuInit() = 3",
+        "cuMemAlloc_v2() = 4",
+        "nvmlDeviceGetMemoryInfo() = 5",
+        "cuNotOfTheDriver() = 6",
+    ]
+    assert limited == bare
+
+
+def test_a_program_may_have_a_cu_init_of_its_own(trace_pair):
+    bare, limited = trace_pair("own_cuinit", GIB)
+    assert [line.rsplit(" -> ")[1] for line in bare[:3]] == ["1001", "1002", "0"]
+    assert limited == bare
+
+
+def test_lookups_of_a_program_without_cuda_open_no_slice(artifacts, program):
+    """HAMI_SLICE names nothing that exists: only a CUDA call may care."""
+    env = {"HAMI_SLICE": "/nonexistent"}
+    bare = run([program("next_in_libc")], env)
+    limited = run([program("next_in_libc")], {**env, "LD_PRELOAD": str(artifacts.library)})
+    assert comparable(limited.out) == comparable(bare.out)
+    assert limited.err == ""

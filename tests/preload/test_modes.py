@@ -1,0 +1,378 @@
+"""How the library finds its limit: beside itself, in HAMI_SLICE, or in HAMi's variables."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+from support.running import Started, run
+from support.slices import GIB, MIB
+from support.traces import value
+
+REFUSED = [
+    "cuInit(0) -> 100",
+    "cuDeviceGetCount(&count) -> 3 count=-1",
+    "cuDeviceGet(&device, 0) -> 3 device=-1",
+    "cuDeviceTotalMem_v2(&total, 0) -> 3 total=untouched",
+    "cuInit(0) -> 100",
+]
+
+
+@pytest.fixture
+def assert_limit(program, probe):
+    """`assert_limit(env, bytes)`: device 0 is told to have so much, has it, and not more."""
+
+    def check(env, limit):
+        done = run([program("memory_info")], env)
+        assert done.err == ""
+        assert value(done.lines[0], "total") == limit
+        slice_probe = probe(env)
+        assert slice_probe.grants(limit // MIB)
+        assert not slice_probe.grants(limit // MIB + 1)
+
+    return check
+
+
+def assert_refused(program, env, *words):
+    """CUDA is refused, and one line on standard error says all of this."""
+    done = run([program("initialise")], env)
+    assert done.lines == REFUSED
+    assert done.code == 0
+    assert done.err.count("\n") == 1, done.err
+    assert done.err.startswith("hami: ")
+    for word in words:
+        assert str(word) in done.err
+
+
+# No page, no variable.
+
+
+def test_without_page_and_variable_the_library_is_idle(artifacts, gpu, program):
+    env = {**gpu.env, "LD_PRELOAD": str(artifacts.library)}
+    for name in ("memory_info", "nvml_memory", "initialise"):
+        assert run([program(name)], env) == run([program(name)], gpu.env)
+
+
+# managed: the page beside the library.
+
+
+@pytest.fixture
+def managed(artifacts, slice_env, gpu):
+    """`managed(limit)` is the environment of a container with the page beside the library."""
+
+    def environment(limit):
+        env = slice_env(gpu, limit)
+        library = Path(env.pop("HAMI_SLICE")) / "libvgpu.so"
+        shutil.copy(artifacts.library, library)
+        return {**env, "LD_PRELOAD": str(library)}
+
+    return environment
+
+
+def test_managed_the_page_beside_the_library_is_the_limit(managed, assert_limit):
+    assert_limit(managed(GIB), GIB)
+
+
+def test_managed_the_library_may_be_reached_through_a_link(managed, assert_limit, tmp_path):
+    env = managed(GIB)
+    link = tmp_path / "link"
+    link.symlink_to(Path(env["LD_PRELOAD"]).parent)
+    assert_limit({**env, "LD_PRELOAD": str(link / "libvgpu.so")}, GIB)
+
+
+def test_managed_processes_share_the_limit(gpu, program, managed, probe):
+    env = managed(GIB)
+    with Started([program("hold"), "700"], env) as holder:
+        holder.wait_for("holding")
+        slice_probe = probe(env)
+        assert slice_probe.grants(324)
+        assert not slice_probe.grants(325)
+    assert gpu.peak() == GIB
+
+
+@pytest.mark.parametrize(
+    ("variable", "limit"),
+    [("512m", 512 * MIB), ("2g", GIB), ("0", GIB), ("536870912", 512 * MIB)],
+)
+def test_managed_the_environment_may_lower_and_not_raise(managed, assert_limit, variable, limit):
+    assert_limit({**managed(GIB), "CUDA_DEVICE_MEMORY_LIMIT": variable}, limit)
+
+
+@pytest.mark.parametrize("inner", [GIB, 3 * GIB])
+def test_managed_a_slice_inside_may_lower_and_not_raise(
+    gpu, managed, slice_env, assert_limit, inner
+):
+    inside = {"HAMI_SLICE": slice_env(gpu, inner)["HAMI_SLICE"]}
+    assert_limit({**managed(2 * GIB), **inside}, min(inner, 2 * GIB))
+
+
+# slice: HAMI_SLICE.
+
+
+def test_slices_in_slices_hold_all_at_once(gpu, program, preload, slice_dir, probe):
+    """Two inner slices of 2 GiB in an outer one of 3: both limits hold, and the sum's too."""
+    uuid = gpu.uuids()[0]
+    outer = slice_dir({uuid: 3 * GIB})
+    first, second = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: 2 * GIB})
+    env = [preload(gpu, f"{outer}:{inner}") for inner in (first, second)]
+    assert not probe(env[0]).grants(2049)
+    with Started([program("hold"), "1536"], env[0]) as holder:
+        holder.wait_for("holding")
+        assert not probe(env[0]).grants(513)
+        assert probe(env[0]).grants(512)
+        assert probe(env[1]).grants(1536)
+        assert not probe(env[1]).grants(1537)
+        assert value(run([program("memory_info")], env[1]).lines[0], "free") == 1536 * MIB
+        assert probe(preload(gpu, outer)).grants(1536)
+        assert not probe(preload(gpu, outer)).grants(1537)
+    assert gpu.peak() == 3 * GIB
+
+
+def test_an_inner_slice_cannot_raise(gpu, preload, slice_dir, assert_limit):
+    uuid = gpu.uuids()[0]
+    env = preload(gpu, f"{slice_dir({uuid: GIB})}:{slice_dir({uuid: 8 * GIB})}")
+    assert_limit(env, GIB)
+
+
+def test_a_refusal_by_the_inner_slice_leaves_the_outer_uncharged(
+    gpu, program, preload, slice_dir, probe
+):
+    uuid = gpu.uuids()[0]
+    outer, inner = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: GIB})
+    with Started([program("overask"), "1025"], preload(gpu, f"{outer}:{inner}")) as asker:
+        asker.wait_for("asking")
+        assert probe(preload(gpu, outer)).grants(2048)
+        assert asker.finish(input="end").lines[-1] == "refused 1"
+
+
+def test_the_environment_may_lower_a_slice(gpu, slice_env, assert_limit):
+    assert_limit({**slice_env(gpu, GIB), "CUDA_DEVICE_MEMORY_LIMIT": "256m"}, 256 * MIB)
+
+
+def test_a_card_without_a_row_has_nothing(stub_server, program, slice_env, probe):
+    gpu = stub_server("a100,a100")
+    env = slice_env(gpu, {gpu.uuids()[0]: GIB})
+    slice_probe = probe(env)
+    assert slice_probe.grants(1024, 0)
+    assert not slice_probe.grants(1, 1)
+    info = run([program("memory_info")], env).lines[4]
+    assert (value(info, "total"), value(info, "free")) == (0, 0)
+    nvml = run([program("nvml_memory")], env).lines[2:4]
+    assert [value(line, "total") for line in nvml] == [0, 0]
+    assert gpu.peak(1) == 0
+
+
+def test_a_resize_takes_effect_in_a_running_program(gpu, program, preload, slice_dir):
+    from hami_py._native import LimitsPage
+
+    uuid = gpu.uuids()[0]
+    ours = slice_dir({uuid: GIB})
+    with Started([program("ask_until"), "1536"], preload(gpu, ours)) as asker:
+        asker.wait_for("ready").tell("go")
+        assert asker.next_line() == "refused"
+        LimitsPage.open(ours / "limits").set_memory_limit(uuid, 2 * GIB)
+        assert asker.next_line().startswith("granted")
+
+
+# env-only: HAMi's variables.
+
+
+@pytest.fixture
+def hami_env(artifacts, gpu, tmp_path):
+    """The environment of a cluster that speaks HAMi's names, before its variables."""
+    return {
+        **gpu.env,
+        "LD_PRELOAD": str(artifacts.library),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("1g", GIB),
+        ("1G", GIB),
+        ("512m", 512 * MIB),
+        ("524288k", 512 * MIB),
+        ("1073741824", GIB),
+        ("1Gi", GIB),
+        ("1024MiB", GIB),
+    ],
+)
+def test_env_only_hami_s_variable_is_the_limit(hami_env, assert_limit, text, limit):
+    assert_limit({**hami_env, "CUDA_DEVICE_MEMORY_LIMIT": text}, limit)
+
+
+def test_env_only_processes_share_the_limit(gpu, program, hami_env, probe):
+    env = {**hami_env, "CUDA_DEVICE_MEMORY_LIMIT": "1g"}
+    with Started([program("hold"), "700"], env) as holder:
+        holder.wait_for("holding")
+        slice_probe = probe(env)
+        assert slice_probe.grants(324)
+        assert not slice_probe.grants(325)
+    assert gpu.peak() == GIB
+
+
+def test_env_only_processes_share_the_limit_through_hami_s_cache_file(
+    artifacts, gpu, program, tmp_path, probe
+):
+    env = {
+        **gpu.env,
+        "LD_PRELOAD": str(artifacts.library),
+        "CUDA_DEVICE_MEMORY_LIMIT": "1g",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(tmp_path / "container.cache"),
+    }
+    other = {**env, "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(tmp_path / "other.cache")}
+    with Started([program("hold"), "700"], env) as holder:
+        holder.wait_for("holding")
+        assert not probe(env).grants(325)
+        assert probe(other).grants(1024)
+
+
+def test_env_only_zero_is_no_limit(gpu, program, hami_env):
+    env = {**hami_env, "CUDA_DEVICE_MEMORY_LIMIT": "0"}
+    assert run([program("memory_info")], env) == run([program("memory_info")], gpu.env)
+
+
+def test_env_only_each_card_may_have_its_own_limit(
+    artifacts, stub_server, program, tmp_path, probe
+):
+    gpu = stub_server("a100,a100,a100")
+    env = {
+        **gpu.env,
+        "LD_PRELOAD": str(artifacts.library),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "CUDA_DEVICE_MEMORY_LIMIT": "1g",
+        "CUDA_DEVICE_MEMORY_LIMIT_1": "2g",
+        "CUDA_DEVICE_MEMORY_LIMIT_2": "0",
+    }
+    card = gpu.ledger()["cards"][2]["total"]
+    told = [value(line, "total") for line in run([program("memory_info")], env).lines[::4]]
+    assert told == [GIB, 2 * GIB, card]
+    slice_probe = probe(env)
+    assert not slice_probe.grants(1025, 0)
+    assert slice_probe.grants(2048, 1)
+    assert not slice_probe.grants(2049, 1)
+    assert slice_probe.grants(4096, 2)
+
+
+@pytest.mark.parametrize("field", ["CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT_0"])
+@pytest.mark.parametrize(
+    "text", ["", "abc", "-1", "1.5g", "1gg", "g", "0x10", "010g", "99999999999g", " 1g", "1g "]
+)
+def test_env_only_a_bad_value_refuses_cuda_and_says_why(program, hami_env, field, text):
+    assert_refused(program, {**hami_env, field: text}, field, f'"{text}"')
+
+
+def test_a_bad_value_is_bad_with_a_page_too(gpu, program, slice_env):
+    env = slice_env(gpu, GIB)
+    env["CUDA_DEVICE_MEMORY_LIMIT"] = "lots"
+    assert_refused(program, env, "CUDA_DEVICE_MEMORY_LIMIT", '"lots"')
+
+
+# Pages and accounts that are not what they should be.
+
+
+def damage_magic(limits: Path):
+    overwrite(limits, 0, b"NOTALIMI")
+
+
+def damage_version(limits: Path):
+    overwrite(limits, 8, (99).to_bytes(4, "little"))
+
+
+def damage_both_copies(limits: Path):
+    for copy in (64, 2080):
+        overwrite(limits, copy + 8, b"\xff" * 8)
+
+
+def damage_truncated(limits: Path):
+    with limits.open("r+b") as page:
+        page.truncate(100)
+
+
+def damage_empty(limits: Path):
+    limits.write_bytes(b"")
+
+
+def damage_missing(limits: Path):
+    limits.unlink()
+
+
+def damage_directory(limits: Path):
+    limits.unlink()
+    limits.mkdir()
+
+
+def overwrite(path: Path, offset: int, data: bytes):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+DAMAGES = [
+    damage_magic,
+    damage_version,
+    damage_both_copies,
+    damage_truncated,
+    damage_empty,
+    damage_missing,
+    damage_directory,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_page_refuses_cuda_and_says_why(gpu, program, preload, slice_dir, damage):
+    ours = slice_dir({gpu.uuids()[0]: GIB})
+    damage(ours / "limits")
+    assert_refused(program, preload(gpu, ours), ours / "limits")
+
+
+@pytest.mark.parametrize("damage", [d for d in DAMAGES if d is not damage_missing])
+def test_managed_a_bad_page_refuses_cuda_and_says_why(gpu, program, managed, damage):
+    env = managed({gpu.uuids()[0]: GIB})
+    limits = Path(env["LD_PRELOAD"]).parent / "limits"
+    damage(limits)
+    assert_refused(program, env, limits)
+
+
+@pytest.mark.parametrize("damage", [damage_magic, damage_version, damage_truncated, damage_missing])
+def test_a_bad_account_refuses_cuda_and_says_why(gpu, program, preload, slice_dir, damage):
+    ours = slice_dir({gpu.uuids()[0]: GIB})
+    damage(ours / "account")
+    assert_refused(program, preload(gpu, ours), ours / "account")
+
+
+def test_a_bad_outer_page_refuses_cuda_too(gpu, program, preload, slice_dir):
+    uuid = gpu.uuids()[0]
+    outer, inner = slice_dir({uuid: GIB}), slice_dir({uuid: GIB})
+    damage_magic(outer / "limits")
+    assert_refused(program, preload(gpu, f"{outer}:{inner}"), outer / "limits")
+
+
+def test_a_missing_slice_directory_refuses_cuda(gpu, program, preload, tmp_path):
+    assert_refused(program, preload(gpu, tmp_path / "gone"), tmp_path / "gone")
+
+
+def test_the_copy_that_is_not_in_force_may_be_anything(gpu, preload, slice_dir, assert_limit):
+    """A writer that was killed leaves half a copy behind; the other one holds."""
+    ours = slice_dir({gpu.uuids()[0]: GIB})
+    page = ours / "limits"
+    active = int.from_bytes(page.read_bytes()[32:36], "little")
+    overwrite(page, 2080 if active == 0 else 64, b"\xff" * 500)
+    assert_limit(preload(gpu, ours), GIB)
+
+
+def test_a_refused_program_can_still_look_at_the_cards(gpu, program, preload, tmp_path):
+    """NVML answers on: monitors and nvidia-smi must be able to show why."""
+    done = run([program("nvml_memory")], preload(gpu, tmp_path / "gone"))
+    assert "nvmlShutdown() -> 0" in done.out
+
+
+def test_nothing_is_said_about_a_slice_in_order(gpu, program, slice_env):
+    with contextlib.ExitStack() as stack:
+        env = slice_env(gpu, GIB)
+        holder = stack.enter_context(Started([program("hold"), "1024"], env))
+        holder.wait_for("holding")
+        assert run([program("ask"), "1"], env).err == ""
+        assert holder.finish().err == ""

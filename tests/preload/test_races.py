@@ -1,0 +1,89 @@
+"""Processes that race for one limit: never over it, and never refused what fits.
+
+Whether a request fits is decided by the test, not by the library: parts that together are no more
+than the limit fit in every order. That the limit was never passed is the ledger's word.
+"""
+
+import contextlib
+
+import pytest
+from support.running import Started, run
+from support.slices import GIB, MIB
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+@pytest.mark.parametrize("greedy", [0, 1, 2])
+def test_requests_that_fit_are_granted_however_others_race(
+    gpu, program, processes, greedy, slice_env
+):
+    """Mixed sizes, the parts come to the whole limit; greedy neighbours ask for far too much."""
+    env = slice_env(gpu, GIB)
+    part, rounds = 1024 // processes, 6000 // processes
+    with contextlib.ExitStack() as stack:
+        neighbours = [
+            stack.enter_context(Started([program("overask"), "1025"], env)) for _ in range(greedy)
+        ]
+        for neighbour in neighbours:
+            neighbour.wait_for("asking")
+        racers = [
+            stack.enter_context(
+                Started([program("partition"), str(part), str(rounds), str(seed)], env)
+            )
+            for seed in range(processes)
+        ]
+        assert [racer.finish().lines for racer in racers] == [["none refused"]] * processes
+        for neighbour in neighbours:
+            assert neighbour.finish(input="end").lines == ["asking", "refused 1"]
+    assert gpu.peak() <= GIB
+
+
+@pytest.mark.parametrize(("processes", "places"), [(2, 1), (8, 1), (8, 4), (8, 7)])
+def test_of_those_who_ask_at_once_exactly_as_many_as_fit_get_it(
+    gpu, program, processes, places, slice_env
+):
+    env = slice_env(gpu, GIB)
+    done = run([program("last_place"), str(processes), str(places), "400"], env)
+    assert done.lines == [f"{places} granted in every round"]
+    assert gpu.peak() <= GIB
+
+
+def test_the_last_place_is_won_beside_a_greedy_neighbour(gpu, program, slice_env):
+    env = slice_env(gpu, GIB)
+    with Started([program("overask"), "1025"], env) as neighbour:
+        neighbour.wait_for("asking")
+        done = run([program("last_place"), "4", "2", "400"], env)
+    assert done.lines == ["2 granted in every round"]
+    assert gpu.peak() <= GIB
+
+
+def test_many_processes_that_all_want_too_much_never_pass_the_limit(gpu, program, slice_env):
+    """Here refusals are right; what must hold is the limit, to the byte."""
+    env = slice_env(gpu, GIB)
+    with contextlib.ExitStack() as stack:
+        racers = [
+            stack.enter_context(Started([program("grab"), "3000", str(seed)], env))
+            for seed in range(8)
+        ]
+        granted = [int(racer.finish().lines[-1].split()[-1]) for racer in racers]
+    assert all(count > 0 for count in granted)
+    assert GIB - 64 * MIB < gpu.peak() <= GIB
+
+
+def test_two_cards_do_not_mix(stub_server, program, slice_env):
+    gpu = stub_server("a100,a100")
+    first, second = gpu.uuids()
+    env = slice_env(gpu, {first: GIB, second: 512 * MIB})
+    with contextlib.ExitStack() as stack:
+        racers = [
+            stack.enter_context(
+                Started(
+                    [program("grab"), "1500", str(seed)],
+                    {**env, "CUDA_VISIBLE_DEVICES": str(seed % 2)},
+                )
+            )
+            for seed in range(4)
+        ]
+        for racer in racers:
+            assert int(racer.finish().lines[-1].split()[-1]) > 0
+    assert gpu.peak(0) <= GIB
+    assert gpu.peak(1) <= 512 * MIB

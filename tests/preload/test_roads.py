@@ -1,0 +1,101 @@
+"""Every road from a program into the driver leads through the library.
+
+Each road is one program, `programs/road_*.c`, that does the same walk with functions it found in
+its own way.
+"""
+
+from pathlib import Path
+
+import pytest
+from support.slices import GIB, MIB
+
+ROADS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("road_*.c"))
+
+
+@pytest.fixture
+def road_env(artifacts, program):
+    """What some roads are told by environment."""
+    return {"LIBCUDA": str(artifacts.libcuda), "PLUGIN": str(program("plugin_road"))}
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_program_below_its_limit_sees_no_difference(road, trace_pair, road_env):
+    bare, limited = trace_pair(road, GIB, 512, env=road_env)
+    assert limited == bare
+    assert bare[-1] == "exit code: 0"
+    assert not any("FAILED" in line for line in bare)
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_an_allocation_over_the_limit_is_refused(road, gpu, run_limited, road_env):
+    done = run_limited(gpu, GIB, road, 2048, env=road_env)
+    first, second = (line for line in done.lines if "cuMemAlloc" in line)
+    assert " -> 0 " in first
+    assert second.endswith(" -> 2 pointer=untouched")
+    assert gpu.peak() == 64 * MIB
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_the_limit_is_what_the_program_is_told(road, gpu, run_limited, road_env):
+    done = run_limited(gpu, GIB, road, 512, env=road_env)
+    told = [line for line in done.lines if "total=" in line]
+    assert len(told) == 2
+    assert all(f"total={GIB}" in line for line in told)
+
+
+def test_two_plugins_share_one_limit(program, gpu, run_limited, tmp_path):
+    plugins = {}
+    for name in ("FIRST", "SECOND"):
+        copy = tmp_path / f"{name}.so"
+        copy.write_bytes(program("plugin_allocate").read_bytes())
+        plugins[name] = str(copy)
+    done = run_limited(gpu, GIB, "two_plugins", 600, env=plugins)
+    assert [line.split(" -> ")[1] for line in done.lines] == [
+        "0 pointer=p0",
+        "2 pointer=untouched",
+        "0",
+    ]
+    assert gpu.peak() == 600 * MIB
+
+
+def test_two_plugins_below_the_limit_see_no_difference(program, trace_pair, tmp_path):
+    plugins = {}
+    for name in ("FIRST", "SECOND"):
+        copy = tmp_path / f"{name}.so"
+        copy.write_bytes(program("plugin_allocate").read_bytes())
+        plugins[name] = str(copy)
+    bare, limited = trace_pair("two_plugins", GIB, 400, env=plugins)
+    assert limited == bare
+
+
+def test_a_program_of_cuda_2_gets_the_old_forms_and_their_limit(gpu, run_limited):
+    done = run_limited(gpu, GIB, "proc_address_2000", 1024)
+    assert [line.split(" -> ")[1] for line in done.lines] == [
+        "0 pointer=1",
+        "2 pointer=0",
+        f"0 free={GIB - 64 * MIB} total={GIB}",
+        f"0 total={GIB}",
+        "0",
+    ]
+    assert gpu.peak() == 64 * MIB
+
+
+def test_a_program_of_cuda_2_below_its_limit_sees_no_difference(trace_pair):
+    bare, limited = trace_pair("proc_address_2000", GIB, 512)
+    assert limited == bare
+
+
+def test_the_first_call_may_come_from_many_threads_at_once(trace_pair):
+    bare, limited = trace_pair("first_call_threads", GIB)
+    assert limited == bare
+    assert sum(line.endswith("-> 0") for line in limited) == 8
+
+
+def test_a_driver_closed_and_opened_again_is_the_same_driver(trace_pair):
+    bare, limited = trace_pair("reopen", GIB)
+    assert limited == bare
+
+
+def test_a_thread_without_a_context_is_answered_by_the_driver(trace_pair):
+    bare, limited = trace_pair("thread_without_context", GIB)
+    assert limited == bare

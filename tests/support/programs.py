@@ -1,0 +1,59 @@
+"""Compiling the small C programs of the tests.
+
+A program is one file; its first line says what it is built with: `// build: -lcuda`. `-lcuda` is
+the stub's, NVIDIA's headers are not used.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.artifacts import Artifacts
+
+_COMPILE_DEADLINE = 60.0
+
+
+class Programs:
+    """The programs of one folder, each compiled once."""
+
+    def __init__(self, sources: Path, output: Path, artifacts: Artifacts) -> None:
+        self._sources = sources
+        self._output = output
+        self._artifacts = artifacts
+        self._built: dict[str, Path] = {}
+
+    def names(self, pattern: str) -> list[str]:
+        """The programs whose file names match."""
+        return sorted(path.stem for path in self._sources.glob(f"{pattern}.c"))
+
+    def __call__(self, name: str, *more_flags: str, compiler: str = "gcc") -> Path:
+        """The program, or library, of this name, built."""
+        if name not in self._built:
+            self._built[name] = self._build(name, more_flags, compiler)
+        return self._built[name]
+
+    def _build(self, name: str, more_flags: Sequence[str], compiler: str) -> Path:
+        source = self._sources / f"{name}.c"
+        first_line, _ = source.read_text().split("\n", 1)
+        prefix, flags = first_line[:9], first_line[9:].split()
+        assert prefix == "// build:", f"{source}: the first line must say what it is built with"
+        target = self._output / name
+        command = [
+            compiler,
+            "-std=gnu11",
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-o{target}",
+            str(source),
+            f"-L{self._artifacts.stub_dir}",
+            *flags,
+            *more_flags,
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMPILE_DEADLINE, check=False
+        )
+        assert done.returncode == 0, f"{name} does not compile:\n{done.stderr}"
+        return target

@@ -1,0 +1,19 @@
+"""Making the two files of a slice."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def make(directory: Path, limits: Mapping[str, int | None]) -> Path:
+    """A slice directory: bytes per card, by UUID; None is no limit."""
+    from hami_py._native import Account, LimitRow, LimitsPage
+
+    directory.mkdir(parents=True)
+    rows = [LimitRow(uuid, memory_limit=bytes) for uuid, bytes in limits.items()]
+    LimitsPage.create(directory / "limits", rows)
+    Account.create(directory / "account")
+    return directory

@@ -1,0 +1,121 @@
+"""A stub GPU server for one test, and what its ledger says.
+
+The ledger is the tests' oracle: it is kept by the stub inside its own lock, and shares no code and
+no idea with the library under test.
+"""
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.artifacts import Artifacts
+from support.running import Started
+
+#: Seconds that the server has to answer, or a state has to be reached.
+_DEADLINE = 20.0
+
+
+class StubServer:
+    """A running `stub-gpu serve`; used in `with`.
+
+    ``cards`` are profile names or files, separated by commas. ``options`` become the server's
+    flags: ``free_delay_ms=50`` is ``--free-delay-ms 50``.
+    """
+
+    def __init__(self, artifacts: Artifacts, folder: Path, cards: str, **options: object) -> None:
+        folder.mkdir()
+        self.cards = cards
+        self._artifacts = artifacts
+        self._socket = folder / "gpu.sock"
+        self._control = folder / "control.sock"
+        flags = [part for name, value in options.items() for part in _flag(name, value)]
+        self._server = Started(
+            [
+                artifacts.stub_gpu,
+                "serve",
+                "--with-parent",
+                *_flag("socket", self._socket),
+                *_flag("control", self._control),
+                *_flag("cards", cards),
+                *flags,
+            ],
+            {},
+        )
+
+    def __enter__(self) -> "StubServer":
+        until = time.monotonic() + _DEADLINE
+        while not (self._socket.exists() and self._control.exists()):
+            if not self._server.running:
+                raise RuntimeError(f"stub-gpu did not start: {self._server.finish()}")
+            if time.monotonic() > until:
+                self._server.kill()
+                raise TimeoutError("stub-gpu opened no sockets")
+            time.sleep(0.005)
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.kill()
+        self._server.__exit__(None, None, None)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a program needs to find this GPU."""
+        return {
+            "LD_LIBRARY_PATH": str(self._artifacts.stub_dir),
+            "STUB_GPU_SOCKET": str(self._socket),
+        }
+
+    def control(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One request to the control socket, and its answer."""
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
+            connection.settimeout(_DEADLINE)
+            connection.connect(str(self._control))
+            with connection.makefile("rw") as stream:
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                answer: dict[str, Any] = json.loads(stream.readline())
+        assert "error" not in answer, f"{request}: {answer}"
+        return answer
+
+    def ledger(self) -> dict[str, Any]:
+        """Who holds what, now and at most: `cards` and `processes`."""
+        return self.control({"command": "ledger"})
+
+    def uuids(self) -> list[str]:
+        """The cards' UUIDs, in PCI order."""
+        return [card["uuid"] for card in self.ledger()["cards"]]
+
+    def held(self, card: int = 0) -> int:
+        """Bytes that programs asked for and hold now."""
+        return int(self.ledger()["cards"][card]["requested"]["now"])
+
+    def peak(self, card: int = 0) -> int:
+        """The most bytes that programs ever held at one instant."""
+        return int(self.ledger()["cards"][card]["requested"]["peak"])
+
+    def calls(self, library: str = "cuda") -> dict[str, int]:
+        """How often each function was called, all processes together."""
+        total: dict[str, int] = {}
+        for process in self.ledger()["processes"]:
+            if process["library"] == library:
+                for name, count in process["calls"].items():
+                    total[name] = total.get(name, 0) + count
+        return total
+
+    def wait_until(
+        self, condition: Callable[["StubServer"], bool], deadline: float = _DEADLINE
+    ) -> None:
+        """Wait until this is true of the server."""
+        until = time.monotonic() + deadline
+        while not condition(self):
+            if time.monotonic() > until:
+                raise TimeoutError(f"not within {deadline} s: {self.ledger()}")
+            time.sleep(0.002)
+
+
+def _flag(name: str, value: object) -> list[str]:
+    return [f"--{name.replace('_', '-')}", str(value)]

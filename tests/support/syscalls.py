@@ -1,0 +1,59 @@
+"""The system calls of a program, as strace shows them, made comparable between two runs."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from support.running import Command, base_environment
+
+_DEADLINE = 60.0
+
+
+def trace(command: Command, env: Mapping[str, str], output: Path) -> list[str]:
+    """One line per system call, the program's first, then those of each child.
+
+    The address space is not randomised, so that the C library's own calls are the same each time.
+    ``output`` is a new folder for strace's files, one per process.
+    """
+    output.mkdir()
+    subprocess.run(
+        ["setarch", "--addr-no-randomize", "strace", "-ff", "-o", str(output / "trace")]
+        + [f"-E{name}={value}" for name, value in env.items()]
+        + [str(part) for part in command],
+        env=base_environment(),
+        capture_output=True,
+        timeout=_DEADLINE,
+        check=False,
+    )
+    by_process = sorted(output.iterdir(), key=lambda path: int(path.suffix[1:]))
+    lines = [line for path in by_process for line in path.read_text().splitlines()]
+    return [line for line in lines if re.match(r"\w+\(", line)]
+
+
+def without_loading(calls: list[str], libraries: set[str]) -> list[str]:
+    """The calls without those that load one of these libraries.
+
+    Loading a library is opening it, up to closing it again; what is left of it is the protection
+    that the dynamic linker sets on its relocated data, one call per library, not told apart here.
+    """
+    left, inside = [], False
+    for call in calls:
+        opened = re.match(r'openat\(\S+ "([^"]+)".* = (\d+)$', call)
+        if opened and Path(opened[1]).name in libraries:
+            inside = True
+        if not inside:
+            left.append(call)
+        if inside and call.startswith("close("):
+            inside = False
+    return left
+
+
+def names(calls: list[str]) -> list[str]:
+    """The calls' names alone, in order."""
+    return [call.split("(", 1)[0] for call in calls]
+
+
+def files(calls: list[str]) -> list[str]:
+    """The files that were opened, in order."""
+    return re.findall(r'^(?:open|openat)\([^"]*"([^"]+)"', "\n".join(calls), re.MULTILINE)

@@ -1,0 +1,62 @@
+"""``hami`` on a machine with two made-up cards: NVML is replaced, everything else is real.
+
+Run as a program it is the command line; imported, it gives the cards.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hami_py
+from hami_py import gpu
+from hami_py.model import Card
+
+Hami = Callable[..., "subprocess.CompletedProcess[str]"]
+
+#: Seconds for a program that ends by itself at once; far more than it needs.
+DEADLINE = 60
+
+#: Where slices live where XDG_RUNTIME_DIR does not say.
+FALLBACK = Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108
+
+GIB = 1 << 30
+CARDS = [
+    Card(0, "GPU-11111111-0000-0000-0000-000000000000", "NVIDIA A100-SXM4-40GB", 40 * GIB),
+    Card(1, "GPU-22222222-0000-0000-0000-000000000000", "NVIDIA A100-SXM4-40GB", 40 * GIB),
+]
+FREE = {card.uuid: 39 * GIB for card in CARDS}
+
+
+def harmless_library() -> Path:
+    """A library that can be preloaded into any program and does nothing there: libc itself."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "/libc.so" in line or "/libc-" in line:
+            return Path(line[line.index("/") :])
+    raise LookupError("no libc in /proc/self/maps")
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line that runs ``hami`` on this machine."""
+    return [sys.executable, str(Path(__file__)), *arguments]
+
+
+def environment(runtime: Path, **more: str) -> dict[str, str]:
+    """What ``hami`` runs with: nothing of the tester's own settings."""
+    return {
+        "PATH": os.environ["PATH"],
+        # The package that is tested here, also where it is not installed.
+        "PYTHONPATH": str(Path(hami_py.__file__).parents[1]),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_LIBRARY": str(harmless_library()),
+        **more,
+    }
+
+
+if __name__ == "__main__":
+    gpu.cards = lambda: CARDS  # type: ignore[assignment]
+    gpu.memory_free = lambda uuids: FREE  # type: ignore[assignment]
+    from hami_py.cli import main
+
+    main()

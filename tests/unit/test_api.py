@@ -1,0 +1,95 @@
+"""The package as a Python program uses it."""
+
+import doctest
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hami_py as hami
+from unit.machine import CARDS, GIB, environment
+
+
+@pytest.fixture
+def here(runtime: Path, two_cards: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's own environment is that of the machine with two cards."""
+    for name in ("HAMI_SLICE", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment(runtime).items():
+        monkeypatch.setenv(name, value)
+
+
+REPORT = """import json, os, hami_py as hami
+limits = {card.uuid: card.memory for card in hami.limits().cards}
+print(json.dumps([limits, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("EXTRA")]))"""
+
+
+def test_run(here: None) -> None:
+    done = hami.run([sys.executable, "-c", REPORT], gpumem="4GiB", capture_output=True, check=True)
+    limits, visible, _extra = json.loads(done.stdout)
+    assert limits == {card.uuid: 4 * GIB for card in CARDS}
+    assert visible is None
+
+
+def test_run_with_cards_and_an_environment(here: None) -> None:
+    first, second = CARDS
+    done = hami.run(
+        [sys.executable, "-c", REPORT],
+        gpumem={"1": "4GiB", first.uuid: "2GiB"},
+        devices=["1", "0"],
+        env={**os.environ, "EXTRA": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout) == [
+        {second.uuid: 4 * GIB, first.uuid: 2 * GIB},
+        f"{second.uuid},{first.uuid}",
+        "1",
+    ]
+
+
+def test_run_ends_as_subprocess_run_does(here: None, runtime: Path) -> None:
+    assert hami.run(["sh", "-c", "exit 7"]).returncode == 7
+    assert hami.run(["sh", "-c", "kill -9 $$"]).returncode == -9
+    with pytest.raises(subprocess.CalledProcessError):
+        hami.run(["false"], check=True)
+    with pytest.raises(FileNotFoundError):
+        hami.run(["no-such-program"])
+    assert list((runtime / "hami" / "slices").iterdir()) == []
+
+
+def test_a_limit_above_the_card_is_warned_of(here: None) -> None:
+    with pytest.warns(UserWarning, match="41GiB is more than card 0"):
+        hami.run(["true"], gpumem={"0": "41GiB"})
+
+
+def test_devices(here: None) -> None:
+    assert hami.devices() == CARDS
+
+
+def test_errors_say_what_why_and_mend_and_survive_a_process_pool() -> None:
+    for error in (
+        hami.StateError("what", "why", "mend"),
+        hami.CannotRun("what", "why", "mend", status=127),
+    ):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert type(copy) is type(error)
+        assert str(copy) == "what: why; mend"
+        assert vars(copy) == vars(error)
+
+
+def test_everything_that_is_raised_has_one_of_two_roots() -> None:
+    raised = [getattr(hami, name) for name in hami.__all__]
+    for kind in raised:
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            assert issubclass(kind, (hami.HamiError, ValueError)), kind
+
+
+def test_the_examples_run(here: None) -> None:
+    result = doctest.testmod(hami)
+    assert result.attempted > 0
+    assert result.failed == 0

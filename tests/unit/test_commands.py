@@ -1,0 +1,133 @@
+"""``hami devices``, ``hami doctor`` and the command line around them, without a driver."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hami_py
+from hami_py.cli.checks import Check, checks, judge
+from hami_py.config import Settings
+from hami_py.errors import HamiError
+from unit import machine
+from unit.machine import CARDS, DEADLINE, GIB, Hami
+
+
+def test_devices(hami: Hami) -> None:
+    assert hami("devices").stdout == (
+        "INDEX  UUID                                      MEMORY  NAME\n"
+        "0      GPU-11111111-0000-0000-0000-000000000000  40GiB   NVIDIA A100-SXM4-40GB\n"
+        "1      GPU-22222222-0000-0000-0000-000000000000  40GiB   NVIDIA A100-SXM4-40GB\n"
+    )
+    listed = json.loads(hami("devices", "--json").stdout)
+    assert [hami_py.Card(**card) for card in listed] == CARDS
+
+
+def test_in_a_slice_its_cards_are_listed_under_their_own_index(hami: Hami) -> None:
+    inner = [sys.executable, str(Path(machine.__file__)), "devices"]
+    done = hami("run", "--device", "1", "--", *inner)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["INDEX", "1"]
+
+
+def test_version_and_help(hami: Hami) -> None:
+    assert hami("--version").stdout == f"hami, version {hami_py.__version__}\n"
+    for arguments in ([], ["run"], ["devices"], ["doctor"]):
+        done = hami(*arguments, "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith("Usage: hami")
+
+
+def test_a_command_that_is_not_understood_is_2(hami: Hami) -> None:
+    for arguments in (["frobnicate"], ["devices", "--frob"], ["--frob"]):
+        done = hami(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("hami: No such")
+        assert done.stderr.count("\n") == 1
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hami_py", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
+    )
+    assert done.stdout == f"hami, version {hami_py.__version__}\n"
+
+
+def test_every_failed_check_says_how_to_mend_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No libcuda here, and a library that is not there."""
+    missing = config_without_library(settings)
+    found = {check.name: check for check in checks(missing)}
+    assert found["platform"].ok
+    assert not found["driver"].ok
+    assert "libcuda.so.1" in found["driver"].detail
+    assert found["runtime directory"].ok
+    assert not found["preload library"].ok
+    assert found["limit"] == Check("limit", False, "not tried", "mend what failed above first")
+    assert all(bool(check.mend) != check.ok for check in found.values())
+
+
+def config_without_library(settings: Settings) -> Settings:
+    from hami_py import config
+
+    return config.read({**settings.environment, "HAMI_LIBRARY": "/nonexistent.so"})
+
+
+def test_a_library_that_cannot_be_loaded_is_found_out(settings: Settings, tmp_path: Path) -> None:
+    from hami_py import config
+
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"not a library")
+    settings = config.read({**settings.environment, "HAMI_LIBRARY": str(broken)})
+    found = {check.name: check for check in checks(settings)}
+    assert not found["preload library"].ok
+    assert "broken.so" in found["preload library"].detail
+
+
+def test_doctor_counts_and_prints(hami: Hami) -> None:
+    done = hami("doctor")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    marks = [line[:4] for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert set(marks) == {"ok  ", "FAIL"}
+    assert done.stdout.count("mend:") == marks.count("FAIL")
+    listed = json.loads(hami("doctor", "--json").stdout)
+    assert [check["ok"] for check in listed] == [mark == "ok  " for mark in marks]
+
+
+WELL = {
+    "total": 4 * GIB,
+    "free": 4 * GIB,
+    "allocated": 4 * GIB,
+    "stopped_by": "CUDA_ERROR_OUT_OF_MEMORY",
+}
+
+
+def test_a_limit_that_holds() -> None:
+    assert "100.0%" in judge(WELL, 4 * GIB)
+
+
+def test_what_the_driver_itself_takes_is_said() -> None:
+    left = 3 * GIB
+    assert f"uses {GIB} bytes" in judge({**WELL, "free": left, "allocated": left}, 4 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ({"total": 40 * GIB}, "a program sees 42949672960 bytes, not 4294967296"),
+        ({"allocated": 4 * GIB + 1}, "4294967297 bytes were had under a limit of 4294967296"),
+        ({"stopped_by": "CUDA_ERROR_UNKNOWN"}, "stopped by CUDA_ERROR_UNKNOWN"),
+        ({"stopped_by": None}, "stopped by nothing"),
+        ({"allocated": 2 * GIB}, "only 2147483648 of 4294967296 bytes"),
+    ],
+)
+def test_a_limit_that_does_not_hold(seen: dict[str, object], why: str) -> None:
+    with pytest.raises(HamiError, match=why):
+        judge({**WELL, **seen}, 4 * GIB)

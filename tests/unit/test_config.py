@@ -1,0 +1,80 @@
+"""Settings: what the environment decides."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import hami_py
+from hami_py import config
+from unit.machine import FALLBACK
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_defaults() -> None:
+    settings = config.read({})
+    assert settings.runtime_directory == FALLBACK
+    assert settings.library == Path(hami_py.__file__).parent / "lib" / "libvgpu.so"
+    assert settings.slices == ()
+    assert settings.visible_devices is None
+    assert settings.hami_limits == {}
+
+
+def test_every_variable(tmp_path: Path) -> None:
+    settings = config.read(
+        {
+            "XDG_RUNTIME_DIR": str(tmp_path),
+            "HAMI_LIBRARY": "/opt/libvgpu.so",
+            "HAMI_SLICE": "/outer:/inner",
+            "CUDA_VISIBLE_DEVICES": "",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_DEVICE_MEMORY_LIMIT": "4g",
+            "CUDA_DEVICE_MEMORY_LIMIT_15": "2g",
+            "CUDA_DEVICE_SM_LIMIT_0": "30",
+            "CUDA_DEVICE_MEMORY_LIMIT_16": "not one of them",
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/var/x.cache",
+            "PATH": "/bin",
+        }
+    )
+    assert settings.runtime_directory == tmp_path / "hami"
+    assert settings.library == Path("/opt/libvgpu.so")
+    assert settings.slices == (Path("/outer"), Path("/inner"))
+    assert settings.visible_devices == ""
+    assert settings.device_order == "PCI_BUS_ID"
+    assert settings.hami_limits == {
+        "CUDA_DEVICE_MEMORY_LIMIT": "4g",
+        "CUDA_DEVICE_MEMORY_LIMIT_15": "2g",
+        "CUDA_DEVICE_SM_LIMIT_0": "30",
+    }
+    assert settings.hami_account == Path("/var/x.cache.hami")
+    assert settings.environment["PATH"] == "/bin"
+
+
+def test_a_relative_library_is_made_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program may start in another directory."""
+    monkeypatch.chdir(tmp_path)
+    assert config.read({"HAMI_LIBRARY": "lib/x.so"}).library == tmp_path / "lib" / "x.so"
+
+
+@pytest.mark.parametrize("text", ["", "/nonexistent", "/proc/1/root/x"])
+def test_a_runtime_directory_that_is_not_there_is_passed_over(text: str) -> None:
+    settings = config.read({"XDG_RUNTIME_DIR": text})
+    assert settings.runtime_directory == FALLBACK
+
+
+def test_a_runtime_directory_of_another_user_is_passed_over(tmp_path: Path) -> None:
+    """`sudo` and `su` leave the other user's variable behind."""
+    foreign = tmp_path
+    if os.geteuid() == 0:
+        os.chown(foreign, 65534, 65534)
+    else:
+        foreign = Path("/")
+    settings = config.read({"XDG_RUNTIME_DIR": str(foreign)})
+    assert settings.runtime_directory == FALLBACK
+
+
+def test_the_version_is_the_packages() -> None:
+    assert f'\nversion = "{hami_py.__version__}"\n' in (ROOT / "pyproject.toml").read_text()

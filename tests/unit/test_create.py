@@ -1,0 +1,186 @@
+"""A slice's directory, from its making to its removal, with real processes in it."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.running import Started
+
+from hami_py import CardLimit, StateError
+from hami_py._native import Account, LimitsPage
+from hami_py.slices import create, remove_stale
+from unit import machine
+from unit.machine import DEADLINE, Hami, environment
+
+ROWS = [CardLimit("GPU-1", 4 << 30), CardLimit("GPU-2", None)]
+Slices = Callable[[], list[Path]]
+
+
+@pytest.fixture
+def ours(runtime: Path) -> Path:
+    return runtime / "hami"
+
+
+def test_what_is_in_it(ours: Path) -> None:
+    with create(ours, ROWS, ["python", "train.py"]) as directory:
+        assert directory.parent == ours / "slices"
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert sorted(path.name for path in directory.iterdir()) == [
+            "account",
+            "limits",
+            "slice.json",
+        ]
+        page = LimitsPage.open(directory / "limits")
+        assert [(row.uuid, row.memory_limit, row.share) for row in page.rows()] == [
+            ("GPU-1", 4 << 30, None),
+            ("GPU-2", None, None),
+        ]
+        assert Account.open(directory / "account").processes() == []
+        owner = json.loads((directory / "slice.json").read_text())
+        assert owner["pid"] == os.getpid()
+        assert owner["command"] == ["python", "train.py"]
+        assert "T" in owner["created"]
+
+
+def test_a_command_that_is_not_text_is_written_down(ours: Path) -> None:
+    with create(ours, ROWS, ["\udcff\n"]) as directory:
+        assert json.loads((directory / "slice.json").read_bytes())["command"] == ["\udcff\n"]
+
+
+def test_it_is_gone_at_the_end(ours: Path) -> None:
+    with create(ours, ROWS, []) as directory:
+        pass
+    assert not directory.exists()
+
+
+def test_it_is_gone_after_an_error(ours: Path) -> None:
+    with pytest.raises(ZeroDivisionError), create(ours, ROWS, []) as directory:
+        raise ZeroDivisionError
+    assert not directory.exists()
+
+
+def test_it_stays_while_a_program_goes_on_in_it(ours: Path) -> None:
+    """`nohup train.sh &`: it has not called CUDA yet and is in no account."""
+    with create(ours, ROWS, []) as directory:
+        variables = {"HAMI_SLICE": f"/outer:{directory}"}
+        left = Started(["sh", "-c", "echo up; read _"], variables).wait_for("up")
+    with left:
+        assert directory.exists()
+        assert remove_stale(ours) == 0
+    assert remove_stale(ours) == 1
+    assert not directory.exists()
+
+
+def test_it_stays_while_its_owner_lives(ours: Path) -> None:
+    with create(ours, ROWS, []) as directory:
+        assert remove_stale(ours) == 0
+        with create(ours, ROWS, []) as other:
+            assert directory.exists()
+        assert directory.exists()
+        assert not other.exists()
+
+
+def test_what_a_killed_owner_left_is_removed_by_the_next(ours: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from hami_py.slices import create\n"
+        "with create(Path(sys.argv[1]), [], []): print('up', flush=True); input()"
+    )
+    with Started([sys.executable, "-c", script, ours], environment(ours)) as owner:
+        owner.wait_for("up")
+        (directory,) = (ours / "slices").iterdir()
+    assert directory.exists()
+    with create(ours, ROWS, []) as other:
+        assert list((ours / "slices").iterdir()) == [other]
+
+
+@pytest.mark.parametrize("kept", [[], ["slice.json"], ["limits"], ["slice.json", "limits"]])
+def test_a_half_made_or_half_removed_slice_is_removed(ours: Path, kept: list[str]) -> None:
+    ours.mkdir(mode=0o700)
+    directory = ours / "slices" / "half"
+    directory.mkdir(parents=True)
+    for name in kept:
+        (directory / name).write_bytes(b"\0")
+    assert remove_stale(ours) == 1
+    assert not directory.exists()
+
+
+def test_a_link_in_it_is_removed_and_not_followed(ours: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    directory = ours / "slices" / "odd"
+    with create(ours, ROWS, []):
+        pass
+    directory.mkdir()
+    (directory / "link").symlink_to(precious)
+    assert remove_stale(ours) == 1
+    assert (precious / "file").exists()
+
+
+def test_nothing_to_remove_is_no_error(ours: Path) -> None:
+    assert remove_stale(ours) == 0
+
+
+def test_a_full_or_broken_place_is_a_state_error(ours: Path) -> None:
+    ours.mkdir(mode=0o700)
+    (ours / "slices").touch()
+    with pytest.raises(StateError, match="File exists"), create(ours, ROWS, []):
+        pass
+
+
+def test_many_at_once_never_take_each_others(hami: Hami, slices_of: Slices) -> None:
+    """Each start cleans up; none may remove what another has just made."""
+    script = 'for part in limits account slice.json; do test -f "$HAMI_SLICE/$part" || exit 9; done'
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda _: hami("run", "--", "sh", "-c", script), range(24)))
+    assert [(run.returncode, run.stderr) for run in done] == [(0, "")] * 24
+    assert slices_of() == []
+
+
+def test_the_owners_lock_is_not_handed_to_the_program(hami: Hami, slices_of: Slices) -> None:
+    done = hami("run", "--", "sh", "-c", "ls -l /proc/self/fd")
+    assert "slice.json" not in done.stdout
+
+
+def test_hami_run_leaves_the_slice_to_a_process_that_goes_on(
+    runtime: Path, hami: Hami, slices_of: Slices, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    script = f"(read _ < {fifo}) </dev/null >/dev/null 2>&1 & echo $!"
+    done = hami("run", "--", "sh", "-c", script)
+    background = int(done.stdout)
+    assert done.returncode == 0
+    assert len(slices_of()) == 1
+    os.kill(background, signal.SIGKILL)
+    until = time.monotonic() + DEADLINE
+    while Path(f"/proc/{background}").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert hami("run", "--", "true").returncode == 0
+    assert slices_of() == []
+
+
+def test_a_killed_hami_run_leaves_the_program_its_slice(
+    runtime: Path, slices_of: Slices, tmp_path: Path
+) -> None:
+    script = f"echo $$ > {tmp_path}/pid; echo up; read _"
+    command = machine.command("run", "--", "sh", "-c", script)
+    with Started(command, environment(runtime)) as running:
+        running.wait_for("up")
+        os.kill(running.pid, signal.SIGKILL)
+        until = time.monotonic() + DEADLINE
+        while running.running and time.monotonic() < until:
+            time.sleep(0.01)
+        assert remove_stale(runtime / "hami") == 0
+        assert len(slices_of()) == 1
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        while remove_stale(runtime / "hami") == 0:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert slices_of() == []

@@ -1,0 +1,153 @@
+"""What a process sees of the slice that it is in."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hami_py import CardLimit, InvalidValue, StateError, Usage, config, slices
+from hami_py._native import Account, LimitRow, LimitsPage
+from hami_py.config import Settings
+from unit.machine import CARDS, FREE, GIB, Hami, harmless_library
+
+FIRST, SECOND = (card.uuid for card in CARDS)
+Inside = Callable[..., Settings]
+
+
+@pytest.fixture
+def inside(tmp_path: Path, settings: Settings) -> Inside:
+    """The settings of a process in slices with these limits, outermost first."""
+
+    def make(*levels: dict[str, int | None], **variables: str) -> Settings:
+        directories = []
+        for number, limits in enumerate(levels):
+            directory = tmp_path / f"slice{number}"
+            directory.mkdir()
+            rows = [LimitRow(uuid, memory) for uuid, memory in limits.items()]
+            LimitsPage.create(directory / "limits", rows)
+            Account.create(directory / "account")
+            directories.append(directory)
+        read = config.read({**settings.environment, **variables})
+        return dataclasses.replace(read, slices=tuple(directories))
+
+    return make
+
+
+def test_outside(settings: Settings) -> None:
+    assert slices.limits(settings).source == "none"
+    assert slices.limits(settings).cards == ()
+    assert slices.usage(settings) == Usage(())
+    assert slices.cards(settings) == CARDS
+
+
+def test_in_a_slice(inside: Inside) -> None:
+    settings = inside({SECOND: 4 * GIB, FIRST: None})
+    held = slices.limits(settings)
+    assert held.source == "slice"
+    assert held.cards == (CardLimit(SECOND, 4 * GIB), CardLimit(FIRST, None))
+    second, first = slices.usage(settings).cards
+    assert (second.memory_limit, second.memory_used, second.memory_free) == (4 * GIB, 0, 4 * GIB)
+    assert (first.memory_limit, first.memory_used, first.memory_free) == (None, 0, FREE[FIRST])
+    assert second.processes == ()
+
+
+def test_an_inner_slice_can_only_lower(inside: Inside) -> None:
+    settings = inside({FIRST: 2 * GIB, SECOND: 8 * GIB}, {SECOND: 4 * GIB, FIRST: 4 * GIB})
+    assert slices.limits(settings).cards == (CardLimit(SECOND, 4 * GIB), CardLimit(FIRST, 2 * GIB))
+    assert [card.memory_free for card in slices.usage(settings).cards] == [4 * GIB, 2 * GIB]
+
+
+def test_a_card_that_one_level_does_not_have_may_not_be_used(inside: Inside) -> None:
+    settings = inside({SECOND: None}, {FIRST: GIB, SECOND: GIB})
+    assert slices.limits(settings).cards == (CardLimit(SECOND, GIB),)
+    assert slices.cards(settings) == [CARDS[1]]
+
+
+def test_hamis_variables_can_only_lower_a_slice(inside: Inside) -> None:
+    settings = inside(
+        {SECOND: 4 * GIB, FIRST: None},
+        CUDA_DEVICE_MEMORY_LIMIT="8g",
+        CUDA_DEVICE_MEMORY_LIMIT_0="2g",
+    )
+    # With a page, HAMi's 0 is its first row.
+    assert slices.limits(settings).cards == (CardLimit(SECOND, 2 * GIB), CardLimit(FIRST, 8 * GIB))
+    assert [card.memory_free for card in slices.usage(settings).cards] == [2 * GIB, 8 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [(FIRST, 2 * GIB), (SECOND, 8 * GIB)]),
+        ("1,0", [(SECOND, 8 * GIB), (FIRST, 2 * GIB)]),
+        ("1", [(SECOND, 8 * GIB)]),
+        # Named by UUID, a card's number is not known: the lowest limit holds.
+        (SECOND, [(SECOND, 2 * GIB)]),
+    ],
+)
+def test_hamis_variables_alone(
+    settings: Settings, visible: str | None, expected: list[tuple[str, int]]
+) -> None:
+    variables = {"CUDA_DEVICE_MEMORY_LIMIT": "8g", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g"}
+    if visible is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = visible
+    settings = config.read({**settings.environment, **variables})
+    held = slices.limits(settings)
+    assert held.source == "environment"
+    assert held.cards == tuple(CardLimit(uuid, memory) for uuid, memory in expected)
+    assert [card.memory_limit for card in slices.usage(settings).cards] == [
+        memory for _uuid, memory in expected
+    ]
+
+
+def test_hamis_zero_is_no_limit(settings: Settings) -> None:
+    settings = config.read({**settings.environment, "CUDA_DEVICE_MEMORY_LIMIT": "0"})
+    assert slices.limits(settings).source == "none"
+
+
+def test_a_bad_variable_is_an_error_and_not_no_limit(inside: Inside) -> None:
+    settings = inside({FIRST: GIB}, CUDA_DEVICE_MEMORY_LIMIT="4gig")
+    for call in (slices.limits, slices.usage):
+        with pytest.raises(InvalidValue, match="CUDA_DEVICE_MEMORY_LIMIT"):
+            call(settings)
+
+
+@pytest.mark.parametrize("damage", ["limits", "account"])
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 4096])
+def test_a_missing_or_damaged_slice_is_an_error_and_not_no_limit(
+    inside: Inside, damage: str, content: bytes | None
+) -> None:
+    settings = inside({FIRST: GIB})
+    path = settings.slices[0] / damage
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    for call in (slices.limits, slices.usage, slices.cards):
+        with pytest.raises(StateError) as caught:
+            call(settings)
+        assert str(settings.slices[0]) in caught.value.what
+
+
+def test_a_level_is_said_only_where_the_library_is_at_work(settings: Settings) -> None:
+    """The harmless library is libc, which this process has; another it has not."""
+    assert slices.limits(settings).level == "preload"
+    absent = dataclasses.replace(settings, library=harmless_library().with_name("libvgpu.so"))
+    assert slices.limits(absent).level == "none"
+
+
+REPORT = """import json, hami_py as hami
+print(json.dumps([hami.limits().source, [c.memory for c in hami.limits().cards]]))"""
+
+
+def test_a_program_sees_the_limits_that_it_was_started_with(hami: Hami) -> None:
+    done = hami("run", "--gpumem", "1=4GiB", "--", sys.executable, "-c", REPORT)
+    assert json.loads(done.stdout) == ["slice", [None, 4 * GIB]]
+
+
+def test_a_limit_above_the_card_is_lowered_and_said(hami: Hami) -> None:
+    done = hami("run", "--gpumem", "41GiB", "--device=1", "--", sys.executable, "-c", REPORT)
+    assert json.loads(done.stdout) == ["slice", [40 * GIB]]
+    assert done.stderr.startswith("hami: gpumem 41GiB is more than card 1")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,120 @@
+"""The environment of a program in a slice."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hami_py import StateError, UnsupportedPlatform
+from hami_py.slices import compose, require_glibc, require_library
+from unit.machine import CARDS, Hami, harmless_library
+
+LIBRARY = Path("/opt/hami/libvgpu.so")
+SLICE = Path("/run/slices/a")
+
+
+def test_the_three_variables_and_nothing_else() -> None:
+    base = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "X": "\udcff"}
+    assert compose(base, LIBRARY, [SLICE]) == {
+        **base,
+        "LD_PRELOAD": "/opt/hami/libvgpu.so",
+        "HAMI_SLICE": "/run/slices/a",
+    }
+    assert base == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "X": "\udcff"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "/opt/hami/libvgpu.so"),
+        ("/a.so", "/opt/hami/libvgpu.so:/a.so"),
+        ("/a.so:/b.so", "/opt/hami/libvgpu.so:/a.so:/b.so"),
+        ("/a.so /b.so", "/opt/hami/libvgpu.so:/a.so:/b.so"),
+        ("/a.so:/opt/hami/libvgpu.so:/b.so", "/opt/hami/libvgpu.so:/a.so:/b.so"),
+        ("/opt/hami/libvgpu.so", "/opt/hami/libvgpu.so"),
+        ("/elsewhere/libvgpu.so", "/opt/hami/libvgpu.so"),
+        (":: ", "/opt/hami/libvgpu.so"),
+    ],
+)
+def test_ours_is_preloaded_first_and_once(before: str, after: str) -> None:
+    assert compose({"LD_PRELOAD": before}, LIBRARY, [SLICE])["LD_PRELOAD"] == after
+
+
+def test_slices_nest_and_devices_are_named() -> None:
+    made = compose({"HAMI_SLICE": "old"}, LIBRARY, [Path("/outer"), SLICE], ["GPU-2", "GPU-1"])
+    assert made["HAMI_SLICE"] == "/outer:/run/slices/a"
+    assert made["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-1"
+
+
+@pytest.mark.parametrize("name", ["a b.so", "a:b.so", "a$LIB.so"])
+def test_a_library_that_ld_preload_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
+    library = tmp_path / name
+    library.touch()
+    with pytest.raises(StateError, match="LD_PRELOAD cannot carry"):
+        require_library(library)
+
+
+def test_a_missing_library_is_refused(hami: Hami) -> None:
+    done = hami("run", "--", "echo", "ran", HAMI_LIBRARY="/nonexistent/libvgpu.so")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("hami: preload library /nonexistent/libvgpu.so: it is not there")
+
+
+@pytest.mark.parametrize("answer", [None, "", ValueError("unrecognized"), OSError(22, "invalid")])
+def test_another_c_library_is_refused(
+    monkeypatch: pytest.MonkeyPatch, answer: str | Exception | None
+) -> None:
+    def confstr(_name: str) -> str | None:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(os, "confstr", confstr)
+    with pytest.raises(UnsupportedPlatform, match="musl"):
+        require_library(harmless_library())
+
+
+def test_this_c_library_has_a_version() -> None:
+    assert float(require_glibc()) >= 2.17
+
+
+PRINT = """import json, os
+names = "LD_PRELOAD", "HAMI_SLICE", "CUDA_VISIBLE_DEVICES"
+print(json.dumps({name: os.environ.get(name) for name in names}))"""
+
+
+def test_what_a_program_gets(hami: Hami) -> None:
+    done = hami("run", "--device", "1", "--device", "0", "--", sys.executable, "-c", PRINT)
+    got = json.loads(done.stdout)
+    assert got["LD_PRELOAD"] == str(harmless_library())
+    assert len(got["HAMI_SLICE"].split(":")) == 1
+    assert got["CUDA_VISIBLE_DEVICES"] == f"{CARDS[1].uuid},{CARDS[0].uuid}"
+
+
+def test_what_a_program_gets_where_slices_nest(hami: Hami) -> None:
+    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--"]
+    done = hami("run", "--device", "1", "--", *inner, sys.executable, "-c", PRINT)
+    assert done.stderr == ""
+    got = json.loads(done.stdout)
+    assert got["LD_PRELOAD"] == str(harmless_library())
+    assert len(set(got["HAMI_SLICE"].split(":"))) == 2
+    assert got["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
+
+
+def test_an_inner_run_cannot_choose_a_card_of_the_outer_machine(hami: Hami) -> None:
+    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--device", "0"]
+    done = hami("run", "--device", "1", "--", *inner, "--", "true")
+    assert done.returncode == 125
+    assert "device 0: there is no such card" in done.stderr
+
+
+def test_an_outer_choice_is_respected(hami: Hami) -> None:
+    done = hami("run", "--device", "0", "--", "true", CUDA_VISIBLE_DEVICES="1")
+    assert done.returncode == 125
+    assert "CUDA_VISIBLE_DEVICES hides it" in done.stderr
+    done = hami("run", "--device", "1", "--", sys.executable, "-c", PRINT, CUDA_VISIBLE_DEVICES="1")
+    assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
+    done = hami("run", "--", sys.executable, "-c", PRINT, CUDA_VISIBLE_DEVICES="1")
+    assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == "1"

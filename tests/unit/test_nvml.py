@@ -1,0 +1,120 @@
+"""Cards through NVML: errors and MIG, on a made-up NVML."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from hami_py import Card, DriverError, NoDevice, NoDriver, gpu
+
+GIB = 1 << 30
+
+
+class Nvml:
+    """The few NVML calls we make. Two GPUs; the second is cut into two MIG slices."""
+
+    def __init__(self) -> None:
+        self.initialised = 0
+        self.names = ["gpu0", "gpu1"]
+
+    def nvmlInit(self) -> None:
+        self.initialised += 1
+
+    def nvmlShutdown(self) -> None:
+        self.initialised -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.95.05"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.names)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return self.names[index]
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
+        if handle == "gpu0":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return [pynvml.NVML_DEVICE_MIG_ENABLE, pynvml.NVML_DEVICE_MIG_ENABLE]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:
+        if index not in (0, 3):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return f"mig{index}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        size = 5 * GIB if handle.startswith("mig") else 40 * GIB
+        return SimpleNamespace(total=size, free=size - GIB)
+
+    def nvmlDeviceGetName(self, handle: str) -> str:
+        return f"NVIDIA {handle}"
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:
+        return handle.upper()
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    made_up = Nvml()
+    for name in dir(made_up):
+        if name.startswith("nvml"):
+            monkeypatch.setattr(pynvml, name, getattr(made_up, name))
+    return made_up
+
+
+def failing(code: int) -> Callable[..., None]:
+    def fail(*_arguments: object) -> None:
+        raise pynvml.NVMLError(code)
+
+    return fail
+
+
+def test_mig_slices_stand_in_place_of_their_gpu(nvml: Nvml) -> None:
+    assert gpu.cards() == [
+        Card(0, "GPU0", "NVIDIA gpu0", 40 * GIB),
+        Card(1, "MIG0", "NVIDIA mig0", 5 * GIB),
+        Card(2, "MIG3", "NVIDIA mig3", 5 * GIB),
+    ]
+    assert gpu.memory_free(["MIG3", "unknown"]) == {"MIG3": 4 * GIB}
+    assert gpu.driver_version() == "580.95.05"
+    assert nvml.initialised == 0
+
+
+def test_no_card_is_an_error(nvml: Nvml) -> None:
+    nvml.names = []
+    with pytest.raises(NoDevice, match="the driver shows no card"):
+        gpu.cards()
+    assert nvml.initialised == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, NoDriver),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, NoDriver),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, NoDriver),
+        (pynvml.NVML_ERROR_NO_PERMISSION, DriverError),
+        (pynvml.NVML_ERROR_UNKNOWN, DriverError),
+    ],
+)
+def test_an_nvml_that_does_not_start(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", failing(code))
+    for call in (gpu.cards, gpu.driver_version):
+        with pytest.raises(error) as caught:
+            call()
+        assert "; " in str(caught.value)
+    assert gpu.memory_free(["GPU0"]) == {}
+
+
+def test_a_lost_card_is_said(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lost)
+    with pytest.raises(DriverError, match="lost"):
+        gpu.cards()
+    assert nvml.initialised == 0
