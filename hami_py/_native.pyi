@@ -23,7 +23,7 @@ def format_memory(bytes: int) -> str:
 
 @final
 class LimitRow:
-    """One card of a limits page. ``memory_limit`` in bytes, ``share`` in percent; None = no limit."""
+    """One card of a limits page: memory limit in bytes, share in percent; None = no limit."""
 
     uuid: str
     memory_limit: int | None
@@ -64,4 +64,8 @@ class Account:
     def open(path: str | PathLike[str]) -> Account: ...
     def processes(self) -> list[ProcessUse]: ...
     def memory_used(self) -> list[int]: ...
-    def reclaim(self) -> int: ...
+    def reclaim(self) -> int:
+        """Give back what dead processes held, as far as its time has come; how many bytes.
+
+        It maps the file, so only for a slice whose processes are trusted not to cut it short.
+        """

@@ -12,12 +12,10 @@ keep the slice, and whoever starts the next slice removes it after they have gon
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from uuid import uuid4
 
 from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.config import HAMI_SLICE
@@ -43,7 +41,7 @@ def create(runtime: Path, limits: Sequence[CardLimit], command: Sequence[str]) -
         StateError: it cannot be made.
     """
     slices = runtime_directory(runtime) / "slices"
-    directory = slices / uuid4().hex
+    directory = slices / os.urandom(16).hex()
     with _said(directory):
         slices.mkdir(mode=0o700, exist_ok=True)
         with locked(slices):
@@ -60,7 +58,7 @@ def create(runtime: Path, limits: Sequence[CardLimit], command: Sequence[str]) -
         with locked(slices):
             os.close(owner)
             if not _is_in_use(directory, _directories_in_use()):
-                shutil.rmtree(directory, ignore_errors=True)
+                _remove(directory)
 
 
 def remove_stale(runtime: Path) -> int:
@@ -101,9 +99,16 @@ def _remove_stale(slices: Path) -> int:
     in_use = _directories_in_use() if orphans else frozenset()
     stale = [directory for directory in orphans if not _is_in_use(directory, in_use)]
     for directory in stale:
-        # What cannot be removed must not stand in the way of a new slice.
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
     return len(stale)
+
+
+def _remove(directory: Path) -> None:
+    """A slice holds files only. One that cannot be removed must not stand in anyone's way."""
+    with suppress(OSError):
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()
 
 
 def _has_owner(directory: Path) -> bool:

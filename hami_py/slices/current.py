@@ -32,7 +32,7 @@ HAMI_MEMORY = "CUDA_DEVICE_MEMORY_LIMIT"
 
 
 @dataclass(frozen=True)
-class _Level:
+class Level:
     """One slice around this process; row i of the page is row i of the account."""
 
     rows: tuple[CardLimit, ...]
@@ -40,6 +40,7 @@ class _Level:
     processes: list[ProcessUse]
 
     def index(self, uuid: str) -> int | None:
+        """The card's row, where this level has it."""
         return next((i for i, row in enumerate(self.rows) if row.uuid == uuid), None)
 
 
@@ -64,13 +65,12 @@ def limits(settings: Settings) -> Limits:
         InvalidValue: one of HAMi's variables cannot be understood.
     """
     level: Literal["preload", "none"] = "preload" if _loaded_library(settings) else "none"
-    variables = _hami_memory(settings)
     levels = [_read(directory) for directory in _directories(settings)]
+    variables = _hami_limits(settings, levels)
     if levels:
         return Limits(tuple(_combined(levels, variables)), "slice", level)
-    if variables:
-        return Limits(tuple(_by_environment(settings, variables)), "environment", level)
-    return Limits((), "none", level)
+    cards = tuple(CardLimit(uuid, memory) for uuid, memory in variables.items())
+    return Limits(cards, "environment" if cards else "none", level)
 
 
 def usage(settings: Settings) -> Usage:
@@ -81,17 +81,22 @@ def usage(settings: Settings) -> Usage:
         InvalidValue: one of HAMi's variables cannot be understood.
     """
     held = limits(settings)
-    directories = _directories(settings)
+    levels = [_read(directory) for directory in _directories(settings)]
+    variables = _hami_limits(settings, levels)
     if held.source == "environment" and settings.hami_account.exists():
-        directories = [settings.hami_account]
-    levels = [_read(directory) for directory in directories]
+        levels = [_read(settings.hami_account)]
     free_on_card = gpu.memory_free([limit.uuid for limit in held.cards])
     return Usage(
-        tuple(_card_usage(limit, levels, free_on_card.get(limit.uuid)) for limit in held.cards)
+        tuple(
+            _card_usage(limit, levels, variables.get(limit.uuid), free_on_card.get(limit.uuid))
+            for limit in held.cards
+        )
     )
 
 
-def _card_usage(limit: CardLimit, levels: list[_Level], free_on_card: int | None) -> CardUsage:
+def _card_usage(
+    limit: CardLimit, levels: list[Level], variable: int | None, free_on_card: int | None
+) -> CardUsage:
     left = [free_on_card, limit.memory]
     used, processes = 0, []
     # Outermost first, so that what is kept of each is the innermost level's.
@@ -100,7 +105,7 @@ def _card_usage(limit: CardLimit, levels: list[_Level], free_on_card: int | None
         if i is None:
             continue
         used = level.used[i]
-        memory = lowest([level.rows[i].memory, limit.memory])
+        memory = lowest([level.rows[i].memory, variable])
         left.append(None if memory is None else max(memory - used, 0))
         processes = [
             ProcessUsage(process.pid, process.alive, process.memory[i], process.refusals[i])
@@ -110,24 +115,32 @@ def _card_usage(limit: CardLimit, levels: list[_Level], free_on_card: int | None
     return CardUsage(limit.uuid, limit.memory, used, lowest(left), tuple(processes))
 
 
-def _combined(levels: list[_Level], variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
-    """The cards that every level has; with a page, HAMi's i is the i-th row of the innermost."""
-    for i, row in enumerate(levels[-1].rows):
+def _combined(levels: list[Level], variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
+    """The cards that every level has, each with its lowest limit."""
+    for row in levels[-1].rows:
         same = [other for level in levels for other in level.rows if other.uuid == row.uuid]
         if len(same) == len(levels):
-            memory = lowest([*(other.memory for other in same), _hami_limit(variables, i)])
+            memory = lowest([*(other.memory for other in same), variables.get(row.uuid)])
             yield CardLimit(row.uuid, memory, lowest(other.share for other in same))
 
 
-def _by_environment(settings: Settings, variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
-    """Without a page, HAMi's i is the driver's i-th card, before CUDA_VISIBLE_DEVICES reorders."""
+def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, int | None]:
+    """HAMi's memory limits in bytes by card; none where no variable sets one."""
+    variables = _hami_memory(settings)
+    if not any(variables.values()):
+        return {}
+    if levels:
+        # With a page, HAMi's i is the i-th row of the innermost.
+        return {row.uuid: _hami_limit(variables, i) for i, row in enumerate(levels[-1].rows)}
+    # Without one it is the driver's i-th card, before CUDA_VISIBLE_DEVICES reorders them.
     shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
-    entries = (settings.visible_devices or "").split(",")
-    for i, card in enumerate(shown):
-        number: int | None = i
-        if settings.visible_devices is not None:
-            number = card.index if entries[i].strip().isdecimal() else None
-        yield CardLimit(card.uuid, _hami_limit(variables, number))
+    if settings.visible_devices is None:
+        return {card.uuid: _hami_limit(variables, i) for i, card in enumerate(shown)}
+    entries = settings.visible_devices.split(",")
+    return {
+        card.uuid: _hami_limit(variables, card.index if entry.strip().isdecimal() else None)
+        for card, entry in zip(shown, entries, strict=False)
+    }
 
 
 def _hami_limit(variables: Mapping[str, int | None], number: int | None) -> int | None:
@@ -138,7 +151,7 @@ def _hami_limit(variables: Mapping[str, int | None], number: int | None) -> int 
 
 
 def _hami_memory(settings: Settings) -> dict[str, int | None]:
-    """HAMi's memory limits in bytes by variable; none where all of them say "no limit"."""
+    """HAMi's memory limits in bytes by variable."""
     memory: dict[str, int | None] = {}
     for variable, text in settings.hami_limits.items():
         if variable.startswith(HAMI_MEMORY):
@@ -146,25 +159,28 @@ def _hami_memory(settings: Settings) -> dict[str, int | None]:
         elif parse_share(text, "hami-env", variable) not in {None, 100}:
             mend = "compute shares are not enforced yet; unset it, or set 0 or 100 for no limit"
             raise InvalidValue(variable, text, mend)
-    return memory if any(memory.values()) else {}
+    return memory
 
 
 def _directories(settings: Settings) -> list[Path]:
     """The slices around this process, outermost first: a container's own, then ``HAMI_SLICE``."""
     library = _loaded_library(settings)
-    managed = [library.parent] if library and (library.parent / LIMITS).exists() else []
-    return [*managed, *settings.slices]
+    # One of the two files alone is a slice, a damaged one.
+    if library and any((library.parent / name).exists() for name in (LIMITS, ACCOUNT)):
+        return [library.parent, *settings.slices]
+    return list(settings.slices)
 
 
-def _read(directory: Path) -> _Level:
+def _read(directory: Path) -> Level:
     try:
         page = LimitsPage.open(directory / LIMITS)
         account = Account.open(directory / ACCOUNT)
         rows = tuple(CardLimit(row.uuid, row.memory_limit, row.share) for row in page.rows())
-        return _Level(rows, account.memory_used(), account.processes())
+        return Level(rows, account.memory_used(), account.processes())
     except (OSError, DamagedFile) as error:
+        why = error.why if isinstance(error, DamagedFile) else error.strerror or str(error)
         mend = "start the program again with `hami run`, or unset HAMI_SLICE"
-        raise StateError(f"slice {directory}", str(error), mend) from error
+        raise StateError(f"slice {directory}", why, mend) from error
 
 
 def _loaded_library(settings: Settings) -> Path | None:

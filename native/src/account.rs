@@ -64,7 +64,9 @@ impl Account {
         Ok(self.snapshot(py)?.used.to_vec())
     }
 
-    /// Gives back what dead processes held, as far as its time has come; how many bytes that were.
+    /// Give back what dead processes held, as far as its time has come; how many bytes.
+    ///
+    /// It maps the file, so only for a slice whose processes are trusted not to cut it short.
     fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
         py.detach(|| hami_account::Account::attach(&self.path).map(|account| account.reap_dead()))
             .map_err(errors::account)

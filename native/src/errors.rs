@@ -20,7 +20,7 @@ pub fn invalid(error: InvalidValue) -> PyErr {
 pub fn page(error: PageError) -> PyErr {
     match error {
         PageError::Io { path, source } => os(&path, &source),
-        PageError::Damaged { .. } => python::DamagedFile::new_err(error.to_string()),
+        PageError::Damaged { path, reason } => damaged("limits page", &path, reason),
         PageError::Invalid(error) => invalid(error),
     }
 }
@@ -28,9 +28,14 @@ pub fn page(error: PageError) -> PyErr {
 pub fn account(error: AccountError) -> PyErr {
     match error {
         AccountError::Io { path, source } => os(&path, &source),
-        AccountError::Damaged { .. } => python::DamagedFile::new_err(error.to_string()),
+        AccountError::Damaged { path, reason } => damaged("account", &path, reason),
         AccountError::Full { .. } => PyOSError::new_err(error.to_string()),
     }
+}
+
+/// The exception itself says how to mend it.
+fn damaged(what: &str, path: &Path, reason: &str) -> PyErr {
+    python::DamagedFile::new_err(format!("{what} {}: {reason}", path.display()))
 }
 
 /// Python picks the subclass (`FileNotFoundError`, …) by the number.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One card of a limits page. `memory_limit` in bytes, `share` in percent; None = no limit.
+/// One card of a limits page: memory limit in bytes, share in percent; None = no limit.
 #[pyclass(module = "hami_py._native", get_all, set_all, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct LimitRow {

@@ -6,6 +6,7 @@ The doctor says that a limit holds; the stub's ledger says whether that is true.
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,21 @@ def test_a_program_sees_its_own_usage(gpu: StubServer, hami: Hami) -> None:
     assert refusals == 1
     assert free == cuda_free == limit - used
     assert totals == [limit, limit] == [GIB, GIB]
+
+
+def test_a_program_sees_its_containers_limit(
+    gpu: StubServer,
+    hami: Hami,
+    artifacts: Artifacts,
+    slice_dir: Callable[[dict[str, int | None]], Path],
+) -> None:
+    """The page lies beside the library, and no variable of ours is set."""
+    directory = slice_dir({gpu.uuids()[0]: GIB})
+    library = shutil.copy(artifacts.library, directory / "libvgpu.so")
+    variables = {**gpu.env, "PYTHONPATH": str(ROOT), "LD_PRELOAD": str(library)}
+    done = run([sys.executable, "-c", USAGE], variables)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)[:3] == ["preload", GIB, 256 << 20]
 
 
 def test_a_program_sees_what_hamis_variables_limit(gpu: StubServer, hami: Hami) -> None:

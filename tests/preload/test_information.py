@@ -167,6 +167,31 @@ def test_each_device_is_the_card_that_the_program_was_given(
         assert (before, gpu.peak(card)) == (0, limit * MIB)
 
 
+@pytest.mark.parametrize("visible", ["", "-1", "9", "1,9,0", "0,0", "GPU-none", "none"])
+def test_what_the_driver_makes_of_a_list_is_left_to_it(trace_pair, visible):
+    bare, limited = trace_pair(
+        "initialise", GIB, cards="a100,a100", env={"CUDA_VISIBLE_DEVICES": visible}
+    )
+    assert limited == bare
+
+
+@pytest.mark.parametrize("by_uuid", [False, True])
+def test_a_mig_slice_is_a_card(stub_server, program, slice_env, probe, by_uuid):
+    gpu = stub_server("a100-mig-1g,a100-mig-1g")
+    first, second = gpu.uuids()
+    assert first.startswith("MIG-")
+    env = slice_env(gpu, {first: GIB, second: 2 * GIB})
+    if by_uuid:
+        env["CUDA_VISIBLE_DEVICES"] = second
+        told = run([program("memory_info")], env).lines[0]
+        assert value(told, "total") == 2 * GIB
+    slice_probe = probe(env)
+    size = 2048 if by_uuid else 1024
+    assert slice_probe.grants(size)
+    assert not slice_probe.grants(size + 1)
+    assert gpu.peak(int(by_uuid)) == size * MIB
+
+
 def test_two_processes_with_different_visible_devices_are_charged_apart(
     stub_server, program, slice_env
 ):

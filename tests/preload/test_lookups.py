@@ -122,6 +122,19 @@ def test_two_wrappers_in_a_chain_each_find_the_next(artifacts, program, tmp_path
     assert done.lines == ["subject() = 21", "subject() = 21"]
 
 
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_an_allocator_s_front_can_look_for_malloc(artifacts, program, gpu, slice_env, ours_first):
+    """dlsym of a name that is not ours allocates nothing, in programs with and without CUDA."""
+    chain = [artifacts.library, program("malloc_wrapper")]
+    preload = ":".join(map(str, chain if ours_first else reversed(chain)))
+    done = run(["ls", "/"], {"LD_PRELOAD": preload})
+    assert done == run(["ls", "/"], {})
+    env = {**slice_env(gpu, GIB), "LD_PRELOAD": preload}
+    bare = run([program("road_soname")], gpu.env)
+    limited = run([program("road_soname")], env)
+    assert comparable(limited.out) == comparable(bare.out)
+
+
 def test_a_library_keeps_its_own_runpath(artifacts, program, tmp_path):
     (tmp_path / "libsibling.so").write_bytes(program("sibling").read_bytes())
     library = tmp_path / "runpath.so"

@@ -18,7 +18,7 @@ def test_requests_that_fit_are_granted_however_others_race(
 ):
     """Mixed sizes, the parts come to the whole limit; greedy neighbours ask for far too much."""
     env = slice_env(gpu, GIB)
-    part, rounds = 1024 // processes, 6000 // processes
+    part, rounds = 1024 // processes, 40000 // processes
     with contextlib.ExitStack() as stack:
         neighbours = [
             stack.enter_context(Started([program("overask"), "1025"], env)) for _ in range(greedy)
@@ -42,8 +42,17 @@ def test_of_those_who_ask_at_once_exactly_as_many_as_fit_get_it(
     gpu, program, processes, places, slice_env
 ):
     env = slice_env(gpu, GIB)
-    done = run([program("last_place"), str(processes), str(places), "400"], env)
+    done = run([program("last_place"), str(processes), str(places), "1500"], env)
     assert done.lines == [f"{places} granted in every round"]
+    assert gpu.peak() <= GIB
+
+
+def test_a_slow_driver_leaves_room_for_nothing_wrong(gpu, program, slice_env):
+    """The time between the charge and the driver's answer, and between a free and its uncharge."""
+    for symbol in ("cuMemAlloc_v2", "cuMemFree_v2"):
+        gpu.control({"command": "slow", "symbol": symbol, "us": 300})
+    done = run([program("last_place"), "8", "4", "200"], slice_env(gpu, GIB))
+    assert done.lines == ["4 granted in every round"]
     assert gpu.peak() <= GIB
 
 
@@ -51,7 +60,7 @@ def test_the_last_place_is_won_beside_a_greedy_neighbour(gpu, program, slice_env
     env = slice_env(gpu, GIB)
     with Started([program("overask"), "1025"], env) as neighbour:
         neighbour.wait_for("asking")
-        done = run([program("last_place"), "4", "2", "400"], env)
+        done = run([program("last_place"), "4", "2", "1500"], env)
     assert done.lines == ["2 granted in every round"]
     assert gpu.peak() <= GIB
 
@@ -61,7 +70,7 @@ def test_many_processes_that_all_want_too_much_never_pass_the_limit(gpu, program
     env = slice_env(gpu, GIB)
     with contextlib.ExitStack() as stack:
         racers = [
-            stack.enter_context(Started([program("grab"), "3000", str(seed)], env))
+            stack.enter_context(Started([program("grab"), "20000", str(seed)], env))
             for seed in range(8)
         ]
         granted = [int(racer.finish().lines[-1].split()[-1]) for racer in racers]
@@ -77,7 +86,7 @@ def test_two_cards_do_not_mix(stub_server, program, slice_env):
         racers = [
             stack.enter_context(
                 Started(
-                    [program("grab"), "1500", str(seed)],
+                    [program("grab"), "10000", str(seed)],
                     {**env, "CUDA_VISIBLE_DEVICES": str(seed % 2)},
                 )
             )

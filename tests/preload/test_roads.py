@@ -7,15 +7,22 @@ its own way.
 from pathlib import Path
 
 import pytest
+from support import elf
 from support.slices import GIB, MIB
 
 ROADS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("road_*.c"))
 
 
 @pytest.fixture
-def road_env(artifacts, program):
-    """What some roads are told by environment."""
-    return {"LIBCUDA": str(artifacts.libcuda), "PLUGIN": str(program("plugin_road"))}
+def road_env(road, artifacts, program, tmp_path):
+    """What some roads need beside a driver."""
+    env = {"LIBCUDA": str(artifacts.libcuda), "PLUGIN": str(program("plugin_road"))}
+    if road in {"road_dlvsym", "road_dlsym_of_dlvsym"}:
+        folder = tmp_path / "without_versions"
+        folder.mkdir()
+        elf.without_versions(artifacts.libcuda, folder / "libcuda.so.1")
+        env["LD_LIBRARY_PATH"] = str(folder)
+    return env
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -43,12 +50,16 @@ def test_the_limit_is_what_the_program_is_told(road, gpu, run_limited, road_env)
     assert all(f"total={GIB}" in line for line in told)
 
 
-def test_two_plugins_share_one_limit(program, gpu, run_limited, tmp_path):
-    plugins = {}
-    for name in ("FIRST", "SECOND"):
-        copy = tmp_path / f"{name}.so"
-        copy.write_bytes(program("plugin_allocate").read_bytes())
-        plugins[name] = str(copy)
+@pytest.fixture
+def plugins(program, tmp_path):
+    """Two libraries, each with its own dlopen of the driver."""
+    paths = {name: tmp_path / f"{name}.so" for name in ("FIRST", "SECOND")}
+    for path in paths.values():
+        path.write_bytes(program("plugin_allocate").read_bytes())
+    return {name: str(path) for name, path in paths.items()}
+
+
+def test_two_plugins_share_one_limit(gpu, run_limited, plugins):
     done = run_limited(gpu, GIB, "two_plugins", 600, env=plugins)
     assert [line.split(" -> ")[1] for line in done.lines] == [
         "0 pointer=p0",
@@ -58,12 +69,7 @@ def test_two_plugins_share_one_limit(program, gpu, run_limited, tmp_path):
     assert gpu.peak() == 600 * MIB
 
 
-def test_two_plugins_below_the_limit_see_no_difference(program, trace_pair, tmp_path):
-    plugins = {}
-    for name in ("FIRST", "SECOND"):
-        copy = tmp_path / f"{name}.so"
-        copy.write_bytes(program("plugin_allocate").read_bytes())
-        plugins[name] = str(copy)
+def test_two_plugins_below_the_limit_see_no_difference(trace_pair, plugins):
     bare, limited = trace_pair("two_plugins", GIB, 400, env=plugins)
     assert limited == bare
 

@@ -20,24 +20,22 @@ class Programs:
         self._sources = sources
         self._output = output
         self._artifacts = artifacts
-        self._built: dict[str, Path] = {}
-
-    def names(self, pattern: str) -> list[str]:
-        """The programs whose file names match."""
-        return sorted(path.stem for path in self._sources.glob(f"{pattern}.c"))
+        self._built: dict[tuple[str, ...], Path] = {}
 
     def __call__(self, name: str, *more_flags: str, compiler: str = "gcc") -> Path:
         """The program, or library, of this name, built."""
-        if name not in self._built:
-            self._built[name] = self._build(name, more_flags, compiler)
-        return self._built[name]
+        key = (name, compiler, *more_flags)
+        if key not in self._built:
+            self._built[key] = self._build(name, more_flags, compiler)
+        return self._built[key]
 
     def _build(self, name: str, more_flags: Sequence[str], compiler: str) -> Path:
         source = self._sources / f"{name}.c"
         first_line, _ = source.read_text().split("\n", 1)
         prefix, flags = first_line[:9], first_line[9:].split()
         assert prefix == "// build:", f"{source}: the first line must say what it is built with"
-        target = self._output / name
+        target = self._output / str(len(self._built)) / name
+        target.parent.mkdir()
         command = [
             compiler,
             "-std=gnu11",

@@ -74,10 +74,6 @@ class Started:
     def pid(self) -> int:
         return self._process.pid
 
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
     def wait_for(self, line: str, deadline: float = DEADLINE) -> "Started":
         """Wait until the program has printed this line."""
         while self.next_line(deadline) != line:

@@ -47,14 +47,11 @@ class StubServer:
         )
 
     def __enter__(self) -> "StubServer":
-        until = time.monotonic() + _DEADLINE
-        while not (self._socket.exists() and self._control.exists()):
-            if not self._server.running:
-                raise RuntimeError(f"stub-gpu did not start: {self._server.finish()}")
-            if time.monotonic() > until:
-                self._server.kill()
-                raise TimeoutError("stub-gpu opened no sockets")
-            time.sleep(0.005)
+        try:
+            self._server.wait_for("ready", _DEADLINE)
+        except BaseException:
+            self._server.kill()
+            raise
         return self
 
     def __exit__(self, *unused: object) -> None:

@@ -52,8 +52,3 @@ def without_loading(calls: list[str], libraries: set[str]) -> list[str]:
 def names(calls: list[str]) -> list[str]:
     """The calls' names alone, in order."""
     return [call.split("(", 1)[0] for call in calls]
-
-
-def files(calls: list[str]) -> list[str]:
-    """The files that were opened, in order."""
-    return re.findall(r'^(?:open|openat)\([^"]*"([^"]+)"', "\n".join(calls), re.MULTILINE)

@@ -5,12 +5,24 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from hami_py import CardLimit, InvalidValue, StateError, Usage, config, slices
-from hami_py._native import Account, LimitRow, LimitsPage
+from hami_py import (
+    CardLimit,
+    CardUsage,
+    InvalidValue,
+    ProcessUsage,
+    StateError,
+    Usage,
+    config,
+    slices,
+)
+from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse
 from hami_py.config import Settings
+from hami_py.slices import current
 from unit.machine import CARDS, FREE, GIB, Hami, harmless_library
 
 FIRST, SECOND = (card.uuid for card in CARDS)
@@ -75,6 +87,35 @@ def test_hamis_variables_can_only_lower_a_slice(inside: Inside) -> None:
     # With a page, HAMi's 0 is its first row.
     assert slices.limits(settings).cards == (CardLimit(SECOND, 2 * GIB), CardLimit(FIRST, 8 * GIB))
     assert [card.memory_free for card in slices.usage(settings).cards] == [2 * GIB, 8 * GIB]
+
+
+def test_what_is_left_is_the_least_over_all_levels(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes: one beside us in the outer slice, one with us in the inner."""
+
+    def process(pid: int, memory: int, refusals: int) -> ProcessUse:
+        made_up = SimpleNamespace(pid=pid, alive=True, memory=[memory], refusals=[refusals])
+        return cast(ProcessUse, made_up)
+
+    outer = current.Level((CardLimit(FIRST, None),), [3 * GIB], [process(7, 2 * GIB, 0)])
+    inner = current.Level(
+        (CardLimit(FIRST, 4 * GIB),),
+        [1 * GIB],
+        [process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0)],
+    )
+    levels = {Path("/outer"): outer, Path("/inner"): inner}
+    monkeypatch.setattr(current, "_read", lambda directory: levels[directory])
+    variables = {"HAMI_SLICE": "/outer:/inner", "CUDA_DEVICE_MEMORY_LIMIT": "5g"}
+    (card,) = slices.usage(config.read({**settings.environment, **variables})).cards
+    assert card == CardUsage(
+        FIRST,
+        memory_limit=4 * GIB,
+        memory_used=1 * GIB,
+        # HAMi's variable holds at every level: 5 - 3 in the outer, 4 - 1 in the inner.
+        memory_free=2 * GIB,
+        processes=(ProcessUsage(8, True, 1 * GIB, 0), ProcessUsage(9, True, 0, 5)),
+    )
 
 
 @pytest.mark.parametrize(

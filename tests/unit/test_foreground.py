@@ -1,71 +1,16 @@
-"""``hami run`` is out of the way: exit codes, signals, terminal, standard input."""
+"""``hami run`` is out of the way: exit codes, arguments, standard input."""
 
-import os
-import pty
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from unit import machine
 from unit.machine import DEADLINE, Hami
-
-Start = Callable[..., "subprocess.Popen[str]"]
-
-# Says each signal that it gets, and their numbers when it is told to end. `os.write`, because
-# a signal may arrive in the middle of a `print`.
-COUNTER = """import os, signal, sys
-count = {}
-def say(text): os.write(1, f"{text}\\n".encode())
-def note(number, frame):
-    count[number] = count.get(number, 0) + 1
-    say(signal.Signals(number).name)
-for name in sys.argv[1].split(","):
-    signal.signal(signal.Signals[name], note)
-say("up")
-for line in sys.stdin:
-    if line == "end\\n": break
-say(sorted(count.values()))"""
-
-
-@pytest.fixture
-def start(runtime: Path) -> Iterator[Start]:
-    """``hami run`` with a program, left running; its first line was "up"."""
-    running: list[subprocess.Popen[str]] = []
-
-    def run(*command: str, **options: object) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            machine.command("run", "--", *command),
-            env=machine.environment(runtime),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            **options,  # type: ignore[call-overload]
-        )
-        running.append(process)
-        line(process, "up")
-        return process
-
-    yield run
-    for process in running:
-        # The end of input ends every program of these tests, a stopped one's after SIGCONT.
-        process.send_signal(signal.SIGCONT)
-        process.communicate(timeout=DEADLINE)
-
-
-def line(process: "subprocess.Popen[str]", expected: str) -> None:
-    assert process.stdout is not None
-    assert process.stdout.readline() == f"{expected}\n"
-
-
-def tell(process: "subprocess.Popen[str]", text: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{text}\n")
-    process.stdin.flush()
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 7, 125, 126, 127, 255])
@@ -227,108 +172,3 @@ def test_a_program_starts_as_it_would_without_us(runtime: Path) -> None:
         for command in (program, machine.command("run", "--", *program))
     )
     assert limited == bare
-
-
-@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH"])
-def test_a_signal_sent_to_us_is_passed_on_once(start: Start, name: str) -> None:
-    process = start(sys.executable, "-c", COUNTER, f"SIG{name}")
-    process.send_signal(signal.Signals[f"SIG{name}"])
-    line(process, f"SIG{name}")
-    tell(process, "end")
-    line(process, "[1]")
-    assert process.wait(DEADLINE) == 0
-
-
-def test_a_signal_that_ends_the_program_ends_us(
-    start: Start, slices_of: Callable[[], list[Path]]
-) -> None:
-    process = start("sh", "-c", "echo up; exec sleep 600")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE) == -signal.SIGTERM
-    assert slices_of() == []
-
-
-def test_an_ignored_signal_stays_ignored(start: Start) -> None:
-    """As `nohup` has it."""
-
-    def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = start("sh", "-c", "echo up; read _; exit 3", preexec_fn=ignore)
-    process.send_signal(signal.SIGHUP)
-    tell(process, "")
-    assert process.wait(DEADLINE) == 3
-
-
-def test_a_parent_that_ignores_children_still_learns_the_exit_code(start: Start) -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-    process = start("sh", "-c", "echo up; read _; exit 3", preexec_fn=ignore)
-    tell(process, "")
-    assert process.wait(DEADLINE) == 3
-
-
-def test_stopping_and_continuing(start: Start) -> None:
-    # A group of its own within our session: in an orphaned one the kernel ignores SIGTSTP.
-    process = start("sh", "-c", "echo up; read _; exit 3", preexec_fn=lambda: os.setpgid(0, 0))
-    process.send_signal(signal.SIGTSTP)
-    _pid, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    assert os.WSTOPSIG(status) == signal.SIGTSTP
-    process.send_signal(signal.SIGCONT)
-    tell(process, "")
-    assert process.wait(DEADLINE) == 3
-
-
-class Terminal:
-    """``hami run`` as the leader of a terminal's session, as `ssh -t host hami run` has it."""
-
-    def __init__(self, runtime: Path, *command: str) -> None:
-        self.pid, self._master = pty.fork()
-        if self.pid == 0:
-            os.execve(  # noqa: S606
-                sys.executable, machine.command("run", "--", *command), machine.environment(runtime)
-            )
-        self._seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def wait_for(self, text: str) -> None:
-        while text not in self._seen:
-            try:
-                self._seen += os.read(self._master, 4096).decode()
-            except OSError as error:
-                raise AssertionError(f"ended without {text!r}: {self._seen!r}") from error
-        self._seen = self._seen.partition(text)[2]
-
-    def hang_up(self) -> None:
-        os.close(self._master)
-
-    def end(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-
-def test_what_the_terminal_sends_reaches_the_program_once(runtime: Path) -> None:
-    """Ctrl-C goes to the whole group; passed on by us, the program would get it twice."""
-    terminal = Terminal(runtime, sys.executable, "-c", COUNTER, "SIGINT,SIGUSR1")
-    terminal.wait_for("up")
-    terminal.type("\x03")
-    terminal.wait_for("SIGINT")
-    # Sent later and passed on: whatever was passed on before it has arrived by then.
-    os.kill(terminal.pid, signal.SIGUSR1)
-    terminal.wait_for("SIGUSR1")
-    terminal.type("end\n")
-    terminal.wait_for("[1, 1]")
-    assert terminal.end() == 0
-    terminal.hang_up()
-
-
-def test_a_hang_up_reaches_the_program(runtime: Path, slices_of: Callable[[], list[Path]]) -> None:
-    """The kernel tells the session's leader alone, which is us."""
-    terminal = Terminal(runtime, "sh", "-c", "echo up; exec sleep 600")
-    terminal.wait_for("up")
-    terminal.hang_up()
-    assert terminal.end() == -signal.SIGHUP
-    assert slices_of() == []

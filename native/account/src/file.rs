@@ -4,6 +4,8 @@
 //! calls, and the next `open` of the program gets its number. So none is kept, and one is only used
 //! and closed after `fstat` has said that it still is our file. What was done with it is believed
 //! if it is our file afterwards, too; only a `close` within nanoseconds can still hit the program's.
+//!
+//! The calls that libc would let a thread be cancelled in are made past it (`wait` says why).
 
 use crate::error::AccountError;
 use crate::layout::{MAGIC, SIZE, VERSION};
@@ -81,12 +83,13 @@ impl Descriptor {
                 let message = "another file has taken its place";
                 return Err(io::Error::new(io::ErrorKind::NotFound, message));
             }
+            let (folder, flags) = (libc::AT_FDCWD, access | CAUTION);
             // SAFETY: the path is a C string.
-            let fd = unsafe { libc::open(c_path.as_ptr(), access | CAUTION) };
+            let fd = unsafe { libc::syscall(libc::SYS_openat, folder, c_path.as_ptr(), flags) };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            let file = Self { fd, id };
+            let file = Self { fd: fd as RawFd, id };
             if file.is_ours() {
                 return Ok(file);
             }
@@ -96,10 +99,9 @@ impl Descriptor {
 
     /// Reads from `offset` on; fewer bytes at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: i64) -> io::Result<usize> {
+        let (start, length) = (buffer.as_mut_ptr(), buffer.len());
         // SAFETY: the buffer is valid for its length.
-        let read = unsafe {
-            libc::pread(self.fd, buffer.as_mut_ptr().cast(), buffer.len(), offset as libc::off_t)
-        };
+        let read = unsafe { libc::syscall(libc::SYS_pread64, self.fd, start, length, offset) };
         if !self.is_ours() {
             return Err(io::Error::other("its descriptor was closed by the program"));
         }
@@ -116,7 +118,7 @@ impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.is_ours() {
             // SAFETY: the descriptor is ours, as far as anyone can know.
-            unsafe { libc::close(self.fd) };
+            unsafe { libc::syscall(libc::SYS_close, self.fd) };
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Waiting, with a deadline each time, and the clock that all processes share.
 //!
-//! Sleeps go through the futex call and not through libc's `nanosleep`: that one is a point at
-//! which a thread may be cancelled, and a program that cancels its threads must not lose one while
-//! it holds something of ours.
+//! Sleeps go through the futex call and not through libc's `nanosleep`: that one, like `open` and
+//! `close`, is a point at which a thread may be cancelled, and a program that cancels its threads
+//! must not lose one while it holds something of ours.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;

@@ -8,28 +8,14 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
-typedef struct CUstream_st *CUstream;
-typedef struct CUmemPool_st *CUmemoryPool;
-typedef struct { unsigned char bytes[16]; } CUuuid;
 
-enum {
-    CUDA_SUCCESS = 0,
-    CUDA_ERROR_INVALID_VALUE = 1,
-    CUDA_ERROR_OUT_OF_MEMORY = 2,
-    CUDA_ERROR_NOT_INITIALIZED = 3,
-    CUDA_ERROR_NO_DEVICE = 100,
-    CUDA_ERROR_INVALID_CONTEXT = 201,
-    CUDA_ERROR_NOT_SUPPORTED = 801,
-};
-
-enum { CU_MEM_ATTACH_GLOBAL = 1 };
+enum { CUDA_SUCCESS = 0, CUDA_ERROR_OUT_OF_MEMORY = 2 };
 enum { CU_GET_PROC_ADDRESS_DEFAULT = 0, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 CUresult cuInit(unsigned flags);
 CUresult cuDriverGetVersion(int *version);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device); /* 32 bits, as in CUDA 3.1 */
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
@@ -38,22 +24,12 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUresult cuCtxDestroy_v2(CUcontext context);
 CUresult cuCtxSetCurrent(CUcontext context);
-CUresult cuCtxGetCurrent(CUcontext *context);
-CUresult cuCtxSynchronize(void);
 CUresult cuMemAlloc(unsigned *pointer, unsigned bytes); /* 32 bits, as in CUDA 3.1 */
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
-CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
-                            unsigned element_bytes);
-CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags);
-CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream);
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream);
 CUresult cuMemFree(unsigned pointer); /* 32 bits, as in CUDA 3.1 */
 CUresult cuMemFree_v2(CUdeviceptr pointer);
-CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream);
 CUresult cuMemGetInfo(unsigned *free, unsigned *total); /* 32 bits, as in CUDA 3.1 */
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total);
-CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes);
-CUresult cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t bytes);
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags);
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
                              int *status);
@@ -68,7 +44,5 @@ nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlShutdown(void);
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count);
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length);
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);

@@ -1,5 +1,5 @@
 // build: -ldl
-/* dlvsym itself obtained by dlsym. */
+/* dlvsym itself obtained by dlsym; see road_dlvsym. */
 #include <dlfcn.h>
 #include "road.h"
 

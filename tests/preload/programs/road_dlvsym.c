@@ -1,5 +1,6 @@
 // build: -ldl
-/* dlvsym on the driver: libcuda has no symbol versions, so any version is accepted. */
+/* dlvsym on the driver. It finds what has no version only in a library without a table of versions,
+ * so the test runs it on such a copy of the driver. */
 #include <dlfcn.h>
 #include "road.h"
 

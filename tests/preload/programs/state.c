@@ -33,7 +33,9 @@ static void mapped_files(void)
 int main(void)
 {
     lines_of("/proc/self/status", "Threads");
-    lines_of("/proc/self/status", "Sig");
+    lines_of("/proc/self/status", "SigBlk");
+    lines_of("/proc/self/status", "SigIgn");
+    lines_of("/proc/self/status", "SigCgt");
     lines_of("/proc/self/status", "Seccomp");
     lines_of("/proc/self/status", "NoNewPrivs");
     for (int number = 1; number < 65; number++) {

@@ -8,10 +8,13 @@
 use super::layout::{ACTIVE, Contents, MAX_ROWS, PAGE_SIZE, memory_limit_offset, share_offset};
 use super::writer::{open_page, read_page};
 use super::{PageError, Row};
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A limits page mapped read-only. Limits are always the ones now in force; the list of cards is
@@ -30,22 +33,16 @@ unsafe impl Sync for LimitsView {}
 impl LimitsView {
     /// Checks the page and maps it. No file descriptor is kept.
     pub fn open(path: &Path) -> Result<Self, PageError> {
-        let file = open_page(path, false).map_err(|e| PageError::io(path, e))?;
-        let (contents, _) = read_page(&file, path)?;
-        // SAFETY: a new mapping of an open file; no memory of ours is replaced.
-        let map = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                PAGE_SIZE,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(map.cast::<u8>()) {
-            Some(map) if map.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { map, contents }),
-            _ => Err(PageError::io(path, io::Error::last_os_error())),
+        let io_error = |e| PageError::io(path, e);
+        let file = open_page(path, false).map_err(io_error)?;
+        let opened = Opened { file: ManuallyDrop::new(file), path };
+        let (contents, _) = read_page(&opened.file, path)?;
+        let map = map(&opened.file).map_err(io_error)?;
+        let view = Self { map, contents };
+        if opened.is_the_page() {
+            Ok(view)
+        } else {
+            Err(io_error(io::Error::other("it was closed by the program meanwhile; try again")))
         }
     }
 
@@ -124,6 +121,42 @@ impl LimitsView {
         let value = value.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         u64::from_le(value)
+    }
+}
+
+/// The page's descriptor while it is being mapped. A program that closes all descriptors from
+/// another thread may get its number for a file of its own: that one is not ours to close.
+struct Opened<'a> {
+    file: ManuallyDrop<File>,
+    path: &'a Path,
+}
+
+impl Opened<'_> {
+    fn is_the_page(&self) -> bool {
+        let (open, named) = (self.file.metadata(), fs::symlink_metadata(self.path));
+        let same = |open: &Metadata, named: &Metadata| {
+            (open.dev(), open.ino()) == (named.dev(), named.ino())
+        };
+        open.is_ok_and(|open| named.is_ok_and(|named| same(&open, &named)))
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if self.is_the_page() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+        }
+    }
+}
+
+fn map(file: &File) -> io::Result<NonNull<u8>> {
+    let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED);
+    // SAFETY: a new mapping of an open file; no memory of ours is replaced.
+    let map = unsafe { libc::mmap(null_mut(), PAGE_SIZE, access, kind, file.as_raw_fd(), 0) };
+    match NonNull::new(map.cast()) {
+        Some(page) if map != libc::MAP_FAILED => Ok(page),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -111,7 +111,7 @@ impl<const NULL: u32> Out<c_char, NULL> {
         }
         let length = text.len().min(size - 1);
         for (index, byte) in text.as_bytes()[..length].iter().enumerate() {
-            self.put_at(index, byte.cast_signed());
+            self.put_at(index, *byte as c_char);
         }
         self.put_at(length, 0);
         Ok(())

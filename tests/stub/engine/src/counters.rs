@@ -5,6 +5,7 @@
 //! the client, and reads whenever it is asked. The server's wishes travel the other way.
 
 use crate::MAX_CARDS;
+use crate::clock::{Clock, RealClock};
 use crate::symbols::Library;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,8 +23,26 @@ const _: () = assert!(crate::symbols::NVML.len() <= SYMBOLS);
 pub struct CardCounters {
     /// Kernels launched.
     pub kernels: AtomicU64,
-    /// Nanoseconds they took together.
-    pub busy_ns: AtomicU64,
+    /// Nanoseconds they take together, those still running or queued included.
+    pub queued_ns: AtomicU64,
+    /// When the last of them is done, on the system's monotonic clock.
+    pub done_at: AtomicU64,
+}
+
+impl CardCounters {
+    /// Notes a kernel that will be done at `done_at`.
+    pub fn launched(&self, duration: u64, done_at: u64) {
+        self.kernels.fetch_add(1, Relaxed);
+        self.queued_ns.fetch_add(duration, Relaxed);
+        self.done_at.fetch_max(done_at, Relaxed);
+    }
+
+    /// Nanoseconds of kernel time up to now: what is still to come is not counted, as far as one
+    /// stream's end tells.
+    pub fn busy_ns(&self) -> u64 {
+        let pending = self.done_at.load(Relaxed).saturating_sub(RealClock.now());
+        self.queued_ns.load(Relaxed).saturating_sub(pending)
+    }
 }
 
 /// A client's counters. Every field is valid when zero.
@@ -75,7 +94,7 @@ impl Counters {
                 .collect(),
             cards: std::array::from_fn(|index| {
                 let card = &self.cards[index];
-                (card.kernels.load(Relaxed), card.busy_ns.load(Relaxed))
+                (card.kernels.load(Relaxed), card.busy_ns())
             }),
         }
     }

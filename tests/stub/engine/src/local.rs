@@ -55,7 +55,7 @@ impl Watch for Local {
     fn usage(&self, card: usize) -> Option<Usage> {
         Some(Usage {
             used: self.used[card].load(Relaxed),
-            busy_ns: self.counters.cards[card].busy_ns.load(Relaxed),
+            busy_ns: self.counters.cards[card].busy_ns(),
         })
     }
 
@@ -80,7 +80,8 @@ impl Engine for Local {
 
     fn release(&self, card: usize, kind: Kind, bytes: u64) {
         let mut ledger = self.ledger();
-        ledger.release(self.client, card, kind, bytes);
+        let released = ledger.release(self.client, card, kind, bytes);
+        released.expect("the driver releases only what it charged");
         self.used[card].store(ledger.used(card), Relaxed);
     }
 

@@ -157,6 +157,15 @@ impl Card {
     }
 }
 
+/// The profile of `name` or `name@cuda_version`, such as `a100@12020` for a driver of CUDA 12.2.
+fn load_with_version(entry: &str) -> Result<Profile, String> {
+    let Some((name, version)) = entry.rsplit_once('@') else { return Profile::load(entry) };
+    let cuda_version = version.parse().map_err(|_| {
+        format!("card {entry:?}: {version:?} is no CUDA version; write one such as 12020")
+    })?;
+    Ok(Profile { cuda_version, ..Profile::load(name)? })
+}
+
 /// The cards of a comma-separated list of profiles.
 pub fn cards(list: &str) -> Result<Vec<Card>, String> {
     let names: Vec<_> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
@@ -170,7 +179,7 @@ pub fn cards(list: &str) -> Result<Vec<Card>, String> {
     names
         .into_iter()
         .enumerate()
-        .map(|(index, name)| Ok(Card::new(Profile::load(name)?, index)))
+        .map(|(index, name)| Ok(Card::new(load_with_version(name)?, index)))
         .collect()
 }
 
@@ -202,5 +211,7 @@ mod tests {
         let error = Profile::load("b9000").expect_err("no such card");
         assert!(error.contains("b9000") && error.contains("h200"), "{error}");
         assert!(super::cards(" , ").is_err());
+        assert!(super::cards("t4@new").expect_err("no version").contains("new"));
+        assert_eq!(super::cards("t4@12020").expect("old")[0].profile.cuda_version, 12020);
     }
 }

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// `STUB_GPU_SOCKET`: the server's socket; without it the engine is in this process.
     pub socket: Option<PathBuf>,
-    /// `STUB_GPU_PROFILE`: the in-process engine's cards. Default: one `a100`.
+    /// `STUB_GPU_PROFILE`: the in-process engine's cards, such as `t4,a100@12020`: profiles by name
+    /// or path, `@` and a CUDA version for a driver of that age. Default: one `a100`.
     pub cards: String,
     /// `STUB_GPU_GROUP`: the name under which this process is summed. Default: none.
     pub group: String,

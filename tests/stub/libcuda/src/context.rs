@@ -149,12 +149,18 @@ impl Context {
     }
 }
 
+/// Refuses flags that ask for two ways of waiting at once.
+pub fn check_flags(flags: u32) -> Answer {
+    let ways = (flags & CU_CTX_SCHED_MASK).count_ones();
+    if ways > 1 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
 /// `cuCtxCreate`, `cuCtxCreate_v2`
 pub fn create(context: Out<CUcontext>, flags: u32, device: CUdevice) -> Answer {
     let driver = driver()?;
     driver.card(device)?;
-    // The scheduling flags exclude each other.
-    if context.is_null() || flags & CU_CTX_SCHED_MASK > CU_CTX_SCHED_BLOCKING_SYNC {
+    check_flags(flags)?;
+    if context.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let created = insert(driver, device, flags, false)?;
@@ -318,9 +324,7 @@ pub fn get_flags(flags: Out<u32>) -> Answer {
 /// `cuCtxSetFlags`
 pub fn set_flags(flags: u32) -> Answer {
     let (_, context, _) = current()?;
-    if flags & CU_CTX_SCHED_MASK > CU_CTX_SCHED_BLOCKING_SYNC {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    check_flags(flags)?;
     context.flags.store(flags, Ordering::Relaxed);
     Ok(())
 }

@@ -47,8 +47,8 @@ fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> 
 }
 
 fn synchronous(to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
-    let (driver, context, _) = current()?;
-    stream::wait_for_default(driver, context);
+    let (driver, ..) = current()?;
+    stream::wait_for_default()?;
     transfer(driver, to, from, bytes)
 }
 
@@ -188,9 +188,9 @@ fn transfer_rows(driver: &Driver, copy: &CUDA_MEMCPY2D) -> Answer {
 
 /// `cuMemcpy2D`
 pub fn rows(copy: In<CUDA_MEMCPY2D>) -> Answer {
-    let (driver, context, _) = current()?;
+    let (driver, ..) = current()?;
     let copy = copy.get()?;
-    stream::wait_for_default(driver, context);
+    stream::wait_for_default()?;
     transfer_rows(driver, &copy)
 }
 

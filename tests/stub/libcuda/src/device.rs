@@ -34,7 +34,7 @@ pub fn name(name: Out<c_char>, size: i32, device: CUdevice) -> Answer {
 /// `cuDeviceGetUuid`, `cuDeviceGetUuid_v2`
 pub fn uuid(uuid: Out<CUuuid>, device: CUdevice) -> Answer {
     let card = driver()?.card(device)?;
-    uuid.put(CUuuid { bytes: card.uuid_bytes.map(u8::cast_signed) })
+    uuid.put(CUuuid { bytes: card.uuid_bytes.map(|byte| byte as c_char) })
 }
 
 /// `cuDeviceTotalMem`

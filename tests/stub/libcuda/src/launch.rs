@@ -9,7 +9,6 @@ use crate::boundary::is_counting;
 use crate::function;
 use crate::stream;
 use driver_sys::cuda::*;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The extent of a launch.
 #[derive(Clone, Copy)]
@@ -31,13 +30,9 @@ fn launch(function: CUfunction, shape: &Shape, on: CUstream) -> Answer {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let duration = function.duration(driver);
-    if duration > 0 {
-        queue.queue(driver, duration);
-    }
     if duration > 0 || is_counting() {
-        let counters = &driver.counters.cards[queue.context().0.card()];
-        counters.kernels.fetch_add(1, Relaxed);
-        counters.busy_ns.fetch_add(duration, Relaxed);
+        let done = if duration > 0 { queue.queue(driver, duration) } else { 0 };
+        driver.counters.cards[queue.context().0.card()].launched(duration, done);
     }
     Ok(())
 }

@@ -41,5 +41,8 @@ mod stream;
 mod table;
 mod visible;
 
+#[cfg(test)]
+mod tests;
+
 /// What an operation answers: a value, or the driver's error code.
 type Answer<T = ()> = Result<T, driver_sys::cuda::CUresult>;

@@ -78,9 +78,7 @@ pub fn get_state(device: CUdevice, flags: Out<u32>, active: Out<i32>) -> Answer 
 /// `cuDevicePrimaryCtxSetFlags`
 pub fn set_flags(device: CUdevice, flags: u32) -> Answer {
     let (driver, mut primary) = of(device)?;
-    if flags & CU_CTX_SCHED_MASK > CU_CTX_SCHED_BLOCKING_SYNC {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    context::check_flags(flags)?;
     primary.flags = flags;
     if let Some(context) = driver.contexts.get(primary.handle) {
         context.flags.store(flags, Ordering::Relaxed);

@@ -7,8 +7,8 @@
 //! so a racing use of a destroyed handle is the program's bug and never undefined here.
 
 use crate::process::lock;
-use std::alloc::{Layout, alloc_zeroed};
 use std::collections::VecDeque;
+use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,10 +42,19 @@ unsafe impl<T: Sync + Send> Sync for Slab<T> {}
 
 impl<T: Default + Sync + Send> Slab<T> {
     pub fn new() -> Self {
-        // A capacity that overflows a layout is a constant's mistake, found by the first test.
-        let layout = Layout::array::<Slot<T>>(CAPACITY).expect("a slab's size is a constant");
-        // SAFETY: the layout is not empty; zero bytes make every slot not live.
-        let slots = unsafe { alloc_zeroed(layout) }.cast();
+        // Mapped, not allocated: an allocator would write zeros, and so touch every page of it.
+        // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe {
+            libc::mmap(
+                null_mut(),
+                CAPACITY * size_of::<Slot<T>>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let slots = if start == libc::MAP_FAILED { null_mut() } else { start.cast() };
         Self { slots, unused: Mutex::default() }
     }
 

@@ -136,8 +136,8 @@ pub fn wait_until(driver: &Driver, instant: u64) {
 }
 
 /// Waits for the default stream, as synchronous calls do.
-pub fn wait_for_default(driver: &Driver, context: &Context) {
-    wait_until(driver, context.legacy.done().max(context.blocking.done()));
+pub fn wait_for_default() -> Answer {
+    synchronize(NULL_STREAM)
 }
 
 /// `cuStreamCreate`

@@ -24,7 +24,7 @@ pub fn put_text(buffer: Out<c_char>, text: &str, size: u32) -> crate::Answer {
 pub fn array<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     let mut array = [0; SIZE];
     for (place, byte) in array.iter_mut().zip(text.bytes().take(SIZE - 1)) {
-        *place = byte.cast_signed();
+        *place = byte as c_char;
     }
     array
 }

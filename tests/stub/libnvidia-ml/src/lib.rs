@@ -21,5 +21,8 @@ mod processes;
 mod system;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 /// What an operation answers: a value, or NVML's error code.
 type Answer<T = ()> = Result<T, driver_sys::nvml::nvmlReturn_t>;

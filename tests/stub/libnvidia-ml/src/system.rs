@@ -33,11 +33,11 @@ pub fn cuda_version(version: Out<i32>) -> Answer {
 /// `nvmlSystemGetProcessName`
 pub fn process_name(pid: u32, name: Out<c_char>, size: u32) -> Answer {
     watch()?;
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| NVML_ERROR_NOT_FOUND)?;
-    let path = path.to_string_lossy();
     if name.is_null() || size == 0 {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| NVML_ERROR_NOT_FOUND)?;
+    let path = path.to_string_lossy();
     // The one text that NVML cuts.
     name.put_text(&path, size as usize)
 }

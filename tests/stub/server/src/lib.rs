@@ -7,3 +7,4 @@ pub mod arguments;
 pub mod control;
 pub mod node;
 pub mod serve;
+pub mod testing;

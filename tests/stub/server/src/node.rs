@@ -92,6 +92,8 @@ impl Node {
     pub fn detach(&self, client: ClientId) {
         let mut book = self.book();
         book.ledger.detach(client);
+        // Its queued work dies with it.
+        book.seen[client.0] = Seen::Last(Box::new(book.seen[client.0].activity()));
         let due = Instant::now() + book.free_delay;
         while let Some(left) = due.checked_duration_since(Instant::now())
             && !book.is_ending
@@ -100,7 +102,6 @@ impl Node {
             book = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         book.ledger.free_all(client);
-        book.seen[client.0] = Seen::Last(Box::new(book.seen[client.0].activity()));
     }
 
     /// Answers a request; `None` when it makes no sense.
@@ -119,7 +120,9 @@ impl Node {
                 let granted = book.ledger.charge(client, card, kind, request.amount);
                 reply.status = u32::from(granted.is_err());
             }
-            Operation::Release => book.ledger.release(client, card, kind, request.amount),
+            Operation::Release => {
+                book.ledger.release(client, card, kind, request.amount).ok()?;
+            }
             Operation::Usage => {
                 let Usage { used, busy_ns } = book.usage(card);
                 reply.values = [used, busy_ns];
@@ -184,7 +187,7 @@ impl Node {
 impl Book {
     fn busy_ns(seen: &Seen, card: usize) -> u64 {
         match seen {
-            Seen::Live(_, counters) => counters.cards[card].busy_ns.load(Relaxed),
+            Seen::Live(_, counters) => counters.cards[card].busy_ns(),
             Seen::Last(activity) => activity.cards[card].1,
         }
     }

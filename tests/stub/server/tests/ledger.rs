@@ -114,7 +114,14 @@ impl Driven {
     }
 }
 
-/// The body of a client process: `charge BYTES`, `release BYTES`, `churn SEED ROUNDS`.
+impl Drop for Driven {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The body of a client process: `charge BYTES`, `release BYTES`, `churn SEED ROUNDS`, `fork`.
 #[test]
 fn client() {
     let Some(socket) = std::env::var_os("STUB_TEST_SOCKET") else { return };
@@ -132,6 +139,17 @@ fn client() {
             "release" => {
                 client.release(0, Kind::Requested, number(1));
                 println!("answer 1");
+            }
+            "fork" => {
+                // SAFETY: the child only waits to be killed.
+                let child = unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::pause();
+                    }
+                    child
+                };
+                println!("answer {child}");
             }
             "churn" => {
                 let (held, refused) = churn(&client, number(1), number(2));
@@ -177,7 +195,7 @@ fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn row<'a>(ledger: &'a Value, pid: u32) -> &'a Value {
+fn row(ledger: &Value, pid: u32) -> &Value {
     let rows = ledger["processes"].as_array().expect("rows");
     rows.iter().find(|row| row["pid"] == pid).expect("a row of this pid")
 }
@@ -260,6 +278,29 @@ fn bytes_come_back_after_50_ms_and_not_before() {
 #[test]
 fn bytes_come_back_after_500_ms_and_not_before() {
     bytes_come_back_after(500);
+}
+
+#[test]
+fn a_forked_child_holds_its_parents_bytes_as_long_as_it_lives() {
+    let server = Server::start("fork", &["--cards", "t4"]);
+    let mut client = server.client("");
+    assert_eq!(client.does("charge 777"), [1]);
+    let child = client.does("fork")[0];
+    client.kill();
+    assert_eq!(server.ledger()["cards"][0]["used"], 777);
+    // SAFETY: a process that this test has started.
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+    wait_for("the bytes", || (server.ledger()["cards"][0]["used"] == 0).then_some(()));
+}
+
+#[test]
+fn a_release_without_its_charge_ends_the_connection() {
+    let server = Server::start("overdrawn", &["--cards", "t4"]);
+    let mut client = server.client("");
+    assert_eq!(client.does("charge 10"), [1]);
+    client.does("release 11");
+    assert_eq!(client.does("charge 1"), [0], "the server has hung up");
+    assert_eq!(server.ledger()["cards"][0]["used"], 0);
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! The driver from the outside: through its exports, as a program calls it.
+//!
+//! A driver is initialised once per process and reads the environment then, so every test runs in a
+//! process of its own.
+
+mod exports;
+mod fork;
+mod handles;
+mod memory;
+mod null;
+mod server;
+mod time;
+
+use crate::table::*;
+use driver_sys::cuda::*;
+use std::ptr::null_mut;
+use stub_gpu::testing::alone;
+
+/// Calls a driver function and wants it to succeed.
+macro_rules! ok {
+    ($call:expr) => {
+        // SAFETY: the test's arguments are what the function's documentation asks for.
+        assert_eq!(unsafe { $call }, CUDA_SUCCESS, "{}", stringify!($call))
+    };
+}
+
+/// Calls a driver function and wants it to fail with this code.
+macro_rules! fails {
+    ($error:ident, $call:expr) => {
+        // SAFETY: as above; a wrong argument is one that the driver must recognise.
+        assert_eq!(unsafe { $call }, $error, "{}", stringify!($call))
+    };
+}
+
+pub(crate) use {fails, ok};
+
+/// Initialises the driver and makes a context on device 0 current.
+fn start() -> CUcontext {
+    let mut context = null_mut();
+    ok!(cuInit(0));
+    ok!(cuCtxCreate_v2(&raw mut context, 0, 0));
+    context
+}
+
+/// An allocation.
+fn allocate(bytes: usize) -> CUdeviceptr {
+    let mut pointer = 0;
+    ok!(cuMemAlloc_v2(&raw mut pointer, bytes));
+    pointer
+}
+
+/// Free bytes on the current card.
+fn free_bytes() -> usize {
+    let mut free = 0;
+    ok!(cuMemGetInfo_v2(&raw mut free, null_mut()));
+    free
+}
+
+/// A function of a module that can be launched.
+fn kernel(name: &std::ffi::CStr) -> CUfunction {
+    let (mut module, mut function) = (null_mut(), null_mut());
+    ok!(cuModuleLoadData(&raw mut module, c".version 8.0\n.target sm_80".as_ptr().cast()));
+    ok!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
+    function
+}
+
+/// Launches one block of a function.
+fn launch(function: CUfunction, stream: CUstream) {
+    ok!(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut()));
+}

@@ -1,0 +1,72 @@
+//! Several processes on one server.
+
+use super::{allocate, alone, free_bytes, kernel, launch, ok, start};
+use crate::table::*;
+use driver_sys::cuda::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use stub_gpu::arguments::Options;
+use stub_gpu::node::Node;
+use stub_gpu::serve;
+use stub_gpu::testing::is_alone;
+
+/// A server in this process, and its socket.
+fn server(name: &str) -> (Arc<Node>, String) {
+    let place = |what| -> PathBuf {
+        std::env::temp_dir().join(format!("stub-libcuda-{name}-{what}-{}", std::process::id()))
+    };
+    let options = Options {
+        socket: place("engine"),
+        control: place("control"),
+        cards: "t4,a100".into(),
+        free_delay: Duration::ZERO,
+        with_parent: false,
+    };
+    let node = serve::start(&options).expect("server");
+    (node, options.socket.to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_process_is_booked_in_its_group_with_its_calls() {
+    let (node, socket) = if is_alone() {
+        (None, String::new())
+    } else {
+        let (node, socket) = server("group");
+        (Some(node), socket)
+    };
+    alone(&[("STUB_GPU_SOCKET", &socket), ("STUB_GPU_GROUP", "slice")], || {
+        let mut version = 0;
+        ok!(cuDriverGetVersion(&raw mut version));
+        start();
+        let before = free_bytes();
+        let pointer = allocate(1 << 20);
+        assert_eq!(free_bytes(), before - (1 << 20));
+        ok!(cuMemFree_v2(pointer));
+        allocate(12345);
+        launch(kernel(c"k"), core::ptr::null_mut());
+    });
+    let Some(node) = node else { return };
+    // The process has ended; its row stays.
+    let report = node.report();
+    let rows = report["processes"].as_array().expect("rows");
+    assert_eq!(rows.len(), 1, "asking for the version attaches nobody: {report}");
+    assert_eq!((&rows[0]["group"], &rows[0]["library"]), (&"slice".into(), &"cuda".into()));
+    for (symbol, count) in
+        [("cuDriverGetVersion", 1), ("cuInit", 1), ("cuMemAlloc_v2", 2), ("cuLaunchKernel", 1)]
+    {
+        assert_eq!(rows[0]["calls"][symbol], count, "{symbol}");
+    }
+    let held = &rows[0]["cards"][0];
+    assert_eq!((&held["requested"]["peak"], &held["kernels"]), (&(1 << 20).into(), &1.into()));
+    assert_eq!(held["context"]["peak"], 164 << 20);
+    assert_eq!(report["cards"][1]["context"]["peak"], 0);
+    let _ = std::fs::remove_file(socket);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_no_device() {
+    alone(&[("STUB_GPU_SOCKET", "/no/such/socket")], || {
+        super::fails!(CUDA_ERROR_NO_DEVICE, cuInit(0));
+    });
+}

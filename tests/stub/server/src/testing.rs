@@ -1,0 +1,54 @@
+//! What tests of several crates need: a process of their own, a built library.
+//!
+//! A driver is initialised once per process and reads the environment then. So a test runs as a new
+//! process: the test program again, with that one test chosen.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+const ALONE: &str = "STUB_TEST_ALONE";
+
+/// The built shared library of a package. `cargo test` builds none, so it is built here.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn library(package: &str, file: &str) -> PathBuf {
+    let mut cargo = Command::new(std::env::var_os("CARGO").expect("run by cargo"));
+    cargo.args(["build", "--message-format", "json-render-diagnostics", "--package", package]);
+    let output = cargo.output().expect("cargo");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // A path in a JSON string, like every other quoted piece of the output.
+    let path = said.split('"').find(|piece| piece.ends_with(&format!("/{file}")));
+    PathBuf::from(path.expect("a path of the library"))
+}
+
+/// Whether this process runs one test only.
+pub fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+/// Runs `body`, which must be a closure in a test, in a new process with these variables and none
+/// of the stub's others.
+///
+/// # Panics
+/// When the body does, with what it said.
+pub fn alone<F: Fn()>(environment: &[(&str, &str)], body: F) {
+    let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
+    let name = path.split_once("::").map_or(path, |(_crate, name)| name);
+    if std::env::var(ALONE).is_ok_and(|chosen| chosen == name) {
+        return body();
+    }
+    let mut process = Command::new(std::env::current_exe().expect("own path"));
+    process.args([name, "--exact", "--nocapture"]);
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("STUB_GPU_")) {
+        process.env_remove(name);
+    }
+    process.env_remove("CUDA_VISIBLE_DEVICES").env(ALONE, name);
+    let output = process.envs(environment.iter().copied()).output().expect("own program");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}\n{said}{complained}", output.status);
+    assert!(said.contains("1 passed"), "{name} did not run:\n{said}");
+}
