@@ -20,6 +20,8 @@ ARCH := $(shell uname -m)
 GLIBC := 2.17
 STUB := build/stub
 
+HEADERS := --cache $(CACHE)/headers --pip $(UV_HOME)/bin/pip
+
 # require(command, what it is for, the line that installs it)
 require = command -v $(1) >/dev/null || { \
 	echo "missing: $(1) ($(2)); install it with: $(3)" >&2; exit 1; }
@@ -50,7 +52,7 @@ $(UV): | tools
 
 .venv/.complete: pyproject.toml uv.lock | tools $(UV)
 	@echo "downloading what uv.lock names from PyPI: tools and the CUDA programs of the demo (1.3 GB on disk, cached by uv)"
-	@$(UV) sync --quiet --frozen --group clients
+	@$(UV) sync --quiet --frozen --inexact --group clients
 	@touch $@
 
 .PHONY: build
@@ -94,11 +96,11 @@ lint: build ## formatting, warnings, types, import layers, generated files
 	@$(BIN)/mypy --no-error-summary
 	@$(PYTHON) -m mypy.stubtest hami_py._native
 	@$(BIN)/lint-imports --no-cache
-	@$(PYTHON) interposer/sys/generate --check --cache $(CACHE)/headers
+	@$(PYTHON) interposer/sys/generate --check $(HEADERS)
 
 .PHONY: gen
 gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
-	@$(PYTHON) interposer/sys/generate --cache $(CACHE)/headers
+	@$(PYTHON) interposer/sys/generate $(HEADERS)
 	@cargo fmt --all
 
 .PHONY: bench

@@ -7,15 +7,27 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Literal, final
 
-Source = Literal["api", "gpumem", "hami-env"]
+from typing_extensions import Self
 
-def parse_memory(text: str, source: Source, field: str) -> int:
+__all__ = [
+    "Account",
+    "LimitRow",
+    "LimitsPage",
+    "ProcessUse",
+    "format_memory",
+    "parse_memory",
+    "parse_share",
+]
+
+_Source = Literal["api", "gpumem", "hami-env"]
+
+def parse_memory(text: str, source: _Source, field: str) -> int:
     """Bytes meant by ``text``, by the grammar of docs/configuration.md.
 
     0 is no limit, which only HAMi's variables can say.
     """
 
-def parse_share(text: str, source: Source, field: str) -> int:
+def parse_share(text: str, source: _Source, field: str) -> int:
     """Percent meant by ``text``: 1 to 100; 0 (= no limit) only where HAMi's names are spoken."""
 
 def format_memory(bytes: int) -> str:
@@ -28,9 +40,9 @@ class LimitRow:
     uuid: str
     memory_limit: int | None
     share: int | None
-    def __init__(
-        self, uuid: str, memory_limit: int | None = None, share: int | None = None
-    ) -> None: ...
+    def __new__(
+        cls, uuid: str, memory_limit: int | None = None, share: int | None = None
+    ) -> Self: ...
 
 @final
 class LimitsPage:

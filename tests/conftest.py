@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from support import artifacts as artifacts_module
 from support import slices
 from support.artifacts import Artifacts

@@ -1,7 +1,7 @@
 //! The functions behind our wrappers: where the program's own driver has them.
 //!
-//! The library never loads a driver. A program that calls CUDA has loaded it, by whatever name and
-//! path; it is recognised by its SONAME, and its functions are looked up once, all together.
+//! The library never loads the CUDA driver. A program that calls CUDA has loaded it, by whatever name
+//! and path; it is recognised by its SONAME, and its functions are looked up once, all together.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

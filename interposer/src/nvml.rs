@@ -1,6 +1,6 @@
 //! What NVML tells about memory, seen from inside the slice: the same numbers as [`crate::info`].
 //!
-//! Cards that are not part of the slice are shown as they are; nothing can be allocated on them.
+//! A card that is not part of the slice has no memory here, as for the driver.
 
 use std::ffi::{CStr, c_char};
 
@@ -56,6 +56,5 @@ fn card(device: nvmlDevice_t) -> Option<(&'static Limited, Card)> {
     }
     // SAFETY: NVML ends the text with NUL inside the buffer.
     let uuid = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?;
-    let card = cards::by_uuid(limited, uuid);
-    limited.contains(&card).then_some((limited, card))
+    Some((limited, cards::by_uuid(limited, uuid)))
 }

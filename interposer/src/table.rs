@@ -61,6 +61,12 @@ hooks! {
     }
     tail {}
     call {
+        nvmlDeviceGetComputeRunningProcesses_v3;
+        nvmlDeviceGetCount_v2;
+        nvmlDeviceGetGraphicsRunningProcesses_v3;
+        nvmlDeviceGetHandleByIndex_v2;
+        nvmlDeviceGetMPSComputeRunningProcesses_v3;
         nvmlDeviceGetUUID;
+        nvmlInit_v2;
     }
 }

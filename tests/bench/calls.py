@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bench.results import Row, write
 from support import artifacts, slices
 from support.artifacts import Artifacts
 from support.slices import GIB
-
-from bench.results import Row, write
 
 PAIRS = 15
 EXECS = 200
@@ -89,7 +88,15 @@ def _row(name: str, values: list[float], unit: str, target: float) -> Row:
     middle = statistics.median(values)
     note = "" if middle <= target else "missed"
     return Row(
-        name, round(middle, 3), unit, round(high - low, 3), len(values), target, "lower", COMMAND, note
+        name,
+        round(middle, 3),
+        unit,
+        round(high - low, 3),
+        len(values),
+        target,
+        "lower",
+        COMMAND,
+        note,
     )
 
 

@@ -1,9 +1,9 @@
 """Real CUDA programs stop at their limit, and below it nothing about them changes."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from support.stub import StubServer
 
 from clients.harness import (
     CLIENTS,
@@ -15,9 +15,9 @@ from clients.harness import (
     python,
     report,
 )
-
-#: The driver's calls that hand out the memory which these clients ask for.
-ALLOCATING = ("cuMemAlloc_v2", "cuMemFree_v2")
+from hami_py._native import Account
+from support.running import Started
+from support.stub import StubServer
 
 each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
@@ -44,9 +44,23 @@ def test_below_the_limit_the_results_are_the_same_bytes(
     held = report(limited(GIB, work), limited_gpu.env)
     assert held["digest"] == bare["digest"]
     assert held["total"] == GIB < bare["total"]
-    # The driver was asked as often for memory as without us: nothing by-passed, nothing added.
-    for name in ALLOCATING:
-        assert limited_gpu.calls()[name] == bare_gpu.calls()[name] > 0
+    # The driver was asked for memory as often as without us.
+    assert limited_gpu.calls()["cuMemAlloc_v2"] == bare_gpu.calls()["cuMemAlloc_v2"] > 0
+
+
+@each_client
+def test_the_library_saw_every_allocation_that_the_driver_made(
+    client: Client, gpu: StubServer, slice_dir: Callable[..., Path], preload: Callable[..., dict]
+) -> None:
+    """While the program holds its memory, our account and the driver's ledger are the same."""
+    directory = slice_dir({gpu.uuids()[0]: GIB})
+    command = python(client.program, "hold", "64")
+    with Started(command, {**preload(gpu, directory), "HOME": str(Path.home())}) as started:
+        started.wait_for("holding")
+        (process,) = Account.open(directory / "account").processes()
+        card = gpu.ledger()["cards"][0]
+        assert process.memory[0] == card["requested"]["now"] > GIB // 2
+        assert process.refusals[0] > 0
 
 
 @pytest.mark.parametrize("monitor", MONITORS)

@@ -7,6 +7,7 @@ arguments come from the generated signatures.
 import re
 
 import pytest
+
 from support.artifacts import ROOT
 from support.elf import exported
 from support.slices import GIB

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.artifacts import ROOT, Artifacts
 from support.programs import Programs
 from support.running import Run, Started, run

@@ -8,6 +8,7 @@ import contextlib
 import sys
 
 import pytest
+
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.traces import value

@@ -67,10 +67,12 @@ def test_it_has_no_executable_stack_and_no_writable_code(artifacts):
 
 
 def test_it_runs_no_code_when_it_is_loaded_or_unloaded(artifacts):
+    """But for one function of Rust's standard library, which only notes argc and argv."""
     dynamic = readelf("--dynamic", artifacts.library)
     for tag in ("INIT", "FINI", "INIT_ARRAY", "FINI_ARRAY", "PREINIT_ARRAY"):
         sizes = re.findall(rf"\({tag}SZ\)\s+(\d+)", dynamic)
-        assert sizes in ([], ["0"]), f"{tag} has {sizes} bytes"
+        allowed = ["8"] if tag == "INIT_ARRAY" else ["0"]
+        assert sizes in ([], allowed), f"{tag} has {sizes} bytes"
         if not tag.endswith("ARRAY"):
             assert f"({tag})" not in dynamic
 

@@ -1,6 +1,7 @@
 """What ends gives back, and nothing else does: contexts, processes, forks, kills."""
 
 import pytest
+
 from support.running import Started, run
 from support.slices import GIB, MIB
 

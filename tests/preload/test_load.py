@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support import syscalls
 from support.elf import needed
 from support.running import run

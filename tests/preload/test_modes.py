@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.traces import value

@@ -7,6 +7,7 @@ nothing runs past its limit, and the line on standard error says which library i
 import shutil
 
 import pytest
+
 from support.running import run
 
 

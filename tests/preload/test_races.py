@@ -7,6 +7,7 @@ than the limit fit in every order. That the limit was never passed is the ledger
 import contextlib
 
 import pytest
+
 from support.running import Started, run
 from support.slices import GIB, MIB
 

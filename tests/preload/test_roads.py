@@ -7,6 +7,7 @@ its own way.
 from pathlib import Path
 
 import pytest
+
 from support import elf
 from support.slices import GIB, MIB
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.running import Started
 
 from hami_py import CardLimit, StateError
 from hami_py._native import Account, LimitsPage
 from hami_py.slices import create, remove_stale
+from support.running import Started
 from unit import machine
 from unit.machine import DEADLINE, Hami, environment
 

@@ -114,7 +114,10 @@ fn decide(
     let Some(row) = crate::table::ROWS.get(index) else { return Answer::PASS };
     let Some(wrapper) = row.wrapper() else { return Answer::PASS };
     let library = row.library;
-    match ask(handle) {
+    // The library is linked so that its own references find itself first (build.rs); the loader
+    // extends that to RTLD_DEFAULT, asked by us. The program's handle means the same without it.
+    let scope = if handle == libc::RTLD_DEFAULT { objects::open_program() } else { handle };
+    match ask(scope) {
         found if found == wrapper => {
             // A search of the global scope finds our export first, even where no driver is. What
             // counts is what it would have found without us.
@@ -127,10 +130,12 @@ fn decide(
         }
         found if belongs(library, found) => Answer::of(wrapper),
         0 if handle == libc::RTLD_NEXT => {
-            // RTLD_NEXT was asked with us as the caller; the program's own scope may differ.
+            // That was the next after us. A caller before us in the order of search would now find
+            // us, unless there is somebody in between; a plugin also has a scope of its own.
             match objects::open_containing(caller) {
                 Some(own) if belongs(library, ask(own)) => Answer::of(wrapper),
-                _ => Answer::PASS,
+                _ if objects::defined_between(caller, wrapper, row.name) => Answer::PASS,
+                _ => Answer::of(0),
             }
         }
         _ => Answer::PASS,

@@ -42,6 +42,19 @@ pub(crate) fn open_loaded(soname: &CStr, inside: Option<usize>) -> Option<*mut c
     open_by_path(&path?)
 }
 
+/// A handle of the program itself: the global scope.
+pub(super) fn open_program() -> *mut c_void {
+    // SAFETY: NULL is the program, which is there.
+    unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+}
+
+/// Loads a library by its SONAME, if it is not loaded, for the rest of the process's life.
+pub(crate) fn load(soname: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a C string; what loading runs is the driver's own start-up code.
+    let handle = unsafe { libc::dlopen(soname.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    (!handle.is_null()).then_some(handle)
+}
+
 /// A handle of the loaded object that holds an address.
 pub(super) fn open_containing(address: usize) -> Option<*mut c_void> {
     let mut path = None;
@@ -53,6 +66,22 @@ pub(super) fn open_containing(address: usize) -> Option<*mut c_void> {
     // The program itself has no path here, and no scope of its own beyond the global one.
     let path = path.filter(|path| !path.is_empty())?;
     open_by_path(&path)
+}
+
+/// Whether an object between those that hold two addresses, in the order of search, has a function
+/// of this name.
+pub(super) fn defined_between(first: usize, last: usize, name: &str) -> bool {
+    let (mut inside, mut found) = (false, false);
+    each_object(|object| {
+        if object.contains(last) {
+            inside = false;
+        }
+        found |= inside && object.function(name).is_some();
+        if object.contains(first) {
+            inside = true;
+        }
+    });
+    found
 }
 
 /// The path of the loaded object that holds an address.
@@ -94,6 +123,7 @@ impl Object<'_> {
         })
     }
 
+    /// A value of the dynamic section.
     fn dynamic(&self, tag: u64) -> Option<usize> {
         let header = self.headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
         let mut entry = self.base.wrapping_add(header.p_vaddr as usize) as *const [u64; 2];
@@ -111,23 +141,24 @@ impl Object<'_> {
         }
     }
 
+    /// An address of the dynamic section. The loader has made it absolute, except in the vDSO.
+    fn address(&self, tag: u64) -> Option<usize> {
+        let value = self.dynamic(tag)?;
+        Some(if value < self.base { self.base + value } else { value })
+    }
+
     fn soname(&self) -> Option<&'static CStr> {
-        let strings = self.dynamic(DT_STRTAB)?;
-        let offset = self.dynamic(DT_SONAME)?;
-        // An unrelocated pointer (the vDSO has one) is an offset, not an address.
-        if strings < self.base {
-            return None;
-        }
-        // SAFETY: the string table is mapped as long as the object, and the objects that we ask
-        // (libc, the driver) are never unloaded once used.
-        Some(unsafe { CStr::from_ptr((strings + offset) as *const c_char) })
+        let text = self.address(DT_STRTAB)? + self.dynamic(DT_SONAME)?;
+        // SAFETY: the string table is mapped as long as the object, and the objects whose names we
+        // keep (libc, the driver) are never unloaded once used.
+        Some(unsafe { CStr::from_ptr(text as *const c_char) })
     }
 
     /// A defined function by name, through DT_GNU_HASH.
     fn function(&self, name: &str) -> Option<usize> {
-        let strings = self.dynamic(DT_STRTAB)?;
-        let symbols = self.dynamic(DT_SYMTAB)? as *const libc::Elf64_Sym;
-        let table = self.dynamic(DT_GNU_HASH)? as *const u32;
+        let strings = self.address(DT_STRTAB)?;
+        let symbols = self.address(DT_SYMTAB)? as *const libc::Elf64_Sym;
+        let table = self.address(DT_GNU_HASH)? as *const u32;
         // SAFETY: the layout of DT_GNU_HASH: bucket count, first hashed symbol, bloom size, shift,
         // the bloom filter (64-bit words), the buckets, the chains; all mapped with the object.
         unsafe {

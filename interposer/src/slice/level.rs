@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use hami_account::{Account, Member};
 use hami_limits::{LimitsView, NO_LIMIT};
 
+use super::departure::departed;
 use super::own;
 
 /// A slice directory, opened.
@@ -49,7 +50,8 @@ impl Level {
     }
 
     pub(super) fn with(limits: Limits, directory: &Path) -> Result<Self, String> {
-        let account = Account::attach(&directory.join("account")).map_err(|e| e.to_string())?;
+        let account = Account::attach_with(&directory.join("account"), departed)
+            .map_err(|e| e.to_string())?;
         let account = Box::leak(Box::new(account));
         Ok(Self { limits, account, member: AtomicPtr::default() })
     }
@@ -78,9 +80,20 @@ impl Level {
         self.account.used(row)
     }
 
+    /// Lets go of what the dead held, as far as that may be; at most every 10 ms it costs anything.
+    #[inline]
+    pub(super) fn reap(&self) {
+        self.account.reap_dead();
+    }
+
     #[inline]
     pub(super) fn charge(&self, row: usize, bytes: u64, limit: u64) -> bool {
         self.member().is_some_and(|member| member.charge(row, bytes, limit).is_ok())
+    }
+
+    /// Whether a charge would not be refused now.
+    pub(super) fn admits(&self, row: usize, bytes: u64, limit: u64) -> bool {
+        self.member().is_some_and(|member| member.admits(row, bytes, limit).is_ok())
     }
 
     #[inline]

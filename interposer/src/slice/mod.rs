@@ -3,9 +3,11 @@
 //! Decided once, at the first CUDA or NVML call, from the files beside the library and from the
 //! environment (docs/architecture.md, "How the library finds its slice").
 
+mod departure;
 mod level;
 mod own;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -107,23 +109,27 @@ impl Limited {
         Card { device, rows, environment }
     }
 
-    /// Whether the slice has this card at every level.
-    pub(crate) fn contains(&self, card: &Card) -> bool {
-        self.rows(card).all(|(_, row)| row.is_some())
-    }
-
     /// Charges every level or none.
+    ///
+    /// What one level refuses must not show in another, not even for a moment: it could stand in
+    /// the way of a neighbour. So the outer levels are asked before anything is charged, and then
+    /// charged from the inside out.
     pub(crate) fn charge(&self, card: &Card, bytes: u64) -> bool {
-        for (index, (level, row)) in self.rows(card).enumerate() {
-            let fits = row.is_some_and(|row| {
-                level.charge(row, bytes, level.limit(row).min(card.environment))
-            });
-            if !fits {
-                for (level, row) in self.rows(card).take(index) {
-                    if let Some(row) = row {
-                        level.uncharge(row, bytes);
-                    }
-                }
+        let limit = |level: &Level, row| level.limit(row).min(card.environment);
+        let innermost = self.levels.len() - 1;
+        let admitted = (0..innermost).all(|index| {
+            self.at(card, index)
+                .is_some_and(|(level, row)| level.admits(row, bytes, limit(level, row)))
+        });
+        if !admitted {
+            return false;
+        }
+        for index in (0..=innermost).rev() {
+            let charged = self
+                .at(card, index)
+                .is_some_and(|(level, row)| level.charge(row, bytes, limit(level, row)));
+            if !charged {
+                self.uncharge_levels(card, bytes, index + 1..=innermost);
                 return false;
             }
         }
@@ -132,10 +138,12 @@ impl Limited {
 
     /// Gives back what [`Self::charge`] took.
     pub(crate) fn uncharge(&self, card: &Card, bytes: u64) {
-        for (level, row) in self.rows(card) {
-            if let Some(row) = row {
-                level.uncharge(row, bytes);
-            }
+        self.uncharge_levels(card, bytes, 0..=self.levels.len() - 1);
+    }
+
+    fn uncharge_levels(&self, card: &Card, bytes: u64, levels: RangeInclusive<usize>) {
+        for (level, row) in levels.filter_map(|index| self.at(card, index)) {
+            level.uncharge(row, bytes);
         }
     }
 
@@ -147,6 +155,7 @@ impl Limited {
     /// What may still be taken: the least over all levels.
     pub(crate) fn left(&self, card: &Card) -> u64 {
         self.least(card, |level, row| {
+            level.reap();
             level.limit(row).min(card.environment).saturating_sub(level.used(row))
         })
     }
@@ -158,6 +167,11 @@ impl Limited {
 
     fn rows<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (&'a Level, Option<usize>)> {
         self.levels.iter().zip(card.rows.iter().map(|row| row.map(usize::from)))
+    }
+
+    fn at(&self, card: &Card, index: usize) -> Option<(&Level, usize)> {
+        let row = *card.rows.get(index)?;
+        Some((self.levels.get(index)?, usize::from(row?)))
     }
 
     fn innermost(&self, rows: &[Option<u8>; MAX_LEVELS]) -> Option<(&Level, usize)> {

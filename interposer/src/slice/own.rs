@@ -37,8 +37,11 @@ fn directory(settings: &Settings) -> PathBuf {
             name.push(".hami");
             PathBuf::from(name)
         }
-        (None, Some(runtime)) => runtime.join("hami/environment"),
-        (None, None) => PathBuf::from(format!("/tmp/hami-{user}/environment")),
+        // Under sudo the variable may still name the directory of the user who called it.
+        (None, Some(runtime)) if fs::metadata(runtime).is_ok_and(|found| found.uid() == user) => {
+            runtime.join("hami/environment")
+        }
+        (None, _) => PathBuf::from(format!("/tmp/hami-{user}/environment")),
     }
 }
 

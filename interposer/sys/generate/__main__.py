@@ -17,12 +17,12 @@ from declarations import Header, resolve_lookups
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def outputs(cache: Path) -> dict[Path, str]:
+def outputs(cache: Path, pip: str) -> dict[Path, str]:
     """Every generated file and its text."""
     sys_crate = ROOT / "interposer/sys/src"
     files = {}
     for wheel, prefix in ((headers.CUDA, "cuda"), (headers.NVML, "nvml")):
-        path = headers.fetch(wheel, cache) / wheel.header
+        path = headers.fetch(wheel, cache, pip) / wheel.header
         header = Header()
         header.read(headers.preprocess(path))
         source = f"{wheel.requirement} ({path.name})"
@@ -37,10 +37,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cache", type=Path, required=True, help="where headers are kept")
+    parser.add_argument("--pip", default="pip", help="what downloads them")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     stale = []
-    for path, text in outputs(options.cache).items():
+    for path, text in outputs(options.cache, options.pip).items():
         if path.exists() and path.read_text() == text:
             continue
         stale.append(path.relative_to(ROOT))
@@ -48,7 +49,9 @@ def main() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     for path in stale:
-        print(f"{path}: {'differs from its headers; run `make gen`' if options.check else 'written'}")
+        print(
+            f"{path}: {'differs from its headers; run `make gen`' if options.check else 'written'}"
+        )
     return 1 if options.check and stale else 0
 
 

@@ -53,16 +53,18 @@ _LIBC = {
 }
 
 
-def fetch(wheel: Wheel, cache: Path) -> Path:
-    """The unpacked wheel, from ``cache`` or by pip; its checksum is compared either way."""
+def fetch(wheel: Wheel, cache: Path, pip: str) -> Path:
+    """The unpacked wheel, from ``cache``, or by ``pip`` and with the pinned checksum."""
     folder = cache / wheel.requirement
     if not folder.is_dir():
         with tempfile.TemporaryDirectory() as temporary:
             print(f"downloading {wheel.requirement} (headers)", file=sys.stderr)
             subprocess.run(
-                [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-                + ["--only-binary=:all:", "--platform=manylinux2014_x86_64"]
-                + ["--dest", temporary, wheel.requirement],
+                [
+                    *(pip, "download", "--quiet", "--no-deps", "--dest", temporary),
+                    *("--only-binary=:all:", "--platform=manylinux2014_x86_64"),
+                    wheel.requirement,
+                ],
                 check=True,
                 timeout=600,
             )
@@ -87,8 +89,10 @@ def preprocess(header: Path) -> str:
             guard = re.sub(r"\W", "_", name).upper()
             (Path(temporary) / name).write_text(f"#ifndef {guard}\n#define {guard}\n{text}#endif\n")
         done = subprocess.run(
-            ["gcc", "-E", "-P", "-nostdinc", "-I", temporary, "-I", str(header.parent)]
-            + ["-D__attribute__(x)=", *EVERY_ENTRY_POINT, str(header)],
+            [
+                *("gcc", "-E", "-P", "-nostdinc", "-I", temporary, "-I", str(header.parent)),
+                *("-D__attribute__(x)=", *EVERY_ENTRY_POINT, str(header)),
+            ],
             check=True,
             capture_output=True,
             text=True,

@@ -145,8 +145,10 @@ def _layout_assertions(header: Header, path: Path) -> list[str]:
         source, binary = Path(temporary) / "layout.c", Path(temporary) / "layout"
         source.write_text(program)
         subprocess.run(
-            ["gcc", "-w", *EVERY_ENTRY_POINT, "-I", str(path.parent)]
-            + ["-o", str(binary), str(source)],
+            [
+                *("gcc", "-w", *EVERY_ENTRY_POINT, "-I", str(path.parent)),
+                *("-o", str(binary), str(source)),
+            ],
             check=True,
             timeout=120,
         )

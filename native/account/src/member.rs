@@ -81,13 +81,7 @@ impl<'a> Member<'a> {
     /// throughout the call, unless others are kept from running for the whole deadline of a second.
     #[inline]
     pub fn charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        let request = Request { card, units: bytes.div_ceil(UNIT), limit: limit / UNIT };
-        if self.generation != generation() {
-            return Err(Refused::Forked);
-        }
-        if card >= CARDS {
-            return Err(Refused::OverLimit);
-        }
+        let request = self.request(card, bytes, limit)?;
         // Only looking: a request that cannot be granted must not get in the way of others.
         let committed: u64 = self.words(&request).map(Word::committed).sum();
         if committed + request.units <= request.limit && self.publish(&request) {
@@ -98,6 +92,19 @@ impl<'a> Member<'a> {
             self.withdraw(&request);
         }
         self.charge_slowly(&request)
+    }
+
+    /// Refuses what [`Self::charge`] would refuse now, without charging: for who has to ask several
+    /// accounts, and must not take from one what another refuses.
+    pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
+        let request = self.request(card, bytes, limit)?;
+        while self.is_over(&request) {
+            if self.account.reap_dead() == 0 {
+                self.count_refusal(card);
+                return Err(Refused::OverLimit);
+            }
+        }
+        Ok(())
     }
 
     /// Gives back `bytes` of what was charged on a card. More than was charged is given back as
@@ -122,6 +129,17 @@ impl<'a> Member<'a> {
             return 0;
         }
         Word(self.word(card).load(Ordering::Relaxed)).committed() * UNIT
+    }
+
+    #[inline]
+    fn request(&self, card: usize, bytes: u64, limit: u64) -> Result<Request, Refused> {
+        if self.generation != generation() {
+            return Err(Refused::Forked);
+        }
+        if card >= CARDS {
+            return Err(Refused::OverLimit);
+        }
+        Ok(Request { card, units: bytes.div_ceil(UNIT), limit: limit / UNIT })
     }
 
     /// The rare part: the limit is near, or somebody is asking at the same time.

@@ -1,13 +1,15 @@
 """What every client program does, so that each file shows only how its library does it.
 
-A client is run as ``python NAME.py fill MIB`` or ``python NAME.py work MIB`` and prints one JSON
-object. *fill* allocates chunks of so many MiB until its library says that memory is out; *work*
-sends a pattern of so many MiB to the card and back and launches a kernel.
+A client is run as ``python NAME.py JOB MIB`` and prints one JSON object. *fill* allocates chunks of
+so many MiB until its library says that memory is out; *hold* does so, says "holding" and waits for
+the end of its input; *work* sends a pattern of so many MiB to the card and back and launches a
+kernel.
 """
 
 import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -32,22 +34,25 @@ class Client(Protocol):
 def main(make: Callable[[], Client]) -> None:
     """Runs the client as the command line says."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("job", choices=["fill", "work"])
+    parser.add_argument("job", choices=["fill", "hold", "work"])
     parser.add_argument("mebibytes", type=int)
     options = parser.parse_args()
     size = options.mebibytes * MIB
     client = make()
     report: dict[str, object] = {"total": client.total()}
-    if options.job == "fill":
-        report |= _fill(client, size)
-    else:
+    if options.job == "work":
         data = hashlib.sha256(b"seed").digest() * (size // 32)
         report["digest"] = hashlib.sha256(client.round_trip(data)).hexdigest()
+    else:
+        blocks: list[object] = []
+        report |= _fill(client, size, blocks)
+        if options.job == "hold":
+            print("holding", flush=True)
+            sys.stdin.read()
     print(json.dumps(report))
 
 
-def _fill(client: Client, size: int) -> dict[str, object]:
-    blocks: list[object] = []
+def _fill(client: Client, size: int, blocks: list[object]) -> dict[str, object]:
     got = 0
     # Big steps first, then smaller ones into what is left: few calls, little left over.
     while size >= MIB:

@@ -29,7 +29,9 @@ class TinyGrad:
         return Buffer("CUDA", size, dtypes.uint8).allocate()
 
     def round_trip(self, data: bytes) -> bytes:
-        array = Tensor(np.frombuffer(data, dtype=np.uint8), device="CUDA").contiguous().realize()
+        # A copy, because tinygrad takes the buffer's address through a writable view.
+        source = np.frombuffer(data, dtype=np.uint8).copy()
+        array = Tensor(source, device="CUDA").contiguous().realize()
         (array + 0).contiguous().realize()
         return array.numpy().tobytes()
 

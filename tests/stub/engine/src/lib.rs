@@ -67,6 +67,10 @@ pub trait Watch: Send + Sync {
     fn cards(&self) -> &[Card];
     /// Memory and time of one card; `None` when the server is gone.
     fn usage(&self, card: usize) -> Option<Usage>;
+    /// Bytes of one card in use: what a program may ask for in a loop.
+    fn used(&self, card: usize) -> Option<u64> {
+        self.usage(card).map(|usage| usage.used)
+    }
     /// The processes that hold memory of one card; `None` when the server is gone.
     fn processes(&self, card: usize) -> Option<Vec<ProcessUse>>;
     /// This process's counters.

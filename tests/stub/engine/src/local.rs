@@ -53,10 +53,11 @@ impl Watch for Local {
     }
 
     fn usage(&self, card: usize) -> Option<Usage> {
-        Some(Usage {
-            used: self.used[card].load(Relaxed),
-            busy_ns: self.counters.cards[card].busy_ns(),
-        })
+        Some(Usage { used: self.used(card)?, busy_ns: self.counters.cards[card].busy_ns() })
+    }
+
+    fn used(&self, card: usize) -> Option<u64> {
+        Some(self.used[card].load(Relaxed))
     }
 
     fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {

@@ -96,8 +96,8 @@ pub fn free_all(driver: &Driver, context: &Context) {
 pub fn info(free: OutWide, total: OutWide) -> Answer {
     let (driver, context, _) = current()?;
     let usable = driver.engine.cards()[context.card()].profile.usable();
-    let usage = driver.engine.usage(context.card()).ok_or(CUDA_ERROR_DEVICE_UNAVAILABLE)?;
-    free.put_if_wanted(usable.saturating_sub(usage.used));
+    let used = driver.engine.used(context.card()).ok_or(CUDA_ERROR_DEVICE_UNAVAILABLE)?;
+    free.put_if_wanted(usable.saturating_sub(used));
     total.put_if_wanted(usable);
     Ok(())
 }

@@ -11,31 +11,47 @@ use stub_gpu::node::Node;
 use stub_gpu::serve;
 use stub_gpu::testing::is_alone;
 
-/// A server in this process, and its socket.
-fn server(name: &str) -> (Arc<Node>, String) {
-    let place = |what| -> PathBuf {
-        std::env::temp_dir().join(format!("stub-libcuda-{name}-{what}-{}", std::process::id()))
-    };
-    let options = Options {
-        socket: place("engine"),
-        control: place("control"),
-        cards: "t4,a100".into(),
-        free_delay: Duration::ZERO,
-        with_parent: false,
-    };
-    let node = serve::start(&options).expect("server");
-    (node, options.socket.to_string_lossy().into_owned())
+/// A server in this process.
+struct Server {
+    node: Arc<Node>,
+    options: Options,
+}
+
+impl Server {
+    fn start(name: &str) -> Self {
+        let place = |what| -> PathBuf {
+            let file = format!("stub-libcuda-{name}-{what}-{}", std::process::id());
+            std::env::temp_dir().join(file)
+        };
+        let options = Options {
+            socket: place("engine"),
+            control: place("control"),
+            cards: "t4,a100".into(),
+            free_delay: Duration::ZERO,
+            with_parent: false,
+        };
+        Self { node: serve::start(&options).expect("server"), options }
+    }
+
+    fn socket(&self) -> &str {
+        self.options.socket.to_str().expect("a plain path")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for socket in [&self.options.socket, &self.options.control] {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
 }
 
 #[test]
 fn a_process_is_booked_in_its_group_with_its_calls() {
-    let (node, socket) = if is_alone() {
-        (None, String::new())
-    } else {
-        let (node, socket) = server("group");
-        (Some(node), socket)
-    };
-    alone(&[("STUB_GPU_SOCKET", &socket), ("STUB_GPU_GROUP", "slice")], || {
+    // The chosen process finds the server that its parent has started.
+    let server = if is_alone() { None } else { Some(Server::start("group")) };
+    let socket = server.as_ref().map_or("", Server::socket);
+    alone(&[("STUB_GPU_SOCKET", socket), ("STUB_GPU_GROUP", "slice")], || {
         let mut version = 0;
         ok!(cuDriverGetVersion(&raw mut version));
         start();
@@ -46,9 +62,9 @@ fn a_process_is_booked_in_its_group_with_its_calls() {
         allocate(12345);
         launch(kernel(c"k"), core::ptr::null_mut());
     });
-    let Some(node) = node else { return };
+    let Some(server) = server else { return };
     // The process has ended; its row stays.
-    let report = node.report();
+    let report = server.node.report();
     let rows = report["processes"].as_array().expect("rows");
     assert_eq!(rows.len(), 1, "asking for the version attaches nobody: {report}");
     assert_eq!((&rows[0]["group"], &rows[0]["library"]), (&"slice".into(), &"cuda".into()));
@@ -61,7 +77,6 @@ fn a_process_is_booked_in_its_group_with_its_calls() {
     assert_eq!((&held["requested"]["peak"], &held["kernels"]), (&(1 << 20).into(), &1.into()));
     assert_eq!(held["context"]["peak"], 164 << 20);
     assert_eq!(report["cards"][1]["context"]["peak"], 0);
-    let _ = std::fs::remove_file(socket);
 }
 
 #[test]
