@@ -248,8 +248,8 @@ mod tests {
             let pointer = (1 + random % 3000) << 8;
             if random & (1 << 40) == 0 {
                 if let std::collections::hash_map::Entry::Vacant(vacant) = model.entry(pointer) {
-                    vacant.insert(allocation(pointer, 1));
-                    assert!(shard.insert(allocation(pointer, 1)).is_ok());
+                    let new = *vacant.insert(allocation(pointer, 1));
+                    assert!(shard.insert(new).is_ok());
                 }
             } else {
                 assert_eq!(shard.remove(pointer), model.remove(&pointer));
