@@ -1,9 +1,11 @@
 // What one call costs: prints "name nanoseconds" lines, each the fastest of many rounds.
 //
 // Run bare and with the library preloaded on the in-process stub, the difference is our part. The
-// fastest round is taken because everything that disturbs a round makes it slower.
+// fastest round is taken because everything that disturbs a round makes it slower. With a name and
+// a count it makes just so many of these calls, for a tool that counts instructions.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 typedef unsigned long long CUdeviceptr;
@@ -88,15 +90,36 @@ static void report_free_with_many_live(int rounds) {
     printf("free_20000_live %.2f\n", best);
 }
 
-int main(void) {
+static void only(const char *name, int calls) {
+    if (strcmp(name, "launch") == 0)
+        launch(calls);
+    else if (strcmp(name, "alloc_free") == 0)
+        alloc_free(calls);
+    else
+        memory_info(calls);
+}
+
+int main(int argc, char **argv) {
     handle context, module;
     double start = now();
     must(cuInit(0), "cuInit");
-    printf("cuinit %.0f\n", now() - start);
+    if (argc == 1)
+        printf("cuinit %.0f\n", now() - start);
     must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     must(cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n"), "cuModuleLoadData");
     must(cuModuleGetFunction(&function, module, "empty"), "cuModuleGetFunction");
+    if (argc == 2) { // "hold": one more process of the slice, until its input ends
+        must(cuMemAlloc_v2(&live[0], 4096), "cuMemAlloc");
+        puts("holding");
+        fflush(stdout);
+        getchar();
+        return 0;
+    }
+    if (argc == 3) {
+        only(argv[1], atoi(argv[2]));
+        return 0;
+    }
     report("alloc_free", alloc_free, 20000, 50);
     report("memory_info", memory_info, 100000, 50);
     report("launch", launch, 100000, 50);

@@ -1,21 +1,26 @@
 """What our part of a call costs, beside the bare stub in the same run.
 
-Each value is a difference of two runs of `calls.c` that follow each other, one without and one
-with the library; the median of several such pairs is reported.
+Each time is a difference of two runs of `calls.c` that follow each other, one without and one with
+the library; the median of several such pairs is reported. Where a difference is smaller than the
+noise of a busy machine, valgrind counts instructions, which is the same number every time.
 """
 
+import contextlib
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bench.results import Row, write
 from support import artifacts, slices
 from support.artifacts import Artifacts
+from support.running import Started
 from support.slices import GIB
 
 PAIRS = 15
@@ -31,7 +36,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         program = _compile(built, folder / "calls")
-        bare = {"LD_LIBRARY_PATH": str(built.stub_dir), "STUB_GPU_PROFILE": "h100"}
+        # A small card: valgrind has no room for the addresses of a large one.
+        bare = {"LD_LIBRARY_PATH": str(built.stub_dir), "STUB_GPU_PROFILE": "t4"}
         preloaded = {**bare, "LD_PRELOAD": str(built.library)}
         limited = {**preloaded, "HAMI_SLICE": str(_slice(folder / "slice", built, bare))}
 
@@ -42,6 +48,13 @@ def main() -> None:
         without_limit = _differences(calls, bare, preloaded)
         with_limit = _differences(calls, bare, limited)
         load = _differences(_exec, bare, preloaded)
+        counted = {
+            name: _instructions(program, name, limited) - _instructions(program, name, bare)
+            for name in ("launch", "alloc_free", "memory_info")
+        }
+        # Last: an account stays as wide as it once was.
+        with _holders(program, limited, 63):
+            crowded = _differences(calls, bare, limited)
 
     write(
         "calls",
@@ -51,6 +64,7 @@ def main() -> None:
             _row("launch, limited in memory only", with_limit["launch"], "ns", 10),
             _row("alloc + free, no limit", without_limit["alloc_free"], "ns", 150),
             _row("alloc + free, limited, 1 process", with_limit["alloc_free"], "ns", 150),
+            _row("alloc + free, limited, 64 processes", crowded["alloc_free"], "ns", 250),
             _row("free with 20,000 live, limited", with_limit["free_20000_live"], "ns", 100),
             _row("cuMemGetInfo, limited", with_limit["memory_info"], "ns", 100),
             _row("load into a process", load["exec"], "ms", 0.2),
@@ -60,6 +74,7 @@ def main() -> None:
                 "ms",
                 1,
             ),
+            *(_counted_row(name, count) for name, count in counted.items()),
         ],
     )
 
@@ -75,12 +90,53 @@ def _differences(
     return found
 
 
+@contextlib.contextmanager
+def _holders(program: Path, environment: Mapping[str, str], count: int) -> Iterator[None]:
+    """So many more processes that hold memory of the slice."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            started = stack.enter_context(Started([program, "hold"], environment))
+            started.wait_for("holding")
+        yield
+
+
 def _exec(environment: Mapping[str, str]) -> dict[str, float]:
     """Milliseconds to run /bin/true, which loads the library and calls nothing."""
     start = time.perf_counter()
     for _ in range(EXECS):
         _output(["/bin/true"], environment)
     return {"exec": (time.perf_counter() - start) * 1e3 / EXECS}
+
+
+def _instructions(program: Path, name: str, environment: Mapping[str, str]) -> float:
+    """Instructions per call: the difference of two runs cancels what is not the call."""
+    few, many = 1000, 3000
+    return (_count(program, name, many, environment) - _count(program, name, few, environment)) / (
+        many - few
+    )
+
+
+def _count(program: Path, name: str, calls: int, environment: Mapping[str, str]) -> int:
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise SystemExit("missing: valgrind; install it with: apt-get install valgrind")
+    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program)]
+    done = subprocess.run(
+        [*command, name, str(calls)],
+        env={"PATH": os.environ["PATH"], **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    assert found, done.stderr
+    return int(found[1])
+
+
+def _counted_row(name: str, count: float) -> Row:
+    what = f"{name.replace('_', ' + ', name == 'alloc_free').replace('_', ' ')}, limited"
+    return Row(what, round(count, 1), "instructions", 0, 1, None, "lower", COMMAND)
 
 
 def _row(name: str, values: list[float], unit: str, target: float) -> Row:
@@ -101,13 +157,13 @@ def _row(name: str, values: list[float], unit: str, target: float) -> Row:
 
 
 def _slice(directory: Path, built: Artifacts, bare: Mapping[str, str]) -> Path:
-    """A slice of 64 GiB on every card of the in-process stub."""
+    """A slice of 8 GiB on the card of the in-process stub."""
     listing = (
         "import pynvml as n; n.nvmlInit(); "
         "print(n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(0)))"
     )
     uuid = _output([sys.executable, "-c", listing], bare).strip()
-    return slices.make(directory, {uuid: 64 * GIB})
+    return slices.make(directory, {uuid: 8 * GIB})
 
 
 def _compile(built: Artifacts, target: Path) -> Path:

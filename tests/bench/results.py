@@ -20,7 +20,8 @@ class Row:
     unit: str
     spread: float
     n: int
-    target: float
+    target: float | None
+    """None where there is no target of its own."""
     better: str
     command: str
     note: str = ""
@@ -43,13 +44,19 @@ def write(suite: str, title: str, rows: Sequence[Row]) -> None:
         "|---|---|---|---|---|",
         *(
             f"| {row.name} | {row.value:g} {row.unit} | {row.spread:g} | "
-            f"{'≤' if row.better == 'lower' else '≥'} {row.target:g} {row.unit} | {row.note} |"
+            f"{_target(row)} | {row.note} |"
             for row in rows
         ),
     ]
     text = "\n".join(lines) + "\n"
     (folder / f"{suite}.md").write_text(text)
     print(text)
+
+
+def _target(row: Row) -> str:
+    if row.target is None:
+        return ""
+    return f"{'≤' if row.better == 'lower' else '≥'} {row.target:g} {row.unit}"
 
 
 def _machine() -> str:
