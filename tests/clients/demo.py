@@ -39,7 +39,8 @@ def main() -> int:
         verdicts += [_look(table, monitor, environment) for monitor in MONITORS]
     card = f"{real[0]}; a real GPU has no ledger" if real else "stub driver: no NVIDIA GPU here"
     print(f"hami run --gpumem LIMIT -- PROGRAM   ({card})")
-    Console().print(table)
+    # Both are given: without a terminal rich would take 80 columns.
+    Console(width=100, height=50).print(table)
     return 0 if all(verdicts) else 1
 
 
