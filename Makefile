@@ -28,6 +28,13 @@ require = command -v $(1) >/dev/null || { \
 at_least = [ "$$(printf '%s\n' $(2) $(1) | sort -V | head -n 1)" = $(2) ] || { \
 	echo "$(3) is $(1), needed is $(2) or newer; $(4)" >&2; exit 1; }
 
+# provide(command, Debian package): installed where that can be done, asked for where not
+provide = command -v $(1) >/dev/null || { \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	echo "installing $(2) with apt-get" && apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(2) >/dev/null; } || { \
+	echo "missing: $(1); install it with: apt-get install $(2)" >&2; exit 1; }
+
 .PHONY: help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -82,8 +89,14 @@ stub: | tools
 demo: build ## real CUDA programs under a limit, on this machine's GPU or on the stub
 	@PYTHONPATH=tests $(PYTHON) -m clients.demo
 
+.PHONY: test-tools
+test-tools:
+	@$(call provide,strace,strace)
+	@$(call provide,readelf,binutils)
+	@$(call provide,musl-gcc,musl-tools)
+
 .PHONY: test
-test: build ## all tests; no GPU needed
+test: build test-tools ## all tests; no GPU needed
 	@cargo test --quiet --workspace
 	@$(PYTHON) -m pytest
 
@@ -105,6 +118,7 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
 
 .PHONY: bench
 bench: build ## measure what docs/results/ claims
+	@$(call provide,valgrind,valgrind)
 	@PYTHONPATH=tests $(PYTHON) -m bench
 
 .PHONY: wheel

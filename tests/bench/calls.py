@@ -8,7 +8,6 @@ noise of a busy machine, valgrind counts instructions, which is the same number 
 import contextlib
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -117,10 +116,7 @@ def _instructions(program: Path, name: str, environment: Mapping[str, str]) -> f
 
 
 def _count(program: Path, name: str, calls: int, environment: Mapping[str, str]) -> int:
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise SystemExit("missing: valgrind; install it with: apt-get install valgrind")
-    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program)]
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program)]
     done = subprocess.run(
         [*command, name, str(calls)],
         env={"PATH": os.environ["PATH"], **environment},
