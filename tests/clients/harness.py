@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ CLIENTS = (
     Client("tinygrad", "with_tinygrad.py", "CUDA Error 2", 1536 * MIB),
 )
 MONITORS = ("nvitop", "gpustat")
+#: Only on a GPU: its CUDA runtime asks a driver for proof that it is NVIDIA's.
+TORCH = Client("PyTorch", "with_torch.py", "OutOfMemoryError", 6 * GIB)
 
 
 def hami(*arguments: str) -> list[str]:
@@ -50,9 +53,19 @@ def limited(limit: int, command: Sequence[str]) -> list[str]:
     return hami("run", "--gpumem", f"{limit // MIB}MiB", "--", *command)
 
 
-def python(program: str, *arguments: str) -> list[str]:
+def python(program: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
     """A program of this folder."""
-    return [sys.executable, str(PROGRAMS / program), *arguments]
+    return [interpreter, str(PROGRAMS / program), *arguments]
+
+
+def python_with(module: str) -> str | None:
+    """A Python of this machine that has a module: this one or the one on the PATH."""
+    for interpreter in filter(None, (sys.executable, shutil.which("python3"))):
+        command = [interpreter, "-c", f"import {module}"]
+        done = subprocess.run(command, capture_output=True, timeout=_DEADLINE, check=False)
+        if done.returncode == 0:
+            return interpreter
+    return None
 
 
 def report(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
