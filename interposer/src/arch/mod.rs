@@ -1,10 +1,15 @@
 //! The few instructions that Rust cannot say: jumps that leave the program's registers, stack and
 //! return address as they were, so that the function jumped to cannot tell that we were there.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::{dlsym_entry, tail_jump};
+
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{dlsym_entry, tail_jump};
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the roads in are written for x86_64 only");
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+compile_error!("the roads in are written for x86_64 and aarch64");
