@@ -5,22 +5,13 @@
 //! rejects a body whose parameters are not the header's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Panics that were caught at the boundary since the process started: a defect of ours, each one.
-pub(crate) static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a hook's body and lets no panic out of it; `None` if it panicked.
 #[inline]
 pub(crate) fn guard<T>(body: impl FnOnce() -> T) -> Option<T> {
-    // Bodies hold no state across a panic but locks, and a poisoned lock refuses (memory) or is
-    // passed by (everything else), so asserting unwind safety is the truth.
-    catch_unwind(AssertUnwindSafe(body)).map_err(count).ok()
-}
-
-#[cold]
-fn count(_panic: Box<dyn std::any::Any + Send>) {
-    CAUGHT.fetch_add(1, Ordering::Relaxed);
+    // Bodies hold no state across a panic but locks over data that is whole between any two of
+    // their statements, so asserting unwind safety is the truth.
+    catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
 /// Expands the hook table; see [`crate::table`] for its rows and what the sections mean.
@@ -149,4 +140,42 @@ macro_rules! real_function {
             }
         }
     };
+}
+
+#[cfg(test)]
+#[allow(non_snake_case)]
+mod tests {
+    use driver_sys::cuda::{
+        CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUresult,
+    };
+
+    #[allow(clippy::panic, clippy::unnecessary_wraps)]
+    unsafe fn failing(_context: CUcontext) -> CUresult {
+        panic!("a defect of ours, on purpose")
+    }
+
+    mod closed {
+        use super::*;
+        hook_closed! { cuCtxDestroy (context: CUcontext) -> CUresult; CUDA_ERROR_OUT_OF_MEMORY super::failing }
+    }
+
+    mod open {
+        use super::*;
+        hook_open! { cuCtxDestroy (context: CUcontext) -> CUresult; super::failing }
+    }
+
+    #[test]
+    fn a_panic_refuses_what_hands_out_memory() {
+        // SAFETY: the body reads nothing.
+        let answer = unsafe { closed::cuCtxDestroy(std::ptr::null_mut()) };
+        assert_eq!(answer, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+
+    /// There is no driver in this process, and that is what the program is told.
+    #[test]
+    fn a_panic_anywhere_else_leaves_the_call_to_the_driver() {
+        // SAFETY: as above.
+        let answer = unsafe { open::cuCtxDestroy(std::ptr::null_mut()) };
+        assert_eq!(answer, CUDA_ERROR_NOT_SUPPORTED);
+    }
 }

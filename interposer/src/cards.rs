@@ -39,16 +39,6 @@ pub(crate) fn by_uuid(limited: &Limited, uuid: &str) -> Card {
     limited.card(-1, uuid)
 }
 
-/// The driver gives 16 bytes and does not say whether they name a GPU or a MIG slice, so UUIDs are
-/// compared without the word in front.
-pub(crate) fn same(left: &str, right: &str) -> bool {
-    let bare = |uuid: &str| {
-        let lower = uuid.to_ascii_lowercase();
-        lower.strip_prefix("gpu-").or(lower.strip_prefix("mig-")).unwrap_or(&lower).to_owned()
-    };
-    bare(left) == bare(right)
-}
-
 /// A device's UUID as text; of a MIG slice its own, where the driver has the newer call.
 fn uuid_of(device: CUdevice) -> Option<String> {
     let mut uuid = CUuuid { bytes: [0; 16] };
@@ -80,11 +70,5 @@ mod tests {
     fn a_uuid_is_written_as_nvml_writes_it() {
         let bytes = std::array::from_fn(|index| index as c_char);
         assert_eq!(text_of(&bytes), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
-    }
-
-    #[test]
-    fn the_word_in_front_does_not_tell_cards_apart() {
-        assert!(same("GPU-00aB", "MIG-00ab"));
-        assert!(!same("GPU-00ab", "GPU-00ac"));
     }
 }

@@ -12,6 +12,8 @@
 #![allow(clippy::disallowed_methods)] // the environment is read here, and nowhere else
 
 use std::env::VarError;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use hami_limits::{InvalidValue, NO_LIMIT, Source, parse_memory, parse_share};
@@ -57,17 +59,30 @@ impl MemoryLimits {
 impl Settings {
     pub(crate) fn read() -> Result<Self, InvalidValue> {
         refuse_shares()?;
-        let list =
-            |text: String| text.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
         Ok(Self {
-            slices: text("HAMI_SLICE")?.map(list).unwrap_or_default(),
+            slices: std::env::var_os("HAMI_SLICE")
+                .map(|list| directories(&list))
+                .unwrap_or_default(),
             memory: memory_limits()?,
-            shared_cache: text("CUDA_DEVICE_MEMORY_SHARED_CACHE")?.map(PathBuf::from),
-            runtime: text("XDG_RUNTIME_DIR")?.filter(|path| !path.is_empty()).map(PathBuf::from),
-            visible: text("CUDA_VISIBLE_DEVICES")?
-                .map(|list| list.split(',').map(|entry| entry.trim().to_owned()).collect()),
+            shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE"),
+            // As its specification says, a relative one is to be ignored.
+            runtime: path("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()),
+            visible: std::env::var_os("CUDA_VISIBLE_DEVICES").map(|list| entries(&list)),
         })
     }
+}
+
+fn directories(list: &OsStr) -> Vec<PathBuf> {
+    let parts = list.as_bytes().split(|byte| *byte == b':').filter(|part| !part.is_empty());
+    parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
+}
+
+fn entries(list: &OsStr) -> Vec<String> {
+    list.to_string_lossy().split(',').map(|entry| entry.trim().to_owned()).collect()
+}
+
+fn path(field: &str) -> Option<PathBuf> {
+    std::env::var_os(field).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn memory_limits() -> Result<Option<MemoryLimits>, InvalidValue> {

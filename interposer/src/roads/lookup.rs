@@ -1,9 +1,9 @@
 //! cuGetProcAddress: the driver's own lookup by name and CUDA version.
 //!
 //! The driver knows which form of a function a program of CUDA 11.3 or 13.0 means, with or without
-//! the per-thread default stream. So it is asked first, and only the address that it returns decides
-//! which wrapper the program gets. That the driver returns its exported addresses is measured, not
-//! promised; should one not be, the wrapper is found by the version table of the header.
+//! the per-thread default stream. So it is asked first, and the address that it returns decides which
+//! wrapper the program gets. Nobody promises that this address is the one that the driver exports;
+//! where it is not one that we know, the header's version table says which form was meant.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -11,7 +11,6 @@ use driver_sys::cuda::{
     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUDA_SUCCESS, CUdriverProcAddressQueryResult,
     CUresult, cuuint64_t,
 };
-use driver_sys::versions::VERSIONS;
 
 use crate::driver;
 use crate::table::{ROWS, real};
@@ -73,9 +72,6 @@ unsafe fn replace(
 #[cold]
 fn by_version(name: &str, version: i32, flags: cuuint64_t) -> Option<usize> {
     let per_thread = flags & cuuint64_t::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    let newest = |per_thread: bool| {
-        VERSIONS.iter().rfind(|form| form.0 == name && form.1 <= version && form.2 == per_thread)
-    };
-    let (_, _, _, symbol) = newest(per_thread).or_else(|| newest(false))?;
-    ROWS.iter().find(|row| row.name == *symbol).and_then(driver::Row::wrapper)
+    let symbol = driver_sys::form_of(name, version, per_thread)?;
+    driver::hooked_row(symbol.as_bytes()).and_then(|row| ROWS.get(row)?.wrapper())
 }

@@ -158,7 +158,7 @@ fn belongs(library: Library, address: usize) -> bool {
     if driver::wrapper_of(address).is_some() {
         return true;
     }
-    let inside = objects::soname_at(address).is_some_and(|name| name == library.soname());
+    let inside = objects::is_in(address, library.soname());
     if inside {
         driver::resolve(library, Some(address));
     }

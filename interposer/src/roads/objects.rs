@@ -18,14 +18,10 @@ pub(super) fn find_in_libc(name: &str) -> Option<usize> {
     found
 }
 
-/// The SONAME of the object that holds an address.
-pub(super) fn soname_at(address: usize) -> Option<&'static CStr> {
-    let mut found = None;
-    each_object(|object| {
-        if object.contains(address) {
-            found = object.soname();
-        }
-    });
+/// Whether an address lies in an object with this SONAME.
+pub(super) fn is_in(address: usize, soname: &CStr) -> bool {
+    let mut found = false;
+    each_object(|object| found |= object.contains(address) && object.soname() == Some(soname));
     found
 }
 
@@ -147,10 +143,9 @@ impl Object<'_> {
         Some(if value < self.base { self.base + value } else { value })
     }
 
-    fn soname(&self) -> Option<&'static CStr> {
+    fn soname(&self) -> Option<&CStr> {
         let text = self.address(DT_STRTAB)? + self.dynamic(DT_SONAME)?;
-        // SAFETY: the string table is mapped as long as the object, and the objects whose names we
-        // keep (libc, the driver) are never unloaded once used.
+        // SAFETY: the string table is mapped as long as the object, which outlives this visit.
         Some(unsafe { CStr::from_ptr(text as *const c_char) })
     }
 
@@ -166,6 +161,9 @@ impl Object<'_> {
             let bucket = table.add(4 + bloom as usize * 2);
             let chain = bucket.add(buckets as usize);
             let hash = gnu_hash(name);
+            if buckets == 0 {
+                return None;
+            }
             let mut index = *bucket.add((hash % buckets) as usize);
             while index >= first {
                 let entry = *chain.add((index - first) as usize);

@@ -12,37 +12,30 @@ use crate::driver::Library;
 use crate::roads::objects;
 use crate::table::real;
 
-/// The inode of the first PID namespace, fixed by the kernel (`PROC_PID_INIT_INO`).
-const HOST_NAMESPACE: u64 = 0xEFFF_FFFC;
-
 /// Room for the processes of one card; where there are more, the grace serves.
 const LISTED: usize = 512;
 
 /// The answer for one dead process. Called rarely: a request is about to be refused, and somebody
 /// who still holds bytes is dead.
 pub(super) fn departed(process: &ProcessIdentity) -> Departed {
-    if process.pid_namespace != HOST_NAMESPACE {
+    decide(&ProcessIdentity::own(), process, is_listed)
+}
+
+fn decide(
+    own: &ProcessIdentity,
+    process: &ProcessIdentity,
+    is_listed: impl FnOnce(u32) -> Option<bool>,
+) -> Departed {
+    if !own.is_numbered_as_on_the_host() || !process.is_numbered_as_on_the_host() {
         return Departed::Unknown;
     }
     match is_listed(process.pid) {
         // After exec the number goes on with another program, which may use a card by itself.
-        Some(true) if is_running(process) => Departed::Unknown,
+        Some(true) if process.is_running() => Departed::Unknown,
         Some(true) => Departed::No,
         Some(false) => Departed::Yes,
         None => Departed::Unknown,
     }
-}
-
-/// Whether the process is there and is no zombie.
-fn is_running(process: &ProcessIdentity) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)) else {
-        return false;
-    };
-    // The name in parentheses may hold anything, also parentheses and blanks.
-    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let state = fields.next();
-    let start_time = fields.nth(18).and_then(|field| field.parse().ok());
-    start_time == Some(process.start_time) && !matches!(state, Some("Z" | "X"))
 }
 
 /// Whether any card lists the process; `None` if that cannot be told.
@@ -84,5 +77,38 @@ fn processes(device: nvmlDevice_t, list: List) -> Option<Vec<u32>> {
     match unsafe { list(device, &raw mut count, infos.as_mut_ptr()) } {
         NVML_SUCCESS => Some(infos.iter().take(count as usize).map(|info| info.pid).collect()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: u64 = 0xEFFF_FFFC;
+
+    fn process(pid: u32, pid_namespace: u64) -> ProcessIdentity {
+        ProcessIdentity { pid, start_time: 1, pid_namespace }
+    }
+
+    #[test]
+    fn nvml_decides_where_both_are_numbered_as_on_the_host() {
+        let (own, dead) = (process(1, HOST), process(u32::MAX, HOST));
+        assert_eq!(decide(&own, &dead, |_| Some(true)), Departed::No);
+        assert_eq!(decide(&own, &dead, |_| Some(false)), Departed::Yes);
+        assert_eq!(decide(&own, &dead, |_| None), Departed::Unknown);
+    }
+
+    #[test]
+    fn nvml_is_not_asked_where_one_of_them_is_in_a_container() {
+        for (own, dead) in [(HOST, 7), (7, HOST), (7, 7), (HOST, 0)] {
+            let answer = decide(&process(1, own), &process(2, dead), |_| unreachable!());
+            assert_eq!(answer, Departed::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_number_that_lives_on_after_exec_says_nothing() {
+        let own = ProcessIdentity { pid_namespace: HOST, ..ProcessIdentity::own() };
+        assert_eq!(decide(&own, &own, |_| Some(true)), Departed::Unknown);
     }
 }

@@ -1,6 +1,7 @@
 //! One level of limits: a limits page and the account beside it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hami_account::{Account, Member};
@@ -59,9 +60,7 @@ impl Level {
     /// The row of a card; `None` if this level does not have it.
     pub(super) fn row_of(&self, uuid: &str) -> Option<u8> {
         let row = match &self.limits {
-            Limits::Page(view) => {
-                view.rows().iter().position(|row| crate::cards::same(&row.uuid, uuid))
-            }
+            Limits::Page(view) => view.row_of(uuid),
             Limits::Environment(page) => own::row_of(page, uuid),
         };
         row.and_then(|row| u8::try_from(row).ok())
@@ -123,7 +122,9 @@ impl Level {
         let member = match self.account.join() {
             Ok(member) => member,
             Err(error) => {
-                crate::say::line(error);
+                // Once: a program may go on asking, as it may after any refusal.
+                static SAID: Once = Once::new();
+                SAID.call_once(|| crate::say::line(error));
                 return None;
             }
         };

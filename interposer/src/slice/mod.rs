@@ -21,6 +21,9 @@ use level::Level;
 /// More `hami run` inside `hami run` than anybody needs; each level is charged for each allocation.
 pub(crate) const MAX_LEVELS: usize = 8;
 
+// Row i of the page is row i of the account.
+const _: () = assert!(hami_limits::page::MAX_ROWS == hami_account::CARDS);
+
 /// What holds for this process.
 #[allow(clippy::large_enum_variant)] // there is one, for the life of the process
 pub(crate) enum Slice {
@@ -45,8 +48,8 @@ fn decide() -> Result<Slice, String> {
     directories.extend(settings.slices.iter().cloned());
     if directories.len() > MAX_LEVELS {
         return Err(format!(
-            "HAMI_SLICE: {} slices inside one another are refused: run fewer than {MAX_LEVELS} \
-             `hami run` inside one another",
+            "HAMI_SLICE: {} slices inside one another are refused: at most {MAX_LEVELS} hold; end \
+             some `hami run`",
             directories.len()
         ));
     }

@@ -27,3 +27,30 @@ pub mod nvml;
 /// cudaTypedefs.h.
 #[rustfmt::skip]
 pub mod versions;
+
+/// The exported symbol that a program built with this CUDA version means by `name`: the newest form
+/// that is not newer. A form for the thread's own default stream is preferred to a plain one of the
+/// same age. `None` if the header has no such name, or only newer forms.
+pub fn form_of(name: &str, version: i32, per_thread: bool) -> Option<&'static str> {
+    versions::VERSIONS
+        .iter()
+        .filter(|form| form.0 == name && form.1 <= version && (per_thread || !form.2))
+        .max_by_key(|form| (form.1, form.2))
+        .map(|form| form.3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::form_of;
+
+    #[test]
+    fn a_name_means_what_it_meant_when_the_program_was_built() {
+        assert_eq!(form_of("cuMemAlloc", 2000, false), Some("cuMemAlloc"));
+        assert_eq!(form_of("cuMemAlloc", 13050, true), Some("cuMemAlloc_v2"));
+        assert_eq!(form_of("cuCtxCreate", 11039, false), Some("cuCtxCreate_v2"));
+        assert_eq!(form_of("cuLaunchKernel", 12000, true), Some("cuLaunchKernel_ptsz"));
+        assert_eq!(form_of("cuLaunchKernel", 6050, true), Some("cuLaunchKernel"));
+        assert_eq!(form_of("cuLaunchKernel", 3020, false), None);
+        assert_eq!(form_of("cuNoSuchThing", 13050, false), None);
+    }
+}

@@ -1,16 +1,15 @@
 //! An account that this process has mapped: everything but charging.
 
 use crate::error::AccountError;
-use crate::file::{self, Descriptor, Place, read_proc};
+use crate::file::{self, Descriptor, Place};
 use crate::fork::NoFork;
+use crate::identity::ProcessIdentity;
 use crate::layout::{FREE, Layout, Record, SIZE, SLOTS, TAKEN, UNIT, Word};
 use crate::member::Member;
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
 use crate::wait::pause;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +17,6 @@ use std::time::{Duration, Instant};
 
 /// How long joining waits for the slots of processes that have just died.
 const JOIN_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Who had a slot, as that process saw itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessIdentity {
-    /// The pid in the process's own namespace.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot (field 22 of `/proc/self/stat`); 0 = unknown.
-    pub start_time: u64,
-    /// The inode of its pid namespace; 0 = unknown. A pid means nothing in another one.
-    pub pid_namespace: u64,
-}
 
 /// Whether the driver has freed everything that a dead process held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,12 +152,8 @@ fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
 
 /// Writes down who this process is.
 fn introduce(record: &Record) {
-    let stat = read_proc("/proc/self/stat");
-    // The name in parentheses may hold anything, also parentheses and blanks.
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let start_time = after_name.split_whitespace().nth(19).and_then(|field| field.parse().ok());
-    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
-    record.pid.store(std::process::id(), Ordering::Relaxed);
-    record.start_time.store(start_time.unwrap_or(0), Ordering::Relaxed);
-    record.pid_namespace.store(namespace, Ordering::Relaxed);
+    let own = ProcessIdentity::own();
+    record.pid.store(own.pid, Ordering::Relaxed);
+    record.start_time.store(own.start_time, Ordering::Relaxed);
+    record.pid_namespace.store(own.pid_namespace, Ordering::Relaxed);
 }

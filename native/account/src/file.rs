@@ -9,13 +9,14 @@
 
 use crate::error::AccountError;
 use crate::layout::{MAGIC, SIZE, VERSION};
-use std::ffi::{CString, OsString};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use hami_limits::whole_file;
+use std::ffi::CString;
+use std::fs;
+use std::io;
 use std::mem::zeroed;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file for as long as it exists, whatever its name or descriptor.
@@ -176,38 +177,7 @@ fn identity() -> [u8; 16] {
     bytes
 }
 
-/// Makes an empty account under `path`, whole from its first instant: it is written under another
-/// name and linked, so that of several makers one wins and the others find its account.
+/// Makes an empty account under `path`.
 pub(crate) fn create(path: &Path) -> io::Result<()> {
-    let (draft, mut file) = create_draft(path)?;
-    let made = allocate(&file)
-        .and_then(|()| file.write_all(&identity()))
-        .and_then(|()| fs::hard_link(&draft, path));
-    fs::remove_file(&draft)?;
-    made
-}
-
-fn create_draft(path: &Path) -> io::Result<(PathBuf, File)> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let mut attempt = 0;
-    loop {
-        let mut name = OsString::from(path.as_os_str());
-        name.push(format!(".{}-{attempt}", std::process::id()));
-        match options.open(&name) {
-            // A maker with our pid, in another namespace or killed here, has left its draft.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
-            Err(e) => return Err(e),
-            Ok(file) => return Ok((name.into(), file)),
-        }
-    }
-}
-
-/// Gives the file its size and its blocks now: a store to a page without one kills the program.
-fn allocate(file: &File) -> io::Result<()> {
-    // SAFETY: no memory is passed.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, SIZE as libc::off_t) } {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
+    whole_file::create(path, 0o600, SIZE, &identity()).map(drop)
 }

@@ -51,6 +51,7 @@ mod account;
 mod error;
 mod file;
 pub mod fork;
+mod identity;
 mod layout;
 mod member;
 mod reap;
@@ -61,8 +62,9 @@ mod snapshot;
 pub mod steps;
 mod wait;
 
-pub use account::{Account, Departed, Oracle, ProcessIdentity};
+pub use account::{Account, Departed, Oracle};
 pub use error::AccountError;
+pub use identity::ProcessIdentity;
 pub use layout::{CARDS, SLOTS, UNIT};
 pub use member::{Member, Refused};
 pub use snapshot::{ProcessUse, Snapshot};

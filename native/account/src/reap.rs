@@ -10,7 +10,8 @@
 //! cleaned up after it. Handing them out too early would put the card over its limit, so they stay
 //! counted until the oracle says that the driver is done, or else for [`Account::GRACE`].
 
-use crate::account::{Account, Departed, ProcessIdentity};
+use crate::account::{Account, Departed};
+use crate::identity::ProcessIdentity;
 use crate::layout::{CARDS, FREE, Record, SLOTS, UNIT, Word};
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};

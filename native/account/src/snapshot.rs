@@ -4,9 +4,9 @@
 //! once into a private buffer and every number is checked before it is used. What is read is not
 //! one instant: processes go on while it is being read.
 
-use crate::account::ProcessIdentity;
 use crate::error::AccountError;
 use crate::file::{WRONG_SIZE, check_identity};
+use crate::identity::ProcessIdentity;
 use crate::layout::{CARDS, Counters, Header, Layout, Record, SIZE, SLOTS, TAKEN, UNIT, Word};
 use crate::slot_lock::is_held;
 use std::fs::OpenOptions;

@@ -6,6 +6,7 @@
 
 pub mod page;
 pub mod quantity;
+pub mod whole_file;
 
-pub use page::{LimitsPage, LimitsView, NO_LIMIT, PageError, Row};
+pub use page::{LimitsPage, LimitsView, NO_LIMIT, PageError, Row, same_card};
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};

@@ -47,6 +47,18 @@ pub struct Row {
     pub share: Option<u32>,
 }
 
+/// Whether two UUIDs name the same card.
+///
+/// The driver gives 16 bytes and does not say whether they name a GPU or a MIG slice of one, NVML
+/// writes a word in front. So the word does not count, nor does case.
+pub fn same_card(left: &str, right: &str) -> bool {
+    let bare = |uuid: &str| {
+        let word = uuid.get(..4).filter(|word| matches!(*word, "GPU-" | "MIG-"));
+        uuid.get(word.map_or(0, str::len)..).unwrap_or_default().to_ascii_lowercase()
+    };
+    bare(left) == bare(right)
+}
+
 /// Why a limits page could not be made, read or changed.
 #[derive(Debug)]
 pub enum PageError {

@@ -7,7 +7,7 @@
 
 use super::layout::{ACTIVE, Contents, MAX_ROWS, PAGE_SIZE, memory_limit_offset, share_offset};
 use super::writer::{open_page, read_page};
-use super::{PageError, Row};
+use super::{PageError, Row, same_card};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -46,11 +46,6 @@ impl LimitsView {
         }
     }
 
-    /// The random name of the slice.
-    pub fn slice_id(&self) -> [u8; 16] {
-        self.contents.slice_id
-    }
-
     /// The rows as they were when the page was opened: which card is which row.
     pub fn rows(&self) -> &[Row] {
         &self.contents.rows
@@ -58,7 +53,7 @@ impl LimitsView {
 
     /// The row of a card.
     pub fn row_of(&self, uuid: &str) -> Option<usize> {
-        self.contents.rows.iter().position(|row| row.uuid == uuid)
+        self.contents.rows.iter().position(|row| same_card(&row.uuid, uuid))
     }
 
     /// Bytes that may be held on the card of `row` now; [`super::NO_LIMIT`] if there is no limit,

@@ -8,6 +8,7 @@ use super::layout::{
 };
 use super::{PageError, Row};
 use crate::quantity::InvalidValue;
+use crate::whole_file;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -35,13 +36,7 @@ impl LimitsPage {
         let io_error = |e| PageError::io(path, e);
         let slice_id = random_id().map_err(io_error)?;
         let page = encode_page(slice_id, rows);
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o644).open(path);
-        let file = file.map_err(io_error)?;
-        allocate(&file).map_err(io_error)?;
-        // The magic comes last: until then a reader finds a damaged page, never half a limit.
-        file.write_all_at(&page[8..], 8).map_err(io_error)?;
-        file.write_all_at(&page[..8], 0).map_err(io_error)?;
+        let file = whole_file::create(path, 0o644, PAGE_SIZE, &page).map_err(io_error)?;
         Ok(Self { file, path: path.to_owned(), slice_id })
     }
 
@@ -154,15 +149,6 @@ fn row_mut<'a>(rows: &'a mut [Row], uuid: &str) -> Result<&'a mut Row, InvalidVa
 
 fn read_only(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
-}
-
-/// Gives the file its blocks now: a store to a page without one kills the program that made it.
-fn allocate(file: &File) -> io::Result<()> {
-    // SAFETY: no memory is passed.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, PAGE_SIZE as libc::off_t) } {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
 }
 
 fn random_id() -> io::Result<[u8; 16]> {

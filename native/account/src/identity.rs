@@ -1,0 +1,65 @@
+//! Who a process is: a number that means something in one PID namespace, and when it started.
+
+use crate::file::read_proc;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// The inode of the first PID namespace, fixed by the kernel (`PROC_PID_INIT_INO`).
+const HOST_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Who had a slot, as that process saw itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// The pid in the process's own namespace.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (field 22 of `/proc/self/stat`); 0 = unknown.
+    pub start_time: u64,
+    /// The inode of its pid namespace; 0 = unknown. A pid means nothing in another one.
+    pub pid_namespace: u64,
+}
+
+impl ProcessIdentity {
+    /// The calling process.
+    pub fn own() -> Self {
+        let start_time = state("self").map_or(0, |(_, start_time)| start_time);
+        let pid_namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
+        Self { pid: std::process::id(), start_time, pid_namespace }
+    }
+
+    /// Whether it is numbered as the host numbers processes.
+    pub fn is_numbered_as_on_the_host(&self) -> bool {
+        self.pid_namespace == HOST_NAMESPACE
+    }
+
+    /// Whether it is there and no zombie; for who is in the same PID namespace.
+    pub fn is_running(&self) -> bool {
+        state(&self.pid.to_string()).is_some_and(|(state, start_time)| {
+            start_time == self.start_time && !matches!(state, 'Z' | 'X')
+        })
+    }
+}
+
+/// State and start time of a process, from `/proc/<pid>/stat`.
+fn state(pid: &str) -> Option<(char, u64)> {
+    let stat = read_proc(&format!("/proc/{pid}/stat"));
+    // The name in parentheses may hold anything, also parentheses and blanks.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let start_time = fields.nth(18)?.parse().ok()?;
+    Some((state, start_time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_running_until_it_is_another() {
+        let own = ProcessIdentity::own();
+        assert!(own.start_time > 0 && own.pid_namespace > 0);
+        assert!(own.is_running());
+        assert!(!ProcessIdentity { start_time: own.start_time + 1, ..own }.is_running());
+        assert!(!ProcessIdentity { pid: u32::MAX, ..own }.is_running());
+    }
+}
