@@ -82,9 +82,15 @@ def devices() -> list[Card]:
 def limits() -> Limits:
     """The limits that hold for this process.
 
+    Where only HAMi's variables set them, the cards of this machine are looked at.
+
     Raises:
         StateError: this process is in a slice that cannot be read.
         InvalidValue: one of HAMi's variables cannot be understood.
+        NoDriver: there is no working driver to ask for the cards.
+        NoDevice: there is no card.
+        DriverError: a card does not answer.
+        UnknownCard: which cards ``CUDA_VISIBLE_DEVICES`` means cannot be told here.
     """
     return slices.limits(config.read())
 
@@ -97,6 +103,8 @@ def usage() -> Usage:
 
     Raises:
         StateError: this process is in a slice that cannot be read.
+        InvalidValue: one of HAMi's variables cannot be understood.
+        NoDriver, NoDevice, DriverError, UnknownCard: as ``limits()``.
     """
     return slices.usage(config.read())
 
@@ -123,7 +131,8 @@ def run(
         options: everything else that ``subprocess.run`` takes, ``env`` included.
 
     Raises:
-        InvalidValue: a size or share that is not understood, or cannot be held.
+        InvalidValue: a size or share that is not understood, or cannot be held; too many cards,
+            or slices inside one another.
         HamiError: no driver, no such card, or no slice can be made here.
         Exception: whatever ``subprocess.run`` raises.
     """

@@ -17,6 +17,7 @@ __all__ = [
     "format_memory",
     "parse_memory",
     "parse_share",
+    "same_card",
 ]
 
 _Source = Literal["api", "gpumem", "hami-env"]
@@ -32,6 +33,9 @@ def parse_share(text: str, source: _Source, field: str) -> int:
 
 def format_memory(bytes: int) -> str:
     """The shortest exact text, e.g. ``4GiB`` or ``1536MiB``; ``parse_memory`` reads it back."""
+
+def same_card(left: str, right: str) -> bool:
+    """Whether two UUIDs name one card: the driver does not say whether it is a GPU- or a MIG-."""
 
 @final
 class LimitRow:

@@ -26,8 +26,8 @@ class Settings:
     """Everything that the environment decides, read once."""
 
     runtime_directory: Path
-    """Where slices live. ``$XDG_RUNTIME_DIR/hami`` where that directory is ours, else
-    ``/tmp/hami-<uid>``: both are on a local file system and gone after a reboot, like the slices.
+    """Where slices live. ``$XDG_RUNTIME_DIR/hami`` where that is an absolute path to a directory of
+    ours, else ``/tmp/hami-<uid>``: both are local and gone after a reboot, like the slices.
     """
 
     library: Path = _PACKAGED_LIBRARY
@@ -48,7 +48,8 @@ class Settings:
 
     hami_account: Path = Path()
     """Where the processes that only HAMi's variables limit keep their common account: beside
-    ``CUDA_DEVICE_MEMORY_SHARED_CACHE`` if that is set, else in the runtime directory."""
+    ``CUDA_DEVICE_MEMORY_SHARED_CACHE`` if that is set and not empty, else in the runtime directory.
+    A relative path is relative to the working directory, as for the preload library."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The whole environment: what a program is started with, before our additions."""
@@ -77,11 +78,14 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _runtime_directory(xdg_runtime: str | None) -> Path:
-    """``su`` and ``sudo`` may leave another user's ``XDG_RUNTIME_DIR`` behind: it must be ours."""
-    if xdg_runtime:
+    """``su`` and ``sudo`` may leave another user's ``XDG_RUNTIME_DIR`` behind: it must be ours.
+
+    A relative path is ignored, as the XDG Base Directory Specification demands.
+    """
+    if xdg_runtime and Path(xdg_runtime).is_absolute():
         try:
             if Path(xdg_runtime).stat().st_uid == os.geteuid():
-                return Path(xdg_runtime).absolute() / "hami"
+                return Path(xdg_runtime) / "hami"
         except OSError:
             pass
     # Predictable on purpose; its owner and mode are checked before use.

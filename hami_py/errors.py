@@ -50,14 +50,14 @@ class InvalidValue(HamiError, ValueError):
 
     def __init__(self, field: str, value: str, mend: str) -> None:
         # A value may come from anywhere: quoted, it stays on one line, and short.
-        shown = value if len(value) <= 64 else value[:64] + "…"
-        super().__init__(field, f"{json.dumps(shown, ensure_ascii=False)} is refused", mend)
+        shown = json.dumps(value[:64], ensure_ascii=False) + "…" * (len(value) > 64)
+        super().__init__(field, f"{shown} is refused", mend)
         self.args = (field, value, mend)
         self.field = field
         self.value = value
 
     def __str__(self) -> str:
-        """The same line as the preload library's."""
+        """The value and what to write instead belong together: no new clause between them."""
         return f"{self.what}: {self.why}: {self.mend}"
 
 

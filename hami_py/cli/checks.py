@@ -26,9 +26,11 @@ PROBE_DEADLINE = 120
 PAGE = 2 << 20
 """Bytes: the driver's page. The probe's limit is a multiple, so that rounding takes none of it."""
 
-
 ENOUGH = 0.99
 """Part of the limit that must be had."""
+
+OUR_LINE = "hami: "
+"""How the preload library begins the one line that says why it refuses CUDA."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ def _try(name: str, check: Callable[[Settings], str], settings: Settings) -> Che
     try:
         return Check(name, True, check(settings))
     except HamiError as error:
-        detail = error.why if error.what == name else f"{error.what}: {error.why}"
+        # The name stands before the detail already.
+        detail = f"{error.what}: {error.why}"
+        for said in (f"{name}: ", f"{name} "):
+            detail = detail.removeprefix(said)
         return Check(name, False, detail, error.mend)
 
 
@@ -88,7 +93,7 @@ def _platform(_settings: Settings) -> str:
 def _driver(settings: Settings) -> str:
     report = _probe(settings.environment)
     major, minor = report["version"] // 1000, report["version"] % 1000 // 10
-    return f"CUDA {major}.{minor}, {report['count']} cards visible"
+    return f"CUDA {major}.{minor}, {_count(report['count'], 'card')} visible"
 
 
 def _nvml(_settings: Settings) -> str:
@@ -129,7 +134,7 @@ def _runtime(settings: Settings) -> str:
     removed = slices.remove_stale(settings.runtime_directory)
     with slices.create(settings.runtime_directory, [], ["hami", "doctor"]):
         pass
-    return f"{settings.runtime_directory}, {removed} abandoned slices removed"
+    return f"{settings.runtime_directory}, {_count(removed, 'abandoned slice')} removed"
 
 
 def _limit(card: Card, settings: Settings) -> str:
@@ -137,14 +142,23 @@ def _limit(card: Card, settings: Settings) -> str:
     free = gpu.memory_free([card.uuid]).get(card.uuid, 0)
     limit = min(card.memory_total // 4, free // 2) // PAGE * PAGE
     if not limit:
-        mend = "end some programs (`nvidia-smi` lists them) and try again"
-        raise HamiError("probe", f"only {free} bytes are free on {card.uuid}", mend)
+        raise _too_little(card, free, settings)
     # HAMi's variables would lower the limit further, and the probe is about ours.
     base = {k: v for k, v in settings.environment.items() if k not in settings.hami_limits}
     memory, chosen = {card.uuid: limit}, [card.uuid]
     with slices.prepared(settings, ["hami", "doctor"], memory, chosen, base) as prepared:
         report = _probe(prepared.environment, "allocate")
     return judge(report, limit)
+
+
+def _too_little(card: Card, free: int, settings: Settings) -> HamiError:
+    """Too little can be had for a proof: for a limit that holds here already, or for others."""
+    held = next((row for row in slices.limits(settings).cards if row.uuid == card.uuid), None)
+    if held is None or held.memory is None:
+        mend = "end some programs (`nvidia-smi` lists them) and try again"
+        return HamiError("probe", f"only {free} bytes are free on {card.uuid}", mend)
+    why = f"only {free} bytes are free of the {held.memory} that may be used here on {card.uuid}"
+    return HamiError("probe", why, "raise the limit, or end programs that it holds for")
 
 
 def judge(report: Mapping[str, Any], limit: int) -> str:
@@ -179,10 +193,17 @@ def _probe(environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
         mend = "run `python -m hami_py.gpu.probe` to see why"
         raise HamiError("probe", _last_line(done), mend) from error
     if report["failed"]:
-        # The library says on standard error why it refuses CUDA.
-        why = "; ".join([report["failed"], *done.stderr.splitlines()])
-        raise HamiError("probe", why, report["mend"])
+        said = done.stderr.splitlines()
+        refusals = [line for line in said if line.startswith(OUR_LINE)]
+        if refusals:
+            why = f"the slice refuses CUDA: {refusals[-1].removeprefix(OUR_LINE)}"
+            raise HamiError("probe", why, "mend what the preload library says there")
+        raise HamiError("probe", "; ".join([report["failed"], *said]), report["mend"])
     return report
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,14 @@ from hami_py.gpu._driver_cdef import CDEF
 
 LIBRARY = "libcuda.so.1"
 
+_MENDS = {
+    # The preload library answers so where it cannot hold the slice to its limits.
+    "CUDA_ERROR_NO_DEVICE": "if a line above begins with `hami:`, the slice refuses CUDA for what"
+    " it says; else check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`",
+    "CUDA_ERROR_OUT_OF_MEMORY": "raise the slice's limit, or end some programs on the card",
+}
+"""What to do about an error whose cause need not be the card."""
+
 
 class Driver:
     """The CUDA driver, initialised."""
@@ -84,8 +92,9 @@ class Driver:
     def _call(self, name: str, *arguments: object) -> None:
         error: int = getattr(self._library, name)(*arguments)
         if error:
-            mend = "look at `nvidia-smi` and `dmesg`, then try again"
-            raise DriverError(name, self._error_name(error), mend)
+            why = self._error_name(error)
+            mend = _MENDS.get(why, "look at `nvidia-smi` and `dmesg`, then try again")
+            raise DriverError(name, why, mend)
 
     def _error_name(self, error: int) -> str:
         name = self._ffi.new("char **")

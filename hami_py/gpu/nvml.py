@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pynvml  # type: ignore[import-untyped]
 
+from hami_py._native import same_card
 from hami_py.errors import DriverError, HamiError, NoDevice, NoDriver
 from hami_py.model import Card
 
@@ -36,14 +37,15 @@ def cards() -> list[Card]:
 
 
 def memory_free(uuids: list[str]) -> dict[str, int]:
-    """Free bytes on these cards, by UUID; a card that cannot be asked is left out."""
+    """Free bytes on these cards, by UUID as it was given; a card that cannot be asked is left out."""
     free: dict[str, int] = {}
     try:
         with _nvml():
             for handle in _handles():
                 uuid = pynvml.nvmlDeviceGetUUID(handle)
-                if uuid in uuids:
-                    free[uuid] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+                for name in uuids:
+                    if same_card(name, uuid):
+                        free[name] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
     except HamiError:
         pass
     return free

@@ -26,6 +26,9 @@ def parse_gpumem(options: Iterable[str]) -> MemoryRequest:
         card, equals, size = option.rpartition("=")
         if not equals:
             every.append(_parse_size(size, "gpumem"))
+        elif not card.isprintable() or not card:
+            mend = "write CARD=SIZE with a card's UUID or index, or SIZE for every card"
+            raise InvalidValue("gpumem", option, mend)
         elif card in by_card:
             raise InvalidValue("gpumem", option, f"card {card} is given twice; keep one")
         else:

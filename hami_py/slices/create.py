@@ -19,9 +19,9 @@ from pathlib import Path
 
 from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.config import HAMI_SLICE
-from hami_py.errors import DamagedFile, StateError
+from hami_py.errors import DamagedFile
 from hami_py.model import CardLimit
-from hami_py.slices.runtime import locked, runtime_directory, try_lock
+from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
 
 LIMITS = "limits"
 ACCOUNT = "account"
@@ -38,27 +38,31 @@ def create(runtime: Path, limits: Sequence[CardLimit], command: Sequence[str]) -
         command: what will run in it, for people who look at ``slice.json``.
 
     Raises:
-        StateError: it cannot be made.
+        StateError: it cannot be made or, at the end, not be looked after.
     """
     slices = runtime_directory(runtime) / "slices"
     directory = slices / os.urandom(16).hex()
-    with _said(directory):
+    with usable(directory):
         slices.mkdir(mode=0o700, exist_ok=True)
         with locked(slices):
             _remove_stale(slices)
             directory.mkdir(mode=0o700)
             owner = _write_owner(directory / OWNER, command)
     try:
-        with _said(directory):
+        with usable(directory):
             rows = [LimitRow(row.uuid, row.memory, row.share) for row in limits]
             LimitsPage.create(directory / LIMITS, rows)
             Account.create(directory / ACCOUNT)
         yield directory
     finally:
-        with locked(slices):
-            os.close(owner)
-            if not _is_in_use(directory, _directories_in_use()):
-                _remove(directory)
+        # Before anything that can fail, so that the next start may remove what we cannot.
+        os.close(owner)
+        with usable(directory):
+            # At the end of a session the whole runtime directory may go before us.
+            if directory.exists():
+                with locked(slices):
+                    if not _is_in_use(directory, _directories_in_use()):
+                        _remove(directory)
 
 
 def remove_stale(runtime: Path) -> int:
@@ -68,19 +72,11 @@ def remove_stale(runtime: Path) -> int:
         StateError: the runtime directory cannot be used.
     """
     slices = runtime_directory(runtime) / "slices"
-    if not slices.exists():
-        return 0
-    with locked(slices):
-        return _remove_stale(slices)
-
-
-@contextmanager
-def _said(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        mend = "make room there, or set XDG_RUNTIME_DIR to another directory"
-        raise StateError(f"slice {directory}", error.strerror or str(error), mend) from error
+    with usable(slices):
+        if not slices.exists():
+            return 0
+        with locked(slices):
+            return _remove_stale(slices)
 
 
 def _write_owner(path: Path, command: Sequence[str]) -> int:

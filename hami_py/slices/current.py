@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from hami_py import gpu
-from hami_py._native import Account, LimitsPage, ProcessUse
+from hami_py._native import Account, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import (
@@ -27,6 +27,7 @@ from hami_py.model import (
     visible,
 )
 from hami_py.slices.create import ACCOUNT, LIMITS
+from hami_py.slices.runtime import usable
 
 HAMI_MEMORY = "CUDA_DEVICE_MEMORY_LIMIT"
 
@@ -41,7 +42,7 @@ class Level:
 
     def index(self, uuid: str) -> int | None:
         """The card's row, where this level has it."""
-        return next((i for i, row in enumerate(self.rows) if row.uuid == uuid), None)
+        return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
 
 def cards(settings: Settings) -> list[Card]:
@@ -51,7 +52,7 @@ def cards(settings: Settings) -> list[Card]:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
         StateError: a slice around this process cannot be read.
     """
-    levels = [_read(directory) for directory in _directories(settings)]
+    levels = [_read(directory) for directory in directories(settings)]
     return [
         card for card in gpu.cards() if all(level.index(card.uuid) is not None for level in levels)
     ]
@@ -63,9 +64,11 @@ def limits(settings: Settings) -> Limits:
     Raises:
         StateError: a slice around this process cannot be read.
         InvalidValue: one of HAMi's variables cannot be understood.
+        NoDriver, NoDevice, DriverError, UnknownCard: only HAMi's variables set a limit, and which
+            cards they mean cannot be told.
     """
     level: Literal["preload", "none"] = "preload" if _loaded_library(settings) else "none"
-    levels = [_read(directory) for directory in _directories(settings)]
+    levels = [_read(directory) for directory in directories(settings)]
     variables = _hami_limits(settings, levels)
     if levels:
         return Limits(tuple(_combined(levels, variables)), "slice", level)
@@ -77,14 +80,16 @@ def usage(settings: Settings) -> Usage:
     """What the slice that this process is in uses; the innermost, where slices nest.
 
     Raises:
-        StateError: a slice around this process cannot be read.
-        InvalidValue: one of HAMi's variables cannot be understood.
+        HamiError: as ``limits``.
     """
     held = limits(settings)
-    levels = [_read(directory) for directory in _directories(settings)]
+    levels = [_read(directory) for directory in directories(settings)]
     variables = _hami_limits(settings, levels)
-    if held.source == "environment" and settings.hami_account.exists():
-        levels = [_read(settings.hami_account)]
+    if held.source == "environment":
+        with usable(settings.hami_account):
+            # Made by the first process that is limited so; until then nothing is held.
+            there = settings.hami_account.exists()
+        levels = [_read(settings.hami_account)] if there else []
     free_on_card = gpu.memory_free([limit.uuid for limit in held.cards])
     return Usage(
         tuple(
@@ -118,7 +123,9 @@ def _card_usage(
 def _combined(levels: list[Level], variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
     """The cards that every level has, each with its lowest limit."""
     for row in levels[-1].rows:
-        same = [other for level in levels for other in level.rows if other.uuid == row.uuid]
+        same = [
+            other for level in levels for other in level.rows if same_card(other.uuid, row.uuid)
+        ]
         if len(same) == len(levels):
             memory = lowest([*(other.memory for other in same), variables.get(row.uuid)])
             yield CardLimit(row.uuid, memory, lowest(other.share for other in same))
@@ -162,7 +169,7 @@ def _hami_memory(settings: Settings) -> dict[str, int | None]:
     return memory
 
 
-def _directories(settings: Settings) -> list[Path]:
+def directories(settings: Settings) -> list[Path]:
     """The slices around this process, outermost first: a container's own, then ``HAMI_SLICE``."""
     library = _loaded_library(settings)
     # One of the two files alone is a slice, a damaged one.

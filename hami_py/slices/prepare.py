@@ -5,11 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hami_py import gpu
-from hami_py.config import Settings
+from hami_py.config import HAMI_SLICE, Settings
+from hami_py.errors import InvalidValue
 from hami_py.model import MemoryRequest, plan, visible
 from hami_py.slices.create import create
-from hami_py.slices.current import cards
+from hami_py.slices.current import cards, directories
 from hami_py.slices.environment import compose, require_library
+
+MAX_LEVELS = 8
+"""Slices inside one another that the preload library takes: each is charged for each allocation."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,13 @@ def prepared(
 
     Raises:
         HamiError: no driver, no such card, or a slice cannot be made here.
-        InvalidValue: more cards than a slice can hold.
+        InvalidValue: more cards than a slice can hold, or more slices inside one another.
     """
     library = require_library(settings.library)
+    levels = len(directories(settings)) + 1
+    if levels > MAX_LEVELS:
+        mend = f"run at most {MAX_LEVELS} `hami run` inside one another"
+        raise InvalidValue(HAMI_SLICE, f"{levels} slices inside one another", mend)
     available = cards(settings)
     shown = None
     if devices:

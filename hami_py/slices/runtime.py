@@ -46,13 +46,29 @@ def runtime_directory(path: Path) -> Path:
 
 
 @contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """What the kernel says against files of ours, as our error.
+
+    Raises:
+        StateError: for every ``OSError`` inside.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        mend = "make place and room there, or set XDG_RUNTIME_DIR to another directory"
+        raise StateError(f"slice file {where}", error.strerror or str(error), mend) from error
+
+
+@contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory's lock: slices are made and removed by one process at a time.
 
     Raises:
-        StateError: the lock was not free before the deadline.
+        StateError: it is no directory, or its lock was not free before the deadline.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with usable(directory):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + LOCK_DEADLINE
         while not try_lock(descriptor):

@@ -19,7 +19,7 @@ mod _native {
     #[pymodule_export]
     use crate::account::{Account, ProcessUse};
     #[pymodule_export]
-    use crate::limits::{LimitRow, LimitsPage};
+    use crate::limits::{LimitRow, LimitsPage, same_card};
     #[pymodule_export]
     use crate::quantity::{format_memory, parse_memory, parse_share};
 }

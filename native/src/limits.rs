@@ -46,6 +46,12 @@ impl From<LimitRow> for Row {
     }
 }
 
+/// Whether two UUIDs name one card: the driver does not say whether it is a `GPU-` or a `MIG-`.
+#[pyfunction]
+pub fn same_card(left: &str, right: &str) -> bool {
+    hami_limits::same_card(left, right)
+}
+
 /// The file that says what a slice may use, opened for reading and (by its owner) changing.
 #[pyclass(module = "hami_py._native", frozen)]
 pub struct LimitsPage(Mutex<hami_limits::LimitsPage>);

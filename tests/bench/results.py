@@ -28,12 +28,12 @@ class Row:
 
 
 def write(suite: str, title: str, rows: Sequence[Row]) -> None:
-    """Replaces the suite's results and shows them."""
-    folder = ROOT / "docs" / "results"
-    folder.mkdir(parents=True, exist_ok=True)
+    """Shows the suite's results, and puts them into docs/results if the tree has no changes.
+
+    A number must be traceable to the code that it was measured on.
+    """
     head = {"machine": _machine(), "date": date.today().isoformat(), "commit": _commit()}
     document = {**head, "rows": [asdict(row) for row in rows]}
-    (folder / f"{suite}.json").write_text(json.dumps(document, indent=2) + "\n")
     lines = [
         f"# {title}",
         "",
@@ -43,14 +43,20 @@ def write(suite: str, title: str, rows: Sequence[Row]) -> None:
         "| what | measured | middle half of runs | target | |",
         "|---|---|---|---|---|",
         *(
-            f"| {row.name} | {row.value:g} {row.unit} | {row.spread:g} | "
-            f"{_target(row)} | {row.note} |"
+            f"| {row.name} | {row.value:g} {row.unit} | {row.spread:g} | {_target(row)} | "
+            f"{row.note} |"
             for row in rows
         ),
     ]
     text = "\n".join(lines) + "\n"
-    (folder / f"{suite}.md").write_text(text)
     print(text)
+    folder = ROOT / "docs" / "results"
+    if head["commit"].endswith("-dirty"):
+        print("not written to docs/results: commit the changes first, then measure again")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{suite}.json").write_text(json.dumps(document, indent=2) + "\n")
+    (folder / f"{suite}.md").write_text(text)
 
 
 def _target(row: Row) -> str:

@@ -56,7 +56,7 @@ pub(crate) struct Record {
     pub counters: Counters,
 }
 
-/// What users and the monitor are told about; no decision depends on it.
+/// What is told about; no decision depends on it.
 #[repr(C, align(64))]
 pub(crate) struct Counters {
     pub refusals: [AtomicU64; CARDS],

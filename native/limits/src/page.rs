@@ -1,6 +1,6 @@
 //! The limits page: one file of 4096 bytes that says what a slice may use.
 //!
-//! It is written outside (the node agent, `hami run`) and read inside the limited program, in the
+//! It is written outside (by `hami run`, or by whoever makes a container) and read inside the limited program, in the
 //! path of every allocation, while limits change. So it has one inode for life (a rename over a
 //! bind-mounted file is never seen), two copies of everything and a word that says which of them is
 //! in force: a writer killed at any instruction leaves a whole page, and readers never wait.
