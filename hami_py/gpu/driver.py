@@ -16,8 +16,8 @@ LIBRARY = "libcuda.so.1"
 
 _MENDS = {
     # The preload library answers so where it cannot hold the slice to its limits.
-    "CUDA_ERROR_NO_DEVICE": "if a line above begins with `hami:`, the slice refuses CUDA for what"
-    " it says; else check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`",
+    "CUDA_ERROR_NO_DEVICE": "check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`; a slice that refuses"
+    " CUDA says why on standard error, in the line that begins with `hami:`",
     "CUDA_ERROR_OUT_OF_MEMORY": "raise the slice's limit, or end some programs on the card",
 }
 """What to do about an error whose cause need not be the card."""

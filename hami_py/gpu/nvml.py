@@ -37,7 +37,7 @@ def cards() -> list[Card]:
 
 
 def memory_free(uuids: list[str]) -> dict[str, int]:
-    """Free bytes on these cards, by UUID as it was given; a card that cannot be asked is left out."""
+    """Free bytes by UUID, as it is written here; a card that cannot be asked is left out."""
     free: dict[str, int] = {}
     try:
         with _nvml():

@@ -123,9 +123,8 @@ def _card_usage(
 def _combined(levels: list[Level], variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
     """The cards that every level has, each with its lowest limit."""
     for row in levels[-1].rows:
-        same = [
-            other for level in levels for other in level.rows if same_card(other.uuid, row.uuid)
-        ]
+        found = [(level, level.index(row.uuid)) for level in levels]
+        same = [level.rows[i] for level, i in found if i is not None]
         if len(same) == len(levels):
             memory = lowest([*(other.memory for other in same), variables.get(row.uuid)])
             yield CardLimit(row.uuid, memory, lowest(other.share for other in same))

@@ -26,13 +26,13 @@ def compose(
         devices: UUIDs of the cards that it shall see; None = as in ``base``.
     """
     environment = dict(base)
-    # Ours first, so that its symbols win, and once: two of them would charge everything twice.
-    others = [
-        entry
-        for entry in environment.get(LD_PRELOAD, "").replace(":", " ").split()
-        if Path(entry).name != library.name
-    ]
-    environment[LD_PRELOAD] = ":".join([str(library), *others])
+    # Ours first, so that its symbols win, and once: two of them would charge everything twice. The
+    # one that a container was given knows its limits by lying beside them, so it stays.
+    before = environment.get(LD_PRELOAD, "").replace(":", " ").split()
+    same = [entry for entry in before if Path(entry).name == library.name]
+    managed = [entry for entry in same if Path(entry).with_name("limits").exists()]
+    others = [entry for entry in before if entry not in same]
+    environment[LD_PRELOAD] = ":".join([*(managed[:1] or [str(library)]), *others])
     environment[HAMI_SLICE] = ":".join(map(str, slices))
     if devices is not None:
         environment[VISIBLE_DEVICES] = ",".join(devices)

@@ -68,8 +68,10 @@ def die_of(number: int) -> NoReturn:
     """End as the program ended, so that a shell sees the signal itself and not an exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # The core dump worth having is the program's.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # The core dump worth having is the program's. A file is not begun for one byte; where cores go
+    # to a program, the kernel would pass over 0 and takes 1 alone for "none" (core(5)).
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
     with suppress(OSError):
         # SIGKILL has no action to set.
         signal.signal(number, signal.SIG_DFL)

@@ -65,10 +65,10 @@ def locked(directory: Path) -> Iterator[None]:
     """Hold the directory's lock: slices are made and removed by one process at a time.
 
     Raises:
-        StateError: it is no directory, or its lock was not free before the deadline.
+        OSError: it cannot be opened, or is no directory.
+        StateError: the lock was not free before the deadline.
     """
-    with usable(directory):
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + LOCK_DEADLINE
         while not try_lock(descriptor):

@@ -61,6 +61,8 @@ def test_all_is_well(gpu: StubServer, hami: Hami) -> None:
     assert (done.code, done.err) == (0, "")
     assert all(line.startswith("ok   ") for line in done.lines)
     assert "limit on card 0: " in done.lines[-1]
+    assert done.lines[1].endswith(", 1 card visible")
+    assert done.lines[-2].endswith(", 0 abandoned slices removed")
     (card,) = json.loads(hami(gpu, "devices", "--json").out)
     # The probe's limit is a quarter of the card, in whole pages.
     limit = card["memory_total"] // 4 // (2 << 20) * (2 << 20)
@@ -114,6 +116,37 @@ def test_in_a_slice_the_rest_of_the_slice_is_tried(gpu: StubServer, hami: Hami) 
     done = hami(gpu, "run", "--gpumem", "2GiB", "--", *inner)
     assert failed(done) == {}
     assert gpu.peak() <= 2 * GIB
+
+
+def test_in_a_tiny_slice_the_limit_is_named_and_not_other_programs(
+    gpu: StubServer, hami: Hami
+) -> None:
+    inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
+    found = failed(hami(gpu, "run", "--gpumem", "6MiB", "--", *inner))["limit on card 0"]
+    assert f"of the {6 << 20} that may be used here" in found["detail"]
+    assert found["mend"].startswith("raise the limit")
+
+
+def test_a_slice_that_refuses_cuda_is_named_and_not_the_driver(gpu: StubServer, hami: Hami) -> None:
+    damaged = 'echo > "$HAMI_SLICE/limits"; exec "$@"'
+    inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
+    found = failed(hami(gpu, "run", "--", "sh", "-c", damaged, "sh", *inner))["driver"]
+    assert "the slice refuses CUDA: limits page " in found["detail"]
+    assert "preload library" in found["mend"]
+    done = hami(gpu, "run", "--", "sh", "-c", damaged, "sh", *PROBE)
+    assert "standard error" in json.loads(done.out)["mend"]
+    assert done.err.startswith("hami: limits page ")
+
+
+def test_as_many_slices_inside_one_another_as_the_library_takes(
+    gpu: StubServer, hami: Hami, slice_dir: Callable[[dict[str, int | None]], Path]
+) -> None:
+    """`hami run` and the library agree about how many that is."""
+    around = [str(slice_dir({gpu.uuids()[0]: None})) for _ in range(8)]
+    done = hami(gpu, "run", "--", *PROBE, env={"HAMI_SLICE": ":".join(around[1:])})
+    assert (done.err, json.loads(done.out)["failed"]) == ("", None)
+    done = hami(gpu, "run", "--", *PROBE, env={"HAMI_SLICE": ":".join(around)})
+    assert (done.code, done.out) == (125, "")
 
 
 def test_hamis_variables_do_not_spoil_the_proof(gpu: StubServer, hami: Hami) -> None:
@@ -200,8 +233,15 @@ def test_a_program_sees_its_containers_limit(
     assert json.loads(done.out)[:3] == ["preload", GIB, 256 << 20]
 
 
-def test_a_program_sees_what_hamis_variables_limit(gpu: StubServer, hami: Hami) -> None:
-    """Without `hami run`, with the library and a variable of HAMi's alone."""
+@pytest.mark.parametrize("card", ["a100", "a100-mig-1g"])
+def test_a_program_sees_what_hamis_variables_limit(
+    stub_server: Stub, hami: Hami, card: str
+) -> None:
+    """Without `hami run`, with the library and a variable of HAMi's alone.
+
+    The driver does not say that a card is a MIG slice: the library writes the row as if it was not.
+    """
+    gpu = stub_server(card)
     plain = [sys.executable, "-c", USAGE]
     limited = 'LD_PRELOAD=$HAMI_LIBRARY CUDA_DEVICE_MEMORY_LIMIT_0=1g exec "$@"'
     done = hami(gpu, "run", "--", "sh", "-c", "unset HAMI_SLICE; " + limited, "sh", *plain)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hami_py as hami
+from hami_py import gpu
 from unit.machine import CARDS, GIB, environment
 
 
@@ -82,11 +83,49 @@ def test_errors_say_what_why_and_mend_and_survive_a_process_pool() -> None:
         assert vars(copy) == vars(error)
 
 
-def test_everything_that_is_raised_has_one_of_two_roots() -> None:
+def test_a_refused_value_is_one_short_line() -> None:
+    text = str(hami.InvalidValue("field", "a\n" * 100, "mend"))
+    shown = "a\\n" * 32
+    assert text == f'field: "{shown}"… is refused: mend'
+
+
+def test_everything_that_is_raised_has_one_root() -> None:
     raised = [getattr(hami, name) for name in hami.__all__]
-    for kind in raised:
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            assert issubclass(kind, (hami.HamiError, ValueError)), kind
+    kinds = [kind for kind in raised if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(kinds) >= 10
+    assert [kind for kind in kinds if not issubclass(kind, hami.HamiError)] == []
+    assert {kind for kind in kinds if issubclass(kind, ValueError)} == {
+        hami.InvalidValue,
+        hami.DamagedFile,
+    }
+
+
+def test_what_limits_and_usage_raise_is_written_down(
+    here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_driver() -> list[hami.Card]:
+        raise hami.NoDriver("NVML", "no", "install it")
+
+    unlike = [CARDS[0], hami.Card(1, "GPU-3", "NVIDIA T4", 16 * GIB)]
+    for variables, cards, kind in (
+        ({"HAMI_SLICE": "/nonexistent"}, None, hami.StateError),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "4gig"}, None, hami.InvalidValue),
+        ({"CUDA_DEVICE_MEMORY_LIMIT": "4g"}, no_driver, hami.NoDriver),
+        (
+            {"CUDA_DEVICE_MEMORY_LIMIT": "4g", "CUDA_VISIBLE_DEVICES": "1"},
+            lambda: unlike,
+            hami.UnknownCard,
+        ),
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            if cards:
+                patch.setattr(gpu, "cards", cards)
+            for call in (hami.limits, hami.usage):
+                with pytest.raises(kind):
+                    call()
+                assert kind.__name__ in (call.__doc__ or "").partition("Raises:")[2]
 
 
 def test_the_examples_run(here: None) -> None:

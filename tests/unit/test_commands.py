@@ -71,6 +71,9 @@ def test_every_failed_check_says_how_to_mend_it(
     assert not found["preload library"].ok
     assert found["limit"] == Check("limit", False, "not tried", "mend what failed above first")
     assert all(bool(check.mend) != check.ok for check in found.values())
+    # The name stands before the detail.
+    assert found["preload library"].detail == "/nonexistent.so: it is not there"
+    assert not any(check.detail.startswith(check.name) for check in found.values())
 
 
 def config_without_library(settings: Settings) -> Settings:
@@ -87,7 +90,7 @@ def test_a_library_that_cannot_be_loaded_is_found_out(settings: Settings, tmp_pa
     settings = config.read({**settings.environment, "HAMI_LIBRARY": str(broken)})
     found = {check.name: check for check in checks(settings)}
     assert not found["preload library"].ok
-    assert "broken.so" in found["preload library"].detail
+    assert found["preload library"].detail.startswith(f"{broken}: ")
 
 
 def test_doctor_counts_and_prints(hami: Hami) -> None:

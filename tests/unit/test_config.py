@@ -59,6 +59,26 @@ def test_a_relative_library_is_made_absolute(
     assert config.read({"HAMI_LIBRARY": "lib/x.so"}).library == tmp_path / "lib" / "x.so"
 
 
+def test_a_relative_shared_cache_is_where_the_program_is() -> None:
+    settings = config.read({"CUDA_DEVICE_MEMORY_SHARED_CACHE": "x.cache"})
+    assert settings.hami_account == Path("x.cache.hami")
+
+
+def test_an_empty_shared_cache_is_none() -> None:
+    settings = config.read({"CUDA_DEVICE_MEMORY_SHARED_CACHE": ""})
+    assert settings.hami_account == FALLBACK / "environment"
+
+
+def test_a_relative_runtime_directory_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be another one in each working directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir(mode=0o700)
+    for text in ("here", ".", "./here"):
+        assert config.read({"XDG_RUNTIME_DIR": text}).runtime_directory == FALLBACK
+
+
 @pytest.mark.parametrize("text", ["", "/nonexistent", "/proc/1/root/x"])
 def test_a_runtime_directory_that_is_not_there_is_passed_over(text: str) -> None:
     settings = config.read({"XDG_RUNTIME_DIR": text})

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from hami_py import CardLimit, StateError
 from hami_py._native import Account, LimitsPage
-from hami_py.slices import create, remove_stale
+from hami_py.slices import create, remove_stale, runtime
 from support.running import Started
 from unit import machine
 from unit.machine import DEADLINE, Hami, environment
@@ -132,6 +133,35 @@ def test_a_full_or_broken_place_is_a_state_error(ours: Path) -> None:
     (ours / "slices").touch()
     with pytest.raises(StateError, match="File exists"), create(ours, ROWS, []):
         pass
+
+
+def test_a_file_in_the_way_is_one_line(ours: Path, hami: Hami) -> None:
+    ours.mkdir(mode=0o700)
+    (ours / "slices").touch()
+    with pytest.raises(StateError, match="Not a directory"):
+        remove_stale(ours)
+    done = hami("run", "--", "echo", "ran")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
+    done = hami("doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Not a directory" in done.stdout
+
+
+def test_a_runtime_directory_that_goes_before_us_is_no_error(ours: Path, hami: Hami) -> None:
+    """At the end of a session; the exit code is the program's all the same."""
+    done = hami("run", "--", "sh", "-c", f"rm -r {ours}; exit 7")
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_what_cannot_be_removed_is_left_to_the_next(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "LOCK_DEADLINE", 0.0)
+    with ExitStack() as another:
+        with pytest.raises(StateError, match="another process"), create(ours, ROWS, []) as left:
+            another.enter_context(runtime.locked(ours / "slices"))
+        assert left.exists()
+    assert remove_stale(ours) == 1
 
 
 def test_many_at_once_never_take_each_others(hami: Hami, slices_of: Slices) -> None:

@@ -20,7 +20,7 @@ from hami_py import (
     config,
     slices,
 )
-from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse
+from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
 from hami_py.slices import current
 from unit.machine import CARDS, FREE, GIB, Hami, harmless_library
@@ -76,6 +76,30 @@ def test_a_card_that_one_level_does_not_have_may_not_be_used(inside: Inside) -> 
     settings = inside({SECOND: None}, {FIRST: GIB, SECOND: GIB})
     assert slices.limits(settings).cards == (CardLimit(SECOND, GIB),)
     assert slices.cards(settings) == [CARDS[1]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (FIRST, FIRST, True),
+        (FIRST, FIRST.replace("GPU-", "MIG-"), True),
+        ("MIG-0a-0b", "GPU-0A-0B", True),
+        ("0A-0B", "GPU-0a-0b", True),
+        (FIRST, SECOND, False),
+        (FIRST, FIRST[:-1], False),
+        ("GPU-", "MIG-0", False),
+    ],
+)
+def test_the_driver_cannot_tell_a_gpu_from_a_mig_slice(one: str, other: str, same: bool) -> None:
+    assert same_card(one, other) is same
+    assert same_card(other, one) is same
+
+
+def test_a_slice_that_spells_a_card_otherwise_has_it(inside: Inside) -> None:
+    settings = inside({FIRST: 4 * GIB}, {FIRST.replace("GPU-", "MIG-"): GIB})
+    assert slices.cards(settings) == [CARDS[0]]
+    (held,) = slices.limits(settings).cards
+    assert held.memory == GIB
 
 
 def test_hamis_variables_can_only_lower_a_slice(inside: Inside) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hami_py import StateError, UnsupportedPlatform
+from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.slices import compose, require_glibc, require_library
 from unit.machine import CARDS, Hami, harmless_library
 
@@ -40,6 +41,15 @@ def test_the_three_variables_and_nothing_else() -> None:
 )
 def test_ours_is_preloaded_first_and_once(before: str, after: str) -> None:
     assert compose({"LD_PRELOAD": before}, LIBRARY, [SLICE])["LD_PRELOAD"] == after
+
+
+def test_the_library_that_lies_beside_a_containers_limits_stays(tmp_path: Path) -> None:
+    managed = tmp_path / LIBRARY.name
+    (tmp_path / "limits").touch()
+    base = {"LD_PRELOAD": f"/opt/trace.so:{managed}"}
+    assert compose(base, LIBRARY, [SLICE])["LD_PRELOAD"] == f"{managed}:/opt/trace.so"
+    (tmp_path / "limits").unlink()
+    assert compose(base, LIBRARY, [SLICE])["LD_PRELOAD"] == f"{LIBRARY}:/opt/trace.so"
 
 
 def test_slices_nest_and_devices_are_named() -> None:
@@ -77,7 +87,8 @@ def test_another_c_library_is_refused(
 
 
 def test_this_c_library_has_a_version() -> None:
-    assert float(require_glibc()) >= 2.17
+    version = tuple(int(part) for part in require_glibc().split("."))
+    assert version >= (2, 17)
 
 
 PRINT = """import json, os
@@ -101,6 +112,23 @@ def test_what_a_program_gets_where_slices_nest(hami: Hami) -> None:
     assert got["LD_PRELOAD"] == str(harmless_library())
     assert len(set(got["HAMI_SLICE"].split(":"))) == 2
     assert got["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
+
+
+def test_more_slices_inside_one_another_than_the_library_takes_are_refused(
+    hami: Hami, tmp_path: Path
+) -> None:
+    around = []
+    for number in range(8):
+        directory = tmp_path / f"slice{number}"
+        directory.mkdir()
+        LimitsPage.create(directory / "limits", [LimitRow(card.uuid) for card in CARDS])
+        Account.create(directory / "account")
+        around.append(str(directory))
+    done = hami("run", "--", "echo", "ran", HAMI_SLICE=":".join(around[:7]))
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    done = hami("run", "--", "echo", "ran", HAMI_SLICE=":".join(around))
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith('hami: HAMI_SLICE: "9 slices inside one another" is refused')
 
 
 def test_an_inner_run_cannot_choose_a_card_of_the_outer_machine(hami: Hami) -> None:

@@ -84,6 +84,13 @@ def test_mig_slices_stand_in_place_of_their_gpu(nvml: Nvml) -> None:
     assert nvml.initialised == 0
 
 
+def test_free_memory_is_told_by_the_callers_spelling(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"MIG-{handle}")
+    assert gpu.memory_free(["GPU-MIG3"]) == {"GPU-MIG3": 4 * GIB}
+
+
 def test_no_card_is_an_error(nvml: Nvml) -> None:
     nvml.names = []
     with pytest.raises(NoDevice, match="the driver shows no card"):

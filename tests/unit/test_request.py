@@ -1,5 +1,7 @@
 """From options to the rows of a limits page."""
 
+import json
+
 import pytest
 
 from hami_py import Card, CardLimit, InvalidValue, UnknownCard
@@ -39,6 +41,20 @@ def test_sizes_that_contradict_each_other_are_refused(options: list[str]) -> Non
         parse_gpumem(options)
     assert caught.value.field == "gpumem"
     assert caught.value.value == options[1]
+
+
+@pytest.mark.parametrize("option", ["=4GiB", "\n=4GiB", "0\n=4GiB", "="])
+def test_a_size_for_a_card_without_a_name_is_refused(option: str) -> None:
+    with pytest.raises(InvalidValue, match="write CARD=SIZE") as caught:
+        parse_gpumem([option])
+    assert caught.value.value == option
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\udcff"])
+def test_an_odd_name_is_shown_on_one_line(name: str) -> None:
+    with pytest.raises(UnknownCard) as caught:
+        plan(CARDS, None, [name])
+    assert caught.value.what == f"device {json.dumps(name)}"
 
 
 def test_one_card_under_two_names_is_refused() -> None:
