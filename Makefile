@@ -96,7 +96,7 @@ test-tools:
 	@$(call provide,musl-gcc,musl-tools)
 
 .PHONY: test
-test: build test-tools ## all tests; no GPU needed
+test: build wheel test-tools ## all tests; no GPU needed
 	@cargo test --quiet --workspace
 	@$(PYTHON) -m pytest
 

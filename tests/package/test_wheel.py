@@ -1,0 +1,70 @@
+"""The wheel, as a user installs it: one file for every CPython from 3.10, nothing missing."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from support.artifacts import ROOT
+from support.elf import needed, readelf
+from support.running import base_environment
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    """What `make wheel` built last."""
+    wheels = sorted((ROOT / "dist").glob("hami_py-*.whl"), key=lambda path: path.stat().st_mtime)
+    if not wheels:
+        raise FileNotFoundError("dist/hami_py-*.whl: not built; run `make wheel`")
+    return wheels[-1]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's files, in a folder that can be imported from."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_one_wheel_serves_every_python_and_every_glibc_from_2_17(wheel: Path) -> None:
+    assert re.search(r"-cp310-abi3-manylinux2014_x86_64\.", wheel.name)
+
+
+def test_it_holds_the_package_as_it_stands_and_the_preload_library(installed: Path) -> None:
+    sources = {path.relative_to(ROOT) for path in (ROOT / "hami_py").rglob("*.py")}
+    packed = {path.relative_to(installed) for path in (installed / "hami_py").rglob("*.py")}
+    assert packed == sources
+    package = installed / "hami_py"
+    for name in ("_native.abi3.so", "_native.pyi", "py.typed", "lib/libvgpu.so"):
+        assert (package / name).is_file(), name
+    built = ROOT / "hami_py" / "lib" / "libvgpu.so"
+    assert (package / "lib" / "libvgpu.so").read_bytes() == built.read_bytes()
+
+
+def test_the_extension_needs_an_old_glibc_and_no_libpython(installed: Path) -> None:
+    extension = installed / "hami_py" / "_native.abi3.so"
+    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("--version-info", extension))
+    assert max((int(major), int(minor)) for major, minor in versions) <= (2, 17)
+    assert not any("python" in name for name in needed(extension))
+
+
+def test_it_runs_from_where_it_was_installed(installed: Path) -> None:
+    program = (
+        "import hami_py as hami, hami_py.config as config; "
+        "print(hami.limits().source, config.read().library.is_file(), hami.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**base_environment(), "PYTHONPATH": str(installed)},
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["none", "True", str(installed / "hami_py" / "__init__.py")]
