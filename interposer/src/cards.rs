@@ -6,19 +6,8 @@ use std::sync::OnceLock;
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
 
-use crate::slice::{Limited, MAX_LEVELS};
+use crate::slice::{Card, Limited};
 use crate::table::real;
-
-/// A card as the slice knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Card {
-    /// The driver's number for it in this process; -1 if it was found through NVML.
-    pub(crate) device: CUdevice,
-    /// Its row in each level; `None` where that level has none, so that nothing may be used.
-    pub(crate) rows: [Option<u8>; MAX_LEVELS],
-    /// The limit that the environment sets for it, in bytes.
-    pub(crate) environment: u64,
-}
 
 /// More devices than any driver shows to one process.
 const MAX_DEVICES: usize = 64;

@@ -11,9 +11,9 @@ use driver_sys::cuda::{
 };
 
 use crate::allocations::{self, Allocation};
-use crate::cards::{self, Card};
+use crate::cards;
 use crate::init;
-use crate::slice::{self, Limited, Slice};
+use crate::slice::{self, Card, Limited, Slice};
 use crate::table::real;
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult {

@@ -6,21 +6,19 @@ use std::ffi::{CStr, c_char};
 
 use driver_sys::nvml::{NVML_SUCCESS, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlReturn_t};
 
-use crate::cards::{self, Card};
-use crate::slice::{self, Limited, Slice};
+use crate::cards;
+use crate::slice::{self, Slice};
 use crate::table::real;
 
 pub(crate) unsafe fn memory_info(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t {
     // SAFETY: the program's own arguments.
     let result = unsafe { real::nvmlDeviceGetMemoryInfo(device, memory) };
-    if result == NVML_SUCCESS
-        && let Some((limited, card)) = card(device)
-    {
+    if result == NVML_SUCCESS {
         // SAFETY: NVML has just written it.
         let memory = unsafe { &mut *memory };
-        memory.total = memory.total.min(limited.limit(&card));
-        memory.used = limited.used(&card).min(memory.total);
-        memory.free = memory.free.min(limited.left(&card)).min(memory.total - memory.used);
+        if let Some(seen) = seen(device, memory.total, memory.free) {
+            (memory.total, memory.used, memory.free) = (seen.total, seen.used, seen.free);
+        }
     }
     result
 }
@@ -32,21 +30,26 @@ pub(crate) unsafe fn memory_info_v2(
 ) -> nvmlReturn_t {
     // SAFETY: the program's own arguments.
     let result = unsafe { real::nvmlDeviceGetMemoryInfo_v2(device, memory) };
-    if result == NVML_SUCCESS
-        && let Some((limited, card)) = card(device)
-    {
+    if result == NVML_SUCCESS {
         // SAFETY: NVML has just written it.
         let memory = unsafe { &mut *memory };
-        memory.total = memory.total.min(limited.limit(&card));
-        memory.used = limited.used(&card).min(memory.total);
-        memory.free = memory.free.min(limited.left(&card)).min(memory.total - memory.used);
-        memory.reserved = memory.total - memory.used - memory.free;
+        if let Some(seen) = seen(device, memory.total, memory.free) {
+            (memory.total, memory.used, memory.free) = (seen.total, seen.used, seen.free);
+            memory.reserved = seen.total - seen.used - seen.free;
+        }
     }
     result
 }
 
-/// The card behind an NVML handle, if it is in the slice.
-fn card(device: nvmlDevice_t) -> Option<(&'static Limited, Card)> {
+/// A card's memory in bytes, seen from inside the slice; used + free ≤ total.
+struct Seen {
+    total: u64,
+    used: u64,
+    free: u64,
+}
+
+/// What the slice makes of the card's own numbers; `None` where no limit holds.
+fn seen(device: nvmlDevice_t, total: u64, free: u64) -> Option<Seen> {
     let Slice::Limited(limited) = slice::current() else { return None };
     let mut text: [c_char; 96] = [0; 96];
     // SAFETY: the buffer is as long as said.
@@ -56,5 +59,8 @@ fn card(device: nvmlDevice_t) -> Option<(&'static Limited, Card)> {
     }
     // SAFETY: NVML ends the text with NUL inside the buffer.
     let uuid = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?;
-    Some((limited, cards::by_uuid(limited, uuid)))
+    let card = cards::by_uuid(limited, uuid);
+    let total = total.min(limited.limit(&card));
+    let used = limited.used(&card).min(total);
+    Some(Seen { total, used, free: free.min(limited.left(&card)).min(total - used) })
 }

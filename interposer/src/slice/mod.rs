@@ -11,9 +11,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use driver_sys::cuda::CUdevice;
 use hami_limits::NO_LIMIT;
 
-use crate::cards::Card;
 use crate::roads::objects;
 use crate::settings::{MemoryLimits, Settings};
 use level::Level;
@@ -85,6 +85,17 @@ enum Index {
     Visible(Option<Vec<String>>),
 }
 
+/// A card as the slice knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Card {
+    /// The driver's number for it in this process; -1 if it was found through NVML.
+    pub(crate) device: CUdevice,
+    /// Its row in each level; `None` where that level has none, so that nothing may be used.
+    pub(crate) rows: [Option<u8>; MAX_LEVELS],
+    /// The limit that the environment sets for it, in bytes.
+    pub(crate) environment: u64,
+}
+
 /// The levels of limits that hold, outermost first; there is at least one.
 pub(crate) struct Limited {
     levels: Vec<Level>,
@@ -94,7 +105,7 @@ pub(crate) struct Limited {
 
 impl Limited {
     /// A card as this slice knows it, by the driver's number for it and its UUID.
-    pub(crate) fn card(&self, device: i32, uuid: &str) -> Card {
+    pub(crate) fn card(&self, device: CUdevice, uuid: &str) -> Card {
         let mut rows = [None; MAX_LEVELS];
         for (row, level) in rows.iter_mut().zip(&self.levels) {
             *row = level.row_of(uuid);
