@@ -2,16 +2,16 @@
 
 use std::ffi::c_char;
 use std::fmt::Write;
-use std::sync::OnceLock;
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
 
+use crate::settled::Settled;
 use crate::slice::{Card, Limited};
 use crate::table::real;
 
 /// More devices than any driver shows to one process.
 const MAX_DEVICES: usize = 64;
-static CARDS: [OnceLock<Card>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+static CARDS: [Settled<Card>; MAX_DEVICES] = [const { Settled::new() }; MAX_DEVICES];
 
 /// The card behind a driver's device number; `None` if the driver does not know it (yet).
 pub(crate) fn of_device(limited: &Limited, device: CUdevice) -> Option<&'static Card> {
@@ -20,7 +20,7 @@ pub(crate) fn of_device(limited: &Limited, device: CUdevice) -> Option<&'static 
         return Some(card);
     }
     let uuid = uuid_of(device)?;
-    Some(cell.get_or_init(|| limited.card(device, &uuid)))
+    Some(cell.get_or_decide(|| limited.card(device, &uuid)))
 }
 
 /// The card with this UUID, as NVML writes it.

@@ -1,21 +1,21 @@
 //! cuInit: where a slice that cannot be enforced is refused.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use driver_sys::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_SUCCESS, CUresult};
 
+use crate::say::Once;
 use crate::slice::{self, Slice};
 use crate::table::real;
 
 /// The fork generation (plus 1) in which this process's driver was initialised; 0: not yet.
 static INITIALISED: AtomicU32 = AtomicU32::new(0);
-static SAID: Once = Once::new();
+static REFUSAL: Once = Once::new();
 
 /// A program that is refused sees a machine without a GPU, and one line says why.
 pub(crate) unsafe fn init(flags: u32) -> CUresult {
     if let Slice::Refused(reason) = slice::current() {
-        SAID.call_once(|| crate::say::line(reason));
+        REFUSAL.line(reason);
         return CUDA_ERROR_NO_DEVICE;
     }
     // SAFETY: the program's own argument.

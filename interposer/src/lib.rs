@@ -28,5 +28,6 @@ mod nvml;
 mod roads;
 mod say;
 mod settings;
+mod settled;
 mod slice;
 mod table;

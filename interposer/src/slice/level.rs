@@ -1,11 +1,12 @@
 //! One level of limits: a limits page and the account beside it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hami_account::{Account, Member};
 use hami_limits::{LimitsView, NO_LIMIT};
+
+use crate::say::Once;
 
 use super::departure::departed;
 use super::own;
@@ -122,9 +123,9 @@ impl Level {
         let member = match self.account.join() {
             Ok(member) => member,
             Err(error) => {
-                // Once: a program may go on asking, as it may after any refusal.
-                static SAID: Once = Once::new();
-                SAID.call_once(|| crate::say::line(error));
+                // A program may go on asking, as it may after any refusal.
+                static FULL: Once = Once::new();
+                FULL.line(error);
                 return None;
             }
         };

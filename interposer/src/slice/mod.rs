@@ -9,13 +9,13 @@ mod own;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use driver_sys::cuda::CUdevice;
 use hami_limits::NO_LIMIT;
 
 use crate::roads::objects;
 use crate::settings::{MemoryLimits, Settings};
+use crate::settled::Settled;
 use level::Level;
 
 /// More `hami run` inside `hami run` than anybody needs; each level is charged for each allocation.
@@ -38,8 +38,8 @@ pub(crate) enum Slice {
 /// The slice, decided at the first call.
 #[inline]
 pub(crate) fn current() -> &'static Slice {
-    static SLICE: OnceLock<Slice> = OnceLock::new();
-    SLICE.get_or_init(|| decide().unwrap_or_else(Slice::Refused))
+    static SLICE: Settled<Slice> = Settled::new();
+    SLICE.get_or_decide(|| decide().unwrap_or_else(Slice::Refused))
 }
 
 fn decide() -> Result<Slice, String> {
