@@ -58,11 +58,13 @@ static TABLE: [Mutex<Shard>; SHARDS] = [const { Mutex::new(Shard::new()) }; SHAR
 /// Live entries of all shards: lets a process that has none skip the locks.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Remembers an allocation.
-pub(crate) fn insert(allocation: Allocation) -> Result<(), Full> {
-    shard(allocation.pointer).insert(allocation)?;
-    LIVE.fetch_add(1, Ordering::Relaxed);
-    Ok(())
+/// Remembers an allocation; returns the one that was remembered at the same pointer, if any.
+pub(crate) fn insert(allocation: Allocation) -> Result<Option<Allocation>, Full> {
+    let replaced = shard(allocation.pointer).insert(allocation)?;
+    if replaced.is_none() {
+        LIVE.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(replaced)
 }
 
 /// Forgets and returns the allocation that starts at `pointer`, if it is ours.
@@ -135,26 +137,29 @@ impl Shard {
         }
     }
 
-    fn insert(&mut self, allocation: Allocation) -> Result<(), Full> {
+    fn insert(&mut self, allocation: Allocation) -> Result<Option<Allocation>, Full> {
         if (self.used + 1) * 2 > self.capacity {
             self.grow()?;
         }
-        self.place(allocation);
-        self.used += 1;
-        Ok(())
+        let replaced = self.place(allocation);
+        if replaced.is_none() {
+            self.used += 1;
+        }
+        Ok(replaced)
     }
 
-    fn place(&mut self, allocation: Allocation) {
+    fn place(&mut self, allocation: Allocation) -> Option<Allocation> {
         let mask = self.capacity - 1;
         let entries = self.entries();
         let mut index = hash(allocation.pointer) as usize & mask;
         while let Some(entry) = entries.get_mut(index) {
-            if entry.pointer == 0 {
-                *entry = allocation;
-                return;
+            if entry.pointer == 0 || entry.pointer == allocation.pointer {
+                let before = std::mem::replace(entry, allocation);
+                return (before.pointer != 0).then_some(before);
             }
             index = (index + 1) & mask;
         }
+        None
     }
 
     fn remove(&mut self, pointer: u64) -> Option<Allocation> {
@@ -261,6 +266,18 @@ mod tests {
         let mut expected: Vec<_> = model.into_values().collect();
         expected.sort_by_key(|entry| entry.pointer);
         assert_eq!(left, expected);
+        shard.unmap();
+    }
+
+    #[test]
+    fn a_pointer_that_is_handed_out_again_is_remembered_once() {
+        let mut shard = Shard::new();
+        let (first, second) = (allocation(512, 1), allocation(512, 2));
+        assert!(matches!(shard.insert(first), Ok(None)));
+        assert!(matches!(shard.insert(second), Ok(Some(before)) if before == first));
+        assert_eq!(shard.remove(512), Some(second));
+        assert_eq!(shard.remove(512), None);
+        assert_eq!(shard.used, 0);
         shard.unmap();
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
 
+use crate::settings;
 use crate::settled::Settled;
 use crate::slice::{Card, Limited};
 use crate::table::real;
@@ -13,6 +14,23 @@ use crate::table::real;
 const MAX_DEVICES: usize = 64;
 static CARDS: [Settled<Card>; MAX_DEVICES] = [const { Settled::new() }; MAX_DEVICES];
 
+/// The devices that the driver was told to show, as cuInit found them.
+static VISIBLE: Settled<Option<Vec<String>>> = Settled::new();
+
+/// Remembers what the driver reads in cuInit; a program may set it until then.
+pub(crate) fn note_visible() {
+    VISIBLE.get_or_decide(settings::visible_devices);
+}
+
+/// The place of a device among all cards of the machine; `None` where only its UUID was named.
+fn place_of(device: CUdevice) -> Option<usize> {
+    let device = usize::try_from(device).ok()?;
+    match VISIBLE.get() {
+        Some(Some(list)) => list.get(device)?.parse().ok(),
+        _ => Some(device),
+    }
+}
+
 /// The card behind a driver's device number; `None` if the driver does not know it (yet).
 pub(crate) fn of_device(limited: &Limited, device: CUdevice) -> Option<&'static Card> {
     let cell = CARDS.get(usize::try_from(device).ok()?)?;
@@ -20,12 +38,12 @@ pub(crate) fn of_device(limited: &Limited, device: CUdevice) -> Option<&'static 
         return Some(card);
     }
     let uuid = uuid_of(device)?;
-    Some(cell.get_or_decide(|| limited.card(device, &uuid)))
+    Some(cell.get_or_decide(|| limited.card(device, &uuid, place_of(device))))
 }
 
-/// The card with this UUID, as NVML writes it.
-pub(crate) fn by_uuid(limited: &Limited, uuid: &str) -> Card {
-    limited.card(-1, uuid)
+/// The card with this UUID, as NVML writes it, in this place among all cards.
+pub(crate) fn of_nvml(limited: &Limited, uuid: &str, place: Option<usize>) -> Card {
+    limited.card(-1, uuid, place)
 }
 
 /// A device's UUID as text; of a MIG slice its own, where the driver has the newer call.

@@ -20,16 +20,12 @@ pub(crate) unsafe fn destroy_v1(context: CUcontext) -> CUresult {
     ending(context, || unsafe { real::cuCtxDestroy(context) })
 }
 
-/// The context's allocations go out of the table first: once it is gone, the driver may hand their
-/// pointers to other threads.
 fn ending(context: CUcontext, driver: impl FnOnce() -> CUresult) -> CUresult {
-    let Slice::Limited(limited) = slice::current() else { return driver() };
-    if init::inherited() || context.is_null() {
-        return driver();
-    }
-    let gone = allocations::remove_context(context, Epoch::now());
+    let before = Epoch::now();
     let result = driver();
-    settle(limited, result, &gone);
+    if result == CUDA_SUCCESS && !context.is_null() && !init::inherited() {
+        ended(context, before);
+    }
     result
 }
 
@@ -53,7 +49,7 @@ pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
 /// Gives back what a context held that the driver has ended.
 fn ended(context: CUcontext, before: Epoch) {
     if let Slice::Limited(limited) = slice::current() {
-        settle(limited, CUDA_SUCCESS, &allocations::remove_context(context, before));
+        settle(limited, &allocations::remove_context(context, before));
     }
 }
 

@@ -77,7 +77,7 @@ unsafe fn lower<T: Size>(value: *mut T, bytes: u64) {
 
 unsafe fn lower_current<T: Size>(free: *mut T, total: *mut T) {
     let Slice::Limited(limited) = slice::current() else { return };
-    let Some((card, _)) = memory::current_card(limited) else { return };
+    let Some(card) = memory::current_card(limited) else { return };
     // SAFETY: as the caller's.
     unsafe {
         lower(free, limited.left(card));

@@ -18,6 +18,7 @@ pub(crate) unsafe fn init(flags: u32) -> CUresult {
         REFUSAL.line(reason);
         return CUDA_ERROR_NO_DEVICE;
     }
+    crate::cards::note_visible();
     // SAFETY: the program's own argument.
     let result = unsafe { real::cuInit(flags) };
     if result == CUDA_SUCCESS && INITIALISED.load(Ordering::Relaxed) == 0 {

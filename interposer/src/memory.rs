@@ -10,7 +10,7 @@ use driver_sys::cuda::{
     CUresult,
 };
 
-use crate::allocations::{self, Allocation};
+use crate::allocations::{self, Allocation, Full};
 use crate::cards;
 use crate::init;
 use crate::slice::{self, Card, Limited, Slice};
@@ -19,6 +19,9 @@ use crate::table::real;
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAlloc_v2(pointer, bytes) };
+    if pointer.is_null() {
+        return driver();
+    }
     // SAFETY: read only after the driver has written it.
     charged(bytes as u64, driver, || unsafe { *pointer })
 }
@@ -26,6 +29,9 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult 
 pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAlloc(pointer, bytes) };
+    if pointer.is_null() {
+        return driver();
+    }
     // SAFETY: read only after the driver has written it.
     charged(u64::from(bytes), driver, || u64::from(unsafe { *pointer }))
 }
@@ -52,9 +58,9 @@ fn charged(
         Slice::Limited(limited) => limited,
     };
     // What the driver refuses by itself (no context, no bytes, not initialised) it refuses with us.
-    let Some((card, context)) = current_card(limited).filter(|_| bytes != 0) else {
-        return driver();
-    };
+    let Some((device, context)) = current().filter(|_| bytes != 0) else { return driver() };
+    // A card that cannot be told is none of ours.
+    let Some(card) = cards::of_device(limited, device) else { return CUDA_ERROR_OUT_OF_MEMORY };
     if !limited.charge(card, bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -64,11 +70,17 @@ fn charged(
         return result;
     }
     let allocation = Allocation::new(pointer(), bytes, context, card.device);
-    if allocations::insert(allocation).is_err() {
-        // SAFETY: the driver has just handed this out, and nobody else has seen it yet.
-        unsafe { real::cuMemFree_v2(allocation.pointer) };
-        limited.uncharge(card, bytes);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    match allocations::insert(allocation) {
+        Ok(None) => {}
+        // The driver hands a pointer out again when what was there is gone: with its context, whose
+        // end another thread has not told us yet.
+        Ok(Some(gone)) => settle(limited, &[gone]),
+        Err(Full) => {
+            // SAFETY: the driver has just handed this out, and nobody else has seen it yet.
+            unsafe { real::cuMemFree_v2(allocation.pointer) };
+            limited.uncharge(card, bytes);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
     }
     CUDA_SUCCESS
 }
@@ -81,24 +93,31 @@ fn uncharged(pointer: u64, driver: impl FnOnce() -> CUresult) -> CUresult {
     }
     let Some(allocation) = allocations::remove(pointer) else { return driver() };
     let result = driver();
-    settle(limited, result, std::slice::from_ref(&allocation));
+    if result == CUDA_SUCCESS {
+        settle(limited, &[allocation]);
+    } else {
+        // There was room for this entry a moment ago; at worst the bytes stay charged.
+        let _ = allocations::insert(allocation);
+    }
     result
 }
 
-/// After the driver's answer to a free: bytes back on success, entries back on failure.
-pub(crate) fn settle(limited: &Limited, result: CUresult, allocations: &[Allocation]) {
-    for allocation in allocations {
-        if result != CUDA_SUCCESS {
-            // There was room for this entry a moment ago; at worst the bytes stay charged.
-            let _ = allocations::insert(*allocation);
-        } else if let Some(card) = cards::of_device(limited, allocation.device) {
+/// Gives back the bytes of allocations that the driver has freed.
+pub(crate) fn settle(limited: &Limited, freed: &[Allocation]) {
+    for allocation in freed {
+        if let Some(card) = cards::of_device(limited, allocation.device) {
             limited.uncharge(card, allocation.bytes);
         }
     }
 }
 
-/// The card and context of this thread, if there are any in this very process.
-pub(crate) fn current_card(limited: &'static Limited) -> Option<(&'static Card, CUcontext)> {
+/// The card of this thread's context.
+pub(crate) fn current_card(limited: &'static Limited) -> Option<&'static Card> {
+    cards::of_device(limited, current()?.0)
+}
+
+/// The device and context of this thread, if there are any in this very process.
+fn current() -> Option<(CUdevice, CUcontext)> {
     if init::inherited() {
         return None;
     }
@@ -107,8 +126,5 @@ pub(crate) fn current_card(limited: &'static Limited) -> Option<(&'static Card, 
     // SAFETY: both are written to local variables.
     let results =
         unsafe { (real::cuCtxGetDevice(&raw mut device), real::cuCtxGetCurrent(&raw mut context)) };
-    if results != (CUDA_SUCCESS, CUDA_SUCCESS) {
-        return None;
-    }
-    cards::of_device(limited, device).map(|card| (card, context))
+    (results == (CUDA_SUCCESS, CUDA_SUCCESS)).then_some((device, context))
 }

@@ -59,7 +59,10 @@ fn seen(device: nvmlDevice_t, total: u64, free: u64) -> Option<Seen> {
     }
     // SAFETY: NVML ends the text with NUL inside the buffer.
     let uuid = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?;
-    let card = cards::by_uuid(limited, uuid);
+    let mut place = 0;
+    // SAFETY: a local variable.
+    let known = unsafe { real::nvmlDeviceGetIndex(device, &raw mut place) } == NVML_SUCCESS;
+    let card = cards::of_nvml(limited, uuid, known.then_some(place as usize));
     let total = total.min(limited.limit(&card));
     let used = limited.used(&card).min(total);
     Some(Seen { total, used, free: free.min(limited.left(&card)).min(total - used) })

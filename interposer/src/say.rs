@@ -25,6 +25,12 @@ impl Once {
 /// Says one line. Errors are nobody's business: a program may have closed its standard error.
 fn line(message: impl Display) {
     let text = format!("hami: {message}\n");
-    // SAFETY: the buffer is valid for its length.
-    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    let mut ready = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one descriptor, no waiting; the buffer is valid for its length.
+    unsafe {
+        // A full or broken pipe must neither stop nor kill the program.
+        if libc::poll(&raw mut ready, 1, 0) == 1 && ready.revents == libc::POLLOUT {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        }
+    }
 }

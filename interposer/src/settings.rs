@@ -1,4 +1,4 @@
-//! The one place that reads the environment, once, at the first CUDA or NVML call.
+//! The one place that reads the environment, at the first CUDA or NVML call.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -31,8 +31,6 @@ pub(crate) struct Settings {
     pub(crate) shared_cache: Option<PathBuf>,
     /// The directory of this user's run-time files, if the session has one.
     pub(crate) runtime: Option<PathBuf>,
-    /// `CUDA_VISIBLE_DEVICES`, entry by entry.
-    pub(crate) visible: Option<Vec<String>>,
 }
 
 /// HAMi's memory limits in bytes; [`NO_LIMIT`] where there is none.
@@ -64,10 +62,10 @@ impl Settings {
                 .map(|list| directories(&list))
                 .unwrap_or_default(),
             memory: memory_limits()?,
-            shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE"),
+            shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
+                .map(|path| std::path::absolute(&path).unwrap_or(path)),
             // As its specification says, a relative one is to be ignored.
             runtime: path("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()),
-            visible: std::env::var_os("CUDA_VISIBLE_DEVICES").map(|list| entries(&list)),
         })
     }
 }
@@ -77,8 +75,10 @@ fn directories(list: &OsStr) -> Vec<PathBuf> {
     parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
 }
 
-fn entries(list: &OsStr) -> Vec<String> {
-    list.to_string_lossy().split(',').map(|entry| entry.trim().to_owned()).collect()
+/// `CUDA_VISIBLE_DEVICES` as it stands now, entry by entry. The driver reads it in cuInit.
+pub(crate) fn visible_devices() -> Option<Vec<String>> {
+    let list = std::env::var_os("CUDA_VISIBLE_DEVICES")?;
+    Some(list.to_string_lossy().split(',').map(|entry| entry.trim().to_owned()).collect())
 }
 
 fn path(field: &str) -> Option<PathBuf> {

@@ -65,8 +65,10 @@ hooks! {
         nvmlDeviceGetCount_v2;
         nvmlDeviceGetGraphicsRunningProcesses_v3;
         nvmlDeviceGetHandleByIndex_v2;
+        nvmlDeviceGetIndex;
         nvmlDeviceGetMPSComputeRunningProcesses_v3;
         nvmlDeviceGetUUID;
         nvmlInit_v2;
+        nvmlShutdown;
     }
 }

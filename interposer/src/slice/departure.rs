@@ -40,12 +40,23 @@ fn decide(
 
 /// Whether any card lists the process; `None` if that cannot be told.
 fn is_listed(pid: u32) -> Option<bool> {
-    // A CUDA program need not have loaded NVML. It is loaded and initialised here once, and stays.
+    // A CUDA program need not have loaded NVML. It is loaded here once, and stays.
     objects::load(Library::Nvml.soname())?;
+    // SAFETY: takes nothing; every success is paired with a shutdown, so the program's own count of
+    // them is as it was.
+    if unsafe { real::nvmlInit_v2() } != NVML_SUCCESS {
+        return None;
+    }
+    let listed = is_on_a_list(pid);
+    // SAFETY: as above.
+    unsafe { real::nvmlShutdown() };
+    listed
+}
+
+fn is_on_a_list(pid: u32) -> Option<bool> {
     let mut count = 0;
     // SAFETY: a local variable.
-    let ready = unsafe { (real::nvmlInit_v2(), real::nvmlDeviceGetCount_v2(&raw mut count)) };
-    if ready != (NVML_SUCCESS, NVML_SUCCESS) {
+    if unsafe { real::nvmlDeviceGetCount_v2(&raw mut count) } != NVML_SUCCESS {
         return None;
     }
     let mut listed = false;

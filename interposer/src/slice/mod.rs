@@ -64,7 +64,7 @@ fn decide() -> Result<Slice, String> {
         }
         levels.push(own::level(&settings)?);
     }
-    let index = if directories.is_empty() { Index::Visible(settings.visible) } else { Index::Row };
+    let index = if directories.is_empty() { Index::Place } else { Index::Row };
     Ok(Slice::Limited(Limited { levels, environment: settings.memory, index }))
 }
 
@@ -81,8 +81,8 @@ fn managed_directory() -> Option<PathBuf> {
 enum Index {
     /// The i-th row of the innermost limits page.
     Row,
-    /// Without a page: the driver's i-th card, before this `CUDA_VISIBLE_DEVICES` reordered them.
-    Visible(Option<Vec<String>>),
+    /// Without a page: the i-th card of the machine.
+    Place,
 }
 
 /// A card as the slice knows it.
@@ -104,20 +104,17 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// A card as this slice knows it, by the driver's number for it and its UUID.
-    pub(crate) fn card(&self, device: CUdevice, uuid: &str) -> Card {
+    /// A card as this slice knows it: by the driver's number for it, its UUID, and, where NVML told
+    /// it, its place among all cards of the machine.
+    pub(crate) fn card(&self, device: CUdevice, uuid: &str, place: Option<usize>) -> Card {
         let mut rows = [None; MAX_LEVELS];
         for (row, level) in rows.iter_mut().zip(&self.levels) {
             *row = level.row_of(uuid);
         }
         let environment = self.environment.as_ref().map_or(NO_LIMIT, |memory| {
-            memory.of(match &self.index {
+            memory.of(match self.index {
                 Index::Row => self.innermost(&rows).map(|(_, row)| row),
-                Index::Visible(None) => usize::try_from(device).ok(),
-                Index::Visible(Some(list)) => usize::try_from(device)
-                    .ok()
-                    .and_then(|device| list.get(device))
-                    .and_then(|entry| entry.parse().ok()),
+                Index::Place => place,
             })
         });
         Card { device, rows, environment }
@@ -129,19 +126,18 @@ impl Limited {
     /// the way of a neighbour. So the outer levels are asked before anything is charged, and then
     /// charged from the inside out.
     pub(crate) fn charge(&self, card: &Card, bytes: u64) -> bool {
-        let limit = |level: &Level, row| level.limit(row).min(card.environment);
         let innermost = self.levels.len() - 1;
         let admitted = (0..innermost).all(|index| {
             self.at(card, index)
-                .is_some_and(|(level, row)| level.admits(row, bytes, limit(level, row)))
+                .is_some_and(|(level, row)| level.admits(row, bytes, level.limit(row)))
         });
         if !admitted {
             return false;
         }
         for index in (0..=innermost).rev() {
-            let charged = self
-                .at(card, index)
-                .is_some_and(|(level, row)| level.charge(row, bytes, limit(level, row)));
+            let charged = self.at(card, index).is_some_and(|(level, row)| {
+                level.charge(row, bytes, self.limit_at(card, index, row))
+            });
             if !charged {
                 self.uncharge_levels(card, bytes, index + 1..=innermost);
                 return false;
@@ -163,15 +159,23 @@ impl Limited {
 
     /// The limit in force: the least over all levels; 0 where a level does not have the card.
     pub(crate) fn limit(&self, card: &Card) -> u64 {
-        self.least(card, |level, row| level.limit(row).min(card.environment))
+        self.least(card, |index, _, row| self.limit_at(card, index, row))
     }
 
     /// What may still be taken: the least over all levels.
     pub(crate) fn left(&self, card: &Card) -> u64 {
-        self.least(card, |level, row| {
+        self.least(card, |index, level, row| {
             level.reap();
-            level.limit(row).min(card.environment).saturating_sub(level.used(row))
+            self.limit_at(card, index, row).saturating_sub(level.used(row))
         })
+    }
+
+    /// The limit of one level. What the environment says is said of this process's own slice, not
+    /// of those around it, in which others live as well.
+    #[inline]
+    fn limit_at(&self, card: &Card, index: usize, row: usize) -> u64 {
+        let limit = self.levels.get(index).map_or(0, |level| level.limit(row));
+        if index + 1 == self.levels.len() { limit.min(card.environment) } else { limit }
     }
 
     /// What the processes of the innermost slice hold.
@@ -194,9 +198,10 @@ impl Limited {
         Some((level, usize::from(row?)))
     }
 
-    fn least(&self, card: &Card, of: impl Fn(&Level, usize) -> u64) -> u64 {
+    fn least(&self, card: &Card, of: impl Fn(usize, &Level, usize) -> u64) -> u64 {
         self.rows(card)
-            .map(|(level, row)| row.map_or(0, |row| of(level, row)))
+            .enumerate()
+            .map(|(index, (level, row))| row.map_or(0, |row| of(index, level, row)))
             .min()
             .unwrap_or(NO_LIMIT)
     }

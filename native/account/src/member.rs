@@ -99,7 +99,7 @@ impl<'a> Member<'a> {
     pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
         while self.is_over(&request) {
-            if self.account.reap_dead() == 0 {
+            if self.account.reap_dead_holders(card) == 0 {
                 self.count_refusal(card);
                 return Err(Refused::OverLimit);
             }
@@ -155,7 +155,7 @@ impl<'a> Member<'a> {
                 Outcome::TimedOut => Refused::Busy,
             };
             // Perhaps it was the dead who were in the way.
-            if self.account.reap_dead() == 0 {
+            if self.account.reap_dead_holders(request.card) == 0 {
                 self.count_refusal(request.card);
                 return Err(refused);
             }

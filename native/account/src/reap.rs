@@ -19,8 +19,8 @@ use crate::wait::boot_ms;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// At most this often all locks of an account are probed, by whichever process: 256 of them cost
-/// 0.15 ms.
+/// At most this often all locks of an account are probed by those who only want to know, whichever
+/// process they are: 256 of them cost 0.15 ms.
 const PROBE_INTERVAL_MS: u64 = 10;
 
 impl Account {
@@ -32,19 +32,31 @@ impl Account {
     ///
     /// Cheap to call often: within 10 ms of the last look, by any process, it does nothing.
     pub fn reap_dead(&self) -> u64 {
-        if !self.probe_is_due() {
-            return 0;
-        }
-        let dead = self.find_dead();
+        if self.probe_is_due() { self.reap_if(|_| true) } else { 0 }
+    }
+
+    /// The same for whoever is about to be refused on a card: only those who hold some of it, but
+    /// now. A process may have died since the last look, and a program that follows another at once
+    /// must find what that one had.
+    pub(crate) fn reap_dead_holders(&self, card: usize) -> u64 {
+        self.reap_if(|slot| {
+            self.words(card).get(slot).is_some_and(|word| word.load(Ordering::SeqCst) != 0)
+        })
+    }
+
+    fn reap_if(&self, wanted: impl Fn(usize) -> bool) -> u64 {
+        let dead = self.find_dead(wanted);
         (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_if_dead(slot)).sum()
     }
 
-    fn find_dead(&self) -> [bool; SLOTS] {
+    fn find_dead(&self, wanted: impl Fn(usize) -> bool) -> [bool; SLOTS] {
         let mut dead = [false; SLOTS];
         // No probe (after chroot, setuid, in another mount namespace): all count as alive.
         let Ok(probe) = Probe::open(&self.place) else { return dead };
         for (slot, record) in self.layout().records.iter().enumerate() {
-            dead[slot] = record.state.load(Ordering::Acquire) != FREE && !probe.is_held(slot);
+            dead[slot] = wanted(slot)
+                && record.state.load(Ordering::Acquire) != FREE
+                && !probe.is_held(slot);
         }
         dead
     }
