@@ -110,7 +110,8 @@ def _card_usage(
         if i is None:
             continue
         used = level.used[i]
-        memory = lowest([level.rows[i].memory, variable])
+        # A variable binds the innermost slice alone; in those around it others live as well.
+        memory = lowest([level.rows[i].memory, variable if level is levels[-1] else None])
         left.append(None if memory is None else max(memory - used, 0))
         processes = [
             ProcessUsage(process.pid, process.alive, process.memory[i], process.refusals[i])
@@ -191,9 +192,13 @@ def _read(directory: Path) -> Level:
 
 def _loaded_library(settings: Settings) -> Path | None:
     """Our library as it is mapped into this process: the only sign that it is at work here."""
-    with Path("/proc/self/maps").open(errors="replace") as maps:
-        for line in maps:
-            path = line.rstrip().partition("/")[2]
-            if path.rpartition("/")[2] == settings.library.name:
-                return Path("/" + path)
+    try:
+        maps = Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:
+        # Without /proc nobody can tell; a slice is still named by HAMI_SLICE.
+        return None
+    for line in maps.splitlines():
+        path = line.partition("/")[2]
+        if path.rpartition("/")[2] == settings.library.name:
+            return Path("/" + path)
     return None

@@ -122,7 +122,7 @@ def test_what_is_left_is_the_least_over_all_levels(
         made_up = SimpleNamespace(pid=pid, alive=True, memory=[memory], refusals=[refusals])
         return cast(ProcessUse, made_up)
 
-    outer = current.Level((CardLimit(FIRST, None),), [3 * GIB], [process(7, 2 * GIB, 0)])
+    outer = current.Level((CardLimit(FIRST, 5 * GIB),), [3 * GIB], [process(7, 2 * GIB, 0)])
     inner = current.Level(
         (CardLimit(FIRST, 4 * GIB),),
         [1 * GIB],
@@ -130,14 +130,14 @@ def test_what_is_left_is_the_least_over_all_levels(
     )
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "_read", lambda directory: levels[directory])
-    variables = {"HAMI_SLICE": "/outer:/inner", "CUDA_DEVICE_MEMORY_LIMIT": "5g"}
+    variables = {"HAMI_SLICE": "/outer:/inner", "CUDA_DEVICE_MEMORY_LIMIT": "2g"}
     (card,) = slices.usage(config.read({**settings.environment, **variables})).cards
     assert card == CardUsage(
         FIRST,
-        memory_limit=4 * GIB,
+        memory_limit=2 * GIB,
         memory_used=1 * GIB,
-        # HAMi's variable holds at every level: 5 - 3 in the outer, 4 - 1 in the inner.
-        memory_free=2 * GIB,
+        # HAMi's variable binds the inner one alone: 5 - 3 in the outer, 2 - 1 in the inner.
+        memory_free=1 * GIB,
         processes=(ProcessUsage(8, True, 1 * GIB, 0), ProcessUsage(9, True, 0, 5)),
     )
 
