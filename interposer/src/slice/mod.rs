@@ -104,8 +104,8 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// A card as this slice knows it: by the driver's number for it, its UUID, and, where NVML told
-    /// it, its place among all cards of the machine.
+    /// A card as this slice knows it: by the driver's number for it, its UUID, and, where it can be
+    /// told, its place among all cards of the machine.
     pub(crate) fn card(&self, device: CUdevice, uuid: &str, place: Option<usize>) -> Card {
         let mut rows = [None; MAX_LEVELS];
         for (row, level) in rows.iter_mut().zip(&self.levels) {

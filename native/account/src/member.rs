@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long a request that may fit waits for others to make up their minds. They need nanoseconds,
 /// or as long as the scheduler keeps them from running: on two cores with thirty busy processes 20
 /// ms were too short for one request in ten thousand, and what is refused here ends a program. Of
-/// the dead nobody waits that long: they are found out within 10 ms.
+/// the dead nobody waits that long: they are looked for before.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Why a charge was refused. To the program each of them is "out of memory".
