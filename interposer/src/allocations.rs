@@ -1,6 +1,6 @@
-//! What this process has allocated: pointer → size, card and context.
+//! What this process has allocated: pointer → size, card and owner.
 //!
-//! A free names only a pointer, so the size has to be remembered. The table is looked up on every
+//! A free names only a pointer, so the rest has to be remembered. The table is looked up on every
 //! free, from any thread, so it is cut into shards with a lock each, and no lock is ever held while
 //! the driver runs. Its memory comes from mmap, not malloc: the program's malloc may itself be built
 //! on CUDA.
@@ -11,25 +11,45 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use driver_sys::cuda::{CUcontext, CUdevice};
 
-/// One live allocation. `context` is compared, never used as a pointer.
+/// One live allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Allocation {
     pub(crate) pointer: u64,
     pub(crate) bytes: u64,
-    pub(crate) context: usize,
+    pub(crate) owner: Owner,
     pub(crate) device: CUdevice,
     /// When it was made; see [`Epoch`].
     epoch: u32,
 }
 
 impl Allocation {
-    pub(crate) fn new(pointer: u64, bytes: u64, context: CUcontext, device: CUdevice) -> Self {
-        let epoch = EPOCH.load(Ordering::Relaxed);
-        Self { pointer, bytes, context: context as usize, device, epoch }
+    pub(crate) fn new(pointer: u64, bytes: u64, owner: Owner, device: CUdevice) -> Self {
+        Self { pointer, bytes, owner, device, epoch: EPOCH.load(Ordering::Relaxed) }
     }
 }
 
-const EMPTY: Allocation = Allocation { pointer: 0, bytes: 0, context: 0, device: 0, epoch: 0 };
+/// With what an allocation ends, if nobody frees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner(usize);
+
+impl Owner {
+    /// A context, by its handle: compared, never used as a pointer.
+    pub(crate) fn context(context: CUcontext) -> Self {
+        Self(context as usize)
+    }
+
+    /// A memory pool, by its place in [`crate::pools`]. Odd, as no address of an object is.
+    pub(crate) fn pool(place: usize) -> Self {
+        Self(place << 1 | 1)
+    }
+
+    /// The place of the pool, if it is one.
+    pub(crate) fn as_pool(self) -> Option<usize> {
+        (self.0 & 1 == 1).then_some(self.0 >> 1)
+    }
+}
+
+const EMPTY: Allocation = Allocation { pointer: 0, bytes: 0, owner: Owner(0), device: 0, epoch: 0 };
 
 /// A moment before a call that may end a context. The driver gives handles out again, so what is
 /// allocated after the end, under the same handle, must be told from what ended with it.
@@ -77,8 +97,8 @@ pub(crate) fn remove(pointer: u64) -> Option<Allocation> {
     Some(removed)
 }
 
-/// Forgets and returns everything that was allocated in a context before `until`.
-pub(crate) fn remove_context(context: CUcontext, until: Epoch) -> Vec<Allocation> {
+/// Forgets and returns everything that an owner got before `until`.
+pub(crate) fn remove_owned(owner: Owner, until: Epoch) -> Vec<Allocation> {
     let mut removed = Vec::new();
     if LIVE.load(Ordering::Relaxed) == 0 {
         return removed;
@@ -86,9 +106,12 @@ pub(crate) fn remove_context(context: CUcontext, until: Epoch) -> Vec<Allocation
     for shard in &TABLE {
         let mut shard = lock(shard);
         let before = removed.len();
-        removed.extend(shard.entries().iter().filter(|entry| {
-            entry.pointer != 0 && entry.context == context as usize && until.covers(entry)
-        }));
+        removed.extend(
+            shard
+                .entries()
+                .iter()
+                .filter(|entry| entry.pointer != 0 && entry.owner == owner && until.covers(entry)),
+        );
         for entry in removed.iter().skip(before) {
             shard.remove(entry.pointer);
         }
@@ -237,7 +260,11 @@ mod tests {
     use std::collections::HashMap;
 
     fn allocation(pointer: u64, context: usize) -> Allocation {
-        Allocation::new(pointer, pointer ^ 0x55, context as CUcontext, 0)
+        Allocation::new(pointer, pointer ^ 0x55, owner(context), 0)
+    }
+
+    fn owner(context: usize) -> Owner {
+        Owner::context(context as CUcontext)
     }
 
     /// The table against a HashMap, over a long history of colliding and wrapping pointers.
@@ -282,20 +309,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_is_never_taken_for_a_context() {
+        for place in 0..256 {
+            assert_eq!(Owner::pool(place).as_pool(), Some(place));
+        }
+        assert_eq!(owner(0x7f00_0000_1000).as_pool(), None);
+    }
+
+    #[test]
     fn a_context_takes_its_allocations_along() {
         for pointer in 1..=1000_u64 {
-            let context = if pointer % 3 == 0 { 7 } else { 8 };
+            let context = if pointer % 3 == 0 { 16 } else { 32 };
             assert!(insert(allocation(pointer << 40, context)).is_ok());
         }
         let before = Epoch::now();
-        assert!(insert(allocation(5000 << 40, 7)).is_ok());
-        let removed = remove_context(7 as CUcontext, before);
+        assert!(insert(allocation(5000 << 40, 16)).is_ok());
+        let removed = remove_owned(owner(16), before);
         assert_eq!(removed.len(), 333);
-        assert!(removed.iter().all(|entry| entry.context == 7));
+        assert!(removed.iter().all(|entry| entry.owner == owner(16)));
         assert_eq!(remove(3 << 40), None);
         assert_eq!(remove(4 << 40).map(|entry| entry.bytes), Some(4 << 40 ^ 0x55));
-        assert_eq!(remove_context(8 as CUcontext, Epoch::now()).len(), 666);
-        assert_eq!(remove_context(7 as CUcontext, Epoch::now()).len(), 1);
+        assert_eq!(remove_owned(owner(32), Epoch::now()).len(), 666);
+        assert_eq!(remove_owned(owner(16), Epoch::now()).len(), 1);
         assert_eq!(LIVE.load(Ordering::Relaxed), 0);
     }
 }

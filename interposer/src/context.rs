@@ -4,9 +4,10 @@
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 
-use crate::allocations::{self, Epoch};
+use crate::allocations::{self, Epoch, Owner};
 use crate::init;
 use crate::memory::settle;
+use crate::pools;
 use crate::slice::{self, Slice};
 use crate::table::real;
 
@@ -49,7 +50,10 @@ pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
 /// Gives back what a context held that the driver has ended.
 fn ended(context: CUcontext, before: Epoch) {
     if let Slice::Limited(limited) = slice::current() {
-        settle(limited, &allocations::remove_context(context, before));
+        settle(limited, &allocations::remove_owned(Owner::context(context), before));
+        if pools::any() {
+            pools::context_ended(limited, before);
+        }
     }
 }
 

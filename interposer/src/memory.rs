@@ -1,20 +1,28 @@
-//! Linear allocation and free.
+//! Linear, pitched and managed memory, and free.
 //!
 //! Allocate: charge every level of the slice, call the driver, remember the pointer; a refusal never
 //! reaches the driver. Free: forget the pointer, call the driver, give the bytes back. In this order
 //! nobody can be given bytes that the driver still holds, and no other thread that is handed the
 //! same pointer again can meet our old entry.
+//!
+//! Managed memory is charged in full where it is allocated, wherever its pages are: any kernel can
+//! bring all of it to the card.
 
 use driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUdeviceptr_v1,
     CUresult,
 };
 
-use crate::allocations::{self, Allocation, Full};
+use crate::allocations::{self, Allocation, Full, Owner};
 use crate::cards;
 use crate::init;
+use crate::pools;
 use crate::slice::{self, Card, Limited, Slice};
 use crate::table::real;
+
+/// Rows of pitched memory begin at multiples of this on every card so far. Where a driver takes
+/// more, the rest is charged when it is known.
+const PITCH: u64 = 512;
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult {
     // SAFETY: the program's own arguments.
@@ -23,7 +31,7 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult 
         return driver();
     }
     // SAFETY: read only after the driver has written it.
-    charged(bytes as u64, driver, || unsafe { *pointer })
+    charged(bytes as u64, driver, || Got { pointer: unsafe { *pointer }, bytes: bytes as u64 })
 }
 
 pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> CUresult {
@@ -32,8 +40,64 @@ pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> CUres
     if pointer.is_null() {
         return driver();
     }
+    let bytes = u64::from(bytes);
     // SAFETY: read only after the driver has written it.
-    charged(u64::from(bytes), driver, || u64::from(unsafe { *pointer }))
+    charged(bytes, driver, || Got { pointer: u64::from(unsafe { *pointer }), bytes })
+}
+
+pub(crate) unsafe fn alloc_managed(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    flags: u32,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let driver = || unsafe { real::cuMemAllocManaged(pointer, bytes, flags) };
+    if pointer.is_null() {
+        return driver();
+    }
+    // SAFETY: read only after the driver has written it.
+    charged(bytes as u64, driver, || Got { pointer: unsafe { *pointer }, bytes: bytes as u64 })
+}
+
+pub(crate) unsafe fn alloc_pitch(
+    pointer: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let driver = || unsafe { real::cuMemAllocPitch_v2(pointer, pitch, width, height, element) };
+    if pointer.is_null() || pitch.is_null() {
+        return driver();
+    }
+    let height = height as u64;
+    // SAFETY: read only after the driver has written them.
+    let got = || unsafe { Got { pointer: *pointer, bytes: height.saturating_mul(*pitch as u64) } };
+    charged(pitched(width as u64, height), driver, got)
+}
+
+pub(crate) unsafe fn alloc_pitch_v1(
+    pointer: *mut CUdeviceptr_v1,
+    pitch: *mut u32,
+    width: u32,
+    height: u32,
+    element: u32,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let driver = || unsafe { real::cuMemAllocPitch(pointer, pitch, width, height, element) };
+    if pointer.is_null() || pitch.is_null() {
+        return driver();
+    }
+    let height = u64::from(height);
+    // SAFETY: read only after the driver has written them.
+    let got = || unsafe { Got { pointer: (*pointer).into(), bytes: height * u64::from(*pitch) } };
+    charged(pitched(width.into(), height), driver, got)
+}
+
+/// What pitched memory will take; too much to be granted where the product is no number.
+fn pitched(width: u64, height: u64) -> u64 {
+    width.checked_next_multiple_of(PITCH).map_or(u64::MAX, |row| row.saturating_mul(height))
 }
 
 pub(crate) unsafe fn free(pointer: CUdeviceptr) -> CUresult {
@@ -46,11 +110,17 @@ pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> CUresult {
     uncharged(u64::from(pointer), || unsafe { real::cuMemFree(pointer) })
 }
 
-/// One allocation of a known size; `pointer` reads what the driver wrote.
-fn charged(
+/// What the driver gave.
+struct Got {
+    pointer: u64,
     bytes: u64,
+}
+
+/// One allocation of an expected size; `got` reads what the driver wrote.
+fn charged(
+    expected: u64,
     driver: impl FnOnce() -> CUresult,
-    pointer: impl FnOnce() -> u64,
+    got: impl FnOnce() -> Got,
 ) -> CUresult {
     let limited = match slice::current() {
         Slice::Open => return driver(),
@@ -58,35 +128,63 @@ fn charged(
         Slice::Limited(limited) => limited,
     };
     // What the driver refuses by itself (no context, no bytes, not initialised) it refuses with us.
-    let Some((device, context)) = current().filter(|_| bytes != 0) else { return driver() };
+    let Some((device, context)) = current().filter(|_| expected != 0) else { return driver() };
     // A card that cannot be told is none of ours.
     let Some(card) = cards::of_device(limited, device) else { return CUDA_ERROR_OUT_OF_MEMORY };
-    if !limited.charge(card, bytes) {
+    if !charge(limited, card, expected) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = driver();
     if result != CUDA_SUCCESS {
-        limited.uncharge(card, bytes);
+        limited.uncharge(card, expected);
         return result;
     }
-    let allocation = Allocation::new(pointer(), bytes, context, card.device);
-    match allocations::insert(allocation) {
-        Ok(None) => {}
+    let got = got();
+    let more = got.bytes.saturating_sub(expected);
+    if more != 0 && !charge(limited, card, more) {
+        return take_back(limited, card, got.pointer, expected);
+    }
+    let less = expected.saturating_sub(got.bytes);
+    if less != 0 {
+        limited.uncharge(card, less);
+    }
+    let owner = Owner::context(context);
+    let allocation = Allocation::new(got.pointer, got.bytes, owner, card.device);
+    match remember(limited, allocation) {
+        Ok(()) => CUDA_SUCCESS,
+        Err(Full) => take_back(limited, card, got.pointer, got.bytes),
+    }
+}
+
+/// Remembers what the driver has just handed out.
+pub(crate) fn remember(limited: &'static Limited, allocation: Allocation) -> Result<(), Full> {
+    if let Some(gone) = allocations::insert(allocation)? {
         // The driver hands a pointer out again when what was there is gone: with its context, whose
         // end another thread has not told us yet.
-        Ok(Some(gone)) => settle(limited, &[gone]),
-        Err(Full) => {
-            // SAFETY: the driver has just handed this out, and nobody else has seen it yet.
-            unsafe { real::cuMemFree_v2(allocation.pointer) };
-            limited.uncharge(card, bytes);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        settle(limited, &[gone]);
     }
-    CUDA_SUCCESS
+    Ok(())
+}
+
+/// Frees what the driver has just handed out and nobody has seen yet.
+#[cold]
+fn take_back(limited: &Limited, card: &Card, pointer: u64, charged: u64) -> CUresult {
+    // SAFETY: a pointer of the driver's that the program does not use: it is told of no success.
+    unsafe { real::cuMemFree_v2(pointer) };
+    limited.uncharge(card, charged);
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// Charges; what pools of this process keep without use makes room before anything is refused.
+pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> bool {
+    if pools::any() && limited.left(card) < bytes {
+        pools::trim(limited, card);
+    }
+    limited.charge(card, bytes)
 }
 
 /// One free; pointers that we never saw are the driver's business alone.
-fn uncharged(pointer: u64, driver: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn uncharged(pointer: u64, driver: impl FnOnce() -> CUresult) -> CUresult {
     let Slice::Limited(limited) = slice::current() else { return driver() };
     if init::inherited() {
         return driver();
@@ -103,9 +201,11 @@ fn uncharged(pointer: u64, driver: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 /// Gives back the bytes of allocations that the driver has freed.
-pub(crate) fn settle(limited: &Limited, freed: &[Allocation]) {
+pub(crate) fn settle(limited: &'static Limited, freed: &[Allocation]) {
     for allocation in freed {
-        if let Some(card) = cards::of_device(limited, allocation.device) {
+        if let Some(place) = allocation.owner.as_pool() {
+            pools::freed(limited, place, allocation.bytes);
+        } else if let Some(card) = cards::of_device(limited, allocation.device) {
             limited.uncharge(card, allocation.bytes);
         }
     }
@@ -117,7 +217,7 @@ pub(crate) fn current_card(limited: &'static Limited) -> Option<&'static Card> {
 }
 
 /// The device and context of this thread, if there are any in this very process.
-fn current() -> Option<(CUdevice, CUcontext)> {
+pub(crate) fn current() -> Option<(CUdevice, CUcontext)> {
     if init::inherited() {
         return None;
     }
@@ -127,4 +227,18 @@ fn current() -> Option<(CUdevice, CUcontext)> {
     let results =
         unsafe { (real::cuCtxGetDevice(&raw mut device), real::cuCtxGetCurrent(&raw mut context)) };
     (results == (CUDA_SUCCESS, CUDA_SUCCESS)).then_some((device, context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pitched_size_is_rows_of_whole_pitches_and_never_wraps() {
+        assert_eq!(pitched(1, 3), 3 * 512);
+        assert_eq!(pitched(513, 2), 2 * 1024);
+        assert_eq!(pitched(0, 5), 0);
+        assert_eq!(pitched(u64::MAX, 1), u64::MAX);
+        assert_eq!(pitched(1 << 40, 1 << 40), u64::MAX);
+    }
 }

@@ -14,12 +14,32 @@ hooks! {
         cuInit => crate::init::init;
         cuMemAlloc => crate::memory::alloc_v1;
         cuMemAlloc_v2 => crate::memory::alloc;
+        cuMemAllocPitch => crate::memory::alloc_pitch_v1;
+        cuMemAllocPitch_v2 => crate::memory::alloc_pitch;
+        cuMemAllocManaged => crate::memory::alloc_managed;
+        cuMemAllocAsync => crate::stream_ordered::alloc;
+        cuMemAllocAsync_ptsz => crate::stream_ordered::alloc_ptsz;
+        cuMemAllocFromPoolAsync => crate::stream_ordered::alloc_from_pool;
+        cuMemAllocFromPoolAsync_ptsz => crate::stream_ordered::alloc_from_pool_ptsz;
+        cuMemPoolCreate => crate::stream_ordered::pool_create;
     }
     open {
         cuGetProcAddress => crate::roads::lookup::get_proc_address_v1;
         cuGetProcAddress_v2 => crate::roads::lookup::get_proc_address;
         cuMemFree => crate::memory::free_v1;
         cuMemFree_v2 => crate::memory::free;
+        cuMemFreeAsync => crate::stream_ordered::free;
+        cuMemFreeAsync_ptsz => crate::stream_ordered::free_ptsz;
+        cuMemPoolDestroy => crate::stream_ordered::pool_destroy;
+        cuMemPoolTrimTo => crate::stream_ordered::pool_trim;
+        cuStreamSynchronize => crate::synchronize::stream;
+        cuStreamSynchronize_ptsz => crate::synchronize::stream_ptsz;
+        cuStreamQuery => crate::synchronize::stream_query;
+        cuStreamQuery_ptsz => crate::synchronize::stream_query_ptsz;
+        cuEventSynchronize => crate::synchronize::event;
+        cuEventQuery => crate::synchronize::event_query;
+        cuCtxSynchronize => crate::synchronize::context;
+        cuCtxSynchronize_v2 => crate::synchronize::context_of;
         cuCtxDestroy => crate::context::destroy_v1;
         cuCtxDestroy_v2 => crate::context::destroy;
         cuCtxDetach => crate::context::detach;
@@ -47,10 +67,19 @@ hooks! {
         cuCtxGetApiVersion;
         cuCtxGetCurrent;
         cuCtxGetDevice;
+        cuCtxPopCurrent_v2;
+        cuCtxPushCurrent_v2;
+        cuDeviceGetCount;
+        cuDeviceGetDefaultMemPool;
+        cuDeviceGetMemPool;
         cuDeviceGetUuid;
         cuDeviceGetUuid_v2;
         cuDevicePrimaryCtxGetState;
         cuDevicePrimaryCtxRetain;
+        cuMemPoolGetAttribute;
+        cuStreamGetCtx;
+        cuStreamIsCapturing;
+        cuStreamIsCapturing_ptsz;
     }
 
     library Nvml, signatures nvml_fn, absent NVML_ERROR_FUNCTION_NOT_FOUND;
