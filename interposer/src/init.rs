@@ -1,4 +1,4 @@
-//! cuInit: where a slice that cannot be enforced is refused.
+//! cuInit: where a slice that cannot be enforced is refused, and a process joins its slice.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,16 +15,26 @@ static REFUSAL: Once = Once::new();
 /// A program that is refused sees a machine without a GPU, and one line says why.
 pub(crate) unsafe fn init(flags: u32) -> CUresult {
     if let Slice::Refused(reason) = slice::current() {
-        REFUSAL.line(reason);
+        say_refusal(reason);
         return CUDA_ERROR_NO_DEVICE;
     }
     crate::cards::note_visible();
     // SAFETY: the program's own argument.
     let result = unsafe { real::cuInit(flags) };
-    if result == CUDA_SUCCESS && INITIALISED.load(Ordering::Relaxed) == 0 {
-        INITIALISED.store(hami_account::fork::generation().wrapping_add(1), Ordering::Relaxed);
+    if result == CUDA_SUCCESS {
+        if INITIALISED.load(Ordering::Relaxed) == 0 {
+            INITIALISED.store(hami_account::fork::generation().wrapping_add(1), Ordering::Relaxed);
+        }
+        if let Slice::Limited(limited) = slice::current() {
+            limited.join();
+        }
     }
     result
+}
+
+/// Says why there is no GPU here, whichever library was asked first.
+pub(crate) fn say_refusal(reason: &str) {
+    REFUSAL.line(reason);
 }
 
 /// Whether the driver's state in this process is a copy that fork made. Nothing works on it but to

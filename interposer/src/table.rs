@@ -87,16 +87,38 @@ hooks! {
     open {
         nvmlDeviceGetMemoryInfo => crate::nvml::memory_info;
         nvmlDeviceGetMemoryInfo_v2 => crate::nvml::memory_info_v2;
+        nvmlDeviceGetCount => crate::nvml::count_v1;
+        nvmlDeviceGetCount_v2 => crate::nvml::count;
+        nvmlDeviceGetHandleByIndex => crate::nvml::by_index_v1;
+        nvmlDeviceGetHandleByIndex_v2 => crate::nvml::by_index;
+        nvmlDeviceGetIndex => crate::nvml::index;
+        nvmlDeviceGetHandleByUUID => crate::nvml::by_uuid;
+        nvmlDeviceGetHandleByUUIDV => crate::nvml::by_uuid_v;
+        nvmlDeviceGetHandleBySerial => crate::nvml::by_serial;
+        nvmlDeviceGetHandleByPciBusId => crate::nvml::by_pci_bus_id_v1;
+        nvmlDeviceGetHandleByPciBusId_v2 => crate::nvml::by_pci_bus_id;
+        nvmlDeviceGetMigDeviceHandleByIndex => crate::nvml::mig_by_index;
+        nvmlDeviceGetComputeRunningProcesses => crate::nvml::compute_v1;
+        nvmlDeviceGetComputeRunningProcesses_v2 => crate::nvml::compute_v2;
+        nvmlDeviceGetComputeRunningProcesses_v3 => crate::nvml::compute;
+        nvmlDeviceGetGraphicsRunningProcesses => crate::nvml::graphics_v1;
+        nvmlDeviceGetGraphicsRunningProcesses_v2 => crate::nvml::graphics_v2;
+        nvmlDeviceGetGraphicsRunningProcesses_v3 => crate::nvml::graphics;
+        nvmlDeviceGetMPSComputeRunningProcesses => crate::nvml::mps_v1;
+        nvmlDeviceGetMPSComputeRunningProcesses_v2 => crate::nvml::mps_v2;
+        nvmlDeviceGetMPSComputeRunningProcesses_v3 => crate::nvml::mps;
+        nvmlDeviceGetRunningProcessDetailList => crate::nvml::details;
+        nvmlDeviceGetProcessUtilization => crate::nvml::utilization;
+        nvmlDeviceGetProcessesUtilizationInfo => crate::nvml::processes_utilization;
+        nvmlDeviceGetAccountingPids => crate::nvml::accounting_pids;
+        nvmlDeviceGetAccountingStats => crate::nvml::accounting_stats;
+        nvmlDeviceGetAccountingStats_v2 => crate::nvml::accounting_stats_v2;
     }
     tail {}
     call {
-        nvmlDeviceGetComputeRunningProcesses_v3;
-        nvmlDeviceGetCount_v2;
-        nvmlDeviceGetGraphicsRunningProcesses_v3;
-        nvmlDeviceGetHandleByIndex_v2;
-        nvmlDeviceGetIndex;
-        nvmlDeviceGetMPSComputeRunningProcesses_v3;
+        nvmlDeviceGetMaxMigDeviceCount;
         nvmlDeviceGetUUID;
+        nvmlDeviceIsMigDeviceHandle;
         nvmlInit_v2;
         nvmlShutdown;
     }

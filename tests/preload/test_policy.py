@@ -49,3 +49,7 @@ def test_a_policy_is_one_of_three_and_has_a_reason(library: str) -> None:
         assert policy in {"pass", "refuse", "open"}
         assert len(reason) > 10
         assert symbols
+
+
+def test_nothing_of_nvml_is_left_to_be_decided() -> None:
+    assert {policy for policy, _, _ in entries("nvml")} <= {"pass", "refuse"}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hami_account::{Account, Member};
+use hami_account::{Account, Living, Member};
 use hami_limits::{LimitsView, NO_LIMIT};
 
 use crate::say::Once;
@@ -16,7 +16,7 @@ pub(crate) struct Level {
     limits: Limits,
     /// Never unmapped: memberships refer to it as long as the process lives.
     account: &'static Account,
-    /// This process's place in the account, taken at the first charge.
+    /// This process's place in the account, taken in cuInit, or else at the first charge.
     member: AtomicPtr<Joined>,
 }
 
@@ -58,6 +58,11 @@ impl Level {
         Ok(Self { limits, account, member: AtomicPtr::default() })
     }
 
+    /// Whether every card of the machine is part of it: only a page leaves cards out.
+    pub(super) fn has_every_card(&self) -> bool {
+        matches!(self.limits, Limits::Environment(_))
+    }
+
     /// The row of a card; `None` if this level does not have it.
     pub(super) fn row_of(&self, uuid: &str) -> Option<u8> {
         let row = match &self.limits {
@@ -78,6 +83,11 @@ impl Level {
     #[inline]
     pub(super) fn used(&self, row: usize) -> u64 {
         self.account.used(row)
+    }
+
+    /// The living members that this process can name, and what each holds of a row, if there is one.
+    pub(super) fn living(&self, row: Option<usize>) -> impl Iterator<Item = Living> {
+        self.account.living(row.unwrap_or(hami_account::CARDS))
     }
 
     /// Lets go of what the dead held, as far as that may be; at most every 10 ms it costs anything.
@@ -103,32 +113,52 @@ impl Level {
         }
     }
 
-    /// This process's membership, joined at the first use, and again by a child of fork.
+    /// Becomes a member if that can be had at once. Where it cannot, the first charge asks again,
+    /// with more patience, and says why it was refused.
+    pub(super) fn join(&self) {
+        if let Err(seen) = self.joined()
+            && let Ok(Some(member)) = self.account.try_join()
+        {
+            self.keep(member, seen);
+        }
+    }
+
+    /// This process's membership, joined now if it is not yet one, or a child of fork.
     #[inline]
     fn member(&self) -> Option<&Member<'static>> {
+        self.joined().or_else(|seen| self.join_for_a_charge(seen).ok_or(())).ok()
+    }
+
+    /// This process's membership, or what stands in its place.
+    #[inline]
+    fn joined(&self) -> Result<&Member<'static>, *mut Joined> {
+        let seen = self.member.load(Ordering::Acquire);
         // SAFETY: what is stored here is leaked, so it outlives every reader.
-        let joined = unsafe { self.member.load(Ordering::Acquire).as_ref() };
-        match joined {
+        match unsafe { seen.as_ref() } {
             Some(joined) if joined.generation == hami_account::fork::generation() => {
-                Some(&joined.member)
+                Ok(&joined.member)
             }
-            _ => self.join(),
+            _ => Err(seen),
         }
     }
 
     #[cold]
-    fn join(&self) -> Option<&Member<'static>> {
-        let seen = self.member.load(Ordering::Acquire);
-        let generation = hami_account::fork::generation();
-        let member = match self.account.join() {
-            Ok(member) => member,
+    fn join_for_a_charge(&self, seen: *mut Joined) -> Option<&Member<'static>> {
+        match self.account.join() {
+            Ok(member) => self.keep(member, seen),
             Err(error) => {
                 // A program may go on asking, as it may after any refusal.
                 static FULL: Once = Once::new();
                 FULL.line(error);
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    /// Makes a membership this process's, unless another thread has stored one since `seen`.
+    #[cold]
+    fn keep(&self, member: Member<'static>, seen: *mut Joined) -> Option<&Member<'static>> {
+        let generation = hami_account::fork::generation();
         let mine = Box::into_raw(Box::new(Joined { generation, member }));
         let stored = self.member.compare_exchange(seen, mine, Ordering::AcqRel, Ordering::Acquire);
         if let Err(theirs) = stored {

@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use driver_sys::cuda::CUdevice;
+use hami_account::Living;
 use hami_limits::NO_LIMIT;
 
 use crate::roads::objects;
@@ -118,6 +119,29 @@ impl Limited {
             })
         });
         Card { device, rows, environment }
+    }
+
+    /// Makes this process a member of every level, so that it is listed before it holds anything.
+    /// An account that is full is no reason to refuse anything yet.
+    #[cold]
+    pub(crate) fn join(&self) {
+        self.levels.iter().for_each(Level::join);
+    }
+
+    /// Whether no level leaves a card of the machine out.
+    pub(crate) fn has_every_card(&self) -> bool {
+        self.levels.iter().all(Level::has_every_card)
+    }
+
+    /// Whether the card with this UUID is part of the slice: of every level.
+    pub(crate) fn has(&self, uuid: &str) -> bool {
+        self.levels.iter().all(|level| level.row_of(uuid).is_some())
+    }
+
+    /// The living processes of the innermost slice, and what each holds of a card.
+    pub(crate) fn living(&self, card: &Card) -> impl Iterator<Item = Living> {
+        let row = self.innermost(&card.rows).map(|(_, row)| row);
+        self.levels.last().into_iter().flat_map(move |level| level.living(row))
     }
 
     /// Charges every level or none.

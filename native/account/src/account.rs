@@ -71,10 +71,7 @@ impl Account {
     pub fn join(&self) -> Result<Member<'_>, AccountError> {
         let deadline = Instant::now() + JOIN_DEADLINE;
         loop {
-            // Deaths are noticed here as well: nobody may have been refused for a long time.
-            self.reap_dead();
-            let claimed = self.claim_free_slot();
-            if let Some(member) = claimed.map_err(|e| AccountError::io(&self.place.path, e))? {
+            if let Some(member) = self.try_join()? {
                 return Ok(member);
             }
             if Instant::now() >= deadline {
@@ -82,6 +79,13 @@ impl Account {
             }
             pause(Duration::from_millis(20));
         }
+    }
+
+    /// As [`Self::join`], but without waiting: `None` where every slot is taken.
+    pub fn try_join(&self) -> Result<Option<Member<'_>>, AccountError> {
+        // Deaths are noticed here as well: nobody may have been refused for a long time.
+        self.reap_dead();
+        self.claim_free_slot().map_err(|e| AccountError::io(&self.place.path, e))
     }
 
     fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {

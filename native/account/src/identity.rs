@@ -22,8 +22,7 @@ impl ProcessIdentity {
     /// The calling process.
     pub fn own() -> Self {
         let start_time = state("self").map_or(0, |(_, start_time)| start_time);
-        let pid_namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
-        Self { pid: std::process::id(), start_time, pid_namespace }
+        Self { pid: std::process::id(), start_time, pid_namespace: own_namespace() }
     }
 
     /// Whether it is numbered as the host numbers processes.
@@ -37,6 +36,11 @@ impl ProcessIdentity {
             start_time == self.start_time && !matches!(state, 'Z' | 'X')
         })
     }
+}
+
+/// The PID namespace of the calling process; 0 = unknown.
+pub(crate) fn own_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
 /// State and start time of a process, from `/proc/<pid>/stat`.

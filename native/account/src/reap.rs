@@ -49,7 +49,7 @@ impl Account {
         (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_if_dead(slot)).sum()
     }
 
-    fn find_dead(&self, wanted: impl Fn(usize) -> bool) -> [bool; SLOTS] {
+    pub(crate) fn find_dead(&self, wanted: impl Fn(usize) -> bool) -> [bool; SLOTS] {
         let mut dead = [false; SLOTS];
         // No probe (after chroot, setuid, in another mount namespace): all count as alive.
         let Ok(probe) = Probe::open(&self.place) else { return dead };

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Child, MIB, Scratch, shared, wait_for};
-use hami_account::{Account, AccountError, Departed, Refused, SLOTS, Snapshot, fork};
+use hami_account::{
+    Account, AccountError, CARDS, Departed, Living, Refused, SLOTS, Snapshot, fork,
+};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -169,6 +171,83 @@ fn exec_ends_a_membership() {
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill_and_wait();
+}
+
+#[test]
+fn the_living_are_known_by_pid_with_what_they_hold() {
+    let scratch = Scratch::new("living");
+    let flags = flags();
+    let account = Account::attach(&scratch.path()).unwrap();
+    assert_eq!(account.living(0).count(), 0);
+    let member = account.join().unwrap();
+    let own = std::process::id();
+    assert_eq!(account.living(0).collect::<Vec<_>>(), [Living { pid: own, bytes: 0 }]);
+    member.charge(1, MIB, LIMIT).unwrap();
+    let child = Child::run(|| {
+        let member = account.join().unwrap();
+        member.charge(1, 3 * MIB, LIMIT).unwrap();
+        flags[0].store(1, Ordering::SeqCst);
+        wait_for(&flags[1]);
+    });
+    wait_for(&flags[0]);
+    let others = |card| -> Vec<u64> {
+        let others = account.living(card).filter(|living| living.pid != own);
+        others.map(|living| living.bytes).collect()
+    };
+    assert_eq!(others(1), [3 * MIB]);
+    assert_eq!((others(0), others(CARDS)), (vec![0], vec![0]));
+    child.kill_and_wait();
+    // What it held is counted for a while; it is not alive.
+    assert_eq!(account.living(1).collect::<Vec<_>>(), [Living { pid: own, bytes: MIB }]);
+    assert_eq!(account.used(1), 4 * MIB);
+}
+
+/// A pid means nothing where another process has it.
+#[test]
+fn the_living_of_another_pid_namespace_cannot_be_named() {
+    let scratch = Scratch::new("living-namespace");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let flags = flags();
+    let child = Child::run(|| {
+        // SAFETY: no memory is passed; it says where children are born.
+        if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } != 0 {
+            flags[2].store(1, Ordering::SeqCst);
+            return;
+        }
+        let grandchild = Child::run(|| {
+            let member = account.join().unwrap();
+            member.charge(0, MIB, LIMIT).unwrap();
+            // Seen from here it has a name, but only if /proc says which namespace this is.
+            flags[3].store(account.living(0).count() as u32, Ordering::SeqCst);
+            flags[0].store(1, Ordering::SeqCst);
+            wait_for(&flags[1]);
+        });
+        assert_eq!(grandchild.wait(), 0);
+    });
+    while flags[0].load(Ordering::SeqCst) == 0 && flags[2].load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if flags[2].load(Ordering::SeqCst) == 1 {
+        assert_eq!(child.wait(), 0);
+        eprintln!("this kernel makes no PID namespace for us: nothing was tried");
+        return;
+    }
+    assert_eq!(flags[3].load(Ordering::SeqCst), 1);
+    assert_eq!(alive(&scratch), [true]);
+    assert_eq!(account.living(0).count(), 0);
+    flags[1].store(1, Ordering::SeqCst);
+    assert_eq!(child.wait(), 0);
+}
+
+#[test]
+fn joining_without_waiting_finds_a_full_account_full_at_once() {
+    let scratch = Scratch::new("full-at-once");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let members: Vec<_> = (0..SLOTS).map(|_| account.try_join().unwrap().unwrap()).collect();
+    assert!(account.try_join().unwrap().is_none());
+    drop(members);
+    std::thread::sleep(Duration::from_millis(15));
+    assert!(account.try_join().unwrap().is_some());
 }
 
 #[test]

@@ -1,39 +1,44 @@
-//! What NVML tells about memory, seen from inside the slice: the same numbers as [`crate::info`].
+//! A card's memory: the same numbers as [`crate::info`].
 //!
-//! A card that is not part of the slice has no memory here, as for the driver.
-
-use std::ffi::{CStr, c_char};
+//! The window through which the host reaches into a card (BAR1) is not this memory and is not
+//! limited; it is left as it is.
 
 use driver_sys::nvml::{NVML_SUCCESS, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlReturn_t};
 
-use crate::cards;
-use crate::slice::{self, Slice};
+use super::{card_of, refused};
+use crate::slice::{self, Limited, Slice};
 use crate::table::real;
 
 pub(crate) unsafe fn memory_info(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t {
+    if let Slice::Refused(reason) = slice::current() {
+        return refused(reason);
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::nvmlDeviceGetMemoryInfo(device, memory) };
-    if result == NVML_SUCCESS {
+    if let (NVML_SUCCESS, Slice::Limited(limited)) = (result, slice::current()) {
         // SAFETY: NVML has just written it.
         let memory = unsafe { &mut *memory };
-        if let Some(seen) = seen(device, memory.total, memory.free) {
+        if let Some(seen) = seen(limited, device, memory.total, memory.free) {
             (memory.total, memory.used, memory.free) = (seen.total, seen.used, seen.free);
         }
     }
     result
 }
 
-/// The second form has a place for what is neither used nor free.
+/// The second form has a place for what is neither used nor free, and a version that NVML checks.
 pub(crate) unsafe fn memory_info_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,
 ) -> nvmlReturn_t {
+    if let Slice::Refused(reason) = slice::current() {
+        return refused(reason);
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::nvmlDeviceGetMemoryInfo_v2(device, memory) };
-    if result == NVML_SUCCESS {
+    if let (NVML_SUCCESS, Slice::Limited(limited)) = (result, slice::current()) {
         // SAFETY: NVML has just written it.
         let memory = unsafe { &mut *memory };
-        if let Some(seen) = seen(device, memory.total, memory.free) {
+        if let Some(seen) = seen(limited, device, memory.total, memory.free) {
             (memory.total, memory.used, memory.free) = (seen.total, seen.used, seen.free);
             memory.reserved = seen.total - seen.used - seen.free;
         }
@@ -48,21 +53,9 @@ struct Seen {
     free: u64,
 }
 
-/// What the slice makes of the card's own numbers; `None` where no limit holds.
-fn seen(device: nvmlDevice_t, total: u64, free: u64) -> Option<Seen> {
-    let Slice::Limited(limited) = slice::current() else { return None };
-    let mut text: [c_char; 96] = [0; 96];
-    // SAFETY: the buffer is as long as said.
-    let result = unsafe { real::nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96) };
-    if result != NVML_SUCCESS {
-        return None;
-    }
-    // SAFETY: NVML ends the text with NUL inside the buffer.
-    let uuid = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?;
-    let mut place = 0;
-    // SAFETY: a local variable.
-    let known = unsafe { real::nvmlDeviceGetIndex(device, &raw mut place) } == NVML_SUCCESS;
-    let card = cards::of_nvml(limited, uuid, known.then_some(place as usize));
+/// What the slice makes of the card's own numbers.
+fn seen(limited: &Limited, device: nvmlDevice_t, total: u64, free: u64) -> Option<Seen> {
+    let card = card_of(limited, device)?;
     let total = total.min(limited.limit(&card));
     let used = limited.used(&card).min(total);
     Some(Seen { total, used, free: free.min(limited.left(&card)).min(total - used) })
