@@ -9,8 +9,8 @@
 //! bring all of it to the card.
 
 use driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUdeviceptr_v1,
-    CUresult,
+    CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext,
+    CUdevice, CUdeviceptr, CUdeviceptr_v1, CUresult,
 };
 
 use crate::allocations::{self, Allocation, Full, Owner};
@@ -23,6 +23,10 @@ use crate::table::real;
 /// Rows of pitched memory begin at multiples of this on every card so far. Where a driver takes
 /// more, the rest is charged when it is known.
 const PITCH: u64 = 512;
+
+/// The driver is expected to refuse these arguments, in its own words. What it gives all the same is
+/// charged when it is known.
+const UNEXPECTED: u64 = 0;
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult {
     // SAFETY: the program's own arguments.
@@ -55,8 +59,10 @@ pub(crate) unsafe fn alloc_managed(
     if pointer.is_null() {
         return driver();
     }
+    let is_known = matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST);
+    let expected = if is_known { bytes as u64 } else { UNEXPECTED };
     // SAFETY: read only after the driver has written it.
-    charged(bytes as u64, driver, || Got { pointer: unsafe { *pointer }, bytes: bytes as u64 })
+    charged(expected, driver, || Got { pointer: unsafe { *pointer }, bytes: bytes as u64 })
 }
 
 pub(crate) unsafe fn alloc_pitch(
@@ -74,7 +80,7 @@ pub(crate) unsafe fn alloc_pitch(
     let height = height as u64;
     // SAFETY: read only after the driver has written them.
     let got = || unsafe { Got { pointer: *pointer, bytes: height.saturating_mul(*pitch as u64) } };
-    charged(pitched(width as u64, height), driver, got)
+    charged(pitched(width as u64, height, element), driver, got)
 }
 
 pub(crate) unsafe fn alloc_pitch_v1(
@@ -92,12 +98,14 @@ pub(crate) unsafe fn alloc_pitch_v1(
     let height = u64::from(height);
     // SAFETY: read only after the driver has written them.
     let got = || unsafe { Got { pointer: (*pointer).into(), bytes: height * u64::from(*pitch) } };
-    charged(pitched(width.into(), height), driver, got)
+    charged(pitched(width.into(), height, element), driver, got)
 }
 
-/// What pitched memory will take; too much to be granted where the product is no number.
-fn pitched(width: u64, height: u64) -> u64 {
-    width.checked_next_multiple_of(PITCH).map_or(u64::MAX, |row| row.saturating_mul(height))
+/// What pitched memory will take.
+fn pitched(width: u64, height: u64, element: u32) -> u64 {
+    let is_known = matches!(element, 4 | 8 | 16);
+    let row = width.checked_next_multiple_of(PITCH).filter(|_| is_known);
+    row.and_then(|row| row.checked_mul(height)).unwrap_or(UNEXPECTED)
 }
 
 pub(crate) unsafe fn free(pointer: CUdeviceptr) -> CUresult {
@@ -127,26 +135,26 @@ fn charged(
         Slice::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
         Slice::Limited(limited) => limited,
     };
-    // What the driver refuses by itself (no context, no bytes, not initialised) it refuses with us.
-    let Some((device, context)) = current().filter(|_| expected != 0) else { return driver() };
+    // What the driver refuses by itself (no context, not initialised) it refuses with us.
+    let Some((device, context)) = current() else { return driver() };
     // A card that cannot be told is none of ours.
     let Some(card) = cards::of_device(limited, device) else { return CUDA_ERROR_OUT_OF_MEMORY };
-    if !charge(limited, card, expected) {
+    if expected != 0 && !charge(limited, card, expected) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = driver();
     if result != CUDA_SUCCESS {
-        limited.uncharge(card, expected);
+        if expected != 0 {
+            limited.uncharge(card, expected);
+        }
         return result;
     }
     let got = got();
-    let more = got.bytes.saturating_sub(expected);
-    if more != 0 && !charge(limited, card, more) {
+    if got.bytes > expected && !charge(limited, card, got.bytes - expected) {
         return take_back(limited, card, got.pointer, expected);
     }
-    let less = expected.saturating_sub(got.bytes);
-    if less != 0 {
-        limited.uncharge(card, less);
+    if got.bytes < expected {
+        limited.uncharge(card, expected - got.bytes);
     }
     let owner = Owner::context(context);
     let allocation = Allocation::new(got.pointer, got.bytes, owner, card.device);
@@ -235,10 +243,9 @@ mod tests {
 
     #[test]
     fn a_pitched_size_is_rows_of_whole_pitches_and_never_wraps() {
-        assert_eq!(pitched(1, 3), 3 * 512);
-        assert_eq!(pitched(513, 2), 2 * 1024);
-        assert_eq!(pitched(0, 5), 0);
-        assert_eq!(pitched(u64::MAX, 1), u64::MAX);
-        assert_eq!(pitched(1 << 40, 1 << 40), u64::MAX);
+        assert_eq!(pitched(1, 3, 4), 3 * 512);
+        assert_eq!(pitched(513, 2, 16), 2 * 1024);
+        assert_eq!(pitched(u64::MAX, 1, 4), UNEXPECTED);
+        assert_eq!(pitched(1 << 40, 1 << 40, 4), UNEXPECTED);
     }
 }

@@ -25,8 +25,8 @@ use crate::memory;
 use crate::slice::{Card, Limited};
 use crate::table::real;
 
-/// More pools than any program was seen to make; allocations from further ones are refused.
-const MAX_POOLS: usize = 256;
+/// More pools than any program was seen to make; further ones are refused.
+const MAX_POOLS: usize = 4096;
 static POOLS: [Pool; MAX_POOLS] = [const { Pool::new() }; MAX_POOLS];
 
 /// How many places were ever used.
@@ -134,7 +134,7 @@ impl Pool {
     const fn new() -> Self {
         Self {
             handle: AtomicUsize::new(0),
-            device: AtomicI32::new(-1),
+            device: AtomicI32::new(0),
             books: Mutex::new(Books { charged: 0, live: 0 }),
         }
     }
@@ -176,14 +176,15 @@ impl Pool {
         attribute(self.handle(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }
 
-    /// One allocation: `got` reads the pointer that the driver wrote, `undo` frees it again.
+    /// One allocation: `got` reads the pointer that the driver wrote, `undo` takes it back from the
+    /// program.
     pub(crate) fn allocate(
         &'static self,
         limited: &'static Limited,
         bytes: u64,
         driver: impl FnOnce() -> CUresult,
         got: impl FnOnce() -> u64,
-        undo: impl FnOnce(u64) -> CUresult,
+        undo: impl FnOnce(),
     ) -> CUresult {
         let Some(card) = self.card(limited) else { return CUDA_ERROR_OUT_OF_MEMORY };
         let mut books = lock(&self.books);
@@ -216,7 +217,11 @@ impl Pool {
             return CUDA_SUCCESS;
         }
         allocations::remove(pointer);
-        undo(pointer);
+        undo();
+        // Not in the stream's order: as long as the stream is busy, chunk upon chunk would pass the
+        // limit. Nobody has used the pointer, so there is nothing to wait for.
+        // SAFETY: what the driver has just handed out, and the program does not know.
+        unsafe { real::cuMemFree_v2(pointer) };
         self.freed(limited, bytes);
         trim(limited, card);
         CUDA_ERROR_OUT_OF_MEMORY
@@ -283,6 +288,10 @@ impl Pool {
         driver: impl FnOnce() -> CUresult,
     ) -> CUresult {
         let _entering = lock(&ENTER);
+        // Afterwards it can be asked no more. What it keeps without use goes with it in any case.
+        // SAFETY: a handle that the driver checks.
+        unsafe { real::cuMemPoolTrimTo(self.handle(), 0) };
+        self.refresh(limited);
         let is_unused = self.is_unused();
         let result = driver();
         if result == CUDA_SUCCESS {

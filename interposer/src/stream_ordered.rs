@@ -6,7 +6,7 @@
 use driver_sys::cuda::{
     CU_MEM_LOCATION_TYPE_DEVICE, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_OUT_OF_MEMORY,
     CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUresult,
-    CUstream, CUstreamCaptureStatus,
+    CUstream,
 };
 
 use crate::allocations::Full;
@@ -19,7 +19,7 @@ use crate::table::real;
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAllocAsync(pointer, bytes, stream) };
-    allocate(&PLAIN, pointer, bytes, stream, None, driver)
+    allocate(Form::Plain, pointer, bytes, stream, None, driver)
 }
 
 pub(crate) unsafe fn alloc_ptsz(
@@ -29,7 +29,7 @@ pub(crate) unsafe fn alloc_ptsz(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAllocAsync_ptsz(pointer, bytes, stream) };
-    allocate(&PER_THREAD, pointer, bytes, stream, None, driver)
+    allocate(Form::PerThread, pointer, bytes, stream, None, driver)
 }
 
 pub(crate) unsafe fn alloc_from_pool(
@@ -40,7 +40,7 @@ pub(crate) unsafe fn alloc_from_pool(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream) };
-    allocate(&PLAIN, pointer, bytes, stream, Some(pool), driver)
+    allocate(Form::Plain, pointer, bytes, stream, Some(pool), driver)
 }
 
 pub(crate) unsafe fn alloc_from_pool_ptsz(
@@ -51,17 +51,19 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream) };
-    allocate(&PER_THREAD, pointer, bytes, stream, Some(pool), driver)
+    allocate(Form::PerThread, pointer, bytes, stream, Some(pool), driver)
 }
 
 pub(crate) unsafe fn free(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
     // SAFETY: the program's own arguments.
-    release(&PLAIN, pointer, stream, || unsafe { real::cuMemFreeAsync(pointer, stream) })
+    release(Form::Plain, pointer, stream, || unsafe { real::cuMemFreeAsync(pointer, stream) })
 }
 
 pub(crate) unsafe fn free_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
     // SAFETY: the program's own arguments.
-    release(&PER_THREAD, pointer, stream, || unsafe { real::cuMemFreeAsync_ptsz(pointer, stream) })
+    release(Form::PerThread, pointer, stream, || unsafe {
+        real::cuMemFreeAsync_ptsz(pointer, stream)
+    })
 }
 
 pub(crate) unsafe fn pool_create(
@@ -115,26 +117,28 @@ pub(crate) unsafe fn pool_trim(pool: CUmemoryPool, keep: usize) -> CUresult {
 }
 
 /// The two forms of the calls that name a stream: they differ in what the null stream is.
-struct Form {
-    free: unsafe fn(CUdeviceptr, CUstream) -> CUresult,
-    is_capturing: unsafe fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult,
+#[derive(Clone, Copy)]
+enum Form {
+    Plain,
+    PerThread,
 }
 
-const PLAIN: Form = Form { free: real::cuMemFreeAsync, is_capturing: real::cuStreamIsCapturing };
-const PER_THREAD: Form =
-    Form { free: real::cuMemFreeAsync_ptsz, is_capturing: real::cuStreamIsCapturing_ptsz };
-
 impl Form {
-    fn is_capturing(&self, stream: CUstream) -> bool {
+    fn is_capturing(self, stream: CUstream) -> bool {
         let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: a handle that the driver checks, and a local variable.
-        let result = unsafe { (self.is_capturing)(stream, &raw mut status) };
+        let result = unsafe {
+            match self {
+                Self::Plain => real::cuStreamIsCapturing(stream, &raw mut status),
+                Self::PerThread => real::cuStreamIsCapturing_ptsz(stream, &raw mut status),
+            }
+        };
         result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
     }
 }
 
 fn allocate(
-    form: &Form,
+    form: Form,
     pointer: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
@@ -157,15 +161,18 @@ fn allocate(
         Ok(None) => return driver(),
         Err(Full) => return CUDA_ERROR_OUT_OF_MEMORY,
     };
+    // SAFETY: not null, and the program's own place for a pointer.
+    let before = unsafe { *pointer };
     // SAFETY: read only after the driver has written it.
     let got = || unsafe { *pointer };
-    // SAFETY: what the driver has just handed out, on the stream it was allocated on.
-    let undo = |pointer| unsafe { (form.free)(pointer, stream) };
+    // As where the driver itself refuses, the program finds what it had there.
+    // SAFETY: as above.
+    let undo = || unsafe { *pointer = before };
     pool.allocate(limited, bytes as u64, driver, got, undo)
 }
 
 fn release(
-    form: &Form,
+    form: Form,
     pointer: CUdeviceptr,
     stream: CUstream,
     driver: impl FnOnce() -> CUresult,
@@ -188,14 +195,16 @@ fn pool_of(stream: CUstream) -> Option<CUmemoryPool> {
     (result == CUDA_SUCCESS).then_some(pool)
 }
 
-/// The device of a stream: its context's, which need not be this thread's.
+/// The device of a stream: its context's, which need not be this thread's; a thread without one may
+/// name a stream all the same.
 fn device_of(stream: CUstream) -> Option<CUdevice> {
-    let (device, context) = memory::current()?;
+    let current = memory::current();
     let mut own: CUcontext = std::ptr::null_mut();
     // SAFETY: a handle that the driver checks, and a local variable.
     let result = unsafe { real::cuStreamGetCtx(stream, &raw mut own) };
-    if result != CUDA_SUCCESS || own == context {
-        return Some(device);
+    let is_elsewhere = current.is_none_or(|(_, context)| context != own);
+    if result != CUDA_SUCCESS || !is_elsewhere {
+        return current.map(|(device, _)| device);
     }
     // SAFETY: the stream's context; what is pushed here is popped here.
     unsafe {
