@@ -96,7 +96,7 @@ test-tools:
 	@$(call provide,musl-gcc,musl-tools)
 
 .PHONY: test
-test: build wheel test-tools ## all tests; no GPU needed
+test: build wheel gpu-kit test-tools ## all tests; no GPU needed
 	@cargo test --quiet --workspace
 	@$(PYTHON) -m pytest
 
@@ -125,6 +125,25 @@ bench: build ## measure what docs/results/ claims
 wheel: interposer ## one wheel for every CPython from 3.10, in dist/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig \
 		--compatibility manylinux2014 --out dist
+
+GPU_KIT := build/gpu-kit
+
+.PHONY: gpu-kit
+gpu-kit: stub wheel ## one folder that tests and measures us on any machine with a GPU
+	@PYTHONPATH=tests $(PYTHON) -m gpu.kit --uv $(UV) --pip $(UV_HOME)/bin/pip \
+		--cache $(CACHE)/gpu-kit-wheels --output $(GPU_KIT)
+
+# On this machine's GPU; where there is none that is said, and nothing is pretended.
+on_gpu = status=0; python3 $(GPU_KIT)/run.py $(1) --out build/gpu-results || status=$$?; \
+	[ $$status = 3 ] || exit $$status
+
+.PHONY: test-gpu
+test-gpu: gpu-kit ## the tests of the kit on this machine's GPU, if it has one
+	@$(call on_gpu,test)
+
+.PHONY: bench-gpu
+bench-gpu: gpu-kit ## what the driver takes and what we cost, on this machine's GPU, if it has one
+	@$(call on_gpu,bench)
 
 .PHONY: clean
 clean: ## everything that was built here

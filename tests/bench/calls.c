@@ -1,8 +1,14 @@
 // What one call costs: prints "name nanoseconds" lines, each the fastest of many rounds.
 //
-// Run bare and with the library preloaded on the in-process stub, the difference is our part. The
-// fastest round is taken because everything that disturbs a round makes it slower. With a name and
-// a count it makes just so many of these calls, for a tool that counts instructions.
+// Run bare and with the library preloaded, the difference is our part. The fastest round is taken
+// because everything that disturbs a round makes it slower.
+//
+//   calls all IMAGE PART     everything; PART divides the number of calls, for drivers slower than
+//                            the in-process stub
+//   calls hold IMAGE         one more process of the slice, until its input ends
+//   calls NAME IMAGE COUNT   just so many of these calls, for a tool that counts instructions
+//
+// IMAGE is a file of PTX with a kernel "empty".
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +19,7 @@ typedef void *handle;
 int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(handle *context, int device);
 int cuCtxSetCurrent(handle context);
+int cuCtxSynchronize(void);
 int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
 int cuMemFree_v2(CUdeviceptr pointer);
 int cuMemGetInfo_v2(size_t *free, size_t *total);
@@ -37,7 +44,7 @@ static double now(void) {
 }
 
 static handle function;
-static CUdeviceptr live[LIVE];
+static CUdeviceptr live[LIVE], anchor;
 
 static void alloc_free(int calls) {
     for (int i = 0; i < calls; i++) {
@@ -61,6 +68,8 @@ static void launch(int calls) {
 static void report(const char *name, void (*body)(int), int calls, int rounds) {
     double best = 1e18;
     for (int round = 0; round < rounds; round++) {
+        // What a round has queued is not the next one's to wait for.
+        must(cuCtxSynchronize(), "cuCtxSynchronize");
         double start = now();
         body(calls);
         double each = (now() - start) / calls;
@@ -99,30 +108,47 @@ static void only(const char *name, int calls) {
         memory_info(calls);
 }
 
+static char *read_all(const char *path) {
+    static char image[65536];
+    FILE *file = fopen(path, "r");
+    must(file == NULL, path);
+    image[fread(image, 1, sizeof image - 1, file)] = '\0';
+    fclose(file);
+    return image;
+}
+
 int main(int argc, char **argv) {
     handle context, module;
+    if (argc < 3) {
+        fprintf(stderr, "usage: calls all|hold|NAME IMAGE [PART|COUNT]\n");
+        return 2;
+    }
+    const char *job = argv[1];
     double start = now();
     must(cuInit(0), "cuInit");
-    if (argc == 1)
-        printf("cuinit %.0f\n", now() - start);
+    double initialised = now() - start;
     must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    must(cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n"), "cuModuleLoadData");
+    must(cuModuleLoadData(&module, read_all(argv[2])), "cuModuleLoadData");
     must(cuModuleGetFunction(&function, module, "empty"), "cuModuleGetFunction");
-    if (argc == 2) { // "hold": one more process of the slice, until its input ends
+    if (strcmp(job, "hold") == 0) {
         must(cuMemAlloc_v2(&live[0], 4096), "cuMemAlloc");
         puts("holding");
         fflush(stdout);
         getchar();
         return 0;
     }
-    if (argc == 3) {
-        only(argv[1], atoi(argv[2]));
+    int number = argc > 3 ? atoi(argv[3]) : 1;
+    if (strcmp(job, "all") != 0) {
+        only(job, number);
         return 0;
     }
-    report("alloc_free", alloc_free, 20000, 50);
-    report("memory_info", memory_info, 100000, 50);
-    report("launch", launch, 100000, 50);
-    report_free_with_many_live(20);
+    // While there is another allocation in the driver's page, it need not take and give back pages.
+    must(cuMemAlloc_v2(&anchor, 4096), "cuMemAlloc");
+    printf("cuinit %.0f\n", initialised);
+    report("alloc_free", alloc_free, 20000 / number, 50);
+    report("memory_info", memory_info, 100000 / number, 50);
+    report("launch", launch, 100000 / number, 50);
+    report_free_with_many_live(number > 1 ? 2 : 20);
     return 0;
 }

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.results import Row, write
@@ -27,7 +28,23 @@ PAIRS = 15
 EXECS = 200
 COMMAND = "make bench"
 
+#: PTX with a kernel "empty".
+IMAGE = Path(__file__).parents[1] / "gpu" / "programs" / "plain.ptx"
+
 Measure = Callable[[Mapping[str, str]], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure, which depends on how long a driver takes for a call.
+
+    ``part`` divides the number of calls; ``holders`` are how many more processes hold memory.
+    """
+
+    command: str
+    pairs: int = PAIRS
+    part: int = 1
+    holders: int = 63
 
 
 def main() -> None:
@@ -39,51 +56,85 @@ def main() -> None:
         # A small card: valgrind has no room for the addresses of a large one.
         bare = {"LD_LIBRARY_PATH": str(built.stub_dir), "STUB_GPU_PROFILE": "t4"}
         preloaded = {**bare, "LD_PRELOAD": str(built.library)}
-        limited = {**preloaded, "HAMI_SLICE": str(_slice(folder / "slice", built, bare))}
-
-        def calls(environment: Mapping[str, str]) -> dict[str, float]:
-            lines = _output([str(program)], environment).splitlines()
-            return {name: float(value) for name, value in map(str.split, lines)}
-
-        without_limit = _differences(calls, bare, preloaded)
-        with_limit = _differences(calls, bare, limited)
-        load = _differences(_exec, bare, preloaded)
+        limited = {**preloaded, "HAMI_SLICE": str(_slice(folder / "slice", bare))}
         counted = {
             name: _instructions(program, name, limited) - _instructions(program, name, bare)
             for name in ("launch", "alloc_free", "memory_info")
         }
-        # Last: an account stays as wide as it once was.
-        with _holders(program, limited, 63):
-            crowded = _differences(calls, bare, limited)
+        rows = [
+            row
+            for part in measure(program, bare, preloaded, limited, Plan(COMMAND))
+            for row in part
+        ]
+    rows += [_counted_row(name, count) for name, count in counted.items()]
+    write("calls", "What our part of a call costs", rows)
 
-    write(
-        "calls",
-        "What our part of a call costs",
-        [
-            _row("launch, no limit", without_limit["launch"], "ns", 1),
-            _row("launch, limited in memory only", with_limit["launch"], "ns", 10),
-            _row("alloc + free, no limit", without_limit["alloc_free"], "ns", 150),
-            _row("alloc + free, limited, 1 process", with_limit["alloc_free"], "ns", 150),
-            _row("alloc + free, limited, 64 processes", crowded["alloc_free"], "ns", 250),
-            _row("free with 20,000 live, limited", with_limit["free_20000_live"], "ns", 100),
-            _row("cuMemGetInfo, limited", with_limit["memory_info"], "ns", 100),
-            _row("load into a process", load["exec"], "ms", 0.2),
-            _row(
-                "added to cuInit, limited",
-                [value / 1e6 for value in with_limit["cuinit"]],
-                "ms",
-                1,
-            ),
-            *(_counted_row(name, count) for name, count in counted.items()),
-        ],
-    )
+
+def measure(
+    program: Path,
+    bare: Mapping[str, str],
+    preloaded: Mapping[str, str],
+    limited: Mapping[str, str],
+    plan: Plan,
+) -> Iterator[list[Row]]:
+    """The rows, group by group, so that those which are there are not lost with the next."""
+
+    def calls(environment: Mapping[str, str]) -> dict[str, float]:
+        lines = _output([str(program), "all", str(IMAGE), str(plan.part)], environment).splitlines()
+        return {name: float(value) for name, value in map(str.split, lines)}
+
+    def row(name: str, values: list[float], unit: str, target: float) -> Row:
+        return _row(name, values, unit, target, plan.command)
+
+    without_limit = _differences(calls, bare, preloaded, plan.pairs)
+    yield [
+        row("launch, no limit", without_limit["launch"], "ns", 1),
+        row("alloc + free, no limit", without_limit["alloc_free"], "ns", 150),
+    ]
+    with_limit = _differences(calls, bare, limited, plan.pairs)
+    yield [
+        row("launch, limited in memory only", with_limit["launch"], "ns", 10),
+        row("alloc + free, limited, 1 process", with_limit["alloc_free"], "ns", 150),
+        row("free with 20,000 live, limited", with_limit["free_20000_live"], "ns", 100),
+        row("cuMemGetInfo, limited", with_limit["memory_info"], "ns", 100),
+        row("added to cuInit, limited", [value / 1e6 for value in with_limit["cuinit"]], "ms", 1),
+    ]
+    load = _differences(_exec, bare, preloaded, plan.pairs)
+    yield [row("load into a process", load["exec"], "ms", 0.2)]
+    # Last: an account stays as wide as it once was.
+    with _holders(program, limited, plan.holders):
+        crowded = _differences(calls, bare, limited, plan.pairs)
+    many = f"alloc + free, limited, {plan.holders + 1} processes"
+    yield [row(many, crowded["alloc_free"], "ns", 250)]
+
+
+def alone(program: Path, bare: Mapping[str, str], plan: Plan) -> list[Row]:
+    """What the driver itself takes for the same calls; beside that stands our part."""
+    found: dict[str, list[float]] = {}
+    for _ in range(plan.pairs):
+        lines = _output([str(program), "all", str(IMAGE), str(plan.part)], bare).splitlines()
+        for name, value in map(str.split, lines):
+            found.setdefault(name, []).append(float(value))
+    return [
+        Row(
+            f"{name.replace('_', ' ')}, driver alone",
+            round(statistics.median(values), 1),
+            "ns",
+            round(_middle_half(values), 1),
+            len(values),
+            None,
+            "lower",
+            plan.command,
+        )
+        for name, values in found.items()
+    ]
 
 
 def _differences(
-    measure: Measure, bare: Mapping[str, str], other: Mapping[str, str]
+    measure: Measure, bare: Mapping[str, str], other: Mapping[str, str], pairs: int
 ) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
-    for _ in range(PAIRS):
+    for _ in range(pairs):
         before, after = measure(bare), measure(other)
         for name, value in after.items():
             found.setdefault(name, []).append(value - before[name])
@@ -95,7 +146,7 @@ def _holders(program: Path, environment: Mapping[str, str], count: int) -> Itera
     """So many more processes that hold memory of the slice."""
     with contextlib.ExitStack() as stack:
         for _ in range(count):
-            started = stack.enter_context(Started([program, "hold"], environment))
+            started = stack.enter_context(Started([program, "hold", IMAGE], environment))
             started.wait_for("holding")
         yield
 
@@ -119,7 +170,7 @@ def _instructions(program: Path, name: str, environment: Mapping[str, str]) -> f
 def _count(program: Path, name: str, calls: int, environment: Mapping[str, str]) -> int:
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program)]
     done = subprocess.run(
-        [*command, name, str(calls)],
+        [*command, name, str(IMAGE), str(calls)],
         env={"PATH": os.environ["PATH"], **environment},
         check=True,
         capture_output=True,
@@ -136,24 +187,20 @@ def _counted_row(name: str, count: float) -> Row:
     return Row(what, round(count, 1), "instructions", 0, 1, None, "lower", COMMAND)
 
 
-def _row(name: str, values: list[float], unit: str, target: float) -> Row:
-    low, _, high = statistics.quantiles(values, n=4)
-    middle = statistics.median(values)
-    note = "missed" if middle > target else "within the noise" if abs(middle) < high - low else ""
+def _row(name: str, values: list[float], unit: str, target: float, command: str) -> Row:
+    spread, middle = _middle_half(values), statistics.median(values)
+    note = "missed" if middle > target else "within the noise" if abs(middle) < spread else ""
     return Row(
-        name,
-        round(middle, 3),
-        unit,
-        round(high - low, 3),
-        len(values),
-        target,
-        "lower",
-        COMMAND,
-        note,
+        name, round(middle, 3), unit, round(spread, 3), len(values), target, "lower", command, note
     )
 
 
-def _slice(directory: Path, built: Artifacts, bare: Mapping[str, str]) -> Path:
+def _middle_half(values: list[float]) -> float:
+    low, _, high = statistics.quantiles(values, n=4)
+    return high - low
+
+
+def _slice(directory: Path, bare: Mapping[str, str]) -> Path:
     """A slice of 8 GiB on the card of the in-process stub."""
     listing = (
         "import pynvml as n; n.nvmlInit(); "

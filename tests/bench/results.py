@@ -3,7 +3,7 @@
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -32,31 +32,61 @@ def write(suite: str, title: str, rows: Sequence[Row]) -> None:
 
     A number must be traceable to the code that it was measured on.
     """
-    head = {"machine": _machine(), "date": date.today().isoformat(), "commit": _commit()}
-    document = {**head, "rows": [asdict(row) for row in rows]}
+    head = {"machine": machine(), "date": date.today().isoformat(), "commit": _commit()}
+    print(table(title, head, rows))
+    if head["commit"].endswith("-dirty"):
+        print("not written to docs/results: commit the changes first, then measure again")
+        return
+    put(ROOT / "docs" / "results", suite, title, head, rows)
+
+
+def put(
+    folder: Path,
+    suite: str,
+    title: str,
+    head: Mapping[str, str],
+    rows: Sequence[Row],
+    *,
+    failures: Sequence[str] = (),
+) -> None:
+    """Writes the suite's two files; ``failures`` are what could not be measured, and why."""
+    document: dict[str, object] = {**head, "rows": [asdict(row) for row in rows]}
+    text = table(title, head, rows)
+    if failures:
+        document["failures"] = list(failures)
+        text += "\nNot measured:\n\n" + "".join(f"- {failure}\n" for failure in failures)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{suite}.json").write_text(json.dumps(document, indent=2) + "\n")
+    (folder / f"{suite}.md").write_text(text)
+
+
+def table(title: str, head: Mapping[str, str], rows: Sequence[Row]) -> str:
+    """The results for people to read."""
+    where = "; ".join(
+        f"{name} {value}" if name in {"commit", "driver", "cuda"} else value
+        for name, value in head.items()
+        if name != "command"
+    )
+    command = head.get("command") or (rows[0].command if rows else "")
     lines = [
         f"# {title}",
         "",
-        f"{head['machine']}; {head['date']}; commit {head['commit']}. Measured by "
-        f"`{rows[0].command}`; the file beside this one has the same rows as data.",
+        f"{where}. Measured by `{command}`; the file beside this one has the same rows as data.",
         "",
         "| what | measured | middle half of runs | target | |",
         "|---|---|---|---|---|",
         *(
-            f"| {row.name} | {row.value:g} {row.unit} | {row.spread:g} | {_target(row)} | "
-            f"{row.note} |"
+            f"| {row.name} | {number(row.value)} {row.unit} | {number(row.spread)} | "
+            f"{_target(row)} | {row.note} |"
             for row in rows
         ),
     ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    folder = ROOT / "docs" / "results"
-    if head["commit"].endswith("-dirty"):
-        print("not written to docs/results: commit the changes first, then measure again")
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{suite}.json").write_text(json.dumps(document, indent=2) + "\n")
-    (folder / f"{suite}.md").write_text(text)
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float) -> str:
+    """Bytes in full, everything else as short as it is exact."""
+    return f"{value:.0f}" if value == int(value) else f"{value:g}"
 
 
 def _target(row: Row) -> str:
@@ -65,7 +95,8 @@ def _target(row: Row) -> str:
     return f"{'≤' if row.better == 'lower' else '≥'} {row.target:g} {row.unit}"
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Processor, kernel and C library."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

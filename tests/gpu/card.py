@@ -1,0 +1,227 @@
+"""The card that a test runs on: the stub's, or this machine's. The tests are the same.
+
+What differs is only how programs find it, and who says from outside what they hold: NVML on both;
+the stub's ledger, which is exact, beside it.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu.console import Console
+from support import slices
+from support.artifacts import Artifacts
+from support.running import Run, Started, run
+from support.slices import MIB
+from support.stub import StubServer
+
+#: Of the environment, what is the runner's own and not the machine's.
+_OURS = {
+    "LD_PRELOAD",
+    "HAMI_SLICE",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "PYTEST_CURRENT_TEST",
+}
+
+#: Seconds in which NVML must show what programs have done.
+_DEADLINE = 20.0
+
+SOURCES = Path(__file__).parent / "programs"
+
+#: Bytes by which a real card's use may differ from what programs asked for: the driver takes whole
+#: pages of 2 MiB, and now and then a page more of its own.
+REAL_SLACK = 32 * MIB
+
+
+@dataclass
+class Card:
+    """The cards of a machine and how programs reach them. What is said of one is of the first."""
+
+    uuids: list[str]
+    env: dict[str, str]
+    programs: Callable[[str], Path]
+    library: Path
+    folder: Path
+    stub: StubServer | None = None
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _observers: dict[str, Started] = field(default_factory=dict)
+    _slices: int = 0
+
+    @property
+    def uuid(self) -> str:
+        """The first card's."""
+        return self.uuids[0]
+
+    def in_process(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The same environment, with the stub's engine in the program, and as fast as it gets.
+
+        Its card is the same one, by UUID. A real card's stays as it is.
+        """
+        if not self.stub:
+            return dict(env)
+        without = {name: value for name, value in env.items() if name != "STUB_GPU_SOCKET"}
+        return {**without, "STUB_GPU_PROFILE": self.stub.cards}
+
+    @property
+    def slack(self) -> int:
+        """Bytes by which NVML may differ from what was asked for."""
+        return 0 if self.stub else REAL_SLACK
+
+    def observe(self, uuid: str | None = None) -> dict[str, Any]:
+        """What NVML says from outside: total, used, free, processes."""
+        uuid = uuid or self.uuid
+        if uuid not in self._observers:
+            command = [sys.executable, "-m", "gpu.observer", uuid]
+            env = {**self.env, **python_path()}
+            self._observers[uuid] = self._stack.enter_context(Started(command, env))
+        observer = self._observers[uuid]
+        observer.tell("")
+        answer: dict[str, Any] = json.loads(observer.next_line())
+        return answer
+
+    def used(self) -> int:
+        """Bytes that NVML says are taken on the first card."""
+        return int(self.observe()["used"])
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> float:
+        """Wait until this is so; the seconds it took."""
+        start = time.monotonic()
+        while not condition():
+            if time.monotonic() - start > _DEADLINE:
+                raise TimeoutError(f"not within {_DEADLINE} s: {what}; {self.observe()}")
+            time.sleep(0.005)
+        return time.monotonic() - start
+
+    def slice(self, limit: int | None, *others: int | None) -> "Slice":
+        """A new slice with this limit in bytes on the first card, and the next on the next ones."""
+        self._slices += 1
+        name = f"slice{self._slices}"
+        rows = dict(zip(self.uuids, (limit, *others), strict=False))
+        directory = slices.make(self.folder / name, rows)
+        return Slice(self, directory, name)
+
+    @contextlib.contextmanager
+    def console(self, road: str = "dlsym") -> Iterator[Console]:
+        """A console that no limit holds for, its context made."""
+        with Console(self.programs("console"), self.env, road) as console:
+            yield console.start()
+
+    def close(self) -> None:
+        """End what was started for this card."""
+        self._stack.close()
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice on a card."""
+
+    card: Card
+    directory: Path
+    name: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of a program in it."""
+        return {
+            **self.card.env,
+            "LD_PRELOAD": str(self.card.library),
+            "HAMI_SLICE": str(self.directory),
+            "STUB_GPU_GROUP": self.name,
+        }
+
+    @contextlib.contextmanager
+    def console(self, road: str = "dlsym") -> Iterator[Console]:
+        """A console in the slice, its context made."""
+        with Console(self.card.programs("console"), self.env, road) as console:
+            yield console.start()
+
+    def run(self, command: list[str | Path], **options: Any) -> Run:
+        """A program in the slice, to its end."""
+        env = {**self.env, **options.pop("env", {})}
+        return run(command, env, **options)
+
+    def python(self, code: str, *arguments: str) -> Any:
+        """What a Python program in the slice prints, as JSON."""
+        done = self.run([sys.executable, "-c", code, *arguments], env=python_path())
+        assert done.code == 0, done.err
+        return json.loads(done.lines[-1])
+
+    def usage(self) -> int:
+        """Bytes in use on the first card, as ``hami.usage()`` says in the slice."""
+        code = "import json, hami_py as hami; print(json.dumps(hami.usage().cards[0].memory_used))"
+        return int(self.python(code))
+
+    def refusals(self) -> int:
+        """How many requests on the first card the library refused."""
+        from hami_py._native import Account
+
+        return sum(row.refusals[0] for row in Account.open(self.directory / "account").processes())
+
+    def ledger(self, of: str = "requested") -> dict[str, int]:
+        """The stub's books for this slice on the first card: ``now`` and ``peak``."""
+        assert self.card.stub, "a real card has no ledger"
+        group = self.card.stub.ledger()["cards"][0]["groups"][self.name]
+        return {key: int(value) for key, value in group[of].items()}
+
+
+def python_path() -> dict[str, str]:
+    """What a Python that we start needs in order to find what this one finds."""
+    return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def stub_card(
+    artifacts: Artifacts, programs: Callable[[str], Path], folder: Path, profiles: str = "a100"
+) -> Card:
+    """Cards of a stub server of their own."""
+    server = StubServer(artifacts, folder / "stub", profiles)
+    server.__enter__()
+    card = Card(server.uuids(), server.env, programs, artifacts.library, folder, server)
+    card._stack.push(server.__exit__)
+    return card
+
+
+def real_card(artifacts: Artifacts, programs: Callable[[str], Path], folder: Path) -> Card:
+    """This machine's cards, as its own environment leads to them."""
+    env = {key: value for key, value in os.environ.items() if key not in _OURS}
+    return Card(list(_real_uuids()), env, programs, artifacts.library, folder)
+
+
+@functools.cache
+def _real_uuids() -> tuple[str, ...]:
+    """CUDA's choice and order, which are the programs'; by the names that NVML has for them.
+
+    Asked once: starting the driver takes a good part of a second.
+    """
+    env = {key: value for key, value in os.environ.items() if key not in _OURS}
+    listed = json.loads(_python(["-m", "hami_py", "devices", "--json"], env))
+    names = {card["uuid"].partition("-")[2]: card["uuid"] for card in listed}
+    return tuple(names[uuid] for uuid in _python(["-c", _SEEN_BY_CUDA], env).split())
+
+
+_SEEN_BY_CUDA = """
+import ctypes, uuid
+cuda = ctypes.CDLL("libcuda.so.1")
+count, device, raw = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+for ordinal in range(count.value):
+    assert cuda.cuDeviceGet(ctypes.byref(device), ordinal) == 0
+    assert cuda.cuDeviceGetUuid_v2(raw, device) == 0
+    print(uuid.UUID(bytes=bytes(raw)))
+"""
+
+
+def _python(arguments: list[str], env: Mapping[str, str]) -> str:
+    done = run([sys.executable, *arguments], {**env, **python_path()})
+    if done.code != 0:
+        raise RuntimeError(f"{arguments[:2]}: {done.err.strip()}")
+    return done.out

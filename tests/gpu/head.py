@@ -1,0 +1,34 @@
+"""What results must say of where they come from, as one JSON object.
+
+python -m gpu.head COMMIT COMMAND
+"""
+
+import json
+import sys
+from datetime import date
+
+import pynvml
+
+from bench.results import machine
+
+
+def main() -> None:
+    """Asks NVML, the stub's or the machine's, for the first card."""
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByIndex(0)
+    cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+    head = {
+        "machine": machine(),
+        "card": f"{pynvml.nvmlDeviceGetName(card)}, "
+        f"{pynvml.nvmlDeviceGetMemoryInfo(card).total >> 20} MiB",
+        "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+        "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "date": date.today().isoformat(),
+        "commit": sys.argv[1],
+        "command": sys.argv[2],
+    }
+    print(json.dumps(head))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+/* The driver API as these programs call it, found by name while they run: a driver that is too old
+ * for one of the functions still runs the others. */
+#pragma once
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef unsigned long long CUdeviceptr;
+typedef struct opaque *handle;
+
+enum { OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
+
+int cuInit(unsigned flags);
+int cuDeviceGet(int *device, int ordinal);
+int cuDeviceTotalMem_v2(size_t *bytes, int device);
+int cuDevicePrimaryCtxRetain(handle *context, int device);
+int cuDevicePrimaryCtxRelease_v2(int device);
+int cuCtxCreate_v2(handle *context, unsigned flags, int device);
+int cuCtxDestroy_v2(handle context);
+int cuCtxSetCurrent(handle context);
+int cuCtxSynchronize(void);
+int cuStreamSynchronize(handle stream);
+int cuMemGetInfo_v2(size_t *free, size_t *total);
+int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
+int cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element);
+int cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags);
+int cuMemFree_v2(CUdeviceptr pointer);
+int cuMemsetD8_v2(CUdeviceptr pointer, unsigned char value, size_t bytes);
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags);
+int cuMemFreeHost(void *pointer);
+int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags);
+int cuMemHostUnregister(void *pointer);
+int cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, handle stream);
+int cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, handle pool, handle stream);
+int cuMemFreeAsync(CUdeviceptr pointer, handle stream);
+int cuDeviceGetDefaultMemPool(handle *pool, int device);
+int cuMemPoolCreate(handle *pool, const void *properties);
+int cuMemPoolDestroy(handle pool);
+int cuMemPoolTrimTo(handle pool, size_t keep);
+int cuMemPoolGetAttribute(handle pool, int attribute, void *value);
+int cuMemPoolSetAttribute(handle pool, int attribute, void *value);
+int cuModuleLoadData(handle *module, const void *image);
+int cuModuleGetFunction(handle *function, handle module, const char *name);
+int cuLaunchKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, handle stream, void **parameters, void **extra);
+int cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags);
+int cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status);
+
+/* CUmemPoolProps of CUDA 11.2 and later: pinned memory of one device, no sharing. */
+typedef struct {
+    int allocation_type, handle_types, location_type, location_id;
+    void *security;
+    size_t maximum;
+    unsigned char reserved[64];
+} pool_properties;
+
+/* The driver's own lookup, in its newer form where there is one: drivers before 12.0 have none. */
+static inline int proc_address(void *driver, const char *name, void **function, int version,
+                               uint64_t flags)
+{
+    int status;
+    __typeof__(&cuGetProcAddress_v2) newer =
+        (__typeof__(&cuGetProcAddress_v2))dlsym(driver, "cuGetProcAddress_v2");
+    if (newer)
+        return newer(name, function, version, flags, &status);
+    __typeof__(&cuGetProcAddress) older =
+        (__typeof__(&cuGetProcAddress))dlsym(driver, "cuGetProcAddress");
+    return older ? older(name, function, version, flags) : NOT_FOUND;
+}

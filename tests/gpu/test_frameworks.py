@@ -1,0 +1,125 @@
+"""The frameworks that this machine has, in its own Python, in a slice of 2 GiB.
+
+Each says in its own words that memory is out, and below the limit gives the same numbers as
+without. What is not installed is said so in the report, for each test.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.running import run
+from support.slices import GIB
+
+LIMIT = 2 * GIB
+
+SCRIPTS = Path(__file__).parent / "frameworks"
+
+#: Seconds for one process: importing takes most of it, and JAX compiles.
+DEADLINE = 110.0
+
+#: Of the limit, what a framework must get; it rounds and keeps workspaces.
+ENOUGH = 0.85
+
+QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+TORCH_ALLOCATORS = {
+    "default": "",
+    "expandable segments": "expandable_segments:True",
+    "cudaMallocAsync": "backend:cudaMallocAsync",
+}
+
+#: What ran already: a framework takes seconds to import, so one process does several jobs.
+_ran: dict[tuple, dict] = {}
+
+
+@pytest.fixture
+def ask(card, card_kind, machine_python):
+    """`ask("torch", "fill", jobs)`: what a job gave in the process that did all these jobs."""
+
+    def framework(name, job, jobs, env=None, limit=LIMIT):
+        _require(name, card_kind, machine_python)
+        interpreter, path = machine_python
+        env = {**path, **(env or {})}
+        key = (name, jobs, tuple(env.items()), limit)
+        if key not in _ran:
+            command = [interpreter, SCRIPTS / f"with_{name}.py", *jobs]
+            where = card.slice(limit).env if limit else card.env
+            done = run(command, {**where, **env}, deadline=DEADLINE)
+            lines = [json.loads(line) for line in done.lines if line.startswith('{"job"')]
+            _ran[key] = {line["job"]: line for line in lines}
+            _ran[key]["stderr"] = done.err[-1000:]
+        answer = _ran[key].get(job)
+        assert answer, f"{name} did not get to {job}: {_ran[key]['stderr']}"
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    return framework
+
+
+def _require(name, card_kind, machine_python):
+    """Which framework runs here; a report names those that do not, and why."""
+    interpreter, path = machine_python
+    look = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({name!r}))"
+    if run([interpreter, "-c", look], path).code != 0:
+        pytest.skip(f"not installed: {name}")
+    if card_kind == "stub":
+        pytest.skip(f"{name} is installed, but NVIDIA's runtime works with NVIDIA's driver alone")
+
+
+def conf(value):
+    """PyTorch's allocator setting, under its old and its new name."""
+    return {"PYTORCH_CUDA_ALLOC_CONF": value, "PYTORCH_ALLOC_CONF": value} if value else {}
+
+
+TORCH_JOBS = ("total", "fill", "recover")
+
+SAME = {
+    "torch": ("matmul", "graph", "fork", "spawn"),
+    "cupy": ("matmul",),
+    "jax": ("matmul",),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "job"), [(name, job) for name, jobs in SAME.items() for job in jobs]
+)
+def test_below_the_limit_it_computes_the_same(ask, name, job):
+    limited = ask(name, job, SAME[name], QUIET_JAX)
+    bare = ask(name, job, SAME[name], QUIET_JAX, limit=None)
+    assert limited == bare
+
+
+def holds(seen, error):
+    """The whole limit less little could be had, then came the framework's own error."""
+    assert error in seen["error"], seen
+    assert LIMIT * ENOUGH <= seen["got"] <= LIMIT
+
+
+@pytest.mark.parametrize("allocator", TORCH_ALLOCATORS)
+def test_torch_sees_the_limit_and_stops_at_it(ask, allocator):
+    env = conf(TORCH_ALLOCATORS[allocator])
+    assert ask("torch", "total", TORCH_JOBS, env) == [LIMIT, LIMIT]
+    holds(ask("torch", "fill", TORCH_JOBS, env), "OutOfMemoryError")
+
+
+@pytest.mark.parametrize("allocator", TORCH_ALLOCATORS)
+def test_torch_goes_on_after_an_out_of_memory_error(ask, allocator):
+    env = conf(TORCH_ALLOCATORS[allocator])
+    assert ask("torch", "recover", TORCH_JOBS, env) == float(1 << 20)
+
+
+@pytest.mark.parametrize("job", ["fill", "fill_async"])
+def test_cupy_sees_the_limit_and_stops_at_it(ask, job):
+    assert ask("cupy", "total", ("total", job)) == [LIMIT]
+    holds(ask("cupy", job, ("total", job)), "OutOfMemoryError")
+
+
+def test_jax_sees_the_limit_and_stops_at_it(ask):
+    jobs = ("total", "fill")
+    (bytes_limit,) = ask("jax", "total", jobs, QUIET_JAX)
+    seen = ask("jax", "fill", jobs, QUIET_JAX)
+    assert LIMIT // 2 <= bytes_limit <= LIMIT
+    assert "RESOURCE_EXHAUSTED" in seen["text"], seen
+    assert LIMIT // 2 <= seen["got"] <= bytes_limit

@@ -1,0 +1,119 @@
+"""What a monitor inside a slice sees: the slice's cards, its memory and its processes, no others.
+
+Outside, NVML lists everything; the test looks there first, so that "not seen" means something.
+"""
+
+import os
+import shutil
+
+import pytest
+
+from support.slices import MIB
+
+LIMIT = 512 * MIB
+
+LISTED = """
+import json, pynvml
+pynvml.nvmlInit()
+answer = []
+for index in range(pynvml.nvmlDeviceGetCount()):
+    card = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(card)
+    answer.append({
+        "uuid": pynvml.nvmlDeviceGetUUID(card), "total": memory.total, "used": memory.used,
+        "processes": {p.pid: p.usedGpuMemory
+                      for p in pynvml.nvmlDeviceGetComputeRunningProcesses(card)},
+    })
+print(json.dumps(answer))
+"""
+
+BY_UUID = """
+import json, sys, pynvml
+pynvml.nvmlInit()
+codes = []
+for uuid in sys.argv[1:]:
+    try:
+        pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        codes.append(0)
+    except pynvml.NVMLError as error:
+        codes.append(error.value)
+print(json.dumps(codes))
+"""
+
+NVML_ERROR_NOT_FOUND = 6
+
+SMI = ["--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"]
+
+
+def test_only_the_slice_s_processes_are_listed_with_what_they_hold(card):
+    limited = card.slice(LIMIT)
+    with (
+        card.slice(LIMIT).console() as stranger,
+        card.console() as unlimited,
+        limited.console() as first,
+        limited.console() as second,
+    ):
+        for console in (stranger, unlimited):
+            console.do("alloc", 32 * MIB)
+        first.do("alloc", 100 * MIB)
+        second.do("alloc", 200 * MIB)
+        outside = card.observe()["processes"]
+        if not {str(stranger.pid), str(first.pid)} <= set(outside):
+            pytest.skip(f"NVML lists {len(outside)} processes here, not under our PIDs")
+        (seen,) = limited.python(LISTED)
+        assert seen["processes"] == {
+            str(first.pid): 100 * MIB,
+            str(second.pid): 200 * MIB,
+        }
+        assert (seen["total"], seen["used"]) == (LIMIT, 300 * MIB)
+
+
+def test_a_process_is_listed_from_cu_init_on(card):
+    limited = card.slice(LIMIT)
+    with limited.console() as console:
+        if str(console.pid) not in card.observe()["processes"]:
+            pytest.skip("NVML does not list processes under our PIDs here")
+        (seen,) = limited.python(LISTED)
+        assert seen["processes"] == {str(console.pid): 0}
+
+
+def test_only_the_slice_s_cards_are_there(cards):
+    card = cards(2)
+    mine, other = card.uuids[:2]
+    limited = card.slice(LIMIT)
+    assert [row["uuid"] for row in limited.python(LISTED)] == [mine]
+    assert limited.python(BY_UUID, mine, other) == [0, NVML_ERROR_NOT_FOUND]
+
+
+def test_nvidia_smi_shows_the_limit_as_total(card, card_kind):
+    """NVIDIA's own, where it is; the stub's NVML lacks what it needs."""
+    smi = shutil.which("nvidia-smi")
+    if card_kind == "stub":
+        pytest.skip("needs NVIDIA's own NVML")
+    if smi is None:
+        pytest.skip("not installed: nvidia-smi")
+    limited = card.slice(LIMIT)
+    with limited.console() as console:
+        console.do("alloc", 100 * MIB)
+        done = limited.run([smi, *SMI], env={"PATH": os.environ["PATH"]})
+        uuid, total, used = done.lines[0].split(", ")
+        assert (uuid, int(total), int(used)) == (card.uuid, LIMIT // MIB, 100)
+        assert len(done.lines) == 1
+
+
+def test_nvidia_smi_lists_only_the_slice_s_processes(card, card_kind):
+    smi = shutil.which("nvidia-smi")
+    if card_kind == "stub":
+        pytest.skip("needs NVIDIA's own NVML")
+    if smi is None:
+        pytest.skip("not installed: nvidia-smi")
+    query = [smi, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    limited = card.slice(LIMIT)
+    with card.console() as stranger, limited.console() as console:
+        stranger.do("alloc", 32 * MIB)
+        console.do("alloc", 100 * MIB)
+        seen = limited.run(query).lines
+        assert str(stranger.pid) not in " ".join(seen)
+        if str(console.pid) not in card.observe()["processes"]:
+            pytest.skip("NVML does not list processes under our PIDs here")
+        assert seen == [f"{console.pid}, 100"]
