@@ -94,6 +94,10 @@ class StubServer:
         """The most bytes that programs ever held at one instant."""
         return int(self.ledger()["cards"][card]["requested"]["peak"])
 
+    def booked(self, kind: str, card: int = 0) -> int:
+        """Bytes of one kind now: `requested`, `cached`, `held`, `managed` or `context`."""
+        return int(self.ledger()["cards"][card][kind]["now"])
+
     def calls(self, library: str = "cuda") -> dict[str, int]:
         """How often each function was called, all processes together."""
         total: dict[str, int] = {}

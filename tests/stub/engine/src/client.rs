@@ -40,7 +40,7 @@ fn open(socket: &Path) -> io::Result<UnixStream> {
 pub fn cards(socket: &Path) -> Result<Vec<Card>, String> {
     let ask = || {
         let mut stream = open(socket)?;
-        let request = Request { operation: Operation::Cards, card: 0, kind: 0, amount: 0 };
+        let request = Request::default();
         wire::send(&stream, &request.encode())?;
         let (_, cards) = Reply::read(&mut stream)?;
         Ok(serde_json::from_slice(&cards)?)
@@ -60,8 +60,8 @@ impl Client {
         let request = Request {
             operation: Operation::Attach,
             card: library as u32,
-            kind: 0,
             amount: group.len() as u64,
+            ..Request::default()
         };
         let mut message = request.encode().to_vec();
         message.extend_from_slice(group.as_bytes());
@@ -78,7 +78,11 @@ impl Client {
         kind: Kind,
         amount: u64,
     ) -> io::Result<(Reply, Vec<u8>)> {
-        let request = Request { operation, card: card as u32, kind: kind as u32, amount };
+        let (card, kind) = (card as u32, kind as u32);
+        self.send(&Request { operation, card, kind, amount, ..Request::default() })
+    }
+
+    fn send(&self, request: &Request) -> io::Result<(Reply, Vec<u8>)> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         wire::send(&stream, &request.encode())?;
         Reply::read(&mut *stream)
@@ -101,7 +105,7 @@ impl Watch for Client {
         let row = |row: &[u8; PROCESS]| {
             let (words, _) = row.as_chunks::<8>();
             let word = |index: usize| u64::from_le_bytes(words[index]);
-            ProcessUse { pid: word(0) as u32, bytes: word(1), busy_ns: word(2) }
+            ProcessUse { pid: word(0) as u32, bytes: word(1), peak: word(2), busy_ns: word(3) }
         };
         Some(rows.iter().map(row).collect())
     }
@@ -123,6 +127,22 @@ impl Engine for Client {
     fn release(&self, card: usize, kind: Kind, bytes: u64) {
         // A server that is gone holds nothing any more.
         let _ = self.ask(Operation::Release, card, kind, bytes);
+    }
+
+    fn charge_pool(&self, card: usize, rooms: [u64; 2], bytes: u64) -> Result<u64, Refusal> {
+        let (operation, card) = (Operation::ChargePool, card as u32);
+        let request = Request { operation, card, rooms, amount: bytes, ..Request::default() };
+        match self.send(&request) {
+            Ok((Reply { status: 0, values, .. }, _)) => Ok(values[0]),
+            Ok(_) => Err(Refusal::OutOfMemory),
+            Err(_) => Err(Refusal::Lost),
+        }
+    }
+
+    fn release_pool(&self, card: usize, bytes: u64, room: u64) {
+        let (operation, rooms, card) = (Operation::ReleasePool, [room, 0], card as u32);
+        // As in `release`.
+        let _ = self.send(&Request { operation, card, rooms, amount: bytes, ..Request::default() });
     }
 
     fn durations(&self) -> Durations {

@@ -18,6 +18,7 @@ pub mod counters;
 pub mod durations;
 pub mod ledger;
 pub mod local;
+pub mod pool;
 pub mod profile;
 pub mod report;
 pub mod settings;
@@ -57,6 +58,8 @@ pub struct ProcessUse {
     pub pid: u32,
     /// Bytes it holds there, its contexts included.
     pub bytes: u64,
+    /// No fewer than it ever held there.
+    pub peak: u64,
     /// Nanoseconds of kernel time so far.
     pub busy_ns: u64,
 }
@@ -83,6 +86,12 @@ pub trait Engine: Watch {
     fn charge(&self, card: usize, kind: Kind, bytes: u64) -> Result<(), Refusal>;
     /// Gives back what was booked.
     fn release(&self, card: usize, kind: Kind, bytes: u64);
+    /// Books an allocation of `bytes` from a memory pool, which grows by the first of `rooms` that
+    /// fits (0: it lives in what the pool has); returns how much the pool grew.
+    fn charge_pool(&self, card: usize, rooms: [u64; 2], bytes: u64) -> Result<u64, Refusal>;
+    /// An allocation of `bytes` from a memory pool has ended (0: none has), and the pool gives `room`
+    /// back to the card.
+    fn release_pool(&self, card: usize, bytes: u64, room: u64);
     /// The kernel durations now in force.
     fn durations(&self) -> Durations;
     /// The ledger as JSON; `None` when a server keeps it, which has a control socket for that.

@@ -62,7 +62,8 @@ impl Watch for Local {
 
     fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
         let Usage { used: bytes, busy_ns } = self.usage(card)?;
-        let process = ProcessUse { pid: std::process::id(), bytes, busy_ns };
+        let peak = self.ledger().cards[card].all.bytes_peak();
+        let process = ProcessUse { pid: std::process::id(), bytes, peak, busy_ns };
         Some(if bytes > 0 { vec![process] } else { Vec::new() })
     }
 
@@ -82,6 +83,21 @@ impl Engine for Local {
     fn release(&self, card: usize, kind: Kind, bytes: u64) {
         let mut ledger = self.ledger();
         let released = ledger.release(self.client, card, kind, bytes);
+        released.expect("the driver releases only what it charged");
+        self.used[card].store(ledger.used(card), Relaxed);
+    }
+
+    fn charge_pool(&self, card: usize, rooms: [u64; 2], bytes: u64) -> Result<u64, Refusal> {
+        let mut ledger = self.ledger();
+        let charged = ledger.charge_pool(self.client, card, rooms, bytes);
+        let granted = charged.expect("the driver places only what a pool has room for");
+        self.used[card].store(ledger.used(card), Relaxed);
+        granted.ok_or(Refusal::OutOfMemory)
+    }
+
+    fn release_pool(&self, card: usize, bytes: u64, room: u64) {
+        let mut ledger = self.ledger();
+        let released = ledger.release_pool(self.client, card, bytes, room);
         released.expect("the driver releases only what it charged");
         self.used[card].store(ledger.used(card), Relaxed);
     }

@@ -12,6 +12,9 @@ fn level(level: Level) -> Value {
 fn holding(holding: &Holding) -> Value {
     json!({
         "requested": level(holding.requested),
+        "cached": level(holding.cached),
+        "held": level(holding.held),
+        "managed": {"now": holding.managed},
         "context": level(holding.context),
         "allocations": holding.allocations,
     })

@@ -4,6 +4,36 @@ macro_rules! names {
     ($($name:ident $parameters:tt -> $result:ty;)*) => { &[$(stringify!($name)),*] };
 }
 
+/// The functions that a driver exports beside those of cuda.h: the profiler's and, with cudaGL.h,
+/// cudaEGL.h and cudaVDPAU.h, those that share memory with graphics. Programs that look up a fixed list
+/// of names give up when one is missing.
+#[macro_export]
+macro_rules! each_interop_fn {
+    ($then:ident) => {
+        $then! {
+            cuProfilerInitialize cuProfilerStart cuProfilerStop
+            cuGLInit cuGLCtxCreate cuGLCtxCreate_v2 cuGLGetDevices cuGLGetDevices_v2 cuGLRegisterBufferObject
+            cuGLUnregisterBufferObject cuGLSetBufferObjectMapFlags cuGLMapBufferObject cuGLMapBufferObject_v2
+            cuGLMapBufferObject_v2_ptds cuGLMapBufferObjectAsync cuGLMapBufferObjectAsync_v2
+            cuGLMapBufferObjectAsync_v2_ptsz cuGLUnmapBufferObject cuGLUnmapBufferObjectAsync
+            cuGraphicsGLRegisterBuffer cuGraphicsGLRegisterImage
+            cuEGLStreamConsumerConnect cuEGLStreamConsumerConnectWithFlags cuEGLStreamConsumerDisconnect
+            cuEGLStreamConsumerAcquireFrame cuEGLStreamConsumerReleaseFrame cuEGLStreamProducerConnect
+            cuEGLStreamProducerDisconnect cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame
+            cuEventCreateFromEGLSync cuGraphicsEGLRegisterImage cuGraphicsResourceGetMappedEglFrame
+            cuVDPAUGetDevice cuVDPAUCtxCreate cuVDPAUCtxCreate_v2 cuGraphicsVDPAURegisterOutputSurface
+            cuGraphicsVDPAURegisterVideoSurface
+        }
+    };
+}
+
+macro_rules! plain_names {
+    ($($name:ident)*) => { &[$(stringify!($name)),*] };
+}
+
+/// The names of those.
+pub const INTEROP: &[&str] = each_interop_fn!(plain_names);
+
 /// Every function of cuda.h.
 pub const CUDA: &[&str] = driver_sys::each_cuda_fn!(names);
 /// Every function of nvml.h.

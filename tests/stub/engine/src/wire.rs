@@ -15,6 +15,11 @@ pub enum Operation {
     Charge,
     /// Give them back.
     Release,
+    /// Book an allocation of `amount` bytes from a memory pool, which grows by the first of `rooms`
+    /// that fits; the reply's first value says by how much.
+    ChargePool,
+    /// Give it back, and `rooms[0]` bytes that the pool keeps no longer.
+    ReleasePool,
     /// Memory and time of `card`.
     Usage,
     /// The processes on `card`; rows of [`PROCESS`] bytes follow.
@@ -25,8 +30,8 @@ pub enum Operation {
     Cards,
 }
 
-/// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, busy nanoseconds.
-pub const PROCESS: usize = 24;
+/// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds.
+pub const PROCESS: usize = 32;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +40,12 @@ pub struct Request {
     pub operation: Operation,
     /// Which card.
     pub card: u32,
-    /// Which kind of bytes: 0 requested, 1 context.
+    /// Which kind of bytes, as the ledger numbers them.
     pub kind: u32,
     /// How many.
     pub amount: u64,
+    /// How much a memory pool grows or shrinks.
+    pub rooms: [u64; 2],
 }
 
 /// A reply.
@@ -52,44 +59,56 @@ pub struct Reply {
     pub values: [u64; 2],
 }
 
-const SIZE: usize = 24;
+impl Default for Request {
+    fn default() -> Self {
+        Self { operation: Operation::Cards, card: 0, kind: 0, amount: 0, rooms: [0; 2] }
+    }
+}
+
+const REQUEST: usize = 40;
+const REPLY: usize = 24;
 
 impl Request {
     /// As bytes.
-    pub fn encode(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
+    pub fn encode(&self) -> [u8; REQUEST] {
+        let mut bytes = [0; REQUEST];
         bytes[0..4].copy_from_slice(&(self.operation as u32).to_le_bytes());
         bytes[4..8].copy_from_slice(&self.card.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.kind.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.amount.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.rooms[0].to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.rooms[1].to_le_bytes());
         bytes
     }
 
     /// The next request on a stream; an end of stream is an error of its own kind.
     pub fn read(stream: &mut impl Read) -> io::Result<Self> {
-        let mut bytes = [0; SIZE];
+        let mut bytes = [0; REQUEST];
         stream.read_exact(&mut bytes)?;
         let word =
             |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let operation = match word(0) {
             1 => Operation::Attach,
             2 => Operation::Charge,
             3 => Operation::Release,
-            4 => Operation::Usage,
-            5 => Operation::Processes,
-            6 => Operation::Durations,
-            7 => Operation::Cards,
+            4 => Operation::ChargePool,
+            5 => Operation::ReleasePool,
+            6 => Operation::Usage,
+            7 => Operation::Processes,
+            8 => Operation::Durations,
+            9 => Operation::Cards,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
-        let amount = u64::from(word(16)) | u64::from(word(20)) << 32;
-        Ok(Self { operation, card: word(4), kind: word(8), amount })
+        let rooms = [long(24), long(32)];
+        Ok(Self { operation, card: word(4), kind: word(8), amount: long(16), rooms })
     }
 }
 
 impl Reply {
     /// As bytes.
-    pub fn encode(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
+    pub fn encode(&self) -> [u8; REPLY] {
+        let mut bytes = [0; REPLY];
         bytes[0..4].copy_from_slice(&self.status.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.values[0].to_le_bytes());
@@ -98,7 +117,7 @@ impl Reply {
     }
 
     /// From bytes.
-    pub fn decode(bytes: &[u8; SIZE]) -> Self {
+    pub fn decode(bytes: &[u8; REPLY]) -> Self {
         let word =
             |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -107,7 +126,7 @@ impl Reply {
 
     /// The next reply on a stream and the bytes after it.
     pub fn read(stream: &mut impl Read) -> io::Result<(Self, Vec<u8>)> {
-        let mut bytes = [0; SIZE];
+        let mut bytes = [0; REPLY];
         stream.read_exact(&mut bytes)?;
         let reply = Self::decode(&bytes);
         let mut tail = vec![0; reply.length as usize];
@@ -198,13 +217,18 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let request =
-            Request { operation: Operation::Charge, card: 15, kind: 1, amount: u64::MAX - 5 };
+        let request = Request {
+            operation: Operation::ChargePool,
+            card: 15,
+            kind: 1,
+            amount: u64::MAX - 5,
+            rooms: [32 << 20, 7 << 40],
+        };
         assert_eq!(Request::read(&mut request.encode().as_slice()).expect("read"), request);
         let reply = Reply { status: 1, length: 0, values: [1 << 40, 7] };
         let bytes = reply.with_tail(b"tail");
         let (read, tail) = Reply::read(&mut bytes.as_slice()).expect("read");
         assert_eq!((read.status, read.values, tail.as_slice()), (1, [1 << 40, 7], &b"tail"[..]));
-        assert!(Request::read(&mut [9u8; SIZE].as_slice()).is_err());
+        assert!(Request::read(&mut [99u8; REQUEST].as_slice()).is_err());
     }
 }

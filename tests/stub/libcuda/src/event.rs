@@ -1,10 +1,10 @@
 //! Events: the instant a stream had reached when they were recorded.
 
-use crate::Answer;
 use crate::arguments::Out;
 use crate::context::current;
 use crate::process::{Driver, driver, handle};
 use crate::stream::{self, wait_until};
+use crate::{Answer, pool};
 use driver_sys::cuda::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -83,13 +83,18 @@ pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
 pub fn query(event: CUevent) -> Answer {
     let driver = driver()?;
     let instant = recorded_at(driver, event)?;
-    if instant == 0 || instant <= driver.clock.now() { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+    if instant != 0 && instant > driver.clock.now() {
+        return Err(CUDA_ERROR_NOT_READY);
+    }
+    pool::settle(driver);
+    Ok(())
 }
 
 /// `cuEventSynchronize`
 pub fn synchronize(event: CUevent) -> Answer {
     let driver = driver()?;
     wait_until(driver, recorded_at(driver, event)?);
+    pool::settle(driver);
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 //! Programs and libraries that use the driver must run on it unmodified and see what a real driver
 //! would show them: handles, error codes, bytes, versions. So every symbol of the header exists;
 //! [`table`] says which of them do something, one row each; the others answer
-//! `CUDA_ERROR_NOT_SUPPORTED`. Kernels are not computed, they only take time; undocumented export
-//! tables are not served.
+//! `CUDA_ERROR_NOT_SUPPORTED`. What drivers export beside that header is in [`interop`]. Kernels are
+//! not computed, they only take time; undocumented export tables are not served.
 //!
 //! A call comes in through an export that [`table`] generates, passes [`boundary`] (which counts it
 //! and stops panics), has its C arguments wrapped ([`arguments`]), and reaches a safe function in the
@@ -26,19 +26,24 @@ mod event;
 mod fill;
 mod function;
 mod host;
+mod image;
+mod interop;
 mod launch;
 mod link;
 mod lookup;
+mod managed;
 mod memory;
 mod module;
 mod occupancy;
 mod outside;
 mod pointer;
+mod pool;
 mod primary;
 mod process;
 mod slab;
 mod stream;
 mod table;
+mod texture;
 mod visible;
 
 #[cfg(test)]

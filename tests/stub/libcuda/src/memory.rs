@@ -1,12 +1,13 @@
-//! Linear device memory: allocated, freed, looked up, counted.
+//! Linear device memory, and what all kinds of memory have in common: freed, looked up, counted.
 
-use crate::Answer;
 use crate::arguments::OutWide;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, lock};
+use crate::{Answer, pool};
 use driver_sys::cuda::*;
 use stub_engine::Refusal;
-use stub_engine::arena::{ALIGNMENT, Allocation, Freed};
+use stub_engine::arena::{ALIGNMENT, Freed};
+use stub_engine::backing::Area;
 use stub_engine::ledger::Kind;
 
 /// The driver's words for the engine's refusal.
@@ -24,8 +25,8 @@ pub fn alloc(pointer: OutWide, bytes: u64) -> Answer {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let card = context.card();
-    let space = if pointer.is_narrow() { driver.backing.narrow_space(card) } else { Some(card) };
-    let space = space.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let area = if pointer.is_narrow() { Area::Narrow } else { Area::Linear };
+    let space = driver.backing.space(area, card).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     pointer.put(alloc_in(driver, context, space, bytes)?)
 }
 
@@ -48,6 +49,11 @@ pub fn alloc_pitch(
     pitch.put(row)
 }
 
+/// What the bytes of a space are charged for.
+fn kind_of(driver: &Driver, space: usize) -> Kind {
+    if driver.backing.area_of(space) == Area::Managed { Kind::Managed } else { Kind::Requested }
+}
+
 fn alloc_in(driver: &Driver, context: &Context, space: usize, bytes: u64) -> Answer<u64> {
     let card = context.card();
     driver.engine.charge(card, Kind::Requested, bytes).map_err(refused)?;
@@ -59,35 +65,57 @@ fn alloc_in(driver: &Driver, context: &Context, space: usize, bytes: u64) -> Ans
     Ok(driver.backing.pointer(space, offset))
 }
 
-/// `cuMemFree`
+/// `cuMemFree`: of memory from a pool, too; the program has made sure that nothing uses it any more.
 pub fn free(pointer: u64) -> Answer {
     let (driver, ..) = current()?;
     if pointer == 0 {
         return Ok(());
     }
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    free_at(driver, space, offset)
+    match driver.backing.area_of(space) {
+        Area::Pooled => pool::give_back(driver, space, offset, None),
+        Area::Globals => Err(CUDA_ERROR_INVALID_VALUE),
+        _ => free_at(driver, space, offset),
+    }
 }
 
-fn free_at(driver: &Driver, space: usize, offset: u64) -> Answer {
+/// Frees an allocation that belongs to a context.
+pub fn free_at(driver: &Driver, space: usize, offset: u64) -> Answer {
+    let bytes = unplace(driver, space, offset)?;
+    let (card, kind) = (driver.backing.card_of(space), kind_of(driver, space));
+    if kind == Kind::Managed {
+        lock(&driver.managed).forget(driver.backing.pointer(space, offset));
+    }
+    driver.engine.release(card, kind, bytes);
+    Ok(())
+}
+
+/// Gives the addresses of an allocation back; returns its bytes.
+#[inline]
+pub fn unplace(driver: &Driver, space: usize, offset: u64) -> Answer<u64> {
     let mut arena = lock(&driver.arenas[space]);
     let Freed { allocation, discard } = arena.free(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if let Some(range) = discard {
         // Under the lock, so that the pages are gone before anyone gets the addresses again.
         driver.backing.discard(space, &range);
     }
-    drop(arena);
-    driver.engine.release(driver.backing.card_of(space), Kind::Requested, allocation.bytes);
-    Ok(())
+    Ok(allocation.bytes)
 }
 
 /// Frees everything a context owns.
 pub fn free_all(driver: &Driver, context: &Context) {
     for (space, arena) in driver.arenas.iter().enumerate() {
+        let area = driver.backing.area_of(space);
+        if area == Area::Pooled {
+            continue;
+        }
         let owned = lock(arena).owned_by(context.index());
         for offset in owned {
             // Freed meanwhile by another thread is freed all the same.
-            let _ = free_at(driver, space, offset);
+            let _ = match area {
+                Area::Globals => unplace(driver, space, offset).map(drop),
+                _ => free_at(driver, space, offset),
+            };
         }
     }
 }
@@ -102,18 +130,41 @@ pub fn info(free: OutWide, total: OutWide) -> Answer {
     Ok(())
 }
 
-/// The allocation that a device pointer lies in, and its address space.
-pub fn find(driver: &Driver, pointer: u64) -> Option<(usize, Allocation)> {
+/// A live allocation of whatever kind.
+pub struct Found {
+    /// Its first address.
+    pub base: u64,
+    /// As many bytes as were asked for.
+    pub bytes: u64,
+    /// What kind it is.
+    pub area: Area,
+    /// The mark of the context or, in [`Area::Pooled`], of the pool that it belongs to.
+    pub owner: u32,
+}
+
+/// The allocation that a device pointer lies in.
+pub fn find(driver: &Driver, pointer: u64) -> Option<Found> {
     let (space, offset) = driver.backing.locate(pointer)?;
-    lock(&driver.arenas[space]).find(offset).map(|found| (space, found))
+    find_at(driver, space, offset)
+}
+
+fn find_at(driver: &Driver, space: usize, offset: u64) -> Option<Found> {
+    let area = driver.backing.area_of(space);
+    let found = lock(&driver.arenas[space]).find(offset)?;
+    let (base, bytes) = match area {
+        Area::Pooled => pool::find_live(driver, found.owner, offset)?,
+        _ => (found.base, found.bytes),
+    };
+    let base = driver.backing.pointer(space, base);
+    Some(Found { base, bytes, area, owner: found.owner })
 }
 
 /// `cuMemGetAddressRange`
 pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
     let driver = driver()?;
     current()?;
-    let (space, found) = find(driver, pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;
-    base.put_if_wanted(driver.backing.pointer(space, found.base));
+    let found = find(driver, pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;
+    base.put_if_wanted(found.base);
     size.put_if_wanted(found.bytes);
     Ok(())
 }
@@ -121,6 +172,13 @@ pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
 /// Checks that `bytes` from a device pointer on are one allocation's, and notes a write.
 pub fn check(driver: &Driver, pointer: u64, bytes: u64, is_written: bool) -> Answer {
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if driver.backing.area_of(space) == Area::Pooled {
+        // A chunk holds many allocations; its own bounds are not enough.
+        let found = find_at(driver, space, offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if bytes > found.bytes - (pointer - found.base) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+    }
     let mut arena = lock(&driver.arenas[space]);
     let found = arena.find(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if bytes > found.bytes - (offset - found.base) {

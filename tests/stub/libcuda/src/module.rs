@@ -1,19 +1,25 @@
-//! Modules and libraries: images that programs load, and the functions in them.
+//! Modules and libraries: images that programs load, and the functions and variables in them.
 //!
-//! An image is looked at only to tell an image from garbage; it is taken to hold every function that
-//! is asked for, and no global variable. A library is a module that belongs to no context, a kernel
-//! a function of a library: the driver lets programs use them for each other, so they are one here.
+//! An image is taken to hold every function that is asked for; which global variables it holds is
+//! looked up in it ([`image`]). A variable has its bytes on the card of the context, uncharged, as the
+//! driver takes them with the module and no program asks for them. A library is a module that belongs
+//! to no context, a kernel a function of a library: the driver lets programs use them for each other,
+//! so they are one here.
 
 use crate::Answer;
 use crate::arguments::{Host, In, Out, OutWide, Text};
+use crate::context::Context;
 use crate::context::current;
-use crate::function;
+use crate::image::{self, Globals};
 use crate::process::{Driver, driver, handle, lock};
-use core::ffi::{CStr, c_char, c_void};
+use crate::{function, memory};
+use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use stub_engine::backing::Area;
 
 /// A module or library.
 #[derive(Default)]
@@ -22,31 +28,30 @@ pub struct Module {
     context: AtomicUsize,
     /// Function handles by name.
     functions: Mutex<BTreeMap<String, usize>>,
+    globals: Mutex<Variables>,
 }
 
-/// What an image can start with: an ELF file, a fat binary, the structure that points to one.
-const ELF: [u8; 4] = *b"\x7fELF";
-const FAT_BINARY: u32 = 0xba55_ed50;
-const FAT_WRAPPER: u32 = 0x4662_43b1;
-
-/// Whether there is an image at an address.
-fn verify(image: Host) -> Answer {
-    if image.0 == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: an image is at least a C string of a few bytes; bytes are read up to a NUL only.
-    let text = unsafe { CStr::from_ptr(image.0 as *const c_char) }.to_bytes();
-    // SAFETY: as above; a fat binary's first word holds no NUL.
-    let word = |text: &[u8]| text.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-    let is_binary = text.starts_with(&ELF) || matches!(word(text), Some(FAT_BINARY | FAT_WRAPPER));
-    let is_assembly = || text.windows(8).any(|window| window == b".version");
-    if is_binary || is_assembly() { Ok(()) } else { Err(CUDA_ERROR_INVALID_IMAGE) }
+/// The variables of a module.
+#[derive(Default)]
+struct Variables {
+    declared: Globals,
+    /// Where those are that were asked for, by the context's id and their name.
+    placed: BTreeMap<(u64, String), Placed>,
 }
 
-fn insert(driver: &Driver, context: usize) -> Answer<usize> {
+/// A variable on a card.
+struct Placed {
+    /// Of the context.
+    handle: usize,
+    space: usize,
+    offset: u64,
+}
+
+fn insert(driver: &Driver, context: usize, declared: Globals) -> Answer<usize> {
     let created = driver.modules.insert(|module, _| {
         module.context.store(context, Ordering::Relaxed);
         lock(&module.functions).clear();
+        *lock(&module.globals) = Variables { declared, placed: BTreeMap::new() };
     });
     created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
 }
@@ -58,11 +63,11 @@ fn find(driver: &'static Driver, module: usize) -> Answer<&'static Module> {
 /// `cuModuleLoadData`, `cuModuleLoadFatBinary`
 pub fn load_data(module: Out<CUmodule>, image: Host) -> Answer {
     let (driver, _, context) = current()?;
-    verify(image)?;
+    let globals = image::globals(image)?;
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    module.put(handle(insert(driver, context)?))
+    module.put(handle(insert(driver, context, globals)?))
 }
 
 /// `cuModuleLoadDataEx`
@@ -76,10 +81,10 @@ pub fn load_data_ex(
     load_data(module, image)
 }
 
-fn read_image(path: Text) -> Answer {
+fn read_image(path: Text) -> Answer<Globals> {
     let mut image = std::fs::read(path.get()?).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
     image.push(0);
-    verify(Host(image.as_ptr() as u64))
+    image::globals(Host(image.as_ptr() as u64))
 }
 
 /// `cuModuleLoad`
@@ -88,14 +93,22 @@ pub fn load(module: Out<CUmodule>, path: Text) -> Answer {
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    read_image(path)?;
-    module.put(handle(insert(driver, context)?))
+    let globals = read_image(path)?;
+    module.put(handle(insert(driver, context, globals)?))
 }
 
 fn remove(driver: &Driver, module: usize) -> Answer {
     let found = driver.modules.get(module).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     for (_, function) in std::mem::take(&mut *lock(&found.functions)) {
         driver.functions.remove(function);
+    }
+    let placed = std::mem::take(&mut lock(&found.globals).placed);
+    for ((id, _), place) in placed {
+        // The variables of a context that has ended are gone already.
+        let context = driver.contexts.get(place.handle);
+        if context.is_some_and(|context| context.is_active() && context.id() == id) {
+            memory::unplace(driver, place.space, place.offset)?;
+        }
     }
     driver.modules.remove(module);
     Ok(())
@@ -144,17 +157,56 @@ pub fn get_function(function: Out<CUfunction>, module: CUmodule, name: Text) -> 
     function.put(handle(named(driver, module as usize, name)?))
 }
 
+/// Where a variable is in a context, and its size.
+fn global(
+    driver: &Driver,
+    context: &Context,
+    context_handle: usize,
+    module: &Module,
+    name: String,
+) -> Answer<(u64, u64)> {
+    let mut globals = lock(&module.globals);
+    let Variables { declared, placed } = &mut *globals;
+    let size = match declared {
+        Some(declared) => declared.get(&name).copied().unwrap_or(0),
+        None => image::UNKNOWN_SIZE,
+    };
+    if size == 0 || name.is_empty() {
+        return Err(CUDA_ERROR_NOT_FOUND);
+    }
+    let place = match placed.entry((context.id(), name)) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => {
+            let space = driver.backing.space(Area::Globals, context.card());
+            let space = space.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            let offset = lock(&driver.arenas[space]).allocate(size, context.index());
+            let offset = offset.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            new.insert(Placed { handle: context_handle, space, offset })
+        }
+    };
+    Ok((driver.backing.pointer(place.space, place.offset), size))
+}
+
+fn put_global(pointer: OutWide, size: OutWide, module: usize, name: Text) -> Answer {
+    let (driver, context, context_handle) = current()?;
+    let module = find(driver, module)?;
+    let (found, bytes) = global(driver, context, context_handle, module, name.get()?)?;
+    pointer.put_if_wanted(found);
+    size.put_if_wanted(bytes);
+    Ok(())
+}
+
 /// `cuModuleGetGlobal`
-pub fn get_global(_: OutWide, _: OutWide, module: CUmodule, name: Text) -> Answer {
-    let (driver, ..) = current()?;
-    find(driver, module as usize)?;
-    name.get()?;
-    Err(CUDA_ERROR_NOT_FOUND)
+pub fn get_global(pointer: OutWide, size: OutWide, module: CUmodule, name: Text) -> Answer {
+    put_global(pointer, size, module as usize, name)
 }
 
 /// `cuModuleGetTexRef`, `cuModuleGetSurfRef`
 pub fn get_reference<T>(_: Out<T>, module: CUmodule, name: Text) -> Answer {
-    get_global(OutWide::none(), OutWide::none(), module, name)
+    let (driver, ..) = current()?;
+    find(driver, module as usize)?;
+    name.get()?;
+    Err(CUDA_ERROR_NOT_FOUND)
 }
 
 /// `cuModuleGetFunctionCount`, `cuLibraryGetKernelCount`
@@ -187,11 +239,11 @@ pub fn load_library(
     _count: u32,
 ) -> Answer {
     let driver = driver()?;
-    verify(image)?;
+    let globals = image::globals(image)?;
     if library.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    library.put(handle(insert(driver, 0)?))
+    library.put(handle(insert(driver, 0, globals)?))
 }
 
 /// `cuLibraryLoadFromFile`
@@ -209,8 +261,8 @@ pub fn load_library_file(
     if library.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    read_image(path)?;
-    library.put(handle(insert(driver, 0)?))
+    let globals = read_image(path)?;
+    library.put(handle(insert(driver, 0, globals)?))
 }
 
 /// `cuLibraryUnload`
@@ -230,14 +282,24 @@ pub fn get_kernel(kernel: Out<CUkernel>, library: CUlibrary, name: Text) -> Answ
     kernel.put(handle(named(driver()?, library as usize, name)?))
 }
 
-/// `cuLibraryGetGlobal`, `cuLibraryGetManaged`
-pub fn library_global(_: OutWide, _: OutWide, library: CUlibrary, name: Text) -> Answer {
+/// `cuLibraryGetGlobal`
+pub fn library_global(pointer: OutWide, size: OutWide, library: CUlibrary, name: Text) -> Answer {
+    put_global(pointer, size, library as usize, name)
+}
+
+/// `cuLibraryGetManaged`, `cuLibraryGetUnifiedFunction`: images have none.
+fn none(library: CUlibrary, name: Text) -> Answer {
     find(driver()?, library as usize)?;
     name.get()?;
     Err(CUDA_ERROR_NOT_FOUND)
 }
 
+/// `cuLibraryGetManaged`
+pub fn library_managed(_: OutWide, _: OutWide, library: CUlibrary, name: Text) -> Answer {
+    none(library, name)
+}
+
 /// `cuLibraryGetUnifiedFunction`
 pub fn unified_function(_: Out<*mut c_void>, library: CUlibrary, name: Text) -> Answer {
-    library_global(OutWide::none(), OutWide::none(), library, name)
+    none(library, name)
 }

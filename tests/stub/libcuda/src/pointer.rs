@@ -1,4 +1,4 @@
-//! What a pointer is: device memory, pinned host memory, or neither.
+//! What a pointer is: device memory of one kind or another, pinned host memory, or neither.
 
 use crate::Answer;
 use crate::arguments::{Host, In, Out};
@@ -8,10 +8,15 @@ use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
+use stub_engine::backing::Area;
 
 /// A pointer that the driver knows.
 struct Known {
     kind: CUmemorytype,
+    is_managed: bool,
+    /// 0 outside pools.
+    pool: usize,
+    /// 0 for memory from a pool, which belongs to none.
     context: usize,
     device: i32,
     base: u64,
@@ -23,23 +28,33 @@ struct Known {
 }
 
 fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
-    if let Some((space, found)) = memory::find(driver, pointer) {
-        let owner = driver.contexts.live().find(|(_, context)| context.index() == found.owner);
-        let (context, owner) = owner?;
+    if let Some(found) = memory::find(driver, pointer) {
+        let is_managed = found.area == Area::Managed;
+        let (pool, context, device) = if found.area == Area::Pooled {
+            let (pool, device) = driver.pools.of(found.owner)?;
+            (pool, 0, device)
+        } else {
+            let (context, owner) = driver.contexts.at(found.owner as usize)?;
+            (0, context, owner.device.load(Ordering::Relaxed))
+        };
         return Some(Known {
             kind: CU_MEMORYTYPE_DEVICE,
+            is_managed,
+            pool,
             context,
-            device: owner.device.load(Ordering::Relaxed),
-            base: driver.backing.pointer(space, found.base),
+            device,
+            base: found.base,
             bytes: found.bytes,
             on_device: pointer,
-            on_host: 0,
+            on_host: if is_managed { pointer } else { 0 },
         });
     }
     let found = lock(&driver.host).find(pointer, 1)?;
     let context = driver.contexts.get(found.context)?;
     Some(Known {
         kind: CU_MEMORYTYPE_HOST,
+        is_managed: false,
+        pool: 0,
         context: found.context,
         device: context.device.load(Ordering::Relaxed),
         base: found.base,
@@ -83,6 +98,8 @@ fn put_known(data: Out<c_void>, attribute: CUpointer_attribute, known: &Known) -
         // An allocation's first address tells it from every other live one.
         CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast().put(known.base >> 9),
         CU_POINTER_ATTRIBUTE_MAPPED => data.cast().put(1u8),
+        CU_POINTER_ATTRIBUTE_IS_MANAGED => data.cast().put(u8::from(known.is_managed)),
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast().put(known.pool),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => {
             data.cast().put(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)
         }

@@ -1,9 +1,9 @@
 //! Primary contexts: one per device, shared by everyone in the process, counted.
 
-use crate::Answer;
 use crate::arguments::Out;
 use crate::context;
 use crate::process::{Driver, driver, handle, lock};
+use crate::{Answer, pool};
 use driver_sys::cuda::*;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -56,6 +56,7 @@ pub fn reset(device: CUdevice) -> Answer {
     let (driver, mut primary) = of(device)?;
     primary.retained = 0;
     end(driver, &primary);
+    pool::empty_default(driver, device);
     Ok(())
 }
 

@@ -11,10 +11,13 @@ use crate::event::Event;
 use crate::function::Function;
 use crate::host::HostTable;
 use crate::link::Link;
+use crate::managed::ManagedTable;
 use crate::module::Module;
+use crate::pool::Pools;
 use crate::primary::Primary;
 use crate::slab::Slab;
 use crate::stream::Stream;
+use crate::texture::Texture;
 use crate::{Answer, visible};
 use driver_sys::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED,
@@ -46,6 +49,8 @@ pub struct Driver {
     /// By address space.
     pub arenas: Vec<Mutex<Arena>>,
     pub host: Mutex<HostTable>,
+    pub managed: Mutex<ManagedTable>,
+    pub pools: Pools,
     pub clock: Box<dyn Clock>,
     pub contexts: Slab<Context>,
     /// By device ordinal.
@@ -55,6 +60,7 @@ pub struct Driver {
     pub modules: Slab<Module>,
     pub functions: Slab<Function>,
     pub links: Slab<Link>,
+    pub textures: Slab<Texture>,
     /// Kernel durations as last heard, and the version they had.
     pub durations: Mutex<(u64, Durations)>,
     /// Source of ids for contexts, streams and allocations.
@@ -201,11 +207,13 @@ impl Driver {
         Ok(Self {
             engine,
             counters: engine.counters(),
+            pools: Pools::new(&devices),
             primaries: devices.iter().map(|_| Mutex::default()).collect(),
             devices,
             backing,
             arenas,
             host: Mutex::default(),
+            managed: Mutex::default(),
             clock: if settings.has_virtual_clock {
                 Box::new(VirtualClock::default())
             } else {
@@ -217,6 +225,7 @@ impl Driver {
             modules: Slab::new(),
             functions: Slab::new(),
             links: Slab::new(),
+            textures: Slab::new(),
             durations: Mutex::default(),
             next_id: AtomicU64::new(1),
         })

@@ -105,6 +105,13 @@ impl<T: Default + Sync + Send> Slab<T> {
         unsafe { ((*slot).live.load(Ordering::Acquire) == 1).then(|| &(*slot).value) }
     }
 
+    /// The live object in a place, and its handle.
+    pub fn at(&self, index: usize) -> Option<(usize, &T)> {
+        let handle =
+            (index < CAPACITY && !self.slots.is_null()).then(|| self.slot(index) as usize)?;
+        self.get(handle).map(|value| (handle, value))
+    }
+
     /// Ends a handle's life; `false` when it had none.
     pub fn remove(&self, handle: usize) -> bool {
         let Some(index) = self.index(handle) else { return false };

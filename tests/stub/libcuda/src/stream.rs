@@ -7,7 +7,7 @@ use crate::arguments::{Host, Out};
 use crate::boundary::is_per_thread_default;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, handle};
-use crate::{Answer, event};
+use crate::{Answer, event, pool};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::cell::Cell;
@@ -73,6 +73,11 @@ pub fn resolve(stream: CUstream) -> Answer<(&'static Driver, Queue)> {
     Ok((driver, Queue::Made(made, context, own_handle)))
 }
 
+/// Whether a stream is one that the program made.
+pub fn is_made(stream: CUstream) -> bool {
+    stream as usize > PER_THREAD
+}
+
 /// Refuses what is no stream.
 pub fn check(stream: CUstream) -> Answer {
     resolve(stream).map(drop)
@@ -115,6 +120,19 @@ impl Queue {
         }
     }
 
+    /// A number that no other queue has.
+    pub fn id(self) -> u64 {
+        match self {
+            // Ids of contexts and streams come from one source; a context's default streams take its
+            // own.
+            Self::Legacy(context, _) => context.id.load(Ordering::Relaxed) << 16,
+            Self::Thread(context, _, number) => {
+                context.id.load(Ordering::Relaxed) << 16 | (number as u64 + 1)
+            }
+            Self::Made(stream, ..) => stream.id.load(Ordering::Relaxed) << 16,
+        }
+    }
+
     /// Queues work; returns when it will be done.
     pub fn queue(self, driver: &Driver, duration: u64) -> u64 {
         let earliest = driver.clock.now().max(self.done());
@@ -137,7 +155,9 @@ pub fn wait_until(driver: &Driver, instant: u64) {
 
 /// Waits for the default stream, as synchronous calls do.
 pub fn wait_for_default() -> Answer {
-    synchronize(NULL_STREAM)
+    let (driver, queue) = resolve(NULL_STREAM)?;
+    wait_until(driver, queue.done());
+    Ok(())
 }
 
 /// `cuStreamCreate`
@@ -181,13 +201,18 @@ pub fn destroy_all(driver: &Driver, context: usize) {
 pub fn query(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
     let done = queue.done();
-    if done == 0 || done <= driver.clock.now() { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+    if done != 0 && done > driver.clock.now() {
+        return Err(CUDA_ERROR_NOT_READY);
+    }
+    pool::settle(driver);
+    Ok(())
 }
 
 /// `cuStreamSynchronize`
 pub fn synchronize(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
     wait_until(driver, queue.done());
+    pool::settle(driver);
     Ok(())
 }
 
@@ -221,14 +246,7 @@ pub fn get_flags(stream: CUstream, flags: Out<u32>) -> Answer {
 
 /// `cuStreamGetId`
 pub fn get_id(stream: CUstream, id: Out<u64>) -> Answer {
-    id.put(match resolve(stream)?.1 {
-        // Ids of contexts and streams come from one source; a context's default streams take its own.
-        Queue::Legacy(context, _) => context.id.load(Ordering::Relaxed) << 16,
-        Queue::Thread(context, _, number) => {
-            context.id.load(Ordering::Relaxed) << 16 | (number as u64 + 1)
-        }
-        Queue::Made(made, ..) => made.id.load(Ordering::Relaxed) << 16,
-    })
+    id.put(resolve(stream)?.1.id())
 }
 
 /// `cuStreamGetCtx`

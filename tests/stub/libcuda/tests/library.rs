@@ -1,8 +1,8 @@
-//! The built library: its name, and exactly the header's symbols besides the stub's own two.
+//! The built library: its name, and exactly a driver's symbols besides the stub's own two.
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use stub_engine::symbols::CUDA;
+use stub_engine::symbols::{CUDA, INTEROP};
 use stub_gpu::testing::library;
 
 /// What the stub exports for tests and for its own NVML.
@@ -16,11 +16,11 @@ fn lines_of(program: &str, argument: &str) -> String {
 }
 
 #[test]
-fn it_exports_the_header_and_nothing_else() {
+fn it_exports_what_a_driver_does_and_nothing_else() {
     let text = lines_of("nm", "-D");
     let exported: BTreeSet<_> =
         text.lines().filter_map(|line| line.split_once(" T ")).map(|row| row.1).collect();
-    let expected: BTreeSet<_> = CUDA.iter().chain(&OWN).copied().collect();
+    let expected: BTreeSet<_> = CUDA.iter().chain(INTEROP).chain(&OWN).copied().collect();
     assert_eq!(exported, expected);
 }
 

@@ -132,7 +132,7 @@ impl Watch for Beside {
 
     fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
         let Usage { used: bytes, busy_ns } = self.usage(card)?;
-        let process = ProcessUse { pid: std::process::id(), bytes, busy_ns };
+        let process = ProcessUse { pid: std::process::id(), bytes, peak: bytes, busy_ns };
         Some(if bytes > 0 { vec![process] } else { Vec::new() })
     }
 

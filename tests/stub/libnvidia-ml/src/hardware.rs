@@ -6,6 +6,9 @@ use crate::device::{card, find, version_of};
 use driver_sys::nvml::*;
 
 const TEMPERATURE_C: u32 = 34;
+const SHUTDOWN_C: u32 = 92;
+const SLOWDOWN_C: u32 = 89;
+const LANES: u32 = 16;
 const IDLE_POWER_PERCENT: u32 = 15;
 
 /// A clock in MHz, from the profile's attributes in kHz.
@@ -60,6 +63,23 @@ pub fn temperature_v(device: nvmlDevice_t, place: Out<nvmlTemperature_t>) -> Ans
     place.put(nvmlTemperature_t { temperature: TEMPERATURE_C as i32, ..asked })
 }
 
+/// `nvmlDeviceGetTemperatureThreshold`
+pub fn temperature_threshold(
+    device: nvmlDevice_t,
+    kind: nvmlTemperatureThresholds_t,
+    celsius: Out<u32>,
+) -> Answer {
+    find(device)?;
+    match kind {
+        NVML_TEMPERATURE_THRESHOLD_SHUTDOWN => celsius.put(SHUTDOWN_C),
+        NVML_TEMPERATURE_THRESHOLD_SLOWDOWN | NVML_TEMPERATURE_THRESHOLD_GPU_MAX => {
+            celsius.put(SLOWDOWN_C)
+        }
+        _ if kind < NVML_TEMPERATURE_THRESHOLD_COUNT => Err(NVML_ERROR_NOT_SUPPORTED),
+        _ => Err(NVML_ERROR_INVALID_ARGUMENT),
+    }
+}
+
 /// `nvmlDeviceGetPowerUsage`
 pub fn power(device: nvmlDevice_t, milliwatts: Out<u32>) -> Answer {
     milliwatts.put(card(device)?.profile.power_limit_mw / 100 * IDLE_POWER_PERCENT)
@@ -105,4 +125,38 @@ pub fn memory_bus_width(device: nvmlDevice_t, bits: Out<u32>) -> Answer {
 pub fn virtualization(device: nvmlDevice_t, mode: Out<nvmlGpuVirtualizationMode_t>) -> Answer {
     find(device)?;
     mode.put(NVML_GPU_VIRTUALIZATION_MODE_NONE)
+}
+
+/// `nvmlDeviceGetCurrPcieLinkWidth`, `nvmlDeviceGetMaxPcieLinkWidth`
+pub fn link_width(device: nvmlDevice_t, lanes: Out<u32>) -> Answer {
+    find(device)?;
+    lanes.put(LANES)
+}
+
+fn has_ecc(device: nvmlDevice_t) -> Answer<bool> {
+    Ok(card(device)?.profile.attributes.get("ecc_enabled").is_some_and(|ecc| *ecc != 0))
+}
+
+/// `nvmlDeviceGetEccMode`
+pub fn ecc_mode(
+    device: nvmlDevice_t,
+    current: Out<nvmlEnableState_t>,
+    pending: Out<nvmlEnableState_t>,
+) -> Answer {
+    let mode = nvmlEnableState_t::from(has_ecc(device)?);
+    if pending.is_null() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    current.put(mode)?;
+    pending.put(mode)
+}
+
+/// `nvmlDeviceGetTotalEccErrors`: there never was one.
+pub fn ecc_errors(
+    device: nvmlDevice_t,
+    _kind: nvmlMemoryErrorType_t,
+    _counter: nvmlEccCounterType_t,
+    errors: Out<u64>,
+) -> Answer {
+    if has_ecc(device)? { errors.put(0) } else { Err(NVML_ERROR_NOT_SUPPORTED) }
 }

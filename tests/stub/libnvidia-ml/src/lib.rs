@@ -11,10 +11,12 @@
 // The header's constants are named one by one nowhere: hundreds of them, all with its own prefix.
 #![allow(clippy::wildcard_imports)]
 
+mod accounting;
 mod arguments;
 mod boundary;
 mod device;
 mod engine;
+mod fabric;
 mod hardware;
 mod memory;
 mod processes;

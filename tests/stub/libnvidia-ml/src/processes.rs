@@ -2,7 +2,7 @@
 
 use crate::Answer;
 use crate::arguments::Out;
-use crate::device::find;
+use crate::device::{find, version_of};
 use driver_sys::nvml::*;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -32,13 +32,13 @@ impl Row for nvmlProcessInfo_v2_t {
     }
 }
 
-fn list(device: nvmlDevice_t) -> Answer<Vec<ProcessUse>> {
+pub fn list(device: nvmlDevice_t) -> Answer<Vec<ProcessUse>> {
     let (watch, card) = find(device)?;
     watch.processes(card).ok_or(NVML_ERROR_GPU_IS_LOST)
 }
 
 /// Fills an array whose size `count` holds, and says there how many there are.
-fn put_rows<T>(rows: &[T], count: Out<u32>, infos: Out<T>) -> Answer
+pub fn put_rows<T>(rows: &[T], count: Out<u32>, infos: Out<T>) -> Answer
 where
     T: Copy,
 {
@@ -74,6 +74,33 @@ pub fn compute(device: nvmlDevice_t, count: Out<u32>, infos: Out<nvmlProcessInfo
 pub fn none<T: Copy>(device: nvmlDevice_t, count: Out<u32>, infos: Out<T>) -> Answer {
     find(device)?;
     put_rows(&[], count, infos)
+}
+
+/// `nvmlDeviceGetRunningProcessDetailList`: those that compute, or none of another mode.
+pub fn details(device: nvmlDevice_t, place: Out<nvmlProcessDetailList_t>) -> Answer {
+    let processes = list(device)?;
+    let asked = place.read()?;
+    if asked.version != version_of::<nvmlProcessDetailList_t>(1) {
+        return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    // 0: compute, 1: graphics, 2: MPS.
+    if asked.mode > 2 {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    let processes = if asked.mode == 0 { processes } else { Vec::new() };
+    let row = |process: &ProcessUse| nvmlProcessDetail_v1_t {
+        pid: process.pid,
+        usedGpuMemory: process.bytes,
+        // Outside MIG there are no instances.
+        gpuInstanceId: u32::MAX,
+        computeInstanceId: u32::MAX,
+        usedGpuCcProtectedMemory: 0,
+    };
+    let rows: Vec<_> = processes.iter().map(row).collect();
+    let mut count = asked.numProcArrayEntries;
+    let put = put_rows(&rows, Out::of(&raw mut count), Out::of(asked.procArray));
+    place.put(nvmlProcessDetailList_t { numProcArrayEntries: count, ..asked })?;
+    put
 }
 
 /// Kernel time is averaged over at least this long, as NVML's sampling does.
@@ -138,4 +165,45 @@ pub fn process_utilization(
         return Err(NVML_ERROR_NOT_FOUND);
     }
     put_rows(&rows, count, samples)
+}
+
+/// `nvmlDeviceGetProcessesUtilizationInfo`
+pub fn utilization_info(
+    device: nvmlDevice_t,
+    place: Out<nvmlProcessesUtilizationInfo_t>,
+) -> Answer {
+    let (_, card) = find(device)?;
+    let asked = place.read()?;
+    if asked.version != version_of::<nvmlProcessesUtilizationInfo_t>(1) {
+        return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let row = |process: &ProcessUse| {
+        let sm = percent(card, process.pid, process.busy_ns);
+        nvmlProcessUtilizationInfo_v1_t {
+            timeStamp: now.as_micros() as u64,
+            pid: process.pid,
+            smUtil: sm,
+            memUtil: sm / 2,
+            encUtil: 0,
+            decUtil: 0,
+            jpgUtil: 0,
+            ofaUtil: 0,
+        }
+    };
+    let rows: Vec<_> = list(device)?.iter().map(row).collect();
+    let mut count = asked.processSamplesCount;
+    let put = put_rows(&rows, Out::of(&raw mut count), Out::of(asked.procUtilArray));
+    place.put(nvmlProcessesUtilizationInfo_t { processSamplesCount: count, ..asked })?;
+    if rows.is_empty() { Err(NVML_ERROR_NOT_FOUND) } else { put }
+}
+
+/// `nvmlDeviceGetEncoderUtilization`, `nvmlDeviceGetDecoderUtilization`: there is neither.
+pub fn codec(device: nvmlDevice_t, percent: Out<u32>, sampling_us: Out<u32>) -> Answer {
+    find(device)?;
+    if sampling_us.is_null() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    percent.put(0)?;
+    sampling_us.put(WINDOW.as_micros() as u32)
 }

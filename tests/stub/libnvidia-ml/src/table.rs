@@ -4,7 +4,7 @@
 //! not compile; a name without a row answers `NVML_ERROR_NOT_SUPPORTED`.
 
 use crate::arguments::FromC;
-use crate::{boundary, device, engine, hardware, memory, processes, system};
+use crate::{accounting, boundary, device, engine, fabric, hardware, memory, processes, system};
 use core::ffi::c_char;
 use driver_sys::nvml::*;
 use driver_sys::{each_nvml_fn, nvml_fn};
@@ -148,8 +148,27 @@ implemented! {
     nvmlDeviceGetMPSComputeRunningProcesses_v3 => processes::none;
     nvmlDeviceGetUtilizationRates => processes::utilization;
     nvmlDeviceGetProcessUtilization => processes::process_utilization;
+    nvmlDeviceGetProcessesUtilizationInfo => processes::utilization_info;
+    nvmlDeviceGetRunningProcessDetailList => processes::details;
+    nvmlDeviceGetEncoderUtilization => processes::codec;
+    nvmlDeviceGetDecoderUtilization => processes::codec;
+
+    // Accounting
+    nvmlDeviceGetAccountingMode => accounting::mode;
+    nvmlDeviceSetAccountingMode => accounting::set_mode;
+    nvmlDeviceGetAccountingBufferSize => accounting::buffer_size;
+    nvmlDeviceGetAccountingPids => accounting::pids;
+    nvmlDeviceGetAccountingStats => accounting::stats;
+    nvmlDeviceGetAccountingStats_v2 => accounting::stats_v2;
 
     // Hardware
+    nvmlDeviceGetGpuFabricInfo => fabric::info;
+    nvmlDeviceGetGpuFabricInfoV => fabric::info_v;
+    nvmlDeviceGetTemperatureThreshold => hardware::temperature_threshold;
+    nvmlDeviceGetCurrPcieLinkWidth => hardware::link_width;
+    nvmlDeviceGetMaxPcieLinkWidth => hardware::link_width;
+    nvmlDeviceGetEccMode => hardware::ecc_mode;
+    nvmlDeviceGetTotalEccErrors => hardware::ecc_errors;
     nvmlDeviceGetClockInfo => hardware::clock;
     nvmlDeviceGetMaxClockInfo => hardware::clock;
     nvmlDeviceGetApplicationsClock => hardware::clock;

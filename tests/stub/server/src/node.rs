@@ -110,7 +110,7 @@ impl Node {
         if card >= self.cards.len() {
             return None;
         }
-        let kind = if request.kind == 0 { Kind::Requested } else { Kind::Context };
+        let kind = Kind::from_wire(request.kind)?;
         let mut book = self.book();
         let mut reply = Reply::default();
         let mut tail = Vec::new();
@@ -122,6 +122,16 @@ impl Node {
             }
             Operation::Release => {
                 book.ledger.release(client, card, kind, request.amount).ok()?;
+            }
+            Operation::ChargePool => {
+                let rooms = request.rooms;
+                let granted = book.ledger.charge_pool(client, card, rooms, request.amount).ok()?;
+                reply.status = u32::from(granted.is_none());
+                reply.values[0] = granted.unwrap_or(0);
+            }
+            Operation::ReleasePool => {
+                let room = request.rooms[0];
+                book.ledger.release_pool(client, card, request.amount, room).ok()?;
             }
             Operation::Usage => {
                 let Usage { used, busy_ns } = book.usage(card);
@@ -202,7 +212,8 @@ impl Book {
         for (client, seen) in self.ledger.clients.iter().zip(&self.seen) {
             let bytes = client.holdings[card].bytes();
             if client.state != State::Gone && bytes > 0 {
-                for word in [u64::from(client.pid), bytes, Self::busy_ns(seen, card)] {
+                let peak = client.holdings[card].bytes_peak();
+                for word in [u64::from(client.pid), bytes, peak, Self::busy_ns(seen, card)] {
                     rows.extend_from_slice(&word.to_le_bytes());
                 }
             }

@@ -6,8 +6,11 @@
 mod exports;
 mod fork;
 mod handles;
+mod images;
+mod managed;
 mod memory;
 mod null;
+mod pools;
 mod server;
 mod time;
 

@@ -1,5 +1,7 @@
 //! NVML from the outside: through its exports, beside a client that holds memory.
 
+mod processes;
+
 use crate::device::version_of;
 use crate::table::*;
 use core::ffi::{CStr, c_char};
@@ -30,6 +32,8 @@ macro_rules! gives {
         assert_eq!(unsafe { $call }, $code, "{}", stringify!($call))
     };
 }
+
+pub(crate) use gives;
 
 fn socket(name: &str) -> String {
     let file = format!("stub-nvml-{name}-{}", std::process::id());

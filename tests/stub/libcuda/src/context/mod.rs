@@ -3,9 +3,11 @@
 //! A context costs memory of its card while it lives, and owns what is made in it: when it ends, its
 //! allocations, streams, events and modules end with it.
 
+pub mod settings;
+
 use crate::arguments::{In, Out};
 use crate::process::{Driver, driver, handle};
-use crate::{Answer, stream};
+use crate::{Answer, pool, stream};
 use driver_sys::cuda::*;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -101,6 +103,10 @@ impl Context {
         self.card.load(Ordering::Relaxed)
     }
 
+    pub fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
     pub fn index(&self) -> u32 {
         self.index.load(Ordering::Relaxed)
     }
@@ -142,6 +148,7 @@ impl Context {
         crate::stream::destroy_all(driver, own_handle);
         crate::event::destroy_all(driver, own_handle);
         crate::module::unload_all(driver, own_handle);
+        crate::texture::destroy_all(driver, own_handle);
         let timelines = [&self.legacy, &self.blocking, &self.all].into_iter();
         timelines.chain(&self.threads).for_each(Timeline::reset);
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
@@ -344,6 +351,7 @@ pub fn get_api_version(context: CUcontext, version: Out<u32>) -> Answer {
 pub fn synchronize() -> Answer {
     let (driver, context, _) = current()?;
     stream::wait_until(driver, context.all.done());
+    pool::settle(driver);
     Ok(())
 }
 
@@ -351,69 +359,6 @@ pub fn synchronize() -> Answer {
 pub fn synchronize_of(context: CUcontext) -> Answer {
     let (driver, context, _) = named(context)?;
     stream::wait_until(driver, context.all.done());
+    pool::settle(driver);
     Ok(())
-}
-
-/// `cuCtxGetLimit`
-pub fn get_limit(value: Out<usize>, limit: CUlimit) -> Answer {
-    let (_, context, _) = current()?;
-    let found = context.limits.get(limit as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
-    value.put(found.load(Ordering::Relaxed) as usize)
-}
-
-/// `cuCtxSetLimit`
-pub fn set_limit(limit: CUlimit, value: usize) -> Answer {
-    let (_, context, _) = current()?;
-    let found = context.limits.get(limit as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
-    found.store(value as u64, Ordering::Relaxed);
-    Ok(())
-}
-
-/// `cuCtxGetCacheConfig`
-pub fn get_cache_config(config: Out<CUfunc_cache>) -> Answer {
-    config.put(current()?.1.cache_config.load(Ordering::Relaxed))
-}
-
-/// `cuCtxSetCacheConfig`
-pub fn set_cache_config(config: CUfunc_cache) -> Answer {
-    current()?.1.cache_config.store(config, Ordering::Relaxed);
-    Ok(())
-}
-
-/// `cuCtxGetSharedMemConfig`
-pub fn get_shared_config(config: Out<CUsharedconfig>) -> Answer {
-    config.put(current()?.1.shared_config.load(Ordering::Relaxed))
-}
-
-/// `cuCtxSetSharedMemConfig`
-pub fn set_shared_config(config: CUsharedconfig) -> Answer {
-    current()?.1.shared_config.store(config, Ordering::Relaxed);
-    Ok(())
-}
-
-/// `cuCtxGetStreamPriorityRange`
-pub fn stream_priority_range(least: Out<i32>, greatest: Out<i32>) -> Answer {
-    current()?;
-    least.put_if_wanted(0);
-    greatest.put_if_wanted(-5);
-    Ok(())
-}
-
-/// `cuCtxResetPersistingL2Cache`
-pub fn reset_persisting_l2() -> Answer {
-    current().map(drop)
-}
-
-/// `cuCtxEnablePeerAccess`
-pub fn enable_peer(peer: CUcontext, flags: u32) -> Answer {
-    current()?;
-    named(peer)?;
-    if flags == 0 { Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) } else { Err(CUDA_ERROR_INVALID_VALUE) }
-}
-
-/// `cuCtxDisablePeerAccess`
-pub fn disable_peer(peer: CUcontext) -> Answer {
-    current()?;
-    named(peer)?;
-    Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
 }

@@ -2,126 +2,21 @@
 //!
 //! Child processes are this test program again, running [`client`].
 
+mod driven;
+mod pools;
+
+use driven::{Server, row, wait_for};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use stub_engine::client::Client;
 use stub_engine::ledger::Kind;
 use stub_engine::symbols::Library;
 use stub_engine::{Engine, Watch};
 
-const DEADLINE: Duration = Duration::from_secs(30);
-
-struct Server {
-    process: Child,
-    directory: PathBuf,
-}
-
-impl Server {
-    fn start(name: &str, arguments: &[&str]) -> Self {
-        let directory =
-            std::env::temp_dir().join(format!("stub-gpu-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).expect("directory");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_stub-gpu"))
-            .args(["serve", "--with-parent", "--socket"])
-            .arg(directory.join("engine"))
-            .arg("--control")
-            .arg(directory.join("control"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("server");
-        let mut line = String::new();
-        let output = process.stdout.take().expect("stdout");
-        BufReader::new(output).read_line(&mut line).expect("ready line");
-        assert_eq!(line, "ready\n");
-        Self { process, directory }
-    }
-
-    fn ask(&self, command: &Value) -> Value {
-        let mut stream = UnixStream::connect(self.directory.join("control")).expect("control");
-        stream.set_read_timeout(Some(DEADLINE)).expect("deadline");
-        writeln!(stream, "{command}").expect("command");
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).expect("answer");
-        serde_json::from_str(&line).expect("JSON")
-    }
-
-    fn ledger(&self) -> Value {
-        self.ask(&json!({"command": "ledger"}))
-    }
-
-    fn watch(&self) -> Client {
-        Client::connect(&self.directory.join("engine"), Library::Nvml, "").expect("watch")
-    }
-
-    fn client(&self, group: &str) -> Driven {
-        let mut process = Command::new(std::env::current_exe().expect("own path"))
-            .args(["client", "--exact", "--nocapture"])
-            .env("STUB_TEST_SOCKET", self.directory.join("engine"))
-            .env("STUB_TEST_GROUP", group)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("client");
-        let input = process.stdin.take().expect("stdin");
-        let output = BufReader::new(process.stdout.take().expect("stdout")).lines();
-        Driven { process, input, output }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// A client process that does what it is told.
-struct Driven {
-    process: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Driven {
-    fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("tell");
-    }
-
-    /// The next answer; the test harness's own lines are passed over.
-    fn hear(&mut self) -> Vec<u64> {
-        loop {
-            let line = self.output.next().expect("an answer").expect("line");
-            if let Some((_, answer)) = line.split_once("answer ") {
-                return answer.split(' ').map(|word| word.parse().expect("number")).collect();
-            }
-        }
-    }
-
-    fn does(&mut self, line: &str) -> Vec<u64> {
-        self.tell(line);
-        self.hear()
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().expect("kill");
-        self.process.wait().expect("wait");
-    }
-}
-
-impl Drop for Driven {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The body of a client process: `charge BYTES`, `release BYTES`, `churn SEED ROUNDS`, `fork`.
+/// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM BYTES`,
+/// `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`.
 #[test]
 fn client() {
     let Some(socket) = std::env::var_os("STUB_TEST_SOCKET") else { return };
@@ -138,6 +33,18 @@ fn client() {
             }
             "release" => {
                 client.release(0, Kind::Requested, number(1));
+                println!("answer 1");
+            }
+            "managed" => {
+                let granted = client.charge(0, Kind::Managed, number(1)).is_ok();
+                println!("answer {}", u64::from(granted));
+            }
+            "pool" => {
+                let grown = client.charge_pool(0, [number(1); 2], number(2));
+                println!("answer {}", grown.unwrap_or(u64::MAX));
+            }
+            "unpool" => {
+                client.release_pool(0, number(1), number(2));
                 println!("answer 1");
             }
             "fork" => {
@@ -182,22 +89,6 @@ fn churn(client: &Client, seed: u64, rounds: u64) -> (u64, u64) {
         }
     }
     (held.iter().sum(), refused)
-}
-
-fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = attempt() {
-            return found;
-        }
-        assert!(started.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn row(ledger: &Value, pid: u32) -> &Value {
-    let rows = ledger["processes"].as_array().expect("rows");
-    rows.iter().find(|row| row["pid"] == pid).expect("a row of this pid")
 }
 
 #[test]

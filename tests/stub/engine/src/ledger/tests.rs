@@ -1,0 +1,119 @@
+//! What is booked, refused and given back, by kind.
+
+use super::*;
+use crate::profile;
+
+fn ledger() -> Ledger {
+    Ledger::new(&profile::cards("t4,t4").expect("cards"))
+}
+
+#[test]
+fn a_card_grants_its_last_byte_and_not_one_more() {
+    let mut ledger = ledger();
+    let capacity = ledger.cards[0].capacity;
+    let client = ledger.attach(1, "");
+    ledger.charge(client, 0, Kind::Context, 100).expect("context");
+    ledger.charge(client, 0, Kind::Requested, capacity - 101).expect("nearly all");
+    assert_eq!(ledger.charge(client, 0, Kind::Requested, 2), Err(Refusal::OutOfMemory));
+    assert_eq!(ledger.charge(client, 0, Kind::Requested, u64::MAX), Err(Refusal::OutOfMemory));
+    ledger.charge(client, 0, Kind::Requested, 1).expect("the last byte");
+    assert_eq!((ledger.used(0), ledger.used(1)), (capacity, 0));
+    assert_eq!(ledger.cards[0].refused, 2);
+}
+
+#[test]
+fn peaks_are_kept_by_card_client_and_group() {
+    let mut ledger = ledger();
+    let (first, second) = (ledger.attach(1, "a"), ledger.attach(2, "a"));
+    let other = ledger.attach(3, "b");
+    ledger.charge(first, 0, Kind::Requested, 10).expect("10");
+    ledger.charge(second, 0, Kind::Requested, 5).expect("5");
+    ledger.release(first, 0, Kind::Requested, 10).expect("held");
+    ledger.charge(second, 0, Kind::Requested, 1).expect("1");
+    ledger.release(second, 0, Kind::Requested, 1).expect("held");
+    ledger.charge(other, 0, Kind::Requested, 12).expect("12");
+    let requested = |holding: &Holding| (holding.requested.now, holding.requested.peak);
+    assert_eq!(requested(&ledger.cards[0].all), (17, 17));
+    assert_eq!(requested(&ledger.groups[0].holdings[0]), (5, 15));
+    assert_eq!(requested(&ledger.clients[first.0].holdings[0]), (0, 10));
+    assert_eq!(ledger.release(second, 0, Kind::Requested, 6), Err(NotHeld));
+    assert_eq!(ledger.release(second, 1, Kind::Requested, 0), Err(NotHeld));
+    assert_eq!(ledger.release(first, 0, Kind::Context, 1), Err(NotHeld));
+    ledger.reset_peaks();
+    assert_eq!(requested(&ledger.groups[0].holdings[0]), (5, 5));
+}
+
+#[test]
+fn a_gone_client_holds_its_bytes_until_they_are_freed() {
+    let mut ledger = ledger();
+    let client = ledger.attach(1, "");
+    ledger.charge(client, 1, Kind::Context, 7).expect("7");
+    ledger.charge(client, 1, Kind::Requested, 8).expect("8");
+    ledger.charge(client, 1, Kind::Requested, 9).expect("9");
+    ledger.detach(client);
+    assert_eq!(ledger.used(1), 24);
+    ledger.free_all(client);
+    assert_eq!(ledger.used(1), 0);
+    assert_eq!(ledger.cards[1].all.allocations, 0);
+    assert_eq!(ledger.clients[client.0].state, State::Gone);
+}
+
+#[test]
+fn planned_refusals_count_requests_and_strike_once() {
+    let mut ledger = ledger();
+    let client = ledger.attach(1, "");
+    ledger.refuse_nth(0, 2);
+    let mut charge = |kind| ledger.charge(client, 0, kind, 1).is_ok();
+    assert!(charge(Kind::Requested) && charge(Kind::Context));
+    assert!(!charge(Kind::Requested));
+    assert!(charge(Kind::Requested));
+}
+
+#[test]
+fn managed_memory_is_requested_and_takes_no_room() {
+    let mut ledger = ledger();
+    let capacity = ledger.cards[0].capacity;
+    let client = ledger.attach(1, "");
+    ledger.charge(client, 0, Kind::Managed, 3 * capacity).expect("more than the card has");
+    ledger.charge(client, 0, Kind::Requested, capacity).expect("all of the card");
+    let all = ledger.cards[0].all;
+    assert_eq!((all.requested.now, all.managed), (4 * capacity, 3 * capacity));
+    assert_eq!((all.held.peak, ledger.used(0)), (4 * capacity, capacity));
+    assert_eq!(ledger.charge(client, 0, Kind::Managed, u64::MAX), Err(Refusal::OutOfMemory));
+    assert_eq!(ledger.release(client, 0, Kind::Requested, capacity + 1), Err(NotHeld));
+    ledger.release(client, 0, Kind::Managed, 3 * capacity).expect("held");
+    assert_eq!((ledger.cards[0].all.held.now, ledger.cards[0].all.managed), (capacity, 0));
+}
+
+#[test]
+fn a_pools_room_is_cached_until_it_is_asked_for() {
+    let mut ledger = ledger();
+    let client = ledger.attach(1, "");
+    let levels = |ledger: &Ledger| {
+        let Holding { requested, cached, held, .. } = ledger.groups[0].holdings[0];
+        [requested, cached, held].map(|level| (level.now, level.peak))
+    };
+    assert_eq!(ledger.charge_pool(client, 0, [100, 10], 7), Ok(Some(100)));
+    assert_eq!(levels(&ledger), [(7, 7), (93, 93), (100, 100)]);
+    assert_eq!(ledger.charge_pool(client, 0, [0, 0], 93), Ok(Some(0)));
+    assert_eq!(levels(&ledger), [(100, 100), (0, 93), (100, 100)]);
+    assert_eq!(ledger.charge_pool(client, 0, [0, 0], 1), Err(NotHeld), "nothing is left");
+    ledger.release_pool(client, 0, 93, 0).expect("live");
+    assert_eq!(ledger.release_pool(client, 0, 0, 94), Err(NotHeld));
+    ledger.release_pool(client, 0, 7, 100).expect("live, and all of the room");
+    assert_eq!(levels(&ledger), [(0, 100), (0, 93), (0, 100)]);
+}
+
+#[test]
+fn a_pool_takes_the_smaller_room_when_the_larger_does_not_fit() {
+    let mut ledger = ledger();
+    let capacity = ledger.cards[0].capacity;
+    let client = ledger.attach(1, "");
+    ledger.charge(client, 0, Kind::Requested, capacity - 50).expect("nearly all");
+    assert_eq!(ledger.charge_pool(client, 0, [100, 50], 7), Ok(Some(50)));
+    assert_eq!(ledger.charge_pool(client, 0, [100, 50], 44), Ok(None));
+    assert_eq!(ledger.cards[0].refused, 1, "one request, one refusal");
+    ledger.refuse_nth(0, 1);
+    assert_eq!(ledger.charge_pool(client, 0, [0, 0], 1), Ok(None), "a planned fault");
+    assert_eq!(ledger.charge_pool(client, 0, [0, 0], 43), Ok(Some(0)));
+}

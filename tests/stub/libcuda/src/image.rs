@@ -1,0 +1,140 @@
+//! Images: what programs load as a module, and the global variables in it.
+//!
+//! Kernels are not computed, but a program copies to and from its module's variables, so those must be
+//! there and have their size. PTX says it in words, a cubin in its symbol table. A fat binary is not
+//! looked into, and neither is what this linker makes: there every name is a variable of
+//! [`UNKNOWN_SIZE`].
+
+use crate::Answer;
+use crate::arguments::Host;
+use core::ffi::{CStr, c_char};
+use driver_sys::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_VALUE};
+use std::collections::BTreeMap;
+
+/// What an image can start with: an ELF file, a fat binary, the structure that points to one.
+const ELF: [u8; 4] = *b"\x7fELF";
+const FAT_BINARY: u32 = 0xba55_ed50;
+const FAT_WRAPPER: u32 = 0x4662_43b1;
+
+/// Size of a variable in an image that is not looked into: all of a card's constant memory.
+pub const UNKNOWN_SIZE: u64 = 64 << 10;
+
+/// Sizes of the variables by name; `None` for an image that is not looked into.
+pub type Globals = Option<BTreeMap<String, u64>>;
+
+/// The global variables of the image at an address, which must hold one.
+pub fn globals(image: Host) -> Answer<Globals> {
+    if image.0 == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: an image is at least a C string of a few bytes; bytes are read up to a NUL only.
+    let text = unsafe { CStr::from_ptr(image.0 as *const c_char) }.to_bytes();
+    let word = text.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    if matches!(word, Some(FAT_BINARY | FAT_WRAPPER)) {
+        return Ok(None);
+    }
+    if text.starts_with(&ELF) {
+        if text.get(4..6) != Some(&[2, 1]) {
+            return Ok(None);
+        }
+        // SAFETY: what names its class and byte order is a whole file.
+        return Ok(unsafe { in_elf(image.0) });
+    }
+    let text = String::from_utf8_lossy(text);
+    if text.contains(".version") { Ok(Some(in_ptx(&text))) } else { Err(CUDA_ERROR_INVALID_IMAGE) }
+}
+
+/// The variables that PTX declares, one statement each: `.visible .const .align 4 .b8 name[1024];`
+fn in_ptx(text: &str) -> BTreeMap<String, u64> {
+    text.lines().filter_map(declaration).collect()
+}
+
+fn declaration(line: &str) -> Option<(String, u64)> {
+    let mut words = line.trim().split([' ', '\t']).filter(|word| !word.is_empty());
+    let mut word = words.next()?;
+    while matches!(word, ".visible" | ".weak" | ".common") {
+        word = words.next()?;
+    }
+    if !matches!(word, ".global" | ".const") {
+        return None;
+    }
+    word = words.next()?;
+    while word == ".align" || word.starts_with(".attribute") {
+        word = if word == ".align" { words.nth(1)? } else { words.next()? };
+    }
+    let bits: u64 =
+        word.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()?;
+    let rest = words.next()?;
+    let (name, sizes) = rest.split_once('[').unwrap_or((rest, ""));
+    let name = name.trim_end_matches([';', '=']);
+    let sizes = sizes.split(']').next().unwrap_or("");
+    let count: u64 = if sizes.is_empty() { 1 } else { sizes.parse().ok()? };
+    Some((name.to_owned(), (bits / 8).checked_mul(count)?))
+}
+
+/// A number of this type at an address.
+///
+/// # Safety
+/// The address holds one.
+unsafe fn read<T: Copy>(address: u64) -> T {
+    // SAFETY: by this function's contract; no alignment is asked for.
+    unsafe { (address as *const T).read_unaligned() }
+}
+
+/// Fields of an ELF file of 64 bits, by offset.
+const SECTIONS: u64 = 40;
+const SECTION_SIZE: u64 = 58;
+const SECTION_COUNT: u64 = 60;
+const SYMBOL: u64 = 24;
+const SYMBOL_TABLE: u32 = 2;
+const OBJECT: u8 = 1;
+
+/// The variables in a cubin's symbol table; `None` where it has no sections.
+///
+/// # Safety
+/// A whole ELF file of 64 bits lies at `file`.
+unsafe fn in_elf(file: u64) -> Globals {
+    // SAFETY: the header's own offsets lead to what is read here and below.
+    let (sections, size, count) = unsafe {
+        let size = u64::from(read::<u16>(file + SECTION_SIZE));
+        (read::<u64>(file + SECTIONS), size, u64::from(read::<u16>(file + SECTION_COUNT)))
+    };
+    let section = |index: u64| file + sections + index * size;
+    // SAFETY: as above.
+    let table =
+        (0..count).find(|index| unsafe { read::<u32>(section(*index) + 4) } == SYMBOL_TABLE)?;
+    // SAFETY: as above; a section's offset is at 24, its size at 32, the number of the one with its
+    // strings at 40.
+    let (start, bytes, strings) = unsafe {
+        let strings = section(u64::from(read::<u32>(section(table) + 40)));
+        let start = file + read::<u64>(section(table) + 24);
+        (start, read::<u64>(section(table) + 32), file + read::<u64>(strings + 24))
+    };
+    let symbols = (0..bytes / SYMBOL).map(|index| start + index * SYMBOL);
+    let object = |symbol: u64| {
+        // SAFETY: as above; a symbol's name is at 0, its type in the low half of the byte at 4, its
+        // size at 16; names end with NUL.
+        unsafe {
+            let name = CStr::from_ptr((strings + u64::from(read::<u32>(symbol))) as *const c_char);
+            let is_object = read::<u8>(symbol + 4) & 0xf == OBJECT;
+            is_object.then(|| (name.to_string_lossy().into_owned(), read::<u64>(symbol + 16)))
+        }
+    };
+    Some(symbols.filter_map(object).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_ptx_have_the_size_they_are_declared_with() {
+        let text = "//\n.version 8.8\n.target sm_80\n.global .align 4 .b8 buffer[1000];\n\
+            .visible .const .align 8 .u64 limit;\n.visible .global .align 4 .f32 start = 0f00000000;\n\
+            .visible .entry k(\n.param .u64 k_param_0\n)\n{\n.reg .b32 %r<3>;\n}\0";
+        let found = globals(Host(text.as_ptr() as u64)).expect("an image").expect("looked into");
+        let expected = [("buffer", 1000), ("limit", 8), ("start", 4)];
+        let expected = expected.map(|(name, size)| (name.to_owned(), size));
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,258 @@
+//! Managed memory: one address for host and card, on the host here, and advice about it.
+//!
+//! It takes no room on the card, and may be larger. Advice and prefetches are checked and remembered,
+//! so that a program that asks is told; they hold for the whole allocation, whatever part they name.
+
+use crate::Answer;
+use crate::arguments::{In, Out};
+use crate::context::current;
+use crate::memory::{self, Found, refused};
+use crate::process::{Driver, driver, lock};
+use crate::stream;
+use core::ffi::c_void;
+use driver_sys::cuda::*;
+use std::collections::BTreeMap;
+use stub_engine::backing::Area;
+use stub_engine::ledger::Kind;
+
+/// `CU_DEVICE_CPU` and `CU_DEVICE_INVALID`, macros in the header.
+const CPU: CUdevice = -1;
+const NOWHERE: CUdevice = -2;
+
+/// What is known of an allocation.
+struct Advice {
+    is_read_mostly: bool,
+    preferred: CUdevice,
+    prefetched: CUdevice,
+    accessed_by: Vec<CUdevice>,
+}
+
+impl Default for Advice {
+    fn default() -> Self {
+        Self {
+            is_read_mostly: false,
+            preferred: NOWHERE,
+            prefetched: NOWHERE,
+            accessed_by: Vec::new(),
+        }
+    }
+}
+
+/// Advice by first address; an allocation without any has no row.
+#[derive(Default)]
+pub struct ManagedTable(BTreeMap<u64, Advice>);
+
+impl ManagedTable {
+    /// An allocation is gone, and what was said about it.
+    pub fn forget(&mut self, base: u64) {
+        self.0.remove(&base);
+    }
+}
+
+/// `cuMemAllocManaged`
+pub fn alloc(pointer: Out<CUdeviceptr>, bytes: usize, flags: u32) -> Answer {
+    let (driver, context, _) = current()?;
+    let is_known = matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST);
+    if pointer.is_null() || bytes == 0 || !is_known {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let space = driver.backing.space(Area::Managed, context.card());
+    let space = space.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    // Placed before it is charged, as nothing else bounds it: no ledger shall see bytes that never were.
+    let mut arena = lock(&driver.arenas[space]);
+    let offset = arena.allocate(bytes as u64, context.index()).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    // The host writes to it without asking.
+    arena.mark_written(offset);
+    drop(arena);
+    if let Err(refusal) = driver.engine.charge(context.card(), Kind::Managed, bytes as u64) {
+        memory::unplace(driver, space, offset)?;
+        return Err(refused(refusal));
+    }
+    pointer.put(driver.backing.pointer(space, offset))
+}
+
+/// The managed allocation that a range lies in.
+fn find(driver: &Driver, pointer: u64, bytes: usize) -> Answer<Found> {
+    let found = memory::find(driver, pointer).filter(|found| found.area == Area::Managed);
+    let found = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if bytes == 0 || bytes as u64 > found.bytes - (pointer - found.base) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(found)
+}
+
+/// A device ordinal, or the CPU.
+fn check_device(driver: &Driver, device: CUdevice) -> Answer<CUdevice> {
+    if device != CPU {
+        driver.card(device)?;
+    }
+    Ok(device)
+}
+
+/// What a location names: a device ordinal, or the CPU for any part of the host.
+fn device_of(location: CUmemLocation) -> Answer<CUdevice> {
+    match location.r#type {
+        // SAFETY: every field of the union is a number.
+        CU_MEM_LOCATION_TYPE_DEVICE => Ok(unsafe { location.unnamed1.id }),
+        CU_MEM_LOCATION_TYPE_HOST
+        | CU_MEM_LOCATION_TYPE_HOST_NUMA
+        | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(CPU),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// `cuMemPrefetchAsync`
+pub fn prefetch(pointer: u64, bytes: usize, device: CUdevice, on: CUstream) -> Answer {
+    let (driver, _) = stream::resolve(on)?;
+    let found = find(driver, pointer, bytes)?;
+    let device = check_device(driver, device)?;
+    lock(&driver.managed).0.entry(found.base).or_default().prefetched = device;
+    Ok(())
+}
+
+/// `cuMemPrefetchAsync_v2`
+pub fn prefetch_to(
+    pointer: u64,
+    bytes: usize,
+    location: CUmemLocation,
+    flags: u32,
+    on: CUstream,
+) -> Answer {
+    stream::check(on)?;
+    if flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    prefetch(pointer, bytes, device_of(location)?, on)
+}
+
+/// `cuMemAdvise`
+pub fn advise(pointer: u64, bytes: usize, advice: CUmem_advise, device: CUdevice) -> Answer {
+    let driver = driver()?;
+    let found = find(driver, pointer, bytes)?;
+    let needs_device = matches!(
+        advice,
+        CU_MEM_ADVISE_SET_PREFERRED_LOCATION
+            | CU_MEM_ADVISE_SET_ACCESSED_BY
+            | CU_MEM_ADVISE_UNSET_ACCESSED_BY
+    );
+    if needs_device {
+        check_device(driver, device)?;
+    }
+    let mut table = lock(&driver.managed);
+    let known = table.0.entry(found.base).or_default();
+    match advice {
+        CU_MEM_ADVISE_SET_READ_MOSTLY => known.is_read_mostly = true,
+        CU_MEM_ADVISE_UNSET_READ_MOSTLY => known.is_read_mostly = false,
+        CU_MEM_ADVISE_SET_PREFERRED_LOCATION => known.preferred = device,
+        CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => known.preferred = NOWHERE,
+        CU_MEM_ADVISE_SET_ACCESSED_BY if known.accessed_by.contains(&device) => {}
+        CU_MEM_ADVISE_SET_ACCESSED_BY => known.accessed_by.push(device),
+        CU_MEM_ADVISE_UNSET_ACCESSED_BY => known.accessed_by.retain(|other| *other != device),
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// `cuMemAdvise_v2`
+pub fn advise_at(
+    pointer: u64,
+    bytes: usize,
+    advice: CUmem_advise,
+    location: CUmemLocation,
+) -> Answer {
+    driver()?;
+    let needs_location = matches!(
+        advice,
+        CU_MEM_ADVISE_SET_PREFERRED_LOCATION
+            | CU_MEM_ADVISE_SET_ACCESSED_BY
+            | CU_MEM_ADVISE_UNSET_ACCESSED_BY
+    );
+    let device = if needs_location { device_of(location)? } else { NOWHERE };
+    advise(pointer, bytes, advice, device)
+}
+
+fn location_type(device: CUdevice) -> CUmemLocationType {
+    match device {
+        NOWHERE => CU_MEM_LOCATION_TYPE_INVALID,
+        CPU => CU_MEM_LOCATION_TYPE_HOST,
+        _ => CU_MEM_LOCATION_TYPE_DEVICE,
+    }
+}
+
+/// `cuMemRangeGetAttribute`
+pub fn range_attribute(
+    data: Out<c_void>,
+    size: usize,
+    attribute: CUmem_range_attribute,
+    pointer: u64,
+    bytes: usize,
+) -> Answer {
+    let driver = driver()?;
+    let found = find(driver, pointer, bytes)?;
+    let table = lock(&driver.managed);
+    let nothing = Advice::default();
+    let known = table.0.get(&found.base).unwrap_or(&nothing);
+    let value = match attribute {
+        CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
+            let places = size / size_of::<CUdevice>();
+            if places == 0 || !size.is_multiple_of(size_of::<CUdevice>()) || data.is_null() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let devices = known.accessed_by.iter().copied().chain(std::iter::repeat(NOWHERE));
+            for (index, device) in devices.take(places).enumerate() {
+                data.cast().put_at(index, device);
+            }
+            return Ok(());
+        }
+        CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => i32::from(known.is_read_mostly),
+        CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION
+        | CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID => known.preferred,
+        CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
+        | CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => known.prefetched,
+        CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE => {
+            location_type(known.preferred).cast_signed()
+        }
+        CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE => {
+            location_type(known.prefetched).cast_signed()
+        }
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    if size != size_of::<i32>() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    data.cast().put(value)
+}
+
+/// `cuMemRangeGetAttributes`
+pub fn range_attributes(
+    data: In<*mut c_void>,
+    sizes: In<usize>,
+    attributes: In<CUmem_range_attribute>,
+    count: usize,
+    pointer: u64,
+    bytes: usize,
+) -> Answer {
+    driver()?;
+    if count == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    for index in 0..count {
+        let (place, size) = (Out::of(data.get_at(index)?), sizes.get_at(index)?);
+        range_attribute(place, size, attributes.get_at(index)?, pointer, bytes)?;
+    }
+    Ok(())
+}
+
+/// `cuStreamAttachMemAsync`: of a whole allocation, whose size may be written as 0.
+pub fn attach(on: CUstream, pointer: u64, bytes: usize, flags: u32) -> Answer {
+    let (driver, _) = stream::resolve(on)?;
+    let found = find(driver, pointer, 1)?;
+    let is_whole = found.base == pointer && (bytes == 0 || bytes as u64 == found.bytes);
+    let is_known = match flags {
+        CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST => true,
+        // A default stream cannot have memory of its own.
+        CU_MEM_ATTACH_SINGLE => stream::is_made(on),
+        _ => false,
+    };
+    if is_whole && is_known { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}

@@ -1,0 +1,220 @@
+//! The functions of the driver's API that make pools, choose them, and allocate from them.
+
+use super::{Pool, give_back, insert};
+use crate::Answer;
+use crate::arguments::{In, Out};
+use crate::memory;
+use crate::process::{Driver, driver, handle, lock};
+use crate::stream::{self, Queue};
+use driver_sys::cuda::*;
+use std::sync::atomic::Ordering;
+use stub_engine::backing::Area;
+
+/// The device of a location, which must be one.
+fn device_of(driver: &Driver, location: CUmemLocation) -> Answer<CUdevice> {
+    match location.r#type {
+        CU_MEM_LOCATION_TYPE_DEVICE => {
+            // SAFETY: every field of the union is a number.
+            let device = unsafe { location.unnamed1.id };
+            driver.card(device)?;
+            Ok(device)
+        }
+        CU_MEM_LOCATION_TYPE_HOST
+        | CU_MEM_LOCATION_TYPE_HOST_NUMA
+        | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// `cuDeviceGetDefaultMemPool`
+pub fn get_default(pool: Out<CUmemoryPool>, device: CUdevice) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    pool.put(handle(driver.pools.defaults[device as usize]))
+}
+
+/// `cuDeviceGetMemPool`
+pub fn get_current(pool: Out<CUmemoryPool>, device: CUdevice) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    pool.put(handle(driver.pools.current[device as usize].load(Ordering::Relaxed)))
+}
+
+/// `cuDeviceSetMemPool`
+pub fn set_current(device: CUdevice, pool: CUmemoryPool) -> Answer {
+    let driver = driver()?;
+    driver.card(device)?;
+    let found = driver.pools.find(pool)?;
+    if found.ordinal.load(Ordering::Relaxed) != device {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    driver.pools.current[device as usize].store(pool as usize, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A place that names a device, and memory of the kind that pools here have.
+fn place(location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer<CUdevice> {
+    let driver = driver()?;
+    let location = location.get()?;
+    match kind {
+        CU_MEM_ALLOCATION_TYPE_PINNED => device_of(driver, location),
+        CU_MEM_ALLOCATION_TYPE_MANAGED => Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// `cuMemGetDefaultMemPool`
+pub fn get_default_at(
+    pool: Out<CUmemoryPool>,
+    location: In<CUmemLocation>,
+    kind: CUmemAllocationType,
+) -> Answer {
+    get_default(pool, place(location, kind)?)
+}
+
+/// `cuMemGetMemPool`
+pub fn get_current_at(
+    pool: Out<CUmemoryPool>,
+    location: In<CUmemLocation>,
+    kind: CUmemAllocationType,
+) -> Answer {
+    get_current(pool, place(location, kind)?)
+}
+
+/// `cuMemSetMemPool`
+pub fn set_current_at(
+    location: In<CUmemLocation>,
+    kind: CUmemAllocationType,
+    pool: CUmemoryPool,
+) -> Answer {
+    set_current(place(location, kind)?, pool)
+}
+
+/// `cuMemPoolCreate`: device memory that stays in this process.
+pub fn create(pool: Out<CUmemoryPool>, properties: In<CUmemPoolProps>) -> Answer {
+    let driver = driver()?;
+    let properties = properties.get()?;
+    let is_known =
+        properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED && properties.usage & !2 == 0;
+    if pool.is_null() || !is_known {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = device_of(driver, properties.location)?;
+    if properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let card = driver.devices[device as usize];
+    let created = insert(&driver.pools.all, device, card, false).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Some(made) = driver.pools.all.get(created) {
+        made.largest.store(properties.maxSize as u64, Ordering::Relaxed);
+    }
+    pool.put(handle(created))
+}
+
+/// `cuMemPoolDestroy`: what lives in it goes on living.
+pub fn destroy(pool: CUmemoryPool) -> Answer {
+    let driver = driver()?;
+    let found = driver.pools.find(pool)?;
+    if found.is_default.load(Ordering::Relaxed) || found.is_ending.swap(true, Ordering::AcqRel) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = found.ordinal.load(Ordering::Relaxed) as usize;
+    let (current, default) = (&driver.pools.current[device], driver.pools.defaults[device]);
+    // The device falls back to its default pool; another choice meanwhile stands.
+    let relaxed = Ordering::Relaxed;
+    let _ = current.compare_exchange(pool as usize, default, relaxed, relaxed);
+    if found.settle(driver, pool as usize) {
+        driver.pools.has_spare.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// `cuMemPoolTrimTo`
+pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
+    let driver = driver()?;
+    let found = driver.pools.find(pool)?;
+    let mut book = lock(&found.book);
+    book.settle(driver.clock.now());
+    found.shrink(driver, &mut book, keep as u64);
+    Ok(())
+}
+
+/// `cuMemPoolSetAccess`: no card reaches another one's memory, and none loses its own.
+pub fn set_access(pool: CUmemoryPool, wishes: In<CUmemAccessDesc>, count: usize) -> Answer {
+    let driver = driver()?;
+    let found = driver.pools.find(pool)?;
+    for index in 0..count {
+        let wish = wishes.get_at(index)?;
+        let is_own = device_of(driver, wish.location)? == found.ordinal.load(Ordering::Relaxed);
+        match wish.flags {
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if is_own => {}
+            CU_MEM_ACCESS_FLAGS_PROT_NONE if !is_own => {}
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE => return Err(CUDA_ERROR_INVALID_DEVICE),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok(())
+}
+
+/// `cuMemPoolGetAccess`
+pub fn get_access(
+    flags: Out<CUmemAccess_flags>,
+    pool: CUmemoryPool,
+    location: In<CUmemLocation>,
+) -> Answer {
+    let driver = driver()?;
+    let found = driver.pools.find(pool)?;
+    let device = device_of(driver, location.get()?)?;
+    let is_own = device == found.ordinal.load(Ordering::Relaxed);
+    flags.put(if is_own {
+        CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    } else {
+        CU_MEM_ACCESS_FLAGS_PROT_NONE
+    })
+}
+
+fn alloc_on(
+    driver: &Driver,
+    pointer: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: &Pool,
+    queue: Queue,
+) -> Answer {
+    if pointer.is_null() || bytes == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    pointer.put(pool.alloc(driver, bytes as u64, queue)?)
+}
+
+/// `cuMemAllocAsync`: from the current pool of the stream's device.
+pub fn alloc(pointer: Out<CUdeviceptr>, bytes: usize, on: CUstream) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    let device = queue.context().0.device.load(Ordering::Relaxed);
+    let current = driver.pools.current[device as usize].load(Ordering::Relaxed);
+    alloc_on(driver, pointer, bytes, driver.pools.find(handle(current))?, queue)
+}
+
+/// `cuMemAllocFromPoolAsync`
+pub fn alloc_from(
+    pointer: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: CUmemoryPool,
+    on: CUstream,
+) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    alloc_on(driver, pointer, bytes, driver.pools.find(pool)?, queue)
+}
+
+/// `cuMemFreeAsync`: memory from a pool in the stream's order, other memory at once.
+pub fn free(pointer: CUdeviceptr, on: CUstream) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    if pointer == 0 {
+        return Ok(());
+    }
+    let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match driver.backing.area_of(space) {
+        Area::Pooled => give_back(driver, space, offset, Some(queue)),
+        Area::Globals => Err(CUDA_ERROR_INVALID_VALUE),
+        _ => memory::free_at(driver, space, offset),
+    }
+}

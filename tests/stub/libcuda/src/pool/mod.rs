@@ -1,0 +1,232 @@
+//! Memory pools: room of a card that a process keeps, and hands out and takes back in stream order.
+//!
+//! A pool belongs to a device, not to a context. Every device has a default one that lives as long as
+//! the process; a program can make others and choose the current one. A pool reserves chunks of the
+//! card ([`stub_engine::pool`] has the arithmetic), and what of them is free beyond its release
+//! threshold goes back when the program next waits for a stream, an event or a context.
+//!
+//! A pool's own lock is held while the engine is asked, so that pool and ledger never disagree. Lock
+//! order: pool, then arena.
+
+pub mod attribute;
+pub mod calls;
+
+use crate::Answer;
+use crate::memory::{refused, unplace};
+use crate::process::{Driver, lock};
+use crate::slab::Slab;
+use crate::stream::Queue;
+use driver_sys::cuda::*;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use stub_engine::backing::Area;
+use stub_engine::pool::{self as arithmetic, Live, Place};
+
+/// A memory pool.
+#[derive(Default)]
+pub struct Pool {
+    ordinal: AtomicI32,
+    /// The engine's card.
+    card: AtomicUsize,
+    /// Place in the slab: the mark on its chunks.
+    index: AtomicU32,
+    is_default: AtomicBool,
+    /// Destroyed, but allocations still live in it.
+    is_ending: AtomicBool,
+    threshold: AtomicU64,
+    /// Most bytes it may reserve; 0 for as many as the card has.
+    largest: AtomicU64,
+    /// Whether room may be used again across streams, in the three ways that have attributes.
+    reuse: [AtomicI32; 3],
+    book: Mutex<arithmetic::Pool>,
+}
+
+/// All pools of this process.
+pub struct Pools {
+    all: Slab<Pool>,
+    /// By device ordinal.
+    defaults: Vec<usize>,
+    /// By device ordinal.
+    current: Vec<AtomicUsize>,
+    /// Some pool may have room to give back: so that a wait costs one load when none has.
+    has_spare: AtomicBool,
+}
+
+impl Pools {
+    /// Default pools for the devices, whose cards these are.
+    pub fn new(devices: &[usize]) -> Self {
+        let all = Slab::new();
+        let defaults: Vec<_> = (0..)
+            .zip(devices)
+            .map(|(ordinal, card)| insert(&all, ordinal, *card, true).unwrap_or_default())
+            .collect();
+        let current = defaults.iter().map(|pool| AtomicUsize::new(*pool)).collect();
+        Self { all, defaults, current, has_spare: AtomicBool::new(false) }
+    }
+
+    /// The pool of a handle, unless it is destroyed.
+    fn find(&self, pool: CUmemoryPool) -> Answer<&Pool> {
+        let found = self.all.get(pool as usize);
+        found.filter(|pool| !pool.is_ending.load(Ordering::Acquire)).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The handle and device of the pool with this mark.
+    pub fn of(&self, index: u32) -> Option<(usize, i32)> {
+        let (handle, pool) = self.all.at(index as usize)?;
+        Some((handle, pool.ordinal.load(Ordering::Relaxed)))
+    }
+}
+
+fn insert(all: &Slab<Pool>, ordinal: i32, card: usize, is_default: bool) -> Option<usize> {
+    all.insert(|pool, handle| {
+        pool.ordinal.store(ordinal, Ordering::Relaxed);
+        pool.card.store(card, Ordering::Relaxed);
+        pool.index.store(all.index(handle).unwrap_or_default() as u32, Ordering::Relaxed);
+        pool.is_default.store(is_default, Ordering::Relaxed);
+        pool.is_ending.store(false, Ordering::Relaxed);
+        pool.threshold.store(0, Ordering::Relaxed);
+        pool.largest.store(0, Ordering::Relaxed);
+        for way in &pool.reuse {
+            way.store(1, Ordering::Relaxed);
+        }
+        *lock(&pool.book) = arithmetic::Pool::default();
+    })
+}
+
+impl Pool {
+    /// The space its chunks lie in.
+    fn space(&self, driver: &Driver) -> Answer<usize> {
+        let card = self.card.load(Ordering::Relaxed);
+        driver.backing.space(Area::Pooled, card).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// Allocates on a stream; returns the device pointer.
+    fn alloc(&self, driver: &Driver, bytes: u64, queue: Queue) -> Answer<u64> {
+        let space = self.space(driver)?;
+        let now = driver.clock.now();
+        let mut book = lock(&self.book);
+        book.settle(now);
+        let place = match book.place(bytes, queue.id(), now.max(queue.done())) {
+            Some(place) => {
+                let card = self.card.load(Ordering::Relaxed);
+                driver.engine.charge_pool(card, [0; 2], bytes).map_err(refused)?;
+                place
+            }
+            None => self.grow(driver, &mut book, space, bytes)?,
+        };
+        Ok(driver.backing.pointer(space, book.take(place, bytes)))
+    }
+
+    /// Takes more of the card, and charges an allocation there.
+    fn grow(
+        &self,
+        driver: &Driver,
+        book: &mut MutexGuard<arithmetic::Pool>,
+        space: usize,
+        bytes: u64,
+    ) -> Answer<Place> {
+        let card = self.card.load(Ordering::Relaxed);
+        let [wanted, least] = arithmetic::rooms(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let rooms = match self.largest.load(Ordering::Relaxed).checked_sub(book.reserved.now) {
+            _ if self.largest.load(Ordering::Relaxed) == 0 => [wanted, least],
+            Some(left) if wanted <= left => [wanted, least],
+            Some(left) if least <= left => [least, least],
+            _ => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+        };
+        let room = driver.engine.charge_pool(card, rooms, bytes).map_err(refused)?;
+        let mark = self.index.load(Ordering::Relaxed);
+        let chunk = lock(&driver.arenas[space]).allocate(room, mark);
+        let Some(chunk) = chunk else {
+            driver.engine.release_pool(card, bytes, room);
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        };
+        Ok(book.grow(chunk, room))
+    }
+
+    /// Gives chunks that nothing lives in back to the card, as long as `keep` bytes stay.
+    fn shrink(&self, driver: &Driver, book: &mut arithmetic::Pool, keep: u64) {
+        let (chunks, bytes) = book.shrink(keep);
+        let Ok(space) = self.space(driver) else { return };
+        for chunk in &chunks {
+            // The book has just said that the chunk is there.
+            let _ = unplace(driver, space, *chunk);
+        }
+        if bytes > 0 {
+            driver.engine.release_pool(self.card.load(Ordering::Relaxed), 0, bytes);
+        }
+    }
+
+    /// Gives back what is beyond the threshold; `true` when some room is not yet free for it.
+    fn settle(&self, driver: &Driver, handle: usize) -> bool {
+        let mut book = lock(&self.book);
+        book.settle(driver.clock.now());
+        let is_ending = self.is_ending.load(Ordering::Acquire);
+        let keep = if is_ending { 0 } else { self.threshold.load(Ordering::Relaxed) };
+        self.shrink(driver, &mut book, keep);
+        if is_ending && book.is_empty() {
+            driver.pools.all.remove(handle);
+        }
+        book.is_pending()
+    }
+
+    /// Ends an allocation, in the order of a stream or, without one, at once.
+    fn free(&self, driver: &Driver, offset: u64, queue: Option<Queue>) -> Answer {
+        let mut book = lock(&self.book);
+        let (stream, ready) = queue.map_or((0, 0), |queue| (queue.id(), queue.done()));
+        let bytes = book.free(offset, stream, ready).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        driver.engine.release_pool(self.card.load(Ordering::Relaxed), bytes, 0);
+        Ok(())
+    }
+}
+
+/// Ends the allocation that starts at an offset of a pool space.
+pub fn give_back(driver: &Driver, space: usize, offset: u64, queue: Option<Queue>) -> Answer {
+    let chunk = lock(&driver.arenas[space]).find(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let found = driver.pools.all.at(chunk.owner as usize);
+    let (handle, pool) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    pool.free(driver, offset, queue)?;
+    driver.pools.has_spare.store(true, Ordering::Release);
+    if pool.is_ending.load(Ordering::Acquire) {
+        pool.settle(driver, handle);
+    }
+    Ok(())
+}
+
+/// First offset and bytes of the allocation that an offset lies in, in the pool with this mark.
+pub fn find_live(driver: &Driver, index: u32, offset: u64) -> Option<(u64, u64)> {
+    let (_, pool) = driver.pools.all.at(index as usize)?;
+    let Live { base, bytes } = lock(&pool.book).find(offset)?;
+    Some((base, bytes))
+}
+
+/// Lets all pools give back what they need not keep: the program has just waited.
+#[inline]
+pub fn settle(driver: &Driver) {
+    if driver.pools.has_spare.load(Ordering::Acquire) {
+        settle_all(driver);
+    }
+}
+
+#[cold]
+fn settle_all(driver: &Driver) {
+    driver.pools.has_spare.store(false, Ordering::Release);
+    for (handle, pool) in driver.pools.all.live() {
+        if pool.settle(driver, handle) {
+            driver.pools.has_spare.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Ends everything in a device's default pool, as the reset of its primary context does.
+pub fn empty_default(driver: &Driver, device: CUdevice) {
+    let found = driver.pools.defaults.get(device as usize);
+    let Some(pool) = found.and_then(|pool| driver.pools.all.get(*pool)) else { return };
+    let live = lock(&pool.book).live();
+    for offset in live {
+        // Freed meanwhile by another thread is freed all the same.
+        let _ = pool.free(driver, offset, None);
+    }
+    let mut book = lock(&pool.book);
+    book.settle(u64::MAX);
+    pool.shrink(driver, &mut book, 0);
+}

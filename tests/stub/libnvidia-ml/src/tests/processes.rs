@@ -1,0 +1,166 @@
+//! Who is on a card, with what, in every form that NVML has for it.
+
+use super::*;
+
+fn processes_of(card: u32) -> Vec<nvmlProcessInfo_v2_t> {
+    let mut count = 8;
+    // SAFETY: a structure of numbers.
+    let mut rows: [nvmlProcessInfo_v2_t; 8] = unsafe { zeroed() };
+    let place = rows.as_mut_ptr();
+    gives!(
+        NVML_SUCCESS,
+        nvmlDeviceGetComputeRunningProcesses_v3(device(card), &raw mut count, place)
+    );
+    rows[..count as usize].to_vec()
+}
+
+#[test]
+fn a_process_has_its_contexts_requests_and_pools_but_not_its_managed_memory() {
+    let path = socket("kinds");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::start();
+        let client = server.client();
+        client.charge(0, Kind::Context, 100 * MIB).expect("context");
+        client.charge(0, Kind::Requested, 10 * MIB).expect("bytes");
+        client.charge(0, Kind::Managed, 50 << 30).expect("more than the card");
+        let room = client.charge_pool(0, [32 * MIB, 2 * MIB], MIB).expect("room");
+        assert_eq!(room, 32 * MIB);
+        assert_eq!(processes_of(0)[0].usedGpuMemory, 142 * MIB);
+        client.release_pool(0, MIB, 0);
+        assert_eq!(processes_of(0)[0].usedGpuMemory, 142 * MIB, "the pool keeps it");
+        client.release_pool(0, 0, 32 * MIB);
+        assert_eq!(processes_of(0)[0].usedGpuMemory, 110 * MIB);
+        let memory = client.usage(0).expect("usage").used;
+        assert_eq!(memory, 110 * MIB);
+    });
+}
+
+#[test]
+fn details_are_listed_by_mode_and_version() {
+    let path = socket("details");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::start();
+        let client = server.client();
+        client.charge(0, Kind::Context, MIB).expect("context");
+        let mut rows = [nvmlProcessDetail_v1_t {
+            pid: 0,
+            usedGpuMemory: 0,
+            gpuInstanceId: 0,
+            computeInstanceId: 0,
+            usedGpuCcProtectedMemory: 0,
+        }; 2];
+        let mut list = nvmlProcessDetailList_t {
+            version: version_of::<nvmlProcessDetailList_t>(1),
+            mode: 0,
+            numProcArrayEntries: 0,
+            procArray: null_mut(),
+        };
+        let place = &raw mut list;
+        gives!(
+            NVML_ERROR_INSUFFICIENT_SIZE,
+            nvmlDeviceGetRunningProcessDetailList(device(0), place)
+        );
+        assert_eq!(list.numProcArrayEntries, 1);
+        (list.numProcArrayEntries, list.procArray) = (2, rows.as_mut_ptr());
+        gives!(NVML_SUCCESS, nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list));
+        assert_eq!((rows[0].pid, rows[0].usedGpuMemory), (std::process::id(), MIB));
+        list.mode = 1;
+        gives!(NVML_SUCCESS, nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list));
+        assert_eq!(list.numProcArrayEntries, 0, "nobody draws");
+        list.version = 1;
+        gives!(
+            NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list)
+        );
+    });
+}
+
+#[test]
+fn utilization_is_told_for_each_process() {
+    let path = socket("utilization");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::start();
+        let client = server.client();
+        client.charge(0, Kind::Context, MIB).expect("context");
+        // SAFETY: structures of numbers.
+        let (mut old, mut new): ([nvmlProcessUtilizationSample_t; 2], _) = unsafe { zeroed() };
+        let rows: &mut [nvmlProcessUtilizationInfo_v1_t; 2] = &mut new;
+        let mut count = 2;
+        let place = old.as_mut_ptr();
+        gives!(NVML_SUCCESS, nvmlDeviceGetProcessUtilization(device(0), place, &raw mut count, 0));
+        assert_eq!((count, old[0].pid), (1, std::process::id()));
+        let mut info = nvmlProcessesUtilizationInfo_t {
+            version: version_of::<nvmlProcessesUtilizationInfo_t>(1),
+            processSamplesCount: 0,
+            lastSeenTimeStamp: 0,
+            procUtilArray: null_mut(),
+        };
+        let place = &raw mut info;
+        gives!(
+            NVML_ERROR_INSUFFICIENT_SIZE,
+            nvmlDeviceGetProcessesUtilizationInfo(device(0), place)
+        );
+        assert_eq!(info.processSamplesCount, 1);
+        info.procUtilArray = rows.as_mut_ptr();
+        gives!(NVML_SUCCESS, nvmlDeviceGetProcessesUtilizationInfo(device(0), &raw mut info));
+        assert_eq!(rows[0].pid, std::process::id());
+        gives!(
+            NVML_ERROR_NOT_FOUND,
+            nvmlDeviceGetProcessesUtilizationInfo(device(1), &raw mut info)
+        );
+        assert_eq!(info.processSamplesCount, 0);
+    });
+}
+
+#[test]
+fn accounting_is_off_until_it_is_turned_on() {
+    let path = socket("accounting");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::start();
+        let client = server.client();
+        client.charge(0, Kind::Context, MIB).expect("context");
+        client.charge(0, Kind::Requested, 5 * MIB).expect("bytes");
+        client.release(0, Kind::Requested, 5 * MIB);
+        let (mut mode, mut count, mut pids) = (9, 4, [0; 4]);
+        gives!(NVML_SUCCESS, nvmlDeviceGetAccountingMode(device(0), &raw mut mode));
+        assert_eq!(mode, NVML_FEATURE_DISABLED);
+        let list = pids.as_mut_ptr();
+        gives!(NVML_SUCCESS, nvmlDeviceGetAccountingPids(device(0), &raw mut count, list));
+        assert_eq!(count, 0);
+        gives!(NVML_SUCCESS, nvmlDeviceSetAccountingMode(device(0), NVML_FEATURE_ENABLED));
+        count = 4;
+        gives!(NVML_SUCCESS, nvmlDeviceGetAccountingPids(device(0), &raw mut count, list));
+        assert_eq!((count, pids[0]), (1, std::process::id()));
+        // SAFETY: a structure of numbers.
+        let mut stats: nvmlAccountingStats_t = unsafe { zeroed() };
+        let place = &raw mut stats;
+        gives!(NVML_SUCCESS, nvmlDeviceGetAccountingStats(device(0), pids[0], place));
+        assert_eq!((stats.maxMemoryUsage, stats.isRunning), (6 * MIB, 1));
+        gives!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetAccountingStats(device(0), 1, &raw mut stats));
+    });
+}
+
+#[test]
+fn a_card_without_a_switch_says_so_in_the_size_that_was_asked_for() {
+    alone(&[("STUB_GPU_PROFILE", "h100,a100")], || {
+        gives!(NVML_SUCCESS, nvmlInit_v2());
+        for (version, written) in [
+            (version_of::<nvmlGpuFabricInfo_v2_t>(2), size_of::<nvmlGpuFabricInfo_v2_t>()),
+            (version_of::<nvmlGpuFabricInfo_v3_t>(3), size_of::<nvmlGpuFabricInfo_v3_t>() - 3),
+        ] {
+            let mut guarded = Guarded::new();
+            guarded.room[..4].copy_from_slice(&version.to_le_bytes());
+            let place = guarded.room.as_mut_ptr().cast();
+            gives!(NVML_SUCCESS, nvmlDeviceGetGpuFabricInfoV(device(0), place));
+            // The last bytes of the third form are padding.
+            assert!((written..written + 4).contains(&guarded.written()), "{}", guarded.written());
+            gives!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetGpuFabricInfoV(device(1), place));
+        }
+        let mut guarded = Guarded::new();
+        let place = guarded.room.as_mut_ptr().cast();
+        gives!(NVML_ERROR_ARGUMENT_VERSION_MISMATCH, nvmlDeviceGetGpuFabricInfoV(device(0), place));
+        let place = guarded.room.as_mut_ptr().cast();
+        gives!(NVML_SUCCESS, nvmlDeviceGetGpuFabricInfo(device(0), place));
+        assert_eq!(guarded.written(), size_of::<nvmlGpuFabricInfo_t>());
+    });
+}
