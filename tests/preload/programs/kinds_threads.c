@@ -1,0 +1,60 @@
+// build: -lcuda -pthread
+/* Eight threads with memory of every kind; each holds at most argv[1] MiB at a time, pitch and all:
+ * when that fits eight times, none may be refused. With argv[2] refusals are right as well. */
+#include <pthread.h>
+#include "memory.h"
+#include "trace.h"
+
+enum { THREADS = 8, ROUNDS = 400 };
+
+static size_t part;
+static int may_be_refused;
+static long granted;
+static CUcontext context;
+
+static int allocate(CUdeviceptr *a, int kind)
+{
+    size_t pitch;
+    switch (kind) {
+    case 0:
+        /* Rows of one byte: the pitch is at most 4 KiB on any card. */
+        return cuMemAllocPitch_v2(a, &pitch, 1, part / (4 * KiB), 4);
+    case 1:
+        return cuMemAllocManaged(a, part, CU_MEM_ATTACH_GLOBAL);
+    case 2:
+        return cuMemAllocManaged(a, part / 2, CU_MEM_ATTACH_HOST);
+    default:
+        return cuMemAlloc_v2(a, part);
+    }
+}
+
+static void *thread(void *number)
+{
+    unsigned seed = (unsigned)(uintptr_t)number;
+    MUST(cuCtxSetCurrent(context));
+    for (int round = 0; round < ROUNDS; round++) {
+        CUdeviceptr a = UNTOUCHED;
+        int result = allocate(&a, rand_r(&seed) % 4);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_refused)
+            continue;
+        MUST(result);
+        __atomic_add_fetch(&granted, 1, __ATOMIC_RELAXED);
+        MUST(cuMemFree_v2(a));
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t ids[THREADS];
+    part = mebibytes(argv[1]);
+    may_be_refused = argc > 2;
+    context = use_device(0);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&ids[i], NULL, thread, (void *)i);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(ids[i], NULL);
+    SAY("granted %ld", granted);
+    getchar();
+    return 0;
+}

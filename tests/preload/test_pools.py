@@ -1,0 +1,376 @@
+"""Memory pools are charged with what they take of the card, not only with what is in use of them.
+
+The stub's pools grow by 32 MiB, more for bigger requests, and give whole chunks back at the next
+synchronisation. What they hold is the ledger's word; our account must say the same at rest, and
+what programs asked for must never pass the limit.
+"""
+
+import pytest
+
+from support.books import accounted, agreed, held, refusals, settle
+from support.running import Started
+from support.script import OUT_OF_MEMORY, SUCCESS
+from support.slices import GIB, MIB
+
+#: What a pool takes for a small request.
+CHUNK = 32 * MIB
+
+#: What must be done first, and how so many bytes are then taken from a pool.
+ROADS = {
+    "the default pool": ([], "async {to} {size} -"),
+    "the default pool by name": (["default_pool m 0"], "from_pool {to} {size} m -"),
+    "a stream": (["stream s"], "async {to} {size} s"),
+    "the legacy stream": ([], "async {to} {size} L"),
+    "the thread's stream": ([], "async {to} {size} P"),
+    "a pool of its own": (["pool m 0"], "from_pool {to} {size} m -"),
+    "a pool of its own on a stream": (["stream s", "pool m 0"], "from_pool {to} {size} m s"),
+    "another pool made current": (["pool m 0", "use_pool m 0"], "async {to} {size} -"),
+    "the per-thread form": ([], "ptsz async {to} {size} -"),
+    "the per-thread form from a pool": (["pool m 0"], "ptsz from_pool {to} {size} m -"),
+    "another thread": (["pool m 0"], "thread from_pool {to} {size} m -"),
+}
+each_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
+
+#: What gives a pool's free chunks back to the card.
+ENDS = ["sync -", "sync s", "sync_context", "sync_event -", "query -", "query_event -"]
+ENDS += ["ptsz sync -", "ptsz query -", "trim d 0"]
+
+
+def requested(gpu, card=0):
+    return gpu.ledger()["cards"][card]["requested"]["now"]
+
+
+# What is charged.
+
+
+@each_road
+@pytest.mark.parametrize("size", [512, MIB, 33 * MIB, 100 * MIB + 512])
+def test_a_pool_is_charged_with_what_it_has_taken(gpu, start, road, size):
+    first, take = road
+    script = start(gpu, GIB)
+    script.do(*first, take.format(to="a", size=size))
+    assert requested(gpu) == size
+    reserved = agreed(gpu, script.slice)
+    assert reserved == (CHUNK if size <= CHUNK else -(-size // (2 * MIB)) * 2 * MIB)
+    script.do(take.format(to="b", size=512))
+    assert agreed(gpu, script.slice) >= reserved
+
+
+@each_road
+def test_a_pool_is_refused_what_would_pass_the_limit_and_nothing_is_left_of_it(gpu, start, road):
+    first, take = road
+    script = start(gpu, GIB)
+    script.do(*first, take.format(to="a", size="600M"))
+    assert agreed(gpu, script.slice) == 600 * MIB
+    assert script(take.format(to="b", size="600M")) == OUT_OF_MEMORY
+    assert script.said == "NULL"
+    assert agreed(gpu, script.slice) == 600 * MIB
+    assert refusals(script.slice) == 1
+    assert script(take.format(to="b", size="424M")) == SUCCESS
+    assert agreed(gpu, script.slice) == GIB
+    assert script(take.format(to="c", size="2M")) == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == GIB
+    assert gpu.peak() <= GIB
+
+
+@each_road
+@pytest.mark.parametrize("free", ["free_async a -", "free a", "ptsz free_async a -"])
+def test_pool_memory_that_is_freed_is_given_back_at_the_next_wait(gpu, start, road, free):
+    first, take = road
+    script = start(gpu, GIB)
+    for _ in range(3):
+        script.do(*first, take.format(to="a", size="700M"), free)
+        agreed(gpu, script.slice)
+        script.do("sync_context")
+        assert agreed(gpu, script.slice) == 0
+        first = []
+    assert gpu.peak() == 700 * MIB
+
+
+@pytest.mark.parametrize("free", ["free_async a t", "thread free_async a -", "thread free a"])
+def test_pool_memory_may_be_freed_on_another_stream_or_thread(gpu, start, free):
+    script = start(gpu, GIB)
+    script.do("stream s", "stream t", "async a 700M s", free, "sync s", "sync t", "sync -")
+    assert agreed(gpu, script.slice) == 0
+
+
+def test_each_card_s_pools_are_charged_on_it_whichever_is_current(stub_server, start):
+    gpu = stub_server("a100,a100")
+    script = start(gpu, GIB)
+    script.do("pool m 1", "from_pool a 100M m -", "async b 200M -", "device 1", "async c 300M -")
+    assert [agreed(gpu, script.slice, card) for card in range(2)] == [200 * MIB, 400 * MIB]
+    script.do("device 0")
+    assert script("from_pool e 700M m -") == OUT_OF_MEMORY
+    script.do("free_async a -", "sync -", "device 1", "free_async c -", "sync -")
+    script.do("sync_context", "device 0", "sync_context")
+    assert [agreed(gpu, script.slice, card) for card in range(2)] == [200 * MIB, 0]
+
+
+def test_a_stream_of_another_card_takes_from_that_card_s_pool(stub_server, start):
+    gpu = stub_server("a100,a100")
+    script = start(gpu, GIB)
+    script.do("device 1", "stream s", "device 0", "async a 600M s")
+    assert script("async b 600M s") == OUT_OF_MEMORY
+    assert script("async b 600M -") == SUCCESS
+    assert [agreed(gpu, script.slice, card) for card in range(2)] == [600 * MIB, 600 * MIB]
+    script.do("free_async a s", "sync s")
+    assert [agreed(gpu, script.slice, card) for card in range(2)] == [600 * MIB, 0]
+
+
+@pytest.mark.parametrize("take", ["async {} 600M s", "from_pool {} 600M m s"])
+def test_a_thread_without_a_context_is_charged_as_its_stream_is(gpu, start, take):
+    script = start(gpu, GIB)
+    script.do("stream s", "pool m 0", "current -")
+    granted = [script(take.format(name)) for name in "ab"]
+    assert SUCCESS not in granted[1:]
+    agreed(gpu, script.slice)
+    assert gpu.peak() <= GIB
+    script("free_async a s")
+    script.do("device 0", "sync_context")
+    assert agreed(gpu, script.slice) == 0
+
+
+def test_a_stream_that_is_destroyed_with_a_free_in_it_gives_the_memory_back(gpu, start):
+    script = start(gpu, GIB)
+    script.do("stream s", "async a 700M s", "free_async a s", "destroy_stream s", "sync_context")
+    assert agreed(gpu, script.slice) == 0
+
+
+def test_a_pool_that_gets_the_handle_of_a_destroyed_one_is_charged_for_itself(gpu, start):
+    script = start(gpu, GIB)
+    for _ in range(3):
+        script.do("pool m 0", "from_pool a 100M m -", "destroy_pool m")
+        script.do("pool n 0", "from_pool b 600M n -", "free a", "sync -")
+        assert agreed(gpu, script.slice) == 600 * MIB
+        script.do("from_pool c 400M n -", "free_async b -", "free_async c -", "sync -")
+        assert agreed(gpu, script.slice) == 0
+        script.do("destroy_pool n")
+
+
+def test_pools_are_charged_in_every_slice_around_them(gpu, slice_dir, preload, program):
+    uuid = gpu.uuids()[0]
+    outer, inner = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: GIB})
+    with Started([program("script")], preload(gpu, f"{outer}:{inner}")) as script:
+        for line in ["init", "device 0", "async a 600M -", "async b 600M -"]:
+            script.tell(line)
+            answer = script.next_line()
+        assert answer == "async b 600M - -> 2 NULL"
+        assert accounted(outer) == accounted(inner) == {script.pid: 600 * MIB} == held(gpu)
+
+
+# What pools keep.
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_pool_keeps_is_taken_until_a_wait_gives_it_back(gpu, start, preload, probe, end):
+    script = start(gpu, GIB)
+    other = probe(preload(gpu, script.slice))
+    script.do("stream s", "default_pool d 0", "async a 800M -", "free_async a -")
+    assert agreed(gpu, script.slice) == 800 * MIB
+    assert not other.grants(225)
+    script.do(end)
+    assert agreed(gpu, script.slice) == 0
+    assert other.grants(1024)
+
+
+@pytest.mark.parametrize("end", ENDS[:-1])
+def test_a_release_threshold_keeps_it_until_the_pool_is_trimmed(gpu, start, preload, probe, end):
+    script = start(gpu, GIB)
+    other = probe(preload(gpu, script.slice))
+    script.do("stream s", "default_pool d 0", "set d 4 1G", "async a 800M -", "free_async a -", end)
+    assert agreed(gpu, script.slice) == 800 * MIB
+    assert requested(gpu) == 0
+    assert not other.grants(225)
+    assert other.grants(224)
+    script.do("trim d 0")
+    assert agreed(gpu, script.slice) == 0
+    assert other.grants(1024)
+
+
+def test_what_fits_the_room_a_pool_keeps_is_granted_though_nothing_is_left(gpu, start, preload):
+    script = start(gpu, GIB)
+    script.do("default_pool d 0", "set d 4 4G", "async a 1024M -", "free_async a -", "sync -")
+    neighbour = start(gpu, script.slice)
+    assert neighbour("alloc a 2M") == OUT_OF_MEMORY
+    for name in "abcd":
+        assert script(f"async {name} 256M -") == SUCCESS
+    assert agreed(gpu, script.slice) == GIB
+    assert script("async e 2M -") == OUT_OF_MEMORY
+    assert gpu.peak() == GIB
+
+
+def test_a_chunk_that_passes_the_limit_is_taken_back(gpu, start):
+    """What was asked for fits, what the pool takes for it does not; known only afterwards."""
+    script = start(gpu, GIB)
+    script.do("alloc a 1014M")
+    assert script("async b 1M -") == OUT_OF_MEMORY
+    assert script.said == "NULL"
+    assert refusals(script.slice) == 1
+    script.do("sync -")
+    assert agreed(gpu, script.slice) == 1014 * MIB
+    script.do("free a")
+    assert script("async b 1M -") == SUCCESS
+    assert agreed(gpu, script.slice) == CHUNK
+
+
+@pytest.mark.parametrize("command", ["alloc b 800M", "managed b 800M 1", "from_pool b 800M m -"])
+def test_what_a_program_s_own_pools_keep_does_not_refuse_it(gpu, start, command):
+    script = start(gpu, GIB)
+    script.do("default_pool d 0", "set d 4 4G", "pool m 0", "async a 600M -", "free_async a -")
+    script.do("sync -")
+    assert agreed(gpu, script.slice) == 600 * MIB
+    assert script(command) == SUCCESS
+    assert agreed(gpu, script.slice) == 800 * MIB
+    assert gpu.peak() <= GIB
+
+
+def test_a_neighbour_gets_what_a_trimmed_pool_gave_back(gpu, start):
+    script = start(gpu, GIB)
+    neighbour = start(gpu, script.slice)
+    script.do("pool m 0", "set m 4 4G", "from_pool a 1G m -", "free_async a -", "sync -")
+    assert neighbour("async a 600M -") == OUT_OF_MEMORY
+    script.do("trim m 0")
+    assert neighbour("async a 600M -") == SUCCESS
+    assert agreed(gpu, script.slice) == 600 * MIB
+    assert gpu.peak() == GIB
+
+
+def test_a_pool_destroyed_with_memory_in_use_holds_it_until_it_is_freed(gpu, start):
+    script = start(gpu, GIB)
+    script.do("pool m 0", "set m 4 4G", "from_pool a 100M m -", "from_pool b 200M m -")
+    script.do("free_async b -", "destroy_pool m")
+    assert agreed(gpu, script.slice) >= 100 * MIB
+    script.do("sync -")
+    assert agreed(gpu, script.slice) >= 100 * MIB
+    script.do("free_async a -", "sync -")
+    assert agreed(gpu, script.slice) == 0
+
+
+def test_a_destroyed_pool_gives_back_what_it_kept(gpu, start):
+    script = start(gpu, GIB)
+    script.do("pool m 0", "set m 4 4G", "from_pool a 700M m -", "free_async a -", "sync -")
+    assert agreed(gpu, script.slice) == 700 * MIB
+    script.do("destroy_pool m")
+    assert agreed(gpu, script.slice) == 0
+
+
+@pytest.mark.parametrize("end", ["reset 0", "release 0", "destroy c"])
+def test_the_end_of_a_context_leaves_the_books_equal(gpu, start, end):
+    """Pools belong to the device: whatever the driver frees, we give back, and nothing else."""
+    script = start(gpu, GIB)
+    script.do("alloc k 16M", "async a 100M -", "context c 0", "alloc l 16M", "async b 200M -", end)
+    left = agreed(gpu, script.slice)
+    script("device 0")
+    script("sync_context")
+    assert agreed(gpu, script.slice) <= left
+
+
+def test_what_the_driver_itself_refuses_is_not_charged(gpu, start):
+    script = start(gpu, GIB)
+    script.do("async b 100M -")
+    gpu.control({"command": "oom", "card": 0, "nth": 1})
+    assert script("async a 100M -") == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == 100 * MIB
+    assert refusals(script.slice) == 0
+
+
+def test_linear_and_pool_memory_share_the_limit(gpu, start):
+    script = start(gpu, GIB)
+    script.do("alloc a 500M", "async b 500M -", "managed c 24M 1")
+    assert script("alloc d 2M") == OUT_OF_MEMORY
+    assert script("async d 2M -") == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == GIB
+    script.do("free a")
+    assert script("async d 500M -") == SUCCESS
+    assert gpu.peak() == GIB
+
+
+# Processes.
+
+
+def test_a_killed_process_gives_its_pools_back(gpu, start):
+    script = start(gpu, GIB)
+    script.do(
+        "default_pool d 0", "set d 4 4G", "async a 400M -", "async b 400M -", "free_async b -"
+    )
+    assert agreed(gpu, script.slice) == 800 * MIB
+    script.kill()
+    settle(gpu, script.slice, 0)
+
+
+@pytest.mark.parametrize("delay", [0, 50])
+def test_a_killed_process_s_pools_are_not_given_back_before_the_driver_has(
+    stub_server, start, program, preload, delay
+):
+    gpu = stub_server(free_delay_ms=delay)
+    script = start(gpu, GIB)
+    script.do("async a 900M -")
+    with Started([program("ask_until"), "900"], preload(gpu, script.slice)) as asker:
+        asker.wait_for("ready")
+        script.kill()
+        asker.tell("go")
+        while not (line := asker.next_line()).startswith("granted"):
+            assert line == "refused"
+    assert gpu.ledger()["cards"][0]["held"]["peak"] == 900 * MIB
+
+
+def test_a_forked_child_does_not_touch_its_parent_s_pools(gpu, start):
+    script = start(gpu, GIB)
+    script.do("pool m 0", "from_pool a 100M m -", "async b 50M -", "free_async b -")
+    before = agreed(gpu, script.slice)
+    for command in ["free_async a -", "free a", "destroy_pool m", "trim m 0", "async c 1M -"]:
+        script.tell(f"fork {command}")
+        assert "child=0" in script.next_line()
+        assert agreed(gpu, script.slice) == before
+    script.do("free_async a -", "sync -")
+    assert agreed(gpu, script.slice) == 0
+
+
+# Never in the way.
+
+ATTRIBUTES = [f"get d {attribute}" for attribute in range(9)]
+
+
+def test_a_program_that_asks_its_pools_sees_the_driver_s_own_values(trace_pair):
+    script = ["init", "device 0", "default_pool d 0", "current_pool c 0", *ATTRIBUTES]
+    script += ["async a 5M -", "async b 70M -", *ATTRIBUTES, "free_async a -", *ATTRIBUTES]
+    script += ["sync -", *ATTRIBUTES, "set d 4 64M", "free_async b -", "sync -", *ATTRIBUTES]
+    script += ["set d 6 0", "set d 8 0", *ATTRIBUTES, "set d 6 1", "set d 1 0", "set d 2 0"]
+    script += ["trim d 40M", *ATTRIBUTES, "trim d 0", *ATTRIBUTES, "access d 0", "info"]
+    script += ["pool m 0", "use_pool m 0", "current_pool c 0", "from_pool a 1M m -"]
+    script += ["destroy_pool m", "current_pool c 0", "free_async a -", "async a 1M -", "info"]
+    bare, limited = trace_pair("script", 4 * GIB, input="\n".join(script))
+    assert sum(" -> 0" in line for line in bare) > 80
+    assert limited == bare
+
+
+@each_road
+def test_below_the_limit_no_road_makes_a_difference(trace_pair, road):
+    first, take = road
+    script = ["init", "device 0", *first]
+    for _ in range(2):
+        script += [take.format(to="a", size="40M"), take.format(to="b", size=1)]
+        script += ["free_async a -", "free b", "sync_context", "default_pool d 0", *ATTRIBUTES]
+    bare, limited = trace_pair("script", 4 * GIB, input="\n".join(script))
+    assert limited == bare
+
+
+def test_the_refusal_is_the_driver_s_own(start, stub_server):
+    """What a full card answers bare, a full slice answers with the library: same calls after it."""
+    script = [
+        "async b 2M -",
+        "free_async a -",
+        "sync -",
+        "async b 2M -",
+        "free_async b -",
+        "sync -",
+    ]
+    answers = []
+    for limit, size in [(None, 0), (GIB, GIB)]:
+        gpu = stub_server()
+        told = start(gpu, limit)
+        room = size or gpu.ledger()["cards"][0]["total"] - gpu.ledger()["cards"][0]["used"]
+        told.do(f"async a {room // (2 * MIB) * 2 * MIB} -")
+        answers.append([(told(line), told.said) for line in script])
+    assert [code for code, _ in answers[0]] == [2, 0, 0, 0, 0, 0]
+    assert answers[1] == answers[0]
