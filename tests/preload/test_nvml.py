@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from hami_py._native import Account
-from support.nvml import NOT_FOUND, NOT_SUPPORTED, UNKNOWN, asked
+from support.nvml import NOT_FOUND, UNKNOWN, asked
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.traces import value
@@ -139,19 +139,20 @@ def test_utilization_is_told_of_the_slice_s_processes(gpu, slice_env, two_tenant
     assert asked(slice_env(gpu, GIB), question) == NOT_FOUND
 
 
+#: Nobody keeps accounts of a card before they are switched on.
+ACCOUNTING = "nvmlDeviceSetAccountingMode(card, 1) is None"
+
+
 @pytest.mark.parametrize(
     "question",
     [
         "pids(nvmlDeviceGetProcessesUtilizationInfo(card, 0))",
         "processes(nvmlDeviceGetRunningProcessDetailList(card, nvmlProcessDetailList_v1, 0))",
-        "sorted(nvmlDeviceGetAccountingPids(card))",
+        f"{ACCOUNTING} and sorted(nvmlDeviceGetAccountingPids(card))",
     ],
 )
 def test_newer_lists_are_cut_as_well(gpu, two_tenants, question):
-    everybody = asked(gpu.env, question)
-    if everybody == NOT_SUPPORTED:
-        pytest.skip("this stub's NVML does not have it")
-    assert len(everybody) == 2
+    assert len(asked(gpu.env, question)) == 2
     for env, process in two_tenants:
         (row,) = asked(env, question)
         assert row in (process.pid, *requested(gpu, process))
@@ -160,9 +161,8 @@ def test_newer_lists_are_cut_as_well(gpu, two_tenants, question):
 @pytest.mark.parametrize("version", ["", "_v2"])
 def test_the_accounting_of_a_stranger_is_not_found(gpu, two_tenants, version):
     (env, ours), (_, theirs) = two_tenants
-    question = f"nvmlDeviceGetAccountingStats{version}(card, {{}}).isRunning"
-    if asked(gpu.env, question.format(theirs.pid)) == NOT_SUPPORTED:
-        pytest.skip("this stub's NVML does not have it")
+    question = f"{ACCOUNTING} and nvmlDeviceGetAccountingStats{version}(card, {{}}).isRunning"
+    assert asked(gpu.env, question.format(theirs.pid)) == 1
     assert asked(env, question.format(ours.pid)) == 1
     assert asked(env, question.format(theirs.pid)) == NOT_FOUND
 
