@@ -28,12 +28,18 @@ require = command -v $(1) >/dev/null || { \
 at_least = [ "$$(printf '%s\n' $(2) $(1) | sort -V | head -n 1)" = $(2) ] || { \
 	echo "$(3) is $(1), needed is $(2) or newer; $(4)" >&2; exit 1; }
 
+# package(Debian package): installed where that can be done
+package = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	echo "installing $(1) with apt-get" && apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(1) >/dev/null
+
 # provide(command, Debian package): installed where that can be done, asked for where not
-provide = command -v $(1) >/dev/null || { \
-	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	echo "installing $(2) with apt-get" && apt-get -qq update && \
-	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(2) >/dev/null; } || { \
+provide = command -v $(1) >/dev/null || { $(call package,$(2)); } || { \
 	echo "missing: $(1); install it with: apt-get install $(2)" >&2; exit 1; }
+
+# offer(command, Debian package): as provide; where it is not to be had, its tests say so
+offer = command -v $(1) >/dev/null || { $(call package,$(2)); } || \
+	echo "NOT TESTED: $(1) is not here; install it with: apt-get install $(2)" >&2
 
 .PHONY: help
 help: ## this list
@@ -94,6 +100,8 @@ test-tools:
 	@$(call provide,strace,strace)
 	@$(call provide,readelf,binutils)
 	@$(call provide,musl-gcc,musl-tools)
+	@$(call offer,ffmpeg,ffmpeg)
+	@$(call offer,hashcat,hashcat)
 
 .PHONY: test
 test: build wheel gpu-kit test-tools ## all tests; no GPU needed

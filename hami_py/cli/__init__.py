@@ -10,6 +10,7 @@ import hami_py
 from hami_py import slices
 from hami_py.cli.devices import devices
 from hami_py.cli.doctor import doctor
+from hami_py.cli.jupyter import jupyter
 from hami_py.cli.run import run
 from hami_py.cli.say import say
 from hami_py.errors import HamiError
@@ -24,6 +25,7 @@ def hami() -> None:
 hami.add_command(run)
 hami.add_command(devices)
 hami.add_command(doctor)
+hami.add_command(jupyter)
 
 
 def main() -> NoReturn:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.running import Run
+from support.stub import StubServer
+
 PROGRAMS = Path(__file__).parent / "programs"
 
-#: Seconds that a client may take; numba compiles a kernel first.
-_DEADLINE = 120.0
+#: Seconds that a client may take, or four of it; numba compiles a kernel first.
+DEADLINE = 100.0
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -31,14 +35,27 @@ class Client:
     out_of_memory: str
     limit: int
     """Bytes, for the demo: every client has another one."""
+    allocates_by: tuple[str, ...] = ("cuMemAlloc_v2",)
+    """The driver's functions that it takes device memory with."""
+    step: int = 4 * MIB
+    """Bytes that may be left of a limit when it is refused the least that it asks for."""
 
 
 CLIENTS = (
     Client("cuda-bindings", "with_cuda_bindings.py", "CUDA_ERROR_OUT_OF_MEMORY", 4 * GIB),
+    Client(
+        "cuda.core",
+        "with_cuda_core.py",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        2560 * MIB,
+        allocates_by=("cuMemAllocFromPoolAsync",),
+        # A pool grows by 32 MiB.
+        step=32 * MIB,
+    ),
     Client("numba-cuda", "with_numba.py", "CUDA_ERROR_OUT_OF_MEMORY", 3000 * MIB),
     Client("tinygrad", "with_tinygrad.py", "CUDA Error 2", 1536 * MIB),
 )
-MONITORS = ("nvitop", "gpustat")
+MONITORS = ("nvitop", "gpustat", "nvidia-ml-py")
 #: Only on a GPU: its CUDA runtime asks a driver for proof that it is NVIDIA's.
 TORCH = Client("PyTorch", "with_torch.py", "OutOfMemoryError", 6 * GIB)
 
@@ -58,27 +75,49 @@ def python(program: str, *arguments: str, interpreter: str = sys.executable) -> 
     return [interpreter, str(PROGRAMS / program), *arguments]
 
 
+def together(processes: int, program: str, *arguments: str) -> list[str]:
+    """So many of a program of this folder at once; their reports are one list."""
+    return python("together.py", str(processes), str(PROGRAMS / program), *arguments)
+
+
 def python_with(module: str) -> str | None:
     """A Python of this machine that has a module: this one or the one on the PATH."""
     for interpreter in filter(None, (sys.executable, shutil.which("python3"))):
         command = [interpreter, "-c", f"import {module}"]
-        done = subprocess.run(command, capture_output=True, timeout=_DEADLINE, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=DEADLINE, check=False)
         if done.returncode == 0:
             return interpreter
     return None
 
 
-def report(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+def report(command: Sequence[str], environment: Mapping[str, str]) -> Any:
     """What a client printed; its standard error is shown where it failed."""
     done = subprocess.run(
         command,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=_DEADLINE,
+        timeout=DEADLINE,
         check=False,
     )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return last_report(Run(done.returncode, done.stdout, done.stderr))
+
+
+def last_report(done: Run) -> Any:
+    """The JSON on the last line that a client printed."""
+    if done.code != 0:
+        raise RuntimeError(f"a client ended with {done.code}\n{done.err}")
+    return json.loads(done.lines[-1])
+
+
+def stop(gpu: StubServer) -> int:
+    """Stop the one CUDA program that runs, so that two books can be read as of one instant."""
+    (pid,) = (
+        process["pid"]
+        for process in gpu.ledger()["processes"]
+        if process["library"] == "cuda" and process["state"] == "alive"
+    )
+    os.kill(pid, signal.SIGSTOP)
+    status = Path(f"/proc/{pid}/stat")
+    gpu.wait_until(lambda _: status.read_text().rpartition(")")[2].split()[0] == "T")
+    return int(pid)

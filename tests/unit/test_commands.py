@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import hami_py
-from hami_py.cli.checks import Check, checks, judge
+from hami_py.cli.doctor.checks import Check, checks
+from hami_py.cli.doctor.proof import judge
 from hami_py.config import Settings
 from hami_py.errors import HamiError
 from unit import machine

@@ -1,0 +1,45 @@
+"""``hami doctor``: does a limit hold on this machine, and if not, what must be mended?"""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import NoReturn
+
+import click
+
+from hami_py import config
+from hami_py.cli.doctor.checks import Check, checks, checks_of_program
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.argument("program", metavar="[-- PROGRAM]", nargs=-1)
+def doctor(as_json: bool, program: tuple[str, ...]) -> NoReturn:
+    """Check this machine, and prove on each card and each road that a limit holds.
+
+    With a PROGRAM: would a limit hold it? It is looked at and not run.
+
+    Exit code 0 if all is well, else 1. A "note" is well, and worth reading: something that is known
+    not to be held.
+    """
+    settings = config.read()
+    done: list[Check] = []
+    for check in checks_of_program(program[0], settings) if program else checks(settings):
+        done.append(check)
+        if not as_json:
+            _print(check)
+    if as_json:
+        click.echo(json.dumps([asdict(check) for check in done], indent=2))
+    sys.exit(0 if all(check.ok for check in done) else 1)
+
+
+def _print(check: Check) -> None:
+    if not check.ok:
+        mark = click.style("FAIL", fg="red")
+    elif check.mend:
+        mark = click.style("note", fg="yellow")
+    else:
+        mark = click.style("ok  ", fg="green")
+    click.echo(f"{mark} {check.name}: {check.detail}")
+    if check.mend:
+        click.echo(f"     mend: {check.mend}")

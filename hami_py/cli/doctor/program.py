@@ -1,0 +1,160 @@
+"""Would a limit hold this program? It depends on who loads it, and that is written in its file.
+
+The preload library gets into a program through the dynamic loader of glibc and in no other way. So
+a program without a loader, with another one, or one for which the loader must not trust its
+environment, is not held. None of them is run here.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from hami_py import slices
+from hami_py.cli.doctor import elf
+from hami_py.cli.doctor.loading import is_musl
+from hami_py.cli.doctor.trial import Found, last_line, run
+from hami_py.config import LD_PRELOAD, Settings
+from hami_py.errors import CannotRun, HamiError, UnsupportedPlatform
+
+MAX_SCRIPTS = 4
+"""Scripts whose interpreters are scripts: the kernel gives up there as well."""
+
+Step = tuple[str, Callable[[], Found]]
+
+
+def checks(name: str, settings: Settings) -> Iterator[Step]:
+    """The steps, by name; each needs those before it.
+
+    Raises:
+        CannotRun: there is no such program, or it cannot be read.
+    """
+    path = _find(name, settings)
+    script = _script(path)
+    for _ in range(MAX_SCRIPTS):
+        if script is None:
+            break
+        yield "script", partial(_told, f"{path} is run by {script}; what it starts is another")
+        path = _find(script, settings)
+        script = _script(path)
+    yield "program", partial(_told, str(path))
+    file = _read(path)
+    yield "format", partial(_format, file)
+    if file is None:
+        return
+    yield "linking", partial(_linking, file)
+    yield "privileges", partial(privileges, path)
+    yield "loading", partial(_loading, path, file, settings)
+
+
+def _told(detail: str) -> str:
+    return detail
+
+
+def _find(name: str, settings: Settings) -> Path:
+    found = shutil.which(name, path=settings.environment.get("PATH", os.defpath))
+    if found is None:
+        mend = "check its name, PATH, and that it may be executed"
+        raise CannotRun("program", f"{name} was not found", mend, status=127)
+    return Path(found)
+
+
+def _script(path: Path) -> str | None:
+    """The program that a script's first line names; None where it is not a script."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(256)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not line.startswith(b"#!"):
+        return None
+    words = os.fsdecode(line[2:]).split()
+    if words and Path(words[0]).name == "env":
+        # `env` only looks for the next word on the PATH.
+        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return named[0] if named else words[0]
+    return words[0] if words else None
+
+
+def _read(path: Path) -> elf.Elf | None:
+    try:
+        return elf.read(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> CannotRun:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return CannotRun("program", f"{path}: {why}", "make it readable, or check another")
+
+
+def _format(file: elf.Elf | None) -> str:
+    machine = os.uname().machine
+    if file is None:
+        mend = "name the program that it is run by"
+        raise UnsupportedPlatform("format", "it is neither an ELF program nor a script", mend)
+    if file.bits != 64:
+        why = f"it is a {file.bits}-bit program: the loader leaves our library out, no limit holds"
+        raise UnsupportedPlatform("format", why, "use its 64-bit build; CUDA has no other")
+    if file.machine != elf.MACHINES.get(machine):
+        why = f"it is for another processor (ELF machine {file.machine}) than this {machine}"
+        raise UnsupportedPlatform("format", why, f"use its build for {machine}")
+    return f"64-bit, {machine}"
+
+
+def _linking(file: elf.Elf) -> str:
+    interpreter = file.interpreter
+    if interpreter is None:
+        why = "it is statically linked: nothing can be preloaded, no limit holds"
+        raise UnsupportedPlatform("linking", why, "use a dynamically linked build")
+    if is_musl(interpreter):
+        why = f"it is linked with musl ({interpreter}): it does not start in a slice (exit 127)"
+        raise UnsupportedPlatform("linking", why, "use a build for glibc")
+    if not Path(interpreter).name.startswith("ld-linux-"):
+        why = f"its loader {interpreter} is not glibc's: whether it preloads is not known"
+        raise UnsupportedPlatform("linking", why, "use a build for glibc")
+    return f"dynamic, by {interpreter}"
+
+
+def privileges(path: Path) -> str:
+    """A program that gains rights when it starts is loaded without what its environment names."""
+    status = path.stat()
+    gains = []
+    if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
+        gains.append(f"setuid of user {status.st_uid}")
+    # Without the group's right to execute, the bit means something else.
+    set_gid = stat.S_ISGID | stat.S_IXGRP
+    if status.st_mode & set_gid == set_gid and status.st_gid != os.getgid():
+        gains.append(f"setgid of group {status.st_gid}")
+    if os.getuid() != 0 and "security.capability" in os.listxattr(path):
+        gains.append("file capabilities")
+    if not gains:
+        return "it gains none when it starts"
+    what = " and ".join(gains)
+    if _gains_are_void(path):
+        return f"{what}, without effect here"
+    why = f"it has {what}: the loader ignores LD_PRELOAD, no limit holds"
+    mend = (
+        "use a copy without them, e.g. `cp PROGRAM COPY`, or give the rights to the one who runs it"
+    )
+    raise HamiError("privileges", why, mend)
+
+
+def _gains_are_void(path: Path) -> bool:
+    """The file system or the process says that nothing is gained: see execve(2)."""
+    if os.statvfs(path).f_flag & os.ST_NOSUID:
+        return True
+    return "NoNewPrivs:\t1" in Path("/proc/self/status").read_text()
+
+
+def _loading(path: Path, file: elf.Elf, settings: Settings) -> str:
+    """The program's own loader says what it would load; it does not run the program for that."""
+    library = slices.require_library(settings.library)
+    environment = {**settings.environment, LD_PRELOAD: str(library)}
+    done = run([str(file.interpreter), "--list", str(path)], environment)
+    if done.returncode or str(library) not in done.stdout:
+        mend = "see what `ldd` says of it; the library needs glibc 2.17 or newer"
+        raise HamiError("loading", f"{library} is not loaded: {last_line(done)}", mend)
+    return f"{library} is loaded first; a limit holds"

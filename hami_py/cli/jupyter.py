@@ -1,0 +1,208 @@
+"""``hami jupyter``: kernels that start in a slice of their own.
+
+A kernel spec is a command line that Jupyter runs for each notebook. Ours puts ``hami run`` in front
+of the kernel: one slice per kernel, made when it starts and gone when it is shut down. Jupyter's
+own library finds the place and writes there.
+
+Interrupts go to the kernel as messages. Jupyter would send the signal to the whole process group,
+``hami run`` would pass on what it was sent, and the kernel would be interrupted twice.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hami_py.errors import HamiError, InvalidValue, StateError
+from hami_py.model import parse_gpumem
+
+if TYPE_CHECKING:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+_OURS = "hami"
+"""Key in the kernel spec's metadata: the options that it was made with, so that it is ours."""
+
+_CAN_START = "from ipykernel.kernelbase import Kernel; Kernel.interrupt_request"
+_DEADLINE = 60
+"""Seconds for importing ipykernel, which takes one."""
+
+
+@click.group()
+def jupyter() -> None:
+    """Jupyter kernels that run in a slice."""
+
+
+@jupyter.command()
+@click.option(
+    "--gpumem",
+    metavar="[CARD=]SIZE",
+    multiple=True,
+    required=True,
+    help="Memory limit of each kernel, as for `hami run` (repeatable).",
+)
+@click.option(
+    "--device",
+    "devices",
+    metavar="UUID|INDEX",
+    multiple=True,
+    help="A card that the kernel shall see (repeatable; default: all).",
+)
+@click.option("--name", help="The kernel spec's name; default: hami-SIZE.")
+@click.option("--display-name", metavar="TEXT", help="What Jupyter's menus show.")
+@click.option(
+    "--python",
+    metavar="PATH",
+    default=sys.executable,
+    show_default="this one",
+    help="The Python of the kernel; it needs ipykernel.",
+)
+def install(
+    gpumem: tuple[str, ...],
+    devices: tuple[str, ...],
+    name: str | None,
+    display_name: str | None,
+    python: str,
+) -> None:
+    """Add a kernel whose GPU memory is limited to Jupyter's menus, for this user.
+
+    A kernel of ours that has the name already is replaced, another is left alone.
+    """
+    # Whatever `hami run` would refuse later is refused now.
+    parse_gpumem(gpumem)
+    manager = _manager()
+    python = _python(python)
+    size = ", ".join(gpumem)
+    name = name or re.sub(r"[^a-z0-9.]+", "-", f"{_OURS}-{size}".lower())
+    found = _specs(manager).get(name.lower())
+    if found is not None and _ours(found) is None:
+        mend = "choose another one with --name"
+        raise InvalidValue("--name", name, f"a kernel that is not of hami has it; {mend}")
+    spec = {
+        "argv": _command(gpumem, devices, python),
+        "display_name": display_name or f"Python 3 (GPU memory {size})",
+        "language": "python",
+        "interrupt_mode": "message",
+        "metadata": {_OURS: {"gpumem": gpumem, "devices": devices, "python": python}},
+    }
+    with _usable("kernel spec"), tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.json").write_text(json.dumps(spec, indent=1))
+        try:
+            where = manager.install_kernel_spec(folder, name, user=True)
+        except ValueError as error:
+            mend = "use ASCII letters, digits, dots, hyphens and underscores"
+            raise InvalidValue("--name", name, mend) from error
+    click.echo(f"{name} in {where}")
+
+
+@jupyter.command("list")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def list_(as_json: bool) -> None:
+    """List the kernels that were added here."""
+    rows = [
+        {"name": name, **ours, "directory": str(spec["resource_dir"])}
+        for name, spec in sorted(_specs(_manager()).items())
+        if (ours := _ours(spec)) is not None
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        devices = f" on {', '.join(row['devices'])}" if row["devices"] else ""
+        click.echo(f"{row['name']}: {', '.join(row['gpumem'])}{devices}, {row['python']}")
+
+
+@jupyter.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a kernel that was added here; kernels that run go on."""
+    manager = _manager()
+    found = _specs(manager).get(name.lower())
+    if found is None or _ours(found) is None:
+        mend = "`hami jupyter list` names those of hami; `jupyter kernelspec remove` takes others"
+        raise InvalidValue("NAME", name, mend)
+    with _usable("kernel spec"):
+        click.echo(f"removed {manager.remove_kernel_spec(name.lower())}")
+
+
+def _command(gpumem: Sequence[str], devices: Sequence[str], python: str) -> list[str]:
+    """What Jupyter runs; it puts a path for ``{connection_file}``."""
+    limits = [part for size in gpumem for part in ("--gpumem", size)]
+    cards = [part for device in devices for part in ("--device", device)]
+    kernel = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    return [*_hami(), "run", *limits, *cards, "--", *kernel]
+
+
+def _hami() -> list[str]:
+    """This command, as it was called.
+
+    Not by ``-m`` where that can be helped: then the notebook's own folder would come first among
+    those that modules are taken from, and a file named like one of ours would be taken for it.
+    """
+    called = Path(sys.argv[0]).absolute()
+    if called.name == "__main__.py":
+        return [sys.executable, "-m", "hami_py"]
+    return [sys.executable, str(called)]
+
+
+def _manager() -> "KernelSpecManager":
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager  # noqa: PLC0415
+    except ImportError as error:
+        mend = f"install it: {sys.executable} -m pip install 'hami-py[jupyter]'"
+        raise HamiError("jupyter_client", "it is not installed beside hami", mend) from error
+    return KernelSpecManager()
+
+
+def _python(named: str) -> str:
+    """The path of the kernel's Python, which may be another one than ours with other packages.
+
+    Raises:
+        InvalidValue: it is not there.
+        HamiError: it cannot start a kernel.
+    """
+    # Not resolved: a virtual environment's Python is known by its path.
+    python = str(Path(shutil.which(named) or named).absolute())
+    mend = f"install it: {python} -m pip install 'ipykernel>=6'"
+    try:
+        done = subprocess.run(
+            [python, "-c", _CAN_START],
+            # Not where a folder of the user's could be taken for a package.
+            cwd="/",
+            capture_output=True,
+            timeout=_DEADLINE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InvalidValue("--python", named, "name a Python that can be run") from error
+    if done.returncode:
+        raise HamiError("ipykernel", f"{python} has none that can be used here", mend)
+    return python
+
+
+def _specs(manager: "KernelSpecManager") -> dict[str, dict[str, Any]]:
+    """Every kernel spec of this user, by name."""
+    return manager.get_all_specs()
+
+
+def _ours(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What it was made with, where it is ours."""
+    ours = found["spec"].get("metadata", {}).get(_OURS)
+    return ours if isinstance(ours, dict) else None
+
+
+@contextmanager
+def _usable(what: str) -> Iterator[None]:
+    """What the kernel of the system says against a file, as our error."""
+    try:
+        yield
+    except OSError as error:
+        mend = "make its folder writable, or set JUPYTER_DATA_DIR to another"
+        raise StateError(f"{what} {error.filename}", error.strerror or str(error), mend) from error

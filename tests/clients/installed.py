@@ -1,0 +1,19 @@
+"""Programs of the distribution: they are tested where they are installed."""
+
+import os
+import shutil
+
+import pytest
+
+
+def require(program: str) -> None:
+    """Say loudly what is not tested and why; in CI that is a failure.
+
+    ``make test-tools`` installs what it can.
+    """
+    if shutil.which(program):
+        return
+    why = f"{program} is not installed: `make test-tools` installs it as root, from Debian"
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)

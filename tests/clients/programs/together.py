@@ -1,0 +1,32 @@
+"""Several copies of one client at once, as a job that runs a worker per process.
+
+    python together.py COUNT PROGRAM ARGS...
+
+With *hold* it says "holding" when all of them do, and ends them when its own input ends. One JSON
+list on standard output: what each of them reported.
+"""
+
+import json
+import subprocess
+import sys
+
+
+def main() -> int:
+    """0 if all of them ended well."""
+    count, command = int(sys.argv[1]), [sys.executable, *sys.argv[2:]]
+    copies = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(count)
+    ]
+    outputs = [copy.stdout for copy in copies if copy.stdout]
+    if "hold" in command:
+        first_lines = {output.readline() for output in outputs}
+        print(*first_lines, end="", flush=True)
+        sys.stdin.read()
+    reports = [copy.communicate()[0] for copy in copies]
+    print(json.dumps([json.loads(report) for report in reports]))
+    return max(copy.returncode for copy in copies)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

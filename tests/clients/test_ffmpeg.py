@@ -1,0 +1,112 @@
+"""Debian's ffmpeg: a C program that looks the driver up by dlsym, with frames on the card."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clients.harness import GIB, MIB, limited, stop
+from clients.installed import require
+from hami_py._native import Account
+from support.artifacts import Artifacts
+from support.running import Run, Started, run
+from support.stub import StubServer
+
+FRAMES = 50
+SOURCE = ["-f", "lavfi", "-i", "testsrc=size=1280x720:rate=25"]
+ON_THE_CARD = ["-init_hw_device", "cuda=gpu:0", "-filter_hw_device", "gpu"]
+THROUGH_THE_CARD = "format=nv12,hwupload_cuda,hwdownload,format=nv12"
+
+
+Env = Callable[[StubServer], dict[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    require("ffmpeg")
+
+
+@pytest.fixture
+def env(artifacts: Artifacts, tmp_path: Path) -> Env:
+    """`env(gpu)` is what `hami run` is run with."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+
+    def environment(gpu: StubServer) -> dict[str, str]:
+        return {
+            **gpu.env,
+            "HAMI_LIBRARY": str(artifacts.library),
+            "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
+        }
+
+    return environment
+
+
+def ffmpeg(*options: str, frames: int = FRAMES, output: str = "-") -> list[str]:
+    """Frames of a test picture; their checksums on standard output."""
+    quiet = ["ffmpeg", "-nostdin", "-v", "error", "-y"]
+    return [*quiet, *options, "-frames:v", str(frames), "-f", "framemd5", output]
+
+
+def by_processor() -> Run:
+    return run(ffmpeg(*SOURCE, "-vf", "format=nv12"), {})
+
+
+def by_card(*, frames: int = FRAMES, output: str = "-") -> list[str]:
+    options = [*ON_THE_CARD, *SOURCE, "-vf", THROUGH_THE_CARD]
+    return ffmpeg(*options, frames=frames, output=output)
+
+
+def test_frames_that_were_on_a_limited_card_are_those_of_the_processor(
+    gpu: StubServer, env: Env
+) -> None:
+    done = run(limited(256 * MIB, by_card()), env(gpu))
+    assert (done.code, done.err) == (0, "")
+    assert len([line for line in done.lines if not line.startswith("#")]) == FRAMES
+    assert done == by_processor()
+    assert 0 < gpu.peak() <= 256 * MIB
+
+
+def test_the_driver_is_asked_for_memory_as_often_as_without_a_limit(
+    stub_server: Callable[..., StubServer], env: Env
+) -> None:
+    bare, held = stub_server(), stub_server()
+    run(by_card(), env(bare))
+    run(limited(GIB, by_card()), env(held))
+    assert held.calls()["cuMemAlloc_v2"] == bare.calls()["cuMemAlloc_v2"] > 0
+    assert held.peak() == bare.peak()
+
+
+def test_under_a_limit_that_does_not_fit_it_ends_with_its_own_error(
+    gpu: StubServer, env: Env
+) -> None:
+    done = run(limited(1 * MIB, by_card()), env(gpu))
+    assert done.code > 0
+    assert "CUDA_ERROR_OUT_OF_MEMORY: out of memory" in done.err
+    assert gpu.peak() <= 1 * MIB
+
+
+def test_four_of_them_in_one_slice_make_the_same_frames_and_share_its_limit(
+    gpu: StubServer, env: Env, tmp_path: Path
+) -> None:
+    outputs = [tmp_path / f"frames{i}" for i in range(4)]
+    commands = " & ".join(" ".join(by_card(output=str(output))) for output in outputs)
+    done = run(limited(256 * MIB, ["sh", "-c", f"{commands} & wait"]), env(gpu))
+    assert (done.code, done.err) == (0, "")
+    expected = by_processor().out
+    assert [output.read_text() for output in outputs] == [expected] * 4
+    assert gpu.peak() <= 256 * MIB
+
+
+def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, tmp_path: Path) -> None:
+    endless = by_card(frames=1_000_000, output=os.devnull)
+    with Started(limited(GIB, endless), env(gpu)):
+        # Its frames are all there, and it goes on with them.
+        gpu.wait_until(lambda gpu: gpu.calls().get("cuMemcpy2DAsync_v2", 0) > 100)
+        pid = stop(gpu)
+        (directory,) = (tmp_path / "runtime" / "hami" / "slices").iterdir()
+        charged = {
+            row.pid: row.memory[0] for row in Account.open(directory / "account").processes()
+        }
+        assert charged == {pid: gpu.held()}
+        assert gpu.held() > 0

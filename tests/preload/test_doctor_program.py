@@ -1,0 +1,209 @@
+"""`hami doctor -- PROGRAM`: what it says of a program is what happens to it in a slice."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hami_py import config
+from hami_py.cli.doctor import elf, loading
+from hami_py.cli.doctor import program as program_checks
+from hami_py.errors import HamiError, UnsupportedPlatform
+from support.artifacts import Artifacts
+from support.commands import HamiCommand
+from support.elf import readelf
+from support.programs import Programs
+from support.running import Run
+from support.stub import StubServer
+
+Doctor = Callable[..., list[dict[str, Any]]]
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a file away")
+
+
+@pytest.fixture
+def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+    return HamiCommand(artifacts, tmp_path / "runtime")
+
+
+@pytest.fixture
+def copy(program: Programs, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copy(program("is_preloaded"), tmp_path / "copy"))
+
+
+@pytest.fixture
+def doctor(hami: HamiCommand) -> Doctor:
+    """What is said of a program; none of it is run, so there is no GPU."""
+
+    def doctor(path: Path, *, env: dict[str, str] | None = None) -> list[dict[str, Any]]:
+        done = hami(None, "doctor", "--json", "--", path, "--option-of-its-own", env=env)
+        checks: list[dict[str, Any]] = json.loads(done.out)
+        assert done.code == (0 if all(check["ok"] for check in checks) else 1)
+        assert all(check["mend"] for check in checks if not check["ok"])
+        return checks
+
+    return doctor
+
+
+@pytest.fixture
+def in_a_slice(gpu: StubServer, hami: HamiCommand) -> Callable[[Path], Run]:
+    """The truth: the program is run."""
+    return lambda path: hami(gpu, "run", "--", path)
+
+
+def test_a_dynamic_program_is_held(
+    doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run]
+) -> None:
+    checks = doctor(program("is_preloaded"))
+    assert [check["name"] for check in checks if check["ok"]] == [
+        "program",
+        "format",
+        "linking",
+        "privileges",
+        "loading",
+    ]
+    assert in_a_slice(program("is_preloaded")).lines == ["preloaded"]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
+def test_a_static_program_is_not_held(
+    doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run], compiler: str
+) -> None:
+    static = program("is_preloaded", "-static", compiler=compiler)
+    failed = doctor(static)[-1]
+    assert (failed["name"], failed["ok"]) == ("linking", False)
+    assert "statically linked" in failed["detail"]
+    assert in_a_slice(static).lines == ["not preloaded"]
+
+
+def test_a_musl_program_does_not_start(
+    doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run]
+) -> None:
+    musl = program("is_preloaded", compiler="musl-gcc")
+    failed = doctor(musl)[-1]
+    assert (failed["name"], failed["ok"]) == ("linking", False)
+    assert "musl" in failed["detail"]
+    assert "127" in failed["detail"]
+    done = in_a_slice(musl)
+    assert (done.code, done.out) == (127, "")
+
+
+@needs_root
+@pytest.mark.parametrize(("mode", "what"), [(0o4755, "setuid"), (0o2755, "setgid")])
+def test_a_program_that_gains_rights_is_not_held(
+    doctor: Doctor, copy: Path, in_a_slice: Callable[[Path], Run], mode: int, what: str
+) -> None:
+    os.chown(copy, NOBODY, NOBODY)
+    copy.chmod(mode)
+    failed = doctor(copy)[-1]
+    assert (failed["name"], failed["ok"]) == ("privileges", False)
+    assert what in failed["detail"]
+    assert in_a_slice(copy).lines == ["not preloaded"]
+    # What belongs to whoever runs it gains nothing.
+    os.chown(copy, 0, 0)
+    copy.chmod(mode)
+    assert doctor(copy)[-1]["ok"]
+    assert in_a_slice(copy).lines == ["preloaded"]
+
+
+@needs_root
+def test_file_capabilities_are_rights_too_but_not_for_root(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Version 2, effective; permitted: CAP_NET_RAW. See linux/capability.h.
+    capabilities = (0x02000001, 1 << 13, 0, 0, 0)
+    try:
+        os.setxattr(
+            copy,
+            "security.capability",
+            b"".join(part.to_bytes(4, "little") for part in capabilities),
+        )
+    except OSError as error:
+        pytest.skip(f"file capabilities cannot be set here: {error}")
+    assert "gains none" in program_checks.privileges(copy)
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    with pytest.raises(HamiError, match="file capabilities"):
+        program_checks.privileges(copy)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "what"), [(4, 1, "32-bit"), (18, 8, "another processor")]
+)
+def test_a_program_of_another_kind_is_not_held(
+    doctor: Doctor, copy: Path, offset: int, value: int, what: str
+) -> None:
+    """Another class, and another machine (MIPS), in the header."""
+    image = bytearray(copy.read_bytes())
+    image[offset] = value
+    copy.write_bytes(image)
+    failed = doctor(copy)[-1]
+    assert (failed["name"], failed["ok"]) == ("format", False)
+    assert what in failed["detail"]
+
+
+@pytest.mark.parametrize("first_line", ["#!{program} -x", "#!/usr/bin/env {name}"])
+def test_of_a_script_the_program_that_runs_it_is_judged(
+    doctor: Doctor, program: Programs, tmp_path: Path, first_line: str
+) -> None:
+    static = program("is_preloaded", "-static")
+    script = tmp_path / "script"
+    script.write_text(first_line.format(program=static, name=static.name) + "\n")
+    script.chmod(0o755)
+    checks = doctor(script, env={"PATH": f"{static.parent}:{os.environ['PATH']}"})
+    assert checks[0]["name"] == "script"
+    assert [check["name"] for check in checks if not check["ok"]] == ["linking"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"), [(None, "program"), (b"\x7fELF\x02", "program"), (b"text", "format")]
+)
+def test_what_is_no_program_is_said_to_be_none(
+    doctor: Doctor, tmp_path: Path, content: bytes | None, name: str
+) -> None:
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+        path.chmod(0o755)
+    failed = doctor(path)[-1]
+    assert (failed["name"], failed["ok"]) == (name, False)
+
+
+def test_a_loader_that_leaves_the_library_out_is_found_out(
+    program: Programs, tmp_path: Path, artifacts: Artifacts
+) -> None:
+    """A library that is none: the loader says so and goes on without it."""
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"not a library")
+    settings = config.read({"PATH": os.environ["PATH"], "HAMI_LIBRARY": str(broken)})
+    checks = dict(program_checks.checks(str(program("is_preloaded")), settings))
+    with pytest.raises(HamiError, match=r"broken\.so is not loaded"):
+        checks["loading"]()
+
+
+def test_the_loader_is_read_as_binutils_reads_it(program: Programs) -> None:
+    path = program("is_preloaded")
+    file = elf.read(path)
+    assert file is not None
+    assert f"[Requesting program interpreter: {file.interpreter}]" in readelf("--segments", path)
+
+
+def test_a_python_of_musl_is_told_so(program: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config.read({})
+    assert loading.c_library(settings).startswith("glibc 2.")
+    monkeypatch.setattr(sys, "executable", str(program("hello", compiler="musl-gcc")))
+    with pytest.raises(UnsupportedPlatform, match="it is musl"):
+        loading.c_library(settings)
+
+
+@pytest.mark.parametrize("version", ["2.12", "2.16.90", "1.99"])
+def test_a_glibc_that_is_too_old_is_told_so(version: str) -> None:
+    assert loading.judge_glibc("2.17") == "glibc 2.17; 2.17 or newer is needed"
+    with pytest.raises(UnsupportedPlatform, match=rf"glibc {version} is older than 2\.17"):
+        loading.judge_glibc(version)
