@@ -13,11 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hami_py import gpu, slices
+from hami_py import gpu
 from hami_py._native import format_memory
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.errors import HamiError, NoDevice, UnsupportedPlatform
 from hami_py.model import Card, visible
+from hami_py.slices import (
+    cards,
+    create,
+    limits,
+    prepared,
+    remove_stale,
+    require_glibc,
+    require_library,
+)
 
 ARCHITECTURES = ("x86_64", "aarch64")
 PROBE_DEADLINE = 120
@@ -87,7 +96,7 @@ def _platform(_settings: Settings) -> str:
     if machine not in ARCHITECTURES:
         mend = f"use a machine of {' or '.join(ARCHITECTURES)}"
         raise UnsupportedPlatform("processor", f"{machine} is not supported", mend)
-    return f"{machine}, glibc {slices.require_glibc()}"
+    return f"{machine}, glibc {require_glibc()}"
 
 
 def _driver(settings: Settings) -> str:
@@ -109,7 +118,7 @@ def _cards(settings: Settings) -> str:
 
 def _shown(settings: Settings) -> list[Card]:
     """The cards that a program started here could use."""
-    ours = slices.cards(settings)
+    ours = cards(settings)
     everything = gpu.cards()
     shown = visible(everything, settings.visible_devices, settings.device_order)
     usable = [card for card in shown if card in ours]
@@ -121,7 +130,7 @@ def _shown(settings: Settings) -> list[Card]:
 
 def _library(settings: Settings) -> str:
     """Python itself, with the library preloaded, must start and have nothing to say."""
-    library = slices.require_library(settings.library)
+    library = require_library(settings.library)
     environment = {**settings.environment, LD_PRELOAD: str(library)}
     done = _run([sys.executable, "-I", "-S", "-c", ""], environment)
     if done.returncode or done.stderr:
@@ -131,8 +140,8 @@ def _library(settings: Settings) -> str:
 
 
 def _runtime(settings: Settings) -> str:
-    removed = slices.remove_stale(settings.runtime_directory)
-    with slices.create(settings.runtime_directory, [], ["hami", "doctor"]):
+    removed = remove_stale(settings.runtime_directory)
+    with create(settings.runtime_directory, [], ["hami", "doctor"]):
         pass
     return f"{settings.runtime_directory}, {_count(removed, 'abandoned slice')} removed"
 
@@ -146,14 +155,14 @@ def _limit(card: Card, settings: Settings) -> str:
     # HAMi's variables would lower the limit further, and the probe is about ours.
     base = {k: v for k, v in settings.environment.items() if k not in settings.hami_limits}
     memory, chosen = {card.uuid: limit}, [card.uuid]
-    with slices.prepared(settings, ["hami", "doctor"], memory, chosen, base) as prepared:
-        report = _probe(prepared.environment, "allocate")
+    with prepared(settings, ["hami", "doctor"], memory, chosen, base) as ready:
+        report = _probe(ready.environment, "allocate")
     return judge(report, limit)
 
 
 def _too_little(card: Card, free: int, settings: Settings) -> HamiError:
     """Too little can be had for a proof: for a limit that holds here already, or for others."""
-    held = next((row for row in slices.limits(settings).cards if row.uuid == card.uuid), None)
+    held = next((row for row in limits(settings).cards if row.uuid == card.uuid), None)
     if held is None or held.memory is None:
         mend = "end some programs (`nvidia-smi` lists them) and try again"
         return HamiError("probe", f"only {free} bytes are free on {card.uuid}", mend)
