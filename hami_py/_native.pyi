@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 __all__ = [
     "Account",
+    "AccountSnapshot",
     "LimitRow",
     "LimitsPage",
     "ProcessUse",
@@ -63,11 +64,28 @@ class LimitsPage:
 
 @final
 class ProcessUse:
-    """What one process of a slice holds: ``memory[i]`` bytes on the card of row i."""
+    """What one process of a slice holds: ``memory[i]`` bytes on the card of row i.
+
+    Its pid is the one of its own PID namespace (``pid_namespace``, an inode; 0 = unknown); with
+    ``start_time`` (clock ticks since boot) it names one process, also where pids are used again.
+    """
 
     pid: int
+    start_time: int
+    pid_namespace: int
     alive: bool
     memory: list[int]
+    refusals: list[int]
+
+@final
+class AccountSnapshot:
+    """An account, read once: the processes and the sums of its rows belong together.
+
+    ``refusals`` counts also what processes that are gone were refused.
+    """
+
+    processes: list[ProcessUse]
+    memory_used: list[int]
     refusals: list[int]
 
 @final
@@ -80,6 +98,7 @@ class Account:
     def open(path: str | PathLike[str]) -> Account: ...
     def processes(self) -> list[ProcessUse]: ...
     def memory_used(self) -> list[int]: ...
+    def snapshot(self) -> AccountSnapshot: ...
     def reclaim(self) -> int:
         """Give back what dead processes held, as far as its time has come; how many bytes.
 

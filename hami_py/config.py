@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["HAMI_SLICE", "LD_PRELOAD", "VISIBLE_DEVICES", "Settings", "read"]
+__all__ = ["HAMI_SLICE", "LD_PRELOAD", "LIBRARY_NAME", "VISIBLE_DEVICES", "Settings", "read"]
 
 HAMI_SLICE = "HAMI_SLICE"
 LD_PRELOAD = "LD_PRELOAD"
@@ -18,7 +18,8 @@ VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 _HAMI_LIMIT = re.compile(r"CUDA_DEVICE_(MEMORY|SM)_LIMIT(_([0-9]|1[0-5]))?")
 
-_PACKAGED_LIBRARY = Path(__file__).parent / "lib" / "libvgpu.so"
+LIBRARY_NAME = "libvgpu.so"
+_PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 
 
 @dataclass(frozen=True)

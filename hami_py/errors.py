@@ -5,8 +5,10 @@ mend it. The Rust core raises ``InvalidValue`` and ``DamagedFile`` from here.
 """
 
 import json
+from collections.abc import Iterable
 
 __all__ = [
+    "CannotRelaunch",
     "CannotRun",
     "DamagedFile",
     "DriverError",
@@ -14,8 +16,10 @@ __all__ = [
     "InvalidValue",
     "NoDevice",
     "NoDriver",
+    "SliceInUse",
     "StateError",
     "UnknownCard",
+    "UnknownSlice",
     "UnsupportedPlatform",
 ]
 
@@ -85,6 +89,30 @@ class UnknownCard(HamiError):
     """A card was named that is not there, or not visible here: name another."""
 
 
+class UnknownSlice(HamiError):
+    """A slice was named that is not there, or more than one is meant: look at ``hami ps``."""
+
+
+class SliceInUse(HamiError):
+    """A slice cannot be removed yet: end what is in it first.
+
+    Attributes:
+        pids: the processes that are in it or hold it, as far as they can be told.
+    """
+
+    def __init__(self, what: str, pids: Iterable[int]) -> None:
+        self.pids = tuple(sorted(pids))
+        listed = " ".join(map(str, self.pids))
+        by = (
+            f"by process {listed.replace(' ', ', ')}"
+            if listed
+            else "by a process of another container"
+        )
+        mend = f"end what is in it (`kill {listed}`), then try again" if listed else "end it there"
+        super().__init__(what, f"it is in use {by}", mend)
+        self.args = (what, self.pids)
+
+
 class StateError(HamiError):
     """One of our own files or directories cannot be used: mend its owner, mode or place."""
 
@@ -104,3 +132,7 @@ class CannotRun(HamiError):
         super().__init__(what, why, mend)
         self.args = (what, why, mend, status)
         self.status = status
+
+
+class CannotRelaunch(HamiError):
+    """This process cannot be started again in a slice: start it in one, with ``hami run``."""

@@ -7,13 +7,15 @@ from typing import NoReturn
 import click
 
 import hami_py
-from hami_py import slices
 from hami_py.cli.devices import devices
 from hami_py.cli.doctor import doctor
 from hami_py.cli.jupyter import jupyter
+from hami_py.cli.ps import ps
+from hami_py.cli.rm import rm
 from hami_py.cli.run import run
 from hami_py.cli.say import say
 from hami_py.errors import HamiError
+from hami_py.slices import die_of
 
 
 @click.group()
@@ -23,6 +25,8 @@ def hami() -> None:
 
 
 hami.add_command(run)
+hami.add_command(ps)
+hami.add_command(rm)
 hami.add_command(devices)
 hami.add_command(doctor)
 hami.add_command(jupyter)
@@ -41,7 +45,7 @@ def main() -> NoReturn:
         say(f"{error.format_message()} See `{command} --help`.")
         sys.exit(error.exit_code)
     except click.Abort:
-        slices.die_of(signal.SIGINT)
+        die_of(signal.SIGINT)
     except HamiError as error:
         say(error)
         sys.exit(1)

@@ -5,10 +5,11 @@ from typing import NoReturn
 
 import click
 
-from hami_py import config, slices
+from hami_py import config
 from hami_py.cli.say import say
-from hami_py.errors import CannotRun, HamiError
-from hami_py.model import parse_gpumem, refuse_gpucores
+from hami_py.errors import CannotRun, HamiError, InvalidValue
+from hami_py.model import check_name, parse_gpumem, refuse_gpucores
+from hami_py.slices import die_of, joined, prepared, run_in_foreground
 
 OUR_FAILURE = 125
 """Exit code where not the program failed but we did, as ``timeout`` and ``docker run`` have it."""
@@ -42,11 +43,22 @@ class _Run(click.Command):
     multiple=True,
     help="A card that the program shall see (repeatable; default: all). See `hami devices`.",
 )
+@click.option("--name", metavar="NAME", help="Name the slice, for `hami ps` and --join.")
+@click.option("--keep", is_flag=True, help="Keep the slice at the end, until `hami rm`.")
+@click.option(
+    "--join",
+    metavar="NAME|ID",
+    help="Run in a slice that is there, with its limits, instead of a new one.",
+)
 @click.option("--gpucores", metavar="PERCENT", help="Not enforced yet, and therefore refused.")
 @click.argument("command", metavar="[--] PROGRAM [ARGS]...", nargs=-1, required=True)
 def run(
+    *,
     gpumem: tuple[str, ...],
     devices: tuple[str, ...],
+    name: str | None,
+    keep: bool,
+    join: str | None,
     gpucores: str | None,
     command: tuple[str, ...],
 ) -> NoReturn:
@@ -59,10 +71,18 @@ def run(
     try:
         refuse_gpucores(gpucores)
         memory = parse_gpumem(gpumem)
-        with slices.prepared(config.read(), command, memory, devices) as prepared:
-            for note in prepared.notes:
+        if name is not None:
+            check_name(name)
+        settings = config.read()
+        if join is None:
+            ready = prepared(settings, command, memory, devices, name=name, keep=keep)
+        else:
+            _refuse_beside_join(join, gpumem=gpumem, device=devices, name=name, keep=keep)
+            ready = joined(settings, join)
+        with ready as slice_:
+            for note in slice_.notes:
                 say(note)
-            ended = slices.run_in_foreground(command, prepared.environment)
+            ended = run_in_foreground(command, slice_.environment)
     except CannotRun as error:
         say(error)
         sys.exit(error.status)
@@ -72,5 +92,13 @@ def run(
     if ended is None:
         sys.exit(OUR_FAILURE)
     if ended < 0:
-        slices.die_of(-ended)
+        die_of(-ended)
     sys.exit(ended)
+
+
+def _refuse_beside_join(join: str, **options: object) -> None:
+    """A slice that is there has its limits, cards and name already."""
+    given = ", ".join(f"--{option}" for option, value in options.items() if value)
+    if given:
+        mend = f"that slice has its own; leave out {given}, or leave out --join for a new slice"
+        raise InvalidValue("join", join, mend)

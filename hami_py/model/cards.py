@@ -5,11 +5,11 @@ how people point at a line of ``hami devices``, because CUDA and NVML may number
 differently.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hami_py.errors import UnknownCard
+from hami_py.model.names import legible
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,8 @@ def find(cards: Sequence[Card], name: str, field: str) -> Card:
     for card in cards:
         if name in (card.uuid, str(card.index)):
             return card
-    # A name may come from anywhere: an empty one is shown, an odd one stays on one line.
-    shown = name if name and name.isprintable() else json.dumps(name)
     known = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
-    raise UnknownCard(f"{field} {shown}", "there is no such card", f"choose from: {known}")
+    raise UnknownCard(f"{field} {legible(name)}", "there is no such card", f"choose from: {known}")
 
 
 def visible(cards: Sequence[Card], visible_devices: str | None, device_order: str) -> list[Card]:

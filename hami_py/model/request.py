@@ -4,7 +4,7 @@ One size holds for every card; a size per card names each by UUID or index, and 
 not named have no limit. The two forms do not mix, so that no line has to be read twice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from hami_py.errors import InvalidValue
@@ -48,8 +48,21 @@ def parse_sizes(gpumem: str | Mapping[str, str] | None) -> MemoryRequest:
     if gpumem is None:
         return None
     if isinstance(gpumem, Mapping):
+        _require_texts("gpumem", gpumem, "{'0': '4GiB'}")
         return {card: _parse_size(size, f"gpumem {card}") for card, size in gpumem.items()}
     return _parse_size(gpumem, "gpumem")
+
+
+def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
+    """The cards that Python's ``devices=["0", "GPU-…"]`` names.
+
+    Raises:
+        InvalidValue: it is no list of strings.
+    """
+    if isinstance(devices, str):
+        raise InvalidValue("devices", devices, "write a list, like ['0']")
+    _require_texts("devices", devices, "['0']")
+    return tuple(devices)
 
 
 def refuse_gpucores(gpucores: object) -> None:
@@ -71,3 +84,11 @@ def _parse_size(text: object, field: str) -> int:
         mend = "write a string with a unit, like '4GiB' or '4096MiB'"
         raise InvalidValue(field, repr(text), mend)
     return size
+
+
+def _require_texts(field: str, names: Iterable[object], example: str) -> None:
+    """Cards are named by strings: a number could be CUDA's, which counts otherwise."""
+    for name in names:
+        if not isinstance(name, str):
+            mend = f"write a card's UUID or index as a string, like {example}"
+            raise InvalidValue(field, repr(name), mend)

@@ -1,20 +1,30 @@
-"""Slices of a ``hami run``: made, run in, looked at from inside, and taken away."""
+"""Slices: made, named and found, run in, looked at from inside and outside, and taken away."""
 
-from hami_py.slices.create import create, remove_stale
 from hami_py.slices.current import cards, limits, usage
 from hami_py.slices.environment import compose, require_glibc, require_library
 from hami_py.slices.foreground import die_of, run_in_foreground
-from hami_py.slices.prepare import Prepared, prepared
+from hami_py.slices.handle import Slice
+from hami_py.slices.hold import create, remove_stale
+from hami_py.slices.prepare import Prepared, Request, joined, open_named, open_new, prepared
+from hami_py.slices.registry import SHOWN_ID, list_slices, remove
 from hami_py.slices.runtime import runtime_directory
 
 __all__ = [
+    "SHOWN_ID",
     "Prepared",
+    "Request",
+    "Slice",
     "cards",
     "compose",
     "create",
     "die_of",
+    "joined",
     "limits",
+    "list_slices",
+    "open_named",
+    "open_new",
     "prepared",
+    "remove",
     "remove_stale",
     "require_glibc",
     "require_library",

@@ -5,44 +5,29 @@ rules (docs/architecture.md, "How the library finds its slice"). Slices nest: wh
 lowest limit and the least that is left, over all levels.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from hami_py import gpu
-from hami_py._native import Account, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
-from hami_py.errors import DamagedFile, InvalidValue, StateError
+from hami_py.errors import InvalidValue
 from hami_py.model import (
     Card,
     CardLimit,
-    CardUsage,
     Limits,
-    ProcessUsage,
     Usage,
     lowest,
     parse_memory,
     parse_share,
     visible,
 )
-from hami_py.slices.create import ACCOUNT, LIMITS
+from hami_py.slices.hold import ACCOUNT, LIMITS
+from hami_py.slices.levels import Level, card_usage, combined, read_level
+from hami_py.slices.processes import mapped_files
 from hami_py.slices.runtime import usable
 
 HAMI_MEMORY = "CUDA_DEVICE_MEMORY_LIMIT"
-
-
-@dataclass(frozen=True)
-class Level:
-    """One slice around this process; row i of the page is row i of the account."""
-
-    rows: tuple[CardLimit, ...]
-    used: list[int]
-    processes: list[ProcessUse]
-
-    def index(self, uuid: str) -> int | None:
-        """The card's row, where this level has it."""
-        return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
 
 def cards(settings: Settings) -> list[Card]:
@@ -52,7 +37,7 @@ def cards(settings: Settings) -> list[Card]:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
         StateError: a slice around this process cannot be read.
     """
-    levels = [_read(directory) for directory in directories(settings)]
+    levels = [read_level(directory) for directory in directories(settings)]
     return [
         card for card in gpu.cards() if all(level.index(card.uuid) is not None for level in levels)
     ]
@@ -68,10 +53,10 @@ def limits(settings: Settings) -> Limits:
             cards they mean cannot be told.
     """
     level: Literal["preload", "none"] = "preload" if _loaded_library(settings) else "none"
-    levels = [_read(directory) for directory in directories(settings)]
+    levels = [read_level(directory) for directory in directories(settings)]
     variables = _hami_limits(settings, levels)
     if levels:
-        return Limits(tuple(_combined(levels, variables)), "slice", level)
+        return Limits(tuple(combined(levels, variables)), "slice", level)
     cards = tuple(CardLimit(uuid, memory) for uuid, memory in variables.items())
     return Limits(cards, "environment" if cards else "none", level)
 
@@ -83,52 +68,20 @@ def usage(settings: Settings) -> Usage:
         HamiError: as ``limits``.
     """
     held = limits(settings)
-    levels = [_read(directory) for directory in directories(settings)]
+    levels = [read_level(directory) for directory in directories(settings)]
     variables = _hami_limits(settings, levels)
     if held.source == "environment":
         with usable(settings.hami_account):
             # Made by the first process that is limited so; until then nothing is held.
             there = settings.hami_account.exists()
-        levels = [_read(settings.hami_account)] if there else []
+        levels = [read_level(settings.hami_account)] if there else []
     free_on_card = gpu.memory_free([limit.uuid for limit in held.cards])
     return Usage(
         tuple(
-            _card_usage(limit, levels, variables.get(limit.uuid), free_on_card.get(limit.uuid))
+            card_usage(limit, levels, free_on_card.get(limit.uuid), variables.get(limit.uuid))
             for limit in held.cards
         )
     )
-
-
-def _card_usage(
-    limit: CardLimit, levels: list[Level], variable: int | None, free_on_card: int | None
-) -> CardUsage:
-    left = [free_on_card, limit.memory]
-    used, processes = 0, []
-    # Outermost first, so that what is kept of each is the innermost level's.
-    for level in levels:
-        i = level.index(limit.uuid)
-        if i is None:
-            continue
-        used = level.used[i]
-        # A variable binds the innermost slice alone; in those around it others live as well.
-        memory = lowest([level.rows[i].memory, variable if level is levels[-1] else None])
-        left.append(None if memory is None else max(memory - used, 0))
-        processes = [
-            ProcessUsage(process.pid, process.alive, process.memory[i], process.refusals[i])
-            for process in level.processes
-            if process.memory[i] or process.refusals[i]
-        ]
-    return CardUsage(limit.uuid, limit.memory, used, lowest(left), tuple(processes))
-
-
-def _combined(levels: list[Level], variables: Mapping[str, int | None]) -> Iterator[CardLimit]:
-    """The cards that every level has, each with its lowest limit."""
-    for row in levels[-1].rows:
-        found = [(level, level.index(row.uuid)) for level in levels]
-        same = [level.rows[i] for level, i in found if i is not None]
-        if len(same) == len(levels):
-            memory = lowest([*(other.memory for other in same), variables.get(row.uuid)])
-            yield CardLimit(row.uuid, memory, lowest(other.share for other in same))
 
 
 def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, int | None]:
@@ -178,27 +131,10 @@ def directories(settings: Settings) -> list[Path]:
     return list(settings.slices)
 
 
-def _read(directory: Path) -> Level:
-    try:
-        page = LimitsPage.open(directory / LIMITS)
-        account = Account.open(directory / ACCOUNT)
-        rows = tuple(CardLimit(row.uuid, row.memory_limit, row.share) for row in page.rows())
-        return Level(rows, account.memory_used(), account.processes())
-    except (OSError, DamagedFile) as error:
-        why = error.why if isinstance(error, DamagedFile) else error.strerror or str(error)
-        mend = "start the program again with `hami run`, or unset HAMI_SLICE"
-        raise StateError(f"slice {directory}", why, mend) from error
-
-
 def _loaded_library(settings: Settings) -> Path | None:
-    """Our library as it is mapped into this process: the only sign that it is at work here."""
-    try:
-        maps = Path("/proc/self/maps").read_text(errors="replace")
-    except OSError:
-        # Without /proc nobody can tell; a slice is still named by HAMI_SLICE.
-        return None
-    for line in maps.splitlines():
-        path = line.partition("/")[2]
-        if path.rpartition("/")[2] == settings.library.name:
-            return Path("/" + path)
-    return None
+    """Our library as it is mapped into this process: the only sign that it is at work here.
+
+    Without ``/proc`` nobody can tell; a slice is still named by ``HAMI_SLICE``.
+    """
+    found = (path for path in mapped_files("self") if Path(path).name == settings.library.name)
+    return next(map(Path, found), None)

@@ -1,10 +1,10 @@
 """Run a program as if we were not there: its terminal, its signals, its way of ending.
 
 The program keeps our process group, so the terminal treats it and us as one job. From this follows
-who gets a signal: what the *terminal* sends (Ctrl-C, Ctrl-Z, a new window size) goes to the whole
-group and has reached the program already; what a *process* sends to us alone is passed on. The
-kernel says which it was in ``si_code``, and for that the signals are taken synchronously, not by
-handlers.
+who gets a signal: what is sent to the whole group (Ctrl-C, Ctrl-Z, a new window size, ``kill %1``,
+by ``timeout``) has reached the program already; what a process sends to us alone is passed on. Of
+what the *terminal* sends the kernel says so in ``si_code``, and for that the signals are taken
+synchronously, not by handlers; for the rest there is a ``Witness``.
 """
 
 import os
@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from hami_py.errors import CannotRun
+from hami_py.slices.witness import Witness
 
 PASSED_ON = frozenset(
     {
@@ -53,15 +54,19 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     awaited = PASSED_ON | {signal.SIGCHLD}
     inherited_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    program = _start(command, environment, inherited_mask)
-    while True:
-        received = signal.sigwaitinfo(awaited)
-        if received.si_signo == signal.SIGCHLD:
-            ended = _look_after(program)
-            if ended is not None:
-                return ended
-        elif not _program_has_it(received):
-            os.kill(program, received.si_signo)
+    witness = Witness()
+    try:
+        program = _start(command, environment, inherited_mask)
+        while True:
+            received = signal.sigwaitinfo(awaited)
+            if received.si_signo == signal.SIGCHLD:
+                ended = _look_after(program)
+                if ended is not None:
+                    return ended
+            elif not _program_has_it(received, witness):
+                os.kill(program, received.si_signo)
+    finally:
+        witness.end()
 
 
 def die_of(number: int) -> NoReturn:
@@ -99,14 +104,15 @@ def _start(
         raise CannotRun(command[0], reason, mend, status=126) from error
 
 
-def _program_has_it(received: signal.struct_siginfo) -> bool:
-    """The terminal sent it to the whole group.
+def _program_has_it(received: signal.struct_siginfo, witness: Witness) -> bool:
+    """It was sent to the whole group, by the terminal or by a process.
 
-    A hang-up is the exception: it goes to the session's leader alone.
+    A hang-up of the terminal is the exception: it goes to the session's leader alone.
     """
-    if received.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid():
-        return False
-    return received.si_code == _SI_KERNEL
+    if received.si_code == _SI_KERNEL:
+        witness.forget()
+        return received.si_signo != signal.SIGHUP or os.getsid(0) != os.getpid()
+    return witness.has_seen(received.si_signo)
 
 
 def _look_after(program: int) -> int | None:

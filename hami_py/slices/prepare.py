@@ -3,17 +3,62 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from hami_py import gpu
 from hami_py.config import HAMI_SLICE, Settings
-from hami_py.errors import InvalidValue
-from hami_py.model import MemoryRequest, plan, visible
-from hami_py.slices.create import create
+from hami_py.errors import InvalidValue, StateError
+from hami_py.model import MemoryRequest, legible, plan, visible
 from hami_py.slices.current import cards, directories
 from hami_py.slices.environment import compose, require_library
+from hami_py.slices.hold import Hold, make
+from hami_py.slices.record import new_record
+from hami_py.slices.registry import hold_named
 
 MAX_LEVELS = 8
 """Slices inside one another that the preload library takes: each is charged for each allocation."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a slice is to be.
+
+    Attributes:
+        command: what will run in it, or who makes it, for people who look at it.
+        memory: the memory limits.
+        devices: cards by UUID or index; none = all.
+        name: what it is called; checked.
+        keep: it stays until it is removed.
+        relaunched: this process itself will go on in it.
+    """
+
+    command: Sequence[str]
+    memory: MemoryRequest = None
+    devices: Sequence[str] = ()
+    name: str | None = None
+    keep: bool = False
+    relaunched: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A slice that this process holds, and what it takes to start programs in it.
+
+    Attributes:
+        hold: the hold.
+        library: the preload library.
+        slices: the slices of such a program, outermost first; this one is among them.
+        notes: what the user must be told, one line each.
+    """
+
+    hold: Hold
+    library: Path
+    slices: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The environment for a program that would have this one without us."""
+        return compose(base, self.library, self.slices, self.hold.record.devices)
 
 
 @dataclass(frozen=True)
@@ -29,6 +74,62 @@ class Prepared:
     notes: tuple[str, ...]
 
 
+def open_new(settings: Settings, request: Request) -> Opened:
+    """A new slice within those that this process is in.
+
+    Raises:
+        HamiError: no driver, no such card, or a slice cannot be made here.
+        InvalidValue: more cards than a slice can hold, more slices inside one another, or a name
+            that another slice has.
+    """
+    library = require_library(settings.library)
+    _require_levels(len(directories(settings)) + 1)
+    available = cards(settings)
+    shown = None
+    if request.devices:
+        # Of all cards: whether CUDA's numbers are known depends also on those that are not ours.
+        shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
+    planned = plan(available, request.memory, request.devices, shown)
+    record = new_record(
+        request.command,
+        name=request.name,
+        keep=request.keep,
+        relaunched=request.relaunched,
+        around=settings.slices,
+        devices=planned.devices,
+    )
+    held = make(settings.runtime_directory, planned.limits, record)
+    return Opened(held, library, (*settings.slices, held.directory), planned.notes)
+
+
+def open_named(settings: Settings, name: str) -> Opened:
+    """A slice that is there, by name or id.
+
+    What is started in it is also in the slices that it was made in, and in those that this process
+    is in: to join can only lower what may be used.
+
+    Raises:
+        UnknownSlice: there is none, or more than one is meant.
+        StateError: it is damaged, or a slice around it is gone.
+        InvalidValue: more slices inside one another than the preload library takes.
+    """
+    library = require_library(settings.library)
+    held = hold_named(settings, name)
+    try:
+        around = [Path(directory) for directory in held.record.around]
+        for directory in around:
+            if not directory.is_dir():
+                mend = f"remove it with `hami rm {held.directory.name}`, and make another"
+                raise StateError(f"slice {legible(name)}", f"{directory} around it is gone", mend)
+        own = settings.slices
+        slices = (*own, *(path for path in (*around, held.directory) if path not in own))
+        _require_levels(len(slices) + len(directories(settings)) - len(own))
+    except BaseException:
+        held.release()
+        raise
+    return Opened(held, library, slices)
+
+
 @contextmanager
 def prepared(
     settings: Settings,
@@ -36,6 +137,9 @@ def prepared(
     memory: MemoryRequest,
     devices: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    *,
+    name: str | None = None,
+    keep: bool = False,
 ) -> Iterator[Prepared]:
     """A new slice within those that this process is in, removed at the end.
 
@@ -45,23 +149,40 @@ def prepared(
         memory: the memory limits asked for.
         devices: cards by UUID or index; none = all.
         environment: what the program would have without us; None = this process's.
+        name: what people call it.
+        keep: it stays at the end.
 
     Raises:
-        HamiError: no driver, no such card, or a slice cannot be made here.
-        InvalidValue: more cards than a slice can hold, or more slices inside one another.
+        HamiError: as ``open_new``.
     """
-    library = require_library(settings.library)
-    levels = len(directories(settings)) + 1
+    opened = open_new(settings, Request(command, memory, devices, name, keep))
+    with _held(settings, opened, environment) as ready:
+        yield ready
+
+
+@contextmanager
+def joined(settings: Settings, name: str) -> Iterator[Prepared]:
+    """A slice that is there, by name or id.
+
+    Raises:
+        HamiError: as ``open_named``.
+    """
+    with _held(settings, open_named(settings, name), None) as ready:
+        yield ready
+
+
+@contextmanager
+def _held(
+    settings: Settings, opened: Opened, environment: Mapping[str, str] | None
+) -> Iterator[Prepared]:
+    try:
+        base = settings.environment if environment is None else environment
+        yield Prepared(opened.environment(base), opened.notes)
+    finally:
+        opened.hold.release()
+
+
+def _require_levels(levels: int) -> None:
     if levels > MAX_LEVELS:
         mend = f"run at most {MAX_LEVELS} `hami run` inside one another"
         raise InvalidValue(HAMI_SLICE, f"{levels} slices inside one another", mend)
-    available = cards(settings)
-    shown = None
-    if devices:
-        # Of all cards: whether CUDA's numbers are known depends also on those that are not ours.
-        shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
-    planned = plan(available, memory, devices, shown)
-    with create(settings.runtime_directory, planned.limits, command) as directory:
-        base = settings.environment if environment is None else environment
-        slices = [*settings.slices, directory]
-        yield Prepared(compose(base, library, slices, planned.devices), planned.notes)

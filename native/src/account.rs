@@ -10,10 +10,38 @@ use std::path::PathBuf;
 pub struct ProcessUse {
     /// The process, as it is numbered in its own PID namespace.
     pid: u32,
+    /// When it started, in clock ticks since boot; with the pid it names one process. 0 = unknown.
+    start_time: u64,
+    /// The inode of its PID namespace; 0 = unknown.
+    pid_namespace: u64,
     /// False once it has died; its bytes are counted until the driver has had time to free them.
     alive: bool,
     memory: Vec<u64>,
     /// How often an allocation was refused, by row.
+    refusals: Vec<u64>,
+}
+
+impl From<hami_account::ProcessUse> for ProcessUse {
+    fn from(process: hami_account::ProcessUse) -> Self {
+        Self {
+            pid: process.identity.pid,
+            start_time: process.identity.start_time,
+            pid_namespace: process.identity.pid_namespace,
+            alive: process.alive,
+            memory: process.memory.to_vec(),
+            refusals: process.refusals.to_vec(),
+        }
+    }
+}
+
+/// An account, read once: the processes and the sums belong together.
+#[pyclass(module = "hami_py._native", frozen, get_all)]
+pub struct AccountSnapshot {
+    /// The processes that hold a place in the account.
+    processes: Vec<Py<ProcessUse>>,
+    /// Bytes that all processes together hold, by row.
+    memory_used: Vec<u64>,
+    /// How often an allocation was refused, by row, also to processes that are gone.
     refusals: Vec<u64>,
 }
 
@@ -24,7 +52,7 @@ pub struct Account {
 }
 
 impl Account {
-    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
+    fn read(&self, py: Python<'_>) -> PyResult<Snapshot> {
         py.detach(|| Snapshot::read(&self.path)).map_err(errors::account)
     }
 }
@@ -42,26 +70,30 @@ impl Account {
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let account = Self { path };
-        account.snapshot(py)?;
+        account.read(py)?;
         Ok(account)
     }
 
     /// The processes that hold a place in the account.
     fn processes(&self, py: Python<'_>) -> PyResult<Vec<ProcessUse>> {
-        let processes = self.snapshot(py)?.processes.into_iter();
-        Ok(processes
-            .map(|process| ProcessUse {
-                pid: process.identity.pid,
-                alive: process.alive,
-                memory: process.memory.to_vec(),
-                refusals: process.refusals.to_vec(),
-            })
-            .collect())
+        Ok(self.read(py)?.processes.into_iter().map(ProcessUse::from).collect())
     }
 
     /// Bytes that all processes together hold, by row.
     fn memory_used(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        Ok(self.snapshot(py)?.used.to_vec())
+        Ok(self.read(py)?.used.to_vec())
+    }
+
+    /// Everything at once.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<AccountSnapshot> {
+        let read = self.read(py)?;
+        let processes =
+            read.processes.into_iter().map(|process| Py::new(py, ProcessUse::from(process)));
+        Ok(AccountSnapshot {
+            processes: processes.collect::<PyResult<_>>()?,
+            memory_used: read.used.to_vec(),
+            refusals: read.refusals.to_vec(),
+        })
     }
 
     /// Give back what dead processes held, as far as its time has come; how many bytes.

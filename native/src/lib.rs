@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::account::{Account, ProcessUse};
+    use crate::account::{Account, AccountSnapshot, ProcessUse};
     #[pymodule_export]
     use crate::limits::{LimitRow, LimitsPage, same_card};
     #[pymodule_export]

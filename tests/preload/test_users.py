@@ -381,7 +381,7 @@ class TestCommands:
 
         def opens():
             os.environ.clear()
-            assert [info for info in hami_py.slices() if info.id == annas.name] == []
+            assert [info for info in hami_py.list_slices() if info.id == annas.name] == []
             with pytest.raises(hami_py.HamiError):
                 hami_py.open_slice(annas.name)
 

@@ -3,11 +3,15 @@
 Run as a program it is the command line; imported, it gives the cards.
 """
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import hami_py
 from hami_py import gpu
@@ -52,6 +56,37 @@ def environment(runtime: Path, **more: str) -> dict[str, str]:
         "HAMI_LIBRARY": str(harmless_library()),
         **more,
     }
+
+
+def forget_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tester's own settings do not count in this process."""
+    for name in ("HAMI_SLICE", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """The end of input ends every program of these tests."""
+    if process.returncode is None:
+        process.communicate(timeout=DEADLINE)
+
+
+#: A program that says when it is there, and ends with its input.
+HOLD = ["sh", "-c", "echo up; read _"]
+
+
+def listed(hami: Hami) -> list[dict[str, Any]]:
+    done = hami("ps", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def refused(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
+    """One line that has all of this."""
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert done.stderr.startswith("hami: ")
+    for word in words:
+        assert word in done.stderr
 
 
 if __name__ == "__main__":

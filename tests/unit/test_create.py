@@ -15,6 +15,7 @@ import pytest
 from hami_py import CardLimit, StateError
 from hami_py._native import Account, LimitsPage
 from hami_py.slices import create, remove_stale, runtime
+from hami_py.slices.processes import start_time
 from support.running import Started
 from unit import machine
 from unit.machine import DEADLINE, Hami, environment
@@ -76,6 +77,52 @@ def test_it_stays_while_a_program_goes_on_in_it(ours: Path) -> None:
         assert remove_stale(ours) == 0
     assert remove_stale(ours) == 1
     assert not directory.exists()
+
+
+# Overwrites its environment, as a daemon does to show a title, with our library mapped.
+TITLED = """import mmap, os, sys
+with open(sys.argv[1], "rb") as library:
+    mapping = mmap.mmap(library.fileno(), 0, prot=mmap.PROT_READ)
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(fields[47]), int(fields[48])
+with open("/proc/self/mem", "r+b", buffering=0) as memory:
+    memory.seek(start)
+    memory.write(bytes(end - start))
+print("up", flush=True)
+input()"""
+
+
+@pytest.mark.parametrize(("name", "stays"), [("libvgpu.so", True), ("libother.so", False)])
+def test_it_stays_while_a_daemon_may_be_in_it_that_overwrote_its_environment(
+    ours: Path, tmp_path: Path, name: str, stays: bool
+) -> None:
+    library = tmp_path / name
+    library.write_bytes(b"library")
+    with create(ours, ROWS, []) as directory:
+        variables = {"HAMI_SLICE": str(directory)}
+        daemon = Started([sys.executable, "-c", TITLED, library], variables).wait_for("up")
+    with daemon:
+        assert directory.exists() is stays
+        # Made after the daemon was started, a slice cannot be its own; a tick is 10 ms.
+        started = start_time(daemon.pid) / os.sysconf("SC_CLK_TCK")
+        while time.clock_gettime(time.CLOCK_BOOTTIME) < started + 0.02:
+            time.sleep(0.01)
+        with create(ours, ROWS, []) as later:
+            pass
+        assert not later.exists()
+        assert directory.exists() is stays
+    assert remove_stale(ours) == int(stays)
+
+
+def test_a_containers_library_keeps_no_slice(ours: Path, tmp_path: Path) -> None:
+    """Its limits lie beside it: such a process is in no slice of ours."""
+    library = tmp_path / "libvgpu.so"
+    library.write_bytes(b"library")
+    (tmp_path / "limits").touch()
+    with create(ours, ROWS, []) as directory:
+        daemon = Started([sys.executable, "-c", TITLED, library], {}).wait_for("up")
+    with daemon:
+        assert not directory.exists()
 
 
 def test_it_stays_while_its_owner_lives(ours: Path) -> None:

@@ -18,11 +18,11 @@ from hami_py import (
     StateError,
     Usage,
     config,
-    slices,
 )
 from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
 from hami_py.slices import current
+from hami_py.slices.levels import Level
 from unit.machine import CARDS, FREE, GIB, Hami, harmless_library
 
 FIRST, SECOND = (card.uuid for card in CARDS)
@@ -49,18 +49,18 @@ def inside(tmp_path: Path, settings: Settings) -> Inside:
 
 
 def test_outside(settings: Settings) -> None:
-    assert slices.limits(settings).source == "none"
-    assert slices.limits(settings).cards == ()
-    assert slices.usage(settings) == Usage(())
-    assert slices.cards(settings) == CARDS
+    assert current.limits(settings).source == "none"
+    assert current.limits(settings).cards == ()
+    assert current.usage(settings) == Usage(())
+    assert current.cards(settings) == CARDS
 
 
 def test_in_a_slice(inside: Inside) -> None:
     settings = inside({SECOND: 4 * GIB, FIRST: None})
-    held = slices.limits(settings)
+    held = current.limits(settings)
     assert held.source == "slice"
     assert held.cards == (CardLimit(SECOND, 4 * GIB), CardLimit(FIRST, None))
-    second, first = slices.usage(settings).cards
+    second, first = current.usage(settings).cards
     assert (second.memory_limit, second.memory_used, second.memory_free) == (4 * GIB, 0, 4 * GIB)
     assert (first.memory_limit, first.memory_used, first.memory_free) == (None, 0, FREE[FIRST])
     assert second.processes == ()
@@ -68,14 +68,14 @@ def test_in_a_slice(inside: Inside) -> None:
 
 def test_an_inner_slice_can_only_lower(inside: Inside) -> None:
     settings = inside({FIRST: 2 * GIB, SECOND: 8 * GIB}, {SECOND: 4 * GIB, FIRST: 4 * GIB})
-    assert slices.limits(settings).cards == (CardLimit(SECOND, 4 * GIB), CardLimit(FIRST, 2 * GIB))
-    assert [card.memory_free for card in slices.usage(settings).cards] == [4 * GIB, 2 * GIB]
+    assert current.limits(settings).cards == (CardLimit(SECOND, 4 * GIB), CardLimit(FIRST, 2 * GIB))
+    assert [card.memory_free for card in current.usage(settings).cards] == [4 * GIB, 2 * GIB]
 
 
 def test_a_card_that_one_level_does_not_have_may_not_be_used(inside: Inside) -> None:
     settings = inside({SECOND: None}, {FIRST: GIB, SECOND: GIB})
-    assert slices.limits(settings).cards == (CardLimit(SECOND, GIB),)
-    assert slices.cards(settings) == [CARDS[1]]
+    assert current.limits(settings).cards == (CardLimit(SECOND, GIB),)
+    assert current.cards(settings) == [CARDS[1]]
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_the_driver_cannot_tell_a_gpu_from_a_mig_slice(one: str, other: str, sam
 
 def test_a_slice_that_spells_a_card_otherwise_has_it(inside: Inside) -> None:
     settings = inside({FIRST: 4 * GIB}, {FIRST.replace("GPU-", "MIG-"): GIB})
-    assert slices.cards(settings) == [CARDS[0]]
-    (held,) = slices.limits(settings).cards
+    assert current.cards(settings) == [CARDS[0]]
+    (held,) = current.limits(settings).cards
     assert held.memory == GIB
 
 
@@ -109,8 +109,8 @@ def test_hamis_variables_can_only_lower_a_slice(inside: Inside) -> None:
         CUDA_DEVICE_MEMORY_LIMIT_0="2g",
     )
     # With a page, HAMi's 0 is its first row.
-    assert slices.limits(settings).cards == (CardLimit(SECOND, 2 * GIB), CardLimit(FIRST, 8 * GIB))
-    assert [card.memory_free for card in slices.usage(settings).cards] == [2 * GIB, 8 * GIB]
+    assert current.limits(settings).cards == (CardLimit(SECOND, 2 * GIB), CardLimit(FIRST, 8 * GIB))
+    assert [card.memory_free for card in current.usage(settings).cards] == [2 * GIB, 8 * GIB]
 
 
 def test_what_is_left_is_the_least_over_all_levels(
@@ -122,16 +122,17 @@ def test_what_is_left_is_the_least_over_all_levels(
         made_up = SimpleNamespace(pid=pid, alive=True, memory=[memory], refusals=[refusals])
         return cast(ProcessUse, made_up)
 
-    outer = current.Level((CardLimit(FIRST, 5 * GIB),), [3 * GIB], [process(7, 2 * GIB, 0)])
-    inner = current.Level(
+    outer = Level((CardLimit(FIRST, 5 * GIB),), [3 * GIB], [process(7, 2 * GIB, 0)], [0])
+    inner = Level(
         (CardLimit(FIRST, 4 * GIB),),
         [1 * GIB],
         [process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0)],
+        [5],
     )
     levels = {Path("/outer"): outer, Path("/inner"): inner}
-    monkeypatch.setattr(current, "_read", lambda directory: levels[directory])
+    monkeypatch.setattr(current, "read_level", lambda directory: levels[directory])
     variables = {"HAMI_SLICE": "/outer:/inner", "CUDA_DEVICE_MEMORY_LIMIT": "2g"}
-    (card,) = slices.usage(config.read({**settings.environment, **variables})).cards
+    (card,) = current.usage(config.read({**settings.environment, **variables})).cards
     assert card == CardUsage(
         FIRST,
         memory_limit=2 * GIB,
@@ -159,22 +160,22 @@ def test_hamis_variables_alone(
     if visible is not None:
         variables["CUDA_VISIBLE_DEVICES"] = visible
     settings = config.read({**settings.environment, **variables})
-    held = slices.limits(settings)
+    held = current.limits(settings)
     assert held.source == "environment"
     assert held.cards == tuple(CardLimit(uuid, memory) for uuid, memory in expected)
-    assert [card.memory_limit for card in slices.usage(settings).cards] == [
+    assert [card.memory_limit for card in current.usage(settings).cards] == [
         memory for _uuid, memory in expected
     ]
 
 
 def test_hamis_zero_is_no_limit(settings: Settings) -> None:
     settings = config.read({**settings.environment, "CUDA_DEVICE_MEMORY_LIMIT": "0"})
-    assert slices.limits(settings).source == "none"
+    assert current.limits(settings).source == "none"
 
 
 def test_a_bad_variable_is_an_error_and_not_no_limit(inside: Inside) -> None:
     settings = inside({FIRST: GIB}, CUDA_DEVICE_MEMORY_LIMIT="4gig")
-    for call in (slices.limits, slices.usage):
+    for call in (current.limits, current.usage):
         with pytest.raises(InvalidValue, match="CUDA_DEVICE_MEMORY_LIMIT"):
             call(settings)
 
@@ -189,7 +190,7 @@ def test_a_missing_or_damaged_slice_is_an_error_and_not_no_limit(
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    for call in (slices.limits, slices.usage, slices.cards):
+    for call in (current.limits, current.usage, current.cards):
         with pytest.raises(StateError) as caught:
             call(settings)
         assert str(settings.slices[0]) in caught.value.what
@@ -197,9 +198,9 @@ def test_a_missing_or_damaged_slice_is_an_error_and_not_no_limit(
 
 def test_a_level_is_said_only_where_the_library_is_at_work(settings: Settings) -> None:
     """The harmless library is libc, which this process has; another it has not."""
-    assert slices.limits(settings).level == "preload"
+    assert current.limits(settings).level == "preload"
     absent = dataclasses.replace(settings, library=harmless_library().with_name("libvgpu.so"))
-    assert slices.limits(absent).level == "none"
+    assert current.limits(absent).level == "none"
 
 
 REPORT = """import json, hami_py as hami

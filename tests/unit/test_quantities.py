@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hami_py import InvalidValue, config, limits, run, slices
+from hami_py import InvalidValue, config, limits, run
 from hami_py._native import LimitRow, LimitsPage, format_memory
 from hami_py.config import Settings
 from hami_py.model import parse_gpumem, parse_memory, parse_share, parse_sizes, refuse_gpucores
+from hami_py.slices import current
 from unit.machine import Hami
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -109,11 +110,11 @@ def test_a_size_in_hamis_variables(
     name = "CUDA_DEVICE_MEMORY_LIMIT"
     settings = config.read({**settings.environment, name: text})
     if hami_env is BAD:
-        refused(lambda: slices.limits(settings), name, text)
+        refused(lambda: current.limits(settings), name, text)
     elif hami_env == 0:
-        assert slices.limits(settings).source == "none"
+        assert current.limits(settings).source == "none"
     else:
-        assert [card.memory for card in slices.limits(settings).cards] == [hami_env, hami_env]
+        assert [card.memory for card in current.limits(settings).cards] == [hami_env, hami_env]
 
 
 @pytest.mark.parametrize("memory", [None, 1, 4 * GIB, 2**64 - 2])
@@ -152,9 +153,9 @@ def test_a_share_in_hamis_variables(
     name = "CUDA_DEVICE_SM_LIMIT_1"
     settings = config.read({**settings.environment, name: text})
     if hami_env in (0, 100):
-        assert slices.limits(settings).source == "none"
+        assert current.limits(settings).source == "none"
     else:
-        refused(lambda: slices.limits(settings), name, text)
+        refused(lambda: current.limits(settings), name, text)
 
 
 def test_a_whole_share_is_refused_for_not_being_enforced() -> None:

@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,6 +76,97 @@ def test_a_signal_sent_to_us_is_passed_on_once(start: Start, name: str) -> None:
     tell(process, "end")
     line(process, "[1]")
     assert process.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "USR1"])
+def test_a_signal_sent_to_us_all_reaches_the_program_once(start: Start, name: str) -> None:
+    """`kill %1` sends it to the group, `timeout` to us and to the group, a service manager to each
+    process by itself. Then one to us alone: by its number is seen what came before.
+    """
+    number = signal.Signals[f"SIG{name}"]
+    process = start(
+        sys.executable, "-c", COUNTER, f"SIG{name},SIGWINCH", preexec_fn=lambda: os.setpgid(0, 0)
+    )
+
+    def to_the_group() -> None:
+        os.killpg(process.pid, number)
+
+    def as_timeout_does() -> None:
+        process.send_signal(number)
+        os.killpg(process.pid, number)
+
+    def to_each() -> None:
+        for pid in group(process.pid):
+            os.kill(pid, number)
+
+    for send in (to_the_group, as_timeout_does, to_each):
+        # We stand still until all is sent, however long the machine takes for it.
+        process.send_signal(signal.SIGSTOP)
+        send()
+        line(process, f"SIG{name}")
+        process.send_signal(signal.SIGCONT)
+        # Sent to us later, and of a higher number, so taken later: whatever was to be passed on
+        # before it has arrived by then.
+        process.send_signal(signal.SIGWINCH)
+        line(process, "SIGWINCH")
+    process.send_signal(number)
+    line(process, f"SIG{name}")
+    tell(process, "end")
+    line(process, "[3, 4]")
+    assert process.wait(DEADLINE) == 0
+
+
+def group(leader: int) -> list[int]:
+    """The processes of a process group."""
+    members = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(process.name)) == leader:
+                members.append(int(process.name))
+        except ProcessLookupError:
+            continue
+    return members
+
+
+def test_what_was_typed_before_does_not_swallow_a_signal_that_is_sent(runtime: Path) -> None:
+    """Ctrl-C goes to all; the same signal, sent to us alone afterwards, is passed on."""
+    terminal = Terminal(runtime, sys.executable, "-c", COUNTER, "SIGINT")
+    terminal.wait_for("up")
+    terminal.type("\x03")
+    terminal.wait_for("SIGINT")
+    # Ours is there when the program's is; taken, when we wait again.
+    until_asleep(terminal.pid)
+    os.kill(terminal.pid, signal.SIGINT)
+    terminal.wait_for("SIGINT")
+    terminal.type("end\n")
+    terminal.wait_for("[2]")
+    assert terminal.end() == 0
+    terminal.hang_up()
+
+
+def until_asleep(pid: int) -> None:
+    """Wait until nothing is pending in a process any more and it sleeps."""
+    until = time.monotonic() + DEADLINE
+    while True:
+        status = Path(f"/proc/{pid}/status").read_text()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        if int(fields["ShdPnd"], 16) == 0 and fields["State"].startswith("S"):
+            return
+        assert time.monotonic() < until
+
+
+def test_nothing_of_ours_is_left_in_the_group(start: Start) -> None:
+    """Who waits for the end of a pipe, or for an empty group, must not wait for us."""
+    process = start("sh", "-c", "echo up; read _", preexec_fn=lambda: os.setpgid(0, 0))
+    ours = set(group(process.pid))
+    assert len(ours) == 3
+    process.kill()
+    process.wait(DEADLINE)
+    # The program ends with its input; whoever still held our output would keep it open.
+    process.communicate(timeout=DEADLINE)
+    until = time.monotonic() + DEADLINE
+    while group(process.pid):
+        assert time.monotonic() < until
 
 
 def test_a_signal_that_ends_the_program_ends_us(

@@ -1,5 +1,6 @@
 """The same, as a user without any rights."""
 
+import dataclasses
 import os
 import tempfile
 import traceback
@@ -8,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hami_py import CardLimit, StateError, config, slices
+from hami_py import CardLimit, StateError, config
+from hami_py.slices import (
+    create,
+    list_slices,
+    remove,
+    run_in_foreground,
+    runtime_directory,
+)
 from unit.machine import FALLBACK
 
 NOBODY = 65534
@@ -47,10 +55,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="every other test ran 
 def test_a_program_runs_in_a_slice(home: Path) -> None:
     def test() -> None:
         settings = config.read({"XDG_RUNTIME_DIR": str(home), "PATH": "/bin:/usr/bin"})
-        with slices.create(settings.runtime_directory, [CardLimit("GPU-1")], []) as directory:
+        with create(settings.runtime_directory, [CardLimit("GPU-1")], []) as directory:
             environment = {**settings.environment, "HAMI_SLICE": str(directory)}
             script = ["sh", "-c", 'test -w "$HAMI_SLICE/account" && exit 7']
-            assert slices.run_in_foreground(script, environment) == 7
+            assert run_in_foreground(script, environment) == 7
         assert not directory.exists()
 
     as_nobody(test)
@@ -61,11 +69,30 @@ def test_roots_runtime_directory_is_not_touched(home: Path) -> None:
         settings = config.read({"XDG_RUNTIME_DIR": "/root"})
         assert settings.runtime_directory == FALLBACK.with_name(f"hami-{NOBODY}")
         with pytest.raises(StateError, match=r"Permission denied|belongs to user 0"):
-            slices.runtime_directory(Path("/usr/hami"))
+            runtime_directory(Path("/usr/hami"))
         with pytest.raises(StateError, match="belongs to user 0"):
-            slices.runtime_directory(Path("/usr"))
+            runtime_directory(Path("/usr"))
 
     as_nobody(test)
+
+
+def test_each_user_sees_the_own_slices_alone(home: Path, tmp_path: Path) -> None:
+    theirs = config.read({"XDG_RUNTIME_DIR": str(home)})
+    assert theirs.runtime_directory != home / "hami"
+
+    def test() -> None:
+        settings = config.read({"XDG_RUNTIME_DIR": str(home)})
+        with create(settings.runtime_directory, [CardLimit("GPU-1")], []) as directory:
+            assert [info.directory for info in list_slices(settings)] == [directory]
+        with pytest.raises(StateError, match=r"Permission denied|belongs to user 0"):
+            list_slices(dataclasses.replace(settings, runtime_directory=roots))
+
+    roots = tmp_path / "hami"
+    roots.mkdir(mode=0o700)
+    as_nobody(test)
+    for refused in (list_slices, lambda settings: remove(settings, "train")):
+        with pytest.raises(StateError, match=f"belongs to user {NOBODY}; remove it, or set XDG_"):
+            refused(dataclasses.replace(theirs, runtime_directory=home / "hami"))
 
 
 def test_a_program_that_may_not_be_executed(home: Path) -> None:
@@ -73,7 +100,7 @@ def test_a_program_that_may_not_be_executed(home: Path) -> None:
         from hami_py import CannotRun
 
         with pytest.raises(CannotRun) as caught:
-            slices.run_in_foreground([str(home / "plain")], {})
+            run_in_foreground([str(home / "plain")], {})
         assert caught.value.status == 126
 
     (home / "plain").write_text("#!/bin/sh\n")

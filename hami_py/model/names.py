@@ -1,0 +1,30 @@
+"""The names that people give their slices.
+
+A name stands in command lines, tables and messages, so it is plain; nothing in it can be taken for
+an option or a path.
+"""
+
+import json
+import re
+
+from hami_py.errors import InvalidValue
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+def check_name(name: str, field: str = "name") -> str:
+    """The name, if it is one.
+
+    Raises:
+        InvalidValue: with field, value and mend.
+    """
+    # Python callers may pass what is no text at all.
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        mend = "write 1 to 63 letters, digits, and after the first also _ . -"
+        raise InvalidValue(field, str(name), mend)
+    return name
+
+
+def legible(name: str) -> str:
+    """A name for a message: an empty one is seen, an odd one stays on one line."""
+    return name if name and name.isprintable() else json.dumps(name)

@@ -1,0 +1,196 @@
+"""What happens in a slice: the arithmetic of two looks, and real programs watched on a stub GPU."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hami_py as hami
+from hami_py import Event
+from hami_py.model import CardLook, Look, ProcessLook, changes
+from support.slices import MIB
+from support.stub import StubServer
+from unit.machine import DEADLINE
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+A, B = (1, 10, 100), (1, 11, 100)
+NOTHING = Look()
+
+
+def seen(
+    used: int = 0, limit: int | None = 100, total: int = 0, **processes: int | tuple[int, bool]
+) -> Look:
+    """One card and its processes: how much each was refused, and whether it lives."""
+    keys = {"a": A, "b": B}
+    return Look(
+        {"GPU-1": CardLook(used, limit, total)},
+        {
+            keys[name]: ProcessLook(True, {"GPU-1": value})
+            if isinstance(value, int)
+            else ProcessLook(value[1], {"GPU-1": value[0]})
+            for name, value in processes.items()
+        },
+    )
+
+
+def told(*looks: Look) -> list[list[Event]]:
+    """The events of each look, the first against an unused slice."""
+    found, last = [], NOTHING
+    for look in looks:
+        events, last = changes(last, look)
+        found.append(events)
+    return found
+
+
+def short(*looks: Look) -> list[list[tuple[str, int | None, int]]]:
+    return [[(e.kind, e.pid, e.count) for e in events] for events in told(*looks)]
+
+
+def test_nothing_happens_in_a_slice_that_stands_still() -> None:
+    assert short(seen(), seen(a=0), seen(a=0), seen(a=0)) == [[], [("joined", 10, 0)], [], []]
+
+
+def test_the_first_look_sums_up_what_was_before() -> None:
+    assert short(seen(used=101, total=5, a=2, b=3)) == [
+        [
+            ("joined", 10, 0),
+            ("joined", 11, 0),
+            ("refused", 10, 2),
+            ("refused", 11, 3),
+            ("over", None, 0),
+        ]
+    ]
+
+
+def test_a_refusal_says_who_where_and_how_many() -> None:
+    assert told(seen(used=7, total=1, a=1), seen(used=8, total=4, a=4))[1] == [
+        Event("refused", 10, "GPU-1", 3, memory_used=8, memory_limit=100)
+    ]
+
+
+def test_over_and_within_are_said_once_each() -> None:
+    looks = [seen(used=used) for used in (100, 101, 150, 100, 99)]
+    assert short(*looks) == [[], [("over", None, 0)], [], [("within", None, 0)], []]
+    # By the limit as well as by use; none is never over.
+    looks = [seen(used=50, limit=limit) for limit in (49, None, 0, 50)]
+    assert [[e.kind for e in events] for events in told(*looks)] == [
+        ["over"],
+        ["within"],
+        ["over"],
+        ["within"],
+    ]
+
+
+def test_a_process_that_ended_leaves_once() -> None:
+    gone = seen(a=(0, False))
+    assert short(seen(a=0), gone, gone, seen()) == [
+        [("joined", 10, 0)],
+        [("left", 10, 0)],
+        [],
+        [],
+    ]
+    assert short(seen(a=0), seen())[1] == [("left", 10, 0)]
+
+
+def test_a_process_that_came_and_went_between_two_looks_is_told_of() -> None:
+    assert short(seen(), seen(total=2, a=(2, False)))[1] == [
+        ("joined", 10, 0),
+        ("refused", 10, 2),
+        ("left", 10, 0),
+    ]
+
+
+def test_what_was_refused_to_one_that_is_gone_without_trace_is_nobodys() -> None:
+    assert short(seen(), seen(total=4, b=1))[1] == [
+        ("joined", 11, 0),
+        ("refused", 11, 1),
+        ("refused", None, 3),
+    ]
+
+
+def test_a_pid_that_is_used_again_is_another_process() -> None:
+    again = Look({}, {(1, 10, 101): ProcessLook(True)})
+    assert short(Look({}, {A: ProcessLook(True)}), again)[1] == [
+        ("joined", 10, 0),
+        ("left", 10, 0),
+    ]
+
+
+def test_no_refusal_is_told_twice_while_the_books_are_being_moved() -> None:
+    """A dead process's count is for one look in neither place; another is refused meanwhile."""
+    looks = [
+        seen(total=5, a=5, b=0),
+        seen(total=1, a=(0, False), b=1),
+        seen(total=6, b=1),
+        seen(total=6, b=1),
+    ]
+    refused = [e.count for events in told(*looks) for e in events if e.kind == "refused"]
+    assert refused == [5, 1]
+
+
+# Real programs.
+
+
+def test_a_refusal_is_told_with_pid_card_and_count(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem={"1": "100MiB"}, devices=["1"]) as s:
+        probe = start(s, "probe")
+        assert probe.stdin is not None
+        assert probe.stdout is not None
+        for _ in range(3):
+            probe.stdin.write("101 0\n")
+        probe.stdin.flush()
+        assert [probe.stdout.readline() for _ in range(3)] == ["2\n"] * 3
+        joined, refused = s.events(timeout=0)
+        assert joined == Event("joined", probe.pid)
+        assert refused == Event("refused", probe.pid, stub.uuids()[1], 3, 0, 100 * MIB)
+
+
+def test_over_and_within_as_a_slice_is_shrunk(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="1GiB", devices=["0"]) as s:
+        holder = start(s, "hold", "600")
+        events = s.events()
+        assert next(events) == Event("joined", holder.pid)
+        s.resize(gpumem="500MiB")
+        card = stub.uuids()[0]
+        assert next(events) == Event("over", None, card, 0, 600 * MIB, 500 * MIB)
+        holder.communicate(timeout=DEADLINE)
+        left = {event.kind: event for event in (next(events), next(events))}
+        assert left["left"].pid == holder.pid
+        assert left["within"] == Event("within", None, card, 0, 0, 500 * MIB)
+
+
+def test_closing_the_slice_ends_the_events(stub: StubServer) -> None:
+    s = hami.slice()
+    events = s.events()
+    ended: list[list[Event]] = []
+    watcher = threading.Thread(target=lambda: ended.append(list(events)))
+    watcher.start()
+    s.close()
+    watcher.join(DEADLINE)
+    assert ended == [[]]
+
+
+def test_a_damaged_account_is_an_error_and_not_silence(stub: StubServer) -> None:
+    with hami.slice() as s:
+        (s.directory / "account").write_bytes(b"")
+        mend = f"remove it with `hami rm {s.id}`, and make another"
+        with pytest.raises(hami.StateError, match=mend):
+            next(s.events(timeout=0))
+
+
+def test_who_watches_is_not_seen(stub: StubServer, runtime: Path) -> None:
+    """Watching takes no place in the account and charges nothing."""
+    with hami.slice(gpumem="100MiB", name="seen") as s:
+        script = "import hami_py as hami\nprint(list(hami.open_slice('seen').events(timeout=0.2)))"
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "[]\n"
+        assert list(s.events(timeout=0)) == []

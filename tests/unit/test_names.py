@@ -1,0 +1,259 @@
+"""Slices by name: ``--name``, ``--keep``, ``--join`` and ``hami rm``, and the same from Python."""
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hami_py
+from hami_py.config import Settings
+from hami_py.slices import remove
+from support.running import Started
+from support.stub import StubServer
+from unit import machine
+from unit.machine import HOLD, Hami, listed, refused
+
+Slices = Callable[[], list[Path]]
+
+# Names.
+
+
+@pytest.mark.parametrize("name", ["a", "0", "Train-3_b.c", "x" * 63])
+def test_a_name_that_can_be_given(hami: Hami, name: str) -> None:
+    assert hami("run", "--name", name, "--keep", "--", "true").returncode == 0
+    assert [slice_["name"] for slice_ in listed(hami)] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "-a", ".a", "_a", "a b", "a/b", "ä", "a\n", "x" * 64])
+def test_a_name_that_cannot(hami: Hami, slices_of: Slices, name: str) -> None:
+    refused(
+        hami("run", f"--name={name}", "--", "echo", "ran"),
+        125,
+        "name: ",
+        json.dumps(name[:64], ensure_ascii=False),
+        "write 1 to 63 letters, digits",
+    )
+    with pytest.raises(hami_py.InvalidValue):
+        hami_py.slice(name=name)
+    assert slices_of() == []
+
+
+def test_a_name_is_taken_while_its_slice_lives(hami: Hami, running: Callable[..., Started]) -> None:
+    with running("run", "--name", "train", "--", *HOLD) as first:
+        (slice_,) = listed(hami)
+        done = hami("run", "--name", "train", "--", "echo", "ran")
+        refused(done, 125, 'name: "train" is refused', slice_["id"][:12], "choose another")
+        first.finish()
+    assert hami("run", "--name", "train", "--", "true").returncode == 0
+
+
+def test_of_many_at_once_one_gets_the_name(hami: Hami) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        command = ["run", "--name", "train", "--keep", "--", "true"]
+        done = list(pool.map(lambda _: hami(*command).returncode, range(12)))
+    assert sorted(done) == [0] + [125] * 11
+    assert [slice_["name"] for slice_ in listed(hami)] == ["train"]
+
+
+# Keeping and joining.
+
+
+def test_a_kept_slice_outlives_its_program_and_the_next_starts(
+    hami: Hami, slices_of: Slices
+) -> None:
+    assert hami("run", "--name", "train", "--keep", "--", "true").returncode == 0
+    assert hami("run", "--", "true").returncode == 0
+    (slice_,) = listed(hami)
+    assert (slice_["state"], slice_["keep"], slice_["processes"]) == ("kept", True, [])
+    assert hami("rm", "train").returncode == 0
+    assert slices_of() == []
+
+
+REPORT = """import json, os, hami_py as hami
+limits = {card.uuid: card.memory for card in hami.limits().cards}
+print(json.dumps([limits, os.environ["HAMI_SLICE"], os.environ.get("CUDA_VISIBLE_DEVICES")]))"""
+
+
+@pytest.mark.parametrize("by", ["name", "id", "short id"])
+def test_a_program_joins_by_name_or_id(hami: Hami, slices_of: Slices, by: str) -> None:
+    hami("run", "--name", "train", "--keep", "--device=1", "--gpumem=1GiB", "--", "true")
+    (directory,) = slices_of()
+    name = {"name": "train", "id": directory.name, "short id": directory.name[:6]}[by]
+    done = hami("run", "--join", name, "--", sys.executable, "-c", REPORT)
+    second = machine.CARDS[1].uuid
+    assert json.loads(done.stdout) == [{second: 1 << 30}, str(directory), second]
+    assert slices_of() == [directory]
+
+
+def test_what_is_opened_has_its_own_name_and_is_given_back(stub: StubServer) -> None:
+    with hami_py.slice(name="train", keep=True) as made:
+        opened = hami_py.open_slice(made.id[:8])
+        assert (opened.name, opened.id, opened.directory) == ("train", made.id, made.directory)
+    with pytest.raises(hami_py.SliceInUse):
+        hami_py.remove_slice("train")
+    opened.close()
+    hami_py.remove_slice("train")
+
+
+def test_a_slice_that_is_forgotten_is_given_up(stub: StubServer, slices_of: Slices) -> None:
+    with pytest.warns(ResourceWarning, match=r"slice\.json"):
+        assert hami_py.slice().directory.exists()
+        gc.collect()
+    with hami_py.slice() as s:
+        assert slices_of() == [s.directory]
+
+
+def test_who_has_joined_keeps_the_slice_after_its_maker(
+    hami: Hami, running: Callable[..., Started], slices_of: Slices
+) -> None:
+    with running("run", "--name", "train", "--", *HOLD) as maker:
+        with running("run", "--join", "train", "--", *HOLD) as other:
+            maker.finish()
+            assert [slice_["state"] for slice_ in listed(hami)] == ["running"]
+            other.finish()
+        assert slices_of() == []
+
+
+def test_to_join_can_only_lower(hami: Hami, slices_of: Slices) -> None:
+    """Who joins from inside another slice stays in that one too, and in those around the joined."""
+    me = [sys.executable, str(Path(machine.__file__))]
+    inner = ["run", "--name", "inner", "--keep", "--gpumem", "8GiB", "--", "true"]
+    hami("run", "--name", "outer", "--keep", "--gpumem", "4GiB", "--", *me, *inner)
+    by_name = {slice_["name"]: slice_["directory"] for slice_ in listed(hami)}
+    report = ["--", sys.executable, "-c", REPORT]
+    done = hami("run", "--join", "inner", *report)
+    limits, inside, _visible = json.loads(done.stdout)
+    assert set(limits.values()) == {4 << 30}
+    assert inside == f"{by_name['outer']}:{by_name['inner']}"
+    done = hami("run", "--gpumem", "1GiB", "--", *me, "run", "--join", "inner", *report)
+    limits, inside, _visible = json.loads(done.stdout)
+    assert set(limits.values()) == {1 << 30}
+    assert inside.endswith(f":{by_name['outer']}:{by_name['inner']}")
+    assert hami("rm", "outer").returncode == 0
+    done = hami("run", "--join", "inner", "--", "echo", "ran")
+    refused(done, 125, "slice inner", f"{by_name['outer']} around it is gone", "hami rm")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--gpumem=1GiB"], ["--device=0"], ["--name=x"], ["--keep"], ["--keep", "--name=x"]],
+)
+def test_to_join_is_to_take_the_slice_as_it_is(hami: Hami, options: list[str]) -> None:
+    hami("run", "--name", "train", "--keep", "--", "true")
+    done = hami("run", "--join", "train", *options, "--", "echo", "ran")
+    refused(done, 125, 'join: "train" is refused', "leave out --join for a new slice")
+    for option in options:
+        assert option.partition("=")[0] in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["run", "--join", "{}", "--", "true"], ["rm", "{}"]])
+def test_a_slice_that_is_not_there(hami: Hami, arguments: list[str]) -> None:
+    code = 125 if arguments[0] == "run" else 1
+    for name, shown in (("nope", "nope"), ("", '""'), ("a\nb", '"a\\nb"'), ("..", "..")):
+        done = hami(*(argument.format(name) for argument in arguments))
+        refused(done, code, f"slice {shown}: you have none of this name or id", "`hami ps` lists")
+
+
+def test_the_start_of_an_id_that_means_several_is_refused(
+    settings: Settings, hami: Hami, slices_of: Slices
+) -> None:
+    for _ in range(17):
+        hami("run", "--keep", "--", "true")
+    by_digit: dict[str, list[str]] = {}
+    for directory in slices_of():
+        by_digit.setdefault(directory.name[0], []).append(directory.name)
+    digit, ids = next(item for item in by_digit.items() if len(item[1]) > 1)
+    with pytest.raises(hami_py.UnknownSlice, match="several ids begin so: ") as caught:
+        remove(settings, digit)
+    assert all(id_[:12] in caught.value.why for id_ in ids)
+    assert caught.value.mend == "write more of it"
+    assert len(slices_of()) == 17
+
+
+def test_a_name_goes_before_the_start_of_an_id(hami: Hami, slices_of: Slices) -> None:
+    hami("run", "--keep", "--", "true")
+    (first,) = slices_of()
+    hami("run", "--keep", "--name", first.name[0], "--", "true")
+    assert hami("rm", first.name[0]).returncode == 0
+    assert slices_of() == [first]
+
+
+# Removing.
+
+
+def test_a_slice_in_use_is_not_removed_and_all_others_are(
+    hami: Hami, running: Callable[..., Started]
+) -> None:
+    hami("run", "--name", "a", "--keep", "--", "true")
+    hami("run", "--name", "b", "--keep", "--", "true")
+    with running("run", "--name", "busy", "--", *HOLD) as busy:
+        (pid,) = (p["pid"] for s in listed(hami) for p in s["processes"])
+        done = hami("rm", "a", "busy", "b")
+        pids = ", ".join(map(str, sorted([pid, busy.pid])))
+        refused(done, 1, f"slice busy: it is in use by process {pids}; end what is in it (`kill ")
+        assert [slice_["name"] for slice_ in listed(hami)] == ["busy"]
+        busy.finish()
+
+
+def test_a_slice_that_python_has_open_is_in_use(stub: StubServer) -> None:
+    with hami_py.slice(name="mine", keep=True):
+        with pytest.raises(hami_py.SliceInUse) as caught:
+            hami_py.remove_slice("mine")
+        assert caught.value.pids == (os.getpid(),)
+    assert [slice_.state for slice_ in hami_py.list_slices()] == ["kept"]
+    hami_py.remove_slice("mine")
+    assert hami_py.list_slices() == []
+
+
+def test_a_slice_that_its_maker_has_left_is_in_use_while_a_process_is_in_it(
+    stub: StubServer, start: Callable[..., Any]
+) -> None:
+    with hami_py.slice(keep=True) as s:
+        process = start(s, "hold", "1")
+    with pytest.raises(
+        hami_py.SliceInUse, match=f"it is in use by process {process.pid}; end"
+    ) as e:
+        hami_py.remove_slice(s.id)
+    assert e.value.pids == (process.pid,)
+    assert [slice_.state for slice_ in hami_py.list_slices()] == ["running"]
+
+
+@pytest.mark.parametrize("damage", ["limits", "account", "slice.json"])
+def test_a_damaged_slice_is_shown_as_such_and_can_be_removed(
+    hami: Hami, running: Callable[..., Started], slices_of: Slices, damage: str
+) -> None:
+    with running("run", "--name", "train", "--", *HOLD) as program:
+        (directory,) = slices_of()
+        # In place: the lock of the record is the file's.
+        os.truncate(directory / damage, 1)
+        (slice_,) = listed(hami)
+        assert slice_["state"] == "damaged"
+        assert damage in slice_["damage"] or "102400 bytes" in slice_["damage"]
+        assert "damaged" in hami("ps").stdout
+        refused(hami("rm", directory.name), 1, "it is in use by process")
+        program.kill()
+        assert hami("rm", directory.name).returncode == 0
+    assert slices_of() == []
+
+
+def test_a_damaged_record_cannot_be_joined(
+    hami: Hami, running: Callable[..., Started], slices_of: Slices
+) -> None:
+    with running("run", "--", *HOLD):
+        (directory,) = slices_of()
+        os.truncate(directory / "slice.json", 1)
+        done = hami("run", "--join", directory.name, "--", "echo", "ran")
+        refused(done, 125, "its slice.json cannot be read", f"hami rm {directory.name}")
+
+
+def test_what_cannot_be_removed_is_said(hami: Hami, slices_of: Slices) -> None:
+    hami("run", "--keep", "--name", "odd", "--", "true")
+    (directory,) = slices_of()
+    (directory / "folder").mkdir()
+    refused(hami("rm", "odd"), 1, "slice odd: something in it cannot be removed", "rm -r")

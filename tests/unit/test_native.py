@@ -1,0 +1,86 @@
+"""What the Rust core must be to Python: a good neighbour of other threads."""
+
+import fcntl
+import os
+import struct
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hami_py._native import Account, LimitRow, LimitsPage
+from unit.machine import DEADLINE
+
+FLOCK = "hhqqi4x"
+
+
+def lock_for_writing(path: Path) -> int:
+    """As another writer of the page has it; free again when this is closed."""
+    descriptor = os.open(path, os.O_RDWR)
+    lock = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
+    return descriptor
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    LimitsPage.create(tmp_path / "limits", [LimitRow("GPU-1", 1 << 30)])
+    return tmp_path / "limits"
+
+
+def test_a_call_that_waits_lets_other_threads_go_on(page: Path) -> None:
+    """Nobody asks the caller for the interpreter, so it must have given it up by itself.
+
+    Held through the call, the lock of the page could not be freed and the call would fail.
+    """
+    opened = LimitsPage.open(page)
+    blocker = lock_for_writing(page)
+    calling: list[bool] = []
+    failed: list[BaseException] = []
+
+    def change() -> None:
+        calling.append(True)
+        try:
+            opened.set_memory_limit("GPU-1", 2 << 30)
+        except BaseException as error:
+            failed.append(error)
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(DEADLINE)
+    try:
+        changer = threading.Thread(target=change)
+        changer.start()
+        # Gives the interpreter up, and gets it back in the call or after it.
+        while not calling:
+            os.sched_yield()
+        os.close(blocker)
+        changer.join(DEADLINE)
+    finally:
+        sys.setswitchinterval(switch)
+    assert failed == []
+    assert LimitsPage.open(page).rows()[0].memory_limit == 2 << 30
+
+
+def test_a_lock_that_is_not_given_back_is_waited_for_with_a_deadline(page: Path) -> None:
+    opened = LimitsPage.open(page)
+    blocker = lock_for_writing(page)
+    try:
+        with pytest.raises(OSError, match="another writer has held it for a second; try again"):
+            opened.set_memory_limit("GPU-1", 2 << 30)
+    finally:
+        os.close(blocker)
+    assert opened.rows()[0].memory_limit == 1 << 30
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for open_ in (LimitsPage.open, Account.open):
+        with pytest.raises(ValueError, match="damaged file"):
+            open_(tmp_path / "pipe")
+
+
+def test_a_snapshot_of_an_unused_account_is_empty(tmp_path: Path) -> None:
+    Account.create(tmp_path / "account")
+    seen = Account.open(tmp_path / "account").snapshot()
+    assert (seen.processes, set(seen.memory_used), set(seen.refusals)) == ([], {0}, {0})

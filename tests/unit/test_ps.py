@@ -1,0 +1,223 @@
+"""``hami ps``: what it lists, and how it watches."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hami_py
+from hami_py.cli.overview import approximate, legible_command
+from hami_py.config import Settings
+from hami_py.slices import list_slices
+from support.programs import Programs
+from support.running import Started, run
+from support.slices import MIB
+from support.stub import StubServer
+from unit import machine
+from unit.machine import DEADLINE, HOLD, Hami, environment, listed, refused
+
+Slices = Callable[[], list[Path]]
+
+HEADS = ["NAME", "ID", "CARD", "USED", "LIMIT", "PROCESSES", "STATE", "COMMAND"]
+
+
+# Listing.
+
+
+def test_nothing_is_listed_as_its_heads(hami: Hami) -> None:
+    assert hami("ps").stdout.split() == HEADS
+    assert listed(hami) == []
+
+
+def test_a_running_slice(hami: Hami, running: Callable[..., Started]) -> None:
+    with running("run", "--name", "train", "--gpumem", "1=4GiB", "--", *HOLD) as first:
+        (slice_,) = listed(hami)
+        assert slice_["name"] == "train"
+        assert slice_["state"] == "running"
+        assert slice_["keep"] is False
+        assert slice_["command"] == HOLD
+        assert slice_["damage"] is None
+        assert slice_["created"].startswith("20")
+        assert Path(slice_["directory"]).name == slice_["id"]
+        assert [
+            (card["uuid"], card["index"], card["memory_limit"], card["memory_used"])
+            for card in slice_["cards"]
+        ] == [(machine.CARDS[0].uuid, 0, None, 0), (machine.CARDS[1].uuid, 1, 4 << 30, 0)]
+        (process,) = slice_["processes"]
+        assert process["command"] == HOLD
+        assert Path(f"/proc/{process['pid']}/cmdline").read_bytes().split(b"\0")[0] == b"sh"
+
+        head, first_card, second_card = hami("ps").stdout.splitlines()
+        assert head.split() == HEADS
+        id_ = slice_["id"][:12]
+        assert first_card == (
+            f"train  {id_}  0     0B    -      1          running  sh -c 'echo up; read _'"
+        )
+        assert second_card.split() == ["1", "0B", "4GiB"]
+        told = hami("ps", "-p").stdout.splitlines()[-1]
+        assert told == f"  {process['pid']}  no GPU memory  sh -c 'echo up; read _'"
+        first.finish()
+    assert listed(hami) == []
+
+
+def test_memory_is_listed_by_process_and_card_as_the_ledger_has_it(
+    stub: StubServer, program: Programs
+) -> None:
+    variables = {"PATH": os.environ["PATH"], **config_of(stub)}
+    command = [sys.executable, "-m", "hami_py"]
+    hold = [str(program("hold")), "100", "1"]
+    with Started([*command, "run", "--gpumem", "1GiB", "--", *hold], variables) as holder:
+        holder.wait_for("holding")
+        (slice_,) = json.loads(run([*command, "ps", "--json"], variables).out)
+        assert [card["memory_used"] for card in slice_["cards"]] == [stub.held(0), stub.held(1)]
+        assert stub.held(1) == 100 * MIB
+        ((pid, cards),) = [(p["pid"], p["cards"]) for p in slice_["processes"]]
+        assert cards == [{"uuid": stub.uuids()[1], "memory_used": 100 * MIB, "refusals": 0}]
+        text = run([*command, "ps", "--processes"], variables).out
+        assert re.search(rf"^  {pid}  card 1: 100MiB  \S*hold 100 1$", text, re.MULTILINE)
+        assert re.search(r"^ +1 +100MiB +1GiB$", text, re.MULTILINE)
+
+
+def config_of(stub: StubServer) -> dict[str, str]:
+    names = ("XDG_RUNTIME_DIR", "HAMI_LIBRARY", "LD_LIBRARY_PATH", "STUB_GPU_SOCKET")
+    return {name: os.environ[name] for name in names}
+
+
+def test_refusals_are_listed(stub: StubServer, start: Callable[..., Any]) -> None:
+    with hami_py.slice(gpumem="100MiB", devices=["0"]) as s:
+        probe = start(s, "probe")
+        probe.stdin.write("101 0\n")
+        probe.stdin.flush()
+        assert probe.stdout.readline() == "2\n"
+        (slice_,) = hami_py.list_slices()
+        assert slice_.cards == (hami_py.SliceCard(stub.uuids()[0], 0, 100 * MIB, 0, 1),)
+        (process,) = slice_.processes
+        assert process.cards == (hami_py.SliceProcessCard(stub.uuids()[0], 0, 1),)
+        assert process.pid == probe.pid
+
+
+def test_without_a_driver_the_slices_are_listed_all_the_same(
+    settings: Settings, hami: Hami, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_driver() -> list[hami_py.Card]:
+        raise hami_py.NoDriver("NVML", "no", "install it")
+
+    assert hami("run", "--keep", "--", "true").returncode == 0
+    from hami_py import gpu
+
+    monkeypatch.setattr(gpu, "cards", no_driver)
+    (slice_,) = list_slices(settings)
+    assert [card.index for card in slice_.cards] == [None, None]
+
+
+def test_what_only_waits_to_be_cleared_away_is_not_listed(
+    hami: Hami, running: Callable[..., Started], slices_of: Callable[[], list[Path]]
+) -> None:
+    with running("run", "--", *HOLD) as killed:
+        # The whole group: nobody is left to take the slice away.
+        killed.kill()
+        until = time.monotonic() + DEADLINE
+        while listed(hami):
+            assert time.monotonic() < until
+        assert len(slices_of()) == 1
+
+
+def test_inside_a_slice_the_list_is_the_same(hami: Hami) -> None:
+    inner = [sys.executable, str(Path(machine.__file__)), "ps", "--json"]
+    (slice_,) = json.loads(hami("run", "--name", "outer", "--", *inner).stdout)
+    assert (slice_["name"], slice_["state"]) == ("outer", "running")
+
+
+def test_what_a_command_holds_cannot_break_the_table() -> None:
+    assert legible_command(["a b", "c\n\x1b[31m", "\udcff"]) == "'a b' 'c��[31m' '�'"
+
+
+@pytest.mark.parametrize(
+    ("memory", "text"),
+    [
+        (0, "0B"),
+        (512, "512B"),
+        (1 << 20, "1MiB"),
+        (1536 << 20, "1.5GiB"),
+        (320 << 20, "320MiB"),
+        (1023 << 20, "1023MiB"),
+        (1 << 30, "1GiB"),
+        ((1 << 30) + 1, "1.0GiB"),
+        (80 << 30, "80GiB"),
+        (1500 << 30, "1500GiB"),
+    ],
+)
+def test_memory_is_shown_as_people_compare_it(memory: int, text: str) -> None:
+    assert approximate(memory) == text
+
+
+# Watching.
+
+
+def test_watched_through_a_pipe_it_is_written_again_and_again(
+    runtime: Path, running: Callable[..., Started]
+) -> None:
+    with running("run", "--name", "train", "--", *HOLD):
+        watching = machine.command("ps", "--json", "--watch", "0.1")
+        with Started(watching, environment(runtime)) as watch:
+            for _ in range(3):
+                (slice_,) = json.loads(watch.next_line())
+                assert slice_["name"] == "train"
+            os.kill(watch.pid, signal.SIGINT)
+            done = watch.finish()
+            assert (done.code, done.err) == (0, "")
+        with Started(machine.command("ps", "--watch", "0.1"), environment(runtime)) as watch:
+            lines = [watch.next_line().split() for _ in range(6)]
+            # One line for each of the two cards.
+            assert [line[0] for line in lines] == ["NAME", "train", "1"] * 2
+
+
+def test_watched_on_a_terminal_it_is_drawn_until_ctrl_c(runtime: Path, hami: Hami) -> None:
+    hami("run", "--name", "train", "--keep", "--gpumem", "4GiB", "--", "true")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        variables = environment(runtime, TERM="xterm", COLUMNS="120", LINES="24")
+        os.execve(sys.executable, machine.command("ps", "--watch", "0.1"), variables)  # noqa: S606
+    seen = ""
+    while seen.count("train") < 3:
+        seen += os.read(terminal, 4096).decode()
+    assert "4GiB" in seen
+    os.write(terminal, b"\x03")
+    # What comes after has to be read, or the end would wait for it.
+    try:
+        while more := os.read(terminal, 4096):
+            seen += more.decode()
+    except OSError:
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    assert "Traceback" not in seen
+    # The cursor is given back.
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize("seconds", ["0", "x"])
+def test_a_bad_interval_is_refused(hami: Hami, seconds: str) -> None:
+    refused(hami("ps", f"--watch={seconds}"), 2, "--watch")
+
+
+def test_a_reader_that_goes_away_ends_the_watching_quietly(runtime: Path, hami: Hami) -> None:
+    shell = '"$@" | head -n 1'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", *machine.command("ps", "--watch", "0.1")],
+        env=environment(runtime),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
+    )
+    assert (done.stdout.split(), done.stderr) == (HEADS, "")

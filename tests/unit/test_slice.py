@@ -1,0 +1,342 @@
+"""``hami.slice``: real programs in it on a stub GPU, whose ledger says what they really hold."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hami_py as hami
+from support.programs import Programs
+from support.slices import GIB, MIB
+from support.stub import StubServer
+from unit.machine import DEADLINE, end
+
+Start = Callable[..., "subprocess.Popen[str]"]
+Slices = Callable[[], list[Path]]
+
+
+def grants(process: "subprocess.Popen[str]", mebibytes: int, ordinal: int = 0) -> bool:
+    """Whether ``probe`` gets so much now."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{mebibytes} {ordinal}\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    assert answer in {"0\n", "2\n"}
+    return answer == "0\n"
+
+
+# Programs in it.
+
+
+def test_its_programs_share_its_limit(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="1GiB") as s:
+        start(s, "hold", "600")
+        probe = start(s, "probe")
+        assert grants(probe, 424)
+        assert not grants(probe, 425)
+        assert stub.held() == 600 * MIB
+    assert stub.peak() == GIB
+
+
+def test_each_card_has_its_own_limit(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem={"0": "100MiB", stub.uuids()[1]: "200MiB"}) as s:
+        probe = start(s, "probe")
+        assert [grants(probe, mebibytes, 0) for mebibytes in (100, 101)] == [True, False]
+        assert [grants(probe, mebibytes, 1) for mebibytes in (200, 201)] == [True, False]
+        assert [card.memory for card in s.limits().cards] == [100 * MIB, 200 * MIB]
+    assert (stub.peak(0), stub.peak(1)) == (100 * MIB, 200 * MIB)
+
+
+def test_the_chosen_cards_are_seen_in_the_order_they_were_chosen(
+    stub: StubServer, start: Start
+) -> None:
+    with hami.slice(gpumem="100MiB", devices=["1"]) as s:
+        start(s, "hold", "64")
+        assert (stub.held(0), stub.held(1)) == (0, 64 * MIB)
+
+
+def test_run_is_subprocess_run(stub: StubServer) -> None:
+    with hami.slice(gpumem="1GiB") as s:
+        done = s.run(["sh", "-c", "echo $X; exit 7"], env={**os.environ, "X": "1"}, text=True)
+        assert done.returncode == 7
+        done = s.run(["sh", "-c", 'echo "$HAMI_SLICE"'], capture_output=True, text=True)
+        assert done.stdout == f"{s.directory}\n"
+        assert s.run(["cat"], input=b"\xff", capture_output=True).stdout == b"\xff"
+        with pytest.raises(subprocess.CalledProcessError):
+            s.run(["false"], check=True)
+
+
+def test_the_environment_puts_programs_of_others_into_it(
+    stub: StubServer, program: Programs
+) -> None:
+    with hami.slice(gpumem="100MiB") as s:
+        environment = s.environment({**stub.env, "X": "1"})
+        done = subprocess.run(
+            [program("ask"), "101"], env=environment, capture_output=True, text=True, check=True
+        )
+        assert "-> 2" in done.stdout
+        assert set(environment) - set(stub.env) == {"X", "LD_PRELOAD", "HAMI_SLICE"}
+        assert "X" not in s.environment()
+
+
+def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hami.slice() as s:
+        monkeypatch.setenv("LATER", "1")
+        assert s.environment()["LATER"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "value", "mend"),
+    [
+        ({"gpumem": "4"}, "gpumem", "4", "add a unit: 4MiB"),
+        ({"gpumem": 4 << 30}, "gpumem", "4294967296", "write a string with a unit, like '4GiB'"),
+        ({"gpumem": {0: "4GiB"}}, "gpumem", "0", "as a string, like {'0': '4GiB'}"),
+        ({"gpumem": {"0": "x"}}, "gpumem 0", "x", "4GiB"),
+        ({"devices": [0]}, "devices", "0", "as a string, like ['0']"),
+        ({"devices": "01"}, "devices", "01", "write a list, like ['0']"),
+        ({"gpucores": 30}, "gpucores", "30", "not enforced yet"),
+        ({"name": "a b"}, "name", "a b", "write 1 to 63 letters, digits"),
+        ({"name": 7}, "name", "7", "write 1 to 63 letters, digits"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_made(
+    asked: dict[str, object], field: str, value: str, mend: str
+) -> None:
+    with pytest.raises(hami.InvalidValue) as caught:
+        hami.slice(**asked)  # type: ignore[arg-type]
+    assert (caught.value.field, caught.value.value) == (field, value)
+    assert mend in caught.value.mend
+
+
+def test_a_card_that_is_not_there_is_refused(stub: StubServer, slices_of: Slices) -> None:
+    for asked in ({"devices": ["7"]}, {"gpumem": {"7": "1GiB"}}):
+        with pytest.raises(hami.UnknownCard, match=r"7: there is no such card; choose from: 0"):
+            hami.slice(**asked).directory  # type: ignore[arg-type]  # noqa: B018
+    with pytest.raises(hami.UnknownCard, match=r"gpumem 0: it is not among the chosen cards; cho"):
+        hami.slice(gpumem={"0": "1GiB"}, devices=["1"]).environment()
+    assert slices_of() == []
+
+
+# What is used.
+
+
+def test_usage_is_per_card_and_process_and_the_ledger_agrees(
+    stub: StubServer, start: Start
+) -> None:
+    with hami.slice(gpumem={"0": "1GiB", "1": "2GiB"}) as s:
+        first, second = start(s, "hold", "100", "0"), start(s, "hold", "300", "1")
+        refused = start(s, "probe")
+        assert not grants(refused, 1000)
+        cards = s.usage().cards
+        assert [card.uuid for card in cards] == stub.uuids()
+        assert [card.memory_used for card in cards] == [stub.held(0), stub.held(1)]
+        assert [card.memory_limit for card in cards] == [GIB, 2 * GIB]
+        assert [card.memory_free for card in cards] == [924 * MIB, 2048 * MIB - 300 * MIB]
+        assert set(cards[0].processes) == {
+            hami.ProcessUsage(first.pid, True, 100 * MIB, 0),
+            hami.ProcessUsage(refused.pid, True, 0, 1),
+        }
+        assert cards[1].processes == (hami.ProcessUsage(second.pid, True, 300 * MIB, 0),)
+
+
+def test_its_processes_are_told_also_those_that_do_not_use_the_gpu(
+    stub: StubServer, start: Start
+) -> None:
+    with hami.slice(gpumem="1GiB") as s:
+        assert s.processes() == ()
+        holder = start(s, "hold", "100")
+        command = ("cat",)
+        with s.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
+            assert idle.stdin is not None
+            assert idle.stdout is not None
+            # It echoes, so it has been executed.
+            idle.stdin.write(b"up\n")
+            idle.stdin.flush()
+            assert idle.stdout.readline() == b"up\n"
+            found = {process.pid: process for process in s.processes()}
+        assert set(found) == {holder.pid, idle.pid}
+        assert found[idle.pid] == hami.SliceProcess(idle.pid, command, ())
+        held = hami.SliceProcessCard(stub.uuids()[0], 100 * MIB, 0)
+        assert found[holder.pid].cards == (held,)
+
+
+def test_what_a_dead_process_held_is_not_counted(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="1GiB") as s:
+        process = start(s, "hold", "100")
+        process.kill()
+        process.communicate(timeout=DEADLINE)
+        # Of its pid namespace the grace has to pass: counted by looks, not by the clock.
+        looks = 0
+        while s.usage().cards[0].memory_used:
+            looks += 1
+            assert looks < 100_000
+        assert s.usage().cards[0].processes == ()
+
+
+# Resizing.
+
+
+def test_growing_is_at_once(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="100MiB") as s:
+        probe = start(s, "probe")
+        assert not grants(probe, 101)
+        s.resize(gpumem="200MiB")
+        assert grants(probe, 200)
+        assert [card.memory for card in s.limits().cards] == [200 * MIB] * 2
+
+
+def test_shrinking_below_use_takes_nothing_and_gives_no_more(
+    stub: StubServer, start: Start
+) -> None:
+    with hami.slice(gpumem="1GiB") as s:
+        holder, probe = start(s, "hold", "600"), start(s, "probe")
+        s.resize(gpumem="500MiB")
+        assert stub.held() == 600 * MIB
+        assert not grants(probe, 1)
+        end(holder)
+        stub.wait_until(lambda server: server.held() == 0)
+        assert grants(probe, 500)
+        assert not grants(probe, 501)
+
+
+def test_one_card_alone_is_resized(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="100MiB") as s:
+        s.resize(gpumem={"1": "50MiB"})
+        assert [card.memory for card in s.limits().cards] == [100 * MIB, 50 * MIB]
+        probe = start(s, "probe")
+        assert grants(probe, 100, 0)
+        assert not grants(probe, 51, 1)
+
+
+def test_what_cannot_be_resized_is_said_and_nothing_is_changed(stub: StubServer) -> None:
+    with hami.slice(gpumem="100MiB", devices=["1"]) as s:
+        with pytest.raises(hami.InvalidValue) as bad:
+            s.resize(gpumem="4 gigs")
+        assert (bad.value.field, bad.value.value) == ("gpumem", "4 gigs")
+        with pytest.raises(hami.InvalidValue, match=r'gpumem: "None" is refused: write a size'):
+            s.resize(gpumem=None)  # type: ignore[arg-type]
+        with pytest.raises(hami.UnknownCard, match=r"gpumem 7: there is no such card; choose"):
+            s.resize(gpumem={"1": "10MiB", "7": "1GiB"})
+        with pytest.raises(hami.UnknownCard, match=r"gpumem 0: the slice does not have it; leave"):
+            s.resize(gpumem={"1": "10MiB", "0": "1GiB"})
+        assert [card.memory for card in s.limits().cards] == [100 * MIB]
+
+
+def test_a_size_above_the_card_is_lowered_and_said(stub: StubServer) -> None:
+    total = stub.ledger()["cards"][0]["total"]
+    with hami.slice(gpumem="100MiB", devices=["0"]) as s:
+        with pytest.warns(UserWarning, match="gpumem 1TiB is more than card 0") as caught:
+            s.resize(gpumem="1TiB")
+        assert caught[0].filename == __file__
+        assert [card.memory for card in s.limits().cards] == [total]
+    lower = hami.slice(gpumem="1TiB", devices=["0"])
+    with pytest.warns(UserWarning, match="is more than card 0") as caught, lower:
+        pass
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+# Its life.
+
+
+def test_nothing_is_made_before_it_is_entered_or_used(stub: StubServer, slices_of: Slices) -> None:
+    s = hami.slice(gpumem="1GiB", name="later")
+    assert (s.name, repr(s), slices_of()) == ("later", "<hami slice later (not made yet)>", [])
+    assert s.directory == slices_of()[0]
+    assert s.id == s.directory.name
+    s.close()
+    assert slices_of() == []
+
+
+def test_it_is_gone_when_it_is_closed_and_says_so(stub: StubServer, slices_of: Slices) -> None:
+    with hami.slice(gpumem="1GiB", name="train") as s:
+        assert slices_of() == [s.directory]
+    assert slices_of() == []
+    s.close()
+    for call in (
+        s.environment,
+        s.limits,
+        s.usage,
+        s.processes,
+        s.events,
+        lambda: s.run(["true"]),
+        lambda: s.popen(["true"]),
+        lambda: s.resize("1GiB"),
+        lambda: asyncio.run(s.create_subprocess_exec("true")),
+    ):
+        with pytest.raises(hami.StateError, match="slice train: it is closed; make or open anoth"):
+            call()
+
+
+def test_it_is_gone_after_an_error(stub: StubServer, slices_of: Slices) -> None:
+    with pytest.raises(ZeroDivisionError), hami.slice():
+        raise ZeroDivisionError
+    assert slices_of() == []
+
+
+def test_closed_with_a_program_in_it_it_lives_on_until_that_has_ended(
+    stub: StubServer, start: Start, slices_of: Slices
+) -> None:
+    with hami.slice(gpumem="100MiB") as s:
+        probe = start(s, "probe")
+    assert slices_of() == [s.directory]
+    assert not grants(probe, 101)
+    assert [info.state for info in hami.list_slices()] == ["ending"]
+    end(probe)
+    with hami.slice() as other:
+        assert slices_of() == [other.directory]
+
+
+def test_a_slice_whose_files_were_taken_away_starts_nothing(stub: StubServer) -> None:
+    with hami.slice(name="gone") as s:
+        for path in s.directory.iterdir():
+            path.unlink()
+        s.directory.rmdir()
+        with pytest.raises(hami.StateError, match="slice gone: its directory was removed; make an"):
+            s.run(["true"])
+        with pytest.raises(hami.StateError, match="No such file"):
+            s.usage()
+        assert list(s.events(timeout=0)) == []
+
+
+def test_a_forked_child_does_not_take_it_away(stub: StubServer, slices_of: Slices) -> None:
+    with hami.slice() as s:
+        child = os.fork()
+        if child == 0:
+            s.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert slices_of() == [s.directory]
+        assert s.run(["true"]).returncode == 0
+
+
+def test_a_slice_that_was_never_closed_is_removed_by_the_next_start(
+    stub: StubServer, slices_of: Slices
+) -> None:
+    script = (
+        "import sys, hami_py as hami\n"
+        "from hami_py import gpu\n"
+        "gpu.cards = lambda: [hami.Card(0, 'GPU-1', 'A100', 1 << 40)]\n"
+        "print(hami.slice().directory)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert slices_of() == [Path(done.stdout.strip())]
+    with hami.slice() as s:
+        assert slices_of() == [s.directory]
+
+
+def test_in_a_slice_it_can_only_lower(stub: StubServer, tmp_path: Path) -> None:
+    with hami.slice(gpumem="1GiB") as outer:
+        inner = (
+            "import hami_py as hami\n"
+            "with hami.slice(gpumem='2GiB') as s:\n"
+            "    print([card.memory for card in s.limits().cards], len(hami.list_slices()))\n"
+        )
+        done = outer.run([sys.executable, "-c", inner], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{[GIB, GIB]} 2\n"

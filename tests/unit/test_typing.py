@@ -1,0 +1,81 @@
+"""What a caller under ``mypy --strict`` gets: types, and no ``Any``."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.artifacts import ROOT
+from unit.machine import DEADLINE
+
+CALLER = """
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from typing_extensions import assert_type
+
+import hami_py as hami
+
+with hami.slice(gpumem={"0": "4GiB"}, devices=["0"], name="train", keep=True) as s:
+    assert_type(s, hami.Slice)
+    assert_type(s.name, str | None)
+    assert_type(s.run(["true"]), subprocess.CompletedProcess[bytes])
+    assert_type(s.run(["true"], text=True, check=True), subprocess.CompletedProcess[str])
+    assert_type(s.run(["true"], encoding="utf-8"), subprocess.CompletedProcess[str])
+    assert_type(s.popen(["true"], stdin=subprocess.PIPE), subprocess.Popen[bytes])
+    assert_type(s.popen(["true"], text=True, env={}), subprocess.Popen[str])
+    assert_type(s.environment(), dict[str, str])
+    assert_type(s.usage().cards[0].processes[0].memory, int)
+    assert_type(s.limits().cards[0].memory, int | None)
+    assert_type(s.events(timeout=1.0), Iterator[hami.Event])
+    for event in s.events():
+        assert_type(event.memory_used, int | None)
+
+async def main() -> None:
+    async with hami.slice() as s:
+        assert_type(s, hami.Slice)
+        process = await s.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)
+        assert_type(process, asyncio.subprocess.Process)
+        async for event in s.watch(timeout=1):
+            assert_type(event, hami.Event)
+
+assert_type(hami.list_slices()[0].cards[0].memory_used, int)
+assert_type(hami.open_slice("train"), hami.Slice)
+assert_type(hami.limit_this_process(gpumem="4GiB"), hami.Limits)
+assert_type(hami.run(["true"], gpumem="4GiB"), subprocess.CompletedProcess[bytes])
+assert_type(hami.run(["true"], text=True, cwd="/"), subprocess.CompletedProcess[str])
+"""
+
+MISTAKES = """
+import hami_py as hami
+hami.slice(gpumem=4)
+hami.slice("4GiB")
+hami.slice().run(["true"], no_such_option=1)
+hami.slice().resize(gpumem=None)
+hami.Event("exploded")
+"""
+
+
+def mypy(text: str, folder: Path) -> list[str]:
+    """The lines that are wrong."""
+    (folder / "caller.py").write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"]
+    done = subprocess.run(
+        [*command, f"--cache-dir={folder / 'cache'}", "--config-file=", "caller.py"],
+        cwd=folder,
+        env={"MYPYPATH": str(ROOT), "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.stderr == ""
+    return [line for line in done.stdout.splitlines() if ": error: " in line]
+
+
+def test_everything_has_its_type(tmp_path: Path) -> None:
+    assert mypy(CALLER, tmp_path) == []
+
+
+def test_mistakes_are_found(tmp_path: Path) -> None:
+    found = {int(line.split(":")[1]) for line in mypy(MISTAKES, tmp_path)}
+    assert found == {3, 4, 5, 6, 7}
