@@ -164,6 +164,18 @@ def test_a_card_without_a_row_has_nothing(stub_server, program, slice_env, probe
     assert gpu.peak(1) == 0
 
 
+def test_a_number_that_leads_out_of_the_slice_is_explained(stub_server, program, slice_env):
+    """CUDA counts the machine's cards, NVML in a slice the slice's: easily confused."""
+    gpu = stub_server("a100,a100")
+    env = {**slice_env(gpu, {gpu.uuids()[1]: GIB}), "CUDA_VISIBLE_DEVICES": "0"}
+    done = run([program("probe")], env, input="1 0\n1 0\n")
+    assert done.lines == ["ready", "2", "2"]
+    assert done.err.count("\n") == 1
+    assert "device 0 is a card outside this slice" in done.err
+    assert "CUDA_VISIBLE_DEVICES" in done.err
+    assert "by UUID" in done.err
+
+
 def test_a_resize_takes_effect_in_a_running_program(gpu, program, preload, slice_dir):
     from hami_py._native import LimitsPage
 

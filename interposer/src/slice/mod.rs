@@ -15,6 +15,7 @@ use hami_account::Living;
 use hami_limits::NO_LIMIT;
 
 use crate::roads::objects;
+use crate::say::Once;
 use crate::settings::{MemoryLimits, Settings};
 use crate::settled::Settled;
 use level::Level;
@@ -150,6 +151,16 @@ impl Limited {
     /// the way of a neighbour. So the outer levels are asked before anything is charged, and then
     /// charged from the inside out.
     pub(crate) fn charge(&self, card: &Card, bytes: u64) -> bool {
+        if !self.covers(card) {
+            static OUTSIDE: Once = Once::new();
+            OUTSIDE.line(format_args!(
+                "device {} is a card outside this slice and has no memory here; \
+                 CUDA_VISIBLE_DEVICES counts the cards of the machine, so name the slice's by UUID \
+                 (see `hami devices`)",
+                card.device
+            ));
+            return false;
+        }
         let innermost = self.levels.len() - 1;
         let admitted = (0..innermost).all(|index| {
             self.at(card, index)
@@ -168,6 +179,11 @@ impl Limited {
             }
         }
         true
+    }
+
+    /// Whether every level has a row for the card.
+    fn covers(&self, card: &Card) -> bool {
+        self.rows(card).all(|(_, row)| row.is_some())
     }
 
     /// Gives back what [`Self::charge`] took.
