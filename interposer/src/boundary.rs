@@ -20,6 +20,7 @@ macro_rules! hooks {
         library $library:ident, signatures $signature:ident, absent $absent:ident;
         closed $refusal:ident { $($closed:ident => $closed_body:path;)* }
         open { $($open:ident => $open_body:path;)* }
+        wait { $($wait:ident => $wait_body:path;)* }
         tail { $($tail:ident;)* }
         call { $($call:ident;)* }
     )*) => {
@@ -28,7 +29,7 @@ macro_rules! hooks {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub(crate) enum Symbol {
-            $($($closed,)* $($open,)* $($tail,)* $($call,)*)*
+            $($($closed,)* $($open,)* $($wait,)* $($tail,)* $($call,)*)*
         }
 
         /// One row per symbol, in the order of [`Symbol`].
@@ -42,6 +43,10 @@ macro_rules! hooks {
                 || exports::$open as *const () as usize,
             ),)*
             $($crate::driver::Row::hooked(
+                $crate::driver::Library::$library, stringify!($wait),
+                || exports::$wait as *const () as usize,
+            ),)*
+            $($crate::driver::Row::hooked(
                 $crate::driver::Library::$library, stringify!($tail),
                 || exports::$tail as *const () as usize,
             ),)*
@@ -52,7 +57,7 @@ macro_rules! hooks {
 
         /// How many rows there are.
         pub(crate) const ROW_COUNT: usize = [
-            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$tail,)* $(Symbol::$call,)*)*
+            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$wait,)* $(Symbol::$tail,)* $(Symbol::$call,)*)*
         ]
         .len();
 
@@ -66,6 +71,7 @@ macro_rules! hooks {
             $(
                 $($signature!($closed, hook_closed $refusal $closed_body);)*
                 $($signature!($open, hook_open $open_body);)*
+                $($signature!($wait, hook_wait $wait_body);)*
                 $($signature!($tail, hook_tail);)*
             )*
         }
@@ -106,6 +112,25 @@ macro_rules! hook_open {
             $crate::boundary::guard(|| unsafe { $body($($argument),*) })
                 // SAFETY: as above.
                 .unwrap_or_else(|| unsafe { $crate::table::real::$name($($argument),*) })
+        }
+    };
+}
+
+/// A wrapper around a call that may wait for long: see [`crate::synchronize`] for why nothing in it
+/// may have to be cleaned up.
+macro_rules! hook_wait {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $body:path) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            let driver = $crate::driver::callable($crate::table::Symbol::$name);
+            let driver: unsafe extern "C" fn($($kind),*) -> $result =
+                // SAFETY: what the driver exports by this name, with the header's signature, or
+                // what reads no argument and answers that there is none.
+                unsafe { core::mem::transmute(driver) };
+            // SAFETY: the program's own arguments.
+            let result = unsafe { driver($($argument),*) };
+            $body(result);
+            result
         }
     };
 }

@@ -51,9 +51,6 @@ pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
 fn ended(context: CUcontext, before: Epoch) {
     if let Slice::Limited(limited) = slice::current() {
         settle(limited, &allocations::remove_owned(Owner::context(context), before));
-        if pools::any() {
-            pools::context_ended(limited, before);
-        }
     }
 }
 
@@ -80,17 +77,20 @@ pub(crate) unsafe fn primary_reset_v1(device: CUdevice) -> CUresult {
 /// A release ends the primary context only with the last reference; the driver says afterwards
 /// whether it is still active. A reset leaves it inactive in any case.
 fn primary(device: CUdevice, driver: impl FnOnce() -> CUresult) -> CUresult {
-    if !matches!(slice::current(), Slice::Limited(_)) || init::inherited() {
+    let Slice::Limited(limited) = slice::current() else { return driver() };
+    if init::inherited() {
         return driver();
     }
     let context = primary_context(device);
     let before = Epoch::now();
     let result = driver();
-    if let Some(context) = context
-        && result == CUDA_SUCCESS
-        && !is_active(device)
-    {
-        ended(context, before);
+    if result == CUDA_SUCCESS && !is_active(device) {
+        if let Some(context) = context {
+            ended(context, before);
+        }
+        if pools::any() {
+            pools::device_reset(limited, device, before);
+        }
     }
     result
 }

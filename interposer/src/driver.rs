@@ -123,6 +123,13 @@ pub(crate) fn wrapper_of(address: usize) -> Option<usize> {
         .and_then(|(row, _)| row.wrapper())
 }
 
+/// What can be called for a symbol in any case. Nothing unwinds out of here.
+#[inline]
+pub(crate) fn callable(symbol: Symbol) -> usize {
+    let known = slot(symbol).load(Ordering::Relaxed);
+    if known > ABSENT { known } else { jump_target(symbol as usize) }
+}
+
 /// Where a launch goes: the driver's function, or one that answers NOT_SUPPORTED. Called from the
 /// tail jumps the first time, with the row's index.
 pub(crate) extern "C" fn jump_target(index: usize) -> usize {

@@ -184,9 +184,12 @@ fn take_back(limited: &Limited, card: &Card, pointer: u64, charged: u64) -> CUre
 }
 
 /// Charges; what pools of this process keep without use makes room before anything is refused.
-pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> bool {
-    if pools::any() && limited.left(card) < bytes {
-        pools::trim(limited, card);
+fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> bool {
+    if pools::any() {
+        if limited.try_charge(card, bytes) {
+            return true;
+        }
+        pools::trim(limited, card, None);
     }
     limited.charge(card, bytes)
 }

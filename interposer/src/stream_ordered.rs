@@ -4,22 +4,22 @@
 //! nothing is allocated or freed: the calls become nodes of a graph.
 
 use driver_sys::cuda::{
-    CU_MEM_LOCATION_TYPE_DEVICE, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_OUT_OF_MEMORY,
-    CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUresult,
-    CUstream,
+    CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CU_STREAM_CAPTURE_STATUS_NONE,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemPoolProps,
+    CUmemoryPool, CUresult, CUstream,
 };
 
 use crate::allocations::Full;
 use crate::init;
 use crate::memory;
-use crate::pools::{self, Pool};
+use crate::pools::{self, Take};
 use crate::slice::{self, Slice};
 use crate::table::real;
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAllocAsync(pointer, bytes, stream) };
-    allocate(Form::Plain, pointer, bytes, stream, None, driver)
+    allocate(Request { form: Form::Plain, pointer, bytes, stream }, None, driver)
 }
 
 pub(crate) unsafe fn alloc_ptsz(
@@ -29,7 +29,7 @@ pub(crate) unsafe fn alloc_ptsz(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let driver = || unsafe { real::cuMemAllocAsync_ptsz(pointer, bytes, stream) };
-    allocate(Form::PerThread, pointer, bytes, stream, None, driver)
+    allocate(Request { form: Form::PerThread, pointer, bytes, stream }, None, driver)
 }
 
 pub(crate) unsafe fn alloc_from_pool(
@@ -38,9 +38,8 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let driver = || unsafe { real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream) };
-    allocate(Form::Plain, pointer, bytes, stream, Some(pool), driver)
+    let request = Request { form: Form::Plain, pointer, bytes, stream };
+    allocate(request, Some(pool), || request.take(pool))
 }
 
 pub(crate) unsafe fn alloc_from_pool_ptsz(
@@ -49,9 +48,8 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let driver = || unsafe { real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream) };
-    allocate(Form::PerThread, pointer, bytes, stream, Some(pool), driver)
+    let request = Request { form: Form::PerThread, pointer, bytes, stream };
+    allocate(request, Some(pool), || request.take(pool))
 }
 
 pub(crate) unsafe fn free(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
@@ -74,18 +72,14 @@ pub(crate) unsafe fn pool_create(
     let driver = || unsafe { real::cuMemPoolCreate(pool, props) };
     let Slice::Limited(_) = slice::current() else { return driver() };
     // SAFETY: not null; the program passes what the header says.
-    let Some(props) = (unsafe { props.as_ref() }) else { return driver() };
-    if init::inherited() || props.location.r#type != CU_MEM_LOCATION_TYPE_DEVICE {
-        return driver();
-    }
-    // SAFETY: every form of the union is a number.
-    let device = unsafe { props.location.unnamed1.id };
-    let entered = pools::enter(|| match driver() {
+    let device = unsafe { props.as_ref() }.and_then(device_for);
+    let Some(device) = device.filter(|_| !init::inherited()) else { return driver() };
+    let created = pools::create(|| match driver() {
         // SAFETY: the driver has just written it.
         CUDA_SUCCESS => Ok((unsafe { *pool }, device)),
         error => Err(error),
     });
-    match entered {
+    match created {
         Ok(Ok(_)) => CUDA_SUCCESS,
         Ok(Err(Full)) => {
             // SAFETY: the driver has just made it, and nobody else has seen it.
@@ -93,6 +87,17 @@ pub(crate) unsafe fn pool_create(
             CUDA_ERROR_OUT_OF_MEMORY
         }
         Err(error) => error,
+    }
+}
+
+/// The device whose memory a pool will keep, if it is a device's. Managed memory is the current
+/// card's, as where it is allocated without a pool.
+fn device_for(props: &CUmemPoolProps) -> Option<CUdevice> {
+    match (props.location.r#type, props.allocType) {
+        // SAFETY: of this type of location the number is the device's.
+        (CU_MEM_LOCATION_TYPE_DEVICE, _) => Some(unsafe { props.location.unnamed1.id }),
+        (_, CU_MEM_ALLOCATION_TYPE_MANAGED) => memory::current().map(|(device, _)| device),
+        _ => None,
     }
 }
 
@@ -137,11 +142,42 @@ impl Form {
     }
 }
 
-fn allocate(
+/// What a program asks for, and where it wants to be told the pointer.
+#[derive(Clone, Copy)]
+struct Request {
     form: Form,
     pointer: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
+}
+
+impl Take for Request {
+    fn take(&self, pool: CUmemoryPool) -> CUresult {
+        let Self { form, pointer, bytes, stream } = *self;
+        // SAFETY: the program's own arguments.
+        unsafe {
+            match form {
+                Form::Plain => real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream),
+                Form::PerThread => real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream),
+            }
+        }
+    }
+
+    fn pointer(&self) -> u64 {
+        // SAFETY: not null, see `allocate`; the driver has written it.
+        unsafe { *self.pointer }
+    }
+
+    fn undo(&self) -> bool {
+        // SAFETY: what the driver has just handed out, and the program does not know of.
+        let free = || unsafe { real::cuMemFree_v2(self.pointer()) };
+        // The driver allocates without a current context, and frees only in one.
+        in_context_of(self.stream, free) == Some(CUDA_SUCCESS)
+    }
+}
+
+fn allocate(
+    request: Request,
     pool: Option<CUmemoryPool>,
     driver: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -150,25 +186,28 @@ fn allocate(
         Slice::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
         Slice::Limited(limited) => limited,
     };
+    let Request { form, pointer, bytes, stream } = request;
     // What the driver refuses by itself it refuses with us.
     if pointer.is_null() || bytes == 0 || init::inherited() || form.is_capturing(stream) {
         return driver();
     }
-    let Some(pool) = pool.or_else(|| pool_of(stream)) else { return driver() };
-    let pool: &'static Pool = match pools::find(pool) {
-        Ok(Some(pool)) => pool,
-        // Of host memory, or no pool at all.
-        Ok(None) => return driver(),
-        Err(Full) => return CUDA_ERROR_OUT_OF_MEMORY,
+    // The pool that is charged is the one that is allocated from, also where the program makes
+    // another one current meanwhile.
+    let pool = match pool.or_else(|| pools::current_of(device_of(stream)?)).map(pools::find) {
+        Some(Ok(Some(pool))) => pool,
+        // Of host memory, or no pool at all, or no stream: the driver says which.
+        Some(Ok(None)) | None => return driver(),
+        Some(Err(Full)) => return CUDA_ERROR_OUT_OF_MEMORY,
     };
-    // SAFETY: not null, and the program's own place for a pointer.
+    // SAFETY: the program's own place for a pointer.
     let before = unsafe { *pointer };
-    // SAFETY: read only after the driver has written it.
-    let got = || unsafe { *pointer };
-    // As where the driver itself refuses, the program finds what it had there.
-    // SAFETY: as above.
-    let undo = || unsafe { *pointer = before };
-    pool.allocate(limited, bytes as u64, driver, got, undo)
+    let result = pool.allocate(limited, bytes as u64, &request);
+    if result == CUDA_ERROR_OUT_OF_MEMORY {
+        // As where the driver itself refuses, the program finds what it had there.
+        // SAFETY: as above.
+        unsafe { *pointer = before };
+    }
+    result
 }
 
 fn release(
@@ -186,33 +225,28 @@ fn release(
     memory::uncharged(pointer, driver)
 }
 
-/// The pool that a stream's allocations come from: the current one of its device.
-fn pool_of(stream: CUstream) -> Option<CUmemoryPool> {
-    let device = device_of(stream)?;
-    let mut pool: CUmemoryPool = std::ptr::null_mut();
-    // SAFETY: a local variable.
-    let result = unsafe { real::cuDeviceGetMemPool(&raw mut pool, device) };
-    (result == CUDA_SUCCESS).then_some(pool)
+/// The device of a stream: its context's, which need not be this thread's.
+fn device_of(stream: CUstream) -> Option<CUdevice> {
+    in_context_of(stream, memory::current)?.map(|(device, _)| device)
 }
 
-/// The device of a stream: its context's, which need not be this thread's; a thread without one may
-/// name a stream all the same.
-fn device_of(stream: CUstream) -> Option<CUdevice> {
-    let current = memory::current();
+/// Does something in the context of a stream; a thread without one may name a stream all the same.
+/// `None` where the driver does not know the stream.
+fn in_context_of<T>(stream: CUstream, then: impl FnOnce() -> T) -> Option<T> {
+    let current = memory::current().map(|(_, context)| context);
     let mut own: CUcontext = std::ptr::null_mut();
     // SAFETY: a handle that the driver checks, and a local variable.
-    let result = unsafe { real::cuStreamGetCtx(stream, &raw mut own) };
-    let is_elsewhere = current.is_none_or(|(_, context)| context != own);
-    if result != CUDA_SUCCESS || !is_elsewhere {
-        return current.map(|(device, _)| device);
+    let known = unsafe { real::cuStreamGetCtx(stream, &raw mut own) } == CUDA_SUCCESS;
+    if current.is_some_and(|context| !known || context == own) {
+        return Some(then());
     }
     // SAFETY: the stream's context; what is pushed here is popped here.
     unsafe {
-        if real::cuCtxPushCurrent_v2(own) != CUDA_SUCCESS {
+        if !known || real::cuCtxPushCurrent_v2(own) != CUDA_SUCCESS {
             return None;
         }
-        let there = memory::current();
+        let done = then();
         real::cuCtxPopCurrent_v2(&raw mut own);
-        there.map(|(device, _)| device)
+        Some(done)
     }
 }

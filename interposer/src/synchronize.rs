@@ -2,62 +2,48 @@
 //!
 //! Nobody else in the slice could have that memory before we have asked again. Programs without
 //! pools pay one load.
+//!
+//! A thread may be cancelled while it waits in the driver. What unwinds it then is not our library's
+//! unwinder, so the wrapper that waits keeps nothing that would have to be cleaned up, and what
+//! comes after is behind a function that lets nothing out.
 
-use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUevent, CUresult, CUstream};
+use driver_sys::cuda::{CUDA_SUCCESS, CUresult};
 
+use crate::boundary::guard;
 use crate::init;
 use crate::pools;
 use crate::slice::{self, Slice};
-use crate::table::real;
 
-pub(crate) unsafe fn stream(stream: CUstream) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuStreamSynchronize(stream) })
-}
-
-pub(crate) unsafe fn stream_ptsz(stream: CUstream) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuStreamSynchronize_ptsz(stream) })
-}
-
-pub(crate) unsafe fn stream_query(stream: CUstream) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuStreamQuery(stream) })
-}
-
-pub(crate) unsafe fn stream_query_ptsz(stream: CUstream) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuStreamQuery_ptsz(stream) })
-}
-
-pub(crate) unsafe fn event(event: CUevent) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuEventSynchronize(event) })
-}
-
-pub(crate) unsafe fn event_query(event: CUevent) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuEventQuery(event) })
-}
-
-pub(crate) unsafe fn context() -> CUresult {
-    // SAFETY: takes nothing.
-    after(unsafe { real::cuCtxSynchronize() })
-}
-
-pub(crate) unsafe fn context_of(context: CUcontext) -> CUresult {
-    // SAFETY: the program's own argument.
-    after(unsafe { real::cuCtxSynchronize_v2(context) })
-}
-
+/// The program has waited.
 #[inline]
-fn after(result: CUresult) -> CUresult {
-    if result == CUDA_SUCCESS
-        && pools::any()
-        && !init::inherited()
-        && let Slice::Limited(limited) = slice::current()
-    {
-        pools::refresh(limited);
+pub(crate) fn waited(result: CUresult) {
+    if result == CUDA_SUCCESS && pools::any() {
+        refresh();
     }
-    result
+}
+
+/// The program has asked whether it would have to wait.
+#[inline]
+pub(crate) fn queried(result: CUresult) {
+    if result == CUDA_SUCCESS && pools::any() {
+        refresh_idle();
+    }
+}
+
+#[cold]
+extern "C" fn refresh() {
+    guard(|| {
+        if let (Slice::Limited(limited), false) = (slice::current(), init::inherited()) {
+            pools::refresh(limited);
+        }
+    });
+}
+
+#[cold]
+extern "C" fn refresh_idle() {
+    guard(|| {
+        if let (Slice::Limited(limited), false) = (slice::current(), init::inherited()) {
+            pools::refresh_idle(limited);
+        }
+    });
 }

@@ -2,6 +2,7 @@
 //!
 //! - `closed`: our body decides; if it panics the call is refused. For all that hands out memory.
 //! - `open`: our body changes what is told; if it panics the call goes to the driver unchanged.
+//! - `wait`: the driver decides; afterwards our body is told the answer.
 //! - `tail`: a jump to the driver's own function. Nothing is limited here yet, but programs keep the
 //!   pointers they were given, so a launch that is not ours from the start can never be limited.
 //! - `call`: not hooked; the bodies call it.
@@ -32,14 +33,6 @@ hooks! {
         cuMemFreeAsync_ptsz => crate::stream_ordered::free_ptsz;
         cuMemPoolDestroy => crate::stream_ordered::pool_destroy;
         cuMemPoolTrimTo => crate::stream_ordered::pool_trim;
-        cuStreamSynchronize => crate::synchronize::stream;
-        cuStreamSynchronize_ptsz => crate::synchronize::stream_ptsz;
-        cuStreamQuery => crate::synchronize::stream_query;
-        cuStreamQuery_ptsz => crate::synchronize::stream_query_ptsz;
-        cuEventSynchronize => crate::synchronize::event;
-        cuEventQuery => crate::synchronize::event_query;
-        cuCtxSynchronize => crate::synchronize::context;
-        cuCtxSynchronize_v2 => crate::synchronize::context_of;
         cuCtxDestroy => crate::context::destroy_v1;
         cuCtxDestroy_v2 => crate::context::destroy;
         cuCtxDetach => crate::context::detach;
@@ -51,6 +44,16 @@ hooks! {
         cuMemGetInfo_v2 => crate::info::mem_get_info;
         cuDeviceTotalMem => crate::info::device_total_mem_v1;
         cuDeviceTotalMem_v2 => crate::info::device_total_mem;
+    }
+    wait {
+        cuStreamSynchronize => crate::synchronize::waited;
+        cuStreamSynchronize_ptsz => crate::synchronize::waited;
+        cuStreamQuery => crate::synchronize::queried;
+        cuStreamQuery_ptsz => crate::synchronize::queried;
+        cuEventSynchronize => crate::synchronize::waited;
+        cuEventQuery => crate::synchronize::queried;
+        cuCtxSynchronize => crate::synchronize::waited;
+        cuCtxSynchronize_v2 => crate::synchronize::waited;
     }
     tail {
         cuLaunchKernel;
@@ -72,11 +75,13 @@ hooks! {
         cuDeviceGetCount;
         cuDeviceGetDefaultMemPool;
         cuDeviceGetMemPool;
+        cuDeviceSetMemPool;
         cuDeviceGetUuid;
         cuDeviceGetUuid_v2;
         cuDevicePrimaryCtxGetState;
         cuDevicePrimaryCtxRetain;
         cuMemPoolGetAttribute;
+        cuMemPoolSetAttribute;
         cuStreamGetCtx;
         cuStreamIsCapturing;
         cuStreamIsCapturing_ptsz;
@@ -114,6 +119,7 @@ hooks! {
         nvmlDeviceGetAccountingStats => crate::nvml::accounting_stats;
         nvmlDeviceGetAccountingStats_v2 => crate::nvml::accounting_stats_v2;
     }
+    wait {}
     tail {}
     call {
         nvmlDeviceGetMaxMigDeviceCount;

@@ -83,8 +83,8 @@ def test_storms_that_are_killed_leave_nothing_behind(gpu, program, slice_env):
         for seed in range(4):
             storm = Started([program("pool_storm"), "100000000", str(seed)], env)
             stack.enter_context(storm)
-            gpu.wait_until(lambda gpu: gpu.calls().get("cuMemAllocAsync", 0) > 0)
-        gpu.wait_until(lambda gpu: gpu.calls()["cuMemAllocAsync"] > 2000)
+            gpu.wait_until(lambda gpu: gpu.calls().get("cuMemAllocFromPoolAsync", 0) > 0)
+        gpu.wait_until(lambda gpu: gpu.calls()["cuMemAllocFromPoolAsync"] > 2000)
     settle(gpu, env["HAMI_SLICE"], 0)
     assert gpu.peak() <= GIB
     assert run([program("ask"), "1024"], env).lines[0].endswith("-> 0 pointer=p0")

@@ -57,6 +57,8 @@ struct Seen {
 fn seen(limited: &Limited, device: nvmlDevice_t, total: u64, free: u64) -> Option<Seen> {
     let card = card_of(limited, device)?;
     let total = total.min(limited.limit(&card));
+    // First: it lets go of what the dead held, which is then not used either.
+    let left = limited.left(&card);
     let used = limited.used(&card).min(total);
-    Some(Seen { total, used, free: free.min(limited.left(&card)).min(total - used) })
+    Some(Seen { total, used, free: free.min(left).min(total - used) })
 }

@@ -28,6 +28,13 @@ pub(super) enum Limits {
     Environment(PathBuf),
 }
 
+/// Who asks for memory: what is refused to the program counts as a refusal, what we only try does not.
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    ByTheProgram,
+    ByUs,
+}
+
 /// A membership and the fork generation that it belongs to.
 struct Joined {
     generation: u32,
@@ -97,13 +104,25 @@ impl Level {
     }
 
     #[inline]
-    pub(super) fn charge(&self, row: usize, bytes: u64, limit: u64) -> bool {
-        self.member().is_some_and(|member| member.charge(row, bytes, limit).is_ok())
+    pub(super) fn charge(&self, row: usize, bytes: u64, limit: u64, asked: Asked) -> bool {
+        self.member().is_some_and(|member| {
+            let charged = match asked {
+                Asked::ByTheProgram => member.charge(row, bytes, limit),
+                Asked::ByUs => member.try_charge(row, bytes, limit),
+            };
+            charged.is_ok()
+        })
     }
 
     /// Whether a charge would not be refused now.
-    pub(super) fn admits(&self, row: usize, bytes: u64, limit: u64) -> bool {
-        self.member().is_some_and(|member| member.admits(row, bytes, limit).is_ok())
+    pub(super) fn admits(&self, row: usize, bytes: u64, limit: u64, asked: Asked) -> bool {
+        self.member().is_some_and(|member| {
+            let admitted = match asked {
+                Asked::ByTheProgram => member.admits(row, bytes, limit),
+                Asked::ByUs => member.would_admit(row, bytes, limit),
+            };
+            admitted.is_ok()
+        })
     }
 
     #[inline]

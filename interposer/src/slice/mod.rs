@@ -18,7 +18,7 @@ use crate::roads::objects;
 use crate::say::Once;
 use crate::settings::{MemoryLimits, Settings};
 use crate::settled::Settled;
-use level::Level;
+use level::{Asked, Level};
 
 /// More `hami run` inside `hami run` than anybody needs; each level is charged for each allocation.
 pub(crate) const MAX_LEVELS: usize = 8;
@@ -150,7 +150,17 @@ impl Limited {
     /// What one level refuses must not show in another, not even for a moment: it could stand in
     /// the way of a neighbour. So the outer levels are asked before anything is charged, and then
     /// charged from the inside out.
+    #[inline]
     pub(crate) fn charge(&self, card: &Card, bytes: u64) -> bool {
+        self.charge_levels(card, bytes, Asked::ByTheProgram)
+    }
+
+    /// As [`Self::charge`]; a refusal is none that the program sees, and not counted.
+    pub(crate) fn try_charge(&self, card: &Card, bytes: u64) -> bool {
+        self.charge_levels(card, bytes, Asked::ByUs)
+    }
+
+    fn charge_levels(&self, card: &Card, bytes: u64, asked: Asked) -> bool {
         if !self.covers(card) {
             static OUTSIDE: Once = Once::new();
             OUTSIDE.line(format_args!(
@@ -164,14 +174,14 @@ impl Limited {
         let innermost = self.levels.len() - 1;
         let admitted = (0..innermost).all(|index| {
             self.at(card, index)
-                .is_some_and(|(level, row)| level.admits(row, bytes, level.limit(row)))
+                .is_some_and(|(level, row)| level.admits(row, bytes, level.limit(row), asked))
         });
         if !admitted {
             return false;
         }
         for index in (0..=innermost).rev() {
             let charged = self.at(card, index).is_some_and(|(level, row)| {
-                level.charge(row, bytes, self.limit_at(card, index, row))
+                level.charge(row, bytes, self.limit_at(card, index, row), asked)
             });
             if !charged {
                 self.uncharge_levels(card, bytes, index + 1..=innermost);

@@ -81,6 +81,12 @@ impl<'a> Member<'a> {
     /// throughout the call, unless others are kept from running for the whole deadline of a second.
     #[inline]
     pub fn charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
+        self.try_charge(card, bytes, limit).inspect_err(|refused| self.count(card, *refused))
+    }
+
+    /// As [`Self::charge`], for what the program has not asked for: a refusal is not counted.
+    #[inline]
+    pub fn try_charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
         // Only looking: a request that cannot be granted must not get in the way of others.
         let committed: u64 = self.words(&request).map(Word::committed).sum();
@@ -95,12 +101,16 @@ impl<'a> Member<'a> {
     }
 
     /// Refuses what [`Self::charge`] would refuse now, without charging: for who has to ask several
-    /// accounts, and must not take from one what another refuses.
+    /// accounts, and must not take from one what another refuses. A refusal is counted.
     pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
+        self.would_admit(card, bytes, limit).inspect_err(|refused| self.count(card, *refused))
+    }
+
+    /// As [`Self::admits`], for what the program has not asked for: a refusal is not counted.
+    pub fn would_admit(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
         while self.is_over(&request) {
             if self.account.reap_dead_holders(card) == 0 {
-                self.count_refusal(card);
                 return Err(Refused::OverLimit);
             }
         }
@@ -156,7 +166,6 @@ impl<'a> Member<'a> {
             };
             // Perhaps it was the dead who were in the way.
             if self.account.reap_dead_holders(request.card) == 0 {
-                self.count_refusal(request.card);
                 return Err(refused);
             }
         }
@@ -282,8 +291,14 @@ impl<'a> Member<'a> {
         }
     }
 
-    fn count_refusal(&self, card: usize) {
-        self.record().counters.refusals[card].fetch_add(1, Ordering::Relaxed);
+    /// Counts a refusal, where there is an account to count it in.
+    #[cold]
+    fn count(&self, card: usize, refused: Refused) {
+        if refused != Refused::Forked
+            && let Some(refusals) = self.record().counters.refusals.get(card)
+        {
+            refusals.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn record(&self) -> &Record {

@@ -105,6 +105,10 @@ impl Pool {
         let space = self.space(driver)?;
         let now = driver.clock.now();
         let mut book = lock(&self.book);
+        // Another thread may have destroyed it since the handle was looked up.
+        if self.is_ending.load(Ordering::Relaxed) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         book.settle(now);
         let place = match book.place(bytes, queue.id(), now.max(queue.done())) {
             Some(place) => {

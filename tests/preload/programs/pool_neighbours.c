@@ -1,0 +1,39 @@
+// build: -lcuda -pthread
+/* A pool has 24 MiB to spare. One thread asks it for 20 MiB more than fit in one piece, and is
+ * refused all the time; the other asks for 4 MiB that are there: how often was it refused? */
+#include <pthread.h>
+#include "memory.h"
+#include "trace.h"
+
+static CUcontext context;
+static volatile int done;
+
+static void *ask_for_much(void *unused)
+{
+    CUdeviceptr much;
+    MUST(cuCtxSetCurrent(context));
+    while (!done)
+        if (cuMemAllocAsync(&much, 20 * MiB, NULL) == CUDA_SUCCESS)
+            MUST(cuMemFreeAsync(much, NULL));
+    return unused;
+}
+
+int main(void)
+{
+    CUdeviceptr held[2], little;
+    pthread_t other;
+    int refused = 0;
+    context = use_device(0);
+    for (int i = 0; i < 2; i++)
+        MUST(cuMemAllocAsync(&held[i], 20 * MiB, NULL));
+    pthread_create(&other, NULL, ask_for_much, NULL);
+    for (int i = 0; i < 3000; i++)
+        if (cuMemAllocAsync(&little, 4 * MiB, NULL) == CUDA_SUCCESS)
+            MUST(cuMemFreeAsync(little, NULL));
+        else
+            refused++;
+    done = 1;
+    pthread_join(other, NULL);
+    SAY("refused %d", refused);
+    return 0;
+}
