@@ -3,7 +3,7 @@
 Raises ``hami_py.errors.InvalidValue`` and ``DamagedFile``, and ``OSError`` with a file name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Literal, final
 
@@ -60,7 +60,7 @@ class LimitsPage:
     @property
     def slice_id(self) -> str: ...
     def rows(self) -> list[LimitRow]: ...
-    def set_memory_limit(self, uuid: str, bytes: int | None) -> None: ...
+    def set_memory_limits(self, limits: Mapping[str, int | None]) -> None: ...
 
 @final
 class ProcessUse:

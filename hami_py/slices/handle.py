@@ -292,7 +292,7 @@ class Slice:
         return processes_in(self._open().hold.directory)
 
     def resize(self, gpumem: str | Mapping[str, str]) -> None:
-        """Set other memory limits; they are in force when this returns.
+        """Set other memory limits; all of them are in force when this returns.
 
         More can be had at once. Less than is in use takes nothing away: new memory is refused until
         enough was given back (event ``over``, then ``within``).
@@ -315,8 +315,7 @@ class Slice:
                 page = LimitsPage.open(directory / LIMITS)
                 uuids = [row.uuid for row in page.rows()]
                 sizes, notes = resized(gpu.cards(), uuids, memory)
-                for uuid, size in sizes.items():
-                    page.set_memory_limit(uuid, size)
+                page.set_memory_limits(sizes)
             except DamagedFile as error:
                 mend = f"remove it with `hami rm {directory.name}`, and make another"
                 raise StateError(self._what(), error.why, mend) from error

@@ -3,6 +3,7 @@
 use crate::errors;
 use hami_limits::Row;
 use pyo3::prelude::*;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -95,8 +96,14 @@ impl LimitsPage {
         Ok(rows.into_iter().map(LimitRow::from).collect())
     }
 
-    /// Sets the memory limit of one card in bytes, None for no limit; in force when this returns.
-    fn set_memory_limit(&self, py: Python<'_>, uuid: &str, bytes: Option<u64>) -> PyResult<()> {
-        py.detach(|| self.page().set_memory_limit(uuid, bytes)).map_err(errors::page)
+    /// Sets the memory limits of some cards in bytes by UUID, None for no limit; all of them are in
+    /// force when this returns.
+    fn set_memory_limits(
+        &self,
+        py: Python<'_>,
+        limits: HashMap<String, Option<u64>>,
+    ) -> PyResult<()> {
+        let limits: Vec<_> = limits.iter().map(|(uuid, limit)| (uuid.as_str(), *limit)).collect();
+        py.detach(|| self.page().set_memory_limits(&limits)).map_err(errors::page)
     }
 }

@@ -127,7 +127,7 @@ def test_nothing_is_left_below_zero(gpu, program, preload, slice_dir, tenants):
     uuid = gpu.uuids()[0]
     ours = slice_dir({uuid: 4 * GIB})
     tenants(gpu, (ours, 3072, 0))
-    LimitsPage.open(ours / "limits").set_memory_limit(uuid, 2 * GIB)
+    LimitsPage.open(ours / "limits").set_memory_limits({uuid: 2 * GIB})
     info = run([program("memory_info")], preload(gpu, ours)).lines[0]
     assert (value(info, "total"), value(info, "free")) == (2 * GIB, 0)
     nvml = run([program("nvml_memory")], preload(gpu, ours)).lines[1]

@@ -184,7 +184,7 @@ def test_a_resize_takes_effect_in_a_running_program(gpu, program, preload, slice
     with Started([program("ask_until"), "1536"], preload(gpu, ours)) as asker:
         asker.wait_for("ready").tell("go")
         assert asker.next_line() == "refused"
-        LimitsPage.open(ours / "limits").set_memory_limit(uuid, 2 * GIB)
+        LimitsPage.open(ours / "limits").set_memory_limits({uuid: 2 * GIB})
         assert asker.next_line().startswith("granted")
 
 

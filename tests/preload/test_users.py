@@ -187,7 +187,9 @@ def test_another_user_cannot_change_limit_or_account(annas, bert, uuid, layers, 
     open_to_all(annas, layers)
     before = contents(annas)
     attempts = {
-        "raise the limit": lambda: LimitsPage.open(annas / "limits").set_memory_limit(uuid, None),
+        "raise the limit": lambda: LimitsPage.open(annas / "limits").set_memory_limits(
+            {uuid: None}
+        ),
         "read the account": lambda: Account.open(annas / "account"),
         "make an account": lambda: Account.create(annas / "account"),
     }

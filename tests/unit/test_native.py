@@ -42,7 +42,7 @@ def test_a_call_that_waits_lets_other_threads_go_on(page: Path) -> None:
     def change() -> None:
         calling.append(True)
         try:
-            opened.set_memory_limit("GPU-1", 2 << 30)
+            opened.set_memory_limits({"GPU-1": 2 << 30})
         except BaseException as error:
             failed.append(error)
 
@@ -67,7 +67,7 @@ def test_a_lock_that_is_not_given_back_is_waited_for_with_a_deadline(page: Path)
     blocker = lock_for_writing(page)
     try:
         with pytest.raises(OSError, match="another writer has held it for a second; try again"):
-            opened.set_memory_limit("GPU-1", 2 << 30)
+            opened.set_memory_limits({"GPU-1": 2 << 30})
     finally:
         os.close(blocker)
     assert opened.rows()[0].memory_limit == 1 << 30

@@ -49,10 +49,16 @@ fn what_is_written_is_read() {
     // A row that no page has: nothing is allowed there.
     assert_eq!((view.memory_limit(2), view.memory_limit(usize::MAX)), (0, 0));
 
-    page.set_memory_limit("GPU-a", Some(MIB)).unwrap();
+    page.set_memory_limits(&[("GPU-a", Some(MIB))]).unwrap();
     page.set_share("MIG-b", Some(100)).unwrap();
     assert_eq!((view.memory_limit(0), view.share(1)), (MIB, 100));
-    page.set_memory_limit("GPU-a", None).unwrap();
+    page.set_memory_limits(&[("GPU-a", Some(2)), ("MIG-b", Some(3))]).unwrap();
+    assert_eq!((view.memory_limit(0), view.memory_limit(1)), (2, 3));
+    let half_known = [("GPU-a", Some(5)), ("GPU-x", Some(6))];
+    assert!(matches!(page.set_memory_limits(&half_known), Err(PageError::Invalid(_))));
+    assert_eq!(view.memory_limit(0), 2);
+    page.set_memory_limits(&[("MIG-b", None)]).unwrap();
+    page.set_memory_limits(&[("GPU-a", None)]).unwrap();
     assert_eq!(view.memory_limit(0), NO_LIMIT);
     page.append(row("GPU-c", Some(7), None)).unwrap();
     assert_eq!(LimitsPage::open(&file.0).unwrap().rows().unwrap()[2], row("GPU-c", Some(7), None));
@@ -67,10 +73,10 @@ fn what_no_page_can_say_is_refused_and_changes_nothing() {
         other => panic!("{other:?}"),
     };
     let named = |field: &str, value: &str| (field.to_owned(), value.to_owned());
-    assert_eq!(invalid(page.set_memory_limit("GPU-x", Some(1))), named("uuid", "GPU-x"));
-    assert_eq!(invalid(page.set_memory_limit("GPU-a", Some(0))), named("memory_limit", "0"));
+    assert_eq!(invalid(page.set_memory_limits(&[("GPU-x", Some(1))])), named("uuid", "GPU-x"));
+    assert_eq!(invalid(page.set_memory_limits(&[("GPU-a", Some(0))])), named("memory_limit", "0"));
     assert_eq!(
-        invalid(page.set_memory_limit("GPU-a", Some(u64::MAX))),
+        invalid(page.set_memory_limits(&[("GPU-a", Some(u64::MAX))])),
         named("memory_limit", "18446744073709551615")
     );
     assert_eq!(invalid(page.set_share("GPU-a", Some(101))), named("share", "101"));
@@ -247,7 +253,7 @@ fn readers_never_see_what_was_not_in_force() {
                 page.fill_inactive(&contents, &bytes).unwrap();
             }
             started.store(value, Ordering::SeqCst);
-            page.set_memory_limit("GPU-a", Some(value)).unwrap();
+            page.set_memory_limits(&[("GPU-a", Some(value))]).unwrap();
             done.store(value, Ordering::SeqCst);
         }
         stop.store(true, Ordering::Relaxed);
@@ -264,7 +270,7 @@ fn two_writers_lose_no_change() {
             scope.spawn(move || {
                 let mut page = LimitsPage::open(path).unwrap();
                 for value in 1..=2_000 {
-                    page.set_memory_limit(uuid, Some(value)).unwrap();
+                    page.set_memory_limits(&[(uuid, Some(value))]).unwrap();
                 }
             });
         }

@@ -61,9 +61,13 @@ impl LimitsPage {
         read_page(&self.file, &self.path).map(|(contents, _)| contents.rows)
     }
 
-    /// Sets the memory limit of one card; in force when this returns.
-    pub fn set_memory_limit(&mut self, uuid: &str, limit: Option<u64>) -> Result<(), PageError> {
-        self.update(|rows| row_mut(rows, uuid).map(|row| row.memory_limit = limit))
+    /// Sets the memory limits of some cards, all at the same instant; in force when this returns.
+    pub fn set_memory_limits(&mut self, limits: &[(&str, Option<u64>)]) -> Result<(), PageError> {
+        self.update(|rows| {
+            limits.iter().try_for_each(|(uuid, limit)| {
+                row_mut(rows, uuid).map(|row| row.memory_limit = *limit)
+            })
+        })
     }
 
     /// Sets the share of one card; in force when this returns.
@@ -166,6 +170,10 @@ impl<'a> WriteLock<'a> {
         loop {
             match set_lock(file, libc::F_WRLCK) {
                 Ok(()) => return Ok(Self(file)),
+                // The page was opened for reading, because its permissions allow no more.
+                Err(e) if e.raw_os_error() == Some(libc::EBADF) => {
+                    return Err(io::Error::from_raw_os_error(libc::EACCES));
+                }
                 Err(e) if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                     return Err(e);
                 }
