@@ -27,7 +27,7 @@ from hami_py.slices.relaunch import relaunch
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from hami_py.slices.options import RunOptions
+    from hami_py.slices.options import Command, RunOptions
 
 
 def devices() -> list[Card]:
@@ -130,7 +130,8 @@ def open_slice(name_or_id: str) -> Slice:
     Raises:
         UnknownSlice: this user has none of that name or id, or several.
         StateError: it, or a slice around it, cannot be used.
-        InvalidValue: more slices inside one another than the preload library takes.
+        InvalidValue: it is no string, or more slices inside one another than the preload library
+            takes.
     """
     opened = prepare.open_named(config.read(), name_or_id)
     return Slice(name_or_id, lambda: opened, opened)
@@ -154,6 +155,7 @@ def remove_slice(name_or_id: str) -> None:
     Raises:
         UnknownSlice: this user has none of that name or id, or several.
         SliceInUse: processes are in it, or hold it; their pids are in ``pids``.
+        InvalidValue: it is no string.
         StateError: its files cannot be removed.
     """
     registry.remove(config.read(), name_or_id)
@@ -204,7 +206,7 @@ def limit_this_process(
 
 @overload
 def run(
-    command: Sequence[str],
+    command: "Command",
     *,
     text: Literal[True],
     encoding: str | None = None,
@@ -217,7 +219,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]: ...
 @overload
 def run(
-    command: Sequence[str],
+    command: "Command",
     *,
     text: bool | None = None,
     encoding: str,
@@ -230,7 +232,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]: ...
 @overload
 def run(
-    command: Sequence[str],
+    command: "Command",
     *,
     text: Literal[False] | None = None,
     gpumem: str | Mapping[str, str] | None = None,
@@ -240,7 +242,7 @@ def run(
     **options: "Unpack[RunOptions]",
 ) -> subprocess.CompletedProcess[bytes]: ...
 def run(
-    command: Sequence[str],
+    command: "Command",
     *,
     gpumem: str | Mapping[str, str] | None = None,
     gpucores: str | int | None = None,

@@ -4,6 +4,7 @@ A test runs programs; it never loads the driver or the library into itself.
 """
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,11 @@ from support.stub import StubServer
 from support.traces import comparable
 
 Limits = Mapping[str, int | None]
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in the background with SIGINT ignored, and programs inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from hami_py.errors import HamiError
 from hami_py.slices import die_of
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 @click.version_option(hami_py.__version__, prog_name="hami")
 def hami() -> None:
     """Share one NVIDIA GPU between programs, with memory limits that hold."""

@@ -11,7 +11,7 @@ from hami_py.cli.say import table
 from hami_py.slices import cards
 
 
-@click.command()
+@click.command(short_help="List the cards of this machine.")
 @click.option("--json", "as_json", is_flag=True, help="For programs; memory in bytes.")
 def devices(as_json: bool) -> None:
     """List the cards of this machine, or inside a slice those of the slice."""

@@ -35,12 +35,12 @@ _DEADLINE = 60
 """Seconds for importing ipykernel, which takes one."""
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def jupyter() -> None:
     """Jupyter kernels that run in a slice."""
 
 
-@jupyter.command()
+@jupyter.command(short_help="Add a kernel whose GPU memory is limited.")
 @click.option(
     "--gpumem",
     metavar="[CARD=]SIZE",
@@ -75,7 +75,7 @@ def install(
 
     A kernel of ours that has the name already is replaced, another is left alone.
     """
-    # Whatever `hami run` would refuse later is refused now.
+    # A bad size is refused now; which cards there are is known when the kernel starts.
     parse_gpumem(gpumem)
     manager = _manager()
     python = _python(python)

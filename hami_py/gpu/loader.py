@@ -61,7 +61,9 @@ class Loader:
         handle = int(self._functions["dlopen"](name.encode(), os.RTLD_NOW | flags))
         if not handle:
             mend = "install the NVIDIA driver; a container needs the compute driver capability"
-            raise NoDriver(name, self._text(self._functions["dlerror"]()), mend)
+            # It begins with the name as well.
+            why = self._text(self._functions["dlerror"]()).removeprefix(f"{name}: ")
+            raise NoDriver(name, why, mend)
         return handle
 
     def symbol(self, handle: int, name: str, dlsym: int = 0) -> int:

@@ -43,11 +43,14 @@ def parse_sizes(gpumem: str | Mapping[str, str] | None) -> MemoryRequest:
     """The request that Python's ``gpumem="4GiB"`` or ``gpumem={"0": "4GiB"}`` makes.
 
     Raises:
-        InvalidValue: a bad size.
+        InvalidValue: a bad size, or sizes of no card.
     """
     if gpumem is None:
         return None
     if isinstance(gpumem, Mapping):
+        if not gpumem:
+            mend = "name at least one card in it, like {'0': '4GiB'}"
+            raise InvalidValue("gpumem", "{}", mend)
         _require_texts("gpumem", gpumem, "{'0': '4GiB'}")
         return {card: _parse_size(size, f"gpumem {card}") for card, size in gpumem.items()}
     return _parse_size(gpumem, "gpumem")
@@ -59,8 +62,8 @@ def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InvalidValue: it is no list of strings.
     """
-    if isinstance(devices, str):
-        raise InvalidValue("devices", devices, "write a list, like ['0']")
+    if isinstance(devices, str) or not isinstance(devices, Iterable):
+        raise InvalidValue("devices", str(devices), "write a list, like ['0']")
     _require_texts("devices", devices, "['0']")
     return tuple(devices)
 

@@ -42,6 +42,6 @@ class CardUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of the slice that this process is in; no cards where it is in none."""
+    """The usage of a slice; no cards for a process that is in none."""
 
     cards: tuple[CardUsage, ...]

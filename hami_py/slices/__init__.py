@@ -1,6 +1,6 @@
 """Slices: made, named and found, run in, looked at from inside and outside, and taken away."""
 
-from hami_py.slices.current import cards, limits, usage
+from hami_py.slices.current import cards, hami_memory, limits, usage
 from hami_py.slices.environment import compose, require_glibc, require_library
 from hami_py.slices.foreground import die_of, run_in_foreground
 from hami_py.slices.handle import Slice
@@ -18,6 +18,7 @@ __all__ = [
     "compose",
     "create",
     "die_of",
+    "hami_memory",
     "joined",
     "limits",
     "list_slices",

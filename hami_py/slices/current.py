@@ -86,7 +86,7 @@ def usage(settings: Settings) -> Usage:
 
 def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, int | None]:
     """HAMi's memory limits in bytes by card; none where no variable sets one."""
-    variables = _hami_memory(settings)
+    variables = hami_memory(settings)
     if not any(variables.values()):
         return {}
     if levels:
@@ -110,8 +110,12 @@ def _hami_limit(variables: Mapping[str, int | None], number: int | None) -> int 
     return variables.get(f"{HAMI_MEMORY}_{number}", variables.get(HAMI_MEMORY))
 
 
-def _hami_memory(settings: Settings) -> dict[str, int | None]:
-    """HAMi's memory limits in bytes by variable."""
+def hami_memory(settings: Settings) -> dict[str, int | None]:
+    """HAMi's memory limits in bytes by variable.
+
+    Raises:
+        InvalidValue: one of HAMi's variables cannot be understood, or sets a share.
+    """
     memory: dict[str, int | None] = {}
     for variable, text in settings.hami_limits.items():
         if variable.startswith(HAMI_MEMORY):

@@ -11,7 +11,7 @@ and whoever awaits something has it already.
 import subprocess
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from hami_py.slices.options import ExecOptions, PopenOptions, RunOptions
+    from hami_py.slices.options import Command, ExecOptions, PopenOptions, RunOptions, Word
 
 
 class Slice:
@@ -142,7 +142,7 @@ class Slice:
     @overload
     def run(
         self,
-        command: Sequence[str],
+        command: "Command",
         *,
         text: Literal[True],
         encoding: str | None = None,
@@ -153,7 +153,7 @@ class Slice:
     @overload
     def run(
         self,
-        command: Sequence[str],
+        command: "Command",
         *,
         text: bool | None = None,
         encoding: str,
@@ -164,14 +164,14 @@ class Slice:
     @overload
     def run(
         self,
-        command: Sequence[str],
+        command: "Command",
         *,
         text: Literal[False] | None = None,
         env: Mapping[str, str] | None = None,
         **options: "Unpack[RunOptions]",
     ) -> subprocess.CompletedProcess[bytes]: ...
     def run(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
+        self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.CompletedProcess[Any]:
         """Run a program in the slice and wait for it, as ``subprocess.run`` does.
 
@@ -188,7 +188,7 @@ class Slice:
     @overload
     def popen(
         self,
-        command: Sequence[str],
+        command: "Command",
         *,
         text: Literal[True],
         encoding: str | None = None,
@@ -199,7 +199,7 @@ class Slice:
     @overload
     def popen(
         self,
-        command: Sequence[str],
+        command: "Command",
         *,
         text: bool | None = None,
         encoding: str,
@@ -210,14 +210,14 @@ class Slice:
     @overload
     def popen(
         self,
-        command: Sequence[str],
+        command: "Command",
         *,
         text: Literal[False] | None = None,
         env: Mapping[str, str] | None = None,
         **options: "Unpack[PopenOptions]",
     ) -> subprocess.Popen[bytes]: ...
     def popen(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
+        self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[Any]:
         """Start a program in the slice, as ``subprocess.Popen`` does.
 
@@ -233,8 +233,8 @@ class Slice:
 
     async def create_subprocess_exec(
         self,
-        program: str,
-        *arguments: str,
+        program: "Word",
+        *arguments: "Word",
         env: Mapping[str, str] | None = None,
         **options: "Unpack[ExecOptions]",
     ) -> "asyncio.subprocess.Process":

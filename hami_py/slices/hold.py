@@ -24,6 +24,7 @@ from typing import BinaryIO
 from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
+from hami_py.slices.options import Command
 from hami_py.slices.processes import Environments, pid_namespace, read_environments
 from hami_py.slices.record import RECORD, Record, new_record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
@@ -111,7 +112,7 @@ def hold(directory: Path) -> Hold:
 
 
 @contextmanager
-def create(runtime: Path, limits: Sequence[CardLimit], command: Sequence[str]) -> Iterator[Path]:
+def create(runtime: Path, limits: Sequence[CardLimit], command: Command) -> Iterator[Path]:
     """The directory of a new slice, held while the block runs.
 
     Args:

@@ -5,11 +5,14 @@ They are passed on as they are. Written down here they have types, so that a cal
 of the functions that take these, and ``env`` is never passed on as it came.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from typing import IO, TypeAlias, TypedDict
 
 File: TypeAlias = int | IO[str] | IO[bytes] | None
+Word: TypeAlias = str | PathLike[str]
+Command: TypeAlias = Word | Sequence[Word]
+"""Program and arguments. A single word is a program, or with ``shell=True`` the shell's line."""
 
 
 class StartOptions(TypedDict, total=False):
@@ -18,7 +21,8 @@ class StartOptions(TypedDict, total=False):
     stdin: File
     stdout: File
     stderr: File
-    cwd: str | PathLike[str] | None
+    cwd: Word | None
+    executable: Word | None
     close_fds: bool
     pass_fds: Collection[int]
     restore_signals: bool
@@ -26,7 +30,9 @@ class StartOptions(TypedDict, total=False):
     preexec_fn: Callable[[], object] | None
     user: str | int | None
     group: str | int | None
+    extra_groups: Collection[str | int] | None
     umask: int
+    pipesize: int
 
 
 class PopenOptions(StartOptions, total=False):
@@ -34,6 +40,7 @@ class PopenOptions(StartOptions, total=False):
 
     bufsize: int
     process_group: int | None
+    shell: bool
 
 
 class RunOptions(PopenOptions, total=False):

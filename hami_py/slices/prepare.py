@@ -12,6 +12,7 @@ from hami_py.model import MemoryRequest, legible, plan, visible
 from hami_py.slices.current import cards, directories
 from hami_py.slices.environment import compose, require_library
 from hami_py.slices.hold import Hold, make
+from hami_py.slices.options import Command
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
 
@@ -32,7 +33,7 @@ class Request:
         relaunched: this process itself will go on in it.
     """
 
-    command: Sequence[str]
+    command: Command
     memory: MemoryRequest = None
     devices: Sequence[str] = ()
     name: str | None = None
@@ -133,7 +134,7 @@ def open_named(settings: Settings, name: str) -> Opened:
 @contextmanager
 def prepared(
     settings: Settings,
-    command: Sequence[str],
+    command: Command,
     memory: MemoryRequest,
     devices: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,

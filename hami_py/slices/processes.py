@@ -7,6 +7,7 @@ than the process may be its own.
 """
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from pathlib import Path
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+EXEC_DEADLINE = 1.0
+"""Seconds. A process that executes a program is without an environment for microseconds."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,12 @@ def read_environments(since: float = 0.0) -> Environments:
     inside: dict[str, set[int]] = {}
     anywhere: list[float] = []
     for process in Path("/proc").glob("[0-9]*"):
+        pid = int(process.name)
         try:
-            variables = (process / "environ").read_bytes().split(b"\0")
+            variables = environment_of(pid)
         except OSError:
             # Another user's, or already gone.
             continue
-        pid = int(process.name)
         slices = _value(variables, HAMI_SLICE)
         for directory in filter(None, slices.split(":")):
             inside.setdefault(directory, set()).add(pid)
@@ -64,6 +68,24 @@ def read_environments(since: float = 0.0) -> Environments:
         if started >= since - 1 / _TICKS and _has_library(pid):
             anywhere.append(started)
     return Environments({key: frozenset(pids) for key, pids in inside.items()}, tuple(anywhere))
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """The variables that a process was started with, as NAME=VALUE.
+
+    Whoever has just started a program may find it where the kernel has dropped the old environment
+    and not yet noted where the new one lies. Then it seems to have none: it is asked again.
+
+    Raises:
+        OSError: it is another user's, or gone.
+    """
+    place = Path(f"/proc/{pid}/environ")
+    deadline = time.monotonic() + EXEC_DEADLINE
+    variables = place.read_bytes()
+    while not variables and _is_executing(pid) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    # Once more: it may have been noted between our two looks.
+    return (variables or place.read_bytes()).split(b"\0")
 
 
 def start_time(pid: int) -> int:
@@ -111,6 +133,15 @@ def _value(variables: list[bytes], name: str) -> str:
     return next((os.fsdecode(v[len(prefix) :]) for v in variables if v.startswith(prefix)), "")
 
 
+def _is_executing(pid: int) -> bool:
+    """It has a program, and no place for an environment yet; the kernel's own have no program."""
+    fields = _fields(pid)
+    try:
+        return len(fields) > 48 and fields[48] == "0" and bool(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return False
+
+
 def _has_library(pid: int) -> bool:
     """Our library is in it, and not one that was given to a container with its limits."""
     for path in mapped_files(pid):
@@ -121,14 +152,19 @@ def _has_library(pid: int) -> bool:
 
 
 def _state(pid: int) -> tuple[str, int] | None:
-    """State and start time, from ``/proc/<pid>/stat``."""
+    """State and start time."""
+    fields = _fields(pid)
+    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+
+
+def _fields(pid: int) -> list[str]:
+    """What ``/proc/<pid>/stat`` says after pid and name, so from field 3 of proc(5) on."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return None
+        return []
     # The name in parentheses may hold anything, also parentheses and blanks.
-    fields = stat.rpartition(")")[2].split()
-    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+    return stat.rpartition(")")[2].split()
 
 
 def lock_holders(path: Path) -> frozenset[int]:

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from hami_py.slices.options import Command
 from hami_py.slices.processes import is_running, start_time
 
 RECORD = "slice.json"
@@ -61,7 +62,7 @@ class Record:
 
 
 def new_record(
-    command: Sequence[str],
+    command: Command,
     *,
     name: str | None = None,
     keep: bool = False,
@@ -73,7 +74,7 @@ def new_record(
     return Record(
         pid=os.getpid(),
         start_time=start_time(os.getpid()),
-        command=tuple(command),
+        command=_words(command),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         boot_time=time.clock_gettime(time.CLOCK_BOOTTIME),
         name=name,
@@ -102,6 +103,12 @@ def read_record(directory: Path) -> Record | None:
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _words(command: Command) -> tuple[str, ...]:
+    """A command line as ``subprocess`` takes it, as text; one for a shell is a single word."""
+    words = [command] if isinstance(command, (str, os.PathLike)) else command
+    return tuple(os.fsdecode(word) for word in words)
 
 
 def _checked(found: Any, key: str, kind: type[Any]) -> Any:  # noqa: ANN401

@@ -12,7 +12,7 @@ from pathlib import Path
 from hami_py import gpu
 from hami_py._native import ProcessUse, same_card
 from hami_py.config import Settings
-from hami_py.errors import HamiError, SliceInUse, StateError, UnknownSlice
+from hami_py.errors import HamiError, InvalidValue, SliceInUse, StateError, UnknownSlice
 from hami_py.model import (
     Card,
     SliceCard,
@@ -125,6 +125,9 @@ def _register(settings: Settings) -> Iterator[Path]:
 
 
 def _find(slices: Path, name: str) -> Path:
+    # Python callers may pass the name of a slice that has none.
+    if not isinstance(name, str):
+        raise InvalidValue("name_or_id", repr(name), "write a slice's name or id as a string")
     directories = sorted(slices.iterdir())
     records = [(directory, read_record(directory)) for directory in directories]
     named = [directory for directory, record in records if record and record.name == name]

@@ -9,7 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hami_py.errors import StateError
@@ -29,7 +29,9 @@ def runtime_directory(path: Path) -> Path:
         mend = "set XDG_RUNTIME_DIR to a path of plain text without a colon"
         raise StateError(refused, "HAMI_SLICE cannot carry its name", mend)
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        # What is there and is no directory is said below.
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
         # lstat: a link that someone put there would lead us into a directory of theirs.
         status = path.lstat()
     except OSError as error:
@@ -56,7 +58,7 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
-        mend = "make place and room there, or set XDG_RUNTIME_DIR to another directory"
+        mend = "make it writable, with room in it, or set XDG_RUNTIME_DIR to another directory"
         raise StateError(f"slice file {where}", error.strerror or str(error), mend) from error
 
 

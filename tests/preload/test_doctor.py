@@ -71,6 +71,31 @@ def test_a_mig_slice_is_a_card(stub_server: Stub, hami: HamiCommand) -> None:
     assert failed(hami(gpu, "doctor", "--json")) == {}
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("CUDA_DEVICE_MEMORY_LIMIT", "1x"), ("CUDA_DEVICE_SM_LIMIT_0", "50")]
+)
+def test_a_variable_for_which_cuda_is_refused_is_found_out(
+    gpu: StubServer, hami: HamiCommand, variable: str, value: str
+) -> None:
+    env = {variable: value}
+    refused = json.loads(hami(gpu, "run", "--", *PROBE, env=env).out)
+    assert refused["failed"] == "cuInit: CUDA_ERROR_NO_DEVICE"
+    found = failed(hami(gpu, "doctor", "--json", env=env))
+    assert found.keys() == {"HAMi's variables", "limit"}
+    assert found["HAMi's variables"]["detail"] == f'{variable}: "{value}" is refused'
+
+
+def test_in_a_slice_its_cards_are_counted_from_0(stub_server: Stub, hami: HamiCommand) -> None:
+    gpu = stub_server("a100,a100,a100")
+    inner = [sys.executable, "-m", "hami_py"]
+    listed = hami(gpu, "run", "--device", "2", "--device", "1", "--", *inner, "devices", "--json")
+    cards = [(card["index"], card["uuid"]) for card in json.loads(listed.out)]
+    assert cards == list(enumerate(gpu.uuids()[1:]))
+    shown = ["run", "--device", "0", "--", "sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"']
+    nested = hami(gpu, "run", "--device", "1", "--", *inner, *shown)
+    assert nested.lines == [gpu.uuids()[1]]
+
+
 def test_a_library_that_does_nothing_is_found_out(
     gpu: StubServer, hami: HamiCommand, program: Programs
 ) -> None:

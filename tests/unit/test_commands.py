@@ -12,7 +12,6 @@ from hami_py.cli.doctor.checks import Check, checks
 from hami_py.cli.doctor.proof import judge
 from hami_py.config import Settings
 from hami_py.errors import HamiError
-from unit import machine
 from unit.machine import CARDS, DEADLINE, GIB, Hami
 
 
@@ -24,12 +23,6 @@ def test_devices(hami: Hami) -> None:
     )
     listed = json.loads(hami("devices", "--json").stdout)
     assert [hami_py.Card(**card) for card in listed] == CARDS
-
-
-def test_in_a_slice_its_cards_are_listed_under_their_own_index(hami: Hami) -> None:
-    inner = [sys.executable, str(Path(machine.__file__)), "devices"]
-    done = hami("run", "--device", "1", "--", *inner)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["INDEX", "1"]
 
 
 def test_version_and_help(hami: Hami) -> None:
@@ -46,6 +39,19 @@ def test_a_command_that_is_not_understood_is_2(hami: Hami) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("hami: No such")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["jupyter"]])
+def test_no_command_is_one_line_too(hami: Hami, arguments: list[str]) -> None:
+    done = hami(*arguments)
+    name = " ".join(["hami", *arguments])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"hami: Missing command. See `{name} --help`.\n"
+
+
+def test_the_list_of_commands_cuts_no_sentence_off(hami: Hami) -> None:
+    for arguments in ([], ["jupyter"]):
+        assert "..." not in hami(*arguments, "--help").stdout.partition("Commands:")[2]
 
 
 def test_the_module_is_the_command() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import pytest
 from hami_py import CardLimit, StateError
 from hami_py._native import Account, LimitsPage
 from hami_py.slices import create, remove_stale, runtime
-from hami_py.slices.processes import start_time
+from hami_py.slices.options import Command
+from hami_py.slices.processes import environment_of, start_time
 from support.running import Started
 from unit import machine
 from unit.machine import DEADLINE, Hami, environment
@@ -55,6 +57,21 @@ def test_a_command_that_is_not_text_is_written_down(ours: Path) -> None:
         assert json.loads((directory / "slice.json").read_bytes())["command"] == ["\udcff\n"]
 
 
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        ([Path("/bin/true"), "-x"], ["/bin/true", "-x"]),
+        ("train && evaluate", ["train && evaluate"]),
+        (Path("/bin/true"), ["/bin/true"]),
+    ],
+)
+def test_a_command_may_be_all_that_subprocess_takes(
+    ours: Path, command: Command, written: list[str]
+) -> None:
+    with create(ours, ROWS, command) as directory:
+        assert json.loads((directory / "slice.json").read_bytes())["command"] == written
+
+
 def test_it_is_gone_at_the_end(ours: Path) -> None:
     with create(ours, ROWS, []) as directory:
         pass
@@ -90,6 +107,15 @@ with open("/proc/self/mem", "r+b", buffering=0) as memory:
     memory.write(bytes(end - start))
 print("up", flush=True)
 input()"""
+
+
+def test_a_program_that_was_just_started_is_known_by_its_environment() -> None:
+    """The kernel says that it is executed a little before its new environment can be read."""
+    for _ in range(200):
+        with subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"]}) as process:
+            seen = environment_of(process.pid)
+            process.kill()
+        assert seen[0].startswith(b"PATH=")
 
 
 @pytest.mark.parametrize(("name", "stays"), [("libvgpu.so", True), ("libother.so", False)])

@@ -152,6 +152,13 @@ def test_to_join_is_to_take_the_slice_as_it_is(hami: Hami, options: list[str]) -
         assert option.partition("=")[0] in done.stderr
 
 
+def test_the_name_of_a_slice_without_one_names_no_slice(stub: StubServer) -> None:
+    with hami_py.slice() as s:
+        for call in (hami_py.open_slice, hami_py.remove_slice):
+            with pytest.raises(hami_py.InvalidValue, match=r'name_or_id: "None" is refused: write'):
+                call(s.name)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("arguments", [["run", "--join", "{}", "--", "true"], ["rm", "{}"]])
 def test_a_slice_that_is_not_there(hami: Hami, arguments: list[str]) -> None:
     code = 125 if arguments[0] == "run" else 1

@@ -99,6 +99,8 @@ def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.Monk
         ({"gpumem": {"0": "x"}}, "gpumem 0", "x", "4GiB"),
         ({"devices": [0]}, "devices", "0", "as a string, like ['0']"),
         ({"devices": "01"}, "devices", "01", "write a list, like ['0']"),
+        ({"devices": None}, "devices", "None", "write a list, like ['0']"),
+        ({"gpumem": {}}, "gpumem", "{}", "name at least one card in it"),
         ({"gpucores": 30}, "gpucores", "30", "not enforced yet"),
         ({"name": "a b"}, "name", "a b", "write 1 to 63 letters, digits"),
         ({"name": 7}, "name", "7", "write 1 to 63 letters, digits"),
@@ -220,6 +222,8 @@ def test_what_cannot_be_resized_is_said_and_nothing_is_changed(stub: StubServer)
         assert (bad.value.field, bad.value.value) == ("gpumem", "4 gigs")
         with pytest.raises(hami.InvalidValue, match=r'gpumem: "None" is refused: write a size'):
             s.resize(gpumem=None)  # type: ignore[arg-type]
+        with pytest.raises(hami.InvalidValue, match=r'gpumem: "{}" is refused: name at least one'):
+            s.resize(gpumem={})
         with pytest.raises(hami.UnknownCard, match=r"gpumem 7: there is no such card; choose"):
             s.resize(gpumem={"1": "10MiB", "7": "1GiB"})
         with pytest.raises(hami.UnknownCard, match=r"gpumem 0: the slice does not have it; leave"):

@@ -11,6 +11,7 @@ CALLER = """
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing_extensions import assert_type
 
 import hami_py as hami
@@ -21,6 +22,8 @@ with hami.slice(gpumem={"0": "4GiB"}, devices=["0"], name="train", keep=True) as
     assert_type(s.run(["true"]), subprocess.CompletedProcess[bytes])
     assert_type(s.run(["true"], text=True, check=True), subprocess.CompletedProcess[str])
     assert_type(s.run(["true"], encoding="utf-8"), subprocess.CompletedProcess[str])
+    assert_type(s.popen([Path("true")], executable="/bin/true"), subprocess.Popen[bytes])
+    assert_type(s.popen("true", shell=True, text=True), subprocess.Popen[str])
     assert_type(s.popen(["true"], stdin=subprocess.PIPE), subprocess.Popen[bytes])
     assert_type(s.popen(["true"], text=True, env={}), subprocess.Popen[str])
     assert_type(s.environment(), dict[str, str])

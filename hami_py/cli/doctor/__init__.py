@@ -11,7 +11,10 @@ from hami_py import config
 from hami_py.cli.doctor.checks import Check, checks, checks_of_program
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    short_help="Check this machine, or a program.",
+    context_settings={"allow_interspersed_args": False},
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.argument("program", metavar="[-- PROGRAM]", nargs=-1)
 def doctor(as_json: bool, program: tuple[str, ...]) -> NoReturn:

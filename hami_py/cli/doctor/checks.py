@@ -48,6 +48,7 @@ def checks(settings: Settings) -> Iterator[Check]:
         ("cards", _cards),
         ("preload library", _library),
         ("loader", loading.surroundings),
+        ("HAMi's variables", _variables),
         ("runtime directory", _runtime),
     ):
         done = _try(name, partial(check, settings))
@@ -84,9 +85,9 @@ def _try(name: str, check: Callable[[], Found]) -> Check:
     try:
         found = check()
     except HamiError as error:
-        # The name stands before the detail already.
+        # The name stands before the detail already, and who found it out does not matter.
         detail = f"{error.what}: {error.why}"
-        for said in (f"{name}: ", f"{name} "):
+        for said in ("probe: ", f"{name}: ", f"{name} "):
             detail = detail.removeprefix(said)
         return Check(name, False, detail, error.mend)
     return Check(name, True, found) if isinstance(found, str) else Check(name, True, *found)
@@ -138,6 +139,13 @@ def _library(settings: Settings) -> str:
         mend = "reinstall hami-py for this system; the library needs glibc 2.17 or newer"
         raise HamiError(f"preload library {library}", last_line(done), mend)
     return str(library)
+
+
+def _variables(settings: Settings) -> str:
+    """The preload library refuses CUDA to every program where it cannot understand one of them."""
+    slices.hami_memory(settings)
+    said = (f"{name}={value}" for name, value in sorted(settings.hami_limits.items()))
+    return ", ".join(said) or "none is set"
 
 
 def _runtime(settings: Settings) -> str:

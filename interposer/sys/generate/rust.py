@@ -38,7 +38,7 @@ def module(header: Header, source: str, path: Path, prefix: str) -> str:
 
 
 def versions(rows: list[tuple[str, int, str, str]], source: str) -> str:
-    """The lookup table of cuGetProcAddress, for the stub driver."""
+    """The lookup table of cuGetProcAddress, for the stub driver and for the library."""
     body = "\n".join(
         f'    ("{base}", {version}, {str(bool(threading)).lower()}, "{symbol}"),'
         for base, version, threading, symbol in rows
