@@ -22,8 +22,6 @@ from hami_py.api import (
 )
 from hami_py.errors import (
     CannotRelaunch,
-    CannotRun,
-    DamagedFile,
     DriverError,
     HamiError,
     InvalidValue,
@@ -40,25 +38,26 @@ from hami_py.model import (
     CardLimit,
     CardUsage,
     Event,
+    EventKind,
     Limits,
     ProcessUsage,
     SliceCard,
     SliceInfo,
     SliceProcess,
     SliceProcessCard,
+    SliceState,
     Usage,
 )
 from hami_py.slices import Slice
 
 __all__ = [
     "CannotRelaunch",
-    "CannotRun",
     "Card",
     "CardLimit",
     "CardUsage",
-    "DamagedFile",
     "DriverError",
     "Event",
+    "EventKind",
     "HamiError",
     "InvalidValue",
     "Limits",
@@ -71,6 +70,7 @@ __all__ = [
     "SliceInfo",
     "SliceProcess",
     "SliceProcessCard",
+    "SliceState",
     "StateError",
     "UnknownCard",
     "UnknownSlice",

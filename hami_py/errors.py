@@ -5,6 +5,7 @@ mend it. The Rust core raises ``InvalidValue`` and ``DamagedFile`` from here.
 """
 
 import json
+import os
 from collections.abc import Iterable
 
 __all__ = [
@@ -109,6 +110,8 @@ class SliceInUse(HamiError):
             else "by a process of another container"
         )
         mend = f"end what is in it (`kill {listed}`), then try again" if listed else "end it there"
+        if os.getpid() in self.pids:
+            mend = "close it here first (`Slice.close()`, or the end of its `with` block)"
         super().__init__(what, f"it is in use {by}", mend)
         self.args = (what, self.pids)
 

@@ -1,5 +1,6 @@
 """The ``hami`` command."""
 
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -39,7 +40,10 @@ def main() -> NoReturn:
     and 2 for a command line that is not understood.
     """
     try:
-        sys.exit(hami.main(prog_name="hami", standalone_mode=False))
+        status = hami.main(prog_name="hami", standalone_mode=False)
+        # Here, where what goes wrong can still be told: not at the interpreter's end.
+        sys.stdout.flush()
+        sys.exit(status)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "hami"
         say(f"{error.format_message()} See `{command} --help`.")
@@ -48,4 +52,13 @@ def main() -> NoReturn:
         die_of(signal.SIGINT)
     except HamiError as error:
         say(error)
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # What is left to be written cannot be, and must not be tried again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            die_of(signal.SIGPIPE)
+        say(f"standard output: {error.strerror}; give it a place that can be written")
         sys.exit(1)

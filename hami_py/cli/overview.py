@@ -83,7 +83,8 @@ def _held(slice_: SliceInfo, process: SliceProcess) -> Iterator[str]:
 
 def legible_command(command: Sequence[str]) -> str:
     """A command line as a shell would take it, on one line whatever is in it."""
-    return "".join(c if c.isprintable() else "�" for c in shlex.join(command))
+    on_one_line = " ".join(shlex.join(command).split())
+    return "".join(c if c.isprintable() else "�" for c in on_one_line)
 
 
 def approximate(memory: int) -> str:

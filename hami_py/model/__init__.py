@@ -1,7 +1,7 @@
 """What the package talks about: cards, limits, usage. Plain data and pure functions."""
 
 from hami_py.model.cards import Card, find, visible
-from hami_py.model.events import CardLook, Event, Look, ProcessKey, ProcessLook, changes
+from hami_py.model.events import CardLook, Event, EventKind, Look, ProcessKey, ProcessLook, changes
 from hami_py.model.limits import CardLimit, Limits, lowest
 from hami_py.model.names import check_name, legible
 from hami_py.model.plan import Plan, plan, resized
@@ -28,6 +28,7 @@ __all__ = [
     "CardLook",
     "CardUsage",
     "Event",
+    "EventKind",
     "Limits",
     "Look",
     "MemoryRequest",

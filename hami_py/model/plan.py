@@ -60,22 +60,22 @@ def plan(
         mend = f"a slice has at most {MAX_CARDS} cards; choose some of them"
         raise InvalidValue("device", f"{len(ours)} cards", mend)
 
-    mend = "choose it too, or leave its limit out"
-    asked, notes = _by_uuid(cards, ours, memory, "it is not among the chosen cards", mend)
+    asked, notes = _by_uuid(cards, ours, memory)
     rows = tuple(CardLimit(card.uuid, asked.get(card.uuid)) for card in ours)
     devices = tuple(card.uuid for card in ours) if chosen else None
     return Plan(rows, devices, notes)
 
 
 def resized(
-    cards: Sequence[Card], rows: Sequence[str], memory: MemoryRequest
+    cards: Sequence[Card], rows: Sequence[str], memory: MemoryRequest, *, whole: bool
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """New limits for the rows of a slice that is there.
 
     Args:
-        cards: every card of the machine.
+        cards: the cards that can be seen from here.
         rows: the UUIDs of the slice's rows, as they stand there.
         memory: the memory limits asked for.
+        whole: the cards are seen as they are. A process in a slice sees fewer, and smaller ones.
 
     Returns:
         Bytes by row, for those that change, and what the caller must be told.
@@ -86,16 +86,36 @@ def resized(
     """
     if memory is None:
         raise InvalidValue("gpumem", "None", "write a size, like '4GiB', or sizes by card")
-    row_of = {card: row for row in rows for card in cards if same_card(card.uuid, row)}
-    why, mend = "the slice does not have it", "leave it out, or make another slice with it"
-    sizes, notes = _by_uuid(cards, list(row_of), memory, why, mend)
-    return {row: sizes[card.uuid] for card, row in row_of.items() if card.uuid in sizes}, notes
+    asked = dict.fromkeys(rows, memory) if isinstance(memory, int) else {}
+    if isinstance(memory, Mapping):
+        for name, limit in memory.items():
+            row = _row_named(name, cards, rows)
+            if row in asked:
+                raise InvalidValue("gpumem", name, f"it is {row}, which is named already; keep one")
+            asked[row] = limit
+    notes = []
+    for card in cards if whole else ():
+        for row in rows:
+            if same_card(card.uuid, row) and asked.get(row, 0) > card.memory_total:
+                notes.append(_lowered(asked[row], card))
+                asked[row] = card.memory_total
+    return asked, tuple(notes)
+
+
+def _row_named(name: str, cards: Sequence[Card], rows: Sequence[str]) -> str:
+    """The row of a card named by UUID, also of one that cannot be seen from here, or by index."""
+    uuid = name if any(same_card(row, name) for row in rows) else find(cards, name, "gpumem").uuid
+    for row in rows:
+        if same_card(row, uuid):
+            return row
+    mend = "leave it out, or make another slice with it"
+    raise UnknownCard(f"gpumem {name}", "the slice does not have it", mend)
 
 
 def _by_uuid(
-    cards: Sequence[Card], ours: list[Card], memory: MemoryRequest, why: str, mend: str
+    cards: Sequence[Card], ours: list[Card], memory: MemoryRequest
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Bytes by card, none above the card's own; why and mend are said of one that is not ours."""
+    """Bytes by card, none above the card's own."""
     if not isinstance(memory, Mapping):
         asked = {} if memory is None else {card.uuid: memory for card in ours}
     else:
@@ -103,7 +123,8 @@ def _by_uuid(
         for name, limit in memory.items():
             card = find(cards, name, "gpumem")
             if card not in ours:
-                raise UnknownCard(f"gpumem {name}", why, mend)
+                mend = "choose it too, or leave its limit out"
+                raise UnknownCard(f"gpumem {name}", "it is not among the chosen cards", mend)
             if card.uuid in asked:
                 raise InvalidValue("gpumem", name, f"card {card.index} is {card.uuid}; keep one")
             asked[card.uuid] = limit
@@ -111,9 +132,13 @@ def _by_uuid(
     for card in ours:
         limit = asked.get(card.uuid, 0)
         if limit > card.memory_total:
-            notes.append(
-                f"gpumem {format_memory(limit)} is more than card {card.index} ({card.uuid}) has:"
-                f" its limit is {format_memory(card.memory_total)}"
-            )
+            notes.append(_lowered(limit, card))
             asked[card.uuid] = card.memory_total
     return asked, tuple(notes)
+
+
+def _lowered(limit: int, card: Card) -> str:
+    return (
+        f"gpumem {format_memory(limit)} is more than card {card.index} ({card.uuid}) has:"
+        f" its limit is {format_memory(card.memory_total)}"
+    )

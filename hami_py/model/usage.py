@@ -10,13 +10,13 @@ class ProcessUsage:
     Attributes:
         pid: as the process itself sees it (its own PID namespace).
         alive: False = it has ended and its bytes have not been taken back yet.
-        memory: bytes.
-        refusals: how many requests were refused for the limit.
+        memory_used: bytes.
+        refusals: how many of its requests were refused for the limit.
     """
 
     pid: int
     alive: bool
-    memory: int
+    memory_used: int
     refusals: int
 
 
@@ -30,6 +30,7 @@ class CardUsage:
         memory_used: bytes that the slice's processes hold together.
         memory_free: bytes that can still be had: what is left of every limit around this process
             and on the card itself. None = no limit, and the card cannot be asked.
+        refusals: how many requests were refused for the limit, also to processes that are gone.
         processes: those that hold memory on this card or were refused it.
     """
 
@@ -37,6 +38,7 @@ class CardUsage:
     memory_limit: int | None
     memory_used: int
     memory_free: int | None
+    refusals: int
     processes: tuple[ProcessUsage, ...]
 
 

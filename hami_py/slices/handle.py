@@ -21,6 +21,7 @@ from hami_py import config, gpu
 from hami_py._native import LimitsPage
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model import Event, Limits, SliceProcess, Usage, legible, parse_sizes, resized
+from hami_py.slices.current import directories
 from hami_py.slices.hold import LIMITS
 from hami_py.slices.levels import (
     Level,
@@ -314,7 +315,8 @@ class Slice:
             try:
                 page = LimitsPage.open(directory / LIMITS)
                 uuids = [row.uuid for row in page.rows()]
-                sizes, notes = resized(gpu.cards(), uuids, memory)
+                whole = not directories(config.read())
+                sizes, notes = resized(gpu.cards(), uuids, memory, whole=whole)
                 page.set_memory_limits(sizes)
             except DamagedFile as error:
                 mend = f"remove it with `hami rm {directory.name}`, and make another"

@@ -103,13 +103,13 @@ def card_usage(
         variable: HAMi's limit in bytes; None = none.
     """
     left = [free_on_card, limit.memory]
-    used, processes = 0, []
+    used, refusals, processes = 0, 0, []
     # Outermost first, so that what is kept of each is the innermost level's.
     for level in levels:
         i = level.index(limit.uuid)
         if i is None:
             continue
-        used = level.used[i]
+        used, refusals = level.used[i], level.refusals[i]
         # A variable binds the innermost slice alone; in those around it others live as well.
         memory = lowest([level.rows[i].memory, variable if level is levels[-1] else None])
         left.append(None if memory is None else max(memory - used, 0))
@@ -118,4 +118,4 @@ def card_usage(
             for process in level.processes
             if process.memory[i] or process.refusals[i]
         ]
-    return CardUsage(limit.uuid, limit.memory, used, lowest(left), tuple(processes))
+    return CardUsage(limit.uuid, limit.memory, used, lowest(left), refusals, tuple(processes))

@@ -5,6 +5,7 @@
 use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 
 use crate::allocations::{self, Epoch, Owner};
+use crate::boundary::guard;
 use crate::init;
 use crate::memory::settle;
 use crate::pools;
@@ -49,9 +50,12 @@ pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
 
 /// Gives back what a context held that the driver has ended.
 fn ended(context: CUcontext, before: Epoch) {
-    if let Slice::Limited(limited) = slice::current() {
-        settle(limited, &allocations::remove_owned(Owner::context(context), before));
-    }
+    // The driver has answered: whatever goes wrong now, it must not be asked again.
+    guard(|| {
+        if let Slice::Limited(limited) = slice::current() {
+            settle(limited, &allocations::remove_owned(Owner::context(context), before));
+        }
+    });
 }
 
 pub(crate) unsafe fn primary_release(device: CUdevice) -> CUresult {
@@ -89,7 +93,7 @@ fn primary(device: CUdevice, driver: impl FnOnce() -> CUresult) -> CUresult {
             ended(context, before);
         }
         if pools::any() {
-            pools::device_reset(limited, device, before);
+            guard(|| pools::device_reset(limited, device, before));
         }
     }
     result

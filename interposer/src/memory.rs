@@ -14,6 +14,7 @@ use driver_sys::cuda::{
 };
 
 use crate::allocations::{self, Allocation, Full, Owner};
+use crate::boundary::guard;
 use crate::cards;
 use crate::init;
 use crate::pools;
@@ -203,7 +204,8 @@ pub(crate) fn uncharged(pointer: u64, driver: impl FnOnce() -> CUresult) -> CUre
     let Some(allocation) = allocations::remove(pointer) else { return driver() };
     let result = driver();
     if result == CUDA_SUCCESS {
-        settle(limited, &[allocation]);
+        // The driver has answered: whatever goes wrong now, it must not be asked again.
+        guard(|| settle(limited, &[allocation]));
     } else {
         // There was room for this entry a moment ago; at worst the bytes stay charged.
         let _ = allocations::insert(allocation);

@@ -215,7 +215,7 @@ assert driver.allocate(4 << 30) is not None
 (process,) = card.processes
 import os
 assert process.pid == os.getpid() and process.alive
-print(json.dumps([hami.limits().level, card.memory_limit, card.memory_used, process.memory,
+print(json.dumps([hami.limits().level, card.memory_limit, card.memory_used, process.memory_used,
                   process.refusals, card.memory_free, driver.free(), driver.total(0),
                   hami.devices()[0].memory_total]))"""
 

@@ -36,7 +36,7 @@ ENDS = {
 USAGE = """
 import hami_py
 for card in hami_py.usage().cards:
-    print(card.memory_used, *(f"{process.pid}:{process.memory}" for process in card.processes))
+    print(card.memory_used, *(f"{process.pid}:{process.memory_used}" for process in card.processes))
 """
 
 

@@ -12,7 +12,7 @@ from hami_py.cli.doctor.checks import Check, checks
 from hami_py.cli.doctor.proof import judge
 from hami_py.config import Settings
 from hami_py.errors import HamiError
-from unit.machine import CARDS, DEADLINE, GIB, Hami
+from unit.machine import CARDS, DEADLINE, GIB, Hami, command, environment
 
 
 def test_devices(hami: Hami) -> None:
@@ -39,6 +39,24 @@ def test_a_command_that_is_not_understood_is_2(hami: Hami) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("hami: No such")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["ps"], ["devices"], ["devices", "--json"], ["doctor"]])
+def test_an_output_that_cannot_be_written_is_said_in_one_line(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(*arguments),
+            env=environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    why = "standard output: No space left on device; give it a place that can be written"
+    assert (done.returncode, done.stderr) == (1, f"hami: {why}\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["jupyter"]])

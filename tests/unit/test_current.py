@@ -139,6 +139,7 @@ def test_what_is_left_is_the_least_over_all_levels(
         memory_used=1 * GIB,
         # HAMi's variable binds the inner one alone: 5 - 3 in the outer, 2 - 1 in the inner.
         memory_free=1 * GIB,
+        refusals=5,
         processes=(ProcessUsage(8, True, 1 * GIB, 0), ProcessUsage(9, True, 0, 5)),
     )
 

@@ -1,5 +1,6 @@
 """``hami ps``: what it lists, and how it watches."""
 
+import contextlib
 import json
 import os
 import pty
@@ -138,7 +139,7 @@ def test_inside_a_slice_the_list_is_the_same(hami: Hami) -> None:
 
 
 def test_what_a_command_holds_cannot_break_the_table() -> None:
-    assert legible_command(["a b", "c\n\x1b[31m", "\udcff"]) == "'a b' 'c��[31m' '�'"
+    assert legible_command(["a b", "c\n  d\x1b[31m", "\udcff"]) == "'a b' 'c d�[31m' '�'"
 
 
 @pytest.mark.parametrize(
@@ -187,19 +188,23 @@ def test_watched_on_a_terminal_it_is_drawn_until_ctrl_c(runtime: Path, hami: Ham
     if pid == 0:
         variables = environment(runtime, TERM="xterm", COLUMNS="120", LINES="24")
         os.execve(sys.executable, machine.command("ps", "--watch", "0.1"), variables)  # noqa: S606
-    seen = ""
-    while seen.count("train") < 3:
-        seen += os.read(terminal, 4096).decode()
-    assert "4GiB" in seen
-    os.write(terminal, b"\x03")
-    # What comes after has to be read, or the end would wait for it.
+    seen, status = "", None
     try:
-        while more := os.read(terminal, 4096):
-            seen += more.decode()
-    except OSError:
-        pass
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(terminal)
+        while seen.count("train") < 3:
+            seen += os.read(terminal, 4096).decode()
+        assert "4GiB" in seen
+        os.write(terminal, b"\x03")
+        # What comes after has to be read, or the end would wait for it.
+        with contextlib.suppress(OSError):
+            while more := os.read(terminal, 4096):
+                seen += more.decode()
+        status = os.waitpid(pid, 0)[1]
+    finally:
+        if status is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
     assert "Traceback" not in seen
     # The cursor is given back.
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")

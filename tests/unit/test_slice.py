@@ -206,6 +206,16 @@ def test_shrinking_below_use_takes_nothing_and_gives_no_more(
         assert not grants(probe, 501)
 
 
+def test_refusals_are_counted_also_of_who_is_gone(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="100MiB") as s:
+        probe = start(s, "probe")
+        assert not grants(probe, 101)
+        (process,) = s.usage().cards[0].processes
+        assert (process.refusals, s.usage().cards[0].refusals) == (1, 1)
+        end(probe)
+        assert [card.refusals for card in s.usage().cards] == [1, 0]
+
+
 def test_one_card_alone_is_resized(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem="100MiB") as s:
         s.resize(gpumem={"1": "50MiB"})
@@ -229,6 +239,28 @@ def test_what_cannot_be_resized_is_said_and_nothing_is_changed(stub: StubServer)
         with pytest.raises(hami.UnknownCard, match=r"gpumem 0: the slice does not have it; leave"):
             s.resize(gpumem={"1": "10MiB", "0": "1GiB"})
         assert [card.memory for card in s.limits().cards] == [100 * MIB]
+
+
+def test_who_is_in_a_slice_resizes_another_as_it_was_asked(stub: StubServer) -> None:
+    """There NVML shows the own slice's cards alone, and as large as its limit."""
+    resize = (
+        "import hami_py as hami, warnings\n"
+        "warnings.simplefilter('error')\n"
+        "with hami.open_slice('other') as other:\n"
+        "    other.resize('3GiB')\n"
+        "    print([card.memory for card in hami.limits().cards])\n"
+    )
+    with hami.slice(gpumem="4GiB", name="other") as other:
+        done = hami.run(
+            [sys.executable, "-c", resize],
+            gpumem="1GiB",
+            devices=["1"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout == f"[{1024 * MIB}]\n"
+        assert [card.memory for card in other.limits().cards] == [3072 * MIB] * 2
 
 
 def test_a_size_above_the_card_is_lowered_and_said(stub: StubServer) -> None:

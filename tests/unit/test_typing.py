@@ -27,7 +27,7 @@ with hami.slice(gpumem={"0": "4GiB"}, devices=["0"], name="train", keep=True) as
     assert_type(s.popen(["true"], stdin=subprocess.PIPE), subprocess.Popen[bytes])
     assert_type(s.popen(["true"], text=True, env={}), subprocess.Popen[str])
     assert_type(s.environment(), dict[str, str])
-    assert_type(s.usage().cards[0].processes[0].memory, int)
+    assert_type(s.usage().cards[0].processes[0].memory_used, int)
     assert_type(s.limits().cards[0].memory, int | None)
     assert_type(s.events(timeout=1.0), Iterator[hami.Event])
     for event in s.events():

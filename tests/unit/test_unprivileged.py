@@ -97,7 +97,7 @@ def test_each_user_sees_the_own_slices_alone(home: Path, tmp_path: Path) -> None
 
 def test_a_program_that_may_not_be_executed(home: Path) -> None:
     def test() -> None:
-        from hami_py import CannotRun
+        from hami_py.errors import CannotRun
 
         with pytest.raises(CannotRun) as caught:
             run_in_foreground([str(home / "plain")], {})

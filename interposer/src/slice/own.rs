@@ -4,6 +4,7 @@
 //! (`CUDA_DEVICE_MEMORY_SHARED_CACHE`), and without it the user's run-time directory serves. Rows are
 //! appended as cards are met, by UUID, so that processes which see them in different orders agree.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -25,11 +26,11 @@ pub(super) fn level(settings: &Settings) -> Result<Level, String> {
     let page = directory.join("limits");
     match LimitsPage::create(&page, &[]) {
         Err(PageError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
-        made => drop(made.map_err(|error| error.to_string())?),
+        made => drop(made.map_err(|error| refusal(directory, &error))?),
     }
     match Account::create(&directory.join("account")) {
         Err(AccountError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
-        made => made.map_err(|error| error.to_string())?,
+        made => made.map_err(|error| refusal(directory, &error))?,
     }
     Level::with(Limits::Environment(page), directory)
 }
@@ -56,15 +57,17 @@ fn directories(settings: &Settings) -> Vec<PathBuf> {
     vec![runtime, slice]
 }
 
+fn refusal(directory: &Path, reason: &dyn Display) -> String {
+    format!(
+        "cannot keep the account of CUDA_DEVICE_MEMORY_LIMIT in {}: {reason}; name a place in \
+         CUDA_DEVICE_MEMORY_SHARED_CACHE that this user can write",
+        directory.display()
+    )
+}
+
 /// A directory that only this user can enter: it holds what limits the user's programs.
 fn make_private(directory: &Path) -> Result<(), String> {
-    let refuse = |reason: &dyn std::fmt::Display| {
-        Err(format!(
-            "cannot keep the account of CUDA_DEVICE_MEMORY_LIMIT in {}: {reason}; name a place in \
-             CUDA_DEVICE_MEMORY_SHARED_CACHE that this user can write",
-            directory.display()
-        ))
-    };
+    let refuse = |reason: &dyn Display| Err(refusal(directory, reason));
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return refuse(&error),
         _ => {}
