@@ -223,7 +223,7 @@ def _lock(directory: Path, flags: int) -> BinaryIO:
 def _members(directory: Path) -> list[tuple[int, int]]:
     """PID namespace and PID of the living members of its account."""
     try:
-        processes = Account.open(directory / ACCOUNT).processes()
+        processes = Account.open(directory / ACCOUNT).snapshot().processes
     except (OSError, DamagedFile):
         return []
     return [(process.pid_namespace, process.pid) for process in processes if process.alive]

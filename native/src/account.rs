@@ -74,17 +74,7 @@ impl Account {
         Ok(account)
     }
 
-    /// The processes that hold a place in the account.
-    fn processes(&self, py: Python<'_>) -> PyResult<Vec<ProcessUse>> {
-        Ok(self.read(py)?.processes.into_iter().map(ProcessUse::from).collect())
-    }
-
-    /// Bytes that all processes together hold, by row.
-    fn memory_used(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        Ok(self.read(py)?.used.to_vec())
-    }
-
-    /// Everything at once.
+    /// What it says now.
     fn snapshot(&self, py: Python<'_>) -> PyResult<AccountSnapshot> {
         let read = self.read(py)?;
         let processes =

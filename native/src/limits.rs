@@ -83,13 +83,6 @@ impl LimitsPage {
             .map_err(errors::page)
     }
 
-    /// The random name of the slice, 32 hexadecimal digits.
-    #[getter]
-    fn slice_id(&self, py: Python<'_>) -> String {
-        let id = py.detach(|| self.page().slice_id());
-        format!("{:032x}", u128::from_be_bytes(id))
-    }
-
     /// The rows now in force.
     fn rows(&self, py: Python<'_>) -> PyResult<Vec<LimitRow>> {
         let rows = py.detach(|| self.page().rows()).map_err(errors::page)?;

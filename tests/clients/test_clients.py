@@ -111,7 +111,7 @@ def test_the_library_saw_every_allocation_that_the_driver_made(
     with Started(command, env(gpu)) as started:
         started.wait_for("holding", DEADLINE)
         (directory,) = (runtime / "hami" / "slices").iterdir()
-        accounts = Account.open(directory / "account").processes()
+        accounts = Account.open(directory / "account").snapshot().processes
         charged = {process.pid: process.memory[0] for process in accounts}
         assert charged == _held_by_process(gpu)
         assert len(charged) == processes

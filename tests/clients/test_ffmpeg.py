@@ -106,7 +106,8 @@ def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, tmp_
         pid = stop(gpu)
         (directory,) = (tmp_path / "runtime" / "hami" / "slices").iterdir()
         charged = {
-            row.pid: row.memory[0] for row in Account.open(directory / "account").processes()
+            row.pid: row.memory[0]
+            for row in Account.open(directory / "account").snapshot().processes
         }
         assert charged == {pid: gpu.held()}
         assert gpu.held() > 0

@@ -126,7 +126,7 @@ def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, tmp_
         gpu.wait_until(lambda gpu: gpu.calls().get("cuLaunchKernel", 0) > 100, _DEADLINE)
         pid = stop(gpu)
         (directory,) = (tmp_path / "runtime" / "hami" / "slices").iterdir()
-        (process,) = Account.open(directory / "account").processes()
+        (process,) = Account.open(directory / "account").snapshot().processes
         card = gpu.ledger()["cards"][0]
         # Its sizes are odd ones, and the account counts in units of 512 bytes.
         rounded_up = process.memory[0] - card["requested"]["now"]

@@ -164,7 +164,9 @@ class Slice:
         """How many requests on the first card the library refused."""
         from hami_py._native import Account
 
-        return sum(row.refusals[0] for row in Account.open(self.directory / "account").processes())
+        return sum(
+            row.refusals[0] for row in Account.open(self.directory / "account").snapshot().processes
+        )
 
     def ledger(self, of: str = "requested") -> dict[str, int]:
         """The stub's books for this slice on the first card: ``now`` and ``peak``."""

@@ -226,14 +226,14 @@ def test_a_process_joins_every_account_at_its_cu_init(gpu, slice_dir, preload, r
     slices = [slice_dir(limits), slice_dir(limits)]
     process = running(preload(gpu, ":".join(map(str, slices))), "nvml_idle", "init")
     for directory in slices:
-        (member,) = Account.open(directory / "account").processes()
+        (member,) = Account.open(directory / "account").snapshot().processes
         assert (member.pid, member.alive, member.memory[0]) == (process.pid, True, 0)
 
 
 def test_a_child_of_fork_is_a_member_of_its_own(gpu, slice_dir, preload, program):
     directory = slice_dir({gpu.uuids()[0]: GIB})
     run([program("fork_before_init"), "256"], preload(gpu, directory))
-    pids = {process.pid for process in Account.open(directory / "account").processes()}
+    pids = {process.pid for process in Account.open(directory / "account").snapshot().processes}
     assert len(pids) == 2
 
 

@@ -102,7 +102,9 @@ def test_a_process_is_in_the_account_from_cuinit_on_and_others_are_not(gpu, star
     late.do("init")
 
     def members():
-        return {process.pid for process in Account.open(first.slice / "account").processes()}
+        return {
+            process.pid for process in Account.open(first.slice / "account").snapshot().processes
+        }
 
     assert members() == {first.pid, late.pid}
     idle.do("init")

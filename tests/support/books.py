@@ -13,7 +13,7 @@ def accounted(slice: Path | str, row: int = 0) -> dict[int, int]:
     """What each process holds of a card by our account, as far as it holds anything."""
     from hami_py._native import Account
 
-    processes = Account.open(Path(slice) / "account").processes()
+    processes = Account.open(Path(slice) / "account").snapshot().processes
     return {process.pid: process.memory[row] for process in processes if process.memory[row]}
 
 
@@ -22,7 +22,8 @@ def refusals(slice: Path | str, row: int = 0) -> int:
     from hami_py._native import Account
 
     return sum(
-        process.refusals[row] for process in Account.open(Path(slice) / "account").processes()
+        process.refusals[row]
+        for process in Account.open(Path(slice) / "account").snapshot().processes
     )
 
 

@@ -45,7 +45,7 @@ def test_what_is_in_it(ours: Path) -> None:
             ("GPU-1", 4 << 30, None),
             ("GPU-2", None, None),
         ]
-        assert Account.open(directory / "account").processes() == []
+        assert Account.open(directory / "account").snapshot().processes == []
         owner = json.loads((directory / "slice.json").read_text())
         assert owner["pid"] == os.getpid()
         assert owner["command"] == ["python", "train.py"]

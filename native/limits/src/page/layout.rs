@@ -29,7 +29,6 @@ pub(super) type Page = [u8; PAGE_SIZE];
 /// What a whole page says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
-    pub slice_id: [u8; 16],
     pub active: u32,
     pub generation: u32,
     pub rows: Vec<Row>,
@@ -114,9 +113,7 @@ pub(super) fn decode(page: &Page) -> Result<Contents, &'static str> {
     if check_rows(&rows).is_err() {
         return Err("one of its rows says what no page can");
     }
-    let mut slice_id = [0; 16];
-    slice_id.copy_from_slice(&page[SLICE_ID..IDENTITY_SIZE]);
-    Ok(Contents { slice_id, active, generation: get_u32(copy, 12), rows })
+    Ok(Contents { active, generation: get_u32(copy, 12), rows })
 }
 
 fn decode_row(bytes: &[u8]) -> Option<Row> {

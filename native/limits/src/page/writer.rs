@@ -26,7 +26,6 @@ const LOCK_DEADLINE: Duration = Duration::from_secs(1);
 pub struct LimitsPage {
     file: File,
     path: PathBuf,
-    slice_id: [u8; 16],
 }
 
 impl LimitsPage {
@@ -34,10 +33,9 @@ impl LimitsPage {
     pub fn create(path: &Path, rows: &[Row]) -> Result<Self, PageError> {
         check_rows(rows)?;
         let io_error = |e| PageError::io(path, e);
-        let slice_id = random_id().map_err(io_error)?;
-        let page = encode_page(slice_id, rows);
+        let page = encode_page(random_id().map_err(io_error)?, rows);
         let file = whole_file::create(path, 0o644, PAGE_SIZE, &page).map_err(io_error)?;
-        Ok(Self { file, path: path.to_owned(), slice_id })
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// Opens a page, for changing where the file's permissions allow it.
@@ -47,13 +45,8 @@ impl LimitsPage {
             other => other,
         };
         let file = file.map_err(|e| PageError::io(path, e))?;
-        let (contents, _) = read_page(&file, path)?;
-        Ok(Self { file, path: path.to_owned(), slice_id: contents.slice_id })
-    }
-
-    /// The random name of the slice.
-    pub fn slice_id(&self) -> [u8; 16] {
-        self.slice_id
+        read_page(&file, path)?;
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// The rows now in force.
