@@ -29,6 +29,9 @@ pub(crate) struct Pool {
     /// The driver's handle; 0: nobody's place.
     handle: AtomicUsize,
     device: AtomicI32,
+    /// Whoever waits for the books waits here first: else a thread that comes back at once could
+    /// keep all others waiting.
+    turn: Mutex<()>,
     books: Mutex<Books>,
 }
 
@@ -75,6 +78,7 @@ impl Pool {
         Self {
             handle: AtomicUsize::new(0),
             device: AtomicI32::new(0),
+            turn: Mutex::new(()),
             books: Mutex::new(Books::EMPTY),
         }
     }
@@ -93,13 +97,18 @@ impl Pool {
 
     /// With the places locked, and this one free.
     pub(super) fn occupy(&'static self, handle: CUmemoryPool, device: CUdevice, created: bool) {
-        lock(&self.books).state = if created { State::Created } else { State::Default };
+        self.lock_books().state = if created { State::Created } else { State::Default };
         self.device.store(device, Ordering::Relaxed);
         self.handle.store(handle as usize, Ordering::Release);
     }
 
     fn handle(&self) -> CUmemoryPool {
         self.handle.load(Ordering::Acquire) as CUmemoryPool
+    }
+
+    fn lock_books(&'static self) -> MutexGuard<'static, Books> {
+        let _turn = lock(&self.turn);
+        lock(&self.books)
     }
 
     fn owner(&self) -> Owner {
@@ -124,7 +133,7 @@ impl Pool {
         request: &impl Take,
     ) -> CUresult {
         let Some(card) = self.card(limited) else { return CUDA_ERROR_OUT_OF_MEMORY };
-        let mut books = lock(&self.books);
+        let mut books = self.lock_books();
         if books.state == State::Ending {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -211,7 +220,7 @@ impl Pool {
 
     pub(super) fn trim(&'static self, limited: &'static Limited) {
         let Some(card) = self.card(limited) else { return };
-        self.shrink(limited, card, &mut lock(&self.books));
+        self.shrink(limited, card, &mut self.lock_books());
     }
 
     pub(super) fn trim_if_idle(&'static self, limited: &'static Limited) {
@@ -224,7 +233,7 @@ impl Pool {
 
     /// The program has freed this many bytes.
     pub(super) fn freed(&'static self, limited: &'static Limited, bytes: u64) {
-        let mut books = lock(&self.books);
+        let mut books = self.lock_books();
         books.live = books.live.saturating_sub(bytes);
         drop(books);
         self.refresh(limited);
@@ -232,7 +241,7 @@ impl Pool {
 
     /// Asks the driver again what the pool holds.
     pub(crate) fn refresh(&'static self, limited: &'static Limited) {
-        self.update(limited, lock(&self.books));
+        self.update(limited, self.lock_books());
     }
 
     /// As [`Self::refresh`], unless another thread is at it: who only looks must not wait.
@@ -262,7 +271,7 @@ impl Pool {
         driver: impl FnOnce() -> CUresult,
     ) -> CUresult {
         let Some(card) = self.card(limited) else { return driver() };
-        let mut books = lock(&self.books);
+        let mut books = self.lock_books();
         match books.state {
             State::Default => return driver(),
             State::Ending => return CUDA_ERROR_INVALID_VALUE,
@@ -294,7 +303,7 @@ impl Pool {
     /// Destroys a pool that is empty, and leaves its place to another.
     fn end(&'static self) {
         let _places = lock(&PLACES);
-        let mut books = lock(&self.books);
+        let mut books = self.lock_books();
         // Another thread may have come first, and another pool have the place.
         if !books.are_closed() {
             return;
@@ -309,7 +318,7 @@ impl Pool {
     pub(super) fn reset(&'static self, limited: &'static Limited, before: Epoch) {
         if attribute::<u64>(self.handle(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == Some(0) {
             let gone = allocations::remove_owned(self.owner(), before);
-            let mut books = lock(&self.books);
+            let mut books = self.lock_books();
             books.live = books.live.saturating_sub(gone.iter().map(|entry| entry.bytes).sum());
         }
         self.refresh(limited);

@@ -27,7 +27,7 @@ int main(void)
     for (int i = 0; i < 2; i++)
         MUST(cuMemAllocAsync(&held[i], 20 * MiB, NULL));
     pthread_create(&other, NULL, ask_for_much, NULL);
-    for (int i = 0; i < 3000; i++)
+    for (int i = 0; i < 500; i++)
         if (cuMemAllocAsync(&little, 4 * MiB, NULL) == CUDA_SUCCESS)
             MUST(cuMemFreeAsync(little, NULL));
         else
