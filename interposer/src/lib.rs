@@ -8,6 +8,7 @@
 //! | the road in | [`roads`] | dlsym, dlvsym and cuGetProcAddress hand out our wrapper for the driver's function |
 //! | the boundary | [`table`], [`boundary`] | one row per hooked symbol becomes a wrapper that lets no panic out |
 //! | the operation | [`memory`], [`stream_ordered`], [`synchronize`], [`context`], [`info`], [`nvml`], [`init`] | a short function per symbol; a launch is a jump, in [`arch`] |
+//! | the books | [`allocations`], [`pools`] | what this process holds, by pointer and by memory pool |
 //! | the slice | [`slice`] | which limits hold here, and the charge against every level |
 //! | the driver | [`driver`] | the functions that the program would have reached without us |
 //!

@@ -149,7 +149,9 @@ impl Pool {
         }
         let pointer = request.pointer();
         books.live += bytes;
-        if !self.raise(limited, card, &mut books, || self.reserved().unwrap_or(asked)) {
+        if !self.follow(limited, card, &mut books)
+            && !self.raise(limited, card, &mut books, || self.reserved().unwrap_or(asked))
+        {
             // Not in the stream's order: as long as the stream is busy, chunk upon chunk would pass
             // the limit. Nobody has used the pointer, so there is nothing to wait for.
             if request.undo() {
@@ -158,7 +160,6 @@ impl Pool {
             self.shrink(limited, card, &mut books);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        self.follow(limited, card, &mut books);
         drop(books);
         let allocation = Allocation::new(pointer, bytes, self.owner(), self.device());
         if memory::remember(limited, allocation).is_ok() {
@@ -200,15 +201,17 @@ impl Pool {
         true
     }
 
-    /// Lets the charge follow what the pool has reserved, as far as that can be had.
-    fn follow(&self, limited: &Limited, card: &Card, books: &mut Books) {
-        let Some(reserved) = self.reserved() else { return };
+    /// Lets the charge follow what the pool has reserved; false where more was taken than can be
+    /// had.
+    fn follow(&self, limited: &Limited, card: &Card, books: &mut Books) -> bool {
+        let Some(reserved) = self.reserved() else { return true };
         if reserved < books.charged {
             limited.uncharge(card, books.charged - reserved);
-            books.charged = reserved;
-        } else if reserved > books.charged && limited.try_charge(card, reserved - books.charged) {
-            books.charged = reserved;
+        } else if reserved > books.charged && !limited.try_charge(card, reserved - books.charged) {
+            return false;
         }
+        books.charged = reserved;
+        true
     }
 
     /// Gives back what is held without use.
@@ -256,7 +259,9 @@ impl Pool {
         match books.state {
             State::Ending => self.shrink(limited, card, &mut books),
             _ if books.charged == 0 => {}
-            _ => self.follow(limited, card, &mut books),
+            _ => {
+                self.follow(limited, card, &mut books);
+            }
         }
         if books.are_closed() {
             drop(books);
