@@ -1,4 +1,4 @@
-"""The Rust core: quantities, the limits page and the account file.
+"""The Rust core: quantities and the files of a slice.
 
 Raises ``hami_py.errors.InvalidValue`` and ``DamagedFile``, and ``OSError`` with a file name.
 """
@@ -12,6 +12,7 @@ from typing_extensions import Self
 __all__ = [
     "Account",
     "AccountSnapshot",
+    "Grants",
     "LimitRow",
     "LimitsPage",
     "ProcessUse",
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 _Source = Literal["api", "gpumem", "hami-env"]
+_Mode = Literal["hard", "soft"]
+_Priority = Literal["low", "normal", "high"]
 
 def parse_memory(text: str, source: _Source, field: str) -> int:
     """Bytes meant by ``text``, by the grammar of docs/configuration.md.
@@ -45,8 +48,15 @@ class LimitRow:
     uuid: str
     memory_limit: int | None
     share: int | None
+    mode: _Mode
+    priority: _Priority
     def __new__(
-        cls, uuid: str, memory_limit: int | None = None, share: int | None = None
+        cls,
+        uuid: str,
+        memory_limit: int | None = None,
+        share: int | None = None,
+        mode: _Mode = "hard",
+        priority: _Priority = "normal",
     ) -> Self: ...
 
 @final
@@ -59,10 +69,23 @@ class LimitsPage:
     def open(path: str | PathLike[str]) -> LimitsPage: ...
     def rows(self) -> list[LimitRow]: ...
     def set_memory_limits(self, limits: Mapping[str, int | None]) -> None: ...
+    def set_regimes(self, regimes: Mapping[str, tuple[int | None, _Mode, _Priority]]) -> None:
+        """Share, mode and priority by UUID, all of them in force at one instant."""
+
+@final
+class Grants:
+    """The file in which a coordinator says whose turn it is on the cards of a slice."""
+
+    @staticmethod
+    def create(path: str | PathLike[str]) -> None:
+        """Make an empty page, in which nobody coordinates; the file must not exist."""
 
 @final
 class ProcessUse:
-    """What one process of a slice holds: ``memory[i]`` bytes on the card of row i.
+    """What one process of a slice holds and uses; ``memory[i]`` is for the card of row i.
+
+    Memory is in bytes, times are in nanoseconds: ``used_ns`` is engine time, ``throttled_ns`` how
+    long its threads were kept from launching, ``debt_ns`` how far it is over its share just now.
 
     Its pid is the one of its own PID namespace (``pid_namespace``, an inode; 0 = unknown); with
     ``start_time`` (clock ticks since boot) it names one process, also where pids are used again.
@@ -74,17 +97,22 @@ class ProcessUse:
     alive: bool
     memory: list[int]
     refusals: list[int]
+    used_ns: list[int]
+    throttled_ns: list[int]
+    debt_ns: list[int]
 
 @final
 class AccountSnapshot:
     """An account, read once: the processes and the sums of its rows belong together.
 
-    ``refusals`` counts also what processes that are gone were refused.
+    ``refusals``, ``used_ns`` and ``throttled_ns`` count also processes that are gone.
     """
 
     processes: list[ProcessUse]
     memory_used: list[int]
     refusals: list[int]
+    used_ns: list[int]
+    throttled_ns: list[int]
 
 @final
 class Account:

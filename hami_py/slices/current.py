@@ -129,7 +129,7 @@ def hami_memory(settings: Settings) -> dict[str, int | None]:
 def directories(settings: Settings) -> list[Path]:
     """The slices around this process, outermost first: a container's own, then ``HAMI_SLICE``."""
     library = _loaded_library(settings)
-    # One of the two files alone is a slice, a damaged one.
+    # Either file alone is a slice, a damaged one.
     if library and any((library.parent / name).exists() for name in (LIMITS, ACCOUNT)):
         return [library.parent, *settings.slices]
     return list(settings.slices)

@@ -2,6 +2,7 @@
 
     <runtime>/slices/<id>/limits       what may be used
                           account      what is used
+                          grants       whose turn it is, as a coordinator says
                           slice.json   who made it and what for; its lock says who holds it
 
 Whoever has made or opened a slice holds it: ``hami run`` while its program runs, a Python process
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from hami_py._native import Account, LimitRow, LimitsPage
+from hami_py._native import Account, Grants, LimitRow, LimitsPage
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
 from hami_py.slices.options import Command
@@ -31,6 +32,7 @@ from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
 
 LIMITS = "limits"
 ACCOUNT = "account"
+GRANTS = "grants"
 
 
 @dataclass
@@ -203,6 +205,7 @@ def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> Binar
     rows = [LimitRow(row.uuid, row.memory, row.share) for row in limits]
     LimitsPage.create(directory / LIMITS, rows)
     Account.create(directory / ACCOUNT)
+    Grants.create(directory / GRANTS)
     file = _lock(directory, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     record.write(file.fileno())
     return file

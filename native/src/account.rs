@@ -5,7 +5,7 @@ use hami_account::Snapshot;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// What one process of a slice holds: `memory[i]` bytes on the card of row i.
+/// What one process of a slice holds and uses; entry i of a list is for the card of row i.
 #[pyclass(module = "hami_py._native", frozen, get_all)]
 pub struct ProcessUse {
     /// The process, as it is numbered in its own PID namespace.
@@ -16,9 +16,16 @@ pub struct ProcessUse {
     pid_namespace: u64,
     /// False once it has died; its bytes are counted until the driver has had time to free them.
     alive: bool,
+    /// Bytes.
     memory: Vec<u64>,
     /// How often an allocation was refused, by row.
     refusals: Vec<u64>,
+    /// For how long the card's engine worked for it, in nanoseconds.
+    used_ns: Vec<u64>,
+    /// For how long its threads were kept from launching, in nanoseconds.
+    throttled_ns: Vec<u64>,
+    /// How much more than its share it has used just now, in nanoseconds.
+    debt_ns: Vec<u64>,
 }
 
 impl From<hami_account::ProcessUse> for ProcessUse {
@@ -30,6 +37,9 @@ impl From<hami_account::ProcessUse> for ProcessUse {
             alive: process.alive,
             memory: process.memory.to_vec(),
             refusals: process.refusals.to_vec(),
+            used_ns: process.compute.map(|card| card.used_ns).to_vec(),
+            throttled_ns: process.compute.map(|card| card.throttled_ns).to_vec(),
+            debt_ns: process.compute.map(|card| card.debt_ns).to_vec(),
         }
     }
 }
@@ -43,6 +53,10 @@ pub struct AccountSnapshot {
     memory_used: Vec<u64>,
     /// How often an allocation was refused, by row, also to processes that are gone.
     refusals: Vec<u64>,
+    /// For how long the engines worked for the slice, in nanoseconds, by row, likewise.
+    used_ns: Vec<u64>,
+    /// For how long its threads were kept from launching, in nanoseconds, by row, likewise.
+    throttled_ns: Vec<u64>,
 }
 
 /// The file that says what the processes of a slice hold. Read here, written by the library.
@@ -83,6 +97,8 @@ impl Account {
             processes: processes.collect::<PyResult<_>>()?,
             memory_used: read.used.to_vec(),
             refusals: read.refusals.to_vec(),
+            used_ns: read.used_ns.to_vec(),
+            throttled_ns: read.throttled_ns.to_vec(),
         })
     }
 

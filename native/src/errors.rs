@@ -2,6 +2,7 @@
 //! an exception of its own in `hami_py.errors`.
 
 use hami_account::AccountError;
+use hami_limits::grants::GrantsError;
 use hami_limits::{InvalidValue, PageError};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -22,6 +23,13 @@ pub fn page(error: PageError) -> PyErr {
         PageError::Io { path, source } => os(&path, &source),
         PageError::Damaged { path, reason } => damaged("limits page", &path, reason),
         PageError::Invalid(error) => invalid(error),
+    }
+}
+
+pub fn grants(error: GrantsError) -> PyErr {
+    match error {
+        GrantsError::Io { path, source } => os(&path, &source),
+        GrantsError::Damaged { path, reason } => damaged("grants page", &path, reason),
     }
 }
 

@@ -8,16 +8,20 @@
 
 mod account;
 mod errors;
+mod grants;
 mod limits;
 mod quantity;
+mod regime;
 
 use pyo3::prelude::*;
 
-/// The Rust core: quantities, the limits page and the account file.
+/// The Rust core: quantities and the files of a slice.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use crate::account::{Account, AccountSnapshot, ProcessUse};
+    #[pymodule_export]
+    use crate::grants::Grants;
     #[pymodule_export]
     use crate::limits::{LimitRow, LimitsPage, same_card};
     #[pymodule_export]

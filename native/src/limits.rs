@@ -1,51 +1,71 @@
 //! The limits page.
 
 use crate::errors;
-use hami_limits::Row;
+use crate::regime::Named;
+use hami_limits::{InvalidValue, Mode, Priority, Regime, Row};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One card of a limits page: memory limit in bytes, share in percent; None = no limit.
+/// One card of a limits page: memory limit in bytes, share in percent; None = no limit. Mode is
+/// "hard" or "soft", priority "low", "normal" or "high".
 #[pyclass(module = "hami_py._native", get_all, set_all, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct LimitRow {
     uuid: String,
     memory_limit: Option<u64>,
     share: Option<u32>,
+    mode: Named<Mode>,
+    priority: Named<Priority>,
 }
 
 #[pymethods]
 impl LimitRow {
     #[new]
-    #[pyo3(signature = (uuid, memory_limit=None, share=None))]
-    fn new(uuid: String, memory_limit: Option<u64>, share: Option<u32>) -> Self {
-        Self { uuid, memory_limit, share }
+    #[pyo3(signature = (
+        uuid, memory_limit=None, share=None, mode="hard", priority="normal"
+    ))]
+    fn new(
+        uuid: String,
+        memory_limit: Option<u64>,
+        share: Option<u32>,
+        mode: &str,
+        priority: &str,
+    ) -> PyResult<Self> {
+        let (mode, priority) = (Named::parse(mode)?, Named::parse(priority)?);
+        Ok(Self { uuid, memory_limit, share, mode, priority })
     }
 
     fn __repr__(&self) -> String {
         let text = |value: Option<String>| value.unwrap_or_else(|| "None".to_owned());
         format!(
-            "LimitRow({:?}, memory_limit={}, share={})",
+            "LimitRow({:?}, memory_limit={}, share={}, mode={:?}, priority={:?})",
             self.uuid,
             text(self.memory_limit.map(|bytes| bytes.to_string())),
             text(self.share.map(|percent| percent.to_string())),
+            self.mode.word(),
+            self.priority.word(),
         )
     }
 }
 
 impl From<Row> for LimitRow {
     fn from(row: Row) -> Self {
-        Self { uuid: row.uuid, memory_limit: row.memory_limit, share: row.share }
+        let Row { uuid, memory_limit, share, mode, priority } = row;
+        Self { uuid, memory_limit, share, mode: Named(mode), priority: Named(priority) }
     }
 }
 
 impl From<LimitRow> for Row {
     fn from(row: LimitRow) -> Self {
-        Self { uuid: row.uuid, memory_limit: row.memory_limit, share: row.share }
+        let LimitRow { uuid, memory_limit, share, mode, priority } = row;
+        Self { uuid, memory_limit, share, mode: mode.0, priority: priority.0 }
     }
 }
+
+/// Share in percent, mode and priority of one card.
+type PyRegime = (Option<u32>, Named<Mode>, Named<Priority>);
 
 /// Whether two UUIDs name one card: the driver does not say whether it is a `GPU-` or a `MIG-`.
 #[pyfunction]
@@ -98,5 +118,21 @@ impl LimitsPage {
     ) -> PyResult<()> {
         let limits: Vec<_> = limits.iter().map(|(uuid, limit)| (uuid.as_str(), *limit)).collect();
         py.detach(|| self.page().set_memory_limits(&limits)).map_err(errors::page)
+    }
+
+    /// Sets how some cards are shared, by UUID: share in percent (None for no limit), mode and
+    /// priority; all of them are in force when this returns.
+    fn set_regimes(&self, py: Python<'_>, regimes: HashMap<String, PyRegime>) -> PyResult<()> {
+        let regimes = regimes.iter().map(|(uuid, (share, mode, priority))| {
+            // To the page 0 is "no limit"; here it is no percentage.
+            if *share == Some(0) {
+                let mend = "give 1 to 100, or None for no limit";
+                return Err(errors::invalid(InvalidValue::new("share", "0", mend)));
+            }
+            let share = share.unwrap_or(0);
+            Ok((uuid.as_str(), Regime { share, mode: mode.0, priority: priority.0 }))
+        });
+        let regimes = regimes.collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| self.page().set_regimes(&regimes)).map_err(errors::page)
     }
 }

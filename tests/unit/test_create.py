@@ -37,6 +37,7 @@ def test_what_is_in_it(ours: Path) -> None:
         assert directory.stat().st_mode & 0o777 == 0o700
         assert sorted(path.name for path in directory.iterdir()) == [
             "account",
+            "grants",
             "limits",
             "slice.json",
         ]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import Account, LimitRow, LimitsPage
+from hami_py._native import Account, Grants, LimitRow, LimitsPage
+from hami_py.errors import InvalidValue
 from unit.machine import DEADLINE
 
 FLOCK = "hhqqi4x"
@@ -84,3 +85,47 @@ def test_a_snapshot_of_an_unused_account_is_empty(tmp_path: Path) -> None:
     Account.create(tmp_path / "account")
     seen = Account.open(tmp_path / "account").snapshot()
     assert (seen.processes, set(seen.memory_used), set(seen.refusals)) == ([], {0}, {0})
+    assert (seen.used_ns, seen.throttled_ns) == ([0] * 16, [0] * 16)
+
+
+def test_a_row_keeps_how_its_card_is_shared(tmp_path: Path) -> None:
+    rows = [LimitRow("GPU-1", None, 30, "soft", "high"), LimitRow("GPU-2")]
+    LimitsPage.create(tmp_path / "limits", rows)
+    page = LimitsPage.open(tmp_path / "limits")
+    assert page.rows() == rows
+    assert (rows[1].share, rows[1].mode, rows[1].priority) == (None, "hard", "normal")
+    page.set_regimes({"GPU-1": (None, "hard", "low"), "GPU-2": (100, "soft", "normal")})
+    assert page.rows() == [
+        LimitRow("GPU-1", priority="low"),
+        LimitRow("GPU-2", share=100, mode="soft"),
+    ]
+    rows[0].mode = "hard"
+    assert 'mode="hard", priority="high"' in repr(rows[0])
+
+
+@pytest.mark.parametrize(
+    ("regime", "field", "value"),
+    [
+        ((0, "hard", "normal"), "share", "0"),
+        ((101, "hard", "normal"), "share", "101"),
+        ((1, "Soft", "normal"), "mode", "Soft"),
+        ((1, "hard", ""), "priority", ""),
+    ],
+)
+def test_a_regime_that_no_page_has_is_refused(
+    page: Path, regime: tuple[int, str, str], field: str, value: str
+) -> None:
+    opened = LimitsPage.open(page)
+    with pytest.raises(InvalidValue) as refused:
+        opened.set_regimes({"GPU-1": regime})  # type: ignore[dict-item]
+    assert (refused.value.field, refused.value.value) == (field, value)
+    assert opened.rows() == [LimitRow("GPU-1", 1 << 30)]
+
+
+def test_a_page_of_grants_is_made_once(tmp_path: Path) -> None:
+    Grants.create(tmp_path / "grants")
+    assert (tmp_path / "grants").read_bytes() == (b"HAMIGRA1" + struct.pack("<II", 1, 4096)).ljust(
+        4096, b"\0"
+    )
+    with pytest.raises(FileExistsError):
+        Grants.create(tmp_path / "grants")

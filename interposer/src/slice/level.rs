@@ -45,12 +45,12 @@ impl Level {
     pub(super) fn open(directory: &Path) -> Result<Self, String> {
         let view = LimitsView::open(&directory.join("limits")).map_err(|e| e.to_string())?;
         for (index, row) in view.rows().iter().enumerate() {
-            if matches!(view.share(index), 1..100) {
+            let share = view.regime(index).share;
+            if matches!(share, 1..100) {
                 return Err(format!(
-                    "limits page {}: a share of {}% for {} is refused: compute shares are not \
+                    "limits page {}: a share of {share}% for {} is refused: compute shares are not \
                      enforced yet; make the slice without gpucores",
                     directory.join("limits").display(),
-                    view.share(index),
                     row.uuid
                 ));
             }

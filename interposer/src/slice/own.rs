@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hami_account::{Account, AccountError};
-use hami_limits::{LimitsPage, PageError, Row, same_card};
+use hami_limits::{LimitsPage, Mode, PageError, Priority, Row, same_card};
 
 use super::level::{Level, Limits};
 use crate::settings::Settings;
@@ -91,6 +91,12 @@ pub(super) fn row_of(page: &Path, uuid: &str) -> Option<usize> {
         return Some(row);
     }
     // Another process may append the same card now; then the page refuses ours, and has it.
-    let _ = page.append(Row { uuid: uuid.to_owned(), memory_limit: None, share: None });
+    let _ = page.append(Row {
+        uuid: uuid.to_owned(),
+        memory_limit: None,
+        share: None,
+        mode: Mode::default(),
+        priority: Priority::default(),
+    });
     find(&page.rows().ok()?)
 }

@@ -10,6 +10,7 @@ use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
 use crate::wait::pause;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,6 +116,18 @@ impl Account {
         words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
     }
 
+    /// Every slot from here on was never used.
+    #[inline]
+    pub fn high_water(&self) -> usize {
+        (self.layout().header.high_water.0.load(Ordering::SeqCst) as usize).min(SLOTS)
+    }
+
+    /// Where it is mapped, for a process that has to live with a file that is cut short meanwhile.
+    pub fn mapped_at(&self) -> Range<usize> {
+        let start = self.map.addr().get();
+        start..start + SIZE
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         // SAFETY: the mapping is a whole Layout and lives as long as self; all its fields that are
         // accessed are atomics, for which any bytes are a value.
@@ -124,9 +137,8 @@ impl Account {
     /// The words of a card that were ever used; none for a card that no account has.
     #[inline]
     pub(crate) fn words(&self, card: usize) -> &[AtomicU64] {
-        let layout = self.layout();
-        let used = layout.header.high_water.0.load(Ordering::SeqCst) as usize;
-        layout.words.get(card).map_or(&[], |words| &words[..used.min(SLOTS)])
+        let used = self.high_water();
+        self.layout().words.get(card).map_or(&[], |words| &words[..used])
     }
 }
 

@@ -158,13 +158,13 @@ pub(crate) fn read_proc(path: &str) -> String {
     String::from_utf8_lossy(&text[..read.unwrap_or(0)]).into_owned()
 }
 
-pub(crate) const WRONG_SIZE: &str = "it is not a file of 102400 bytes";
+pub(crate) const WRONG_SIZE: &str = "it is not a file of 364544 bytes";
 
 /// The first 16 bytes of the file: magic, version and size.
 pub(crate) fn check_identity(start: &[u8; 16]) -> Result<(), &'static str> {
     match identity() {
         good if good == *start => Ok(()),
-        good if good[..8] == start[..8] => Err("its version is not 1"),
+        good if good[..8] == start[..8] => Err("its version is not 2"),
         _ => Err("it does not begin with HAMIACC1"),
     }
 }

@@ -1,5 +1,6 @@
 //! The account file as a type: what is where, and how a word is put together.
 
+use crate::compute::{ComputeSums, ComputeWords};
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -11,7 +12,7 @@ pub const CARDS: usize = 16;
 pub const UNIT: u64 = 512;
 
 pub(crate) const MAGIC: [u8; 8] = *b"HAMIACC1";
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 pub(crate) const SIZE: usize = size_of::<Layout>();
 
 /// `Record::state`: nobody's. All words of a free slot are zero.
@@ -24,6 +25,7 @@ pub(crate) struct Layout {
     pub header: Header,
     pub words: [[AtomicU64; SLOTS]; CARDS],
     pub records: [Record; SLOTS],
+    pub compute: [[ComputeWords; SLOTS]; CARDS],
 }
 
 #[repr(C, align(4096))]
@@ -33,6 +35,8 @@ pub(crate) struct Header {
     pub slow_lock: Line<AtomicU32>,
     pub probed_at: Line<AtomicU64>,
     pub departed: Counters,
+    pub bell: Line<AtomicU32>,
+    pub departed_compute: ComputeSums,
 }
 
 /// The part of the header that never changes; checked through `pread`, never through the mapping.
@@ -68,13 +72,16 @@ pub(crate) struct Counters {
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
 
-const _: () = assert!(SIZE == 102_400);
+const _: () = assert!(SIZE == 364_544);
 const _: () = assert!(offset_of!(Layout, words) == 4096);
 const _: () = assert!(offset_of!(Layout, records) == 36_864);
+const _: () = assert!(offset_of!(Layout, compute) == 102_400);
 const _: () = assert!(offset_of!(Header, high_water) == 64);
 const _: () = assert!(offset_of!(Header, slow_lock) == 128);
 const _: () = assert!(offset_of!(Header, probed_at) == 192);
 const _: () = assert!(offset_of!(Header, departed) == 256);
+const _: () = assert!(offset_of!(Header, bell) == 448);
+const _: () = assert!(offset_of!(Header, departed_compute) == 512);
 const _: () = assert!(offset_of!(Record, counters) == 64);
 
 /// One process's units on one card: `committed` was granted, `tentative` is being asked for.

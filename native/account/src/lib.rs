@@ -25,29 +25,38 @@
 //!
 //! # The file
 //!
-//! 102,400 bytes, native byte order, one inode for life.
+//! 364,544 bytes, native byte order, one inode for life.
 //!
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]             "HAMIACC1"
-//!      8  version: u32, size: u32    1, 102400
+//!      8  version: u32, size: u32    2, 364544
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that is in step 3; a futex
 //!    192  probed_at: u64             when the locks were last probed, ms since boot
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
+//!    448  bell: u32                  what a coordinator waits for; a futex
+//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: committed in the high half
 //!  36864  records: 256 of 256 bytes  per slot
+//! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)
 //!           32 releases_begun: u32, releases_done: u32
 //!           64 refusals: [u64; 16], anomalies: u64
+//!
+//! compute:  0 state: u64 (turn in the high half; 0 idle, 1 wants, 2 runs) | 8 used_ns: u64
+//!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | zero
 //! ```
 //!
 //! Byte i of the file carries the lock of slot i. Words are packed per card because every charge
-//! reads all of them; records are apart because their writers would disturb those reads.
+//! reads all of them; records are apart because their writers would disturb those reads, and so is
+//! what a process says of its use of the cards' engines, which is a cache line for each card: see
+//! [`ComputeWords`].
 
 mod account;
+mod compute;
 mod error;
 mod file;
 pub mod fork;
@@ -64,6 +73,7 @@ pub mod steps;
 mod wait;
 
 pub use account::{Account, Departed, Oracle};
+pub use compute::{Compute, ComputeState, ComputeWords};
 pub use error::AccountError;
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, SLOTS, UNIT};

@@ -1,11 +1,12 @@
 //! Charging and giving back: the path of every allocation.
 
 use crate::account::Account;
+use crate::compute::ComputeWords;
 use crate::fork::generation;
 use crate::layout::{CARDS, Record, SLOTS, UNIT, Word};
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
-use crate::wait::pause;
+use crate::wait::{pause, wake_all};
 use std::fmt;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -139,6 +140,27 @@ impl<'a> Member<'a> {
             return 0;
         }
         Word(self.word(card).load(Ordering::Relaxed)).committed() * UNIT
+    }
+
+    /// The slot of the account that this process has: what a coordinator calls it by.
+    pub fn slot(&self) -> u16 {
+        self.slot as u16
+    }
+
+    /// Where this process says how it uses the engine of a card. `None` for a card that no account
+    /// has, and in a forked child, which has to join for itself.
+    #[inline]
+    pub fn compute(&self, card: usize) -> Option<&'a ComputeWords> {
+        let mine = self.generation == generation() && card < CARDS;
+        mine.then(|| self.account.compute(self.slot, card))
+    }
+
+    /// Tells the coordinator, if one waits, that this process has said something new.
+    #[inline]
+    pub fn ring(&self) {
+        let bell = self.account.bell();
+        bell.fetch_add(1, Ordering::SeqCst);
+        wake_all(bell);
     }
 
     #[inline]

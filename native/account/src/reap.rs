@@ -91,6 +91,7 @@ impl Account {
         let cleared = self.lower_words(slot, Word::without_committed);
         record.releases_done.store(begun.wrapping_add(1), Ordering::SeqCst);
         self.retire_counters(record);
+        self.retire_compute(slot);
         record.dead_since.store(0, Ordering::Relaxed);
         at(Step::BeforeFree);
         record.state.store(FREE, Ordering::Release);
@@ -127,6 +128,14 @@ impl Account {
             Departed::Yes => true,
             Departed::No => false,
             Departed::Unknown => now - since >= Self::GRACE.as_millis() as u64,
+        }
+    }
+
+    /// Likewise for the engine time of processes that are gone.
+    fn retire_compute(&self, slot: usize) {
+        let departed = &self.layout().header.departed_compute;
+        for card in 0..CARDS {
+            departed.take(card, self.compute(slot, card));
         }
     }
 

@@ -4,6 +4,7 @@
 //! once into a private buffer and every number is checked before it is used. What is read is not
 //! one instant: processes go on while it is being read.
 
+use crate::compute::{Compute, ComputeSums, ComputeWords};
 use crate::error::AccountError;
 use crate::file::{WRONG_SIZE, check_identity};
 use crate::identity::ProcessIdentity;
@@ -26,6 +27,8 @@ pub struct ProcessUse {
     pub memory: [u64; CARDS],
     /// Refused charges per card.
     pub refusals: [u64; CARDS],
+    /// How it uses the cards' engines.
+    pub compute: [Compute; CARDS],
 }
 
 /// What a slice holds.
@@ -37,6 +40,10 @@ pub struct Snapshot {
     pub used: [u64; CARDS],
     /// Refused charges per card, also of processes that are gone.
     pub refusals: [u64; CARDS],
+    /// Engine time per card in nanoseconds, also of processes that are gone.
+    pub used_ns: [u64; CARDS],
+    /// Time in nanoseconds for which processes, also those that are gone, were kept from launching.
+    pub throttled_ns: [u64; CARDS],
     /// Subtractions that would have gone below zero; not 0 is an error of ours.
     pub anomalies: u64,
 }
@@ -73,6 +80,9 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
     }
     let (mut refusals, mut anomalies) = counters(bytes, offset_of!(Header, departed));
     let mut used = [0_u64; CARDS];
+    let departed = offset_of!(Header, departed_compute);
+    let mut used_ns = u64s(bytes, departed + offset_of!(ComputeSums, used_ns));
+    let mut throttled_ns = u64s(bytes, departed + offset_of!(ComputeSums, throttled_ns));
     let mut processes = Vec::new();
     for slot in 0..SLOTS {
         let at = offset_of!(Layout, records) + slot * size_of::<Record>();
@@ -85,6 +95,9 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
         let (own_refusals, own_anomalies) = counters(bytes, at + offset_of!(Record, counters));
         add(&mut refusals, &own_refusals);
         anomalies = anomalies.saturating_add(own_anomalies);
+        let compute = std::array::from_fn(|card| compute(bytes, card, slot));
+        add(&mut used_ns, &compute.map(|card| card.used_ns));
+        add(&mut throttled_ns, &compute.map(|card| card.throttled_ns));
         if state == TAKEN {
             let identity = ProcessIdentity {
                 pid: u32_at(bytes, at + offset_of!(Record, pid)),
@@ -95,10 +108,11 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
                 return Err("one of its processes has a pid that none can have");
             }
             let alive = alive(slot);
-            processes.push(ProcessUse { identity, alive, memory, refusals: own_refusals });
+            let refusals = own_refusals;
+            processes.push(ProcessUse { identity, alive, memory, refusals, compute });
         }
     }
-    Ok(Snapshot { processes, used, refusals, anomalies })
+    Ok(Snapshot { processes, used, refusals, used_ns, throttled_ns, anomalies })
 }
 
 fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {
@@ -108,10 +122,21 @@ fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {
 
 fn counters(bytes: &[u8], at: usize) -> ([u64; CARDS], u64) {
     let refusals = at + offset_of!(Counters, refusals);
-    (
-        std::array::from_fn(|card| u64_at(bytes, refusals + card * size_of::<u64>())),
-        u64_at(bytes, at + offset_of!(Counters, anomalies)),
-    )
+    (u64s(bytes, refusals), u64_at(bytes, at + offset_of!(Counters, anomalies)))
+}
+
+fn compute(bytes: &[u8], card: usize, slot: usize) -> Compute {
+    let words = (card * SLOTS + slot) * size_of::<ComputeWords>();
+    let at = offset_of!(Layout, compute) + words;
+    Compute {
+        used_ns: u64_at(bytes, at + offset_of!(ComputeWords, used_ns)),
+        throttled_ns: u64_at(bytes, at + offset_of!(ComputeWords, throttled_ns)),
+        debt_ns: u64_at(bytes, at + offset_of!(ComputeWords, debt_ns)),
+    }
+}
+
+fn u64s(bytes: &[u8], at: usize) -> [u64; CARDS] {
+    std::array::from_fn(|card| u64_at(bytes, at + card * size_of::<u64>()))
 }
 
 fn add(sums: &mut [u64; CARDS], values: &[u64; CARDS]) {

@@ -4,6 +4,7 @@
 //! `close`, is a point at which a thread may be cancelled, and a program that cancels its threads
 //! must not lose one while it holds something of ours.
 
+pub(crate) use hami_limits::futex::{wait, wake_all, wake_one};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -11,30 +12,6 @@ use std::time::Duration;
 pub(crate) fn pause(time: Duration) {
     let nobody_wakes = AtomicU32::new(0);
     wait(&nobody_wakes, 0, time);
-}
-
-/// Sleeps while `word` is `expected`, until woken, at most about `time`; may return early.
-pub(crate) fn wait(word: &AtomicU32, expected: u32, time: Duration) {
-    let timeout = libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    };
-    // SAFETY: word and timeout are valid for the call; every outcome is a reason to look again.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            expected,
-            &raw const timeout,
-        );
-    }
-}
-
-/// Wakes one process that waits for `word`.
-pub(crate) fn wake_one(word: &AtomicU32) {
-    // SAFETY: the word is valid for the call; waking nobody is no failure.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
 /// Milliseconds since boot, also those spent suspended: the same for all processes and namespaces.

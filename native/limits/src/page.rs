@@ -11,20 +11,25 @@
 //!      8  version: u32, size: u32  1, 4096
 //!     16  slice_id: [u8; 16]       random
 //!     32  active: u32              0 or 1: the copy in force
-//!     36  reserved, zero
+//!     36  regulated: u32           1 while a row in force has a share of 1 to 99
+//!     40  reserved, zero
 //!     64  copy 0, 2016 bytes
 //!   2080  copy 1, 2016 bytes
 //!
 //! a copy: 0 checksum: u64 | 8 count: u32 | 12 generation: u32 | 16 rows: 16 of 96 bytes | zero
-//! a row:  0 uuid: [u8; 64]  | 64 memory_limit: u64 | 72 share: u32 | 76 zero
+//! a row:  0 uuid: [u8; 64]  | 64 memory_limit: u64
+//!        72 share: u32 | 76 mode: u8 (0 hard, 1 soft) | 77 priority: i8 | 78 zero
 //! ```
 //!
 //! The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of the copy, so that a copy
-//! belongs to its page. Numbers are little-endian. `layout` is the pure half, `writer` the file as
+//! belongs to its page. Numbers are little-endian. The eight bytes from `share` on are a row's regime,
+//! read with one load. `regulated` is a hint for the path of every launch: after a writer was killed
+//! it may be 1 for nothing until the next change, but never 0 while a share is in force. `layout` is the pure half, `writer` the file as
 //! its owner sees it, `reader` the mapping that the limited program keeps.
 
 mod layout;
 mod reader;
+mod regime;
 mod writer;
 
 use crate::quantity::InvalidValue;
@@ -34,6 +39,7 @@ use std::path::{Path, PathBuf};
 
 pub use layout::{MAX_ROWS, NO_LIMIT};
 pub use reader::LimitsView;
+pub use regime::{Mode, Priority, Regime};
 pub use writer::LimitsPage;
 
 /// One card of a slice. Row i of the page is row i of the account for the slice's whole life.
@@ -45,6 +51,16 @@ pub struct Row {
     pub memory_limit: Option<u64>,
     /// Percent of the card's time, 1 to 100; `None` is no limit.
     pub share: Option<u32>,
+    /// What becomes of time that the share leaves unused.
+    pub mode: Mode,
+    /// Who goes first when several want the card.
+    pub priority: Priority,
+}
+
+impl Row {
+    pub(crate) fn regime(&self) -> Regime {
+        Regime { share: self.share.unwrap_or(0), mode: self.mode, priority: self.priority }
+    }
 }
 
 /// Whether two UUIDs name the same card.

@@ -1,6 +1,6 @@
 //! The page as bytes: what is where, how it is written down and when it is believed. No I/O.
 
-use super::Row;
+use super::{Regime, Row};
 use crate::quantity::InvalidValue;
 
 /// Cards of a slice.
@@ -11,6 +11,7 @@ pub const NO_LIMIT: u64 = u64::MAX;
 pub(super) const PAGE_SIZE: usize = 4096;
 pub(super) const COPY_SIZE: usize = 2016;
 pub(super) const ACTIVE: usize = 32;
+pub(super) const REGULATED: usize = 36;
 
 const MAGIC: &[u8; 8] = b"HAMILIM1";
 const VERSION: u32 = 1;
@@ -21,8 +22,8 @@ const ROWS: usize = 16;
 const ROW_SIZE: usize = 96;
 const UUID_SIZE: usize = 64;
 const MEMORY_LIMIT: usize = 64;
-const SHARE: usize = 72;
-const ROW_END: usize = 76;
+const REGIME: usize = 72;
+const ROW_END: usize = 80;
 
 pub(super) type Page = [u8; PAGE_SIZE];
 
@@ -44,15 +45,16 @@ pub(super) const fn memory_limit_offset(active: u32, row: usize) -> usize {
     copy_offset(active) + ROWS + row * ROW_SIZE + MEMORY_LIMIT
 }
 
-/// Where the share of a row lies: aligned for one 4-byte load.
-pub(super) const fn share_offset(active: u32, row: usize) -> usize {
-    copy_offset(active) + ROWS + row * ROW_SIZE + SHARE
+/// Where the regime of a row lies: aligned for one 8-byte load.
+pub(super) const fn regime_offset(active: u32, row: usize) -> usize {
+    copy_offset(active) + ROWS + row * ROW_SIZE + REGIME
 }
 
 const _: () = assert!(copy_offset(1) + COPY_SIZE == PAGE_SIZE);
 const _: () = assert!(ROWS + MAX_ROWS * ROW_SIZE <= COPY_SIZE);
 const _: () = assert!(memory_limit_offset(1, 1).is_multiple_of(8));
-const _: () = assert!(share_offset(1, 1).is_multiple_of(4));
+const _: () = assert!(regime_offset(1, 1).is_multiple_of(8));
+const _: () = assert!(REGULATED.is_multiple_of(4));
 
 /// A new page with copy 0 in force.
 pub(super) fn encode_page(slice_id: [u8; 16], rows: &[Row]) -> Page {
@@ -61,6 +63,7 @@ pub(super) fn encode_page(slice_id: [u8; 16], rows: &[Row]) -> Page {
     put_u32(&mut page, 8, VERSION);
     put_u32(&mut page, 12, PAGE_SIZE as u32);
     page[SLICE_ID..IDENTITY_SIZE].copy_from_slice(&slice_id);
+    put_u32(&mut page, REGULATED, u32::from(is_regulated(rows)));
     let copy = encode_copy(&page, 1, rows);
     page[copy_offset(0)..copy_offset(1)].copy_from_slice(&copy);
     page
@@ -73,9 +76,9 @@ pub(super) fn encode_copy(page: &Page, generation: u32, rows: &[Row]) -> [u8; CO
     put_u32(&mut copy, 12, generation);
     for (row, bytes) in rows.iter().zip(copy[ROWS..].chunks_exact_mut(ROW_SIZE)) {
         bytes[..row.uuid.len()].copy_from_slice(row.uuid.as_bytes());
-        bytes[MEMORY_LIMIT..SHARE]
+        bytes[MEMORY_LIMIT..REGIME]
             .copy_from_slice(&row.memory_limit.unwrap_or(NO_LIMIT).to_le_bytes());
-        put_u32(bytes, SHARE, row.share.unwrap_or(0));
+        bytes[REGIME..ROW_END].copy_from_slice(&row.regime().encode());
     }
     let checksum = checksum(page, &copy);
     copy[..8].copy_from_slice(&checksum.to_le_bytes());
@@ -94,7 +97,7 @@ pub(super) fn decode(page: &Page) -> Result<Contents, &'static str> {
         return Err("its size field is not 4096");
     }
     let active = get_u32(page, ACTIVE);
-    if active > 1 || !is_zero(&page[ACTIVE + 4..FIRST_COPY]) {
+    if active > 1 || get_u32(page, REGULATED) > 1 || !is_zero(&page[REGULATED + 4..FIRST_COPY]) {
         return Err("its header is not as written");
     }
     let copy = &page[copy_offset(active)..][..COPY_SIZE];
@@ -122,12 +125,21 @@ fn decode_row(bytes: &[u8]) -> Option<Row> {
         return None;
     }
     let limit = get_u64(bytes, MEMORY_LIMIT);
-    let share = get_u32(bytes, SHARE);
+    let mut regime = [0; ROW_END - REGIME];
+    regime.copy_from_slice(&bytes[REGIME..ROW_END]);
+    let Regime { share, mode, priority } = Regime::decode(regime)?;
     Some(Row {
         uuid: String::from_utf8(uuid.to_vec()).ok()?,
         memory_limit: (limit != NO_LIMIT).then_some(limit),
         share: (share != 0).then_some(share),
+        mode,
+        priority,
     })
+}
+
+/// Whether launches of the slice have to be looked at: what the header's `regulated` says.
+pub(super) fn is_regulated(rows: &[Row]) -> bool {
+    rows.iter().any(|row| row.share.is_some_and(|share| share < 100))
 }
 
 /// Whether a page can say these rows: the only door through which rows get into one.

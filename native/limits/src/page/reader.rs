@@ -5,45 +5,32 @@
 //! short after it was mapped: reading it kills the program. In a container the page is mounted
 //! read-only, so a tenant cannot; elsewhere page and program belong to the same user.
 
-use super::layout::{ACTIVE, Contents, MAX_ROWS, PAGE_SIZE, memory_limit_offset, share_offset};
-use super::writer::{open_page, read_page};
-use super::{PageError, Row, same_card};
-use std::fs::{self, File, Metadata};
-use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use super::layout::{
+    ACTIVE, Contents, MAX_ROWS, PAGE_SIZE, REGULATED, memory_limit_offset, regime_offset,
+};
+use super::writer::read_page;
+use super::{PageError, Regime, Row, same_card};
+use crate::mapped::{self, Mapping};
+use std::ops::Range;
 use std::path::Path;
-use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A limits page mapped read-only. Limits are always the ones now in force; the list of cards is
 /// the one found when it was opened.
 #[derive(Debug)]
 pub struct LimitsView {
-    map: NonNull<u8>,
+    map: Mapping,
     contents: Contents,
 }
-
-// SAFETY: the mapping is only read, through atomic loads, and lives until the view is dropped.
-unsafe impl Send for LimitsView {}
-// SAFETY: as above.
-unsafe impl Sync for LimitsView {}
 
 impl LimitsView {
     /// Checks the page and maps it. No file descriptor is kept.
     pub fn open(path: &Path) -> Result<Self, PageError> {
         let io_error = |e| PageError::io(path, e);
-        let file = open_page(path, false).map_err(io_error)?;
-        let opened = Opened { file: ManuallyDrop::new(file), path };
-        let (contents, _) = read_page(&opened.file, path)?;
-        let map = map(&opened.file).map_err(io_error)?;
-        let view = Self { map, contents };
-        if opened.is_the_page() {
-            Ok(view)
-        } else {
-            Err(io_error(io::Error::other("it was closed by the program meanwhile; try again")))
-        }
+        let file = mapped::open(path, false).map_err(io_error)?;
+        let (contents, _) = read_page(&file, path)?;
+        let map = file.map(PAGE_SIZE, libc::PROT_READ).map_err(io_error)?;
+        Ok(Self { map, contents })
     }
 
     /// The rows as they were when the page was opened: which card is which row.
@@ -66,13 +53,28 @@ impl LimitsView {
         self.in_force(|active| self.u64_at(memory_limit_offset(active, row)))
     }
 
-    /// Percent of the card of `row` that may be used now; 0 if there is no limit or no such row.
+    /// How the time of the card of `row` is shared now; no limit for a row that no page has, or
+    /// that was damaged after the page was opened.
     #[inline]
-    pub fn share(&self, row: usize) -> u32 {
+    pub fn regime(&self, row: usize) -> Regime {
         if row >= MAX_ROWS {
-            return 0;
+            return Regime::default();
         }
-        self.in_force(|active| self.u32_at(share_offset(active, row)))
+        let bytes = self.in_force(|active| self.u64_at(regime_offset(active, row)));
+        Regime::decode(bytes.to_le_bytes()).unwrap_or_default()
+    }
+
+    /// 1 while the share of a row is 1 to 99, to be loaded (relaxed) in the path of every launch:
+    /// while it is 0, no regime has to be looked at.
+    #[inline]
+    pub fn regulated(&self) -> &AtomicU32 {
+        // SAFETY: aligned, inside the page, and an atomic.
+        unsafe { self.map.at(REGULATED) }
+    }
+
+    /// Where it is mapped, for a process that has to live with a file that is cut short meanwhile.
+    pub fn mapped_at(&self) -> Range<usize> {
+        self.map.range()
     }
 
     /// Reads from the copy in force. A reader that was stopped between its two loads may find
@@ -103,7 +105,7 @@ impl LimitsView {
     #[inline]
     fn u32_at(&self, offset: usize) -> u32 {
         // SAFETY: callers pass offsets of the layout, which are aligned and inside the page.
-        let value = unsafe { self.map.add(offset).cast::<AtomicU32>().as_ref() };
+        let value: &AtomicU32 = unsafe { self.map.at(offset) };
         let value = value.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         u32::from_le(value)
@@ -112,52 +114,9 @@ impl LimitsView {
     #[inline]
     fn u64_at(&self, offset: usize) -> u64 {
         // SAFETY: callers pass offsets of the layout, which are aligned and inside the page.
-        let value = unsafe { self.map.add(offset).cast::<AtomicU64>().as_ref() };
+        let value: &AtomicU64 = unsafe { self.map.at(offset) };
         let value = value.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         u64::from_le(value)
-    }
-}
-
-/// The page's descriptor while it is being mapped. A program that closes all descriptors from
-/// another thread may get its number for a file of its own: that one is not ours to close.
-struct Opened<'a> {
-    file: ManuallyDrop<File>,
-    path: &'a Path,
-}
-
-impl Opened<'_> {
-    fn is_the_page(&self) -> bool {
-        let (open, named) = (self.file.metadata(), fs::symlink_metadata(self.path));
-        let same = |open: &Metadata, named: &Metadata| {
-            (open.dev(), open.ino()) == (named.dev(), named.ino())
-        };
-        open.is_ok_and(|open| named.is_ok_and(|named| same(&open, &named)))
-    }
-}
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        if self.is_the_page() {
-            // SAFETY: dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.file) };
-        }
-    }
-}
-
-fn map(file: &File) -> io::Result<NonNull<u8>> {
-    let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED);
-    // SAFETY: a new mapping of an open file; no memory of ours is replaced.
-    let map = unsafe { libc::mmap(null_mut(), PAGE_SIZE, access, kind, file.as_raw_fd(), 0) };
-    match NonNull::new(map.cast()) {
-        Some(page) if map != libc::MAP_FAILED => Ok(page),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-impl Drop for LimitsView {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrowed from it outlives the view.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), PAGE_SIZE) };
     }
 }

@@ -27,7 +27,12 @@ impl Drop for Scratch {
 }
 
 fn row(uuid: &str, memory_limit: Option<u64>, share: Option<u32>) -> Row {
-    Row { uuid: uuid.to_owned(), memory_limit, share }
+    let (mode, priority) = (Mode::default(), Priority::default());
+    Row { uuid: uuid.to_owned(), memory_limit, share, mode, priority }
+}
+
+fn hard(share: u32) -> Regime {
+    Regime { share, ..Regime::default() }
 }
 
 fn two_rows() -> Vec<Row> {
@@ -43,14 +48,15 @@ fn what_is_written_is_read() {
     assert_eq!(view.rows(), two_rows());
     assert_eq!(view.row_of("MIG-b"), Some(1));
     assert_eq!(view.row_of("GPU-c"), None);
-    assert_eq!((view.memory_limit(0), view.share(0)), (4096 * MIB, 30));
-    assert_eq!((view.memory_limit(1), view.share(1)), (NO_LIMIT, 0));
+    assert_eq!((view.memory_limit(0), view.regime(0)), (4096 * MIB, hard(30)));
+    assert_eq!((view.memory_limit(1), view.regime(1)), (NO_LIMIT, hard(0)));
     // A row that no page has: nothing is allowed there.
     assert_eq!((view.memory_limit(2), view.memory_limit(usize::MAX)), (0, 0));
+    assert_eq!((view.regime(2), view.regime(usize::MAX)), (hard(0), hard(0)));
 
     page.set_memory_limits(&[("GPU-a", Some(MIB))]).unwrap();
-    page.set_share("MIG-b", Some(100)).unwrap();
-    assert_eq!((view.memory_limit(0), view.share(1)), (MIB, 100));
+    page.set_regimes(&[("MIG-b", hard(100))]).unwrap();
+    assert_eq!((view.memory_limit(0), view.regime(1)), (MIB, hard(100)));
     page.set_memory_limits(&[("GPU-a", Some(2)), ("MIG-b", Some(3))]).unwrap();
     assert_eq!((view.memory_limit(0), view.memory_limit(1)), (2, 3));
     let half_known = [("GPU-a", Some(5)), ("GPU-x", Some(6))];
@@ -61,6 +67,47 @@ fn what_is_written_is_read() {
     assert_eq!(view.memory_limit(0), NO_LIMIT);
     page.append(row("GPU-c", Some(7), None)).unwrap();
     assert_eq!(LimitsPage::open(&file.0).unwrap().rows().unwrap()[2], row("GPU-c", Some(7), None));
+}
+
+#[test]
+fn all_that_can_be_said_of_a_share_is_read_with_its_mode_and_priority() {
+    let file = Scratch::new("regimes");
+    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let view = LimitsView::open(&file.0).unwrap();
+    for share in [0, 1, 99, 100] {
+        for mode in [Mode::Hard, Mode::Soft] {
+            for priority in [Priority::Low, Priority::Normal, Priority::High] {
+                let regime = Regime { share, mode, priority };
+                page.set_regimes(&[("GPU-a", hard(7)), ("MIG-b", regime)]).unwrap();
+                assert_eq!((view.regime(0), view.regime(1)), (hard(7), regime));
+                let row = &page.rows().unwrap()[1];
+                assert_eq!(row.share, (share != 0).then_some(share));
+                assert_eq!((row.mode, row.priority), (mode, priority));
+            }
+        }
+    }
+}
+
+#[test]
+fn it_is_regulated_while_a_share_leaves_others_something() {
+    let file = Scratch::new("regulated");
+    let unlimited = [row("GPU-a", None, None), row("GPU-b", None, Some(100))];
+    let mut page = LimitsPage::create(&file.0, &unlimited).unwrap();
+    let view = LimitsView::open(&file.0).unwrap();
+    let regulated = || view.regulated().load(Ordering::Relaxed);
+    assert_eq!(regulated(), 0);
+    page.set_regimes(&[("GPU-b", hard(99))]).unwrap();
+    assert_eq!(regulated(), 1);
+    page.set_regimes(&[("GPU-a", hard(1)), ("GPU-b", hard(100))]).unwrap();
+    assert_eq!(regulated(), 1);
+    page.set_regimes(&[("GPU-a", hard(0))]).unwrap();
+    assert_eq!(regulated(), 0);
+    page.append(row("GPU-c", None, Some(50))).unwrap();
+    assert_eq!(regulated(), 1);
+    drop(page);
+    std::fs::remove_file(&file.0).unwrap();
+    LimitsPage::create(&file.0, &two_rows()).unwrap();
+    assert_eq!(LimitsView::open(&file.0).unwrap().regulated().load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -78,7 +125,9 @@ fn what_no_page_can_say_is_refused_and_changes_nothing() {
         invalid(page.set_memory_limits(&[("GPU-a", Some(u64::MAX))])),
         named("memory_limit", "18446744073709551615")
     );
-    assert_eq!(invalid(page.set_share("GPU-a", Some(101))), named("share", "101"));
+    assert_eq!(invalid(page.set_regimes(&[("GPU-a", hard(101))])), named("share", "101"));
+    let half_known = [("GPU-a", hard(5)), ("GPU-x", hard(6))];
+    assert_eq!(invalid(page.set_regimes(&half_known)), named("uuid", "GPU-x"));
     for uuid in ["", "GPU-a", "GPU a", "GPU-é", &"x".repeat(64)] {
         assert_eq!(invalid(page.append(row(uuid, None, None))), named("uuid", uuid));
     }
@@ -110,6 +159,8 @@ fn a_flipped_bit_anywhere_is_found_or_without_effect() {
             Err(_) => {}
             // The other copy is whole too: the flip said what one update earlier was in force.
             Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
+            // A hint, which the next change corrects.
+            Ok(contents) if bit == super::layout::REGULATED * 8 => assert_eq!(contents, whole),
             Ok(contents) => assert_eq!(contents, whole, "bit {bit}"),
         }
     }
@@ -140,7 +191,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
         match LimitsView::open(&file.0) {
             Ok(view) => {
                 views += 1;
-                (0..17).for_each(|i| _ = (view.memory_limit(i), view.share(i)));
+                (0..17).for_each(|i| _ = (view.memory_limit(i), view.regime(i)));
             }
             Err(PageError::Damaged { .. }) => {}
             Err(other) => panic!("{other}"),
@@ -153,7 +204,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     let view = LimitsView::open(&file.0).unwrap();
     let writer = fs::OpenOptions::new().write(true).open(&file.0).unwrap();
     writer.write_all_at(&[0xff; PAGE_SIZE], 0).unwrap();
-    assert_eq!((view.memory_limit(15), view.share(15)), (u64::MAX, u32::MAX));
+    assert_eq!((view.memory_limit(15), view.regime(15)), (u64::MAX, Regime::default()));
 }
 
 #[test]
@@ -216,8 +267,12 @@ fn a_killed_writer_leaves_a_whole_page_and_no_lock() {
         let now = page.rows().unwrap();
         let (limit, share) = (now[0].memory_limit.unwrap(), now[0].share.unwrap());
         assert_eq!(limit, u64::from(share) * MIB, "half an update came into force");
-        assert_eq!((view.memory_limit(0), view.share(0)), (limit, share));
-        page.set_share("GPU-a", Some(share)).expect("the dead writer's lock is gone");
+        assert_eq!((view.memory_limit(0), view.regime(0)), (limit, hard(share)));
+        // It may say so for nothing, but never overlook a share.
+        let regulated = view.regulated().load(Ordering::Relaxed);
+        assert!(regulated == 1 || share == 100, "{regulated} with a share of {share}");
+        page.set_regimes(&[("GPU-a", hard(share))]).expect("the dead writer's lock is gone");
+        assert_eq!(view.regulated().load(Ordering::Relaxed), u32::from(share < 100));
     }
 }
 

@@ -4,15 +4,17 @@
 //! and a file that shrinks under a mapping would kill it.
 
 use super::layout::{
-    ACTIVE, Contents, PAGE_SIZE, Page, check_rows, copy_offset, decode, encode_copy, encode_page,
+    ACTIVE, Contents, PAGE_SIZE, Page, REGULATED, check_rows, copy_offset, decode, encode_copy,
+    encode_page, is_regulated,
 };
-use super::{PageError, Row};
+use super::{PageError, Regime, Row};
+use crate::mapped::open_file;
 use crate::quantity::InvalidValue;
 use crate::whole_file;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -40,8 +42,8 @@ impl LimitsPage {
 
     /// Opens a page, for changing where the file's permissions allow it.
     pub fn open(path: &Path) -> Result<Self, PageError> {
-        let file = match open_page(path, true) {
-            Err(e) if read_only(&e) => open_page(path, false),
+        let file = match open_file(path, true) {
+            Err(e) if read_only(&e) => open_file(path, false),
             other => other,
         };
         let file = file.map_err(|e| PageError::io(path, e))?;
@@ -63,9 +65,16 @@ impl LimitsPage {
         })
     }
 
-    /// Sets the share of one card; in force when this returns.
-    pub fn set_share(&mut self, uuid: &str, share: Option<u32>) -> Result<(), PageError> {
-        self.update(|rows| row_mut(rows, uuid).map(|row| row.share = share))
+    /// Sets how some cards are shared, all at the same instant; in force when this returns.
+    pub fn set_regimes(&mut self, regimes: &[(&str, Regime)]) -> Result<(), PageError> {
+        self.update(|rows| {
+            regimes.iter().try_for_each(|(uuid, regime)| {
+                row_mut(rows, uuid).map(|row| {
+                    row.share = (regime.share != 0).then_some(regime.share);
+                    (row.mode, row.priority) = (regime.mode, regime.priority);
+                })
+            })
+        })
     }
 
     /// Adds a card behind the others. Programs that have already attached do not see it.
@@ -76,7 +85,8 @@ impl LimitsPage {
         })
     }
 
-    /// Fills the copy that is not in force, then puts it in force with one word.
+    /// Fills the copy that is not in force, then puts it in force with one word. `regulated` rises
+    /// before that and falls after it: no launch may overlook a share that is in force.
     fn update(
         &mut self,
         change: impl FnOnce(&mut Vec<Row>) -> Result<(), InvalidValue>,
@@ -85,11 +95,16 @@ impl LimitsPage {
         let (mut contents, page) = read_page(&self.file, &self.path)?;
         change(&mut contents.rows)?;
         check_rows(&contents.rows)?;
+        let regulated = is_regulated(&contents.rows);
         self.fill_inactive(&contents, &page)
-            .and_then(|()| {
-                self.file.write_all_at(&(contents.active ^ 1).to_le_bytes(), ACTIVE as u64)
-            })
+            .and_then(|()| if regulated { self.put_header(REGULATED, 1) } else { Ok(()) })
+            .and_then(|()| self.put_header(ACTIVE, contents.active ^ 1))
+            .and_then(|()| if regulated { Ok(()) } else { self.put_header(REGULATED, 0) })
             .map_err(|e| PageError::io(&self.path, e))
+    }
+
+    fn put_header(&self, offset: usize, value: u32) -> io::Result<()> {
+        self.file.write_all_at(&value.to_le_bytes(), offset as u64)
     }
 
     pub(super) fn fill_inactive(&self, contents: &Contents, page: &Page) -> io::Result<()> {
@@ -109,12 +124,6 @@ impl LimitsPage {
     pub(super) fn read(&self) -> (Contents, Page) {
         read_page(&self.file, &self.path).unwrap()
     }
-}
-
-/// Opens without following a link in place of the file and without hanging on a pipe.
-pub(super) fn open_page(path: &Path, write: bool) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
 }
 
 /// The page's contents and bytes. A read may cross two changes and see a mixture: it is read again.

@@ -1,0 +1,131 @@
+//! What a process says of its use of the cards' engines, and how a coordinator hears of it.
+//!
+//! Who hands out turns on a card sees no launches. So each process writes down, in a cache line per
+//! card that only it writes, whether it has work, and for which turn it says so; then it rings. The
+//! coordinator waits for the bell, reads, and answers in the grants page. It trusts none of it: a
+//! liar can only make others believe that it is idle, or make them wait for as long as they would for
+//! a kernel that runs.
+
+use crate::account::Account;
+use crate::layout::CARDS;
+use crate::slot_lock::Probe;
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// One process on one card, written by that process alone. Times are nanoseconds.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct ComputeWords {
+    /// A [`ComputeState`] in the low half, in the high half the turn of the grant that the process
+    /// had seen when it wrote it: an older turn than the one in force answers an older grant.
+    pub state: AtomicU64,
+    /// Engine time so far: how long the card was busy with kernels of the process.
+    pub used_ns: AtomicU64,
+    /// Wall time for which threads of the process waited for permission to launch.
+    pub throttled_ns: AtomicU64,
+    /// How far the process's own bucket is below zero now.
+    pub debt_ns: AtomicU64,
+    /// When the process last looked at its work there (`CLOCK_MONOTONIC`); a heartbeat while it runs.
+    pub active_at: AtomicU64,
+    reserved: [u64; 3],
+}
+
+/// What a process has on a card: the low half of [`ComputeWords::state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputeState {
+    /// Nothing in flight, and nobody waits.
+    Idle = 0,
+    /// Nothing in flight, and a thread waits for permission to launch.
+    Wants = 1,
+    /// Work may be in flight.
+    Runs = 2,
+}
+
+/// What is told about one process's use of a card, or all processes'. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compute {
+    /// Engine time so far.
+    pub used_ns: u64,
+    /// Wall time for which threads waited for permission to launch.
+    pub throttled_ns: u64,
+    /// How far the process's own bucket is below zero.
+    pub debt_ns: u64,
+}
+
+/// Per card, of processes whose slots are free again.
+#[repr(C, align(64))]
+pub(crate) struct ComputeSums {
+    pub used_ns: [AtomicU64; CARDS],
+    pub throttled_ns: [AtomicU64; CARDS],
+}
+
+const _: () = assert!(size_of::<ComputeWords>() == 64);
+const _: () = assert!(offset_of!(ComputeWords, used_ns) == 8);
+const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
+const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
+const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
+
+impl ComputeWords {
+    /// Says what the process has, having seen `turn`. What it launched or waited for before is
+    /// visible to whoever reads this.
+    #[inline]
+    pub fn say(&self, turn: u32, state: ComputeState) {
+        self.state.store(u64::from(turn) << 32 | state as u64, Ordering::SeqCst);
+    }
+
+    /// What the process has said, and for which turn. A state that there is none of is read as
+    /// work in flight.
+    #[inline]
+    pub fn said(&self) -> (u32, ComputeState) {
+        let word = self.state.load(Ordering::SeqCst);
+        let state = match word as u32 {
+            0 => ComputeState::Idle,
+            1 => ComputeState::Wants,
+            _ => ComputeState::Runs,
+        };
+        ((word >> 32) as u32, state)
+    }
+}
+
+impl ComputeSums {
+    /// Adds what a process has used and forgets everything that it said. Nobody writes there any
+    /// more; a reaper that is killed in between takes one process's sum on a card with it.
+    pub fn take(&self, card: usize, words: &ComputeWords) {
+        let add = |sum: &AtomicU64, word: &AtomicU64| {
+            let value = word.swap(0, Ordering::Relaxed);
+            if value != 0 {
+                sum.fetch_add(value, Ordering::Relaxed);
+            }
+        };
+        add(&self.used_ns[card], &words.used_ns);
+        add(&self.throttled_ns[card], &words.throttled_ns);
+        for word in [&words.debt_ns, &words.active_at, &words.state] {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Account {
+    /// What the process that has a slot says of a card.
+    ///
+    /// # Panics
+    /// For a slot or card that no account has ([`crate::SLOTS`], [`crate::CARDS`]).
+    #[inline]
+    pub fn compute(&self, slot: usize, card: usize) -> &ComputeWords {
+        &self.layout().compute[card][slot]
+    }
+
+    /// What a coordinator waits for (a futex, shared by all processes): it changes with each ring.
+    #[inline]
+    pub fn bell(&self) -> &AtomicU32 {
+        &self.layout().header.bell.0
+    }
+
+    /// Whether a slot is taken by a process that has died. Costs a few system calls, so it is for
+    /// whoever waits for that process. Where the locks cannot be probed, all count as alive.
+    pub fn is_dead(&self, slot: usize) -> bool {
+        let Some(record) = self.layout().records.get(slot) else { return false };
+        record.state.load(Ordering::Acquire) == crate::layout::TAKEN
+            && Probe::open(&self.place).is_ok_and(|probe| !probe.is_held(slot))
+    }
+}

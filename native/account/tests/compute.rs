@@ -1,0 +1,186 @@
+//! What processes say of their use of the cards' engines: read by others, told about when they are
+//! gone, believed by nobody.
+
+mod common;
+
+use common::{Child, Scratch, shared, wait_for};
+use hami_account::{Account, CARDS, Compute, ComputeState, Departed, SLOTS, Snapshot};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the file says that they lie.
+const BELL: u64 = 448;
+const DEPARTED: u64 = 512;
+const COMPUTE: u64 = 102_400;
+const SIZE: u64 = 364_544;
+
+fn flags() -> &'static [AtomicU32; 4] {
+    // SAFETY: zero is a value of an atomic, and atomics are made for several processes.
+    unsafe { shared() }
+}
+
+fn words_at(card: u64, slot: u64) -> u64 {
+    COMPUTE + (card * SLOTS as u64 + slot) * 64
+}
+
+#[test]
+fn what_a_process_says_is_where_the_file_says_and_in_the_snapshot() {
+    let scratch = Scratch::new("compute");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let _first = account.join().unwrap();
+    let member = account.join().unwrap();
+    assert_eq!((member.slot(), account.high_water()), (1, 2));
+    let words = member.compute(3).unwrap();
+    words.say(7, ComputeState::Runs);
+    words.used_ns.store(1_000, Ordering::Relaxed);
+    words.throttled_ns.store(200, Ordering::Relaxed);
+    words.debt_ns.store(30, Ordering::Relaxed);
+    words.active_at.store(4, Ordering::Relaxed);
+    member.ring();
+
+    assert_eq!(account.compute(1, 3).said(), (7, ComputeState::Runs));
+    assert_eq!(account.compute(1, 2).said(), (0, ComputeState::Idle));
+    assert_eq!(account.bell().load(Ordering::Relaxed), 1);
+    let file = std::fs::File::open(scratch.path()).unwrap();
+    let mut bytes = [0; 64];
+    file.read_exact_at(&mut bytes, words_at(3, 1)).unwrap();
+    let numbers: Vec<u64> =
+        bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(numbers, [7 << 32 | 2, 1_000, 200, 30, 4, 0, 0, 0]);
+    file.read_exact_at(&mut bytes[..4], BELL).unwrap();
+    assert_eq!(bytes[..4], 1_u32.to_ne_bytes());
+
+    let snapshot = Snapshot::read(&scratch.path()).unwrap();
+    let mut expected = [Compute::default(); CARDS];
+    assert_eq!(snapshot.processes[0].compute, expected);
+    expected[3] = Compute { used_ns: 1_000, throttled_ns: 200, debt_ns: 30 };
+    assert_eq!(snapshot.processes[1].compute, expected);
+    assert_eq!((snapshot.used_ns[3], snapshot.throttled_ns[3]), (1_000, 200));
+    assert_eq!(snapshot.used_ns.iter().sum::<u64>(), 1_000);
+    assert!(member.compute(CARDS).is_none());
+}
+
+#[test]
+fn a_forked_child_says_nothing_in_its_parents_name() {
+    let scratch = Scratch::new("compute-fork");
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let member = account.join().unwrap();
+        let grandchild = Child::run(|| assert!(member.compute(0).is_none()));
+        assert_eq!(grandchild.wait(), 0);
+        assert!(member.compute(0).is_some());
+    });
+    assert_eq!(child.wait(), 0);
+}
+
+/// What it used stays in the sums, what it said is forgotten, and the next in its slot starts anew.
+#[test]
+fn what_the_dead_have_used_is_kept_and_what_they_said_is_not() {
+    let scratch = Scratch::new("compute-departed");
+    let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
+    let flags = flags();
+    for round in 1..=3_u64 {
+        flags[0].store(0, Ordering::SeqCst);
+        let child = Child::run(|| {
+            let account = Account::attach(&scratch.path()).unwrap();
+            let member = account.join().unwrap();
+            for card in [0, CARDS - 1] {
+                let words = member.compute(card).unwrap();
+                assert_eq!(words.said(), (0, ComputeState::Idle));
+                assert_eq!(words.used_ns.fetch_add(100, Ordering::Relaxed), 0);
+                words.throttled_ns.store(10, Ordering::Relaxed);
+                words.debt_ns.store(5, Ordering::Relaxed);
+                words.active_at.store(1, Ordering::Relaxed);
+                words.say(9, ComputeState::Runs);
+            }
+            flags[0].store(1, Ordering::SeqCst);
+            wait_for(&flags[1]);
+        });
+        wait_for(&flags[0]);
+        assert!(!account.is_dead(0));
+        let sums = |snapshot: &Snapshot| (snapshot.used_ns[15], snapshot.throttled_ns[15]);
+        assert_eq!(sums(&Snapshot::read(&scratch.path()).unwrap()), (round * 100, round * 10));
+        child.kill_and_wait();
+        assert!(account.is_dead(0));
+        // Nothing is lost before it is reaped, nor by reaping it.
+        assert_eq!(sums(&Snapshot::read(&scratch.path()).unwrap()), (round * 100, round * 10));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while account.is_dead(0) {
+            assert!(Instant::now() < deadline, "it is not reaped");
+            account.reap_dead();
+        }
+        let snapshot = Snapshot::read(&scratch.path()).unwrap();
+        assert_eq!(sums(&snapshot), (round * 100, round * 10));
+        assert_eq!((snapshot.used_ns[0], snapshot.used_ns[1]), (round * 100, 0));
+        assert!(snapshot.processes.is_empty());
+        let words = account.compute(0, 15);
+        assert_eq!(words.said(), (0, ComputeState::Idle));
+        for word in [&words.used_ns, &words.throttled_ns, &words.debt_ns, &words.active_at] {
+            assert_eq!(word.load(Ordering::Relaxed), 0);
+        }
+    }
+}
+
+#[test]
+fn a_ring_wakes_who_waits_in_another_process() {
+    let scratch = Scratch::new("bell");
+    let flags = flags();
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        for seen in 0..1_000 {
+            flags[0].store(seen + 1, Ordering::SeqCst);
+            while account.bell().load(Ordering::SeqCst) == seen {
+                // Without a wake the child's alarm ends this test.
+                hami_limits::futex::wait(account.bell(), seen, Duration::from_secs(60));
+            }
+        }
+    });
+    let account = Account::attach(&scratch.path()).unwrap();
+    let member = account.join().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(50);
+    for ring in 1..=1_000 {
+        while flags[0].load(Ordering::SeqCst) != ring {
+            assert!(Instant::now() < deadline, "it still waits for ring {ring}");
+            std::hint::spin_loop();
+        }
+        member.ring();
+    }
+    assert_eq!(child.wait(), 0);
+}
+
+#[test]
+fn what_no_process_writes_is_read_without_harm() {
+    let scratch = Scratch::new("compute-hostile");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let _member = account.join().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
+    file.write_all_at(&vec![0xff; (SIZE - COMPUTE) as usize], COMPUTE).unwrap();
+    file.write_all_at(&[0xff; 256], DEPARTED).unwrap();
+    let snapshot = Snapshot::read(&scratch.path()).unwrap();
+    assert_eq!(snapshot.used_ns, [u64::MAX; CARDS]);
+    assert_eq!(snapshot.throttled_ns, [u64::MAX; CARDS]);
+    assert_eq!(account.compute(0, 0).said(), (u32::MAX, ComputeState::Runs));
+    // A slot that nobody has is not dead, and one that no account has neither.
+    assert!(!account.is_dead(1) && !account.is_dead(SLOTS));
+    file.write_all_at(&[0xff; 4], 64).unwrap();
+    assert_eq!(account.high_water(), SLOTS);
+}
+
+/// Where locks cannot be asked about, nobody is passed over for dead.
+#[test]
+fn where_the_account_cannot_be_opened_nobody_is_dead() {
+    let scratch = Scratch::new("compute-moved");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        std::mem::forget(account.join().unwrap());
+    });
+    assert_eq!(child.wait(), 0);
+    assert!(account.is_dead(0));
+    let elsewhere = scratch.folder().join("elsewhere");
+    std::fs::rename(scratch.path(), &elsewhere).unwrap();
+    assert!(!account.is_dead(0));
+    std::fs::rename(&elsewhere, scratch.path()).unwrap();
+    assert!(account.is_dead(0));
+}

@@ -1,0 +1,41 @@
+//! Waiting for a word of a file that several processes have mapped, and waking who waits.
+//!
+//! The waits go through the bare call: libc's own are points at which a thread may be cancelled, and a
+//! program that cancels its threads must not lose one while it holds something of ours.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Sleeps while `word` is `expected`, until woken, at most about `time`; may return early. The word
+/// may lie in memory that is mapped read-only.
+pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
+    let timeout = libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // SAFETY: word and timeout are valid for the call; every outcome is a reason to look again.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            &raw const timeout,
+        );
+    }
+}
+
+/// Wakes one thread that waits for `word`.
+pub fn wake_one(word: &AtomicU32) {
+    wake(word, 1);
+}
+
+/// Wakes all threads that wait for `word`.
+pub fn wake_all(word: &AtomicU32) {
+    wake(word, i32::MAX);
+}
+
+fn wake(word: &AtomicU32, threads: i32) {
+    // SAFETY: the word is valid for the call; waking nobody is no failure.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, threads) };
+}

@@ -1,0 +1,111 @@
+//! Opening a small file and mapping it, from inside a program that may close any descriptor.
+//!
+//! The program may close all descriptors from another thread, between two of our calls, and the next
+//! file that it opens gets the number of ours. So what was done with a descriptor is only believed if
+//! it still is our file afterwards, and only then is it closed.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, Range};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+
+/// A file while it is being mapped. No descriptor is kept longer.
+pub(crate) struct Opened<'a> {
+    file: ManuallyDrop<File>,
+    path: &'a Path,
+}
+
+/// Memory that a file lies in, for the life of this value.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the mapping is only accessed through atomics, and lives until it is dropped.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Opens without following a link in place of the file and without hanging on a pipe.
+pub(crate) fn open_file(path: &Path, write: bool) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+}
+
+/// As [`open_file`], for a file that is then mapped.
+pub(crate) fn open(path: &Path, write: bool) -> io::Result<Opened<'_>> {
+    Ok(Opened { file: ManuallyDrop::new(open_file(path, write)?), path })
+}
+
+impl Opened<'_> {
+    /// Maps the first `size` bytes, which the file was found to have.
+    pub fn map(self, size: usize, access: libc::c_int) -> io::Result<Mapping> {
+        let (shared, fd) = (libc::MAP_SHARED, self.file.as_raw_fd());
+        // SAFETY: a new mapping of an open file; no memory of ours is replaced.
+        let map = unsafe { libc::mmap(null_mut(), size, access, shared, fd, 0) };
+        let mapping = match NonNull::new(map.cast()) {
+            Some(start) if map != libc::MAP_FAILED => Mapping { start, size },
+            _ => return Err(io::Error::last_os_error()),
+        };
+        if self.is_the_file() {
+            Ok(mapping)
+        } else {
+            Err(io::Error::other("it was closed by the program meanwhile; try again"))
+        }
+    }
+
+    fn is_the_file(&self) -> bool {
+        let (open, named) = (self.file.metadata(), fs::symlink_metadata(self.path));
+        let same = |open: &Metadata, named: &Metadata| {
+            (open.dev(), open.ino()) == (named.dev(), named.ino())
+        };
+        open.is_ok_and(|open| named.is_ok_and(|named| same(&open, &named)))
+    }
+}
+
+impl Deref for Opened<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if self.is_the_file() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+        }
+    }
+}
+
+impl Mapping {
+    /// What lies at an offset.
+    ///
+    /// # Safety
+    /// The offset is aligned for `T`, `T` ends inside the mapping, and `T` consists of what other
+    /// processes may change at any time: of atomics, or of bytes that nobody reads.
+    pub unsafe fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: the caller's promise; the mapping lives as long as self.
+        unsafe { self.start.add(offset).cast().as_ref() }
+    }
+
+    /// Where it is.
+    pub fn range(&self) -> Range<usize> {
+        let start = self.start.addr().get();
+        start..start + self.size
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing borrowed from it outlives it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
+    }
+}
