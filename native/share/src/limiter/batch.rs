@@ -1,0 +1,54 @@
+//! Batches of launches: how many go into one, and what one is billed.
+
+/// The engine time that a batch should take: short enough that two in flight are a short drain, long
+/// enough that two events per batch cost a thousandth.
+pub const BATCH_NS: u64 = 2_000_000;
+
+/// The most launches in one batch, so that the shortest kernels do not hide a wrong prediction.
+pub const LARGEST_BATCH: u32 = 256;
+
+/// How many launches of a kernel that takes `cost` ns go into a batch: 1 while nothing is known.
+pub fn batch_size(cost: Option<u64>) -> u32 {
+    match cost {
+        None => 1,
+        Some(cost) => (BATCH_NS / cost.max(1)).clamp(1, u64::from(LARGEST_BATCH)) as u32,
+    }
+}
+
+/// The engine time of a batch, in ns.
+///
+/// From its first event to its last the batch took `span`. The engine may have been idle in between,
+/// but only while the host still had launches of the batch to hand over, which took `window`: so the
+/// truth lies between `span - window` and `span`. What the kernels were `predicted` to take decides
+/// within these bounds; where nothing is known, all of the span counts.
+pub fn bill(span: u64, window: u64, predicted: Option<u64>) -> u64 {
+    predicted.unwrap_or(span).clamp(span.saturating_sub(window), span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_takes_two_milliseconds_or_one_launch() {
+        assert_eq!(batch_size(None), 1);
+        assert_eq!(batch_size(Some(50_000_000)), 1);
+        assert_eq!(batch_size(Some(500_000)), 4);
+        assert_eq!(batch_size(Some(20_000)), 100);
+        assert_eq!(batch_size(Some(1)), 256);
+        assert_eq!(batch_size(Some(0)), 256);
+    }
+
+    #[test]
+    fn gaps_lie_only_in_the_window_of_the_launches() {
+        // Handed over at once: nothing can have been idle, whatever was predicted.
+        assert_eq!(bill(2_000, 0, Some(10)), 2_000);
+        // Handed over slowly: the prediction is believed as far as it is possible.
+        assert_eq!(bill(2_000, 1_500, Some(1_000)), 1_000);
+        assert_eq!(bill(2_000, 1_500, Some(100)), 500);
+        assert_eq!(bill(2_000, 1_500, Some(9_000)), 2_000);
+        // A window beyond the span, and nothing known.
+        assert_eq!(bill(2_000, 5_000, Some(300)), 300);
+        assert_eq!(bill(2_000, 5_000, None), 2_000);
+    }
+}

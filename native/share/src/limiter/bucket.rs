@@ -1,0 +1,161 @@
+//! A process's own share: credit by the clock, debit by measured engine time.
+
+/// The most that is saved up while a process does not use its share, so that it cannot come back with
+/// a burst that its neighbours feel: one turn.
+pub const SAVED_NS: i64 = 20_000_000;
+
+/// The most debt that is carried, so that one wrong measurement cannot stop a process for minutes.
+pub const DEBT_NS: i64 = 2_000_000_000;
+
+/// The rate of a whole card.
+pub const WHOLE_PPM: u32 = 1_000_000;
+
+/// One nanosecond of balance. The balance is kept in millionths of it, so that no credit is ever
+/// rounded away, however often somebody looks.
+const NS: i64 = WHOLE_PPM as i64;
+
+/// How much engine time a process may use before it has to wait; negative while it owes some.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// Millionths of ns at the instant `at`.
+    balance: i64,
+    at: u64,
+    rate_ppm: u32,
+    forgiven_ns: u64,
+}
+
+impl Bucket {
+    /// An empty bucket without credit; [`set_rate`](Self::set_rate) gives it some.
+    pub fn new(now: u64) -> Self {
+        Self { balance: 0, at: now, rate_ppm: 0, forgiven_ns: 0 }
+    }
+
+    /// Credits `rate_ppm` millionths of the time from `now` on; more than the whole card counts as it.
+    pub fn set_rate(&mut self, now: u64, rate_ppm: u32) {
+        self.settle(now);
+        self.rate_ppm = rate_ppm.min(WHOLE_PPM);
+    }
+
+    /// Takes `ns` of engine time off.
+    pub fn debit(&mut self, now: u64, ns: u64) {
+        self.settle(now);
+        let after = i128::from(self.balance) - i128::from(ns) * i128::from(NS);
+        let floor = i128::from(-DEBT_NS * NS);
+        if after < floor {
+            self.forgiven_ns = self.forgiven_ns.saturating_add(((floor - after) / i128::from(NS)) as u64);
+        }
+        self.balance = after.max(floor) as i64;
+    }
+
+    /// What is left at `now`, in ns; the process may launch while it is positive.
+    pub fn balance(&self, now: u64) -> i64 {
+        self.balance_at(now).div_euclid(NS)
+    }
+
+    /// When the balance turns positive: `now` where it is, `None` where it never will.
+    pub fn opens_at(&self, now: u64) -> Option<u64> {
+        let missing = NS - self.balance_at(now);
+        if missing <= 0 {
+            return Some(now);
+        }
+        let rate = u64::from(self.rate_ppm);
+        (rate > 0).then(|| now.max(self.at).saturating_add((missing as u64).div_ceil(rate)))
+    }
+
+    /// Debt beyond [`DEBT_NS`] that was let go, in ns, so far.
+    pub fn forgiven_ns(&self) -> u64 {
+        self.forgiven_ns
+    }
+
+    fn settle(&mut self, now: u64) {
+        self.balance = self.balance_at(now);
+        self.at = self.at.max(now);
+    }
+
+    fn balance_at(&self, now: u64) -> i64 {
+        let credit = u128::from(now.saturating_sub(self.at)) * u128::from(self.rate_ppm);
+        (i128::from(self.balance) + credit as i128).min(i128::from(SAVED_NS * NS)) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::prng::Prng;
+
+    const MS: u64 = 1_000_000;
+
+    fn bucket(percent: u32) -> Bucket {
+        let mut bucket = Bucket::new(0);
+        bucket.set_rate(0, percent * 10_000);
+        bucket
+    }
+
+    #[test]
+    fn credit_comes_by_the_clock_and_is_saved_up_to_one_turn() {
+        let bucket = bucket(30);
+        assert_eq!(bucket.balance(0), 0);
+        assert_eq!(bucket.balance(10 * MS), 3_000_000);
+        assert_eq!(bucket.balance(u64::MAX), SAVED_NS);
+    }
+
+    #[test]
+    fn debt_is_carried_and_opens_to_the_nanosecond() {
+        let mut bucket = bucket(30);
+        bucket.debit(100 * MS, 50 * MS);
+        assert_eq!(bucket.balance(100 * MS), -30_000_000);
+        let opens = bucket.opens_at(100 * MS).unwrap();
+        assert!(bucket.balance(opens) > 0);
+        assert!(bucket.balance(opens - 1) <= 0);
+        assert_eq!(bucket.opens_at(opens), Some(opens));
+    }
+
+    #[test]
+    fn debt_beyond_two_seconds_is_let_go_and_counted() {
+        let mut bucket = bucket(10);
+        bucket.debit(0, 2_000 * MS);
+        assert_eq!((bucket.balance(0), bucket.forgiven_ns()), (-DEBT_NS, 0));
+        bucket.debit(0, 500 * MS);
+        assert_eq!((bucket.balance(0), bucket.forgiven_ns()), (-DEBT_NS, 500 * MS));
+        bucket.debit(0, u64::MAX);
+        assert_eq!(bucket.balance(0), -DEBT_NS);
+    }
+
+    #[test]
+    fn without_a_rate_it_never_opens() {
+        let mut bucket = Bucket::new(5);
+        assert_eq!(bucket.opens_at(u64::MAX), None);
+        bucket.set_rate(9, 1);
+        assert_eq!(bucket.opens_at(9), Some(9 + MS));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_takes_nothing_and_gives_nothing() {
+        let mut bucket = bucket(50);
+        bucket.debit(100 * MS, 0);
+        bucket.debit(40 * MS, 10 * MS);
+        assert_eq!(bucket.balance(100 * MS), 10_000_000);
+        assert_eq!(bucket.balance(100 * MS + 2), 10_000_001);
+        assert_eq!(bucket.opens_at(0), Some(0));
+    }
+
+    #[test]
+    fn whoever_looks_often_gets_what_the_share_says() {
+        let mut prng = Prng::new(1);
+        for percent in [1, 7, 33, 80] {
+            let mut bucket = bucket(percent);
+            let (mut now, mut used) = (0, 0);
+            while now < 5_000 * MS {
+                now = bucket.opens_at(now).unwrap() + prng.below(100_000);
+                let kernel = prng.below(3 * MS);
+                now += kernel;
+                bucket.debit(now, kernel);
+                used += kernel;
+            }
+            // All that came in went out, but for what is in the bucket now.
+            let credit = i128::from(now) * i128::from(percent) / 100;
+            let left = credit - i128::from(used);
+            assert!((left - i128::from(bucket.balance(now))).unsigned_abs() <= 1);
+        }
+    }
+}
