@@ -21,7 +21,7 @@ macro_rules! hooks {
         closed $refusal:ident { $($closed:ident => $closed_body:path;)* }
         open { $($open:ident => $open_body:path;)* }
         wait { $($wait:ident => $wait_body:path;)* }
-        tail { $($tail:ident;)* }
+        launch { $($launch:ident => $shape:ident $jump:ident;)* }
         call { $($call:ident;)* }
     )*) => {
         /// Every driver function that we hook or call.
@@ -29,7 +29,7 @@ macro_rules! hooks {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub(crate) enum Symbol {
-            $($($closed,)* $($open,)* $($wait,)* $($tail,)* $($call,)*)*
+            $($($closed,)* $($open,)* $($wait,)* $($launch,)* $($call,)*)*
         }
 
         /// One row per symbol, in the order of [`Symbol`].
@@ -47,8 +47,8 @@ macro_rules! hooks {
                 || exports::$wait as *const () as usize,
             ),)*
             $($crate::driver::Row::hooked(
-                $crate::driver::Library::$library, stringify!($tail),
-                || exports::$tail as *const () as usize,
+                $crate::driver::Library::$library, stringify!($launch),
+                || exports::$launch as *const () as usize,
             ),)*
             $($crate::driver::Row::called(
                 $crate::driver::Library::$library, stringify!($call),
@@ -57,7 +57,7 @@ macro_rules! hooks {
 
         /// How many rows there are.
         pub(crate) const ROW_COUNT: usize = [
-            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$wait,)* $(Symbol::$tail,)* $(Symbol::$call,)*)*
+            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$wait,)* $(Symbol::$launch,)* $(Symbol::$call,)*)*
         ]
         .len();
 
@@ -72,8 +72,34 @@ macro_rules! hooks {
                 $($signature!($closed, hook_closed $refusal $closed_body);)*
                 $($signature!($open, hook_open $open_body);)*
                 $($signature!($wait, hook_wait $wait_body);)*
-                $($signature!($tail, hook_tail);)*
+                $($signature!($launch, hook_launch $jump);)*
             )*
+        }
+
+        /// How a launch's arguments lie; `None` for what is no launch.
+        pub(crate) fn shape_of(symbol: usize) -> Option<$crate::compute::shape::Shape> {
+            $($(if symbol == Symbol::$launch as usize {
+                return Some($crate::compute::shape::Shape::$shape);
+            })*)*
+            None
+        }
+
+        /// The driver's launch functions with a look back once it has answered: see
+        /// [`crate::compute::gate`].
+        pub(crate) mod through {
+            #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
+            use core::ffi::c_void;
+            #[allow(unused_imports)]
+            use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
+            $($($signature!($launch, through_function);)*)*
+
+            /// The one of this row.
+            pub(crate) fn address_of(symbol: usize) -> Option<usize> {
+                $($(if symbol == super::Symbol::$launch as usize {
+                    return Some($launch as *const () as usize);
+                })*)*
+                None
+            }
         }
 
         /// The driver's own functions, called as the header declares them.
@@ -86,6 +112,7 @@ macro_rules! hooks {
             $(
                 $($signature!($closed, real_function $absent);)*
                 $($signature!($open, real_function $absent);)*
+                $($signature!($wait, real_function $absent);)*
                 $($signature!($call, real_function $absent);)*
             )*
         }
@@ -135,13 +162,30 @@ macro_rules! hook_wait {
     };
 }
 
-/// A jump to the driver's function: no frame, no copied arguments, no Rust in between.
-macro_rules! hook_tail {
-    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
+/// A jump to the driver's function: no frame, no copied arguments, and no Rust in between unless the
+/// launch has to pass the gate.
+macro_rules! hook_launch {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $jump:ident) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(crate) unsafe extern "C" fn $name($(_: $kind),*) -> $result {
-            $crate::arch::tail_jump!($name)
+            $crate::arch::launch_jump!($name, $jump)
+        }
+    };
+}
+
+/// A launch function that tells the meter when the driver has taken the launch.
+macro_rules! through_function {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            let driver = $crate::driver::callable($crate::table::Symbol::$name);
+            let driver: unsafe extern "C" fn($($kind),*) -> $result =
+                // SAFETY: as in `hook_wait`.
+                unsafe { core::mem::transmute(driver) };
+            // SAFETY: the program's own arguments.
+            let result = unsafe { driver($($argument),*) };
+            $crate::compute::gate::launched();
+            result
         }
     };
 }

@@ -6,6 +6,8 @@ use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 
 use crate::allocations::{self, Epoch, Owner};
 use crate::boundary::guard;
+use crate::compute::contexts::{self, Ending};
+use crate::compute::gate;
 use crate::init;
 use crate::memory::settle;
 use crate::pools;
@@ -23,10 +25,14 @@ pub(crate) unsafe fn destroy_v1(context: CUcontext) -> CUresult {
 }
 
 fn ending(context: CUcontext, driver: impl FnOnce() -> CUresult) -> CUresult {
+    if init::inherited() {
+        return driver();
+    }
+    let ending = contexts::ending(context as usize);
     let before = Epoch::now();
     let result = driver();
-    if result == CUDA_SUCCESS && !context.is_null() && !init::inherited() {
-        ended(context, before);
+    if result == CUDA_SUCCESS && !context.is_null() {
+        ended(context, before, &ending);
     }
     result
 }
@@ -34,6 +40,11 @@ fn ending(context: CUcontext, driver: impl FnOnce() -> CUresult) -> CUresult {
 /// Drops one use of a context that cuCtxAttach counted. Whether that ended it, only the driver
 /// knows: it answers for a context's API version as long as the context lives.
 pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
+    if init::inherited() {
+        // SAFETY: the program's own argument.
+        return unsafe { real::cuCtxDetach(context) };
+    }
+    let ending = contexts::ending(context as usize);
     let before = Epoch::now();
     // SAFETY: the program's own argument.
     let result = unsafe { real::cuCtxDetach(context) };
@@ -43,15 +54,17 @@ pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
         // SAFETY: a handle that the driver checks, and a local variable.
         && unsafe { real::cuCtxGetApiVersion(context, &raw mut version) } != CUDA_SUCCESS
     {
-        ended(context, before);
+        ended(context, before, &ending);
     }
     result
 }
 
 /// Gives back what a context held that the driver has ended.
-fn ended(context: CUcontext, before: Epoch) {
+fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
     // The driver has answered: whatever goes wrong now, it must not be asked again.
     guard(|| {
+        gate::context_changed(CUDA_SUCCESS);
+        ending.ended();
         if let Slice::Limited(limited) = slice::current() {
             settle(limited, &allocations::remove_owned(Owner::context(context), before));
         }
@@ -85,12 +98,13 @@ fn primary(device: CUdevice, driver: impl FnOnce() -> CUresult) -> CUresult {
     if init::inherited() {
         return driver();
     }
-    let context = primary_context(device);
+    let context =
+        primary_context(device).map(|context| (context, contexts::ending(context as usize)));
     let before = Epoch::now();
     let result = driver();
     if result == CUDA_SUCCESS && !is_active(device) {
-        if let Some(context) = context {
-            ended(context, before);
+        if let Some((context, ending)) = context {
+            ended(context, before, &ending);
         }
         if pools::any() {
             guard(|| pools::device_reset(limited, device, before));

@@ -7,7 +7,8 @@
 //! |---|---|---|
 //! | the road in | [`roads`] | dlsym, dlvsym and cuGetProcAddress hand out our wrapper for the driver's function |
 //! | the boundary | [`table`], [`boundary`] | one row per hooked symbol becomes a wrapper that lets no panic out |
-//! | the operation | [`memory`], [`stream_ordered`], [`synchronize`], [`context`], [`info`], [`nvml`], [`init`] | a short function per symbol; a launch is a jump, in [`arch`] |
+//! | the operation | [`memory`], [`stream_ordered`], [`synchronize`], [`context`], [`info`], [`nvml`], [`init`] | a short function per symbol |
+//! | the share | [`compute`] | launches: a jump in [`arch`], past the gate where a share holds |
 //! | the books | [`allocations`], [`pools`] | what this process holds, by pointer and by memory pool |
 //! | the slice | [`slice`] | which limits hold here, and the charge against every level |
 //! | the driver | [`driver`] | the functions that the program would have reached without us |
@@ -20,6 +21,7 @@ mod boundary;
 mod allocations;
 mod arch;
 mod cards;
+mod compute;
 mod context;
 mod driver;
 mod info;

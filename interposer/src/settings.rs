@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `HAMI_SLICE` | slice directories, outermost first, separated by colons |
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `…_<i>` | HAMi's memory limit, for every card or the i-th |
-//! | `CUDA_DEVICE_SM_LIMIT`, `…_<i>` | HAMi's compute share: not enforced yet, so refused |
+//! | `CUDA_DEVICE_SM_LIMIT`, `…_<i>` | HAMi's compute share in percent; 0 or 100 is no limit |
+//! | `GPU_CORE_UTILIZATION_POLICY` | whether that share holds: `force` always, `disable` never, else as a weight |
 //! | `CUDA_DEVICE_MEMORY_SHARED_CACHE` | without a limits page: which processes share a limit |
 //! | `CUDA_VISIBLE_DEVICES` | without a limits page: which card the i of `…_<i>` is |
 //! | `XDG_RUNTIME_DIR` | without a limits page: where the account lies |
@@ -16,7 +17,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use hami_limits::{InvalidValue, NO_LIMIT, Source, parse_memory, parse_share};
+use hami_limits::{InvalidValue, Mode, NO_LIMIT, Source, parse_memory, parse_share};
 
 /// Cards that a HAMi variable can name by index.
 const MAX_INDEX: usize = 16;
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) slices: Vec<PathBuf>,
     /// HAMi's memory limits, if any is set.
     pub(crate) memory: Option<MemoryLimits>,
+    /// HAMi's compute shares, if any is set and holds.
+    pub(crate) shares: Option<Shares>,
     /// The file that HAMi's processes would share.
     pub(crate) shared_cache: Option<PathBuf>,
     /// The directory of this user's run-time files, if the session has one.
@@ -54,14 +57,48 @@ impl MemoryLimits {
     }
 }
 
+/// HAMi's compute shares in percent; 0 or 100 where there is none.
+pub(crate) struct Shares {
+    every: u32,
+    by_index: [Option<u32>; MAX_INDEX],
+    mode: Mode,
+}
+
+/// What the environment says of one card's compute share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EnvironmentShare {
+    /// Percent, 1 to 99.
+    pub(crate) share: u32,
+    pub(crate) mode: Mode,
+}
+
+impl Shares {
+    /// Whether any card has one.
+    pub(crate) fn any(&self) -> bool {
+        self.of(None).is_some()
+    }
+
+    /// The share of the i-th card. Where the index cannot be known, the lowest of all.
+    pub(crate) fn of(&self, index: Option<usize>) -> Option<EnvironmentShare> {
+        let limits = |share: &u32| (1..100).contains(share);
+        let share = match index {
+            Some(index) => Some(self.by_index.get(index).copied().flatten().unwrap_or(self.every)),
+            None => {
+                self.by_index.iter().flatten().copied().chain([self.every]).filter(limits).min()
+            }
+        };
+        share.filter(limits).map(|share| EnvironmentShare { share, mode: self.mode })
+    }
+}
+
 impl Settings {
     pub(crate) fn read() -> Result<Self, InvalidValue> {
-        refuse_shares()?;
         Ok(Self {
             slices: std::env::var_os("HAMI_SLICE")
                 .map(|list| directories(&list))
                 .unwrap_or_default(),
             memory: memory_limits()?,
+            shares: shares()?,
             shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
                 .map(|path| std::path::absolute(&path).unwrap_or(path)),
             // As its specification says, a relative one is to be ignored.
@@ -100,20 +137,25 @@ fn memory_limits() -> Result<Option<MemoryLimits>, InvalidValue> {
     Ok(any.then_some(MemoryLimits { every, by_index }))
 }
 
-/// A share that is set and not enforced would be a limit that does not hold.
-fn refuse_shares() -> Result<(), InvalidValue> {
-    let indexed = (0..MAX_INDEX).map(|index| format!("CUDA_DEVICE_SM_LIMIT_{index}"));
-    for field in std::iter::once("CUDA_DEVICE_SM_LIMIT".to_owned()).chain(indexed) {
-        let Some(value) = text(&field)? else { continue };
-        if parse_share(&value, Source::HamiEnv, &field)?.is_some_and(|share| share < 100) {
-            return Err(InvalidValue::new(
-                &field,
-                &value,
-                "compute shares are not enforced yet; unset it, or set 0 or 100 for no limit",
-            ));
-        }
+/// The variables' shares. A share as a weight holds the slice back only where somebody else wants the
+/// card, which a coordinator knows.
+fn shares() -> Result<Option<Shares>, InvalidValue> {
+    let mode = match text("GPU_CORE_UTILIZATION_POLICY")?.as_deref() {
+        Some("force" | "FORCE") => Some(Mode::Hard),
+        Some("disable" | "DISABLE") => None,
+        _ => Some(Mode::Soft),
+    };
+    let share = |field: &str| -> Result<Option<u32>, InvalidValue> {
+        let Some(value) = text(field)? else { return Ok(None) };
+        Ok(Some(parse_share(&value, Source::HamiEnv, field)?.unwrap_or(0)))
+    };
+    // Bad values are said also where the policy is that none holds.
+    let every = share("CUDA_DEVICE_SM_LIMIT")?;
+    let mut by_index = [None; MAX_INDEX];
+    for (index, place) in by_index.iter_mut().enumerate() {
+        *place = share(&format!("CUDA_DEVICE_SM_LIMIT_{index}"))?;
     }
-    Ok(())
+    Ok(mode.map(|mode| Shares { every: every.unwrap_or(0), by_index, mode }))
 }
 
 fn text(field: &str) -> Result<Option<String>, InvalidValue> {

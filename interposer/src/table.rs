@@ -3,7 +3,8 @@
 //! - `closed`: our body decides; if it panics the call is refused. For all that hands out memory.
 //! - `open`: our body changes what is told; if it panics the call goes to the driver unchanged.
 //! - `wait`: the driver decides; afterwards our body is told the answer.
-//! - `tail`: a jump to the driver's own function. Nothing is limited here yet, but programs keep the
+//! - `launch`: a jump to the driver's own function, past the gate where launches are limited. How its
+//!   arguments lie, and whether a ticket (cuLaunchKernel's arguments) may open it. Programs keep the
 //!   pointers they were given, so a launch that is not ours from the start can never be limited.
 //! - `call`: not hooked; the bodies call it.
 //!
@@ -44,8 +45,29 @@ hooks! {
         cuMemGetInfo_v2 => crate::info::mem_get_info;
         cuDeviceTotalMem => crate::info::device_total_mem_v1;
         cuDeviceTotalMem_v2 => crate::info::device_total_mem;
+        cuStreamDestroy => crate::compute::gate::stream_destroy_v1;
+        cuStreamDestroy_v2 => crate::compute::gate::stream_destroy;
+        cuStreamBeginCapture => crate::compute::capture::begin_v1;
+        cuStreamBeginCapture_ptsz => crate::compute::capture::begin_v1_ptsz;
+        cuStreamBeginCapture_v2 => crate::compute::capture::begin_v2;
+        cuStreamBeginCapture_v2_ptsz => crate::compute::capture::begin_v2_ptsz;
+        cuStreamBeginCaptureToGraph => crate::compute::capture::begin_to_graph;
+        cuStreamBeginCaptureToGraph_ptsz => crate::compute::capture::begin_to_graph_ptsz;
+        cuStreamBeginRecaptureToGraph => crate::compute::capture::begin_again;
+        cuStreamBeginRecaptureToGraph_ptsz => crate::compute::capture::begin_again_ptsz;
+        cuStreamEndCapture => crate::compute::capture::end_capture;
+        cuStreamEndCapture_ptsz => crate::compute::capture::end_capture_ptsz;
     }
     wait {
+        cuCtxCreate => crate::compute::gate::context_changed;
+        cuCtxCreate_v2 => crate::compute::gate::context_changed;
+        cuCtxCreate_v3 => crate::compute::gate::context_changed;
+        cuCtxCreate_v4 => crate::compute::gate::context_changed;
+        cuCtxPopCurrent => crate::compute::gate::context_changed;
+        cuCtxPopCurrent_v2 => crate::compute::gate::context_changed;
+        cuCtxPushCurrent => crate::compute::gate::context_changed;
+        cuCtxPushCurrent_v2 => crate::compute::gate::context_changed;
+        cuCtxSetCurrent => crate::compute::gate::context_changed;
         cuStreamSynchronize => crate::synchronize::waited;
         cuStreamSynchronize_ptsz => crate::synchronize::waited;
         cuStreamQuery => crate::synchronize::queried;
@@ -55,23 +77,24 @@ hooks! {
         cuCtxSynchronize => crate::synchronize::waited;
         cuCtxSynchronize_v2 => crate::synchronize::waited;
     }
-    tail {
-        cuLaunchKernel;
-        cuLaunchKernel_ptsz;
-        cuLaunchKernelEx;
-        cuLaunchKernelEx_ptsz;
-        cuLaunchCooperativeKernel;
-        cuLaunchCooperativeKernel_ptsz;
-        cuLaunchCooperativeKernelMultiDevice;
-        cuGraphLaunch;
-        cuGraphLaunch_ptsz;
+    launch {
+        cuLaunchKernel => Kernel ticket;
+        cuLaunchKernel_ptsz => KernelOfThread plain;
+        cuLaunchKernelEx => Config plain;
+        cuLaunchKernelEx_ptsz => ConfigOfThread plain;
+        cuLaunchCooperativeKernel => Kernel ticket;
+        cuLaunchCooperativeKernel_ptsz => KernelOfThread plain;
+        cuLaunchCooperativeKernelMultiDevice => Several plain;
+        cuLaunch => Old plain;
+        cuLaunchGrid => Old plain;
+        cuLaunchGridAsync => OldAsync plain;
+        cuGraphLaunch => Graph plain;
+        cuGraphLaunch_ptsz => GraphOfThread plain;
     }
     call {
         cuCtxGetApiVersion;
         cuCtxGetCurrent;
         cuCtxGetDevice;
-        cuCtxPopCurrent_v2;
-        cuCtxPushCurrent_v2;
         cuDeviceGetCount;
         cuDeviceGetDefaultMemPool;
         cuDeviceGetMemPool;
@@ -80,11 +103,17 @@ hooks! {
         cuDeviceGetUuid_v2;
         cuDevicePrimaryCtxGetState;
         cuDevicePrimaryCtxRetain;
+        cuEventCreate;
+        cuEventElapsedTime;
+        cuEventElapsedTime_v2;
+        cuEventRecord;
+        cuEventRecord_ptsz;
         cuMemPoolGetAttribute;
         cuMemPoolSetAttribute;
         cuStreamGetCtx;
         cuStreamIsCapturing;
         cuStreamIsCapturing_ptsz;
+        cuThreadExchangeStreamCaptureMode;
     }
 
     library Nvml, signatures nvml_fn, absent NVML_ERROR_FUNCTION_NOT_FOUND;
@@ -120,7 +149,7 @@ hooks! {
         nvmlDeviceGetAccountingStats_v2 => crate::nvml::accounting_stats_v2;
     }
     wait {}
-    tail {}
+    launch {}
     call {
         nvmlDeviceGetMaxMigDeviceCount;
         nvmlDeviceGetUUID;

@@ -72,7 +72,7 @@ def test_a_mig_slice_is_a_card(stub_server: Stub, hami: HamiCommand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("CUDA_DEVICE_MEMORY_LIMIT", "1x"), ("CUDA_DEVICE_SM_LIMIT_0", "50")]
+    ("variable", "value"), [("CUDA_DEVICE_MEMORY_LIMIT", "1x"), ("CUDA_DEVICE_SM_LIMIT_0", "150")]
 )
 def test_a_variable_for_which_cuda_is_refused_is_found_out(
     gpu: StubServer, hami: HamiCommand, variable: str, value: str

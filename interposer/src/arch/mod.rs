@@ -4,12 +4,12 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{dlsym_entry, tail_jump};
+pub(crate) use aarch64::{Frame, dlsym_entry, launch_jump, ticket};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{dlsym_entry, tail_jump};
+pub(crate) use x86_64::{Frame, dlsym_entry, launch_jump, ticket};
 
 #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 compile_error!("the roads in are written for x86_64 and aarch64");

@@ -1,15 +1,54 @@
 //! x86-64, System V calling convention.
 
-/// The body of a launch wrapper: through [`crate::driver::REAL`], or by way of
-/// [`crate::driver::jump_target`] the first time. All six argument registers are kept; stack
-/// arguments are never touched.
-macro_rules! tail_jump {
-    ($name:ident) => {
+/// The body of a launch wrapper: where launches need not pass the gate, a jump through
+/// [`crate::driver::REAL`]. Where they do, the same jump on a valid ticket (`ticket`: the wrappers
+/// whose arguments are cuLaunchKernel's), and else by way of [`crate::compute::gate`], which says
+/// where to. All six argument registers are kept; stack arguments are never touched.
+macro_rules! launch_jump {
+    ($name:ident, ticket) => {
+        $crate::arch::launch_jump!(@body $name,
+            "sub rsp, 8", // aligned for the call, which keeps every register but rax
+            "lea rax, [rip + hami_launch_ticket@tlsdesc]",
+            "call qword ptr [rax + hami_launch_ticket@tlscall]",
+            "add rsp, 8",
+            "mov r11, qword ptr fs:[0]",
+            "add r11, rax",
+            "cmp qword ptr [r11], rdi",
+            "jne 2f",
+            "mov rax, qword ptr [rsp + 24]", // the stream, the third argument on the stack
+            "cmp qword ptr [r11 + 8], rax",
+            "jne 2f",
+            "cmp dword ptr [r11 + 16], esi",
+            "jne 2f",
+            "cmp dword ptr [r11 + 20], edx",
+            "jne 2f",
+            "cmp dword ptr [r11 + 24], ecx",
+            "jne 2f",
+            "mov eax, dword ptr [rip + {epoch}]",
+            "cmp dword ptr [r11 + 28], eax",
+            "jne 2f",
+            "sub dword ptr [r11 + 32], 1",
+            "jae 3b";
+            epoch = sym $crate::compute::ticket::EPOCH,
+        )
+    };
+    ($name:ident, plain) => {
+        $crate::arch::launch_jump!(@body $name, ;)
+    };
+    (@body $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
         core::arch::naked_asm!(
+            "mov rax, qword ptr [rip + {limits}]",
+            "mov eax, dword ptr [rax]",
+            "mov r11, qword ptr [rip + {grants}]",
+            "or eax, dword ptr [r11]",
+            "jnz 4f",
+            "3:",
             "mov rax, qword ptr [rip + {real} + {offset}]",
             "cmp rax, 1",
             "jbe 2f",
             "jmp rax",
+            "4:",
+            $($ticket,)*
             "2:",
             "push rdi",
             "push rsi",
@@ -19,7 +58,8 @@ macro_rules! tail_jump {
             "push r9",
             "sub rsp, 8", // 7 words and the return address: 16-byte aligned for the call
             "mov edi, {index}",
-            "call {target}",
+            "mov rsi, rsp",
+            "call {gate}",
             "add rsp, 8",
             "pop r9",
             "pop r8",
@@ -28,14 +68,65 @@ macro_rules! tail_jump {
             "pop rsi",
             "pop rdi",
             "jmp rax",
+            limits = sym $crate::compute::door::LIMITS,
+            grants = sym $crate::compute::door::GRANTS,
             real = sym $crate::driver::REAL,
             offset = const $crate::table::Symbol::$name as usize * 8,
             index = const $crate::table::Symbol::$name as usize,
-            target = sym $crate::driver::jump_target,
+            gate = sym $crate::compute::gate::launch,
+            $($operand)*
         )
     };
 }
-pub(crate) use tail_jump;
+pub(crate) use launch_jump;
+
+/// A launch's arguments, as the wrapper above has saved them.
+#[repr(C)]
+pub(crate) struct Frame {
+    _aligning: usize,
+    /// r9, r8, rcx, rdx, rsi, rdi.
+    registers: [usize; 6],
+    _return_address: usize,
+    stack: [usize; 5],
+}
+
+impl Frame {
+    /// The argument in this place. A launch has 11 at most; one that it does not have is whatever
+    /// its caller's stack holds.
+    pub(crate) fn argument(&self, place: usize) -> usize {
+        let place = match place.checked_sub(6) {
+            None => self.registers.get(5 - place),
+            Some(place) => self.stack.get(place),
+        };
+        place.copied().unwrap_or_default()
+    }
+}
+
+core::arch::global_asm!(
+    ".section .tbss.hami_launch_ticket,\"awT\",@nobits",
+    ".p2align 6",
+    ".globl hami_launch_ticket",
+    ".hidden hami_launch_ticket",
+    ".type hami_launch_ticket, @object",
+    ".size hami_launch_ticket, {size}",
+    "hami_launch_ticket:",
+    ".zero {size}",
+    ".text",
+    size = const crate::compute::ticket::SIZE,
+);
+
+/// This thread's launch ticket.
+#[unsafe(naked)]
+pub(crate) extern "C" fn ticket() -> *mut crate::compute::ticket::Ticket {
+    core::arch::naked_asm!(
+        "sub rsp, 8",
+        "lea rax, [rip + hami_launch_ticket@tlsdesc]",
+        "call qword ptr [rax + hami_launch_ticket@tlscall]",
+        "add rax, qword ptr fs:[0]",
+        "add rsp, 8",
+        "ret",
+    )
+}
 
 /// The body of our dlsym and dlvsym.
 ///

@@ -1,10 +1,11 @@
 //! One level of limits: a limits page and the account beside it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::{Account, Living, Member};
-use hami_limits::{LimitsView, NO_LIMIT};
+use hami_account::{Account, ComputeWords, Living, Member};
+use hami_limits::grants::GrantsView;
+use hami_limits::{LimitsView, NO_LIMIT, Regime};
 
 use crate::say::Once;
 
@@ -14,6 +15,8 @@ use super::own;
 /// A slice directory, opened.
 pub(crate) struct Level {
     limits: Limits,
+    /// What the coordinator grants, where there may be one.
+    grants: Option<GrantsView>,
     /// Never unmapped: memberships refer to it as long as the process lives.
     account: &'static Account,
     /// This process's place in the account, taken in cuInit, or else at the first charge.
@@ -44,17 +47,6 @@ struct Joined {
 impl Level {
     pub(super) fn open(directory: &Path) -> Result<Self, String> {
         let view = LimitsView::open(&directory.join("limits")).map_err(|e| e.to_string())?;
-        for (index, row) in view.rows().iter().enumerate() {
-            let share = view.regime(index).share;
-            if matches!(share, 1..100) {
-                return Err(format!(
-                    "limits page {}: a share of {share}% for {} is refused: compute shares are not \
-                     enforced yet; make the slice without gpucores",
-                    directory.join("limits").display(),
-                    row.uuid
-                ));
-            }
-        }
         Self::with(Limits::Page(view), directory)
     }
 
@@ -62,7 +54,9 @@ impl Level {
         let account = Account::attach_with(&directory.join("account"), departed)
             .map_err(|e| e.to_string())?;
         let account = Box::leak(Box::new(account));
-        Ok(Self { limits, account, member: AtomicPtr::default() })
+        // Slices that are older than turns, or that only variables make, have no such page.
+        let grants = GrantsView::open(&directory.join("grants")).ok();
+        Ok(Self { limits, grants, account, member: AtomicPtr::default() })
     }
 
     /// Whether every card of the machine is part of it: only a page leaves cards out.
@@ -85,6 +79,35 @@ impl Level {
             Limits::Page(view) => view.memory_limit(row),
             Limits::Environment(_) => NO_LIMIT,
         }
+    }
+
+    /// The share that the page gives a row, now.
+    pub(super) fn regime(&self, row: usize) -> Regime {
+        match &self.limits {
+            Limits::Page(view) => view.regime(row),
+            Limits::Environment(_) => Regime::default(),
+        }
+    }
+
+    /// The words that say whether launches in this slice have to ask; `None` where no page says it.
+    pub(super) fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
+        match &self.limits {
+            Limits::Page(view) => {
+                Some([Some(view.regulated()), self.grants.as_ref().map(GrantsView::regulated)])
+            }
+            Limits::Environment(_) => None,
+        }
+    }
+
+    /// What the coordinator grants, where there may be one.
+    pub(super) fn grants(&self) -> Option<&GrantsView> {
+        self.grants.as_ref()
+    }
+
+    /// What the members say of their use of a row, by slot.
+    pub(super) fn computing(&self, row: usize) -> impl Iterator<Item = (u16, &ComputeWords)> {
+        let members = if row < hami_account::CARDS { self.account.high_water() } else { 0 };
+        (0..members).map(move |slot| (slot as u16, self.account.compute(slot, row)))
     }
 
     #[inline]
@@ -144,7 +167,7 @@ impl Level {
 
     /// This process's membership, joined now if it is not yet one, or a child of fork.
     #[inline]
-    fn member(&self) -> Option<&Member<'static>> {
+    pub(super) fn member(&self) -> Option<&Member<'static>> {
         self.joined().or_else(|seen| self.join_for_a_charge(seen).ok_or(())).ok()
     }
 

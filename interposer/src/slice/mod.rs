@@ -6,9 +6,11 @@
 mod departure;
 mod level;
 mod own;
+mod seat;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
 
 use driver_sys::cuda::CUdevice;
 use hami_account::Living;
@@ -16,9 +18,10 @@ use hami_limits::NO_LIMIT;
 
 use crate::roads::objects;
 use crate::say::Once;
-use crate::settings::{MemoryLimits, Settings};
+use crate::settings::{EnvironmentShare, MemoryLimits, Settings, Shares};
 use crate::settled::Settled;
 use level::{Asked, Level};
+pub(crate) use seat::Seat;
 
 /// More `hami run` inside `hami run` than anybody needs; each level is charged for each allocation.
 pub(crate) const MAX_LEVELS: usize = 8;
@@ -59,7 +62,8 @@ fn decide() -> Result<Slice, String> {
     for directory in &directories {
         levels.push(Level::open(directory)?);
     }
-    let limits_itself = settings.memory.as_ref().is_some_and(MemoryLimits::any);
+    let limits_itself = settings.memory.as_ref().is_some_and(MemoryLimits::any)
+        || settings.shares.as_ref().is_some_and(Shares::any);
     if levels.is_empty() {
         if !limits_itself {
             return Ok(Slice::Open);
@@ -67,7 +71,12 @@ fn decide() -> Result<Slice, String> {
         levels.push(own::level(&settings)?);
     }
     let index = if directories.is_empty() { Index::Place } else { Index::Row };
-    Ok(Slice::Limited(Limited { levels, environment: settings.memory, index }))
+    Ok(Slice::Limited(Limited {
+        levels,
+        environment: settings.memory,
+        shares: settings.shares,
+        index,
+    }))
 }
 
 /// The directory of the library itself, if a limits page lies there: how a container is told.
@@ -96,12 +105,15 @@ pub(crate) struct Card {
     pub(crate) rows: [Option<u8>; MAX_LEVELS],
     /// The limit that the environment sets for it, in bytes.
     pub(crate) environment: u64,
+    /// The share that the environment sets for it.
+    pub(crate) share: Option<EnvironmentShare>,
 }
 
 /// The levels of limits that hold, outermost first; there is at least one.
 pub(crate) struct Limited {
     levels: Vec<Level>,
     environment: Option<MemoryLimits>,
+    shares: Option<Shares>,
     index: Index,
 }
 
@@ -113,13 +125,37 @@ impl Limited {
         for (row, level) in rows.iter_mut().zip(&self.levels) {
             *row = level.row_of(uuid);
         }
-        let environment = self.environment.as_ref().map_or(NO_LIMIT, |memory| {
-            memory.of(match self.index {
-                Index::Row => self.innermost(&rows).map(|(_, row)| row),
-                Index::Place => place,
+        let index = match self.index {
+            Index::Row => self.innermost(&rows).map(|(_, row)| row),
+            Index::Place => place,
+        };
+        let environment = self.environment.as_ref().map_or(NO_LIMIT, |memory| memory.of(index));
+        let share = self.shares.as_ref().and_then(|shares| shares.of(index));
+        Card { device, rows, environment, share }
+    }
+
+    /// This process's seats at a card, outermost first, as far as the levels have it.
+    pub(crate) fn seats(&'static self, card: &Card) -> Vec<Seat> {
+        let innermost = self.levels.len() - 1;
+        let levels = self.levels.iter().zip(card.rows).enumerate();
+        levels
+            .filter_map(|(index, (level, row))| {
+                let share = card.share.filter(|_| index == innermost);
+                Some(Seat::new(level, usize::from(row?), share))
             })
-        });
-        Card { device, rows, environment }
+            .collect()
+    }
+
+    /// The words that say whether a launch has to ask, where two words can say it: `None` where slices
+    /// lie inside one another, or a variable sets a share.
+    pub(crate) fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
+        let sets_share = self.shares.as_ref().is_some_and(Shares::any);
+        match self.levels.as_slice() {
+            _ if sets_share => None,
+            // No page: no share, and nobody who could set one.
+            [level] => level.regulated_words().or(Some([None, None])),
+            _ => None,
+        }
     }
 
     /// Makes this process a member of every level, so that it is listed before it holds anything.

@@ -1,0 +1,384 @@
+//! Batches: the launches of one thread on one stream between two events of ours.
+//!
+//! A batch is closed right behind its last launch, before anything else can come into the stream. One
+//! that is not used up, because the program does something else, is closed by the meter a little
+//! later. Either way it is then in flight, until the second event is reached.
+
+use std::cell::OnceCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hami_share::limiter::{Costs, batch_size};
+
+use super::capture::{self, Capturing};
+use super::card::CardLimiter;
+use super::events::{self, Event};
+use super::shape::Launch;
+use super::sleep::now;
+use super::ticket::{self, Ticket};
+
+/// Predicted engine time of a batch.
+const BATCH_NS: u64 = 2_000_000;
+/// What is assumed of a kernel that was never measured.
+const UNKNOWN_NS: u64 = 1_000_000;
+/// Streams that a thread may have open batches on; beyond that the oldest is closed.
+const OPEN: usize = 8;
+
+/// The stream of a batch: in a context, as the program names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stream {
+    pub(super) context: usize,
+    pub(super) handle: usize,
+    pub(super) is_threads_own: bool,
+}
+
+/// A batch that may still grow.
+struct Batch {
+    limiter: &'static CardLimiter,
+    stream: Stream,
+    start: Event,
+    opened_at: u64,
+    launches: u32,
+    /// The most launches it may have.
+    room: u32,
+    /// Predicted engine time of its launches, as far as their costs are known.
+    predicted: u64,
+    /// What the limiter was told to expect.
+    expected: u64,
+    /// Whether all costs are known.
+    is_known: bool,
+    /// The kernel, as long as there is only one, and what each launch of it is predicted to take.
+    key: Option<u64>,
+    cost: u64,
+    /// The ticket stands for launches of this batch.
+    has_ticket: bool,
+    /// The launch that is being made is its last.
+    is_closing: bool,
+    /// How many launches the meter has seen, and when that last changed.
+    seen: (u32, u64),
+}
+
+/// A batch that waits to be measured.
+pub(super) struct Flight {
+    pub(super) limiter: &'static CardLimiter,
+    pub(super) context: usize,
+    pub(super) start: Event,
+    pub(super) end: Event,
+    /// Since when its context's handle means this context.
+    pub(super) born: u64,
+    pub(super) launches: u32,
+    pub(super) key: Option<u64>,
+    pub(super) predicted: Option<u64>,
+    pub(super) expected: u64,
+    /// Host time over which its launches were made.
+    pub(super) window: u64,
+    pub(super) closed_at: u64,
+}
+
+/// One thread's open batches.
+pub(super) struct Thread {
+    ticket: *const Ticket,
+    open: Mutex<Vec<Batch>>,
+}
+
+// SAFETY: the ticket is read through atomics, and only while the thread is in `THREADS`.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
+/// The threads that have launched something.
+static THREADS: Mutex<Vec<Arc<Thread>>> = Mutex::new(Vec::new());
+/// What was measured of kernels.
+pub(super) static COSTS: Mutex<Option<Costs>> = Mutex::new(None);
+
+/// Takes a thread's batches along when it ends.
+struct Registered(Arc<Thread>);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // The streams live on, but nobody else may touch the thread's ticket.
+        self.0.close_all(|_| true);
+        lock(&THREADS).retain(|thread| !Arc::ptr_eq(thread, &self.0));
+    }
+}
+
+thread_local! {
+    static MINE: OnceCell<Registered> = const { OnceCell::new() };
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The calling thread's batches; `None` in a thread that is ending.
+pub(super) fn mine() -> Option<Arc<Thread>> {
+    MINE.try_with(|mine| {
+        let registered = mine.get_or_init(|| {
+            let thread = Thread { ticket: ticket::mine(), open: Mutex::new(Vec::new()) };
+            let thread = Arc::new(thread);
+            lock(&THREADS).push(Arc::clone(&thread));
+            Registered(thread)
+        });
+        Arc::clone(&registered.0)
+    })
+    .ok()
+}
+
+/// Every thread that has launched something.
+pub(super) fn threads() -> Vec<Arc<Thread>> {
+    lock(&THREADS).clone()
+}
+
+fn cost_of(key: u64) -> Option<u64> {
+    lock(&COSTS).get_or_insert_with(Costs::default).cost(key)
+}
+
+/// What a kernel is predicted to take.
+pub(super) fn expectation(key: u64) -> u64 {
+    cost_of(key).unwrap_or(UNKNOWN_NS)
+}
+
+/// What a launch that has passed does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Nothing.
+    Launch,
+    /// It comes back afterwards: a batch is to be closed.
+    LaunchAndClose,
+    /// There is no room in the batch that is open, or none is open.
+    AskForBatch,
+}
+
+impl Thread {
+    fn ticket(&self) -> &Ticket {
+        // SAFETY: the thread lives, or it would not be in `THREADS`, or is the caller itself.
+        unsafe { &*self.ticket }
+    }
+
+    /// Adds a launch to the open batch of its stream, if it has room.
+    pub(super) fn join(&self, launch: &Launch, stream: Stream) -> Next {
+        let key = launch.key();
+        let cost = cost_of(key);
+        let mut open = lock(&self.open);
+        self.count_ticket(&mut open);
+        let Some(batch) = open.iter_mut().find(|batch| batch.stream == stream) else {
+            return Next::AskForBatch;
+        };
+        let fits = cost.is_some_and(|cost| batch.predicted + cost <= BATCH_NS);
+        if batch.launches >= batch.room || !fits {
+            close(&mut open, |batch| batch.stream == stream);
+            return Next::AskForBatch;
+        }
+        batch.add(key, cost);
+        self.issue(batch, launch)
+    }
+
+    /// Opens a batch with a launch that has passed the limiter.
+    pub(super) fn open(
+        &self,
+        limiter: &'static CardLimiter,
+        launch: &Launch,
+        stream: Stream,
+        expected: u64,
+    ) -> Next {
+        let key = launch.key();
+        let cost = cost_of(key);
+        let start = events::take(stream.context);
+        let Some(start) = start.filter(|start| start.record(stream.handle, stream.is_threads_own))
+        else {
+            // What cannot be measured is billed as it was predicted.
+            limiter.ended(expected, expected);
+            return Next::Launch;
+        };
+        let mut open = lock(&self.open);
+        self.count_ticket(&mut open);
+        // Another context with the same handle, or a batch that its thread was interrupted in.
+        close(&mut open, |batch| batch.stream == stream);
+        if open.len() >= OPEN {
+            let oldest = open.first().map(|batch| batch.stream);
+            close(&mut open, |batch| Some(batch.stream) == oldest);
+        }
+        let opened_at = now();
+        let mut batch = Batch {
+            limiter,
+            stream,
+            start,
+            opened_at,
+            launches: 0,
+            // Nobody else can put an event into a thread's own stream.
+            room: if stream.is_threads_own { 1 } else { batch_size(cost) },
+            predicted: 0,
+            expected,
+            is_known: true,
+            key: Some(key),
+            cost: 0,
+            has_ticket: false,
+            is_closing: false,
+            seen: (0, opened_at),
+        };
+        batch.add(key, cost);
+        let next = self.issue(&mut batch, launch);
+        open.push(batch);
+        drop(open);
+        super::meter::wake_by(opened_at);
+        next
+    }
+
+    /// Lets more of the same pass without asking, as far as the batch has room; its last launch has to
+    /// come by.
+    fn issue(&self, batch: &mut Batch, launch: &Launch) -> Next {
+        let by_time = (BATCH_NS.saturating_sub(batch.predicted)).checked_div(batch.cost);
+        let left = batch.room.saturating_sub(batch.launches);
+        let left = left.min(by_time.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX)));
+        if left == 0 {
+            batch.is_closing = true;
+            return Next::LaunchAndClose;
+        }
+        if launch.is_plain_kernel && left > 1 {
+            self.ticket().issue(launch.function, launch.stream, launch.grid, left - 1);
+            batch.has_ticket = true;
+        }
+        Next::Launch
+    }
+
+    /// Adds what was launched on the ticket to the batch that it stands for, and takes it back.
+    fn count_ticket(&self, open: &mut [Batch]) {
+        let used = self.ticket().take_back();
+        for batch in open.iter_mut().filter(|batch| batch.has_ticket) {
+            batch.has_ticket = false;
+            batch.launches += used;
+            batch.predicted += u64::from(used) * batch.cost;
+        }
+    }
+
+    /// The driver has taken the launch that was to be the last of its batch.
+    pub(super) fn launched(&self) {
+        let mut open = lock(&self.open);
+        close(&mut open, |batch| batch.is_closing);
+    }
+
+    /// Closes those of its open batches, from its own thread.
+    pub(super) fn close_all(&self, which: impl Fn(Stream) -> bool) {
+        let mut open = lock(&self.open);
+        self.count_ticket(&mut open);
+        close(&mut open, |batch| which(batch.stream));
+    }
+
+    /// From another thread: closes the batches of these streams. Their own thread may launch one more at this
+    /// very instant, which is then billed to nobody.
+    pub(super) fn close_from_outside(&self, which: impl Fn(Stream) -> bool) {
+        let mut open = lock(&self.open);
+        if open.iter().any(|batch| which(batch.stream)) {
+            self.count_ticket_from_outside(&mut open);
+            close(&mut open, |batch| which(batch.stream));
+        }
+    }
+
+    fn count_ticket_from_outside(&self, open: &mut [Batch]) {
+        ticket::revoke_all();
+        for batch in open.iter_mut().filter(|batch| batch.has_ticket) {
+            let used = self.ticket().used();
+            batch.has_ticket = false;
+            batch.launches += used;
+            batch.predicted += u64::from(used) * batch.cost;
+        }
+    }
+
+    /// The contexts of its open batches on a card, where they were not added to for `quiet`, or are
+    /// `age` old, or all of them.
+    pub(super) fn stale(&self, at: u64, quiet: u64, age: u64, of: &Due<'_>) -> Vec<Stream> {
+        let mut open = lock(&self.open);
+        let mut stale = Vec::new();
+        for batch in open.iter_mut().filter(|batch| !batch.is_closing) {
+            let ticketed = if batch.has_ticket { self.ticket().used() } else { 0 };
+            let launches = batch.launches + ticketed;
+            if batch.seen.0 != launches {
+                batch.seen = (launches, at);
+            }
+            let is_old = at >= batch.seen.1 + quiet || at >= batch.opened_at + age;
+            if is_old || of.limiters.iter().any(|limiter| std::ptr::eq(*limiter, batch.limiter)) {
+                stale.push(batch.stream);
+            }
+        }
+        stale
+    }
+
+    /// Whether it has open batches.
+    pub(super) fn has_open(&self) -> bool {
+        !lock(&self.open).is_empty()
+    }
+
+    /// Batches in a context that has ended: they will never be measured.
+    pub(super) fn forget(&self, context: usize) {
+        let mut open = lock(&self.open);
+        self.count_ticket_from_outside(&mut open);
+        open.retain(|batch| {
+            let is_gone = batch.stream.context == context;
+            if is_gone {
+                batch.limiter.ended(batch.expected, batch.predicted);
+            }
+            !is_gone
+        });
+    }
+}
+
+/// Puts the second event behind those batches.
+fn close(open: &mut Vec<Batch>, which: impl Fn(&Batch) -> bool) {
+    let mut place = 0;
+    while let Some(batch) = open.get(place) {
+        if which(batch) {
+            let batch = open.remove(place);
+            events::in_context(batch.stream.context, || batch.close());
+        } else {
+            place += 1;
+        }
+    }
+}
+
+/// The cards whose batches all have to be closed now.
+pub(super) struct Due<'a> {
+    pub(super) limiters: &'a [&'static CardLimiter],
+}
+
+impl Batch {
+    fn add(&mut self, key: u64, cost: Option<u64>) {
+        self.launches += 1;
+        self.is_known &= cost.is_some();
+        self.predicted += cost.unwrap_or(0);
+        // A kernel may have been too short to be measured.
+        self.cost = cost.unwrap_or(0).max(1);
+        if self.key != Some(key) {
+            self.key = None;
+        }
+    }
+
+    fn close(self) {
+        let stream = self.stream;
+        let end = match capture::state_of(stream) {
+            Capturing::No => events::take(stream.context),
+            Capturing::Yes | Capturing::CannotTell => None,
+        };
+        let end = end.filter(|end| end.record(stream.handle, stream.is_threads_own));
+        let Some(end) = end else {
+            events::give_back(stream.context, self.start);
+            self.limiter
+                .ended(self.expected, if self.is_known { self.predicted } else { self.expected });
+            return;
+        };
+        let closed_at = now();
+        let expected = if self.is_known { self.predicted } else { self.expected };
+        self.limiter.expect(self.expected, expected);
+        super::meter::take_off(Flight {
+            limiter: self.limiter,
+            context: stream.context,
+            start: self.start,
+            end,
+            born: super::contexts::age(),
+            launches: self.launches,
+            key: self.key,
+            predicted: self.is_known.then_some(self.predicted),
+            expected,
+            window: closed_at.saturating_sub(self.opened_at),
+            closed_at,
+        });
+    }
+}

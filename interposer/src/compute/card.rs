@@ -1,0 +1,359 @@
+//! One card's limiter in this process: whether a batch of launches may begin, and what it is billed.
+//!
+//! Two ways of holding a share, and the coordinator says which:
+//!
+//! - alone on the card, or where no coordinator is to be heard, the process's *own bucket* decides:
+//!   credit by the clock, debit by measured engine time, debt carried;
+//! - in company GPU time is granted in *turns*: only who has the turn launches, so that elapsed time
+//!   is its own time.
+//!
+//! Never more than two short batches are in flight, so that a turn ends when it ends. The arithmetic
+//! is `hami_share`'s; here is who waits for what, and what the others are told.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use driver_sys::cuda::CUdevice;
+use hami_limits::Mode;
+use hami_limits::grants::{Grant, Holder, Kind};
+use hami_share::limiter::Bucket;
+
+use super::sleep::{Bell, now};
+use crate::cards;
+use crate::settled::Settled;
+use crate::slice::{Limited, Seat};
+
+/// Predicted engine time that may be in flight beyond the first two batches.
+const IN_FLIGHT_NS: u64 = 4_000_000;
+/// How long anybody waits before looking again whether all is as it was.
+const LOOK_AGAIN_NS: u64 = 10_000_000;
+/// After a turn, how long a slice with work on another card may still launch here: a collective that
+/// has begun there must find its partner.
+const PARTNER_NS: u64 = 5_000_000;
+/// How long a holder that launches nothing keeps its turn.
+const TURN_LINGER_NS: u64 = 300_000;
+/// How long a process without turns counts as running when it launches nothing.
+const LINGER_NS: u64 = 2_000_000;
+
+/// What a process tells the coordinator of itself; the numbers stand in the account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stand {
+    Idle = 0,
+    Wants = 1,
+    Runs = 2,
+}
+
+/// A card that may have a share.
+pub(super) struct CardLimiter {
+    /// Outermost first; the first one's coordinator is heard.
+    seats: Vec<Seat>,
+    state: Mutex<State>,
+    /// Rung when something in flight has ended.
+    changed: Bell,
+}
+
+struct State {
+    bucket: Bucket,
+    /// Batches that are open or in flight, and their predicted engine time.
+    outstanding: u32,
+    outstanding_ns: u64,
+    stand: (Stand, u32),
+    /// Since when nothing has been in flight.
+    idle_since: u64,
+    /// Threads at the gate, and since when there have been any.
+    waiting: u32,
+    waiting_since: u64,
+}
+
+/// What the gate says.
+enum Verdict {
+    Free,
+    Go {
+        turn: u32,
+    },
+    /// Enough is in flight.
+    Full,
+    /// The bucket is empty until then.
+    Empty(u64),
+    /// It is somebody else's turn.
+    Turn(u32),
+}
+
+/// Whether a launch is metered.
+pub(super) enum Passed {
+    /// No share holds here now.
+    Free,
+    /// A batch may begin; it is counted as outstanding.
+    Metered,
+}
+
+/// More devices than any driver shows to one process.
+const MAX_DEVICES: usize = 64;
+static LIMITERS: [Settled<CardLimiter>; MAX_DEVICES] = [const { Settled::new() }; MAX_DEVICES];
+
+/// The limiter of a device; `None` where the driver does not know it.
+pub(super) fn of_device(
+    limited: &'static Limited,
+    device: CUdevice,
+) -> Option<&'static CardLimiter> {
+    let cell = LIMITERS.get(usize::try_from(device).ok()?)?;
+    if let Some(limiter) = cell.get() {
+        return Some(limiter);
+    }
+    let card = cards::of_device(limited, device)?;
+    Some(cell.get_or_decide(|| CardLimiter::new(limited.seats(card))))
+}
+
+/// All limiters that there are.
+pub(super) fn all() -> impl Iterator<Item = &'static CardLimiter> {
+    LIMITERS.iter().filter_map(Settled::get)
+}
+
+impl CardLimiter {
+    fn new(seats: Vec<Seat>) -> Self {
+        let state = State {
+            bucket: Bucket::new(now()),
+            outstanding: 0,
+            outstanding_ns: 0,
+            stand: (Stand::Idle, 0),
+            idle_since: 0,
+            waiting: 0,
+            waiting_since: 0,
+        };
+        Self { seats, state: Mutex::new(state), changed: Bell::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a batch may begin that is predicted to take this long.
+    pub(super) fn pass(&self, predicted: u64) -> Passed {
+        let mut is_waiting = false;
+        loop {
+            let heard = self.changed.heard();
+            let at = now();
+            let mut state = self.state();
+            let verdict = self.verdict(&mut state, at);
+            let must_wait = matches!(verdict, Verdict::Empty(_) | Verdict::Turn(_));
+            if must_wait && !is_waiting {
+                state.begin_waiting(at);
+            } else if is_waiting && !must_wait {
+                self.end_waiting(&mut state, at);
+            }
+            is_waiting = must_wait;
+            match verdict {
+                Verdict::Free => return Passed::Free,
+                Verdict::Go { turn } => {
+                    state.outstanding += 1;
+                    state.outstanding_ns += predicted;
+                    self.say(&mut state, Stand::Runs, turn, at);
+                    return Passed::Metered;
+                }
+                Verdict::Full => {
+                    drop(state);
+                    self.changed.wait_until(heard, at + LOOK_AGAIN_NS);
+                }
+                Verdict::Empty(until) => {
+                    drop(state);
+                    super::meter::wake_by(at);
+                    self.changed.wait_until(heard, until.min(at + LOOK_AGAIN_NS));
+                }
+                Verdict::Turn(turn) => {
+                    if state.outstanding == 0 {
+                        self.say(&mut state, Stand::Wants, turn, at);
+                    }
+                    drop(state);
+                    super::meter::wake_by(at);
+                    if let Some(seat) = self.seats.first() {
+                        seat.wait_for_grant(turn, Duration::from_nanos(LOOK_AGAIN_NS));
+                    }
+                }
+            }
+        }
+    }
+
+    fn verdict(&self, state: &mut State, at: u64) -> Verdict {
+        let grant = self.grant(at);
+        if grant.is_none() && self.seats.iter().all(|seat| seat.shares().next().is_none()) {
+            return Verdict::Free;
+        }
+        if let Some(grant) = grant
+            && !self.is_granted(&grant, at)
+        {
+            return Verdict::Turn(grant.turn);
+        }
+        let turn = grant.map_or(state.stand.1, |grant| grant.turn);
+        if state.outstanding >= 2 && state.outstanding_ns >= IN_FLIGHT_NS {
+            return Verdict::Full;
+        }
+        let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
+        if let Some(rate) = self.rate(grant.is_some(), at)
+            && !has_turn
+        {
+            state.bucket.set_rate(at, rate);
+            let balance = state.bucket.balance(at);
+            let missing = state.outstanding_ns.cast_signed() + 1 - balance;
+            if let Ok(missing @ 1..) = u64::try_from(missing) {
+                return Verdict::Empty(
+                    at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1)),
+                );
+            }
+        }
+        Verdict::Go { turn }
+    }
+
+    fn grant(&self, at: u64) -> Option<Grant> {
+        self.seats.first()?.grant(at)
+    }
+
+    fn is_granted(&self, grant: &Grant, at: u64) -> bool {
+        let Some(seat) = self.seats.first() else { return true };
+        let is_ours = match grant.holder {
+            Holder::Everyone => true,
+            Holder::Slot(slot) => seat.slot() == Some(slot),
+            Holder::Nobody => false,
+        };
+        let is_now = grant.kind == Kind::Alone
+            || at < grant.until
+            || grant.holder == Holder::Everyone
+                && at < grant.until + PARTNER_NS
+                && seat.runs_elsewhere(at);
+        is_ours && is_now
+    }
+
+    /// The rate of this process's own bucket in millionths of the card's time; `None`: no limit.
+    ///
+    /// Where nobody coordinates, the processes of a slice divide its share between them.
+    fn rate(&self, is_coordinated: bool, at: u64) -> Option<u32> {
+        let of_seat = |(place, seat): (usize, &Seat)| {
+            let is_coordinated = is_coordinated && place == 0;
+            let binding = seat.shares().filter(|(_, mode)| *mode == Mode::Hard || !is_coordinated);
+            let lowest = binding.map(|(share, _)| share).min()?;
+            let sharing = if is_coordinated { 1 } else { seat.active(at) };
+            Some(lowest * 10_000 / sharing)
+        };
+        self.seats.iter().enumerate().filter_map(of_seat).min()
+    }
+
+    /// Whether the elapsed time of this process's work may be that of others as well.
+    pub(super) fn has_hidden_company(&self, at: u64) -> bool {
+        self.grant(at).is_none() && self.seats.iter().any(|seat| seat.active(at) > 1)
+    }
+
+    /// A batch that was outstanding has more or less predicted time than was thought.
+    pub(super) fn expect(&self, before: u64, after: u64) {
+        let mut state = self.state();
+        state.outstanding_ns = state.outstanding_ns.saturating_sub(before) + after;
+    }
+
+    /// A batch has ended, or will never be measured: what it is billed.
+    pub(super) fn ended(&self, predicted: u64, billed: u64) {
+        let at = now();
+        let mut state = self.state();
+        state.outstanding = state.outstanding.saturating_sub(1);
+        state.outstanding_ns = state.outstanding_ns.saturating_sub(predicted);
+        if state.outstanding == 0 {
+            state.idle_since = at;
+        }
+        state.bucket.debit(at, billed);
+        let debt = state.bucket.balance(at).min(0).unsigned_abs();
+        for words in self.seats.iter().filter_map(Seat::words) {
+            words.used_ns.fetch_add(billed, Ordering::Relaxed);
+            words.debt_ns.store(debt, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.ring();
+    }
+
+    /// What the meter does for the card each time it looks: a sign of life, the end of a turn, the end
+    /// of work. Returns when it has to look again, and whether the batches that are open must be
+    /// closed now.
+    pub(super) fn look(&self, at: u64) -> Look {
+        let mut state = self.state();
+        if state.stand.0 == Stand::Idle && state.outstanding == 0 && state.waiting == 0 {
+            return Look { again_at: u64::MAX, must_close: false };
+        }
+        for words in self.seats.iter().filter_map(Seat::words) {
+            words.active_at.store(at, Ordering::Relaxed);
+            let debt = state.bucket.balance(at).min(0).unsigned_abs();
+            words.debt_ns.store(debt, Ordering::Relaxed);
+        }
+        if state.waiting > 0 {
+            self.bill_waiting(&mut state, at);
+        }
+        let grant = self.grant(at);
+        let is_over = grant.is_some_and(|grant| !self.is_granted(&grant, at));
+        let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
+        let turn = grant.map_or(state.stand.1, |grant| grant.turn);
+        if state.outstanding == 0 && state.stand.0 == Stand::Runs {
+            let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
+            if is_over {
+                let stand = if state.waiting > 0 { Stand::Wants } else { Stand::Idle };
+                self.say(&mut state, stand, turn, at);
+            } else if state.waiting == 0 && at >= state.idle_since + linger {
+                self.say(&mut state, Stand::Idle, turn, at);
+            }
+        }
+        if state.stand.0 == Stand::Wants && state.waiting == 0 {
+            // Whoever waited was let through, because no share holds any more, or is gone.
+            self.say(&mut state, Stand::Idle, turn, at);
+        }
+        let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
+        let again_at = until.map_or(u64::MAX, |grant| grant.until);
+        let again_at = match state.stand.0 {
+            Stand::Runs if state.outstanding == 0 => again_at.min(at + TURN_LINGER_NS),
+            Stand::Idle => again_at,
+            _ => again_at.min(at + 1_000_000),
+        };
+        Look { again_at, must_close: is_over && state.outstanding > 0 }
+    }
+
+    /// Writes down what this process does here, and tells who has to know.
+    fn say(&self, state: &mut State, stand: Stand, turn: u32, at: u64) {
+        if state.stand == (stand, turn) {
+            return;
+        }
+        let before = state.stand;
+        state.stand = (stand, turn);
+        let is_quiet = stand == Stand::Runs && before.0 == Stand::Runs;
+        if let Some((seat, words)) = self.seats.first().and_then(|seat| Some((seat, seat.words()?)))
+        {
+            words.active_at.store(at, Ordering::Relaxed);
+            words.state.store(u64::from(turn) << 32 | stand as u64, Ordering::Release);
+            if !is_quiet {
+                seat.ring();
+            }
+        }
+    }
+
+    fn end_waiting(&self, state: &mut State, at: u64) {
+        self.bill_waiting(state, at);
+        state.waiting = state.waiting.saturating_sub(1);
+    }
+
+    /// Adds up the time in which there was somebody at the gate.
+    fn bill_waiting(&self, state: &mut State, at: u64) {
+        let waited = at.saturating_sub(state.waiting_since);
+        state.waiting_since = at;
+        for words in self.seats.iter().filter_map(Seat::words) {
+            words.throttled_ns.fetch_add(waited, Ordering::Relaxed);
+        }
+    }
+}
+
+impl State {
+    fn begin_waiting(&mut self, at: u64) {
+        if self.waiting == 0 {
+            self.waiting_since = at;
+        }
+        self.waiting += 1;
+    }
+}
+
+/// See [`CardLimiter::look`].
+pub(super) struct Look {
+    pub(super) again_at: u64,
+    pub(super) must_close: bool,
+}

@@ -1,0 +1,101 @@
+//! A process's seat at one card of one slice, as the compute share sees it: what it may take, what it
+//! is granted, and where it says what it takes.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hami_account::ComputeWords;
+use hami_limits::grants::{Grant, Kind, SILENCE_NS};
+use hami_limits::{Mode, Regime};
+
+use super::level::Level;
+use crate::settings::EnvironmentShare;
+
+/// How long a process counts as active after it has last had work.
+const ACTIVE_NS: u64 = 100_000_000;
+
+/// See the module.
+pub(crate) struct Seat {
+    level: &'static Level,
+    row: usize,
+    /// What the environment says of the innermost slice.
+    environment: Option<EnvironmentShare>,
+}
+
+impl Seat {
+    pub(super) fn new(
+        level: &'static Level,
+        row: usize,
+        environment: Option<EnvironmentShare>,
+    ) -> Self {
+        Self { level, row, environment }
+    }
+
+    /// The shares that hold here in percent, each below 100, and their modes.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (u32, Mode)> {
+        let Regime { share, mode, .. } = self.level.regime(self.row);
+        let own = self.environment.map(|set| (set.share, set.mode));
+        [Some((share, mode)), own]
+            .into_iter()
+            .flatten()
+            .filter(|(share, _)| (1..100).contains(share))
+    }
+
+    /// What the coordinator grants the slice here; `None` while none is to be heard.
+    pub(crate) fn grant(&self, now: u64) -> Option<Grant> {
+        let grants = self.level.grants()?;
+        let pulse = grants.pulse();
+        if pulse == 0 || now.saturating_sub(pulse) > SILENCE_NS {
+            return None;
+        }
+        Some(grants.grant(self.row)).filter(|grant| grant.kind != Kind::Own)
+    }
+
+    /// Waits until the grant is no more the one with this number, or for this long.
+    pub(crate) fn wait_for_grant(&self, seen: u32, timeout: Duration) {
+        if let Some(grants) = self.level.grants() {
+            grants.wait(self.row, seen, timeout);
+        }
+    }
+
+    /// This process's number in the slice.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        Some(self.level.member()?.slot())
+    }
+
+    /// What this process says of itself.
+    pub(crate) fn words(&self) -> Option<&'static ComputeWords> {
+        self.level.member()?.compute(self.row)
+    }
+
+    /// Tells the coordinator that it has said something.
+    pub(crate) fn ring(&self) {
+        if let Some(member) = self.level.member() {
+            member.ring();
+        }
+    }
+
+    /// How many processes of the slice use this card, this one included.
+    pub(crate) fn active(&self, now: u64) -> u32 {
+        let own = self.slot();
+        let others = self.level.computing(self.row).filter(|(slot, words)| {
+            Some(*slot) != own && is_fresh(now, words.active_at.load(Ordering::Relaxed), ACTIVE_NS)
+        });
+        1 + others.count() as u32
+    }
+
+    /// Whether the slice has work on another of its cards.
+    pub(crate) fn runs_elsewhere(&self, now: u64) -> bool {
+        const RUNS: u64 = 2;
+        (0..hami_account::CARDS).filter(|row| *row != self.row).any(|row| {
+            self.level.computing(row).any(|(_, words)| {
+                words.state.load(Ordering::Relaxed) & 0xffff_ffff == RUNS
+                    && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENCE_NS)
+            })
+        })
+    }
+}
+
+fn is_fresh(now: u64, then: u64, age: u64) -> bool {
+    then != 0 && now.saturating_sub(then) <= age
+}
