@@ -5,6 +5,7 @@
 //! later. Either way it is then in flight, until the second event is reached.
 
 use std::cell::OnceCell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hami_share::limiter::{Costs, batch_size};
@@ -77,7 +78,37 @@ pub(super) struct Flight {
 /// One thread's open batches.
 pub(super) struct Thread {
     ticket: *const Ticket,
-    open: Mutex<Vec<Batch>>,
+    open: Mutex<Open>,
+}
+
+/// What a thread keeps between its launches.
+#[derive(Default)]
+struct Open {
+    batches: Vec<Batch>,
+    recent: Recent,
+}
+
+/// The costs of a few kernels, so that a launch need not ask for what all threads share.
+#[derive(Default)]
+struct Recent {
+    learned: u32,
+    costs: [(u64, Option<u64>); RECENT],
+}
+
+const RECENT: usize = 32;
+
+impl Recent {
+    fn cost(&mut self, key: u64) -> Option<u64> {
+        let learned = LEARNED.load(Ordering::Acquire);
+        if self.learned != learned {
+            *self = Self { learned, ..Self::default() };
+        }
+        let entry = self.costs.get_mut((key >> 32) as usize % RECENT)?;
+        if entry.0 != key {
+            *entry = (key, cost_of(key));
+        }
+        entry.1
+    }
 }
 
 // SAFETY: the ticket is read through atomics, and only while the thread is in `THREADS`.
@@ -87,8 +118,15 @@ unsafe impl Sync for Thread {}
 
 /// The threads that have launched something.
 static THREADS: Mutex<Vec<Arc<Thread>>> = Mutex::new(Vec::new());
-/// What was measured of kernels.
-pub(super) static COSTS: Mutex<Option<Costs>> = Mutex::new(None);
+/// What was measured of kernels, and how often anything was.
+static COSTS: Mutex<Option<Costs>> = Mutex::new(None);
+static LEARNED: AtomicU32 = AtomicU32::new(0);
+
+/// Remembers what the launches of a kernel took each.
+pub(super) fn learn(key: u64, each: u64, launches: u32) {
+    lock(&COSTS).get_or_insert_with(Costs::default).learn(key, each, launches);
+    LEARNED.fetch_add(1, Ordering::Release);
+}
 
 /// Takes a thread's batches along when it ends.
 struct Registered(Arc<Thread>);
@@ -109,16 +147,16 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The calling thread's batches; `None` in a thread that is ending.
-pub(super) fn mine() -> Option<Arc<Thread>> {
+/// Does something with the calling thread's batches; `None` in a thread that is ending.
+pub(super) fn with_mine<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     MINE.try_with(|mine| {
         let registered = mine.get_or_init(|| {
-            let thread = Thread { ticket: ticket::mine(), open: Mutex::new(Vec::new()) };
+            let thread = Thread { ticket: ticket::mine(), open: Mutex::default() };
             let thread = Arc::new(thread);
             lock(&THREADS).push(Arc::clone(&thread));
             Registered(thread)
         });
-        Arc::clone(&registered.0)
+        body(&registered.0)
     })
     .ok()
 }
@@ -157,15 +195,16 @@ impl Thread {
     /// Adds a launch to the open batch of its stream, if it has room.
     pub(super) fn join(&self, launch: &Launch, stream: Stream) -> Next {
         let key = launch.key();
-        let cost = cost_of(key);
         let mut open = lock(&self.open);
-        self.count_ticket(&mut open);
+        let cost = open.recent.cost(key);
+        let open = &mut open.batches;
+        self.count_ticket(open);
         let Some(batch) = open.iter_mut().find(|batch| batch.stream == stream) else {
             return Next::AskForBatch;
         };
         let fits = cost.is_some_and(|cost| batch.predicted + cost <= BATCH_NS);
         if batch.launches >= batch.room || !fits {
-            close(&mut open, |batch| batch.stream == stream);
+            close(open, |batch| batch.stream == stream);
             return Next::AskForBatch;
         }
         batch.add(key, cost);
@@ -189,13 +228,14 @@ impl Thread {
             limiter.ended(expected, expected);
             return Next::Launch;
         };
-        let mut open = lock(&self.open);
-        self.count_ticket(&mut open);
+        let mut all = lock(&self.open);
+        let open = &mut all.batches;
+        self.count_ticket(open);
         // Another context with the same handle, or a batch that its thread was interrupted in.
-        close(&mut open, |batch| batch.stream == stream);
+        close(open, |batch| batch.stream == stream);
         if open.len() >= OPEN {
             let oldest = open.first().map(|batch| batch.stream);
-            close(&mut open, |batch| Some(batch.stream) == oldest);
+            close(open, |batch| Some(batch.stream) == oldest);
         }
         let opened_at = now();
         let mut batch = Batch {
@@ -218,7 +258,7 @@ impl Thread {
         batch.add(key, cost);
         let next = self.issue(&mut batch, launch);
         open.push(batch);
-        drop(open);
+        drop(all);
         super::meter::wake_by(opened_at);
         next
     }
@@ -252,24 +292,23 @@ impl Thread {
 
     /// The driver has taken the launch that was to be the last of its batch.
     pub(super) fn launched(&self) {
-        let mut open = lock(&self.open);
-        close(&mut open, |batch| batch.is_closing);
+        close(&mut lock(&self.open).batches, |batch| batch.is_closing);
     }
 
     /// Closes those of its open batches, from its own thread.
     pub(super) fn close_all(&self, which: impl Fn(Stream) -> bool) {
-        let mut open = lock(&self.open);
-        self.count_ticket(&mut open);
-        close(&mut open, |batch| which(batch.stream));
+        let open = &mut lock(&self.open).batches;
+        self.count_ticket(open);
+        close(open, |batch| which(batch.stream));
     }
 
     /// From another thread: closes the batches of these streams. Their own thread may launch one more at this
     /// very instant, which is then billed to nobody.
     pub(super) fn close_from_outside(&self, which: impl Fn(Stream) -> bool) {
-        let mut open = lock(&self.open);
+        let open = &mut lock(&self.open).batches;
         if open.iter().any(|batch| which(batch.stream)) {
-            self.count_ticket_from_outside(&mut open);
-            close(&mut open, |batch| which(batch.stream));
+            self.count_ticket_from_outside(open);
+            close(open, |batch| which(batch.stream));
         }
     }
 
@@ -286,7 +325,7 @@ impl Thread {
     /// The contexts of its open batches on a card, where they were not added to for `quiet`, or are
     /// `age` old, or all of them.
     pub(super) fn stale(&self, at: u64, quiet: u64, age: u64, of: &Due<'_>) -> Vec<Stream> {
-        let mut open = lock(&self.open);
+        let open = &mut lock(&self.open).batches;
         let mut stale = Vec::new();
         for batch in open.iter_mut().filter(|batch| !batch.is_closing) {
             let ticketed = if batch.has_ticket { self.ticket().used() } else { 0 };
@@ -304,13 +343,13 @@ impl Thread {
 
     /// Whether it has open batches.
     pub(super) fn has_open(&self) -> bool {
-        !lock(&self.open).is_empty()
+        !lock(&self.open).batches.is_empty()
     }
 
     /// Batches in a context that has ended: they will never be measured.
     pub(super) fn forget(&self, context: usize) {
-        let mut open = lock(&self.open);
-        self.count_ticket_from_outside(&mut open);
+        let open = &mut lock(&self.open).batches;
+        self.count_ticket_from_outside(open);
         open.retain(|batch| {
             let is_gone = batch.stream.context == context;
             if is_gone {

@@ -47,38 +47,43 @@ pub(crate) extern "C" fn launch(index: usize, frame: *const Frame) -> usize {
 /// The driver has taken the launch that was to be the last of its batch. Nothing unwinds out of here.
 pub(crate) fn launched() {
     guard(|| {
-        if let Some(mine) = batch::mine() {
-            capture::relaxed(|| mine.launched());
-        }
+        batch::with_mine(|mine| capture::relaxed(|| mine.launched()));
     });
 }
 
 /// The calling thread has another current context, in which the same handles mean other streams.
 pub(crate) fn context_changed(result: CUresult) {
     if result == CUDA_SUCCESS {
-        ticket::mine().void();
+        ticket::mine().forget_place();
     }
 }
 
 fn pass(shape: Shape, frame: &Frame) -> Next {
-    let Slice::Limited(limited) = slice::current() else { return Next::Launch };
+    let Slice::Limited(slice) = slice::current() else { return Next::Launch };
     if shape == Shape::Several {
-        return pass_each(limited, frame);
+        return pass_each(slice, frame);
     }
     let Some(launch) = Launch::read(shape, frame) else { return Next::Launch };
-    current().map_or(Next::Launch, |place| pass_one(limited, &launch, place))
+    let ticket = ticket::mine();
+    let place = ticket.place().or_else(|| {
+        let (context, limiter) = current(slice)?;
+        ticket.note_place(context, limiter);
+        Some((context, limiter))
+    });
+    place.map_or(Next::Launch, |place| pass_one(&launch, place))
 }
 
 /// One kernel on each of several devices, each in the context of its stream.
-fn pass_each(limited: &'static Limited, frame: &Frame) -> Next {
+fn pass_each(slice: &'static Limited, frame: &Frame) -> Next {
     let mut next = Next::Launch;
     for launch in Launch::read_each(frame) {
         let mut context: CUcontext = null_mut();
         // SAFETY: the program's own stream and a local variable.
         let found = unsafe { real::cuStreamGetCtx(launch.stream as CUstream, &raw mut context) };
         if found == CUDA_SUCCESS
-            && let Some(Some(place)) = in_context(context as usize, current)
-            && let Some(passed) = in_context(context as usize, || pass_one(limited, &launch, place))
+            && let Some(Some(passed)) = in_context(context as usize, || {
+                current(slice).map(|place| pass_one(&launch, place))
+            })
             && passed != Next::Launch
         {
             next = passed;
@@ -87,23 +92,21 @@ fn pass_each(limited: &'static Limited, frame: &Frame) -> Next {
     next
 }
 
-fn pass_one(limited: &'static Limited, launch: &Launch, place: (usize, CUdevice)) -> Next {
-    let (context, device) = place;
+fn pass_one(launch: &Launch, place: (usize, &'static CardLimiter)) -> Next {
+    let (context, limiter) = place;
     let stream = Stream { context, handle: launch.stream, is_threads_own: launch.is_threads_own };
-    if capture::state_of(stream) != Capturing::No {
+    if capture::state_of(stream) != Capturing::No || !meter::start() {
         return Next::Launch;
     }
-    let Some(card) = card::of_device(limited, device) else { return Next::Launch };
-    if !meter::start() {
-        return Next::Launch;
-    }
-    let Some(mine) = batch::mine() else {
-        card.pass(0);
-        return Next::Launch;
-    };
-    capture::relaxed(|| match mine.join(launch, stream) {
-        Next::AskForBatch => begin(card, &mine, launch, stream),
-        next => next,
+    let passed = batch::with_mine(|mine| {
+        capture::relaxed(|| match mine.join(launch, stream) {
+            Next::AskForBatch => begin(limiter, mine, launch, stream),
+            next => next,
+        })
+    });
+    passed.unwrap_or_else(|| {
+        limiter.pass(0);
+        Next::Launch
     })
 }
 
@@ -125,8 +128,8 @@ fn begin(
     }
 }
 
-/// The calling thread's context and its device.
-fn current() -> Option<(usize, CUdevice)> {
+/// The calling thread's context and the limiter of its card.
+fn current(slice: &'static Limited) -> Option<(usize, &'static CardLimiter)> {
     let mut context: CUcontext = null_mut();
     let mut device: CUdevice = 0;
     // SAFETY: local variables.
@@ -135,7 +138,8 @@ fn current() -> Option<(usize, CUdevice)> {
             && !context.is_null()
             && real::cuCtxGetDevice(&raw mut device) == CUDA_SUCCESS
     };
-    found.then_some((context as usize, device))
+    let limiter = found.then(|| card::of_device(slice, device)).flatten()?;
+    Some((context as usize, limiter))
 }
 
 pub(crate) unsafe fn stream_destroy(stream: CUstream) -> CUresult {

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
-use hami_share::limiter::{Busy, Costs, bill};
+use hami_share::limiter::{Busy, bill};
 
-use super::batch::{self, COSTS, Due, Flight, lock};
+use super::batch::{self, Due, Flight, lock};
 use super::card::{self, CardLimiter};
 use super::contexts::{self, Life};
 use super::events::{self, Event, Reached, in_context};
@@ -258,7 +258,7 @@ impl Flight {
             && self.launches > 0
         {
             let each = billed / u64::from(self.launches);
-            lock(&COSTS).get_or_insert_with(Costs::default).learn(key, each, self.launches);
+            batch::learn(key, each, self.launches);
         }
     }
 }

@@ -11,24 +11,31 @@ pub(super) fn now() -> u64 {
 }
 
 /// A number that changes when there is something to look at.
-pub(super) struct Bell(AtomicU32);
+pub(super) struct Bell {
+    rung: AtomicU32,
+    /// Threads that may be asleep: where there is none, ringing is no system call.
+    waiting: AtomicU32,
+}
 
 impl Bell {
     pub(super) const fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self { rung: AtomicU32::new(0), waiting: AtomicU32::new(0) }
     }
 
     /// What to compare with later: read before looking.
     pub(super) fn heard(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
+        self.rung.load(Ordering::SeqCst)
     }
 
     /// Wakes all who wait.
     pub(super) fn ring(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         let (wake, everybody) = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
         // SAFETY: the word is ours and lives as long as the process.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), wake, everybody) };
+        unsafe { libc::syscall(libc::SYS_futex, self.rung.as_ptr(), wake, everybody) };
     }
 
     /// Returns when it has been rung since `heard`, or at `instant`, or sooner.
@@ -39,11 +46,12 @@ impl Bell {
         };
         let wait = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
         let (no_second, any) = (0_usize, u32::MAX);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         // SAFETY: the word is ours and lives as long as the process; `until` is a local variable.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
-                self.0.as_ptr(),
+                self.rung.as_ptr(),
                 wait,
                 heard,
                 &raw const until,
@@ -51,5 +59,6 @@ impl Bell {
                 any,
             )
         };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -8,7 +8,10 @@
 //! The ticket is a thread-local that assembly can reach with two instructions, which Rust's own
 //! cannot be; [`crate::arch`] defines it.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use super::card::CardLimiter;
+use super::contexts;
 
 /// Tickets of another epoch are void. A thread's ticket is zero at first, and no epoch is.
 pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(1);
@@ -24,6 +27,11 @@ pub(crate) struct Ticket {
     pub(crate) left: AtomicU32,
     /// Launches it was made for.
     pub(crate) granted: AtomicU32,
+    /// The thread's current context, 0 where it has to be asked for, and the limiter of its card.
+    context: AtomicUsize,
+    limiter: AtomicPtr<CardLimiter>,
+    /// How many contexts had ended when that was found.
+    age: AtomicU32,
 }
 
 /// Bytes that [`crate::arch`] reserves for it in each thread.
@@ -50,8 +58,31 @@ impl Ticket {
         granted.saturating_sub(if left == u32::MAX { 0 } else { left })
     }
 
+    /// The context that the thread has current and its card's limiter, if nothing has changed since
+    /// that was noted.
+    pub(super) fn place(&self) -> Option<(usize, &'static CardLimiter)> {
+        let context = self.context.load(Ordering::Relaxed);
+        if context == 0 || self.age.load(Ordering::Relaxed) != contexts::age() as u32 {
+            return None;
+        }
+        // SAFETY: stored by `note_place`, and limiters live as long as the process.
+        Some((context, unsafe { self.limiter.load(Ordering::Relaxed).as_ref() }?))
+    }
+
+    pub(super) fn note_place(&self, context: usize, limiter: &'static CardLimiter) {
+        self.context.store(context, Ordering::Relaxed);
+        self.limiter.store(std::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
+        self.age.store(contexts::age() as u32, Ordering::Relaxed);
+    }
+
+    /// The thread has another current context, in which the same handles mean other streams.
+    pub(super) fn forget_place(&self) {
+        self.context.store(0, Ordering::Relaxed);
+        self.void();
+    }
+
     /// No longer valid; what was launched on it still counts.
-    pub(crate) fn void(&self) {
+    fn void(&self) {
         self.epoch.store(0, Ordering::Relaxed);
     }
 
