@@ -12,7 +12,7 @@ use hami_share::limiter::{Costs, batch_size};
 
 use super::capture::{self, Capturing};
 use super::card::CardLimiter;
-use super::events::{self, Event};
+use super::events::{self, Event, Reached};
 use super::shape::Launch;
 use super::sleep::now;
 use super::ticket::{self, Ticket};
@@ -21,6 +21,9 @@ use super::ticket::{self, Ticket};
 const BATCH_NS: u64 = 2_000_000;
 /// What is assumed of a kernel that was never measured.
 const UNKNOWN_NS: u64 = 1_000_000;
+/// One batch in so many has a single launch, so that what a kernel takes is measured alone now and
+/// then, however its launches come.
+const SAMPLED: u32 = 16;
 /// Streams that a thread may have open batches on; beyond that the oldest is closed.
 const OPEN: usize = 8;
 
@@ -54,6 +57,8 @@ struct Batch {
     has_ticket: bool,
     /// The launch that is being made is its last.
     is_closing: bool,
+    /// For how long the card had reached the first event and had nothing to do yet.
+    gap: u64,
     /// How many launches the meter has seen, and when that last changed.
     seen: (u32, u64),
 }
@@ -72,6 +77,8 @@ pub(super) struct Flight {
     pub(super) expected: u64,
     /// Host time over which its launches were made.
     pub(super) window: u64,
+    /// Idle time between its first event and its only launch.
+    pub(super) gap: u64,
     pub(super) closed_at: u64,
 }
 
@@ -85,6 +92,8 @@ pub(super) struct Thread {
 #[derive(Default)]
 struct Open {
     batches: Vec<Batch>,
+    /// How many there have been.
+    opened: u32,
     recent: Recent,
 }
 
@@ -238,14 +247,17 @@ impl Thread {
             close(open, |batch| Some(batch.stream) == oldest);
         }
         let opened_at = now();
+        all.opened = all.opened.wrapping_add(1);
+        // Nobody else can put an event into a thread's own stream.
+        let is_single = stream.is_threads_own || all.opened.is_multiple_of(SAMPLED);
+        let open = &mut all.batches;
         let mut batch = Batch {
             limiter,
             stream,
             start,
             opened_at,
             launches: 0,
-            // Nobody else can put an event into a thread's own stream.
-            room: if stream.is_threads_own { 1 } else { batch_size(cost) },
+            room: if is_single { 1 } else { batch_size(cost) },
             predicted: 0,
             expected,
             is_known: true,
@@ -253,6 +265,7 @@ impl Thread {
             cost: 0,
             has_ticket: false,
             is_closing: false,
+            gap: 0,
             seen: (0, opened_at),
         };
         batch.add(key, cost);
@@ -292,7 +305,14 @@ impl Thread {
 
     /// The driver has taken the launch that was to be the last of its batch.
     pub(super) fn launched(&self) {
-        close(&mut lock(&self.open).batches, |batch| batch.is_closing);
+        let open = &mut lock(&self.open).batches;
+        for batch in open.iter_mut().filter(|batch| batch.is_closing && batch.launches == 1) {
+            // On an idle stream the first event is reached before its kernel is there.
+            if batch.start.reached() == Reached::Yes {
+                batch.gap = now().saturating_sub(batch.opened_at);
+            }
+        }
+        close(open, |batch| batch.is_closing);
     }
 
     /// Closes those of its open batches, from its own thread.
@@ -417,6 +437,7 @@ impl Batch {
             predicted: self.is_known.then_some(self.predicted),
             expected,
             window: closed_at.saturating_sub(self.opened_at),
+            gap: self.gap,
             closed_at,
         });
     }

@@ -182,7 +182,8 @@ impl Meter {
 
     /// The engine time of a batch that has ended, or `None` where the driver cannot tell.
     fn measure(&mut self, flight: &Flight) -> Option<u64> {
-        let span = u64::try_from(flight.end.since(flight.start)?).unwrap_or(0);
+        let elapsed = u64::try_from(flight.end.since(flight.start)?).unwrap_or(0);
+        let span = elapsed.saturating_sub(flight.gap);
         let at = now();
         let billed = if flight.limiter.has_hidden_company(at) {
             // Others' turns may be in the elapsed time; what was learned without them is not.
@@ -192,11 +193,11 @@ impl Meter {
             flight.learn(billed, span);
             billed
         };
-        Some(billed.min(self.newly_covered(flight, span).unwrap_or(billed)))
+        Some(billed.min(self.newly_covered(flight, elapsed).unwrap_or(billed)))
     }
 
     /// How much of the batch's time no other batch of its context had.
-    fn newly_covered(&mut self, flight: &Flight, span: u64) -> Option<u64> {
+    fn newly_covered(&mut self, flight: &Flight, elapsed: u64) -> Option<u64> {
         let place = self.timelines.iter().position(|line| line.context == flight.context);
         let place = place.unwrap_or_else(|| {
             self.timelines.push(Timeline {
@@ -214,7 +215,7 @@ impl Meter {
         } else {
             line.epoch_at + flight.start.since(line.epoch)?
         };
-        let end = start + span.cast_signed();
+        let end = start + elapsed.cast_signed();
         let from = u64::try_from(start).ok()?;
         // Batches that are still in flight began before this one ended, or will begin later.
         let oldest = from.saturating_sub(DEADLINE_NS);
