@@ -147,6 +147,9 @@ impl CardLimiter {
                 Verdict::Free => return Passed::Free,
                 Verdict::Go { turn } => {
                     state.outstanding += 1;
+                    if state.outstanding == 1 {
+                        state.bucket.set_unbilled(at, Some(at));
+                    }
                     state.outstanding_ns += predicted;
                     self.say(&mut state, Stand::Runs, turn, at);
                     return Passed::Metered;
@@ -258,6 +261,9 @@ impl CardLimiter {
             state.idle_since = at;
         }
         state.bucket.debit(at, billed);
+        // What is still in flight has had the card since this has ended.
+        let unbilled_since = (state.outstanding > 0).then_some(at);
+        state.bucket.set_unbilled(at, unbilled_since);
         let debt = state.bucket.balance(at).min(0).unsigned_abs();
         for words in self.seats.iter().filter_map(Seat::words) {
             words.used_ns.fetch_add(billed, Ordering::Relaxed);

@@ -21,13 +21,15 @@ pub struct Bucket {
     balance: i64,
     at: u64,
     rate_ppm: u32,
+    /// Since when there has been work in flight that is not debited yet.
+    unbilled_since: Option<u64>,
     forgiven_ns: u64,
 }
 
 impl Bucket {
     /// An empty bucket without credit; [`set_rate`](Self::set_rate) gives it some.
     pub fn new(now: u64) -> Self {
-        Self { balance: 0, at: now, rate_ppm: 0, forgiven_ns: 0 }
+        Self { balance: 0, at: now, rate_ppm: 0, unbilled_since: None, forgiven_ns: 0 }
     }
 
     /// Credits `rate_ppm` millionths of the time from `now` on; more than the whole card counts as it.
@@ -36,13 +38,21 @@ impl Bucket {
         self.rate_ppm = rate_ppm.min(WHOLE_PPM);
     }
 
+    /// From `now` on work is in flight that began to run at `since`, or none is. Its time is debited only
+    /// when it has ended, so the credit that comes in meanwhile is not saved up, it is needed.
+    pub fn set_unbilled(&mut self, now: u64, since: Option<u64>) {
+        self.settle(now);
+        self.unbilled_since = since;
+    }
+
     /// Takes `ns` of engine time off.
     pub fn debit(&mut self, now: u64, ns: u64) {
         self.settle(now);
         let after = i128::from(self.balance) - i128::from(ns) * i128::from(NS);
         let floor = i128::from(-DEBT_NS * NS);
         if after < floor {
-            self.forgiven_ns = self.forgiven_ns.saturating_add(((floor - after) / i128::from(NS)) as u64);
+            self.forgiven_ns =
+                self.forgiven_ns.saturating_add(((floor - after) / i128::from(NS)) as u64);
         }
         self.balance = after.max(floor) as i64;
     }
@@ -74,7 +84,10 @@ impl Bucket {
 
     fn balance_at(&self, now: u64) -> i64 {
         let credit = u128::from(now.saturating_sub(self.at)) * u128::from(self.rate_ppm);
-        (i128::from(self.balance) + credit as i128).min(i128::from(SAVED_NS * NS)) as i64
+        let unbilled = self.unbilled_since.map_or(0, |since| now.saturating_sub(since));
+        let ceiling = i128::from(SAVED_NS) + i128::from(unbilled);
+        let ceiling = ceiling.min(i128::from(DEBT_NS)) * i128::from(NS);
+        (i128::from(self.balance) + credit as i128).min(ceiling) as i64
     }
 }
 
@@ -97,6 +110,20 @@ mod tests {
         assert_eq!(bucket.balance(0), 0);
         assert_eq!(bucket.balance(10 * MS), 3_000_000);
         assert_eq!(bucket.balance(u64::MAX), SAVED_NS);
+    }
+
+    #[test]
+    fn what_comes_in_while_a_long_kernel_runs_is_there_when_it_is_billed() {
+        let mut bucket = bucket(75);
+        bucket.set_unbilled(0, Some(0));
+        assert_eq!(bucket.balance(50 * MS), 37_500_000);
+        bucket.set_unbilled(50 * MS, None);
+        assert_eq!(bucket.balance(50 * MS), SAVED_NS, "unless it was no work");
+        let mut bucket = self::bucket(75);
+        bucket.set_unbilled(0, Some(0));
+        bucket.debit(50 * MS, 50 * MS);
+        bucket.set_unbilled(50 * MS, None);
+        assert_eq!(bucket.balance(50 * MS), -12_500_000);
     }
 
     #[test]
