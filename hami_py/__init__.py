@@ -1,11 +1,12 @@
-"""Share one NVIDIA GPU between programs, with memory limits that hold.
+"""Share one NVIDIA GPU between programs, with limits that hold.
 
     >>> import hami_py as hami
     >>> hami.limits().source        # outside any slice
     'none'
 
-Sizes are whole numbers with a unit (``"4GiB"``, ``"4096MiB"``), cards are named by UUID or by their
-index in ``hami.devices()``. What this package raises is a ``HamiError``.
+Sizes are whole numbers with a unit (``"4GiB"``, ``"4096MiB"``), shares of a card's time are percent
+(``30``), cards are named by UUID or by their index in ``hami.devices()``. What this package raises
+is a ``HamiError``.
 See docs/python.md and docs/configuration.md.
 """
 
@@ -40,7 +41,10 @@ from hami_py.model import (
     Event,
     EventKind,
     Limits,
+    Mode,
+    Priority,
     ProcessUsage,
+    Shares,
     SliceCard,
     SliceInfo,
     SliceProcess,
@@ -49,6 +53,7 @@ from hami_py.model import (
     Usage,
 )
 from hami_py.slices import Slice
+from hami_py.version import VERSION
 
 __all__ = [
     "CannotRelaunch",
@@ -61,9 +66,12 @@ __all__ = [
     "HamiError",
     "InvalidValue",
     "Limits",
+    "Mode",
     "NoDevice",
     "NoDriver",
+    "Priority",
     "ProcessUsage",
+    "Shares",
     "Slice",
     "SliceCard",
     "SliceInUse",
@@ -88,4 +96,4 @@ __all__ = [
     "usage",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION

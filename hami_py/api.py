@@ -13,12 +13,14 @@ from hami_py import config
 from hami_py.model import (
     Card,
     Limits,
+    Mode,
+    Priority,
+    Shares,
     SliceInfo,
     Usage,
     check_name,
+    parse_arguments,
     parse_devices,
-    parse_sizes,
-    refuse_gpucores,
 )
 from hami_py.slices import current, prepare, registry
 from hami_py.slices.handle import Slice
@@ -61,10 +63,10 @@ def limits() -> Limits:
 
 
 def usage() -> Usage:
-    """What the slice that this process is in uses, in bytes; no cards where it is in none.
+    """What the slice that this process is in uses, in bytes and seconds; no cards outside of any.
 
         for card in hami.usage().cards:
-            print(card.uuid, card.memory_used, "of", card.memory_limit)
+            print(card.uuid, card.memory_used, "of", card.memory_limit, card.engine_time)
 
     Raises:
         StateError: this process is in a slice that cannot be read.
@@ -77,7 +79,9 @@ def usage() -> Usage:
 def slice(
     *,
     gpumem: str | Mapping[str, str] | None = None,
-    gpucores: str | int | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
     devices: Sequence[str] = (),
     name: str | None = None,
     keep: bool = False,
@@ -95,23 +99,28 @@ def slice(
             has no limit. A size above the card's own is lowered to it, with a ``UserWarning``.
             Several slices may together have more than a card: a limit is a ceiling, not a
             reservation.
-        gpucores: refused: the compute share is not enforced yet.
+        gpucores: percent of every card's time, 1 to 100 (``30``, ``"30"``, ``"30%"``), or percent
+            by card; a card that is not named, or has 100, has no limit. Its engine time is what is
+            measured: kernels, also in graphs, but no copies.
+        mode: ``hard`` (if nothing is said): the share and no more. ``soft``: the share is a weight;
+            time that nobody else wants is lent.
+        priority: ``low``, ``normal`` (if nothing is said) or ``high``: who of several slices goes
+            first, within what their shares allow.
         devices: cards that its programs shall see, by UUID or index, in its order; none = all.
         name: what it is called, for ``hami ps`` and ``open_slice``: 1 to 63 letters, digits, and
             after the first also ``_ . -``; no two slices of a user have the same.
         keep: it stays when nobody uses it, until ``hami rm`` or ``remove_slice``.
 
     Raises:
-        InvalidValue: a size, share or name that is not understood. When it is made: the name is
-            taken, or there are too many cards, or slices inside one another.
+        InvalidValue: a size, share, mode, priority or name that is not understood. When it is made:
+            the name is taken, or there are too many cards, or slices inside one another.
         HamiError: when it is made: no driver, no such card, or no slice can be made here.
     """
-    refuse_gpucores(gpucores)
-    memory = parse_sizes(gpumem)
+    asked = parse_arguments(gpumem, gpucores, mode, priority)
     if name is not None:
         check_name(name)
     chosen = parse_devices(devices)
-    request = prepare.Request(sys.orig_argv, memory, chosen, name, keep)
+    request = prepare.Request(sys.orig_argv, asked, chosen, name, keep)
     return Slice(name, lambda: prepare.open_new(config.read(), request))
 
 
@@ -164,7 +173,9 @@ def remove_slice(name_or_id: str) -> None:
 def limit_this_process(
     *,
     gpumem: str | Mapping[str, str] | None = None,
-    gpucores: str | int | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
     devices: Sequence[str] = (),
 ) -> Limits:
     """Put a limit on this very program: it begins again, once, inside a new slice.
@@ -183,6 +194,8 @@ def limit_this_process(
     Args:
         gpumem: as for ``slice``.
         gpucores: as for ``slice``.
+        mode: as for ``slice``.
+        priority: as for ``slice``.
         devices: as for ``slice``.
 
     Returns:
@@ -191,14 +204,13 @@ def limit_this_process(
     Raises:
         CannotRelaunch: beginning again would not be the same: in an interactive interpreter or a
             Jupyter kernel, in a child process, where the driver is loaded or other threads run.
-        InvalidValue: a size or share that is not understood.
+        InvalidValue: a size, share, mode or priority that is not understood.
         HamiError: no driver, no such card, or no slice can be made here.
     """
-    refuse_gpucores(gpucores)
-    memory = parse_sizes(gpumem)
+    asked = parse_arguments(gpumem, gpucores, mode, priority)
     return relaunch(
         config.read(),
-        memory,
+        asked,
         parse_devices(devices),
         lambda note: warnings.warn(note, stacklevel=4),
     )
@@ -212,7 +224,9 @@ def run(
     encoding: str | None = None,
     errors: str | None = None,
     gpumem: str | Mapping[str, str] | None = None,
-    gpucores: str | int | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
     devices: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     **options: "Unpack[RunOptions]",
@@ -225,7 +239,9 @@ def run(
     encoding: str,
     errors: str | None = None,
     gpumem: str | Mapping[str, str] | None = None,
-    gpucores: str | int | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
     devices: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     **options: "Unpack[RunOptions]",
@@ -236,7 +252,9 @@ def run(
     *,
     text: Literal[False] | None = None,
     gpumem: str | Mapping[str, str] | None = None,
-    gpucores: str | int | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
     devices: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     **options: "Unpack[RunOptions]",
@@ -245,7 +263,9 @@ def run(
     command: "Command",
     *,
     gpumem: str | Mapping[str, str] | None = None,
-    gpucores: str | int | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
     devices: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     **options: Any,
@@ -259,21 +279,22 @@ def run(
         command: program and arguments.
         gpumem: as for ``slice``.
         gpucores: as for ``slice``.
+        mode: as for ``slice``.
+        priority: as for ``slice``.
         devices: as for ``slice``.
         env: the environment that it would have without us; None = this process's.
         options: everything else that ``subprocess.run`` takes.
 
     Raises:
-        InvalidValue: a size or share that is not understood, or cannot be held; too many cards,
-            or slices inside one another.
+        InvalidValue: a size, share, mode or priority that is not understood; too many cards, or
+            slices inside one another.
         HamiError: no driver, no such card, or no slice can be made here.
         Exception: whatever ``subprocess.run`` raises.
     """
-    refuse_gpucores(gpucores)
-    memory = parse_sizes(gpumem)
+    asked = parse_arguments(gpumem, gpucores, mode, priority)
     settings = config.read()
     chosen = parse_devices(devices)
-    with prepare.prepared(settings, command, memory, chosen, env) as prepared:
+    with prepare.prepared(settings, command, asked, chosen, env) as prepared:
         for note in prepared.notes:
             warnings.warn(note, stacklevel=2)
         return subprocess.run(command, env=prepared.environment, **options)  # noqa: PLW1510

@@ -10,13 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["HAMI_SLICE", "LD_PRELOAD", "LIBRARY_NAME", "VISIBLE_DEVICES", "Settings", "read"]
+__all__ = [
+    "HAMI_SLICE",
+    "LD_PRELOAD",
+    "LIBRARY_NAME",
+    "TASK_PRIORITY",
+    "UTILIZATION_POLICY",
+    "VISIBLE_DEVICES",
+    "Settings",
+    "read",
+]
 
 HAMI_SLICE = "HAMI_SLICE"
 LD_PRELOAD = "LD_PRELOAD"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
-_HAMI_LIMIT = re.compile(r"CUDA_DEVICE_(MEMORY|SM)_LIMIT(_([0-9]|1[0-5]))?")
+UTILIZATION_POLICY = "GPU_CORE_UTILIZATION_POLICY"
+TASK_PRIORITY = "CUDA_TASK_PRIORITY"
+
+_HAMI_LIMIT = re.compile(
+    rf"CUDA_DEVICE_(MEMORY|SM)_LIMIT(_([0-9]|1[0-5]))?|{UTILIZATION_POLICY}|{TASK_PRIORITY}"
+)
 
 LIBRARY_NAME = "libvgpu.so"
 _PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
@@ -45,7 +59,8 @@ class Settings:
     ``CUDA_VISIBLE_DEVICES`` means."""
 
     hami_limits: Mapping[str, str] = field(default_factory=dict)
-    """HAMi's ``CUDA_DEVICE_MEMORY_LIMIT[_i]`` and ``CUDA_DEVICE_SM_LIMIT[_i]``, unparsed."""
+    """HAMi's ``CUDA_DEVICE_MEMORY_LIMIT[_i]``, ``CUDA_DEVICE_SM_LIMIT[_i]``,
+    ``GPU_CORE_UTILIZATION_POLICY`` and ``CUDA_TASK_PRIORITY``, unparsed."""
 
     hami_account: Path = Path()
     """Where the processes that only HAMi's variables limit keep their common account: beside

@@ -15,6 +15,7 @@ from hami_py.cli.ps import ps
 from hami_py.cli.rm import rm
 from hami_py.cli.run import run
 from hami_py.cli.say import say
+from hami_py.cli.set import set_
 from hami_py.errors import HamiError
 from hami_py.slices import die_of
 
@@ -22,11 +23,12 @@ from hami_py.slices import die_of
 @click.group(no_args_is_help=False)
 @click.version_option(hami_py.__version__, prog_name="hami")
 def hami() -> None:
-    """Share one NVIDIA GPU between programs, with memory limits that hold."""
+    """Share one NVIDIA GPU between programs, with limits that hold."""
 
 
 hami.add_command(run)
 hami.add_command(ps)
+hami.add_command(set_)
 hami.add_command(rm)
 hami.add_command(devices)
 hami.add_command(doctor)

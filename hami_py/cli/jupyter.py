@@ -21,14 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hami_py.cli.limits import limit_options
 from hami_py.errors import HamiError, InvalidValue, StateError
-from hami_py.model import parse_gpumem
+from hami_py.model import parse_options
 
 if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpecManager
 
 _OURS = "hami"
 """Key in the kernel spec's metadata: the options that it was made with, so that it is ours."""
+
+_NO_LIMITS: Mapping[str, list[str]] = {"gpumem": [], "gpucores": [], "mode": [], "priority": []}
+"""What the metadata of an older kernel may leave out."""
 
 _CAN_START = "from ipykernel.kernelbase import Kernel; Kernel.interrupt_request"
 _DEADLINE = 60
@@ -40,14 +44,8 @@ def jupyter() -> None:
     """Jupyter kernels that run in a slice."""
 
 
-@jupyter.command(short_help="Add a kernel whose GPU memory is limited.")
-@click.option(
-    "--gpumem",
-    metavar="[CARD=]SIZE",
-    multiple=True,
-    required=True,
-    help="Memory limit of each kernel, as for `hami run` (repeatable).",
-)
+@jupyter.command(short_help="Add a kernel whose GPU use is limited.")
+@limit_options
 @click.option(
     "--device",
     "devices",
@@ -55,7 +53,7 @@ def jupyter() -> None:
     multiple=True,
     help="A card that the kernel shall see (repeatable; default: all).",
 )
-@click.option("--name", help="The kernel spec's name; default: hami-SIZE.")
+@click.option("--name", help="The kernel spec's name; default: hami-SIZE-PERCENT.")
 @click.option("--display-name", metavar="TEXT", help="What Jupyter's menus show.")
 @click.option(
     "--python",
@@ -65,32 +63,46 @@ def jupyter() -> None:
     help="The Python of the kernel; it needs ipykernel.",
 )
 def install(
+    *,
     gpumem: tuple[str, ...],
+    gpucores: tuple[str, ...],
+    mode: str | None,
+    priority: str | None,
     devices: tuple[str, ...],
     name: str | None,
     display_name: str | None,
     python: str,
 ) -> None:
-    """Add a kernel whose GPU memory is limited to Jupyter's menus, for this user.
+    """Add a kernel whose GPU memory or time is limited to Jupyter's menus, for this user.
 
-    A kernel of ours that has the name already is replaced, another is left alone.
+    The limits are each kernel's own, as for `hami run`. A kernel of ours that has the name already
+    is replaced, another is left alone.
     """
-    # A bad size is refused now; which cards there are is known when the kernel starts.
-    parse_gpumem(gpumem)
+    # A bad value is refused now; which cards there are is known when the kernel starts.
+    asked = parse_options(gpumem, gpucores, mode, priority)
+    if asked.memory is None and asked.share is None:
+        raise click.UsageError("Give at least one of --gpumem and --gpucores.")
     manager = _manager()
     python = _python(python)
-    size = ", ".join(gpumem)
-    name = name or re.sub(r"[^a-z0-9.]+", "-", f"{_OURS}-{size}".lower())
+    limits = {
+        "gpumem": gpumem,
+        "gpucores": gpucores,
+        "mode": [mode] if mode else [],
+        "priority": [priority] if priority else [],
+    }
+    name = name or re.sub(r"[^a-z0-9.]+", "-", "-".join([_OURS, *gpumem, *gpucores]).lower()).strip(
+        "-"
+    )
     found = _specs(manager).get(name.lower())
     if found is not None and _ours(found) is None:
         mend = "choose another one with --name"
         raise InvalidValue("--name", name, f"a kernel that is not of hami has it; {mend}")
     spec = {
-        "argv": _command(gpumem, devices, python),
-        "display_name": display_name or f"Python 3 (GPU memory {size})",
+        "argv": _command(limits, devices, python),
+        "display_name": display_name or f"Python 3 ({_told(limits)})",
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {_OURS: {"gpumem": gpumem, "devices": devices, "python": python}},
+        "metadata": {_OURS: {**limits, "devices": devices, "python": python}},
     }
     with _usable("kernel spec"), tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.json").write_text(json.dumps(spec, indent=1))
@@ -107,7 +119,7 @@ def install(
 def list_(as_json: bool) -> None:
     """List the kernels that were added here."""
     rows = [
-        {"name": name, **ours, "directory": str(spec["resource_dir"])}
+        {"name": name, **_NO_LIMITS, **ours, "directory": str(spec["resource_dir"])}
         for name, spec in sorted(_specs(_manager()).items())
         if (ours := _ours(spec)) is not None
     ]
@@ -116,7 +128,7 @@ def list_(as_json: bool) -> None:
         return
     for row in rows:
         devices = f" on {', '.join(row['devices'])}" if row["devices"] else ""
-        click.echo(f"{row['name']}: {', '.join(row['gpumem'])}{devices}, {row['python']}")
+        click.echo(f"{row['name']}: {_told(row)}{devices}, {row['python']}")
 
 
 @jupyter.command()
@@ -132,12 +144,23 @@ def remove(name: str) -> None:
         click.echo(f"removed {manager.remove_kernel_spec(name.lower())}")
 
 
-def _command(gpumem: Sequence[str], devices: Sequence[str], python: str) -> list[str]:
+def _command(limits: Mapping[str, Sequence[str]], devices: Sequence[str], python: str) -> list[str]:
     """What Jupyter runs; it puts a path for ``{connection_file}``."""
-    limits = [part for size in gpumem for part in ("--gpumem", size)]
-    cards = [part for device in devices for part in ("--device", device)]
+    given = {**limits, "device": devices}
+    options = [part for name, values in given.items() for v in values for part in (f"--{name}", v)]
     kernel = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    return [*_hami(), "run", *limits, *cards, "--", *kernel]
+    return [*_hami(), "run", *options, "--", *kernel]
+
+
+def _told(limits: Mapping[str, Sequence[str]]) -> str:
+    """The limits as a person reads them in a menu or a list."""
+    words = {"gpumem": "GPU memory", "gpucores": "GPU time", "mode": "", "priority": "priority"}
+    said = {
+        word: ", ".join(f"{v}%" if name == "gpucores" and v[-1:].isdecimal() else v for v in values)
+        for name, word in words.items()
+        if (values := limits[name])
+    }
+    return ", ".join(f"{word} {text}".strip() for word, text in said.items())
 
 
 def _hami() -> list[str]:

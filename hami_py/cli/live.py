@@ -7,7 +7,8 @@ from typing import NoReturn
 from rich.live import Live
 from rich.text import Text
 
-from hami_py.cli.overview import lines
+from hami_py.cli.overview import Busy, lines
+from hami_py.cli.pace import Pace
 from hami_py.model import SliceInfo, SliceState
 
 STYLES: dict[SliceState, str] = {
@@ -22,15 +23,18 @@ NEARLY = 0.9
 
 def watch(look: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> NoReturn:
     """Draw what is seen every so many seconds, until Ctrl-C."""
+    pace = Pace()
     with Live(auto_refresh=False) as live:
         while True:
-            live.update(drawn(look(), processes), refresh=True)
+            slices = look()
+            busy = pace.since_last(slices, time.monotonic())
+            live.update(drawn(slices, processes, busy), refresh=True)
             time.sleep(seconds)
 
 
-def drawn(slices: Sequence[SliceInfo], processes: bool) -> Text:
+def drawn(slices: Sequence[SliceInfo], processes: bool, busy: Busy) -> Text:
     """The lines in colours; one that is too long for the terminal is cut off."""
-    head, *others = lines(slices, processes)
+    head, *others = lines(slices, processes, busy)
     used, limit = head.text.index("USED"), head.text.index("LIMIT")
     state, command = head.text.index("STATE"), head.text.index("COMMAND")
     texts = [Text(head.text, style="bold")]

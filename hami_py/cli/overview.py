@@ -1,15 +1,22 @@
 """What ``hami ps`` shows: slices as lines of text."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from hami_py._native import format_memory
 from hami_py.cli.say import table
-from hami_py.model import SliceCard, SliceInfo, SliceProcess, SliceState
+from hami_py.model import SliceCard, SliceInfo, SliceProcess, SliceState, regime
 from hami_py.slices import SHOWN_ID
 
-HEADS = ("NAME", "ID", "CARD", "USED", "LIMIT", "PROCESSES", "STATE", "COMMAND")
+HEADS = (
+    *("NAME", "ID", "CARD", "USED", "LIMIT", "SHARE", "GPU TIME"),
+    *("PROCESSES", "STATE", "COMMAND"),
+)
+
+Busy: TypeAlias = Mapping[tuple[str, str], float]
+"""Percent of a card's time that a slice had between two looks, by the slice's id and the card."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +34,16 @@ class Line:
     fullness: float = 0.0
 
 
-def lines(slices: Sequence[SliceInfo], processes: bool) -> Iterator[Line]:
-    """The heads, then one line per card of each slice, and per process where they are wanted."""
+def lines(slices: Sequence[SliceInfo], processes: bool, busy: Busy | None = None) -> Iterator[Line]:
+    """The heads, then one line per card of each slice, and per process where they are wanted.
+
+    Args:
+        slices: as they are now.
+        processes: they are wanted.
+        busy: where it is watched, how much of the cards was used since the last look.
+    """
     rows = [row for slice_ in slices for row in _rows(slice_)]
-    head, *texts = table([HEADS, *(_cells(*row) for row in rows)])
+    head, *texts = table([HEADS, *(_cells(*row, busy or {}) for row in rows)])
     yield Line(head)
     left = iter(texts)
     for slice_ in slices:
@@ -46,12 +59,17 @@ def _rows(slice_: SliceInfo) -> list[tuple[SliceInfo, SliceCard | None, bool]]:
     return [(slice_, card, i == 0) for i, card in enumerate(cards)]
 
 
-def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool) -> tuple[str, ...]:
+def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -> tuple[str, ...]:
     """What is said of the slice itself stands on its first line alone."""
-    held = ("-", "-", "-")
+    held = ("-",) * 5
     if card is not None:
         limit = "-" if card.memory_limit is None else format_memory(card.memory_limit)
-        held = (_name(card), approximate(card.memory_used), limit)
+        share = regime(card.share, card.mode, card.priority)
+        time = duration(card.engine_time)
+        percent = busy.get((slice_.id, card.uuid))
+        if percent is not None:
+            time = f"{time} ({percent:.0f}%)"
+        held = (_name(card), approximate(card.memory_used), limit, share, time)
     if not first:
         return ("", "", *held, "", "", "")
     about = slice_.damage or legible_command(slice_.command)
@@ -77,14 +95,34 @@ def _processes(slice_: SliceInfo) -> Iterator[str]:
 def _held(slice_: SliceInfo, process: SliceProcess) -> Iterator[str]:
     names = {card.uuid: _name(card) for card in slice_.cards}
     for card in process.cards:
-        refused = f" ({card.refusals} refused)" if card.refusals else ""
-        yield f"card {names[card.uuid]}: {approximate(card.memory_used)}{refused}"
+        told = [
+            f"{card.refusals} refused" if card.refusals else "",
+            f"{duration(card.engine_time)} of its time" if card.engine_time else "",
+            f"throttled {duration(card.throttled)}" if card.throttled else "",
+            f"debt {duration(card.debt)}" if card.debt else "",
+        ]
+        about = ", ".join(filter(None, told))
+        more = f" ({about})" if about else ""
+        yield f"card {names[card.uuid]}: {approximate(card.memory_used)}{more}"
 
 
 def legible_command(command: Sequence[str]) -> str:
     """A command line as a shell would take it, on one line whatever is in it."""
     on_one_line = " ".join(shlex.join(command).split())
     return "".join(c if c.isprintable() else "�" for c in on_one_line)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people compare them: ``-`` for none, ``0.3s``, ``59.9s``, ``2m05s``, ``1h00m``."""
+    if not seconds:
+        return "-"
+    whole = int(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    if whole >= 60:
+        return f"{whole // 60}m{whole % 60:02}s"
+    # Downwards, so that a minute is a minute.
+    return f"{int(seconds * 10) / 10}s"
 
 
 def approximate(memory: int) -> str:

@@ -11,6 +11,7 @@ import click
 
 from hami_py import config
 from hami_py.cli.overview import lines
+from hami_py.cli.pace import Pace
 from hami_py.model import SliceInfo
 from hami_py.slices import list_slices
 
@@ -19,7 +20,7 @@ Show = Callable[[Sequence[SliceInfo]], None]
 
 @click.command()
 @click.option("--processes", "-p", is_flag=True, help="Also each process of a slice.")
-@click.option("--json", "as_json", is_flag=True, help="For programs; memory in bytes.")
+@click.option("--json", "as_json", is_flag=True, help="For programs; in bytes and seconds.")
 @click.option(
     "--watch",
     type=click.FloatRange(min=0.1),
@@ -31,6 +32,9 @@ Show = Callable[[Sequence[SliceInfo]], None]
 def ps(processes: bool, as_json: bool, watch: float | None) -> None:
     """List your slices: what their programs may use and do use.
 
+    GPU TIME is how long a card was busy with a slice, where shares are in force; watched, with the
+    percent of the card's time since the last look.
+
     STATE is `running`, `kept` (nobody is in it; it waits until `hami rm`), `ending` (its maker has
     gone; it goes with its last process) or `damaged`.
     """
@@ -39,8 +43,11 @@ def ps(processes: bool, as_json: bool, watch: float | None) -> None:
     def look() -> list[SliceInfo]:
         return list_slices(settings)
 
+    pace = Pace()
+
     def as_lines(slices: Sequence[SliceInfo]) -> None:
-        click.echo("\n".join(line.text for line in lines(slices, processes)))
+        busy = pace.since_last(slices, time.monotonic())
+        click.echo("\n".join(line.text for line in lines(slices, processes, busy)))
 
     def as_array(slices: Sequence[SliceInfo]) -> None:
         # Watched, each look is one line, so that a program can tell them apart.

@@ -6,10 +6,11 @@ from typing import NoReturn
 import click
 
 from hami_py import config
+from hami_py.cli.limits import limit_options
 from hami_py.cli.say import say
 from hami_py.errors import CannotRun, HamiError, InvalidValue
-from hami_py.model import check_name, parse_gpumem, refuse_gpucores
-from hami_py.slices import die_of, joined, prepared, run_in_foreground
+from hami_py.model import check_name, parse_options
+from hami_py.slices import Keeper, die_of, joined, prepared, run_in_foreground
 
 OUR_FAILURE = 125
 """Exit code where not the program failed but we did, as ``timeout`` and ``docker run`` have it."""
@@ -30,12 +31,7 @@ class _Run(click.Command):
 
 
 @click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--gpumem",
-    metavar="[CARD=]SIZE",
-    multiple=True,
-    help="Memory limit, e.g. 4GiB: on every card, or on one (0=4GiB, GPU-…=4GiB; repeatable).",
-)
+@limit_options
 @click.option(
     "--device",
     "devices",
@@ -50,39 +46,46 @@ class _Run(click.Command):
     metavar="NAME|ID",
     help="Run in a slice that is there, with its limits, instead of a new one.",
 )
-@click.option("--gpucores", metavar="PERCENT", help="Not enforced yet, and therefore refused.")
 @click.argument("command", metavar="[--] PROGRAM [ARGS]...", nargs=-1, required=True)
 def run(
     *,
     gpumem: tuple[str, ...],
+    gpucores: tuple[str, ...],
+    mode: str | None,
+    priority: str | None,
     devices: tuple[str, ...],
     name: str | None,
     keep: bool,
     join: str | None,
-    gpucores: str | None,
     command: tuple[str, ...],
 ) -> NoReturn:
-    """Run a program with limits on its GPU memory.
+    """Run a program with limits on GPU memory and time.
+
+    A share of the time is hard and of normal priority unless something else is said.
 
     The exit code is the program's; if a signal ends it, the same signal ends `hami run`. 127: the
     program was not found. 126: it cannot be executed. 125: we failed, and say why.
     """
     ended: int | None = None
     try:
-        refuse_gpucores(gpucores)
-        memory = parse_gpumem(gpumem)
+        asked = parse_options(gpumem, gpucores, mode, priority)
         if name is not None:
             check_name(name)
         settings = config.read()
         if join is None:
-            ready = prepared(settings, command, memory, devices, name=name, keep=keep)
+            ready = prepared(settings, command, asked, devices, name=name, keep=keep)
         else:
-            _refuse_beside_join(join, gpumem=gpumem, device=devices, name=name, keep=keep)
+            limits = {"gpumem": gpumem, "gpucores": gpucores, "mode": mode, "priority": priority}
+            _refuse_beside_join(join, **limits, device=devices, name=name, keep=keep)
             ready = joined(settings, join)
         with ready as slice_:
             for note in slice_.notes:
                 say(note)
-            ended = run_in_foreground(command, slice_.environment)
+            keeper = Keeper(settings, slice_.directory)
+            try:
+                ended = run_in_foreground(command, slice_.environment, keeper.look)
+            finally:
+                keeper.end()
     except CannotRun as error:
         say(error)
         sys.exit(error.status)

@@ -2,16 +2,28 @@
 
 from hami_py.model.cards import Card, find, visible
 from hami_py.model.events import CardLook, Event, EventKind, Look, ProcessKey, ProcessLook, changes
-from hami_py.model.limits import CardLimit, Limits, lowest
+from hami_py.model.limits import (
+    MODES,
+    PRIORITIES,
+    CardLimit,
+    Limits,
+    Mode,
+    Priority,
+    lowest,
+    lowest_priority,
+    lowest_share,
+    regime,
+)
 from hami_py.model.names import check_name, legible
 from hami_py.model.plan import Plan, plan, resized
 from hami_py.model.quantity import parse_memory, parse_share
 from hami_py.model.request import (
-    MemoryRequest,
+    WHOLE,
+    LimitRequest,
+    Shares,
+    parse_arguments,
     parse_devices,
-    parse_gpumem,
-    parse_sizes,
-    refuse_gpucores,
+    parse_options,
 )
 from hami_py.model.slices import (
     SliceCard,
@@ -23,19 +35,25 @@ from hami_py.model.slices import (
 from hami_py.model.usage import CardUsage, ProcessUsage, Usage
 
 __all__ = [
+    "MODES",
+    "PRIORITIES",
+    "WHOLE",
     "Card",
     "CardLimit",
     "CardLook",
     "CardUsage",
     "Event",
     "EventKind",
+    "LimitRequest",
     "Limits",
     "Look",
-    "MemoryRequest",
+    "Mode",
     "Plan",
+    "Priority",
     "ProcessKey",
     "ProcessLook",
     "ProcessUsage",
+    "Shares",
     "SliceCard",
     "SliceInfo",
     "SliceProcess",
@@ -47,13 +65,15 @@ __all__ = [
     "find",
     "legible",
     "lowest",
+    "lowest_priority",
+    "lowest_share",
+    "parse_arguments",
     "parse_devices",
-    "parse_gpumem",
     "parse_memory",
+    "parse_options",
     "parse_share",
-    "parse_sizes",
     "plan",
-    "refuse_gpucores",
+    "regime",
     "resized",
     "visible",
 ]

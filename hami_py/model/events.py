@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-EventKind: TypeAlias = Literal["joined", "refused", "over", "within", "left"]
+from hami_py.model.limits import Mode, Priority
+
+EventKind: TypeAlias = Literal["joined", "refused", "over", "within", "share", "left"]
 ProcessKey: TypeAlias = tuple[int, int, int]
 """PID namespace, pid and start time: one process for ever."""
 
@@ -25,13 +27,19 @@ class Event:
         kind: ``joined``, ``left``: a process has begun to use CUDA in the slice, or has ended.
             ``refused``: a request was refused for the limit. ``over``: the slice holds more than
             its limit, which was lowered, and gets no more until it has given enough back.
-            ``within``: it has.
-        pid: the process, as it sees itself; None for ``over`` and ``within``, and for what
-            processes were refused that had ended before anyone looked.
+            ``within``: it has. ``share``: its share of the card's time, the mode or the priority
+            was changed.
+        pid: the process, as it sees itself; None for ``over``, ``within`` and ``share``, and for
+            what processes were refused that had ended before anyone looked.
         card: the card's UUID; None for ``joined`` and ``left``.
         count: how many requests were refused; 0 for the other kinds.
         memory_used: bytes that the slice holds on the card; None for ``joined`` and ``left``.
         memory_limit: bytes, the slice's own limit on the card; None = none.
+        share: percent of the card's time that is the slice's from now on; None = no limit, and for
+            the other kinds.
+        mode: how the share holds from now on; None for the other kinds.
+        priority: before or after whom the slice gets the card from now on; None for the other
+            kinds.
     """
 
     kind: EventKind
@@ -40,20 +48,31 @@ class Event:
     count: int = 0
     memory_used: int | None = None
     memory_limit: int | None = None
+    share: int | None = None
+    mode: Mode | None = None
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True)
 class CardLook:
-    """One card, as it was seen: bytes, and requests refused to all processes so far."""
+    """One card, as it was seen: bytes, requests refused to all processes so far, and the share."""
 
     memory_used: int
     memory_limit: int | None
     refusals: int = 0
+    share: int | None = None
+    mode: Mode = "hard"
+    priority: Priority = "normal"
 
     @property
     def is_over(self) -> bool:
         """More is held than may be."""
         return self.memory_limit is not None and self.memory_used > self.memory_limit
+
+    @property
+    def regime(self) -> tuple[int | None, Mode, Priority]:
+        """What is said of the card's time."""
+        return self.share, self.mode, self.priority
 
 
 @dataclass(frozen=True)
@@ -86,7 +105,8 @@ class Look:
 def changes(before: Look, after: Look) -> tuple[list[Event], Look]:
     """What has happened between two looks, and the second one as the next is to be held against.
 
-    In this order: who joined, what was refused, which limits were crossed, who left.
+    In this order: who joined, what was refused, which limits were crossed, which shares were
+    changed, who left.
     """
     after = _never_back(before, after)
     joined = [key for key in after.processes if key not in before.processes]
@@ -95,6 +115,7 @@ def changes(before: Look, after: Look) -> tuple[list[Event], Look]:
         *(Event("joined", pid=key[1]) for key in joined),
         *_refused(before, after),
         *_crossed(before, after),
+        *_shared(before, after),
         *(Event("left", pid=key[1]) for key in were_there if not after.lives(key)),
     ]
     return events, after
@@ -140,3 +161,11 @@ def _crossed(before: Look, after: Look) -> Iterator[Event]:
         if card.is_over != was_over:
             kind: EventKind = "over" if card.is_over else "within"
             yield Event(kind, None, uuid, 0, card.memory_used, card.memory_limit)
+
+
+def _shared(before: Look, after: Look) -> Iterator[Event]:
+    for uuid, card in after.cards.items():
+        # The share that a slice begins with is nothing that has happened in it.
+        if uuid in before.cards and before.cards[uuid].regime != card.regime:
+            now = Event("share", None, uuid, 0, card.memory_used, card.memory_limit)
+            yield replace(now, share=card.share, mode=card.mode, priority=card.priority)

@@ -1,13 +1,13 @@
 """From a request and the cards of the machine to the rows of a limits page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hami_py._native import format_memory, same_card
 from hami_py.errors import InvalidValue, UnknownCard
 from hami_py.model.cards import Card, find
 from hami_py.model.limits import CardLimit
-from hami_py.model.request import MemoryRequest
+from hami_py.model.request import WHOLE, LimitRequest
 
 MAX_CARDS = 16
 """Rows of a limits page (docs/architecture.md)."""
@@ -30,7 +30,7 @@ class Plan:
 
 def plan(
     cards: Sequence[Card],
-    memory: MemoryRequest,
+    asked: LimitRequest,
     chosen: Sequence[str] = (),
     shown: Sequence[Card] | None = None,
 ) -> Plan:
@@ -38,7 +38,7 @@ def plan(
 
     Args:
         cards: every card of the machine.
-        memory: the memory limits asked for.
+        asked: the limits asked for.
         chosen: cards by UUID or index, in the order that the program shall see; none = all.
         shown: the cards that ``CUDA_VISIBLE_DEVICES`` allows, where cards are chosen.
 
@@ -60,85 +60,109 @@ def plan(
         mend = f"a slice has at most {MAX_CARDS} cards; choose some of them"
         raise InvalidValue("device", f"{len(ours)} cards", mend)
 
-    asked, notes = _by_uuid(cards, ours, memory)
-    rows = tuple(CardLimit(card.uuid, asked.get(card.uuid)) for card in ours)
+    memory = _by_uuid(cards, ours, "gpumem", asked.memory)
+    shares = _by_uuid(cards, ours, "gpucores", asked.share)
+    memory, notes = _lowered(memory, ours)
+    rows = tuple(
+        _regulated(CardLimit(card.uuid, memory.get(card.uuid)), shares.get(card.uuid), asked)
+        for card in ours
+    )
     devices = tuple(card.uuid for card in ours) if chosen else None
     return Plan(rows, devices, notes)
 
 
 def resized(
-    cards: Sequence[Card], rows: Sequence[str], memory: MemoryRequest, *, whole: bool
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """New limits for the rows of a slice that is there.
+    cards: Sequence[Card], rows: Sequence[CardLimit], asked: LimitRequest, *, whole: bool
+) -> tuple[tuple[CardLimit, ...], tuple[str, ...]]:
+    """New limits for the rows of a slice that is there; what is not asked for stays.
 
     Args:
         cards: the cards that can be seen from here.
-        rows: the UUIDs of the slice's rows, as they stand there.
-        memory: the memory limits asked for.
+        rows: the slice's rows, as they stand there.
+        asked: the limits asked for.
         whole: the cards are seen as they are. A process in a slice sees fewer, and smaller ones.
 
     Returns:
-        Bytes by row, for those that change, and what the caller must be told.
+        The rows as they shall be, and what the caller must be told.
 
     Raises:
         UnknownCard: a card is not there, or the slice does not have it.
         InvalidValue: nothing is asked for, or a card is named twice.
     """
-    if memory is None:
-        raise InvalidValue("gpumem", "None", "write a size, like '4GiB', or sizes by card")
-    asked = dict.fromkeys(rows, memory) if isinstance(memory, int) else {}
-    if isinstance(memory, Mapping):
-        for name, limit in memory.items():
-            row = _row_named(name, cards, rows)
-            if row in asked:
-                raise InvalidValue("gpumem", name, f"it is {row}, which is named already; keep one")
-            asked[row] = limit
-    notes = []
-    for card in cards if whole else ():
-        for row in rows:
-            if same_card(card.uuid, row) and asked.get(row, 0) > card.memory_total:
-                notes.append(_lowered(asked[row], card))
-                asked[row] = card.memory_total
-    return asked, tuple(notes)
+    if asked.is_empty:
+        mend = "write a size, like '4GiB', or give gpucores, mode or priority"
+        raise InvalidValue("gpumem", "None", mend)
+    uuids = [row.uuid for row in rows]
+    memory = _by_row(cards, uuids, "gpumem", asked.memory)
+    shares = _by_row(cards, uuids, "gpucores", asked.share)
+    notes: tuple[str, ...] = ()
+    if whole:
+        memory, notes = _lowered(memory, cards)
+    changed = (replace(row, memory=memory.get(row.uuid, row.memory)) for row in rows)
+    return tuple(_regulated(row, shares.get(row.uuid), asked) for row in changed), notes
 
 
-def _row_named(name: str, cards: Sequence[Card], rows: Sequence[str]) -> str:
+def _regulated(row: CardLimit, share: int | None, asked: LimitRequest) -> CardLimit:
+    """The row with the share, mode and priority asked for; the whole card is no limit."""
+    if share is not None:
+        row = replace(row, share=None if share == WHOLE else share)
+    return replace(row, mode=asked.mode or row.mode, priority=asked.priority or row.priority)
+
+
+def _by_row(
+    cards: Sequence[Card], rows: Sequence[str], field: str, asked: int | Mapping[str, int] | None
+) -> dict[str, int]:
+    """What is asked for by row; a card that cannot be seen from here is named by UUID."""
+    if not isinstance(asked, Mapping):
+        return {} if asked is None else dict.fromkeys(rows, asked)
+    found: dict[str, int] = {}
+    for name, limit in asked.items():
+        row = _row_named(name, cards, rows, field)
+        if row in found:
+            raise InvalidValue(field, name, f"it is {row}, which is named already; keep one")
+        found[row] = limit
+    return found
+
+
+def _row_named(name: str, cards: Sequence[Card], rows: Sequence[str], field: str) -> str:
     """The row of a card named by UUID, also of one that cannot be seen from here, or by index."""
-    uuid = name if any(same_card(row, name) for row in rows) else find(cards, name, "gpumem").uuid
+    uuid = name if any(same_card(row, name) for row in rows) else find(cards, name, field).uuid
     for row in rows:
         if same_card(row, uuid):
             return row
     mend = "leave it out, or make another slice with it"
-    raise UnknownCard(f"gpumem {name}", "the slice does not have it", mend)
+    raise UnknownCard(f"{field} {name}", "the slice does not have it", mend)
 
 
 def _by_uuid(
-    cards: Sequence[Card], ours: list[Card], memory: MemoryRequest
+    cards: Sequence[Card], ours: list[Card], field: str, asked: int | Mapping[str, int] | None
+) -> dict[str, int]:
+    """What is asked for by card."""
+    if not isinstance(asked, Mapping):
+        return {} if asked is None else {card.uuid: asked for card in ours}
+    found: dict[str, int] = {}
+    for name, limit in asked.items():
+        card = find(cards, name, field)
+        if card not in ours:
+            mend = "choose it too, or leave its limit out"
+            raise UnknownCard(f"{field} {name}", "it is not among the chosen cards", mend)
+        if card.uuid in found:
+            raise InvalidValue(field, name, f"card {card.index} is {card.uuid}; keep one")
+        found[card.uuid] = limit
+    return found
+
+
+def _lowered(
+    asked: Mapping[str, int], cards: Sequence[Card]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Bytes by card, none above the card's own."""
-    if not isinstance(memory, Mapping):
-        asked = {} if memory is None else {card.uuid: memory for card in ours}
-    else:
-        asked = {}
-        for name, limit in memory.items():
-            card = find(cards, name, "gpumem")
-            if card not in ours:
-                mend = "choose it too, or leave its limit out"
-                raise UnknownCard(f"gpumem {name}", "it is not among the chosen cards", mend)
-            if card.uuid in asked:
-                raise InvalidValue("gpumem", name, f"card {card.index} is {card.uuid}; keep one")
-            asked[card.uuid] = limit
-    notes = []
-    for card in ours:
-        limit = asked.get(card.uuid, 0)
-        if limit > card.memory_total:
-            notes.append(_lowered(limit, card))
-            asked[card.uuid] = card.memory_total
-    return asked, tuple(notes)
-
-
-def _lowered(limit: int, card: Card) -> str:
-    return (
-        f"gpumem {format_memory(limit)} is more than card {card.index} ({card.uuid}) has:"
-        f" its limit is {format_memory(card.memory_total)}"
-    )
+    """Bytes by card, none above the card's own, and a line for each that was."""
+    lowered, notes = dict(asked), []
+    for card in cards:
+        for uuid, limit in asked.items():
+            if same_card(card.uuid, uuid) and limit > card.memory_total:
+                lowered[uuid] = card.memory_total
+                notes.append(
+                    f"gpumem {format_memory(limit)} is more than card {card.index} ({card.uuid})"
+                    f" has: its limit is {format_memory(card.memory_total)}"
+                )
+    return lowered, tuple(notes)

@@ -1,59 +1,94 @@
 """What a person asks for with ``--gpumem`` or ``gpumem=``, parsed before any card is known.
 
-One size holds for every card; a size per card names each by UUID or index, and the cards that are
-not named have no limit. The two forms do not mix, so that no line has to be read twice.
+One size or share holds for every card; one per card names each by UUID or index, and the cards that
+are not named have no limit. The two forms do not mix, so that no line has to be read twice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from hami_py.errors import InvalidValue
+from hami_py.model.limits import MODES, PRIORITIES, Mode, Priority
 from hami_py.model.quantity import parse_memory, parse_share
 
 MemoryRequest: TypeAlias = int | Mapping[str, int] | None
 """Bytes on every card, or bytes by the card's name as written, or no limit."""
 
+ShareRequest: TypeAlias = int | Mapping[str, int] | None
+"""Percent of every card's time, or by the card's name as written, or nothing said; 100 = the whole
+card, so no limit."""
 
-def parse_gpumem(options: Iterable[str]) -> MemoryRequest:
-    """The request that repeated ``--gpumem SIZE`` or ``--gpumem CARD=SIZE`` make together.
+Shares: TypeAlias = str | int | Mapping[str, str | int]
+"""A share as Python callers write it: ``30``, ``"30"``, ``"30%"``, or one of these by card."""
+
+WHOLE = 100
+"""Percent: a share that is no limit."""
+
+_NO_SHARE = "none"
+"""How the whole card is written where a person would rather not write 100."""
+
+_Choice = TypeVar("_Choice", bound=str)
+
+
+@dataclass(frozen=True)
+class LimitRequest:
+    """The limits that a slice is to have; what is None is not spoken of.
+
+    Attributes:
+        memory: bytes.
+        share: percent of the time.
+        mode: how shares hold, on every card.
+        priority: before or after whom it gets the cards.
+    """
+
+    memory: MemoryRequest = None
+    share: ShareRequest = None
+    mode: Mode | None = None
+    priority: Priority | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is asked for."""
+        return self == LimitRequest()
+
+
+def parse_options(
+    gpumem: Iterable[str],
+    gpucores: Iterable[str],
+    mode: str | None = None,
+    priority: str | None = None,
+) -> LimitRequest:
+    """The request that options of the command line make together.
+
+    Args:
+        gpumem: repeated ``--gpumem SIZE`` or ``--gpumem CARD=SIZE``.
+        gpucores: repeated ``--gpucores PERCENT`` or ``--gpucores CARD=PERCENT``.
+        mode: ``--mode``.
+        priority: ``--priority``.
 
     Raises:
-        InvalidValue: a bad size, a card named twice, or both forms.
+        InvalidValue: a value that is not understood, a card named twice, or both forms.
     """
-    every: list[int] = []
-    by_card: dict[str, int] = {}
-    for option in options:
-        card, equals, size = option.rpartition("=")
-        if not equals:
-            every.append(_parse_size(size, "gpumem"))
-        elif not card.isprintable() or not card:
-            mend = "write CARD=SIZE with a card's UUID or index, or SIZE for every card"
-            raise InvalidValue("gpumem", option, mend)
-        elif card in by_card:
-            raise InvalidValue("gpumem", option, f"card {card} is given twice; keep one")
-        else:
-            by_card[card] = _parse_size(size, f"gpumem {card}")
-        if len(every) + bool(by_card) > 1:
-            mend = "give one SIZE for every card, or CARD=SIZE for each"
-            raise InvalidValue("gpumem", option, mend)
-    return every[0] if every else by_card or None
+    memory = _parse_repeated("gpumem", "SIZE", gpumem, _parse_size)
+    share = _parse_repeated("gpucores", "PERCENT", gpucores, _parse_percent)
+    return LimitRequest(memory, share, *_parse_regime(mode, priority))
 
 
-def parse_sizes(gpumem: str | Mapping[str, str] | None) -> MemoryRequest:
-    """The request that Python's ``gpumem="4GiB"`` or ``gpumem={"0": "4GiB"}`` makes.
+def parse_arguments(
+    gpumem: str | Mapping[str, str] | None = None,
+    gpucores: Shares | None = None,
+    mode: Mode | None = None,
+    priority: Priority | None = None,
+) -> LimitRequest:
+    """The request that Python's arguments of these names make together.
 
     Raises:
-        InvalidValue: a bad size, or sizes of no card.
+        InvalidValue: a value that is not understood, or a mapping of no card.
     """
-    if gpumem is None:
-        return None
-    if isinstance(gpumem, Mapping):
-        if not gpumem:
-            mend = "name at least one card in it, like {'0': '4GiB'}"
-            raise InvalidValue("gpumem", "{}", mend)
-        _require_texts("gpumem", gpumem, "{'0': '4GiB'}")
-        return {card: _parse_size(size, f"gpumem {card}") for card, size in gpumem.items()}
-    return _parse_size(gpumem, "gpumem")
+    memory = _parse_argument("gpumem", "'4GiB'", gpumem, _parse_size)
+    share = _parse_argument("gpucores", "30", gpucores, _parse_percent)
+    return LimitRequest(memory, share, *_parse_regime(mode, priority))
 
 
 def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
@@ -68,16 +103,42 @@ def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
     return tuple(devices)
 
 
-def refuse_gpucores(gpucores: object) -> None:
-    """Say that the compute share is not enforced, rather than take it and not hold it.
+def _parse_repeated(
+    field: str, what: str, options: Iterable[str], parse: Callable[[object, str], int]
+) -> int | Mapping[str, int] | None:
+    """The value of every card, or those by card, or none."""
+    every: list[int] = []
+    by_card: dict[str, int] = {}
+    for option in options:
+        card, equals, text = option.rpartition("=")
+        if not equals:
+            every.append(parse(text, field))
+        elif not card.isprintable() or not card:
+            mend = f"write CARD={what} with a card's UUID or index, or {what} for every card"
+            raise InvalidValue(field, option, mend)
+        elif card in by_card:
+            raise InvalidValue(field, option, f"card {card} is given twice; keep one")
+        else:
+            by_card[card] = parse(text, f"{field} {card}")
+        if len(every) + bool(by_card) > 1:
+            mend = f"give one {what} for every card, or CARD={what} for each"
+            raise InvalidValue(field, option, mend)
+    return every[0] if every else by_card or None
 
-    Raises:
-        InvalidValue: for every value; one that is no share at all gets the grammar's own message.
-    """
-    if gpucores is not None:
-        parse_share(str(gpucores), "api", "gpucores")
-        mend = "the compute share is not enforced yet; leave it out"
-        raise InvalidValue("gpucores", str(gpucores), mend)
+
+def _parse_argument(
+    field: str, example: str, value: object, parse: Callable[[object, str], int]
+) -> int | Mapping[str, int] | None:
+    """The same of an argument, which is one value or a mapping."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        if not value:
+            mend = f"name at least one card in it, like {{'0': {example}}}"
+            raise InvalidValue(field, "{}", mend)
+        _require_texts(field, value, f"{{'0': {example}}}")
+        return {card: parse(each, f"{field} {card}") for card, each in value.items()}
+    return parse(value, field)
 
 
 def _parse_size(text: object, field: str) -> int:
@@ -87,6 +148,33 @@ def _parse_size(text: object, field: str) -> int:
         mend = "write a string with a unit, like '4GiB' or '4096MiB'"
         raise InvalidValue(field, repr(text), mend)
     return size
+
+
+def _parse_percent(value: object, field: str) -> int:
+    """A whole number from 1 to 100, alone or with a percent sign; ``none`` is 100."""
+    if value == _NO_SHARE:
+        return WHOLE
+    # Not isinstance: True is no 1 %.
+    text = str(value) if type(value) is int else value
+    share = parse_share(text, "api", field) if isinstance(text, str) else None
+    if share is None:
+        raise InvalidValue(field, repr(value), "write a whole number from 1 to 100, like 30")
+    return share
+
+
+def _parse_regime(mode: object, priority: object) -> tuple[Mode | None, Priority | None]:
+    return _chosen("mode", mode, MODES), _chosen("priority", priority, PRIORITIES)
+
+
+def _chosen(field: str, value: object, choices: Sequence[_Choice]) -> _Choice | None:
+    """One of these words, exactly as it stands here; None where nothing is said."""
+    for choice in choices:
+        if value == choice:
+            return choice
+    if value is None:
+        return None
+    mend = f"write {', '.join(choices[:-1])} or {choices[-1]}"
+    raise InvalidValue(field, value if isinstance(value, str) else repr(value), mend)
 
 
 def _require_texts(field: str, names: Iterable[object], example: str) -> None:

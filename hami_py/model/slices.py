@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from hami_py.model.limits import Mode, Priority
+
 SliceState: TypeAlias = Literal["running", "kept", "ending", "damaged"]
 """``running``: its maker, or whoever opened it, still holds it, or it is kept and processes are in
 it. ``kept``: nobody is in it; it waits for the next, until ``hami rm``. ``ending``: its maker has
@@ -16,17 +18,23 @@ is refused in it."""
 
 @dataclass(frozen=True)
 class SliceProcessCard:
-    """What one process holds on one card.
+    """What one process holds on one card, and has had of its time.
 
     Attributes:
         uuid: the card.
         memory_used: bytes.
         refusals: how many of its requests were refused for the limit.
+        engine_time: seconds for which the card's compute engine was busy with its kernels.
+        throttled: seconds of wall time for which launches of it had to wait.
+        debt: seconds that it has had before its time, and waits for now.
     """
 
     uuid: str
     memory_used: int
     refusals: int
+    engine_time: float = 0.0
+    throttled: float = 0.0
+    debt: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,8 @@ class SliceProcess:
     Attributes:
         pid: as the process itself sees it (its own PID namespace).
         command: its command line; empty where it cannot be told (another PID namespace).
-        cards: the cards on which it holds memory or was refused some; none for a process that has
-            not called CUDA.
+        cards: the cards on which it holds memory, was refused some, or has had time; none for a
+            process that has not called CUDA.
     """
 
     pid: int
@@ -55,6 +63,14 @@ class SliceCard:
         memory_limit: bytes; None = no limit.
         memory_used: bytes that the slice's processes hold together.
         refusals: how many requests were refused, also to processes that are gone.
+        share: percent of the card's time that its programs may use, 1 to 99; None = no limit.
+        mode: how the share holds.
+        priority: before or after whom it gets the card.
+        engine_time: seconds for which the card's compute engine was busy with its kernels, also
+            those of processes that are gone; measured only where launches are regulated.
+        throttled: seconds of wall time for which launches had to wait, summed over processes, also
+            those that are gone.
+        debt: seconds that its processes have had before their time, and wait for now.
     """
 
     uuid: str
@@ -62,6 +78,12 @@ class SliceCard:
     memory_limit: int | None
     memory_used: int
     refusals: int
+    share: int | None = None
+    mode: Mode = "hard"
+    priority: Priority = "normal"
+    engine_time: float = 0.0
+    throttled: float = 0.0
+    debt: float = 0.0
 
 
 @dataclass(frozen=True)

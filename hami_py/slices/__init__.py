@@ -1,35 +1,44 @@
 """Slices: made, named and found, run in, looked at from inside and outside, and taken away."""
 
-from hami_py.slices.current import cards, hami_memory, limits, usage
+from hami_py.slices.coordinator import Keeper, Running, last_words, running
+from hami_py.slices.current import cards, limits, usage
 from hami_py.slices.environment import compose, require_glibc, require_library
 from hami_py.slices.foreground import die_of, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.prepare import Prepared, Request, joined, open_named, open_new, prepared
 from hami_py.slices.registry import SHOWN_ID, list_slices, remove
-from hami_py.slices.runtime import runtime_directory
+from hami_py.slices.resize import resize_named
+from hami_py.slices.runtime import runtime_directory, usable
+from hami_py.slices.variables import read_variables
 
 __all__ = [
     "SHOWN_ID",
+    "Keeper",
     "Prepared",
     "Request",
+    "Running",
     "Slice",
     "cards",
     "compose",
     "create",
     "die_of",
-    "hami_memory",
     "joined",
+    "last_words",
     "limits",
     "list_slices",
     "open_named",
     "open_new",
     "prepared",
+    "read_variables",
     "remove",
     "remove_stale",
     "require_glibc",
     "require_library",
+    "resize_named",
     "run_in_foreground",
+    "running",
     "runtime_directory",
+    "usable",
     "usage",
 ]

@@ -5,29 +5,17 @@ rules (docs/architecture.md, "How the library finds its slice"). Slices nest: wh
 lowest limit and the least that is left, over all levels.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from hami_py import gpu
 from hami_py.config import Settings
-from hami_py.errors import InvalidValue
-from hami_py.model import (
-    Card,
-    CardLimit,
-    Limits,
-    Usage,
-    lowest,
-    parse_memory,
-    parse_share,
-    visible,
-)
+from hami_py.model import Card, CardLimit, Limits, Usage, visible
 from hami_py.slices.hold import ACCOUNT, LIMITS
 from hami_py.slices.levels import Level, card_usage, combined, read_level
 from hami_py.slices.processes import mapped_files
 from hami_py.slices.runtime import usable
-
-HAMI_MEMORY = "CUDA_DEVICE_MEMORY_LIMIT"
+from hami_py.slices.variables import HamiLimit, read_variables
 
 
 def cards(settings: Settings) -> list[Card]:
@@ -57,7 +45,10 @@ def limits(settings: Settings) -> Limits:
     variables = _hami_limits(settings, levels)
     if levels:
         return Limits(tuple(combined(levels, variables)), "slice", level)
-    cards = tuple(CardLimit(uuid, memory) for uuid, memory in variables.items())
+    cards = tuple(
+        CardLimit(uuid, said.memory, said.share, said.mode, said.priority or "normal")
+        for uuid, said in variables.items()
+    )
     return Limits(cards, "environment" if cards else "none", level)
 
 
@@ -78,52 +69,34 @@ def usage(settings: Settings) -> Usage:
     free_on_card = gpu.memory_free([limit.uuid for limit in held.cards])
     return Usage(
         tuple(
-            card_usage(limit, levels, free_on_card.get(limit.uuid), variables.get(limit.uuid))
+            card_usage(
+                limit,
+                levels,
+                free_on_card.get(limit.uuid),
+                variables.get(limit.uuid, HamiLimit()).memory,
+            )
             for limit in held.cards
         )
     )
 
 
-def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, int | None]:
-    """HAMi's memory limits in bytes by card; none where no variable sets one."""
-    variables = hami_memory(settings)
-    if not any(variables.values()):
-        return {}
+def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, HamiLimit]:
+    """What HAMi's variables say by card; nothing where there is no slice and they limit nothing."""
+    variables = read_variables(settings)
     if levels:
         # With a page, HAMi's i is the i-th row of the innermost.
-        return {row.uuid: _hami_limit(variables, i) for i, row in enumerate(levels[-1].rows)}
+        return {row.uuid: variables.limit(i) for i, row in enumerate(levels[-1].rows)}
+    if not variables.set_a_limit:
+        return {}
     # Without one it is the driver's i-th card, before CUDA_VISIBLE_DEVICES reorders them.
     shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
     if settings.visible_devices is None:
-        return {card.uuid: _hami_limit(variables, i) for i, card in enumerate(shown)}
+        return {card.uuid: variables.limit(i) for i, card in enumerate(shown)}
     entries = settings.visible_devices.split(",")
     return {
-        card.uuid: _hami_limit(variables, card.index if entry.strip().isdecimal() else None)
+        card.uuid: variables.limit(card.index if entry.strip().isdecimal() else None)
         for card, entry in zip(shown, entries, strict=False)
     }
-
-
-def _hami_limit(variables: Mapping[str, int | None], number: int | None) -> int | None:
-    """Bytes for a card; where its number is not known, the lowest of all."""
-    if number is None:
-        return lowest(variables.values())
-    return variables.get(f"{HAMI_MEMORY}_{number}", variables.get(HAMI_MEMORY))
-
-
-def hami_memory(settings: Settings) -> dict[str, int | None]:
-    """HAMi's memory limits in bytes by variable.
-
-    Raises:
-        InvalidValue: one of HAMi's variables cannot be understood, or sets a share.
-    """
-    memory: dict[str, int | None] = {}
-    for variable, text in settings.hami_limits.items():
-        if variable.startswith(HAMI_MEMORY):
-            memory[variable] = parse_memory(text, "hami-env", variable)
-        elif parse_share(text, "hami-env", variable) not in {None, 100}:
-            mend = "compute shares are not enforced yet; unset it, or set 0 or 100 for no limit"
-            raise InvalidValue(variable, text, mend)
-    return memory
 
 
 def directories(settings: Settings) -> list[Path]:

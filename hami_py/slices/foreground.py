@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -35,14 +35,24 @@ PASSED_ON = frozenset(
 _SI_KERNEL = 0x80
 """``si_code`` of a signal that the kernel itself sent, which for these means the terminal."""
 
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks of ours at what the program needs beside itself."""
+
 _TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
-def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_in_foreground(
+    command: Sequence[str], environment: Mapping[str, str], look: Callable[[], None]
+) -> int:
     """Run the program to its end.
 
     On return the signals in ``PASSED_ON`` are still blocked, so that none of them can interrupt the
     clean-up: the caller is expected to exit.
+
+    Args:
+        command: program and arguments.
+        environment: the program's.
+        look: called every second while it runs; it must not wait.
 
     Returns:
         Its exit code, or minus the number of the signal that ended it.
@@ -58,8 +68,10 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
     try:
         program = _start(command, environment, inherited_mask)
         while True:
-            received = signal.sigwaitinfo(awaited)
-            if received.si_signo == signal.SIGCHLD:
+            received = signal.sigtimedwait(awaited, LOOK_INTERVAL)
+            if received is None:
+                look()
+            elif received.si_signo == signal.SIGCHLD:
                 ended = _look_after(program)
                 if ended is not None:
                     return ended

@@ -18,11 +18,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hami_py import config, gpu
-from hami_py._native import LimitsPage
-from hami_py.errors import DamagedFile, StateError
-from hami_py.model import Event, Limits, SliceProcess, Usage, legible, parse_sizes, resized
-from hami_py.slices.current import directories
-from hami_py.slices.hold import LIMITS
+from hami_py.errors import StateError
+from hami_py.model import (
+    Event,
+    Limits,
+    Mode,
+    Priority,
+    Shares,
+    SliceProcess,
+    Usage,
+    legible,
+    parse_arguments,
+)
 from hami_py.slices.levels import (
     Level,
     card_usage,
@@ -33,7 +40,7 @@ from hami_py.slices.levels import (
 from hami_py.slices.look import Watcher
 from hami_py.slices.prepare import Opened
 from hami_py.slices.registry import processes_in
-from hami_py.slices.runtime import usable
+from hami_py.slices.resize import resize
 
 if TYPE_CHECKING:
     import asyncio.subprocess
@@ -280,7 +287,7 @@ class Slice:
         return Limits(tuple(combined(self._levels())), "slice", "preload")
 
     def usage(self) -> Usage:
-        """What the slice uses now, in bytes, per card and process."""
+        """What the slice uses now, in bytes and seconds, per card and process."""
         for directory in self._open().slices:
             strike_off_the_dead(directory)
         levels = self._levels()
@@ -292,36 +299,36 @@ class Slice:
         """The processes in it now, by pid; also those that have not called CUDA yet."""
         return processes_in(self._open().hold.directory)
 
-    def resize(self, gpumem: str | Mapping[str, str]) -> None:
-        """Set other memory limits; all of them are in force when this returns.
+    def resize(
+        self,
+        gpumem: str | Mapping[str, str] | None = None,
+        *,
+        gpucores: Shares | None = None,
+        mode: Mode | None = None,
+        priority: Priority | None = None,
+    ) -> None:
+        """Set other limits, at least one; all of them are in force when this returns.
 
-        More can be had at once. Less than is in use takes nothing away: new memory is refused until
-        enough was given back (event ``over``, then ``within``).
+        What is not named stays as it is. More can be had at once. Less memory than is in use takes
+        nothing away: new memory is refused until enough was given back (event ``over``, then
+        ``within``). A share, mode or priority counts from the next launch on (event ``share``).
 
         Args:
             gpumem: one size for every card of the slice, or sizes by card (UUID or index); the
                 limits of cards that are not named stay. A size above the card's own is lowered to
                 it, with a ``UserWarning``.
+            gpucores: percent of the cards' time, or percent by card; 100 = no limit.
+            mode: ``hard`` or ``soft``, on every card.
+            priority: ``low``, ``normal`` or ``high``, on every card.
 
         Raises:
-            InvalidValue: a size that is not understood; nothing was changed.
+            InvalidValue: a value that is not understood, or none; nothing was changed.
             UnknownCard: the slice has no such card; nothing was changed.
             NoDriver, NoDevice, DriverError: the cards cannot be asked; nothing was changed.
             StateError: the page cannot be written.
         """
-        memory = parse_sizes(gpumem)
-        directory = self._open().hold.directory
-        with usable(directory):
-            try:
-                page = LimitsPage.open(directory / LIMITS)
-                uuids = [row.uuid for row in page.rows()]
-                whole = not directories(config.read())
-                sizes, notes = resized(gpu.cards(), uuids, memory, whole=whole)
-                page.set_memory_limits(sizes)
-            except DamagedFile as error:
-                mend = f"remove it with `hami rm {directory.name}`, and make another"
-                raise StateError(self._what(), error.why, mend) from error
-        _warn(notes, 3)
+        asked = parse_arguments(gpumem, gpucores, mode, priority)
+        _warn(resize(config.read(), self._open().hold.directory, asked), 3)
 
     # What happens in it.
 

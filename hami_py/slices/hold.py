@@ -202,7 +202,7 @@ def remove_files(directory: Path) -> None:
 
 def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> BinaryIO:
     """Write the files of a slice; its record comes last, open and locked."""
-    rows = [LimitRow(row.uuid, row.memory, row.share) for row in limits]
+    rows = [LimitRow(row.uuid, row.memory, row.share, row.mode, row.priority) for row in limits]
     LimitsPage.create(directory / LIMITS, rows)
     Account.create(directory / ACCOUNT)
     Grants.create(directory / GRANTS)

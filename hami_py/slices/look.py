@@ -84,8 +84,10 @@ def _look(level: Level) -> Look:
     uuids = [row.uuid for row in level.rows]
     return Look(
         {
-            uuid: CardLook(level.used[i], level.rows[i].memory, level.refusals[i])
-            for i, uuid in enumerate(uuids)
+            row.uuid: CardLook(
+                level.used[i], row.memory, level.refusals[i], row.share, row.mode, row.priority
+            )
+            for i, row in enumerate(level.rows)
         },
         {
             _key(process): ProcessLook(

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hami_py import gpu
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import MemoryRequest, legible, plan, visible
+from hami_py.model import LimitRequest, legible, plan, visible
+from hami_py.slices import coordinator
 from hami_py.slices.current import cards, directories
 from hami_py.slices.environment import compose, require_library
 from hami_py.slices.hold import Hold, make
@@ -26,7 +27,7 @@ class Request:
 
     Attributes:
         command: what will run in it, or who makes it, for people who look at it.
-        memory: the memory limits.
+        asked: the limits.
         devices: cards by UUID or index; none = all.
         name: what it is called; checked.
         keep: it stays until it is removed.
@@ -34,7 +35,7 @@ class Request:
     """
 
     command: Command
-    memory: MemoryRequest = None
+    asked: LimitRequest = field(default_factory=LimitRequest)
     devices: Sequence[str] = ()
     name: str | None = None
     keep: bool = False
@@ -67,10 +68,12 @@ class Prepared:
     """A slice that is ready for a program.
 
     Attributes:
+        directory: of the slice.
         environment: what to start the program with.
         notes: what the user must be told, one line each.
     """
 
+    directory: Path
     environment: dict[str, str]
     notes: tuple[str, ...]
 
@@ -90,7 +93,7 @@ def open_new(settings: Settings, request: Request) -> Opened:
     if request.devices:
         # Of all cards: whether CUDA's numbers are known depends also on those that are not ours.
         shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
-    planned = plan(available, request.memory, request.devices, shown)
+    planned = plan(available, request.asked, request.devices, shown)
     record = new_record(
         request.command,
         name=request.name,
@@ -100,7 +103,8 @@ def open_new(settings: Settings, request: Request) -> Opened:
         devices=planned.devices,
     )
     held = make(settings.runtime_directory, planned.limits, record)
-    return Opened(held, library, (*settings.slices, held.directory), planned.notes)
+    notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
+    return Opened(held, library, (*settings.slices, held.directory), notes)
 
 
 def open_named(settings: Settings, name: str) -> Opened:
@@ -128,14 +132,14 @@ def open_named(settings: Settings, name: str) -> Opened:
     except BaseException:
         held.release()
         raise
-    return Opened(held, library, slices)
+    return Opened(held, library, slices, coordinator.ensure(settings, held.directory))
 
 
 @contextmanager
 def prepared(
     settings: Settings,
     command: Command,
-    memory: MemoryRequest,
+    asked: LimitRequest,
     devices: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     *,
@@ -147,7 +151,7 @@ def prepared(
     Args:
         settings: of this process.
         command: what will run, for people who look at the slice.
-        memory: the memory limits asked for.
+        asked: the limits asked for.
         devices: cards by UUID or index; none = all.
         environment: what the program would have without us; None = this process's.
         name: what people call it.
@@ -156,7 +160,7 @@ def prepared(
     Raises:
         HamiError: as ``open_new``.
     """
-    opened = open_new(settings, Request(command, memory, devices, name, keep))
+    opened = open_new(settings, Request(command, asked, devices, name, keep))
     with _held(settings, opened, environment) as ready:
         yield ready
 
@@ -178,7 +182,7 @@ def _held(
 ) -> Iterator[Prepared]:
     try:
         base = settings.environment if environment is None else environment
-        yield Prepared(opened.environment(base), opened.notes)
+        yield Prepared(opened.hold.directory, opened.environment(base), opened.notes)
     finally:
         opened.hold.release()
 

@@ -7,6 +7,7 @@ than the process may be its own.
 """
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -115,6 +116,15 @@ def command_of(pid: int) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(os.fsdecode(word) for word in line.rstrip(b"\0").split(b"\0") if line)
+
+
+def interpreter() -> str | None:
+    """The Python that runs us; None where it is part of another program."""
+    try:
+        is_it = bool(sys.executable) and Path("/proc/self/exe").samefile(sys.executable)
+    except OSError:
+        return None
+    return sys.executable if is_it else None
 
 
 def mapped_files(pid: int | str) -> list[str]:

@@ -24,7 +24,13 @@ from hami_py.model import (
 )
 from hami_py.slices import hold
 from hami_py.slices.hold import Hold
-from hami_py.slices.levels import Level, read_from_outside, strike_off_the_dead
+from hami_py.slices.levels import (
+    Level,
+    has_touched,
+    read_from_outside,
+    strike_off_the_dead,
+    times_of,
+)
 from hami_py.slices.processes import (
     Environments,
     command_of,
@@ -193,11 +199,15 @@ def _state(entry: _Entry, damage: str | None) -> SliceState:
 def _cards(level: Level, cards: list[Card]) -> tuple[SliceCard, ...]:
     return tuple(
         SliceCard(
-            uuid=row.uuid,
-            index=next((card.index for card in cards if same_card(card.uuid, row.uuid)), None),
-            memory_limit=row.memory,
-            memory_used=level.used[i],
-            refusals=level.refusals[i],
+            row.uuid,
+            next((card.index for card in cards if same_card(card.uuid, row.uuid)), None),
+            row.memory,
+            level.used[i],
+            level.refusals[i],
+            row.share,
+            row.mode,
+            row.priority,
+            *level.times(i),
         )
         for i, row in enumerate(level.rows)
     )
@@ -218,7 +228,7 @@ def _processes(level: Level | None, inside: frozenset[int]) -> tuple[SliceProces
 def _held(level: Level | None, process: ProcessUse) -> tuple[SliceProcessCard, ...]:
     rows = level.rows if level else ()
     return tuple(
-        SliceProcessCard(row.uuid, process.memory[i], process.refusals[i])
+        SliceProcessCard(row.uuid, process.memory[i], process.refusals[i], *times_of(process, i))
         for i, row in enumerate(rows)
-        if process.memory[i] or process.refusals[i]
+        if has_touched(process, i)
     )

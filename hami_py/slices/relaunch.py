@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from hami_py.config import Settings
 from hami_py.errors import CannotRelaunch
-from hami_py.model import Limits, MemoryRequest
+from hami_py.model import LimitRequest, Limits
 from hami_py.slices.current import limits
 from hami_py.slices.prepare import Opened, Request, open_new
-from hami_py.slices.processes import mapped_files
+from hami_py.slices.processes import interpreter, mapped_files
 from hami_py.slices.record import read_record
 
 WHAT = "limit_this_process"
@@ -31,7 +31,7 @@ _IMPORTED_BY = os.getpid()
 
 def relaunch(
     settings: Settings,
-    memory: MemoryRequest,
+    asked: LimitRequest,
     devices: Sequence[str],
     tell: Callable[[str], None],
 ) -> Limits:
@@ -39,7 +39,7 @@ def relaunch(
 
     Args:
         settings: of this process.
-        memory: the memory limits.
+        asked: the limits.
         devices: cards by UUID or index; none = all.
         tell: what to do with a line for the user.
 
@@ -51,7 +51,7 @@ def relaunch(
         return limits(settings)
     for why, mend in _obstacles(settings):
         raise CannotRelaunch(WHAT, why, mend)
-    request = Request(sys.orig_argv, memory, devices, relaunched=True)
+    request = Request(sys.orig_argv, asked, devices, relaunched=True)
     opened = open_new(settings, request)
     try:
         for note in opened.notes:
@@ -81,7 +81,7 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     if kind or hasattr(sys, "ps1") or sys.flags.interactive:
         mend = "start the interpreter with `hami run --gpumem 4GiB -- python`"
         yield "an interactive interpreter cannot begin again without losing what was typed", mend
-    if not sys.orig_argv or not _is_python():
+    if not sys.orig_argv or interpreter() is None:
         yield (
             "the interpreter is part of another program, whose command line is not Python's",
             start,
@@ -111,14 +111,6 @@ def _notebook() -> str | None:
     if shell is None:
         return None
     return "kernel" if getattr(shell, "kernel", None) is not None else "shell"
-
-
-def _is_python() -> bool:
-    """Our executable is the interpreter, and not a program that has one inside."""
-    try:
-        return bool(sys.executable) and Path("/proc/self/exe").samefile(sys.executable)
-    except OSError:
-        return False
 
 
 def _is_multiprocessing_child() -> bool:

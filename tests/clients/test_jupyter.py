@@ -271,6 +271,30 @@ def test_what_was_added_is_listed_and_removed(jupyter: Jupyter) -> None:
     assert [row["name"] for row in json.loads(jupyter.hami("list", "--json").out)] == ["limited"]
 
 
+def test_a_kernel_may_have_a_share_of_the_time(jupyter: Jupyter) -> None:
+    options = ["--gpucores", "30%", "--mode", "soft", "--priority", "low"]
+    assert jupyter.hami("install", *options).code == 0
+    (row, _limited) = json.loads(jupyter.hami("list", "--json").out)
+    assert (row["name"], row["gpumem"], row["gpucores"]) == ("hami-30", [], ["30%"])
+    assert (row["mode"], row["priority"]) == (["soft"], ["low"])
+    listed = jupyter.hami("list").lines[0]
+    assert listed.startswith("hami-30: GPU time 30%, soft, priority low, ")
+    spec = json.loads((Path(row["directory"]) / "kernel.json").read_text())
+    assert spec["display_name"] == "Python 3 (GPU time 30%, soft, priority low)"
+    begin = spec["argv"].index("run") + 1
+    assert spec["argv"][begin : spec["argv"].index("--")] == [
+        *("--gpucores", "30%", "--mode", "soft", "--priority", "low")
+    ]
+    both = ["--gpumem", "0=2GiB", "--gpucores", "0=50"]
+    assert jupyter.hami("install", *both).out.startswith("hami-0-2gib-0-50 in ")
+
+
+def test_a_kernel_without_any_limit_is_refused(jupyter: Jupyter) -> None:
+    done = jupyter.hami("install", "--mode", "soft")
+    assert (done.code, done.out) == (2, "")
+    assert "Give at least one of --gpumem and --gpucores." in done.err
+
+
 def test_a_kernel_that_is_not_ours_is_neither_replaced_nor_removed(jupyter: Jupyter) -> None:
     folder = Path(jupyter.env["JUPYTER_DATA_DIR"]) / "kernels" / "theirs"
     folder.mkdir()
@@ -287,6 +311,7 @@ def test_a_kernel_that_is_not_ours_is_neither_replaced_nor_removed(jupyter: Jupy
     ("options", "said"),
     [
         (["--gpumem", "1"], 'gpumem: "1" is refused'),
+        (["--gpucores", "101"], 'gpucores: "101" is refused'),
         (["--gpumem", "1GiB", "--name", "a b"], '--name: "a b" is refused'),
         (["--gpumem", "1GiB", "--python", "/nonexistent"], '--python: "/nonexistent" is refused'),
         (["--gpumem", "1GiB", "--python", "/bin/false"], "pip install 'ipykernel>=6'"),

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from support import coordinator
 from support.artifacts import ROOT, Artifacts
 from support.running import Run, run
 from support.stub import StubServer
@@ -30,6 +31,8 @@ class HamiCommand:
         command = [sys.executable, "-m", "hami_py", *map(str, arguments)]
         done = run(command, {**self.env(gpu), **(env or {})})
         assert self.slices() == [], "slices were left behind"
+        # It would end by itself, some time after the last slice.
+        coordinator.end(self._runtime / "hami")
         return done
 
     def slices(self) -> list[Path]:

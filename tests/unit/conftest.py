@@ -12,6 +12,7 @@ import pytest
 
 from hami_py import Card, Slice, config, gpu
 from hami_py.config import Settings
+from support import coordinator
 from support.artifacts import Artifacts
 from support.programs import Programs
 from support.running import Started
@@ -21,11 +22,12 @@ from unit.machine import DEADLINE, Hami
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> Path:
-    """What XDG_RUNTIME_DIR names in a test."""
+def runtime(tmp_path: Path) -> Iterator[Path]:
+    """What XDG_RUNTIME_DIR names in a test; a coordinator that it was given ends with the test."""
     path = tmp_path / "runtime"
     path.mkdir(mode=0o700)
-    return path
+    yield path
+    coordinator.end(path / "hami")
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ def test_every_variable(tmp_path: Path) -> None:
             "CUDA_DEVICE_MEMORY_LIMIT": "4g",
             "CUDA_DEVICE_MEMORY_LIMIT_15": "2g",
             "CUDA_DEVICE_SM_LIMIT_0": "30",
+            "GPU_CORE_UTILIZATION_POLICY": "force",
+            "CUDA_TASK_PRIORITY": "0",
             "CUDA_DEVICE_MEMORY_LIMIT_16": "not one of them",
             "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/var/x.cache",
             "PATH": "/bin",
@@ -46,6 +48,8 @@ def test_every_variable(tmp_path: Path) -> None:
         "CUDA_DEVICE_MEMORY_LIMIT": "4g",
         "CUDA_DEVICE_MEMORY_LIMIT_15": "2g",
         "CUDA_DEVICE_SM_LIMIT_0": "30",
+        "GPU_CORE_UTILIZATION_POLICY": "force",
+        "CUDA_TASK_PRIORITY": "0",
     }
     assert settings.hami_account == Path("/var/x.cache.hami")
     assert settings.environment["PATH"] == "/bin"

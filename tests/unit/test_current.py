@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -31,14 +31,18 @@ Inside = Callable[..., Settings]
 
 @pytest.fixture
 def inside(tmp_path: Path, settings: Settings) -> Inside:
-    """The settings of a process in slices with these limits, outermost first."""
+    """The settings of a process in slices with these limits, outermost first.
 
-    def make(*levels: dict[str, int | None], **variables: str) -> Settings:
+    A limit is a size, or with it share, mode and priority.
+    """
+
+    def make(*levels: dict[str, Any], **variables: str) -> Settings:
         directories = []
         for number, limits in enumerate(levels):
             directory = tmp_path / f"slice{number}"
             directory.mkdir()
-            rows = [LimitRow(uuid, memory) for uuid, memory in limits.items()]
+            said = {uuid: row if isinstance(row, tuple) else (row,) for uuid, row in limits.items()}
+            rows = [LimitRow(uuid, *row) for uuid, row in said.items()]
             LimitsPage.create(directory / "limits", rows)
             Account.create(directory / "account")
             directories.append(directory)
@@ -119,15 +123,19 @@ def test_what_is_left_is_the_least_over_all_levels(
     """Two processes: one beside us in the outer slice, one with us in the inner."""
 
     def process(pid: int, memory: int, refusals: int) -> ProcessUse:
-        made_up = SimpleNamespace(pid=pid, alive=True, memory=[memory], refusals=[refusals])
-        return cast(ProcessUse, made_up)
+        times = {"used_ns": [0], "throttled_ns": [0], "debt_ns": [0]}
+        said = {"pid": pid, "alive": True, "memory": [memory], "refusals": [refusals]}
+        return cast(ProcessUse, SimpleNamespace(**said, **times))
 
-    outer = Level((CardLimit(FIRST, 5 * GIB),), [3 * GIB], [process(7, 2 * GIB, 0)], [0])
+    held = (CardLimit(FIRST, 5 * GIB),)
+    outer = Level(held, [3 * GIB], [process(7, 2 * GIB, 0)], [0], [0], [0])
     inner = Level(
         (CardLimit(FIRST, 4 * GIB),),
         [1 * GIB],
         [process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0)],
         [5],
+        [0],
+        [0],
     )
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_level", lambda directory: levels[directory])
@@ -167,6 +175,185 @@ def test_hamis_variables_alone(
     assert [card.memory_limit for card in current.usage(settings).cards] == [
         memory for _uuid, memory in expected
     ]
+
+
+# Shares.
+
+
+def regimes(settings: Settings) -> list[tuple[int | None, str, str]]:
+    """What is said of each card's time, by limits() and by usage()."""
+    held = [(card.share, card.mode, card.priority) for card in current.limits(settings).cards]
+    seen = [(card.share, card.mode, card.priority) for card in current.usage(settings).cards]
+    assert held == seen
+    return held
+
+
+def test_the_lowest_share_over_all_levels_holds_and_so_does_its_mode(inside: Inside) -> None:
+    settings = inside(
+        {FIRST: (None, 30, "hard", "normal"), SECOND: (None, 50, "soft", "low")},
+        {FIRST: (None, 40, "soft", "high"), SECOND: (None, None, "hard", "high")},
+    )
+    assert regimes(settings) == [(30, "hard", "normal"), (50, "soft", "low")]
+
+
+def test_of_two_equal_shares_the_hard_one_holds(inside: Inside) -> None:
+    settings = inside({FIRST: (None, 30, "soft")}, {FIRST: (None, 30, "hard")})
+    assert regimes(settings) == [(30, "hard", "normal")]
+
+
+def test_the_whole_card_on_a_page_is_no_limit(inside: Inside) -> None:
+    assert regimes(inside({FIRST: (None, 100)})) == [(None, "hard", "normal")]
+
+
+@pytest.mark.parametrize(
+    ("variables", "holds"),
+    [
+        ({}, (50, "hard", "normal")),
+        # Lower than the page's: it holds, softly unless it is said otherwise.
+        ({"CUDA_DEVICE_SM_LIMIT": "30"}, (30, "soft", "normal")),
+        ({"CUDA_DEVICE_SM_LIMIT": "30%"}, (30, "soft", "normal")),
+        ({"CUDA_DEVICE_SM_LIMIT": "90", "CUDA_DEVICE_SM_LIMIT_0": "30"}, (30, "soft", "normal")),
+        (
+            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "force"},
+            (30, "hard", "normal"),
+        ),
+        (
+            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "FORCE"},
+            (30, "hard", "normal"),
+        ),
+        # HAMi knows these two spellings alone.
+        (
+            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "Force"},
+            (30, "soft", "normal"),
+        ),
+        (
+            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "default"},
+            (30, "soft", "normal"),
+        ),
+        # The page's own is lifted by nothing.
+        ({"CUDA_DEVICE_SM_LIMIT": "90"}, (50, "hard", "normal")),
+        ({"CUDA_DEVICE_SM_LIMIT": "0"}, (50, "hard", "normal")),
+        ({"CUDA_DEVICE_SM_LIMIT": "50"}, (50, "hard", "normal")),
+        (
+            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "disable"},
+            (50, "hard", "normal"),
+        ),
+        ({"GPU_CORE_UTILIZATION_POLICY": "DISABLE"}, (50, "hard", "normal")),
+        ({"CUDA_TASK_PRIORITY": "0"}, (50, "hard", "normal")),
+        ({"CUDA_TASK_PRIORITY": "1"}, (50, "hard", "normal")),
+        ({"CUDA_TASK_PRIORITY": "2"}, (50, "hard", "low")),
+        ({"CUDA_TASK_PRIORITY": "-1"}, (50, "hard", "low")),
+    ],
+)
+def test_hamis_variables_can_only_lower_a_share(
+    inside: Inside, variables: dict[str, str], holds: tuple[int | None, str, str]
+) -> None:
+    settings = inside({FIRST: (None, 50, "hard", "normal")}, **variables)
+    assert regimes(settings) == [holds]
+
+
+def test_hamis_normal_priority_lowers_a_high_one(inside: Inside) -> None:
+    assert regimes(inside({FIRST: (None, 50, "hard", "high")}, CUDA_TASK_PRIORITY="1")) == [
+        (50, "hard", "normal")
+    ]
+
+
+def test_hamis_shares_bind_the_innermost_slice(inside: Inside) -> None:
+    """Its i is the i-th row there."""
+    settings = inside(
+        {FIRST: (None, 80), SECOND: (None, 80)},
+        {SECOND: None, FIRST: None},
+        CUDA_DEVICE_SM_LIMIT_0="30",
+    )
+    assert regimes(settings) == [(30, "soft", "normal"), (80, "hard", "normal")]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [(FIRST, 20), (SECOND, 60)]),
+        ("1,0", [(SECOND, 60), (FIRST, 20)]),
+        # Named by UUID, a card's number is not known: the lowest share holds.
+        (SECOND, [(SECOND, 20)]),
+    ],
+)
+def test_hamis_shares_alone(
+    settings: Settings, visible: str | None, expected: list[tuple[str, int]]
+) -> None:
+    variables = {
+        "CUDA_DEVICE_SM_LIMIT": "60",
+        "CUDA_DEVICE_SM_LIMIT_0": "20",
+        "CUDA_TASK_PRIORITY": "0",
+    }
+    if visible is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = visible
+    held = current.limits(config.read({**settings.environment, **variables}))
+    assert held.source == "environment"
+    assert held.cards == tuple(
+        CardLimit(uuid, None, share, "soft", "high") for uuid, share in expected
+    )
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"CUDA_TASK_PRIORITY": "0"},
+        {"GPU_CORE_UTILIZATION_POLICY": "force"},
+        {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "disable"},
+        {"CUDA_DEVICE_SM_LIMIT": "100", "CUDA_DEVICE_SM_LIMIT_1": "0"},
+    ],
+)
+def test_what_limits_nothing_is_no_limit(settings: Settings, variables: dict[str, str]) -> None:
+    held = current.limits(config.read({**settings.environment, **variables}))
+    assert (held.source, held.cards) == ("none", ())
+
+
+@pytest.mark.parametrize("text", ["", "high", "0.5", "+", "1 ", "\u0660"])
+def test_a_priority_that_is_no_number_is_refused(inside: Inside, text: str) -> None:
+    settings = inside({FIRST: GIB}, CUDA_TASK_PRIORITY=text)
+    with pytest.raises(InvalidValue) as caught:
+        current.limits(settings)
+    assert (caught.value.field, caught.value.value) == ("CUDA_TASK_PRIORITY", text)
+    assert caught.value.mend.startswith("write 0 for high, 1 for normal")
+
+
+def test_a_bad_share_is_refused_also_where_it_does_not_hold(inside: Inside) -> None:
+    settings = inside(
+        {FIRST: GIB}, CUDA_DEVICE_SM_LIMIT="101", GPU_CORE_UTILIZATION_POLICY="disable"
+    )
+    with pytest.raises(InvalidValue, match="CUDA_DEVICE_SM_LIMIT"):
+        current.limits(settings)
+
+
+def test_engine_time_is_the_innermost_slices_in_seconds(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the living and the dead; who has had or waited for time is told of."""
+
+    def process(pid: int, alive: bool, used: int, throttled: int, debt: int) -> ProcessUse:
+        said = {"pid": pid, "alive": alive, "memory": [0], "refusals": [0]}
+        times = {"used_ns": [used], "throttled_ns": [throttled], "debt_ns": [debt]}
+        return cast(ProcessUse, SimpleNamespace(**said, **times))
+
+    limit = (CardLimit(FIRST, None, 30),)
+    outer = Level(limit, [0], [], [0], [10**12], [10**12])
+    members = [
+        process(8, True, 1_500_000_000, 0, 250_000_000),
+        process(9, False, 0, 2_000_000_000, 10**9),
+        process(10, True, 0, 0, 0),
+    ]
+    inner = Level(limit, [0], members, [0], [4_000_000_000], [2_500_000_000])
+    levels = {Path("/outer"): outer, Path("/inner"): inner}
+    monkeypatch.setattr(current, "read_level", lambda directory: levels[directory])
+    inside = config.read({**settings.environment, "HAMI_SLICE": "/outer:/inner"})
+    (card,) = current.usage(inside).cards
+    assert (card.engine_time, card.throttled) == (4.0, 2.5)
+    # A dead one pays no more.
+    assert card.debt == 0.25
+    assert card.processes == (
+        ProcessUsage(8, True, 0, 0, 1.5, 0.0, 0.25),
+        ProcessUsage(9, False, 0, 0, 0.0, 2.0, 1.0),
+    )
 
 
 def test_hamis_zero_is_no_limit(settings: Settings) -> None:

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,20 @@ def test_no_refusal_is_told_twice_while_the_books_are_being_moved() -> None:
     assert refused == [5, 1]
 
 
+def test_a_changed_share_is_told_once_and_not_the_one_that_it_began_with() -> None:
+    def look(*regime: Any) -> Look:
+        return Look({"GPU-1": CardLook(7, 100, 0, *regime)})
+
+    soft = look(30, "soft", "high")
+    assert told(look(30), look(30), soft, soft, look()) == [
+        [],
+        [],
+        [Event("share", None, "GPU-1", 0, 7, 100, 30, "soft", "high")],
+        [],
+        [Event("share", None, "GPU-1", 0, 7, 100, None, "hard", "normal")],
+    ]
+
+
 # Real programs.
 
 
@@ -161,6 +176,16 @@ def test_over_and_within_as_a_slice_is_shrunk(stub: StubServer, start: Start) ->
         left = {event.kind: event for event in (next(events), next(events))}
         assert left["left"].pid == holder.pid
         assert left["within"] == Event("within", None, card, 0, 0, 500 * MIB)
+
+
+def test_a_share_that_is_set_is_told(stub: StubServer, start: Start) -> None:
+    with hami.slice(gpumem="1GiB", gpucores=30, devices=["0"]) as s:
+        holder = start(s, "hold", "100")
+        events = s.events()
+        assert next(events) == Event("joined", holder.pid)
+        s.resize(gpucores=50, priority="low")
+        held = (100 * MIB, 1024 * MIB)
+        assert next(events) == Event("share", None, stub.uuids()[0], 0, *held, 50, "hard", "low")
 
 
 def test_closing_the_slice_ends_the_events(stub: StubServer) -> None:

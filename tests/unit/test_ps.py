@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import hami_py
-from hami_py.cli.overview import approximate, legible_command
+from hami_py import SliceCard, SliceInfo, SliceProcess, SliceProcessCard
+from hami_py.cli.overview import approximate, duration, legible_command, lines
+from hami_py.cli.pace import Pace
 from hami_py.config import Settings
 from hami_py.slices import list_slices
 from support.programs import Programs
@@ -28,7 +30,8 @@ from unit.machine import DEADLINE, HOLD, Hami, environment, listed, refused
 
 Slices = Callable[[], list[Path]]
 
-HEADS = ["NAME", "ID", "CARD", "USED", "LIMIT", "PROCESSES", "STATE", "COMMAND"]
+HEADS = ["NAME", "ID", "CARD", "USED", "LIMIT", "SHARE", "GPU", "TIME"]
+HEADS += ["PROCESSES", "STATE", "COMMAND"]
 
 
 # Listing.
@@ -61,9 +64,10 @@ def test_a_running_slice(hami: Hami, running: Callable[..., Started]) -> None:
         assert head.split() == HEADS
         id_ = slice_["id"][:12]
         assert first_card == (
-            f"train  {id_}  0     0B    -      1          running  sh -c 'echo up; read _'"
+            f"train  {id_}  0     0B    -      -      -         1          running"
+            "  sh -c 'echo up; read _'"
         )
-        assert second_card.split() == ["1", "0B", "4GiB"]
+        assert second_card.split() == ["1", "0B", "4GiB", "-", "-"]
         told = hami("ps", "-p").stdout.splitlines()[-1]
         assert told == f"  {process['pid']}  no GPU memory  sh -c 'echo up; read _'"
         first.finish()
@@ -82,10 +86,12 @@ def test_memory_is_listed_by_process_and_card_as_the_ledger_has_it(
         assert [card["memory_used"] for card in slice_["cards"]] == [stub.held(0), stub.held(1)]
         assert stub.held(1) == 100 * MIB
         ((pid, cards),) = [(p["pid"], p["cards"]) for p in slice_["processes"]]
-        assert cards == [{"uuid": stub.uuids()[1], "memory_used": 100 * MIB, "refusals": 0}]
+        times = {"engine_time": 0, "throttled": 0, "debt": 0}
+        held = {"uuid": stub.uuids()[1], "memory_used": 100 * MIB, "refusals": 0}
+        assert cards == [{**held, **times}]
         text = run([*command, "ps", "--processes"], variables).out
         assert re.search(rf"^  {pid}  card 1: 100MiB  \S*hold 100 1$", text, re.MULTILINE)
-        assert re.search(r"^ +1 +100MiB +1GiB$", text, re.MULTILINE)
+        assert re.search(r"^ +1 +100MiB +1GiB +- +-$", text, re.MULTILINE)
 
 
 def config_of(stub: StubServer) -> dict[str, str]:
@@ -159,6 +165,101 @@ def test_what_a_command_holds_cannot_break_the_table() -> None:
 )
 def test_memory_is_shown_as_people_compare_it(memory: int, text: str) -> None:
     assert approximate(memory) == text
+
+
+# Shares.
+
+
+def share_of(uuid: str, **told: Any) -> SliceCard:
+    return SliceCard(uuid, 0, 4 << 30, 0, 0, **told)
+
+
+def slice_with(*cards: SliceCard, processes: tuple[SliceProcess, ...] = ()) -> SliceInfo:
+    """One that is running, with what is told of its cards."""
+    return SliceInfo(
+        "ab" * 16, "train", Path("/s"), "running", False, None, ("x",), cards, processes, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({}, "-"),
+        ({"share": 30}, "30%"),
+        ({"share": 30, "mode": "soft"}, "30% soft"),
+        ({"share": 5, "mode": "soft", "priority": "low"}, "5% soft low"),
+        ({"priority": "high"}, "high"),
+        # Without a share the mode says nothing.
+        ({"mode": "soft"}, "-"),
+    ],
+)
+def test_a_share_is_shown_with_what_is_special_about_it(told: dict[str, Any], shown: str) -> None:
+    head, line = lines([slice_with(share_of("GPU-1", **told))], processes=False)
+    column = slice(head.text.index("SHARE"), head.text.index("GPU TIME"))
+    assert line.text[column].strip() == shown
+
+
+def test_engine_time_is_shown_by_card_and_process() -> None:
+    held = (
+        SliceProcessCard("GPU-1", 100 * MIB, 2, 61.0, 0.25, 0.1),
+        SliceProcessCard("GPU-2", 0, 0, 0.05),
+    )
+    told = slice_with(
+        share_of("GPU-1", share=30, engine_time=61.0),
+        share_of("GPU-2", engine_time=0.0),
+        processes=(SliceProcess(7, ("x",), held),),
+    )
+    head, first, second, process = lines([told], processes=True, busy={(told.id, "GPU-1"): 29.6})
+    column = slice(head.text.index("GPU TIME"), head.text.index("PROCESSES"))
+    assert [line.text[column].strip() for line in (first, second)] == ["1m01s (30%)", "-"]
+    assert process.text == (
+        "  7  card 0: 100MiB (2 refused, 1m01s of its time, throttled 0.2s, debt 0.1s),"
+        " card 0: 0B (0.0s of its time)  x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "-"),
+        (0.01, "0.0s"),
+        (0.35, "0.3s"),
+        (59.99, "59.9s"),
+        (60, "1m00s"),
+        (125.9, "2m05s"),
+        (3600, "1h00m"),
+        (90_061, "25h01m"),
+    ],
+)
+def test_durations_are_shown_as_people_compare_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_the_pace_is_what_was_had_between_two_looks() -> None:
+    pace = Pace()
+
+    def look(now: float, **times: float) -> dict[str, float]:
+        cards = (share_of(uuid, engine_time=time) for uuid, time in times.items())
+        return {uuid: p for (_id, uuid), p in pace.since_last([slice_with(*cards)], now).items()}
+
+    assert look(100.0, a=7.0) == {}
+    assert look(102.0, a=7.5, b=3.0) == {"a": 25.0}
+    # A process's time may for one look be counted in neither place.
+    assert look(103.0, a=7.0, b=3.0) == {"a": 0.0, "b": 0.0}
+    assert look(103.0, a=7.0) == {}
+    assert pace.since_last([], 104.0) == {}
+    assert look(105.0, a=9.0) == {}
+
+
+def test_shares_are_listed_for_programs(hami: Hami) -> None:
+    options = ["--gpucores", "1=30", "--mode", "soft", "--priority", "high", "--keep"]
+    hami("run", *options, "--", "true")
+    (slice_,) = listed(hami)
+    names = ("share", "mode", "priority", "engine_time", "throttled", "debt")
+    assert [[card[name] for name in names] for card in slice_["cards"]] == [
+        [None, "soft", "high", 0.0, 0.0, 0.0],
+        [30, "soft", "high", 0.0, 0.0, 0.0],
+    ]
 
 
 # Watching.

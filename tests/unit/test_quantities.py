@@ -8,7 +8,7 @@ import pytest
 from hami_py import InvalidValue, config, limits, run
 from hami_py._native import LimitRow, LimitsPage, format_memory
 from hami_py.config import Settings
-from hami_py.model import parse_gpumem, parse_memory, parse_share, parse_sizes, refuse_gpucores
+from hami_py.model import parse_arguments, parse_memory, parse_options, parse_share
 from hami_py.slices import current
 from unit.machine import Hami
 
@@ -91,16 +91,16 @@ def test_a_size_from_each_source(
 def test_a_size_on_our_roads(text: str, ours: int | None, gpumem: object, hami_env: object) -> None:
     """Command line and Python, for every card and for one."""
     if ours is BAD:
-        refused(lambda: parse_gpumem([text]), "gpumem", text)
-        refused(lambda: parse_gpumem([f"0={text}"]), "gpumem 0", text)
-        refused(lambda: parse_sizes(text), "gpumem", text)
-        refused(lambda: parse_sizes({"0": text}), "gpumem 0", text)
+        refused(lambda: parse_options([text], []), "gpumem", text)
+        refused(lambda: parse_options([f"0={text}"], []), "gpumem 0", text)
+        refused(lambda: parse_arguments(text), "gpumem", text)
+        refused(lambda: parse_arguments({"0": text}), "gpumem 0", text)
         refused(lambda: run(["true"], gpumem=text), "gpumem", text)
     else:
-        assert parse_gpumem([text]) == ours
-        assert parse_gpumem([f"0={text}"]) == {"0": ours}
-        assert parse_sizes(text) == ours
-        assert parse_sizes({"0": text}) == {"0": ours}
+        assert parse_options([text], []).memory == ours
+        assert parse_options([f"0={text}"], []).memory == {"0": ours}
+        assert parse_arguments(text).memory == ours
+        assert parse_arguments({"0": text}).memory == {"0": ours}
 
 
 @pytest.mark.parametrize(("text", "ours", "gpumem", "hami_env"), SIZES)
@@ -141,9 +141,19 @@ def test_a_share_from_each_source(text: str, ours: int | None, hami_env: int | N
 
 
 @pytest.mark.parametrize(("text", "ours", "hami_env"), SHARES)
-def test_a_share_is_never_taken_and_not_enforced(text: str, ours: object, hami_env: object) -> None:
-    refused(lambda: refuse_gpucores(text), "gpucores", text)
-    refused(lambda: run(["true"], gpucores=text), "gpucores", text)
+def test_a_share_on_our_roads(text: str, ours: int | None, hami_env: object) -> None:
+    """Command line and Python, for every card and for one."""
+    if ours is BAD:
+        refused(lambda: parse_options([], [text]), "gpucores", text)
+        refused(lambda: parse_options([], [f"0={text}"]), "gpucores 0", text)
+        refused(lambda: parse_arguments(gpucores=text), "gpucores", text)
+        refused(lambda: parse_arguments(gpucores={"0": text}), "gpucores 0", text)
+        refused(lambda: run(["true"], gpucores=text), "gpucores", text)
+    else:
+        assert parse_options([], [text]).share == ours
+        assert parse_options([], [f"0={text}"]).share == {"0": ours}
+        assert parse_arguments(gpucores=text).share == ours
+        assert parse_arguments(gpucores={"0": text}).share == {"0": ours}
 
 
 @pytest.mark.parametrize(("text", "ours", "hami_env"), SHARES)
@@ -152,21 +162,51 @@ def test_a_share_in_hamis_variables(
 ) -> None:
     name = "CUDA_DEVICE_SM_LIMIT_1"
     settings = config.read({**settings.environment, name: text})
-    if hami_env in (0, 100):
+    if hami_env is BAD:
+        refused(lambda: current.limits(settings), name, text)
+    elif hami_env in (0, 100):
         assert current.limits(settings).source == "none"
     else:
-        refused(lambda: current.limits(settings), name, text)
+        assert [card.share for card in current.limits(settings).cards] == [None, hami_env]
 
 
-def test_a_whole_share_is_refused_for_not_being_enforced() -> None:
-    with pytest.raises(InvalidValue, match="not enforced yet"):
-        refuse_gpucores(30)
-    refuse_gpucores(None)
+def test_the_whole_card_can_be_said_in_words() -> None:
+    assert parse_options([], ["none"]).share == 100
+    assert parse_options([], ["0=none", "1=30"]).share == {"0": 100, "1": 30}
+    assert parse_arguments(gpucores={"0": "none", "1": 30}).share == {"0": 100, "1": 30}
 
 
 @pytest.mark.parametrize("number", [4096, 4.0, b"4GiB", ["4GiB"]])
 def test_python_wants_a_text_with_a_unit(number: object) -> None:
-    refused(lambda: parse_sizes(number), "gpumem", repr(number))  # type: ignore[arg-type]
+    refused(lambda: parse_arguments(number), "gpumem", repr(number))  # type: ignore[arg-type]
+
+
+def test_python_takes_a_number_for_a_share() -> None:
+    assert parse_arguments(gpucores=30).share == 30
+    assert parse_arguments(gpucores={"0": 30}).share == {"0": 30}
+    for number in (0, 101, -1):
+        refused(lambda n=number: parse_arguments(gpucores=n), "gpucores", str(number))
+
+
+@pytest.mark.parametrize("value", [30.0, True, b"30", [30], object])
+def test_what_is_no_whole_number_is_no_share(value: object) -> None:
+    refused(lambda: parse_arguments(gpucores=value), "gpucores", repr(value))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("mode", ["hard", "soft"], ["Hard", "", "none", "soft "]),
+        ("priority", ["low", "normal", "high"], ["0", "High", "", "urgent"]),
+    ],
+)
+def test_mode_and_priority_are_words(field: str, good: list[str], bad: list[str]) -> None:
+    for word in good:
+        assert getattr(parse_arguments(**{field: word}), field) == word  # type: ignore[arg-type]
+        assert getattr(parse_options([], [], **{field: word}), field) == word
+    for word in bad:
+        refused(lambda w=word: parse_arguments(**{field: w}), field, word)
+    refused(lambda: parse_arguments(**{field: 1}), field, "1")  # type: ignore[arg-type]
 
 
 def test_the_command_line_says_it_in_one_line(hami: Hami) -> None:
@@ -174,8 +214,11 @@ def test_the_command_line_says_it_in_one_line(hami: Hami) -> None:
         (["--gpumem", "4096m"], ("gpumem", "4096m", "4096MiB")),
         (["--gpumem", "0=4096m"], ("gpumem 0", "4096m", "4096MiB")),
         (["--gpumem", "0GiB"], ("gpumem", "0GiB")),
-        (["--gpucores", "30"], ("gpucores", "30", "not enforced yet")),
-        (["--gpucores", "101"], ("gpucores", "101")),
+        (["--gpucores", "101"], ("gpucores", "101", "1 to 100")),
+        (["--gpucores", "0=x"], ("gpucores 0", '"x"', "1 to 100")),
+        (["--gpucores", "30", "--gpucores", "0=30"], ("gpucores", "0=30", "one PERCENT for every")),
+        (["--mode", "x"], ("--mode", "'x'", "'hard', 'soft'")),
+        (["--priority", "0"], ("--priority", "'0'", "'low', 'normal', 'high'")),
     ]:
         done = hami("run", *arguments, "--", "echo", "ran")
         assert (done.returncode, done.stdout) == (125, "")
@@ -186,7 +229,7 @@ def test_the_command_line_says_it_in_one_line(hami: Hami) -> None:
 
 @pytest.mark.parametrize("size", [1 * GIB, 1536 * MIB, 4 * 10**9, 81559 * MIB])
 def test_what_is_printed_can_be_typed_in(size: int) -> None:
-    assert parse_gpumem([format_memory(size)]) == size
+    assert parse_options([format_memory(size)], []).memory == size
 
 
 def test_outside_a_slice_there_is_no_limit() -> None:

@@ -106,7 +106,7 @@ def test_the_slice_lives_with_the_process_and_is_taken_away_after_it(
         assert run(other, variables).code == 0
         assert slices_of() == [directory]
         listed = run([sys.executable, "-m", "hami_py", "ps"], variables).lines
-        assert listed[1].split()[5:7] == ["0", "running"]
+        assert listed[1].split()[7:9] == ["0", "running"]
     assert run(other, variables).code == 0
     assert slices_of() == []
 

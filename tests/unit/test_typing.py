@@ -28,7 +28,13 @@ with hami.slice(gpumem={"0": "4GiB"}, devices=["0"], name="train", keep=True) as
     assert_type(s.popen(["true"], text=True, env={}), subprocess.Popen[str])
     assert_type(s.environment(), dict[str, str])
     assert_type(s.usage().cards[0].processes[0].memory_used, int)
+    assert_type(s.usage().cards[0].processes[0].engine_time, float)
     assert_type(s.limits().cards[0].memory, int | None)
+    assert_type(s.limits().cards[0].mode, hami.Mode)
+    s.resize(gpumem="4GiB", gpucores=30, mode="soft", priority="high")
+    s.resize(gpucores={"0": 30, "1": "50%"})
+    shares: dict[str, int] = {"0": 30}
+    s.resize(gpucores=shares)
     assert_type(s.events(timeout=1.0), Iterator[hami.Event])
     for event in s.events():
         assert_type(event.memory_used, int | None)
@@ -43,7 +49,8 @@ async def main() -> None:
 
 assert_type(hami.list_slices()[0].cards[0].memory_used, int)
 assert_type(hami.open_slice("train"), hami.Slice)
-assert_type(hami.limit_this_process(gpumem="4GiB"), hami.Limits)
+assert_type(hami.limit_this_process(gpumem="4GiB", gpucores="30%"), hami.Limits)
+hami.slice(gpucores=30, mode="hard", priority="low")
 assert_type(hami.run(["true"], gpumem="4GiB"), subprocess.CompletedProcess[bytes])
 assert_type(hami.run(["true"], text=True, cwd="/"), subprocess.CompletedProcess[str])
 """
@@ -53,7 +60,7 @@ import hami_py as hami
 hami.slice(gpumem=4)
 hami.slice("4GiB")
 hami.slice().run(["true"], no_such_option=1)
-hami.slice().resize(gpumem=None)
+hami.slice().resize(mode="loud")
 hami.Event("exploded")
 """
 

@@ -16,6 +16,7 @@ from hami_py.cli.doctor import loading, program, proof
 from hami_py.cli.doctor.elf import MACHINES
 from hami_py.cli.doctor.trial import Found, last_line, probe, run
 from hami_py.config import LD_PRELOAD, Settings
+from hami_py.coordinator import LOG
 from hami_py.errors import HamiError, NoDevice, UnsupportedPlatform
 from hami_py.model import Card, visible
 
@@ -50,6 +51,7 @@ def checks(settings: Settings) -> Iterator[Check]:
         ("loader", loading.surroundings),
         ("HAMi's variables", _variables),
         ("runtime directory", _runtime),
+        ("coordinator", _coordinator),
     ):
         done = _try(name, partial(check, settings))
         well = well and done.ok
@@ -143,7 +145,7 @@ def _library(settings: Settings) -> str:
 
 def _variables(settings: Settings) -> str:
     """The preload library refuses CUDA to every program where it cannot understand one of them."""
-    slices.hami_memory(settings)
+    slices.read_variables(settings)
     said = (f"{name}={value}" for name, value in sorted(settings.hami_limits.items()))
     return ", ".join(said) or "none is set"
 
@@ -153,6 +155,19 @@ def _runtime(settings: Settings) -> str:
     with slices.create(settings.runtime_directory, [], ["hami", "doctor"]):
         pass
     return f"{settings.runtime_directory}, {_count(removed, 'abandoned slice')} removed"
+
+
+def _coordinator(settings: Settings) -> Found:
+    """It comes with the first share and goes with the last slice, so none is well, too."""
+    with slices.usable(settings.runtime_directory):
+        found = slices.running(settings)
+    if found is not None:
+        return f"process {found.pid}, version {found.version or 'not known'}"
+    last = slices.last_words(settings)
+    if last is not None:
+        mend = f"read {settings.runtime_directory / LOG}; without one shares hold less exactly"
+        return f"none runs; the last one failed: {last}", mend
+    return "none runs; the first slice with a share starts one"
 
 
 def _count(number: int, what: str) -> str:

@@ -14,7 +14,7 @@ from hami_py.cli.doctor.trial import Found, probe
 from hami_py.config import Settings
 from hami_py.errors import HamiError
 from hami_py.gpu.roads import DEEPBIND, NVML
-from hami_py.model import Card
+from hami_py.model import Card, LimitRequest
 
 PAGE = 2 << 20
 """Bytes: the driver's page. The proof's limit is a multiple, so that rounding takes none of it."""
@@ -50,8 +50,8 @@ def _slice(card: Card, settings: Settings) -> Iterator[tuple[int, dict[str, str]
         raise _too_little(card, free, settings)
     # HAMi's variables would lower the limit further, and the proof is about ours.
     base = {k: v for k, v in settings.environment.items() if k not in settings.hami_limits}
-    memory, chosen = {card.uuid: limit}, [card.uuid]
-    with slices.prepared(settings, ["hami", "doctor"], memory, chosen, base) as prepared:
+    asked, chosen = LimitRequest({card.uuid: limit}), [card.uuid]
+    with slices.prepared(settings, ["hami", "doctor"], asked, chosen, base) as prepared:
         yield limit, prepared.environment
 
 

@@ -1,0 +1,140 @@
+"""Limits of a slice that is there: ``hami set`` and ``Slice.resize``, memory and shares alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import hami_py
+from hami_py import CardLimit
+from hami_py._native import LimitsPage
+from support.running import Started
+from support.slices import GIB
+from support.stub import StubServer
+from unit.machine import CARDS, HOLD, Hami, listed, refused
+
+FIRST, SECOND = (card.uuid for card in CARDS)
+
+
+@pytest.fixture
+def train(hami: Hami) -> str:
+    """A kept slice of both cards."""
+    options = ["--gpumem", "4GiB", "--gpucores", "0=30", "--keep", "--name", "train"]
+    assert hami("run", *options, "--", "true").returncode == 0
+    return "train"
+
+
+def told(hami: Hami) -> list[tuple[Any, ...]]:
+    """Memory limit, share, mode and priority of each card."""
+    (slice_,) = listed(hami)
+    names = ("memory_limit", "share", "mode", "priority")
+    return [tuple(card[name] for name in names) for card in slice_["cards"]]
+
+
+def test_what_is_named_is_set_and_the_rest_stays(hami: Hami, train: str) -> None:
+    begun = [(4 * GIB, 30, "hard", "normal"), (4 * GIB, None, "hard", "normal")]
+    assert told(hami) == begun
+    for arguments, after in [
+        (["--gpucores", "1=50"], [begun[0], (4 * GIB, 50, "hard", "normal")]),
+        (["--mode", "soft"], [(4 * GIB, s, "soft", "normal") for s in (30, 50)]),
+        (["--gpumem", "2GiB"], [(2 * GIB, s, "soft", "normal") for s in (30, 50)]),
+        (["--priority", "high"], [(2 * GIB, s, "soft", "high") for s in (30, 50)]),
+        (["--gpucores", "none", "--mode", "hard"], [(2 * GIB, None, "hard", "high")] * 2),
+        (
+            ["--gpumem", "0=1GiB", "--gpucores", "20%", "--priority", "low"],
+            [(1 * GIB, 20, "hard", "low"), (2 * GIB, 20, "hard", "low")],
+        ),
+        (["--gpucores", "100"], [(1 * GIB, None, "hard", "low"), (2 * GIB, None, "hard", "low")]),
+    ]:
+        done = hami("set", train, *arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert told(hami) == after
+
+
+def test_a_slice_is_named_by_id_too_and_its_programs_go_on(
+    hami: Hami, running: Callable[..., Started]
+) -> None:
+    with running("run", "--", *HOLD) as program:
+        (slice_,) = listed(hami)
+        assert hami("set", slice_["id"][:8], "--gpucores", "30").returncode == 0
+        assert [share for _memory, share, *_rest in told(hami)] == [30, 30]
+        program.finish()
+    assert listed(hami) == []
+
+
+def test_a_size_above_the_card_is_lowered_and_said(hami: Hami, train: str) -> None:
+    done = hami("set", train, "--gpumem", "1TiB")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[0].startswith("hami: gpumem 1TiB is more than card 0")
+    assert [memory for memory, *_rest in told(hami)] == [40 * GIB] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, ("Give at least one of --gpumem, --gpucores, --mode and --priority.",)),
+        (["--gpucores", "0"], 1, ('gpucores: "0" is refused', "leave it out")),
+        (["--gpucores", "7=30"], 1, ("gpucores 7: there is no such card; choose from: 0",)),
+        (["--gpucores", "1=30", "--gpumem", "7=1GiB"], 1, ("gpumem 7: there is no such card",)),
+        (["--gpucores", "0=30", "--gpucores", f"{FIRST}=20"], 1, ("named already; keep one",)),
+        (["--mode", "loud"], 2, ("'loud'", "'hard', 'soft'")),
+        (["--priority", "1"], 2, ("'1'", "'low', 'normal', 'high'")),
+    ],
+)
+def test_what_cannot_be_set_is_said_in_one_line_and_nothing_is_changed(
+    hami: Hami, train: str, arguments: list[str], code: int, words: tuple[str, ...]
+) -> None:
+    before = told(hami)
+    refused(hami("set", train, *arguments), code, *words)
+    assert told(hami) == before
+
+
+def test_a_slice_that_is_not_there_is_said(hami: Hami) -> None:
+    refused(hami("set", "nobody", "--gpucores", "30"), 1, "slice nobody", "`hami ps` lists")
+
+
+def test_a_joined_slice_has_its_own_share(hami: Hami, train: str) -> None:
+    for option in (["--gpucores", "30"], ["--mode", "soft"], ["--priority", "low"]):
+        done = hami("run", "--join", train, *option, "--", "echo", "ran")
+        refused(done, 125, 'join: "train" is refused', f"leave out {option[0]}")
+
+
+def test_python_sets_them_as_the_command_line_does(stub: StubServer) -> None:
+    first, second = stub.uuids()
+    with hami_py.slice(gpumem="4GiB", gpucores={"0": 30}, mode="soft", priority="high") as s:
+        assert s.limits().cards == (
+            CardLimit(first, 4 * GIB, 30, "soft", "high"),
+            CardLimit(second, 4 * GIB, None, "soft", "high"),
+        )
+        s.resize(gpucores="50%")
+        s.resize("2GiB", priority="low")
+        assert s.limits().cards == tuple(
+            CardLimit(uuid, 2 * GIB, 50, "soft", "low") for uuid in (first, second)
+        )
+        s.resize(gpucores=100, mode="hard")
+        assert [card.share for card in s.limits().cards] == [None, None]
+        (shown,) = hami_py.list_slices()
+        assert [(c.share, c.mode, c.priority) for c in shown.cards] == [(None, "hard", "low")] * 2
+        assert [(c.share, c.mode, c.priority) for c in s.usage().cards] == [
+            (None, "hard", "low")
+        ] * 2
+
+
+def test_the_page_carries_what_was_set(stub: StubServer) -> None:
+    with hami_py.slice(gpucores=30, devices=["1"]) as s:
+        s.resize(gpucores=40, mode="soft", priority="low")
+        (row,) = LimitsPage.open(s.directory / "limits").rows()
+        assert (row.share, row.mode, row.priority) == (40, "soft", "low")
+
+
+def test_in_a_shared_slice_another_can_only_lower(stub: StubServer) -> None:
+    inner = (
+        "import hami_py as hami\n"
+        "with hami.slice(gpucores=50, mode='soft', priority='high') as s:\n"
+        "    print([(card.share, card.mode, card.priority) for card in s.limits().cards])\n"
+    )
+    import sys
+
+    with hami_py.slice(gpucores={"0": 30}, devices=["0"]) as outer:
+        done = outer.run([sys.executable, "-c", inner], capture_output=True, text=True, check=True)
+        assert done.stdout == "[(30, 'hard', 'normal')]\n"
