@@ -50,11 +50,12 @@ def unknown_handles(types: list[str]) -> str:
 
 @pytest.mark.parametrize("arguments", [all_null, plausible, unknown_handles])
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("share", ["100", "30"])
 @pytest.mark.parametrize(
     "library", [("cuda", "cu", "libcuda.so.1"), ("nvml", "nvml", "libnvidia-ml.so.1")]
 )
 def test_every_hooked_function_answers_as_the_driver(
-    artifacts, trace_pair, library, state, arguments
+    artifacts, trace_pair, library, state, arguments, share
 ):
     header, prefix, soname = library
     hooked = sorted(exported(artifacts.library) - LOOKUPS)
@@ -63,7 +64,8 @@ def test_every_hooked_function_answers_as_the_driver(
     assert mine
     assert not set(mine) - set(known)
     calls = "\n".join(f"{name} {arguments(known[name])}" for name in mine)
-    env = {"LIBRARY": soname, "STATE": state}
+    shares = {"CUDA_DEVICE_SM_LIMIT": share, "GPU_CORE_UTILIZATION_POLICY": "force"}
+    env = {"LIBRARY": soname, "STATE": state, **shares}
     bare, limited = trace_pair("call_each", GIB, env=env, input=calls + "\n")
     assert len(bare) == len(mine) + 2
     assert limited == bare
