@@ -13,6 +13,7 @@ use hami_share::limiter::{Costs, batch_size};
 use super::capture::{self, Capturing};
 use super::card::CardLimiter;
 use super::events::{self, Event, Reached};
+use super::outstanding::Queue;
 use super::shape::Launch;
 use super::sleep::now;
 use super::ticket::{self, Ticket};
@@ -35,10 +36,21 @@ pub(super) struct Stream {
     pub(super) is_threads_own: bool,
 }
 
+impl Stream {
+    /// A number that no other stream has, for the calling thread.
+    pub(super) fn queue(self) -> Queue {
+        let thread =
+            if self.is_threads_own { std::ptr::from_ref(ticket::mine()) as u64 } else { 0 };
+        let place = (self.context as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        place ^ (self.handle as u64).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ thread
+    }
+}
+
 /// A batch that may still grow.
 struct Batch {
     limiter: &'static CardLimiter,
     stream: Stream,
+    queue: Queue,
     start: Event,
     opened_at: u64,
     launches: u32,
@@ -66,6 +78,7 @@ struct Batch {
 /// A batch that waits to be measured.
 pub(super) struct Flight {
     pub(super) limiter: &'static CardLimiter,
+    pub(super) queue: Queue,
     pub(super) context: usize,
     pub(super) start: Event,
     pub(super) end: Event,
@@ -234,7 +247,7 @@ impl Thread {
         let Some(start) = start.filter(|start| start.record(stream.handle, stream.is_threads_own))
         else {
             // What cannot be measured is billed as it was predicted.
-            limiter.ended(expected, expected);
+            limiter.ended(stream.queue(), expected, expected);
             return Next::Launch;
         };
         let mut all = lock(&self.open);
@@ -254,6 +267,7 @@ impl Thread {
         let mut batch = Batch {
             limiter,
             stream,
+            queue: stream.queue(),
             start,
             opened_at,
             launches: 0,
@@ -373,7 +387,7 @@ impl Thread {
         open.retain(|batch| {
             let is_gone = batch.stream.context == context;
             if is_gone {
-                batch.limiter.ended(batch.expected, batch.predicted);
+                batch.limiter.ended(batch.queue, batch.expected, batch.predicted);
             }
             !is_gone
         });
@@ -419,15 +433,16 @@ impl Batch {
         let end = end.filter(|end| end.record(stream.handle, stream.is_threads_own));
         let Some(end) = end else {
             events::give_back(stream.context, self.start);
-            self.limiter
-                .ended(self.expected, if self.is_known { self.predicted } else { self.expected });
+            let billed = if self.is_known { self.predicted } else { self.expected };
+            self.limiter.ended(self.queue, self.expected, billed);
             return;
         };
         let closed_at = now();
         let expected = if self.is_known { self.predicted } else { self.expected };
-        self.limiter.expect(self.expected, expected);
+        self.limiter.expect(self.queue, self.expected, expected);
         super::meter::take_off(Flight {
             limiter: self.limiter,
+            queue: self.queue,
             context: stream.context,
             start: self.start,
             end,

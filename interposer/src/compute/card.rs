@@ -19,13 +19,17 @@ use hami_limits::Mode;
 use hami_limits::grants::{Grant, Holder, Kind};
 use hami_share::limiter::Bucket;
 
+use super::outstanding::{Outstanding, Queue};
 use super::sleep::{Bell, now};
 use crate::cards;
 use crate::settled::Settled;
 use crate::slice::{Limited, Seat};
 
-/// Predicted engine time that may be in flight beyond the first two batches.
+/// Predicted engine time that may be in flight on a stream beyond its first two batches, and on all
+/// streams beyond the first on each.
 const IN_FLIGHT_NS: u64 = 4_000_000;
+const IN_FLIGHT_ALL_NS: u64 = 16_000_000;
+const IN_FLIGHT_STREAMS: usize = 16;
 /// How long anybody waits before looking again whether all is as it was.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
 /// After a turn, how long a slice with work on another card may still launch here: a collective that
@@ -55,9 +59,8 @@ pub(super) struct CardLimiter {
 
 struct State {
     bucket: Bucket,
-    /// Batches that are open or in flight, and their predicted engine time.
-    outstanding: u32,
-    outstanding_ns: u64,
+    /// Batches that are open or in flight.
+    outstanding: Outstanding,
     stand: (Stand, u32),
     /// Since when nothing has been in flight.
     idle_since: u64,
@@ -114,8 +117,7 @@ impl CardLimiter {
     fn new(seats: Vec<Seat>) -> Self {
         let state = State {
             bucket: Bucket::new(now()),
-            outstanding: 0,
-            outstanding_ns: 0,
+            outstanding: Outstanding::default(),
             stand: (Stand::Idle, 0),
             idle_since: 0,
             waiting: 0,
@@ -128,14 +130,14 @@ impl CardLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a batch may begin that is predicted to take this long.
-    pub(super) fn pass(&self, predicted: u64) -> Passed {
+    /// Waits until a batch may begin on a stream that is predicted to take this long.
+    pub(super) fn pass(&self, queue: Queue, predicted: u64) -> Passed {
         let mut is_waiting = false;
         loop {
             let heard = self.changed.heard();
             let at = now();
             let mut state = self.state();
-            let verdict = self.verdict(&mut state, at);
+            let verdict = self.verdict(&mut state, queue, at);
             let must_wait = matches!(verdict, Verdict::Empty(_) | Verdict::Turn(_));
             if must_wait && !is_waiting {
                 state.begin_waiting(at);
@@ -146,11 +148,10 @@ impl CardLimiter {
             match verdict {
                 Verdict::Free => return Passed::Free,
                 Verdict::Go { turn } => {
-                    state.outstanding += 1;
-                    if state.outstanding == 1 {
+                    if state.outstanding.is_empty() {
                         state.bucket.set_unbilled(at, Some(at));
                     }
-                    state.outstanding_ns += predicted;
+                    state.outstanding.add(queue, predicted);
                     self.say(&mut state, Stand::Runs, turn, at);
                     return Passed::Metered;
                 }
@@ -164,7 +165,7 @@ impl CardLimiter {
                     self.changed.wait_until(heard, until.min(at + LOOK_AGAIN_NS));
                 }
                 Verdict::Turn(turn) => {
-                    if state.outstanding == 0 {
+                    if state.outstanding.is_empty() {
                         self.say(&mut state, Stand::Wants, turn, at);
                     }
                     drop(state);
@@ -177,7 +178,7 @@ impl CardLimiter {
         }
     }
 
-    fn verdict(&self, state: &mut State, at: u64) -> Verdict {
+    fn verdict(&self, state: &mut State, queue: Queue, at: u64) -> Verdict {
         let grant = self.grant(at);
         if grant.is_none() && self.seats.iter().all(|seat| seat.shares().next().is_none()) {
             return Verdict::Free;
@@ -188,7 +189,11 @@ impl CardLimiter {
             return Verdict::Turn(grant.turn);
         }
         let turn = grant.map_or(state.stand.1, |grant| grant.turn);
-        if state.outstanding >= 2 && state.outstanding_ns >= IN_FLIGHT_NS {
+        let (batches, ns) = state.outstanding.on(queue);
+        let is_long = batches >= 2 && ns >= IN_FLIGHT_NS;
+        let is_crowded = state.outstanding.total() >= IN_FLIGHT_ALL_NS
+            && (batches >= 1 || state.outstanding.streams() >= IN_FLIGHT_STREAMS);
+        if is_long || is_crowded {
             return Verdict::Full;
         }
         let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
@@ -197,7 +202,7 @@ impl CardLimiter {
         {
             state.bucket.set_rate(at, rate);
             let balance = state.bucket.balance(at);
-            let missing = state.outstanding_ns.cast_signed() + 1 - balance;
+            let missing = ns.cast_signed() + 1 - balance;
             if let Ok(missing @ 1..) = u64::try_from(missing) {
                 return Verdict::Empty(
                     at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1)),
@@ -246,23 +251,21 @@ impl CardLimiter {
     }
 
     /// A batch that was outstanding has more or less predicted time than was thought.
-    pub(super) fn expect(&self, before: u64, after: u64) {
-        let mut state = self.state();
-        state.outstanding_ns = state.outstanding_ns.saturating_sub(before) + after;
+    pub(super) fn expect(&self, queue: Queue, before: u64, after: u64) {
+        self.state().outstanding.change(queue, before, after);
     }
 
     /// A batch has ended, or will never be measured: what it is billed.
-    pub(super) fn ended(&self, predicted: u64, billed: u64) {
+    pub(super) fn ended(&self, queue: Queue, predicted: u64, billed: u64) {
         let at = now();
         let mut state = self.state();
-        state.outstanding = state.outstanding.saturating_sub(1);
-        state.outstanding_ns = state.outstanding_ns.saturating_sub(predicted);
-        if state.outstanding == 0 {
+        state.outstanding.end(queue, predicted);
+        if state.outstanding.is_empty() {
             state.idle_since = at;
         }
         state.bucket.debit(at, billed);
         // What is still in flight has had the card since this has ended.
-        let unbilled_since = (state.outstanding > 0).then_some(at);
+        let unbilled_since = (!state.outstanding.is_empty()).then_some(at);
         state.bucket.set_unbilled(at, unbilled_since);
         let debt = state.bucket.balance(at).min(0).unsigned_abs();
         for words in self.seats.iter().filter_map(Seat::words) {
@@ -278,7 +281,7 @@ impl CardLimiter {
     /// closed now.
     pub(super) fn look(&self, at: u64) -> Look {
         let mut state = self.state();
-        if state.stand.0 == Stand::Idle && state.outstanding == 0 && state.waiting == 0 {
+        if state.stand.0 == Stand::Idle && state.outstanding.is_empty() && state.waiting == 0 {
             return Look { again_at: u64::MAX, must_close: false };
         }
         for words in self.seats.iter().filter_map(Seat::words) {
@@ -293,7 +296,7 @@ impl CardLimiter {
         let is_over = grant.is_some_and(|grant| !self.is_granted(&grant, at));
         let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
         let turn = grant.map_or(state.stand.1, |grant| grant.turn);
-        if state.outstanding == 0 && state.stand.0 == Stand::Runs {
+        if state.outstanding.is_empty() && state.stand.0 == Stand::Runs {
             let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
             if is_over {
                 let stand = if state.waiting > 0 { Stand::Wants } else { Stand::Idle };
@@ -309,11 +312,11 @@ impl CardLimiter {
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
         let again_at = until.map_or(u64::MAX, |grant| grant.until);
         let again_at = match state.stand.0 {
-            Stand::Runs if state.outstanding == 0 => again_at.min(at + TURN_LINGER_NS),
+            Stand::Runs if state.outstanding.is_empty() => again_at.min(at + TURN_LINGER_NS),
             Stand::Idle => again_at,
             _ => again_at.min(at + 1_000_000),
         };
-        Look { again_at, must_close: is_over && state.outstanding > 0 }
+        Look { again_at, must_close: is_over && !state.outstanding.is_empty() }
     }
 
     /// Writes down what this process does here, and tells who has to know.

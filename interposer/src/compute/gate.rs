@@ -105,7 +105,7 @@ fn pass_one(launch: &Launch, place: (usize, &'static CardLimiter)) -> Next {
         })
     });
     passed.unwrap_or_else(|| {
-        limiter.pass(0);
+        limiter.pass(stream.queue(), 0);
         Next::Launch
     })
 }
@@ -117,7 +117,7 @@ fn begin(
     stream: Stream,
 ) -> Next {
     let expected = batch::expectation(launch.key());
-    match limiter.pass(expected) {
+    match limiter.pass(stream.queue(), expected) {
         Passed::Metered => mine.open(limiter, launch, stream, expected),
         Passed::Free => {
             if launch.is_plain_kernel {

@@ -172,7 +172,8 @@ impl Meter {
                 Reached::Yes => in_context(flight.context, || self.measure(&flight)).flatten(),
                 _ => None,
             };
-            flight.limiter.ended(flight.expected, billed.unwrap_or(flight.expected));
+            let billed = billed.unwrap_or(flight.expected);
+            flight.limiter.ended(flight.queue, flight.expected, billed);
             if life == Life::Lives {
                 self.keep(&flight);
             }

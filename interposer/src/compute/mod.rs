@@ -19,4 +19,5 @@ mod batch;
 mod card;
 mod events;
 mod meter;
+mod outstanding;
 mod sleep;
