@@ -8,7 +8,9 @@
 //! All instants are nanoseconds of one monotonic clock, all durations nanoseconds.
 
 pub mod limiter;
+#[cfg(test)]
+mod prng;
 pub mod turns;
-mod words;
 
-pub use words::{Grant, Holder, Kind, Mode, Priority, Regime};
+pub use hami_limits::grants::{Grant, Holder, Kind};
+pub use hami_limits::{Mode, Priority, Regime};

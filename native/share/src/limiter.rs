@@ -12,10 +12,8 @@ mod batch;
 mod bucket;
 mod busy;
 mod costs;
-#[cfg(test)]
-mod prng;
 
-pub use batch::{BATCH_NS, LARGEST_BATCH, batch_size, bill};
+pub use batch::{BATCH_NS, LARGEST_BATCH, batch_size, bill, fits};
 pub use bucket::{Bucket, DEBT_NS, SAVED_NS, WHOLE_PPM};
 pub use busy::Busy;
 pub use costs::Costs;

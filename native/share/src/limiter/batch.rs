@@ -25,6 +25,13 @@ pub fn bill(span: u64, window: u64, predicted: Option<u64>) -> u64 {
     predicted.unwrap_or(span).clamp(span.saturating_sub(window), span)
 }
 
+/// Whether a holder may launch more in a turn that ends at `until`: not if what it has in flight is
+/// predicted to take that long. Else every turn would be longer by two batches, which is twice a
+/// kernel of 50 ms.
+pub fn fits(now: u64, in_flight_ns: u64, until: u64) -> bool {
+    now.saturating_add(in_flight_ns) < until
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +44,14 @@ mod tests {
         assert_eq!(batch_size(Some(20_000)), 100);
         assert_eq!(batch_size(Some(1)), 256);
         assert_eq!(batch_size(Some(0)), 256);
+    }
+
+    #[test]
+    fn a_turn_is_not_filled_twice() {
+        assert!(fits(100, 0, 101));
+        assert!(!fits(100, 0, 100));
+        assert!(!fits(100, 50, 150));
+        assert!(!fits(100, u64::MAX, 150));
     }
 
     #[test]

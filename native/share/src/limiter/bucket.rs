@@ -94,7 +94,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::prng::Prng;
+    use crate::prng::Prng;
 
     const MS: u64 = 1_000_000;
 

@@ -87,7 +87,7 @@ impl Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::prng::Prng;
+    use crate::prng::Prng;
 
     #[test]
     fn overlap_counts_once_in_either_order() {

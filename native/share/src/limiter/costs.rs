@@ -85,7 +85,7 @@ fn set_of(key: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::prng::Prng;
+    use crate::prng::Prng;
 
     #[test]
     fn the_first_launches_are_averaged_and_later_ones_move_it_slowly() {

@@ -1,0 +1,129 @@
+//! One slice on one card.
+
+use super::book::{Book, Claims};
+use super::process::Process;
+use super::{RowView, State};
+use crate::{Grant, Kind, Priority, Regime};
+
+#[derive(Debug)]
+pub(super) struct Row {
+    /// The card's place among all cards.
+    pub card: usize,
+    pub regime: Regime,
+    pub regulated: bool,
+    /// What is published.
+    pub grant: Grant,
+    pub book: Book,
+    /// The queue of the card that it stands in: it wants the card and its bucket allows it.
+    pub queue: Option<Priority>,
+    /// It has come and had no turn yet.
+    pub newcomer: bool,
+    pub last_served: u64,
+    /// Since when it has wanted the card.
+    pub asked_at: Option<u64>,
+    was_active: bool,
+    used_ns: u64,
+    /// In the order of their slots.
+    pub processes: Vec<Process>,
+    /// The least that a queued process of it has been served.
+    least_served: u64,
+}
+
+impl Row {
+    pub fn new(now: u64, seen: &RowView) -> Self {
+        let mut row = Self {
+            card: 0,
+            regime: seen.regime,
+            regulated: false,
+            grant: seen.published,
+            book: Book::new(),
+            queue: None,
+            newcomer: false,
+            last_served: 0,
+            asked_at: None,
+            was_active: false,
+            used_ns: 0,
+            processes: Vec::new(),
+            least_served: 0,
+        };
+        row.hear(now, seen);
+        row
+    }
+
+    /// Takes in what the files say, and bills what was used.
+    pub fn absorb(&mut self, now: u64, passed: u64, seen: &RowView) {
+        self.regime = seen.regime;
+        let growth = self.hear(now, seen);
+        self.book.bill(growth, passed, self.processes.iter().any(Process::runs));
+        let active = self.is_active(now);
+        self.newcomer = active && (self.newcomer || !self.was_active);
+        self.was_active = active;
+        self.asked_at = self.wants().then(|| self.asked_at.unwrap_or(now));
+        self.queue_processes();
+    }
+
+    fn hear(&mut self, now: u64, seen: &RowView) -> u64 {
+        let mut used = seen.departed_ns;
+        for process in &seen.processes {
+            used = used.saturating_add(process.used_ns);
+            match self.processes.binary_search_by_key(&process.slot, |known| known.said.slot) {
+                Ok(at) => self.processes[at].hear(now, process),
+                Err(at) => self.processes.insert(at, Process::new(now, process)),
+            }
+        }
+        self.processes.retain(|process| process.heard_at(now));
+        // While a slot is reaped its time may for a moment be missing, or be there twice; the bill
+        // allows no more than the time that passed.
+        let growth = used.saturating_sub(self.used_ns);
+        self.used_ns = used;
+        growth
+    }
+
+    /// A process that comes starts where the least served one of its slice is.
+    fn queue_processes(&mut self) {
+        let queued = self.processes.iter().filter(|process| process.busy);
+        let least = queued.map(|process| process.served).min();
+        self.least_served = least.unwrap_or(0).max(self.least_served);
+        for process in &mut self.processes {
+            let busy = process.said.state != State::Idle;
+            if busy && !process.busy {
+                process.served = process.served.max(self.least_served);
+            }
+            process.busy = busy;
+        }
+    }
+
+    pub fn credit(&mut self, now: u64, passed: u64, turn: Option<Kind>) {
+        let claims = match turn {
+            Some(Kind::Alone) => Claims::Drop,
+            _ if !self.regulated || !self.is_active(now) => Claims::Drop,
+            None if self.queue.is_some() && self.wants() => Claims::Grow,
+            _ => Claims::Keep,
+        };
+        self.book.credit(self.regime, passed, claims);
+    }
+
+    pub fn is_active(&self, now: u64) -> bool {
+        self.active(now).next().is_some()
+    }
+
+    pub fn active(&self, now: u64) -> impl Iterator<Item = u16> {
+        let active = self.processes.iter().filter(move |process| process.is_active(now));
+        active.map(|process| process.said.slot)
+    }
+
+    pub fn only_active(&self, now: u64) -> Option<u16> {
+        let mut active = self.active(now);
+        active.next().filter(|_| active.next().is_none())
+    }
+
+    /// A process waits for the card.
+    pub fn wants(&self) -> bool {
+        self.processes.iter().any(Process::wants)
+    }
+
+    /// A process works on the card.
+    pub fn runs(&self) -> bool {
+        self.processes.iter().any(Process::runs)
+    }
+}

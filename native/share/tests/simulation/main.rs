@@ -1,0 +1,6 @@
+//! The rules of the turns, tried on a simulated machine: do the shares hold?
+
+mod changes;
+mod gangs;
+mod shares;
+mod sim;
