@@ -10,14 +10,15 @@
 //! Never more than two short batches are in flight, so that a turn ends when it ends. The arithmetic
 //! is `hami_share`'s; here is who waits for what, and what the others are told.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use driver_sys::cuda::CUdevice;
+use hami_account::ComputeState::{self, Idle, Runs, Wants};
 use hami_limits::Mode;
 use hami_limits::grants::{Grant, Holder, Kind};
-use hami_share::limiter::Bucket;
+use hami_share::limiter::{Bucket, fits};
 
 use super::outstanding::{Outstanding, Queue};
 use super::sleep::{Bell, now};
@@ -40,14 +41,6 @@ const TURN_LINGER_NS: u64 = 300_000;
 /// How long a process without turns counts as running when it launches nothing.
 const LINGER_NS: u64 = 2_000_000;
 
-/// What a process tells the coordinator of itself; the numbers stand in the account.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stand {
-    Idle = 0,
-    Wants = 1,
-    Runs = 2,
-}
-
 /// A card that may have a share.
 pub(super) struct CardLimiter {
     /// Outermost first; the first one's coordinator is heard.
@@ -59,9 +52,10 @@ pub(super) struct CardLimiter {
 
 struct State {
     bucket: Bucket,
-    /// Batches that are open or in flight.
+    /// Batches that are open or in flight, and since when what is has been running.
     outstanding: Outstanding,
-    stand: (Stand, u32),
+    unbilled_since: Option<u64>,
+    stand: (ComputeState, u32),
     /// Since when nothing has been in flight.
     idle_since: u64,
     /// Threads at the gate, and since when there have been any.
@@ -118,7 +112,8 @@ impl CardLimiter {
         let state = State {
             bucket: Bucket::new(now()),
             outstanding: Outstanding::default(),
-            stand: (Stand::Idle, 0),
+            unbilled_since: None,
+            stand: (Idle, 0),
             idle_since: 0,
             waiting: 0,
             waiting_since: 0,
@@ -148,11 +143,16 @@ impl CardLimiter {
             match verdict {
                 Verdict::Free => return Passed::Free,
                 Verdict::Go { turn } => {
+                    if self.say(&mut state, Runs, turn, at) && !self.is_still_granted() {
+                        // Said too late: the coordinator may have seen nobody running, and given the
+                        // card away. The next round finds out whose it is.
+                        self.take_back(&mut state, turn);
+                        continue;
+                    }
                     if state.outstanding.is_empty() {
-                        state.bucket.set_unbilled(at, Some(at));
+                        state.set_unbilled(at, Some(at));
                     }
                     state.outstanding.add(queue, predicted);
-                    self.say(&mut state, Stand::Runs, turn, at);
                     return Passed::Metered;
                 }
                 Verdict::Full => {
@@ -166,7 +166,7 @@ impl CardLimiter {
                 }
                 Verdict::Turn(turn) => {
                     if state.outstanding.is_empty() {
-                        self.say(&mut state, Stand::Wants, turn, at);
+                        self.say(&mut state, Wants, turn, at);
                     }
                     drop(state);
                     super::meter::wake_by(at);
@@ -193,16 +193,24 @@ impl CardLimiter {
         let is_long = batches >= 2 && ns >= IN_FLIGHT_NS;
         let is_crowded = state.outstanding.total() >= IN_FLIGHT_ALL_NS
             && (batches >= 1 || state.outstanding.streams() >= IN_FLIGHT_STREAMS);
-        if is_long || is_crowded {
+        let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
+        let is_too_late = grant.is_some_and(|grant| {
+            has_turn
+                && !state.outstanding.is_empty()
+                && !fits(at, state.outstanding.total(), grant.until)
+        });
+        if is_long || is_crowded || is_too_late {
             return Verdict::Full;
         }
-        let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
         if let Some(rate) = self.rate(grant.is_some(), at)
             && !has_turn
         {
             state.bucket.set_rate(at, rate);
             let balance = state.bucket.balance(at);
-            let missing = ns.cast_signed() + 1 - balance;
+            // What has been in flight for longer than was thought is not cheaper for that.
+            let elapsed = state.unbilled_since.map_or(0, |since| at.saturating_sub(since));
+            let overdue = if elapsed > state.outstanding.total() { elapsed } else { 0 };
+            let missing = ns.max(overdue).cast_signed() + 1 - balance;
             if let Ok(missing @ 1..) = u64::try_from(missing) {
                 return Verdict::Empty(
                     at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1)),
@@ -265,8 +273,8 @@ impl CardLimiter {
         }
         state.bucket.debit(at, billed);
         // What is still in flight has had the card since this has ended.
-        let unbilled_since = (!state.outstanding.is_empty()).then_some(at);
-        state.bucket.set_unbilled(at, unbilled_since);
+        let since = (!state.outstanding.is_empty()).then_some(at);
+        state.set_unbilled(at, since);
         let debt = state.bucket.balance(at).min(0).unsigned_abs();
         for words in self.seats.iter().filter_map(Seat::words) {
             words.used_ns.fetch_add(billed, Ordering::Relaxed);
@@ -281,7 +289,7 @@ impl CardLimiter {
     /// closed now.
     pub(super) fn look(&self, at: u64) -> Look {
         let mut state = self.state();
-        if state.stand.0 == Stand::Idle && state.outstanding.is_empty() && state.waiting == 0 {
+        if state.stand.0 == Idle && state.outstanding.is_empty() && state.waiting == 0 {
             return Look { again_at: u64::MAX, must_close: false };
         }
         for words in self.seats.iter().filter_map(Seat::words) {
@@ -296,44 +304,59 @@ impl CardLimiter {
         let is_over = grant.is_some_and(|grant| !self.is_granted(&grant, at));
         let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
         let turn = grant.map_or(state.stand.1, |grant| grant.turn);
-        if state.outstanding.is_empty() && state.stand.0 == Stand::Runs {
+        if state.outstanding.is_empty() && state.stand.0 == Runs {
             let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
             if is_over {
-                let stand = if state.waiting > 0 { Stand::Wants } else { Stand::Idle };
+                let stand = if state.waiting > 0 { Wants } else { Idle };
                 self.say(&mut state, stand, turn, at);
             } else if state.waiting == 0 && at >= state.idle_since + linger {
-                self.say(&mut state, Stand::Idle, turn, at);
+                self.say(&mut state, Idle, turn, at);
             }
         }
-        if state.stand.0 == Stand::Wants && state.waiting == 0 {
+        if state.stand.0 == Wants && state.waiting == 0 {
             // Whoever waited was let through, because no share holds any more, or is gone.
-            self.say(&mut state, Stand::Idle, turn, at);
+            self.say(&mut state, Idle, turn, at);
         }
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
         let again_at = until.map_or(u64::MAX, |grant| grant.until);
         let again_at = match state.stand.0 {
-            Stand::Runs if state.outstanding.is_empty() => again_at.min(at + TURN_LINGER_NS),
-            Stand::Idle => again_at,
+            Runs if state.outstanding.is_empty() => again_at.min(at + TURN_LINGER_NS),
+            Idle => again_at,
             _ => again_at.min(at + 1_000_000),
         };
         Look { again_at, must_close: is_over && !state.outstanding.is_empty() }
     }
 
-    /// Writes down what this process does here, and tells who has to know.
-    fn say(&self, state: &mut State, stand: Stand, turn: u32, at: u64) {
+    /// Writes down what this process does here, and tells who has to know. Whether that is news.
+    fn say(&self, state: &mut State, stand: ComputeState, turn: u32, at: u64) -> bool {
         if state.stand == (stand, turn) {
-            return;
+            return false;
         }
         let before = state.stand;
         state.stand = (stand, turn);
-        let is_quiet = stand == Stand::Runs && before.0 == Stand::Runs;
         if let Some((seat, words)) = self.seats.first().and_then(|seat| Some((seat, seat.words()?)))
         {
             words.active_at.store(at, Ordering::Relaxed);
-            words.state.store(u64::from(turn) << 32 | stand as u64, Ordering::Release);
-            if !is_quiet {
+            words.say(turn, stand);
+            if (stand, before.0) != (Runs, Runs) {
                 seat.ring();
             }
+        }
+        true
+    }
+
+    /// Whether a launch may still be made, asked after it was said that one will be: either the
+    /// coordinator sees that before it gives the card to somebody else, or it is seen here.
+    fn is_still_granted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let at = now();
+        self.grant(at).is_none_or(|grant| self.is_granted(&grant, at))
+    }
+
+    /// Nothing will be launched after all.
+    fn take_back(&self, state: &mut State, turn: u32) {
+        if state.outstanding.is_empty() {
+            self.say(state, Wants, turn, now());
         }
     }
 
@@ -353,6 +376,11 @@ impl CardLimiter {
 }
 
 impl State {
+    fn set_unbilled(&mut self, at: u64, since: Option<u64>) {
+        self.unbilled_since = since;
+        self.bucket.set_unbilled(at, since);
+    }
+
     fn begin_waiting(&mut self, at: u64) {
         if self.waiting == 0 {
             self.waiting_since = at;
