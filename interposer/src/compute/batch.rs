@@ -107,6 +107,8 @@ struct Open {
     batches: Vec<Batch>,
     /// How many there have been.
     opened: u32,
+    /// About the shortest time that a launch has taken from our first event on.
+    shortest_gap: Option<u64>,
     recent: Recent,
 }
 
@@ -319,13 +321,20 @@ impl Thread {
 
     /// The driver has taken the launch that was to be the last of its batch.
     pub(super) fn launched(&self) {
-        let open = &mut lock(&self.open).batches;
-        for batch in open.iter_mut().filter(|batch| batch.is_closing && batch.launches == 1) {
-            // On an idle stream the first event is reached before its kernel is there.
+        let mut open = lock(&self.open);
+        let Open { batches, shortest_gap, .. } = &mut *open;
+        for batch in batches.iter_mut().filter(|batch| batch.is_closing && batch.launches == 1) {
+            // On an idle stream the first event is reached before its kernel is there. When that
+            // came, the clock cannot tell: the thread may have been interrupted when the kernel was
+            // running already. So it is as long as such gaps are when nothing comes between.
             if batch.start.reached() == Reached::Yes {
-                batch.gap = now().saturating_sub(batch.opened_at);
+                let gap = now().saturating_sub(batch.opened_at);
+                let shortest = shortest_gap.map_or(gap, |known| gap.min(known + known / 64 + 1));
+                *shortest_gap = Some(shortest);
+                batch.gap = shortest;
             }
         }
+        let open = batches;
         close(open, |batch| batch.is_closing);
     }
 
