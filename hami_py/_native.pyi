@@ -1,4 +1,4 @@
-"""The Rust core: quantities and the files of a slice.
+"""The Rust core: quantities, the files of a slice, and the coordinator.
 
 Raises ``hami_py.errors.InvalidValue`` and ``DamagedFile``, and ``OSError`` with a file name.
 """
@@ -16,6 +16,7 @@ __all__ = [
     "LimitRow",
     "LimitsPage",
     "ProcessUse",
+    "coordinate",
     "format_memory",
     "parse_memory",
     "parse_share",
@@ -40,6 +41,17 @@ def format_memory(bytes: int) -> str:
 
 def same_card(left: str, right: str) -> bool:
     """Whether two UUIDs name one card: the driver does not say whether it is a GPU- or a MIG-."""
+
+def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
+    """Hand out turns on the cards to the slices of a runtime directory.
+
+    It works on the calling thread until there has been no slice for so many seconds. One process at
+    a time may do this for a directory; who calls it sees to that. No Python runs meanwhile, signal
+    handlers included: end it with a signal that has none.
+
+    Raises:
+        OSError: it cannot begin.
+    """
 
 @final
 class LimitRow:

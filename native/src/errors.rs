@@ -47,7 +47,7 @@ fn damaged(what: &str, path: &Path, reason: &str) -> PyErr {
 }
 
 /// Python picks the subclass (`FileNotFoundError`, …) by the number.
-fn os(path: &Path, error: &io::Error) -> PyErr {
+pub fn os(path: &Path, error: &io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = io::Error::from_raw_os_error(number).to_string();

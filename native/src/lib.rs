@@ -7,6 +7,7 @@
 #![allow(clippy::doc_markdown, reason = "doc comments on what Python sees are its docstrings")]
 
 mod account;
+mod coordinator;
 mod errors;
 mod grants;
 mod limits;
@@ -15,11 +16,13 @@ mod regime;
 
 use pyo3::prelude::*;
 
-/// The Rust core: quantities and the files of a slice.
+/// The Rust core: quantities, the files of a slice, and the coordinator.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use crate::account::{Account, AccountSnapshot, ProcessUse};
+    #[pymodule_export]
+    use crate::coordinator::coordinate;
     #[pymodule_export]
     use crate::grants::Grants;
     #[pymodule_export]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import Account, Grants, LimitRow, LimitsPage
+from hami_py._native import Account, Grants, LimitRow, LimitsPage, coordinate
 from hami_py.errors import InvalidValue
 from unit.machine import DEADLINE
 
@@ -129,3 +129,23 @@ def test_a_page_of_grants_is_made_once(tmp_path: Path) -> None:
     )
     with pytest.raises(FileExistsError):
         Grants.create(tmp_path / "grants")
+
+
+def test_a_coordinator_without_slices_lingers_and_ends(tmp_path: Path) -> None:
+    coordinate(tmp_path, 0.01)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        coordinate(tmp_path / "missing", 0)
+    for seconds in (-1.0, float("nan")):
+        with pytest.raises(InvalidValue, match="linger_seconds"):
+            coordinate(tmp_path, seconds)
+
+
+def test_a_coordinator_lets_other_threads_go_on(tmp_path: Path) -> None:
+    """Until its only slice is gone it works; Python goes on meanwhile, and removes the slice."""
+    slice_ = tmp_path / "slices" / "one"
+    slice_.mkdir(parents=True)
+    thread = threading.Thread(target=coordinate, args=(tmp_path, 0.01), daemon=True)
+    thread.start()
+    slice_.rmdir()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()

@@ -116,6 +116,13 @@ impl Account {
         words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
     }
 
+    /// Which process has a slot, dead or alive; `None` where nobody has.
+    #[inline]
+    pub fn holder(&self, slot: usize) -> Option<ProcessIdentity> {
+        let record = self.layout().records.get(slot)?;
+        (record.state.load(Ordering::Acquire) == TAKEN).then(|| record.identity())
+    }
+
     /// Every slot from here on was never used.
     #[inline]
     pub fn high_water(&self) -> usize {

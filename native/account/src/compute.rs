@@ -8,7 +8,6 @@
 
 use crate::account::Account;
 use crate::layout::CARDS;
-use crate::slot_lock::Probe;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -73,15 +72,15 @@ impl ComputeWords {
         self.state.store(u64::from(turn) << 32 | state as u64, Ordering::SeqCst);
     }
 
-    /// What the process has said, and for which turn. A state that there is none of is read as
-    /// work in flight.
+    /// What the process has said, and for which turn. A state that there is none of is read as idle:
+    /// nobody shall wait for a liar.
     #[inline]
     pub fn said(&self) -> (u32, ComputeState) {
         let word = self.state.load(Ordering::SeqCst);
         let state = match word as u32 {
-            0 => ComputeState::Idle,
             1 => ComputeState::Wants,
-            _ => ComputeState::Runs,
+            2 => ComputeState::Runs,
+            _ => ComputeState::Idle,
         };
         ((word >> 32) as u32, state)
     }
@@ -92,9 +91,9 @@ impl ComputeSums {
     /// more; a reaper that is killed in between takes one process's sum on a card with it.
     pub fn take(&self, card: usize, words: &ComputeWords) {
         let add = |sum: &AtomicU64, word: &AtomicU64| {
-            let value = word.swap(0, Ordering::Relaxed);
+            let value = word.swap(0, Ordering::SeqCst);
             if value != 0 {
-                sum.fetch_add(value, Ordering::Relaxed);
+                sum.fetch_add(value, Ordering::SeqCst);
             }
         };
         add(&self.used_ns[card], &words.used_ns);
@@ -121,11 +120,9 @@ impl Account {
         &self.layout().header.bell.0
     }
 
-    /// Whether a slot is taken by a process that has died. Costs a few system calls, so it is for
-    /// whoever waits for that process. Where the locks cannot be probed, all count as alive.
-    pub fn is_dead(&self, slot: usize) -> bool {
-        let Some(record) = self.layout().records.get(slot) else { return false };
-        record.state.load(Ordering::Acquire) == crate::layout::TAKEN
-            && Probe::open(&self.place).is_ok_and(|probe| !probe.is_held(slot))
+    /// Engine time on a card of processes whose slots are free again, in nanoseconds.
+    pub fn departed_used_ns(&self, card: usize) -> u64 {
+        let departed = &self.layout().header.departed_compute;
+        departed.used_ns.get(card).map_or(0, |sum| sum.load(Ordering::SeqCst))
     }
 }

@@ -20,6 +20,10 @@ fn flags() -> &'static [AtomicU32; 4] {
     unsafe { shared() }
 }
 
+fn is_dead(account: &Account, slot: usize) -> bool {
+    account.find_dead(|wanted| wanted == slot)[slot]
+}
+
 fn words_at(card: u64, slot: u64) -> u64 {
     COMPUTE + (card * SLOTS as u64 + slot) * 64
 }
@@ -98,22 +102,23 @@ fn what_the_dead_have_used_is_kept_and_what_they_said_is_not() {
             wait_for(&flags[1]);
         });
         wait_for(&flags[0]);
-        assert!(!account.is_dead(0));
+        assert!(!is_dead(&account, 0));
         let sums = |snapshot: &Snapshot| (snapshot.used_ns[15], snapshot.throttled_ns[15]);
         assert_eq!(sums(&Snapshot::read(&scratch.path()).unwrap()), (round * 100, round * 10));
         child.kill_and_wait();
-        assert!(account.is_dead(0));
+        assert!(is_dead(&account, 0));
         // Nothing is lost before it is reaped, nor by reaping it.
         assert_eq!(sums(&Snapshot::read(&scratch.path()).unwrap()), (round * 100, round * 10));
         let deadline = Instant::now() + Duration::from_secs(10);
-        while account.is_dead(0) {
+        while is_dead(&account, 0) {
             assert!(Instant::now() < deadline, "it is not reaped");
             account.reap_dead();
         }
         let snapshot = Snapshot::read(&scratch.path()).unwrap();
         assert_eq!(sums(&snapshot), (round * 100, round * 10));
         assert_eq!((snapshot.used_ns[0], snapshot.used_ns[1]), (round * 100, 0));
-        assert!(snapshot.processes.is_empty());
+        assert!(snapshot.processes.is_empty() && account.holder(0).is_none());
+        assert_eq!(account.departed_used_ns(15), round * 100);
         let words = account.compute(0, 15);
         assert_eq!(words.said(), (0, ComputeState::Idle));
         for word in [&words.used_ns, &words.throttled_ns, &words.debt_ns, &words.active_at] {
@@ -160,9 +165,12 @@ fn what_no_process_writes_is_read_without_harm() {
     let snapshot = Snapshot::read(&scratch.path()).unwrap();
     assert_eq!(snapshot.used_ns, [u64::MAX; CARDS]);
     assert_eq!(snapshot.throttled_ns, [u64::MAX; CARDS]);
-    assert_eq!(account.compute(0, 0).said(), (u32::MAX, ComputeState::Runs));
-    // A slot that nobody has is not dead, and one that no account has neither.
-    assert!(!account.is_dead(1) && !account.is_dead(SLOTS));
+    assert_eq!(account.compute(0, 0).said(), (u32::MAX, ComputeState::Idle));
+    assert_eq!((account.departed_used_ns(15), account.departed_used_ns(16)), (u64::MAX, 0));
+    // A slot that nobody has is not dead.
+    assert!(!is_dead(&account, 1));
+    assert!(account.holder(0).is_some());
+    assert!(account.holder(1).is_none() && account.holder(SLOTS).is_none());
     file.write_all_at(&[0xff; 4], 64).unwrap();
     assert_eq!(account.high_water(), SLOTS);
 }
@@ -177,10 +185,10 @@ fn where_the_account_cannot_be_opened_nobody_is_dead() {
         std::mem::forget(account.join().unwrap());
     });
     assert_eq!(child.wait(), 0);
-    assert!(account.is_dead(0));
+    assert!(is_dead(&account, 0));
     let elsewhere = scratch.folder().join("elsewhere");
     std::fs::rename(scratch.path(), &elsewhere).unwrap();
-    assert!(!account.is_dead(0));
+    assert!(!is_dead(&account, 0));
     std::fs::rename(&elsewhere, scratch.path()).unwrap();
-    assert!(account.is_dead(0));
+    assert!(is_dead(&account, 0));
 }

@@ -75,9 +75,28 @@ impl Child {
         }
     }
 
+    pub fn pid(&self) -> i32 {
+        self.0
+    }
+
     pub fn kill(&self) {
+        self.signal(libc::SIGKILL);
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
         // SAFETY: our own child, not yet reaped.
-        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        unsafe { libc::kill(self.0, signal) };
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_alive(&self) -> bool {
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: siginfo_t is plain data for which zero is a value, and valid for the call.
+        unsafe {
+            let mut ended: libc::siginfo_t = zeroed();
+            let asked = libc::waitid(libc::P_PID, self.0 as libc::id_t, &raw mut ended, flags);
+            asked == 0 && ended.si_pid() == 0
+        }
     }
 
     /// Waits for its end: the exit code, or minus the signal that ended it.

@@ -1,0 +1,98 @@
+//! What a handover costs: `cargo run --release -p hami-coordinator --example handover`.
+//!
+//! Prints, as one line each: from a bell that is rung to the grant that answers it (published, as
+//! who waits for it sees by looking; awake, as who sleeps for it does), and what the coordinator takes
+//! of a CPU while slices take turns and while all are idle.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{Player, Runtime, now, player, stage};
+use hami_account::{Account, ComputeState};
+use hami_limits::grants::Kind;
+use std::time::Duration;
+
+const FOR_EVER: Duration = Duration::from_secs(3600);
+const ROUNDS: usize = 2_000;
+
+fn main() {
+    latency("published", |_, _| std::hint::spin_loop());
+    latency("awake", |player, seen| player.view.wait(0, seen, Duration::from_secs(1)));
+    for slices in [2, 4, 100] {
+        usage(&format!("{slices} slices in turns"), slices, true);
+    }
+    usage("4 idle slices", 4, false);
+    usage("100 idle slices", 100, false);
+}
+
+/// Two processes want one after the other, and are idle again at once: each gets a turn as soon as it
+/// wants one.
+fn latency(name: &str, wait: impl Fn(&Player, u32)) {
+    let runtime = Runtime::new("latency");
+    let directories = [runtime.slice("first", Some(50)), runtime.slice("second", Some(50))];
+    let coordinator = runtime.coordinator(FOR_EVER);
+    let accounts = directories.each_ref().map(|d| Account::attach(&d.join("account")).unwrap());
+    let members = [accounts[0].join().unwrap(), accounts[1].join().unwrap()];
+    let stage = stage();
+    let players =
+        [0, 1].map(|index| Player::new(&directories[index], &members[index], index, stage));
+    let mut took = Vec::new();
+    for round in 0..ROUNDS {
+        let player = &players[round % 2];
+        let mut grant = player.view.grant(0);
+        let rang = now();
+        player.say(grant.turn, ComputeState::Wants);
+        while player.may_until(grant).is_none() && now() - rang < 1_000_000_000 {
+            wait(player, grant.turn);
+            grant = player.view.grant(0);
+        }
+        let answered = now();
+        // The first is alone, as long as nobody else was active.
+        if grant.kind == Kind::Turn {
+            took.push(answered - rang);
+        }
+        player.say(grant.turn, ComputeState::Runs);
+        player.say(grant.turn, ComputeState::Idle);
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    coordinator.kill_and_wait();
+    took.sort_unstable();
+    let at = |rank: usize| took.get(took.len() * rank / 100).copied().unwrap_or_default() / 1_000;
+    println!("bell to grant, {name}: median {} us, p99 {} us, n {}", at(50), at(99), took.len());
+}
+
+fn usage(name: &str, slices: usize, active: bool) {
+    let runtime = Runtime::new("usage");
+    let stage = stage();
+    let directories: Vec<_> =
+        (0..slices).map(|slice| runtime.slice(&slice.to_string(), Some(20))).collect();
+    let players: Vec<_> = if active {
+        directories.iter().enumerate().map(|(i, slice)| player(slice, i, stage)).collect()
+    } else {
+        Vec::new()
+    };
+    let coordinator = runtime.coordinator(FOR_EVER);
+    std::thread::sleep(Duration::from_millis(500));
+    let (ran, slept, began) = (cpu(coordinator.pid()), sleeps(coordinator.pid()), now());
+    std::thread::sleep(Duration::from_secs(5));
+    let seconds = (now() - began) as f64 / 1e9;
+    let percent = (cpu(coordinator.pid()) - ran) / seconds * 100.0;
+    let wakes = (sleeps(coordinator.pid()) - slept) as f64 / seconds;
+    println!("coordinator, {name}: {percent:.2} % of a CPU, {wakes:.0} wake-ups/s");
+    coordinator.kill_and_wait();
+    drop(players);
+}
+
+/// Seconds that a process has run, as its scheduler counts.
+fn cpu(pid: i32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    let ns: f64 = text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
+    ns / 1e9
+}
+
+/// How often it went to sleep.
+fn sleeps(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
+}

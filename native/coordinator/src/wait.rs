@@ -1,0 +1,107 @@
+//! Waiting for any of many bells, with a deadline, and the clock that everything is measured by.
+
+use std::io;
+use std::sync::atomic::AtomicU32;
+
+/// How many bells the kernel can wait for at once (`FUTEX_WAITV_MAX`).
+const MAX_BELLS: usize = 128;
+/// How often to look where the kernel cannot wait for all of them.
+const POLL_NS: u64 = 1_000_000;
+
+/// `FUTEX2_SIZE_U32`, and not private: the bells lie in files.
+const SHARED_32_BITS: u32 = 2;
+
+/// One word of `futex_waitv`, as the kernel has it.
+#[repr(C)]
+struct Waiter {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// A bell, and how often it had rung when its account was last read.
+#[derive(Clone, Copy)]
+pub(crate) struct Bell<'a> {
+    pub word: &'a AtomicU32,
+    pub seen: u32,
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub(crate) fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid for the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps until an instant; may return early.
+fn sleep_until(until: u64) {
+    let until = timespec(until);
+    let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);
+    // SAFETY: the time is valid for the call; every outcome is a reason to look again.
+    unsafe { libc::clock_nanosleep(clock, absolute, &raw const until, std::ptr::null_mut()) };
+}
+
+/// Waits for bells in the best way that the kernel has.
+pub(crate) struct Waiting {
+    waiters: Vec<Waiter>,
+    /// The kernel is older than 5.16, or a filter of system calls does not know the call.
+    polls: bool,
+}
+
+impl Waiting {
+    pub fn new() -> Self {
+        Self { waiters: Vec::with_capacity(MAX_BELLS), polls: false }
+    }
+
+    /// Sleeps until one of the bells has rung since it was seen, or until an instant; may return early.
+    pub fn wait<'a>(&mut self, bells: impl Iterator<Item = Bell<'a>>, until: u64) {
+        self.waiters.clear();
+        self.waiters.extend(bells.map(|bell| Waiter {
+            value: bell.seen.into(),
+            address: bell.word.as_ptr().addr() as u64,
+            flags: SHARED_32_BITS,
+            reserved: 0,
+        }));
+        if self.waiters.is_empty() {
+            return sleep_until(until);
+        }
+        let some_are_left_out = self.waiters.len() > MAX_BELLS;
+        self.waiters.truncate(MAX_BELLS);
+        if self.polls || some_are_left_out {
+            return sleep_until(until.min(now() + POLL_NS));
+        }
+        match self.wait_for_any(until) {
+            Some(libc::ENOSYS | libc::EPERM) => self.polls = true,
+            // A bell that lies beyond the end of its file by now: reading it will tell whose.
+            Some(libc::EFAULT) => sleep_until(until.min(now() + POLL_NS)),
+            _ => {}
+        }
+    }
+
+    /// The kernel's error, if it has one.
+    fn wait_for_any(&self, until: u64) -> Option<i32> {
+        let until = timespec(until);
+        // SAFETY: waiters and time are valid for the call; the words are only looked at by the kernel,
+        // which answers for addresses that are mapped no more.
+        let woken = unsafe {
+            libc::syscall(
+                libc::SYS_futex_waitv,
+                self.waiters.as_ptr(),
+                self.waiters.len(),
+                0,
+                &raw const until,
+                libc::CLOCK_MONOTONIC,
+            )
+        };
+        if woken < 0 { io::Error::last_os_error().raw_os_error() } else { None }
+    }
+}
+
+fn timespec(instant: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (instant / 1_000_000_000) as libc::time_t,
+        tv_nsec: (instant % 1_000_000_000) as i64,
+    }
+}

@@ -1,0 +1,231 @@
+//! A runtime directory with slices in it, a coordinator in a process of its own, and members that
+//! play programs: they want, run while it is their turn, ring, and look out for each other.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+#[path = "../../../account/tests/common/mod.rs"]
+pub mod processes;
+
+use hami_account::{Account, ComputeState, Member};
+use hami_limits::grants::{Grant, GrantsPage, GrantsView, Holder, Kind, SILENCE_NS};
+use hami_limits::{LimitsPage, Mode, Priority, Row};
+use processes::Child;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Far longer than anything takes here.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const CARD: &str = "GPU-11111111-2222-3333-4444-555555555555";
+
+/// A runtime directory, removed with the test.
+pub struct Runtime(PathBuf);
+
+impl Runtime {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("coordinator-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("slices")).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where a slice lies, or will lie.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.0.join("slices").join(name)
+    }
+
+    /// A new slice with a share of one card.
+    pub fn slice(&self, name: &str, share: Option<u32>) -> PathBuf {
+        let directory = self.at(name);
+        std::fs::create_dir(&directory).unwrap();
+        let (mode, priority) = (Mode::Soft, Priority::Normal);
+        let uuid = CARD.to_owned();
+        let row = Row { uuid, memory_limit: None, share, mode, priority };
+        LimitsPage::create(&directory.join("limits"), &[row]).unwrap();
+        Account::create(&directory.join("account")).unwrap();
+        drop(GrantsPage::create(&directory.join("grants")).unwrap());
+        directory
+    }
+
+    /// A coordinator for it, in a process of its own. It ends with this value.
+    pub fn coordinator(&self, linger: Duration) -> Child {
+        Child::run(|| hami_coordinator::coordinate(&self.0, linger).unwrap())
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What all players of a test see.
+pub struct Stage {
+    /// Who has work on the card: never more than one, as long as the rules hold.
+    pub running: AtomicU32,
+    /// How often two had.
+    pub overlaps: AtomicU32,
+    /// How often a player was kept from running for so long that nobody had to wait for it.
+    pub late: AtomicU32,
+    pub end: AtomicU32,
+    /// Turns that each player has had.
+    pub turns: [AtomicU32; 256],
+}
+
+pub fn stage() -> &'static Stage {
+    // SAFETY: zero is a value of each field, and atomics are made for several processes.
+    unsafe { processes::shared() }
+}
+
+impl Stage {
+    pub fn turns_of(&self, player: usize) -> u32 {
+        self.turns[player].load(Ordering::SeqCst)
+    }
+
+    /// Waits until these players have had some more turns each.
+    pub fn wait_for_turns(&self, players: &[usize], more: u32) {
+        let before: Vec<u32> = players.iter().map(|player| self.turns_of(*player)).collect();
+        let goals = || players.iter().zip(&before).map(|(player, before)| (*player, before + more));
+        wait_until(
+            || goals().all(|(player, goal)| self.turns_of(player) >= goal),
+            || {
+                let waits = goals().filter(|(player, goal)| self.turns_of(*player) < *goal);
+                format!("too few turns: {:?}", waits.collect::<Vec<_>>())
+            },
+        );
+    }
+
+    /// That two never had the card at once. Whoever the machine keeps from running in its turn is
+    /// passed over like one that was stopped, and may then meet another.
+    pub fn assert_nobody_met(&self) {
+        let met = self.overlaps.load(Ordering::SeqCst);
+        let late = self.late.load(Ordering::SeqCst);
+        assert!(met <= late, "two had the card at once {met} times, {late} of them late");
+    }
+}
+
+/// Waits for something that other processes do.
+pub fn wait_until(done: impl Fn() -> bool, otherwise: impl Fn() -> String) {
+    let deadline = Instant::now() + DEADLINE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{}", otherwise());
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+pub fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid for the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A program that always has more to do, and only works in its turns.
+pub struct Player<'a> {
+    pub view: GrantsView,
+    pub member: &'a Member<'a>,
+    pub index: usize,
+    stage: &'static Stage,
+}
+
+impl<'a> Player<'a> {
+    pub fn new(
+        directory: &Path,
+        member: &'a Member<'a>,
+        index: usize,
+        stage: &'static Stage,
+    ) -> Self {
+        let view = GrantsView::open(&directory.join("grants")).unwrap();
+        Self { view, member, index, stage }
+    }
+
+    pub fn say(&self, turn: u32, state: ComputeState) {
+        self.member.compute(0).unwrap().say(turn, state);
+        self.member.ring();
+    }
+
+    /// Until when this program may work, if it may.
+    pub fn may_until(&self, grant: Grant) -> Option<u64> {
+        let me = matches!(grant.holder, Holder::Everyone)
+            || grant.holder == Holder::Slot(self.member.slot());
+        let until = match grant.kind {
+            Kind::Turn => grant.until,
+            // As long as its bucket allows, and as long as nobody else wants.
+            Kind::Alone => now() + 5_000_000,
+            Kind::Own => 0,
+        };
+        (me && now() < until).then_some(until)
+    }
+
+    /// Plays until the stage says that it is the end.
+    pub fn play(&self) {
+        let mut said = None;
+        while self.stage.end.load(Ordering::SeqCst) == 0 {
+            let grant = self.view.grant(0);
+            if let Some(until) = self.may_until(grant) {
+                self.work(grant, until);
+                said = Some(grant.turn);
+                continue;
+            }
+            if said != Some(grant.turn) {
+                self.say(grant.turn, ComputeState::Wants);
+                said = Some(grant.turn);
+            }
+            self.view.wait(0, grant.turn, Duration::from_millis(20));
+        }
+        self.say(said.unwrap_or(0), ComputeState::Idle);
+    }
+
+    fn work(&self, grant: Grant, until: u64) {
+        let words = self.member.compute(0).unwrap();
+        let mut at = now();
+        let mut longest = 0;
+        words.active_at.store(at, Ordering::SeqCst);
+        self.say(grant.turn, ComputeState::Runs);
+        // Whoever hands out turns may have looked before that: only now it is certain.
+        if self.may_until(self.view.grant(0)).is_none() {
+            return self.say(grant.turn, ComputeState::Wants);
+        }
+        if self.stage.running.fetch_add(1, Ordering::SeqCst) != 0 {
+            self.stage.overlaps.fetch_add(1, Ordering::SeqCst);
+        }
+        while at < until && self.view.grant(0).turn == grant.turn {
+            std::thread::sleep(Duration::from_micros(500));
+            let later = now();
+            words.used_ns.fetch_add(later - at, Ordering::SeqCst);
+            words.active_at.store(later, Ordering::SeqCst);
+            longest = longest.max(later - at);
+            at = later;
+        }
+        self.stage.running.fetch_sub(1, Ordering::SeqCst);
+        if longest.max(now() - at) > SILENCE_NS / 2 {
+            self.stage.late.fetch_add(1, Ordering::SeqCst);
+        }
+        self.stage.turns[self.index].fetch_add(1, Ordering::SeqCst);
+        self.say(grant.turn, ComputeState::Wants);
+    }
+}
+
+/// A process of a slice that plays.
+pub fn player(directory: &Path, index: usize, stage: &'static Stage) -> Child {
+    Child::run(|| play(directory, index, stage))
+}
+
+pub fn play(directory: &Path, index: usize, stage: &'static Stage) {
+    let account = Account::attach(&directory.join("account")).unwrap();
+    let member = account.join().unwrap();
+    Player::new(directory, &member, index, stage).play();
+}
+
+/// Whether no coordinator has been seen for so long that none counts.
+pub fn is_silent(directory: &Path) -> bool {
+    let pulse = pulse(directory);
+    now().saturating_sub(pulse) > SILENCE_NS
+}
+
+pub fn pulse(directory: &Path) -> u64 {
+    GrantsView::open(&directory.join("grants")).unwrap().pulse()
+}

@@ -1,0 +1,230 @@
+//! A coordinator and programs, each a process, over real files.
+
+mod common;
+
+use common::processes::Child;
+use common::{Player, Runtime, is_silent, play, player, stage, wait_until};
+use hami_account::{Account, ComputeState};
+use hami_limits::grants::{GrantsView, Kind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+#[test]
+fn programs_of_two_slices_take_turns_and_never_meet() {
+    let runtime = Runtime::new("turns");
+    let (first, second) = (runtime.slice("first", Some(30)), runtime.slice("second", None));
+    let stage = stage();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let _players = [player(&first, 0, stage), player(&first, 1, stage), player(&second, 2, stage)];
+    stage.wait_for_turns(&[0, 1, 2], 5);
+    stage.assert_nobody_met();
+    // Whoever has a neighbour with a share is asked as well, and sees that he is not forgotten.
+    let view = GrantsView::open(&second.join("grants")).unwrap();
+    assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Turn));
+    wait_until(|| !is_silent(&second), || "it is forgotten".into());
+}
+
+#[test]
+fn where_no_slice_has_a_share_nobody_is_asked() {
+    let runtime = Runtime::new("unregulated");
+    let (free, capped) = (runtime.slice("free", None), runtime.slice("capped", Some(20)));
+    let stage = stage();
+    let account = Account::attach(&free.join("account")).unwrap();
+    let member = account.join().unwrap();
+    let one = Player::new(&free, &member, 0, stage);
+    one.say(0, ComputeState::Runs);
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    // It has seen them once it has written to them.
+    let (free_view, view) = (&one.view, GrantsView::open(&capped.join("grants")).unwrap());
+    wait_until(|| free_view.pulse() != 0 && view.pulse() != 0, || "it finds no slice".into());
+    assert_eq!(
+        (free_view.regulated().load(Ordering::SeqCst), free_view.grant(0).kind),
+        (0, Kind::Own)
+    );
+    // The capped one begins: from now on both are asked.
+    let player = player(&capped, 1, stage);
+    wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 1, || "it is not asked".into());
+    player.kill_and_wait();
+    wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 0, || "it is still asked".into());
+}
+
+/// What the dead one held goes to those who wait, though it never says that it is done.
+#[test]
+fn a_program_that_dies_in_its_turn_holds_up_nobody() {
+    let runtime = Runtime::new("dies");
+    let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
+    let stage = stage();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let _survivor = player(&first, 0, stage);
+    for round in 1..=5 {
+        let dying = Child::run(|| {
+            let account = Account::attach(&second.join("account")).unwrap();
+            let member = account.join().unwrap();
+            let dying = Player::new(&second, &member, 1, stage);
+            loop {
+                let grant = dying.view.grant(0);
+                dying.say(grant.turn, ComputeState::Wants);
+                if dying.may_until(grant).is_some() {
+                    dying.say(grant.turn, ComputeState::Runs);
+                    // In the middle of a kernel that would run for an hour.
+                    let words = member.compute(0).unwrap();
+                    words.active_at.store(common::now() + 3_600_000_000_000, Ordering::SeqCst);
+                    stage.turns[1].fetch_add(1, Ordering::SeqCst);
+                    loop {
+                        std::thread::sleep(Duration::from_secs(1));
+                    }
+                }
+                dying.view.wait(0, grant.turn, Duration::from_millis(20));
+            }
+        });
+        wait_until(|| stage.turns_of(1) == round, || format!("it gets no turn {round}"));
+        dying.kill_and_wait();
+        stage.wait_for_turns(&[0], 3);
+    }
+}
+
+#[test]
+fn a_program_that_is_stopped_in_its_turn_is_passed_over_and_comes_back() {
+    let runtime = Runtime::new("stopped");
+    let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
+    let stage = stage();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let _one = player(&first, 0, stage);
+    let other = player(&second, 1, stage);
+    stage.wait_for_turns(&[0, 1], 3);
+    for _ in 0..3 {
+        other.signal(libc::SIGSTOP);
+        stage.wait_for_turns(&[0], 3);
+        other.signal(libc::SIGCONT);
+        stage.wait_for_turns(&[0, 1], 3);
+    }
+}
+
+#[test]
+fn a_killed_coordinator_is_missed_and_the_next_goes_on_from_its_files() {
+    let runtime = Runtime::new("killed");
+    let (first, second) = (runtime.slice("first", Some(40)), runtime.slice("second", Some(60)));
+    let stage = stage();
+    let _players = [player(&first, 0, stage), player(&second, 1, stage)];
+    let view = GrantsView::open(&first.join("grants")).unwrap();
+    let mut turn = 0;
+    for _ in 0..5 {
+        let coordinator = runtime.coordinator(FOR_EVER);
+        stage.wait_for_turns(&[0, 1], 2);
+        stage.assert_nobody_met();
+        coordinator.kill_and_wait();
+        let newest = view.grant(0).turn;
+        assert!(newest > turn, "turn {newest} after turn {turn}");
+        turn = newest;
+        wait_until(|| is_silent(&first), || "it still lives".into());
+        assert_eq!(view.grant(0).turn, turn);
+    }
+}
+
+/// The account is the tenant's: he may do with it what he likes, to his own harm.
+#[test]
+fn a_slice_that_cuts_its_account_short_is_alone_with_it() {
+    for size in [0, 1, 4096, 102_400, 364_544 - 4096] {
+        let runtime = Runtime::new("cut");
+        let stage = stage();
+        let honest = [runtime.slice("first", Some(50)), runtime.slice("second", Some(30))];
+        let cut = runtime.slice("cut", Some(20));
+        let coordinator = runtime.coordinator(FOR_EVER);
+        let _players = [player(&honest[0], 0, stage), player(&honest[1], 1, stage)];
+        let cutter = player(&cut, 2, stage);
+        stage.wait_for_turns(&[0, 1, 2], 2);
+        cutter.kill_and_wait();
+        // Words that lie behind the new end, and a high water mark that leads there.
+        let account = std::fs::OpenOptions::new().write(true).open(cut.join("account")).unwrap();
+        account.set_len(size).unwrap();
+        stage.wait_for_turns(&[0, 1], 5);
+        // Nobody looks after it any more.
+        wait_until(|| is_silent(&cut), || "it is still pulsed".into());
+        // As long as its directory is there, it stays so.
+        account.set_len(364_544).unwrap();
+        stage.wait_for_turns(&[0, 1], 5);
+        assert!(is_silent(&cut));
+        assert!(coordinator.is_alive());
+    }
+}
+
+#[test]
+fn a_slice_whose_pages_are_cut_short_is_let_go() {
+    for file in ["limits", "grants"] {
+        let runtime = Runtime::new(&format!("cut-{file}"));
+        let stage = stage();
+        let honest = [runtime.slice("first", Some(50)), runtime.slice("second", Some(30))];
+        let cut = runtime.slice("cut", Some(20));
+        let coordinator = runtime.coordinator(FOR_EVER);
+        let _players = [player(&honest[0], 0, stage), player(&honest[1], 1, stage)];
+        let cutter = player(&cut, 2, stage);
+        stage.wait_for_turns(&[0, 1, 2], 2);
+        cutter.kill_and_wait();
+        let page = std::fs::OpenOptions::new().write(true).open(cut.join(file)).unwrap();
+        page.set_len(0).unwrap();
+        stage.wait_for_turns(&[0, 1], 5);
+        assert!(coordinator.is_alive());
+    }
+}
+
+#[test]
+fn a_slice_that_is_removed_in_its_turn_takes_the_turn_with_it() {
+    let runtime = Runtime::new("removed");
+    let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
+    let stage = stage();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let _players = [player(&first, 0, stage), player(&second, 1, stage)];
+    stage.wait_for_turns(&[0, 1], 3);
+    std::fs::remove_dir_all(&second).unwrap();
+    stage.wait_for_turns(&[0], 3);
+}
+
+#[test]
+fn a_hundred_slices_each_get_their_turns() {
+    everybody_gets_turns("hundred", 100, 100);
+}
+
+/// More bells than one call of the kernel takes.
+#[test]
+fn a_few_of_very_many_slices_get_their_turns() {
+    everybody_gets_turns("many", 150, 20);
+}
+
+fn everybody_gets_turns(name: &str, slices: usize, active: usize) {
+    let runtime = Runtime::new(name);
+    let stage = stage();
+    let directories: Vec<_> =
+        (0..slices).map(|slice| runtime.slice(&slice.to_string(), Some(1))).collect();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let players: Vec<usize> = (0..active).collect();
+    // One process plays them all, a thread each: a hundred processes would be no more of a test.
+    let _all = Child::run(|| {
+        std::thread::scope(|scope| {
+            for (index, directory) in directories.iter().enumerate().take(active) {
+                scope.spawn(move || play(directory, index, stage));
+            }
+        });
+    });
+    stage.wait_for_turns(&players, 1);
+    stage.assert_nobody_met();
+}
+
+#[test]
+fn a_slice_that_keeps_ringing_is_heard_no_more_often_than_is_good() {
+    let runtime = Runtime::new("storm");
+    let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
+    let stage = stage();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let _players = [player(&first, 0, stage), player(&second, 1, stage)];
+    let _ringer = Child::run(|| {
+        let account = Account::attach(&second.join("account")).unwrap();
+        let member = account.join().unwrap();
+        loop {
+            member.ring();
+        }
+    });
+    stage.wait_for_turns(&[0, 1], 5);
+    stage.assert_nobody_met();
+}
