@@ -55,7 +55,7 @@ def unknown_handles(types: list[str]) -> str:
     "library", [("cuda", "cu", "libcuda.so.1"), ("nvml", "nvml", "libnvidia-ml.so.1")]
 )
 def test_every_hooked_function_answers_as_the_driver(
-    artifacts, trace_pair, library, state, arguments, share
+    artifacts, trace_pair, *, library, state, arguments, share
 ):
     header, prefix, soname = library
     hooked = sorted(exported(artifacts.library) - LOOKUPS)
