@@ -197,6 +197,9 @@ impl Turns {
         if !self.cards.iter().any(|card| card.regulated) {
             return None;
         }
+        if self.cards.iter().any(|card| !card.losers.is_empty()) {
+            return Some(self.now);
+        }
         let dues = self.slices.iter().map(|slice| slice.next_due(self.now));
         Some(dues.fold(self.now + LOOK_NS, u64::min))
     }

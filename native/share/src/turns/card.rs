@@ -24,6 +24,9 @@ pub(super) struct Card {
     floor: [u64; 3],
     /// The slice that has it.
     pub holder: Option<usize>,
+    /// Slices that are just losing a grant which they may use: nobody else gets the card before another
+    /// look has shown whether they have used it meanwhile.
+    pub losers: Vec<usize>,
     /// Slices whose work runs there without a turn.
     pub overdue: Vec<usize>,
     /// Who wants the card and comes first waits for it until then: a shorter turn may come before.
@@ -37,10 +40,9 @@ impl Card {
 
     /// Forgets all but the queues.
     pub fn clear(&mut self) {
-        let (mut members, mut overdue) = (take(&mut self.members), take(&mut self.overdue));
+        let mut members = take(&mut self.members);
         members.clear();
-        overdue.clear();
-        *self = Self { floor: self.floor, members, overdue, ..Self::new() };
+        *self = Self { floor: self.floor, members, ..Self::new() };
     }
 
     pub fn add(&mut self, slice: usize, r: usize, row: &Row, now: u64) {

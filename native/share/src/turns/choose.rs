@@ -42,7 +42,8 @@ impl Turns {
         }
     }
 
-    /// A process that is the only active one on its card needs no turns there.
+    /// A process that is the only active one on its card needs no turns there. Whoever comes meanwhile
+    /// is seen at the next look.
     fn give_alone(&mut self) {
         for s in 0..self.slices.len() {
             let Some(slot) = self.alone_on(s) else { continue };
@@ -65,6 +66,9 @@ impl Turns {
             for (r, row) in slice.rows.iter().enumerate() {
                 if slice.is_overdue(r) {
                     self.cards[row.card].overdue.push(s);
+                }
+                if slice.loses(r, self.now) {
+                    self.cards[row.card].losers.push(s);
                 }
             }
         }
@@ -149,10 +153,21 @@ impl Turns {
             (false, true) => SHORTEST_NS,
             (false, false) => turn_length(active),
         };
+        // From whoever has them and nothing to do there.
+        for card in &cards {
+            self.take_back(*card, s);
+        }
+        let free = cards.iter().all(|card| self.free_at(*card, candidate) == now);
         for card in cards {
-            // From whoever has it and nothing to do there.
-            self.take_back(card, s);
-            self.cards[card].holder = Some(s);
+            let card = &mut self.cards[card];
+            if free {
+                card.holder = Some(s);
+            } else {
+                card.claimed = Some(now);
+            }
+        }
+        if !free {
+            return;
         }
         self.slices[s].give(now, Kind::Turn, candidate.holder, now + length.min(most), stretch);
     }
@@ -163,6 +178,7 @@ impl Turns {
         let slice = &mut self.slices[holder];
         for card in slice.cards_of_turn() {
             self.cards[card].holder = None;
+            self.cards[card].losers.push(holder);
         }
         slice.turn = None;
         slice.pass_over(self.now);
@@ -181,8 +197,12 @@ impl Turns {
         let turn = holder.and_then(|holder| self.slices[holder].turn.as_ref());
         let mut free_at = turn.filter(|turn| !turn.parked).map_or(now, |turn| turn.until);
         // On its own cards a gang goes on while work of it still runs.
-        let gang = candidate.holder == Holder::Everyone;
-        for s in card.overdue.iter().filter(|s| !gang || **s != candidate.slice) {
+        let in_the_way =
+            |s: &&usize| candidate.holder != Holder::Everyone || **s != candidate.slice;
+        if card.losers.iter().any(|s| in_the_way(&s)) {
+            free_at = free_at.max(now + 1);
+        }
+        for s in card.overdue.iter().filter(in_the_way) {
             // Two batches end soon. What takes longer may take long.
             let since = self.slices[*s].late_since.unwrap_or(now);
             let long = now - since >= BATCHES_NS;

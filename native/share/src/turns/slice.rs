@@ -119,8 +119,12 @@ impl Slice {
                     || !self.gang.first().is_some_and(|row| turn.has_row(*row))
             }
             Kind::Turn => {
-                let row = |place: &Place| rows.get(place.row).is_some_and(|row| row.regulated);
-                !turn.places.iter().all(row) || now >= turn.until
+                // Its holder has nothing to do, but another process of the slice has.
+                let passes_on = |row: &Row| !busy && row.wants();
+                let goes_on = |place: &Place| {
+                    rows.get(place.row).is_some_and(|row| row.regulated && !passes_on(row))
+                };
+                !turn.places.iter().all(goes_on) || now >= turn.until
             }
         };
         if !over {
@@ -215,6 +219,16 @@ impl Slice {
         let billed = self.rows[row].book.billed - place.billed;
         (now - turn.began).saturating_sub(billed).min(2 * BATCHES_NS)
             + turn.until.saturating_sub(now).min(2 * BATCHES_NS)
+    }
+
+    /// A grant that is published for the row, and may be used, is to be taken back.
+    pub fn loses(&self, r: usize, now: u64) -> bool {
+        let row = &self.rows[r];
+        let usable = match row.grant.kind {
+            Kind::Own | Kind::Alone => true,
+            Kind::Turn => row.grant.holder != Holder::Nobody && row.grant.until > now,
+        };
+        row.regulated && usable && !self.turn.as_ref().is_some_and(|turn| turn.has_row(r))
     }
 
     /// What is to be published for a row, if it differs from what is.

@@ -53,9 +53,15 @@ impl Desk {
     /// A step after `passed`: what is published, as slice, kind, holder and the turn's length.
     fn step(&mut self, passed: u64) -> Vec<(u64, Kind, Holder, u64)> {
         self.now += passed;
-        let decision = self.turns.step(self.now, &self.view);
-        self.wake_at = decision.wake_at;
-        decision.grants.iter().map(|publish| self.publish(publish)).collect()
+        let mut published = Vec::new();
+        loop {
+            let decision = self.turns.step(self.now, &self.view);
+            self.wake_at = decision.wake_at;
+            published.extend(decision.grants.iter().map(|publish| self.publish(publish)));
+            if self.wake_at != Some(self.now) {
+                return published;
+            }
+        }
     }
 
     fn publish(&mut self, publish: &Publish) -> (u64, Kind, Holder, u64) {
@@ -84,7 +90,7 @@ fn two(shares: [u32; 2]) -> Desk {
     let mut desk = Desk::new(&shares);
     desk.says(0, State::Wants);
     desk.says(1, State::Wants);
-    assert_eq!(desk.step(0), [nobody(1), turn(0, 5 * MS)]);
+    assert_eq!(desk.step(0), [nobody(0), nobody(1), turn(0, 5 * MS)]);
     desk.says(0, State::Runs);
     assert_eq!(desk.step(MS), []);
     desk
@@ -155,6 +161,32 @@ fn a_turn_that_is_given_up_goes_to_the_next_at_once() {
 }
 
 #[test]
+fn what_is_taken_back_is_looked_at_once_more_before_it_is_given() {
+    let mut desk = two([50, 50]);
+    desk.says(0, State::Idle);
+    desk.now += MS;
+    let decision = desk.turns.step(desk.now, &desk.view);
+    let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
+    assert_eq!((grants, decision.wake_at), (vec![nobody(0)], Some(desk.now)));
+    // It has launched between the look and the word: the other waits for that.
+    desk.process(0).state = State::Runs;
+    assert_eq!(desk.step(0), []);
+    desk.says(0, State::Wants);
+    assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
+}
+
+#[test]
+fn a_process_with_nothing_to_do_passes_its_turn_on_within_the_slice() {
+    let mut desk = two([50, 50]);
+    let other = ProcessView { slot: 9, ..*desk.process(0) };
+    desk.row(0).processes.push(ProcessView { state: State::Wants, ..other });
+    desk.view.slices.truncate(1);
+    desk.row(0).processes[0].state = State::Idle;
+    let now_has = (0, Kind::Turn, Holder::Slot(9), 20 * MS);
+    assert_eq!(desk.step(MS), [nobody(0), now_has]);
+}
+
+#[test]
 fn who_waited_all_along_cuts_nobody_short() {
     let mut desk = two([50, 50]);
     desk.works(0, 5 * MS);
@@ -180,7 +212,7 @@ fn who_does_not_answer_loses_its_turns_until_it_moves() {
     let mut desk = Desk::new(&[50, 25, 25]);
     (0..3).for_each(|slice| desk.says(slice, State::Wants));
     desk.process(2).active_at = 0;
-    assert_eq!(desk.step(0), [nobody(1), nobody(2), turn(0, 5 * MS)]);
+    assert_eq!(desk.step(0), [nobody(0), nobody(1), nobody(2), turn(0, 5 * MS)]);
     assert_eq!(desk.step(5 * MS), [turn(1, 5 * MS)]);
     // Now only the third may live, and at the next look it is the only one.
     assert_eq!(desk.step(5 * MS), [turn(2, 20 * MS)]);

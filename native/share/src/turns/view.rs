@@ -84,8 +84,8 @@ pub struct Decision {
     /// The rows whose grant changes, in the order in which they are to be written: what is taken away
     /// comes before what is given.
     pub grants: Vec<Publish>,
-    /// When to look again at the latest, whether or not a bell rings. `None`: a bell or a change of
-    /// the slices will tell.
+    /// When to look again at the latest, whether or not a bell rings; at once, where it is no later
+    /// than now. `None`: a bell or a change of the slices will tell.
     pub wake_at: Option<u64>,
 }
 

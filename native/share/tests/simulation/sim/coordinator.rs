@@ -2,9 +2,9 @@
 
 use hami_share::turns::{RowView, SliceView, State, View};
 
-use super::MS;
 use super::lane::Host;
 use super::machine::{Event, LATE_NS, Machine};
+use super::{MS, US};
 
 impl Machine {
     pub(super) fn ring(&mut self, at: u64) {
@@ -43,7 +43,9 @@ impl Machine {
             }
         }
         let wake_at = decision.wake_at.unwrap_or(u64::MAX).min(self.now + 10 * MS);
-        let late = LATE_NS / 2 + self.prng.below(LATE_NS);
+        // Without sleeping, the next look is as late as a look takes.
+        let late =
+            if wake_at <= self.now { 5 * US } else { LATE_NS / 2 + self.prng.below(LATE_NS) };
         self.coordinate_by(wake_at + late);
     }
 
