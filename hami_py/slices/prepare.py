@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hami_py import gpu
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import LimitRequest, legible, plan, visible
+from hami_py.model import CardLimit, LimitRequest, legible, plan, visible
 from hami_py.slices import coordinator
 from hami_py.slices.current import cards, directories
 from hami_py.slices.environment import compose, require_library
@@ -16,6 +16,7 @@ from hami_py.slices.hold import Hold, make
 from hami_py.slices.options import Command
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
+from hami_py.slices.variables import HamiLimit, Variables, read_variables
 
 MAX_LEVELS = 8
 """Slices inside one another that the preload library takes: each is charged for each allocation."""
@@ -102,9 +103,29 @@ def open_new(settings: Settings, request: Request) -> Opened:
         around=settings.slices,
         devices=planned.devices,
     )
-    held = make(settings.runtime_directory, planned.limits, record)
+    limits = _announced(planned.limits, request.asked, read_variables(settings))
+    held = make(settings.runtime_directory, limits, record)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
     return Opened(held, library, (*settings.slices, held.directory), notes)
+
+
+def _announced(
+    rows: Sequence[CardLimit], asked: LimitRequest, variables: Variables
+) -> tuple[CardLimit, ...]:
+    """The rows with what HAMi's variables say of shares, where nothing else is asked for.
+
+    The program reads its share there itself, but whoever hands out turns sees pages alone.
+    """
+    said = [variables.limit(number) for number in range(len(rows))]
+
+    def announced(row: CardLimit, limit: HamiLimit) -> CardLimit:
+        priority = asked.priority or limit.priority or row.priority
+        if row.share is not None or limit.share is None:
+            return replace(row, priority=priority)
+        mode = asked.mode or limit.mode
+        return replace(row, share=limit.share, mode=mode, priority=priority)
+
+    return tuple(announced(row, limit) for row, limit in zip(rows, said, strict=True))
 
 
 def open_named(settings: Settings, name: str) -> Opened:

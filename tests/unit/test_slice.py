@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hami_py as hami
+from hami_py import _native
 from support.programs import Programs
 from support.slices import GIB, MIB
 from support.stub import StubServer
@@ -118,6 +119,24 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_made(
         hami.slice(**asked)  # type: ignore[arg-type]
     assert (caught.value.field, caught.value.value) == (field, value)
     assert mend in caught.value.mend
+
+
+def test_a_slice_begins_with_the_share_that_hami_s_variables_set(
+    stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def regime(**asked: object) -> tuple[object, ...]:
+        with hami.slice(**asked) as s:  # type: ignore[arg-type]
+            page = s.directory / "limits"
+            row = _native.LimitsPage.open(page).rows()[0]
+            return row.share, row.mode, row.priority
+
+    monkeypatch.setenv("CUDA_DEVICE_SM_LIMIT", "40")
+    monkeypatch.setenv("GPU_CORE_UTILIZATION_POLICY", "force")
+    monkeypatch.setenv("CUDA_TASK_PRIORITY", "0")
+    assert regime() == (40, "hard", "high")
+    assert regime(gpucores=30, mode="soft", priority="low") == (30, "soft", "low")
+    monkeypatch.setenv("GPU_CORE_UTILIZATION_POLICY", "disable")
+    assert regime() == (None, "hard", "high")
 
 
 def test_a_card_that_is_not_there_is_refused(stub: StubServer, slices_of: Slices) -> None:
