@@ -4,11 +4,13 @@
 //! crash, the server starts to take the bytes back. As with the real driver's device files, a forked
 //! child that lives on holds them as well.
 
-use crate::counters::{Counters, Shared};
+use crate::counters::Counters;
 use crate::durations::Durations;
 use crate::ledger::Kind;
 use crate::profile::Card;
+use crate::ring::Shared;
 use crate::symbols::Library;
+use crate::time::{Item, Lane, Look, Mark, Question, Work};
 use crate::wire::{self, Operation, PROCESS, Reply, Request};
 use crate::{Engine, ProcessUse, Refusal, Usage, Watch};
 use std::io;
@@ -25,8 +27,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Client {
     cards: Vec<Card>,
-    counters: Shared,
+    page: Shared,
     stream: Mutex<UnixStream>,
+    /// The number of the lane that was made last; under its lock items go into the page's ring.
+    last_lane: Mutex<u32>,
 }
 
 fn open(socket: &Path) -> io::Result<UnixStream> {
@@ -67,8 +71,9 @@ impl Client {
         message.extend_from_slice(group.as_bytes());
         wire::send(&stream, &message)?;
         let (_, cards) = Reply::read(&mut stream)?;
-        let counters = Shared::map(&wire::receive_file(&stream)?.into())?;
-        Ok(Self { cards: serde_json::from_slice(&cards)?, counters, stream: Mutex::new(stream) })
+        let page = Shared::map(&wire::receive_file(&stream)?.into())?;
+        let cards = serde_json::from_slice(&cards)?;
+        Ok(Self { cards, page, stream: Mutex::new(stream), last_lane: Mutex::new(0) })
     }
 
     fn ask(
@@ -83,8 +88,12 @@ impl Client {
     }
 
     fn send(&self, request: &Request) -> io::Result<(Reply, Vec<u8>)> {
+        self.send_bytes(&request.encode())
+    }
+
+    fn send_bytes(&self, message: &[u8]) -> io::Result<(Reply, Vec<u8>)> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        wire::send(&stream, &request.encode())?;
+        wire::send(&stream, message)?;
         Reply::read(&mut *stream)
     }
 }
@@ -94,24 +103,33 @@ impl Watch for Client {
         &self.cards
     }
 
-    fn usage(&self, card: usize) -> Option<Usage> {
-        let (reply, _) = self.ask(Operation::Usage, card, Kind::Requested, 0).ok()?;
-        Some(Usage { used: reply.values[0], busy_ns: reply.values[1] })
+    fn usage(&self, card: usize, now: u64) -> Option<Usage> {
+        let (operation, card) = (Operation::Usage, card as u32);
+        let (reply, _) = self.send(&Request { operation, card, now, ..Request::default() }).ok()?;
+        let [used, busy_ns, percent] = reply.values;
+        Some(Usage { used, busy_ns, percent: percent as u32 })
     }
 
-    fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
-        let (_, rows) = self.ask(Operation::Processes, card, Kind::Requested, 0).ok()?;
+    fn used(&self, card: usize) -> Option<u64> {
+        self.usage(card, 0).map(|usage| usage.used)
+    }
+
+    fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>> {
+        let (operation, card) = (Operation::Processes, card as u32);
+        let request = Request { operation, card, now, ..Request::default() };
+        let (_, rows) = self.send(&request).ok()?;
         let (rows, _) = rows.as_chunks::<PROCESS>();
         let row = |row: &[u8; PROCESS]| {
             let (words, _) = row.as_chunks::<8>();
             let word = |index: usize| u64::from_le_bytes(words[index]);
-            ProcessUse { pid: word(0) as u32, bytes: word(1), peak: word(2), busy_ns: word(3) }
+            let (pid, percent) = (word(0) as u32, word(4) as u32);
+            ProcessUse { pid, bytes: word(1), peak: word(2), busy_ns: word(3), percent }
         };
         Some(rows.iter().map(row).collect())
     }
 
     fn counters(&self) -> &Counters {
-        &self.counters
+        &self.page.counters
     }
 }
 
@@ -152,7 +170,32 @@ impl Engine for Client {
             .unwrap_or_default()
     }
 
-    fn report(&self) -> Option<String> {
+    fn kernel(&self, name: &str) -> u32 {
+        let (operation, amount) = (Operation::Kernel, name.len() as u64);
+        let mut message = Request { operation, amount, ..Request::default() }.encode().to_vec();
+        message.extend_from_slice(name.as_bytes());
+        self.send_bytes(&message).map_or(0, |(reply, _)| reply.values[0] as u32)
+    }
+
+    fn submit(&self, lane: &Lane, context: u32, card: usize, work: Work, at: u64) -> Mark {
+        let mut last_lane = self.last_lane.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = lane.add(&mut last_lane);
+        let item = Item { at, mark, context, card: card as u32, work };
+        if !self.page.ring.push(&item) {
+            let request = Request { operation: Operation::Drain, now: at, ..Request::default() };
+            // A server that is gone runs nothing any more.
+            if self.send(&request).is_ok() {
+                self.page.ring.push(&item);
+            }
+        }
+        mark
+    }
+
+    fn look(&self, question: &Question, now: u64) -> Option<Look> {
+        self.send(&Request::of_question(question, now)).ok().map(|(reply, _)| reply.look())
+    }
+
+    fn report(&self, _now: u64) -> Option<String> {
         None
     }
 }

@@ -1,11 +1,8 @@
-//! When work on a stream is done.
+//! A process's clock: what time it is, and waiting for an instant.
 //!
-//! Nothing is computed, so time is the only thing a kernel costs: a stream is a number, the instant
-//! at which all work queued so far is done, and a kernel of known duration moves it on. The clock is
-//! an interface because exact tests want a virtual one.
+//! It is an interface because exact tests want a virtual one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Nanoseconds, and waiting for them.
 pub trait Clock: Send + Sync {
@@ -28,12 +25,17 @@ impl Clock for RealClock {
     }
 
     fn sleep_until(&self, instant: u64) {
-        loop {
-            let now = self.now();
-            if now >= instant {
-                return;
+        let until = libc::timespec {
+            tv_sec: (instant / 1_000_000_000) as libc::time_t,
+            tv_nsec: (instant % 1_000_000_000) as libc::c_long,
+        };
+        while self.now() < instant {
+            // SAFETY: `until` is a valid instant; a signal may end the sleep early.
+            unsafe {
+                let clock = libc::CLOCK_MONOTONIC;
+                let none = std::ptr::null_mut();
+                libc::clock_nanosleep(clock, libc::TIMER_ABSTIME, &raw const until, none);
             }
-            std::thread::sleep(Duration::from_nanos(instant - now));
         }
     }
 }
@@ -55,54 +57,5 @@ impl Clock for VirtualClock {
 
     fn sleep_until(&self, instant: u64) {
         self.0.fetch_max(instant, Ordering::AcqRel);
-    }
-}
-
-/// The instant at which all work queued on a stream is done; 0 when there never was any.
-#[derive(Debug, Default)]
-pub struct Timeline(AtomicU64);
-
-impl Timeline {
-    /// When everything queued so far is done.
-    pub fn done(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Queues work of a duration that can start at `earliest`; returns when it is done.
-    pub fn queue(&self, earliest: u64, duration: u64) -> u64 {
-        let mut done = self.done();
-        loop {
-            let next = done.max(earliest) + duration;
-            match self.0.compare_exchange_weak(done, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return next,
-                Err(seen) => done = seen,
-            }
-        }
-    }
-
-    /// Lets nothing queued later start before `instant`.
-    pub fn join(&self, instant: u64) {
-        self.0.fetch_max(instant, Ordering::AcqRel);
-    }
-
-    /// Starts anew, for a handle that is used again.
-    pub fn reset(&self) {
-        self.0.store(0, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_queues_behind_work_and_never_starts_in_the_past() {
-        let stream = Timeline::default();
-        assert_eq!(stream.queue(100, 50), 150);
-        assert_eq!(stream.queue(120, 50), 200, "behind the first");
-        assert_eq!(stream.queue(1000, 1), 1001, "after a pause");
-        stream.join(5000);
-        stream.join(4000);
-        assert_eq!(stream.queue(0, 1), 5001);
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! The driver's functions are thin; what must be right lives here: which cards there are
 //! ([`profile`]), who holds how many bytes of them ([`ledger`]), which addresses those bytes have
-//! ([`arena`], [`backing`]), when the work on a stream is done ([`clock`]).
+//! ([`arena`], [`backing`]), what a card does with the work of several processes, and when it is done
+//! ([`time`]).
 //!
 //! The two libraries speak to one interface, [`Engine`], which comes in two forms: [`local::Local`]
 //! keeps everything in the process (so that a hook of one nanosecond can be measured), and
 //! [`client::Client`] asks a server that all processes share and that survives them. Addresses and
-//! time are the process's own in both; cards and the ledger are the engine's.
+//! the clock are the process's own in both; cards, the ledger and their time are the engine's.
 
 pub mod arena;
 pub mod arguments;
@@ -21,14 +22,17 @@ pub mod local;
 pub mod pool;
 pub mod profile;
 pub mod report;
+pub mod ring;
 pub mod settings;
 pub mod symbols;
+pub mod time;
 pub mod wire;
 
 use counters::Counters;
 use durations::Durations;
 use ledger::Kind;
 use profile::Card;
+use time::{Lane, Look, Mark, Question, Work};
 
 /// The most cards one engine can have.
 pub const MAX_CARDS: usize = 16;
@@ -47,8 +51,10 @@ pub enum Refusal {
 pub struct Usage {
     /// Bytes in use, whoever holds them.
     pub used: u64,
-    /// Nanoseconds of kernel time so far, all processes together.
+    /// Engine time in nanoseconds so far, all processes together.
     pub busy_ns: u64,
+    /// How busy the compute engine was in the last sample period, in percent.
+    pub percent: u32,
 }
 
 /// One process on a card, as NVML lists it.
@@ -60,22 +66,23 @@ pub struct ProcessUse {
     pub bytes: u64,
     /// No fewer than it ever held there.
     pub peak: u64,
-    /// Nanoseconds of kernel time so far.
+    /// Engine time in nanoseconds so far.
     pub busy_ns: u64,
+    /// How busy it kept the compute engine in the last sample period, in percent.
+    pub percent: u32,
 }
 
 /// What can be seen of an engine without taking part: all that NVML needs.
 pub trait Watch: Send + Sync {
     /// The cards, in PCI order; their number never changes.
     fn cards(&self) -> &[Card];
-    /// Memory and time of one card; `None` when the server is gone.
-    fn usage(&self, card: usize) -> Option<Usage>;
+    /// Memory and time of one card, at an instant of the caller's clock; `None` when the server is gone.
+    fn usage(&self, card: usize, now: u64) -> Option<Usage>;
     /// Bytes of one card in use: what a program may ask for in a loop.
-    fn used(&self, card: usize) -> Option<u64> {
-        self.usage(card).map(|usage| usage.used)
-    }
-    /// The processes that hold memory of one card; `None` when the server is gone.
-    fn processes(&self, card: usize) -> Option<Vec<ProcessUse>>;
+    fn used(&self, card: usize) -> Option<u64>;
+    /// The processes that hold memory of one card, at an instant of the caller's clock; `None` when
+    /// the server is gone.
+    fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>>;
     /// This process's counters.
     fn counters(&self) -> &Counters;
 }
@@ -94,6 +101,15 @@ pub trait Engine: Watch {
     fn release_pool(&self, card: usize, bytes: u64, room: u64);
     /// The kernel durations now in force.
     fn durations(&self) -> Durations;
-    /// The ledger as JSON; `None` when a server keeps it, which has a control socket for that.
-    fn report(&self) -> Option<String>;
+    /// The number of a kernel's name, for [`Work::Kernel`].
+    fn kernel(&self, name: &str) -> u32;
+    /// Adds an item to a lane, in a context (by this process's number) of a card, at an instant of the
+    /// caller's clock. It costs no more than a lock and a copy; whether the lane has room is the
+    /// caller's to ask.
+    fn submit(&self, lane: &Lane, context: u32, card: usize, work: Work, at: u64) -> Mark;
+    /// How far a mark has come at an instant of the caller's clock; `None` when the server is gone.
+    fn look(&self, question: &Question, now: u64) -> Option<Look>;
+    /// The ledger as JSON, at an instant of the caller's clock; `None` when a server keeps it, which
+    /// has a control socket for that.
+    fn report(&self, now: u64) -> Option<String>;
 }

@@ -6,6 +6,7 @@ use crate::ledger::{ClientId, Kind, Ledger};
 use crate::profile::{self, Card};
 use crate::settings::Settings;
 use crate::symbols::Library;
+use crate::time::{Item, Lane, Look, Machine, Mark, Question, Work};
 use crate::{Engine, MAX_CARDS, ProcessUse, Refusal, Usage, Watch, report};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,15 @@ pub struct Local {
     used: [AtomicU64; MAX_CARDS],
     counters: Box<Counters>,
     durations: Durations,
+    time: Mutex<Time>,
+}
+
+/// The cards' time. Its only client has the number 0, as in the ledger.
+#[derive(Debug)]
+struct Time {
+    machine: Machine,
+    /// The number of the lane that was made last.
+    last_lane: u32,
 }
 
 impl Local {
@@ -32,6 +42,8 @@ impl Local {
         let mut ledger = Ledger::new(&cards);
         let client = ledger.attach(std::process::id(), &settings.group);
         let used = [const { AtomicU64::new(0) }; MAX_CARDS];
+        let mut machine = Machine::new(cards.len());
+        machine.attach(&settings.group);
         Ok(Self {
             cards,
             ledger: Mutex::new(ledger),
@@ -39,11 +51,16 @@ impl Local {
             used,
             counters: Box::default(),
             durations,
+            time: Mutex::new(Time { machine, last_lane: 0 }),
         })
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn time(&self) -> MutexGuard<'_, Time> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,18 +69,22 @@ impl Watch for Local {
         &self.cards
     }
 
-    fn usage(&self, card: usize) -> Option<Usage> {
-        Some(Usage { used: self.used(card)?, busy_ns: self.counters.cards[card].busy_ns() })
+    fn usage(&self, card: usize, now: u64) -> Option<Usage> {
+        let used = self.used(card)?;
+        let machine = &mut self.time().machine;
+        machine.advance(now);
+        let (busy_ns, percent) = (machine.busy_ns(0, card), machine.card_percent(card));
+        Some(Usage { used, busy_ns, percent })
     }
 
     fn used(&self, card: usize) -> Option<u64> {
         Some(self.used[card].load(Relaxed))
     }
 
-    fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
-        let Usage { used: bytes, busy_ns } = self.usage(card)?;
+    fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>> {
+        let Usage { used: bytes, busy_ns, percent } = self.usage(card, now)?;
         let peak = self.ledger().cards[card].all.bytes_peak();
-        let process = ProcessUse { pid: std::process::id(), bytes, peak, busy_ns };
+        let process = ProcessUse { pid: std::process::id(), bytes, peak, busy_ns, percent };
         Some(if bytes > 0 { vec![process] } else { Vec::new() })
     }
 
@@ -106,8 +127,27 @@ impl Engine for Local {
         self.durations.clone()
     }
 
-    fn report(&self) -> Option<String> {
+    fn kernel(&self, name: &str) -> u32 {
+        self.time().machine.kernel(name)
+    }
+
+    fn submit(&self, lane: &Lane, context: u32, card: usize, work: Work, at: u64) -> Mark {
+        let Time { machine, last_lane } = &mut *self.time();
+        let mark = lane.add(last_lane);
+        machine.submit(0, &Item { at, mark, context, card: card as u32, work });
+        mark
+    }
+
+    fn look(&self, question: &Question, now: u64) -> Option<Look> {
+        let machine = &mut self.time().machine;
+        machine.advance(now);
+        Some(machine.look(0, question))
+    }
+
+    fn report(&self, now: u64) -> Option<String> {
         let activity = self.counters.activity(Library::Cuda);
-        Some(report::ledger(&self.cards, &self.ledger(), &[activity]).to_string())
+        let (ledger, machine) = (self.ledger(), &mut self.time().machine);
+        machine.advance(now);
+        Some(report::ledger(&self.cards, &ledger, &[activity], machine).to_string())
     }
 }

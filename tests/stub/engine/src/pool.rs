@@ -2,11 +2,13 @@
 //!
 //! A pool takes memory from its card in large *chunks* and hands it out in stream order: what a stream
 //! has freed can be used again by that stream at once, because its work runs in order, but by others
-//! only when the stream has got there. So a free range carries a stream and an instant. Addresses are
-//! offsets in whatever space the driver has; clock, card and ledger are the driver's business.
+//! only when the stream has got there. So a free range carries a stream and a mark of its work, of which
+//! the driver says whether it is done. Addresses are offsets in whatever space the driver has; time,
+//! card and ledger are the driver's business.
 
 use crate::arena::ALIGNMENT;
 use crate::ledger::Level;
+use crate::time::Mark;
 use std::collections::BTreeMap;
 
 /// How much a pool grows by, unless the request is larger.
@@ -44,8 +46,8 @@ struct Free {
     size: u64,
     /// Who may use it at once.
     stream: u64,
-    /// From when on the others may.
-    ready: u64,
+    /// What must be done before the others may.
+    ready: Mark,
 }
 
 #[derive(Debug)]
@@ -89,11 +91,11 @@ impl Chunk {
         self.free.insert(start, added);
     }
 
-    /// The first `size` bytes in a row that a stream may use at an instant.
-    fn fit(&self, size: u64, stream: u64, instant: u64) -> Option<u64> {
+    /// The first `size` bytes in a row that a stream may use, which comes behind some marks.
+    fn fit(&self, size: u64, stream: u64, is_behind: &mut dyn FnMut(Mark) -> bool) -> Option<u64> {
         let (mut start, mut end) = (0, 0);
         for (&offset, free) in &self.free {
-            if free.stream != stream && free.stream != ANYONE && free.ready > instant {
+            if free.stream != stream && free.stream != ANYONE && !is_behind(free.ready) {
                 continue;
             }
             if offset != end {
@@ -128,18 +130,23 @@ impl Chunk {
 }
 
 impl Pool {
-    /// Where an allocation of `bytes` fits, on a stream that gets there at `instant`; `None` when the
-    /// pool has to grow.
-    pub fn place(&self, bytes: u64, stream: u64, instant: u64) -> Option<Place> {
+    /// Where an allocation of `bytes` fits, on a stream whose new work `is_behind` of some marks; `None`
+    /// when the pool has to grow.
+    pub fn place(
+        &self,
+        bytes: u64,
+        stream: u64,
+        mut is_behind: impl FnMut(Mark) -> bool,
+    ) -> Option<Place> {
         let size = bytes.checked_next_multiple_of(ALIGNMENT)?;
         self.chunks.iter().find_map(|(&chunk, found)| {
-            found.fit(size, stream, instant).map(|offset| Place { chunk, offset })
+            found.fit(size, stream, &mut is_behind).map(|offset| Place { chunk, offset })
         })
     }
 
     /// Adds a chunk of free room; returns the place at its start.
     pub fn grow(&mut self, chunk: u64, size: u64) -> Place {
-        let free = Free { size, stream: ANYONE, ready: 0 };
+        let free = Free { size, stream: ANYONE, ready: Mark::NONE };
         self.chunks.insert(chunk, Chunk { size, free: BTreeMap::from([(chunk, free)]) });
         self.reserved.add(size);
         Place { chunk, offset: chunk }
@@ -155,16 +162,16 @@ impl Pool {
         place.offset
     }
 
-    /// Ends the allocation at `offset`: room for `stream` at once, for others from `ready` on (0: at
-    /// once). Returns its bytes; `None` when there is none.
-    pub fn free(&mut self, offset: u64, stream: u64, ready: u64) -> Option<u64> {
+    /// Ends the allocation at `offset`: room for `stream` at once, for others when `ready` is done. Returns
+    /// its bytes; `None` when there is none.
+    pub fn free(&mut self, offset: u64, stream: u64, ready: Mark) -> Option<u64> {
         let bytes = self.live.remove(&offset)?;
         self.used.change(0, bytes);
         let (_, chunk) = self.chunks.range_mut(..=offset).next_back()?;
-        let stream = if ready == 0 { ANYONE } else { stream };
+        let stream = if ready.is_none() { ANYONE } else { stream };
         let size = bytes.next_multiple_of(ALIGNMENT);
         chunk.insert(offset, Free { size, stream, ready });
-        self.pending += usize::from(ready > 0);
+        self.pending += usize::from(!ready.is_none());
         Some(bytes)
     }
 
@@ -179,16 +186,16 @@ impl Pool {
         self.live.keys().copied().collect()
     }
 
-    /// Lets everyone use what was freed before `now`.
-    pub fn settle(&mut self, now: u64) {
+    /// Lets everyone use what was freed behind marks that are done.
+    pub fn settle(&mut self, mut is_done: impl FnMut(Mark) -> bool) {
         if self.pending == 0 {
             return;
         }
         self.pending = 0;
         for chunk in self.chunks.values_mut() {
             for (offset, free) in std::mem::take(&mut chunk.free) {
-                let is_settled = free.ready <= now;
-                let settled = Free { size: free.size, stream: ANYONE, ready: 0 };
+                let is_settled = free.ready.is_none() || is_done(free.ready);
+                let settled = Free { size: free.size, stream: ANYONE, ready: Mark::NONE };
                 chunk.insert(offset, if is_settled { settled } else { free });
                 self.pending += usize::from(!is_settled);
             }

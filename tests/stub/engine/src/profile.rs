@@ -45,6 +45,9 @@ pub struct Profile {
     pub pci_device_id: u32,
     /// Board power limit in milliwatts.
     pub power_limit_mw: u32,
+    /// How fast copies between host and card go, each way, in GB/s.
+    #[serde(default = "default_copy_gb_per_s")]
+    pub copy_gb_per_s: u64,
     /// A MIG slice: its UUID starts with `MIG-`.
     #[serde(default)]
     pub mig: bool,
@@ -61,6 +64,11 @@ pub struct Profile {
 
 fn default_driver_version() -> String {
     "610.43.02".into()
+}
+
+/// `PCIe` 4.0 with 16 lanes, less what its protocol takes.
+fn default_copy_gb_per_s() -> u64 {
+    25
 }
 
 fn default_cuda_version() -> i32 {

@@ -1,8 +1,9 @@
-//! The ledger as JSON: what tests read.
+//! The ledger and the cards' time as JSON: what tests read.
 
 use crate::counters::Activity;
-use crate::ledger::{Holding, Ledger, Level, State};
+use crate::ledger::{ClientBook, Holding, Ledger, Level, State};
 use crate::profile::Card;
+use crate::time::{BUCKET_NS, Machine};
 use serde_json::{Value, json};
 
 fn level(level: Level) -> Value {
@@ -20,20 +21,26 @@ fn holding(holding: &Holding) -> Value {
     })
 }
 
-fn with_work(mut value: Value, (kernels, busy_ns): (u64, u64)) -> Value {
+fn with_work(mut value: Value, kernels: u64, busy_ns: u64) -> Value {
     value["kernels"] = kernels.into();
     value["busy_ns"] = busy_ns.into();
     value
 }
 
-/// Everything the ledger and the clients' counters say. `activities` are by client id.
-pub fn ledger(cards: &[Card], ledger: &Ledger, activities: &[Activity]) -> Value {
+/// Everything the ledger, the clients' counters and the machine say. `activities` are by client id,
+/// which is the machine's number, too.
+pub fn ledger(
+    cards: &[Card],
+    ledger: &Ledger,
+    activities: &[Activity],
+    machine: &Machine,
+) -> Value {
     let card_row = |card: &Card| {
-        let book = &ledger.cards[card.index];
-        let work = activities.iter().map(|activity| activity.cards[card.index]);
-        let total = work.fold((0, 0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
-        let mut row = with_work(holding(&book.all), total);
-        row["index"] = card.index.into();
+        let (index, book) = (card.index, &ledger.cards[card.index]);
+        let kernels = activities.iter().map(|activity| activity.kernels[index]).sum();
+        let busy_ns = (0..activities.len()).map(|client| machine.busy_ns(client, index)).sum();
+        let mut row = with_work(holding(&book.all), kernels, busy_ns);
+        row["index"] = index.into();
         row["uuid"] = card.uuid().into();
         row["name"] = card.profile.name.clone().into();
         row["total"] = card.profile.usable().into();
@@ -43,13 +50,21 @@ pub fn ledger(cards: &[Card], ledger: &Ledger, activities: &[Activity]) -> Value
         row["groups"] = ledger
             .groups
             .iter()
-            .map(|group| (group.name.clone(), holding(&group.holdings[card.index])))
+            .map(|group| (group.name.clone(), holding(&group.holdings[index])))
             .collect::<serde_json::Map<_, _>>()
             .into();
         row
     };
-    let process_row = |(client, activity): (&crate::ledger::ClientBook, &Activity)| {
-        let cards = client.holdings.iter().zip(activity.cards);
+    let process_row = |(id, (client, activity)): (usize, (&ClientBook, &Activity))| {
+        let card = |(card, held): (usize, &Holding)| {
+            let busy_ns = machine.busy_ns(id, card);
+            let mut row = with_work(holding(held), activity.kernels[card], busy_ns);
+            let used = machine.by_kernel(id, card).map(|(name, used)| {
+                (name.to_owned(), json!({"launched": used.launched, "busy_ns": used.busy_ns}))
+            });
+            row["by_kernel"] = used.collect::<serde_json::Map<_, _>>().into();
+            row
+        };
         json!({
             "pid": client.pid,
             "library": activity.library.name(),
@@ -59,12 +74,34 @@ pub fn ledger(cards: &[Card], ledger: &Ledger, activities: &[Activity]) -> Value
                 State::Freeing => "freeing",
                 State::Gone => "gone",
             },
-            "cards": cards.map(|(held, work)| with_work(holding(held), work)).collect::<Vec<_>>(),
+            "cards": client.holdings.iter().enumerate().map(card).collect::<Vec<_>>(),
             "calls": activity.calls,
         })
     };
+    let processes = ledger.clients.iter().zip(activities).enumerate();
     json!({
+        "now_ns": machine.now(),
         "cards": cards.iter().map(card_row).collect::<Vec<_>>(),
-        "processes": ledger.clients.iter().zip(activities).map(process_row).collect::<Vec<_>>(),
+        "processes": processes.map(process_row).collect::<Vec<_>>(),
+    })
+}
+
+/// When each process had the compute engine of which card.
+pub fn history(ledger: &Ledger, machine: &Machine) -> Value {
+    let process_row = |(id, client): (usize, &ClientBook)| {
+        let card = |card| {
+            let buckets = machine.history(id, card).map(|(start, ns)| json!([start, ns]));
+            json!({"buckets": buckets.collect::<Vec<_>>()})
+        };
+        json!({
+            "pid": client.pid,
+            "group": ledger.groups[client.group].name,
+            "cards": (0..client.holdings.len()).map(card).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "now_ns": machine.now(),
+        "bucket_ns": BUCKET_NS,
+        "processes": ledger.clients.iter().enumerate().map(process_row).collect::<Vec<_>>(),
     })
 }

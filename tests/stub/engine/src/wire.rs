@@ -1,5 +1,6 @@
 //! Messages between a client and the server: fixed, small, binary, one reply to each request.
 
+use crate::time::{Look, Mark, Progress, Question};
 use std::io::{self, Read};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -20,18 +21,28 @@ pub enum Operation {
     ChargePool,
     /// Give it back, and `rooms[0]` bytes that the pool keeps no longer.
     ReleasePool,
-    /// Memory and time of `card`.
+    /// Bytes of `card` in use; where `now` is not 0 also its engine time and how busy it was of late.
     Usage,
-    /// The processes on `card`; rows of [`PROCESS`] bytes follow.
+    /// The processes on `card` at `now`; rows of [`PROCESS`] bytes follow.
     Processes,
     /// The kernel durations; text follows.
     Durations,
     /// The cards, asked for instead of attaching; JSON follows.
     Cards,
+    /// The number of a kernel's name, `amount` bytes of which follow.
+    Kernel,
+    /// Takes in the work in the client's ring, up to `now`.
+    Drain,
+    /// How far a mark has come at `now`: [`Request::of_question`], answered by [`Reply::of_look`].
+    Look,
 }
 
-/// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds.
-pub const PROCESS: usize = 32;
+/// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds,
+/// percent.
+pub const PROCESS: usize = 40;
+
+/// No instant, in a reply.
+const NEVER: u64 = u64::MAX;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +57,8 @@ pub struct Request {
     pub amount: u64,
     /// How much a memory pool grows or shrinks.
     pub rooms: [u64; 2],
+    /// The client's clock.
+    pub now: u64,
 }
 
 /// A reply.
@@ -56,17 +69,17 @@ pub struct Reply {
     /// Bytes that follow.
     pub length: u32,
     /// Results.
-    pub values: [u64; 2],
+    pub values: [u64; 3],
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { operation: Operation::Cards, card: 0, kind: 0, amount: 0, rooms: [0; 2] }
+        Self { operation: Operation::Cards, card: 0, kind: 0, amount: 0, rooms: [0; 2], now: 0 }
     }
 }
 
-const REQUEST: usize = 40;
-const REPLY: usize = 24;
+const REQUEST: usize = 48;
+const REPLY: usize = 32;
 
 impl Request {
     /// As bytes.
@@ -78,7 +91,30 @@ impl Request {
         bytes[16..24].copy_from_slice(&self.amount.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.rooms[0].to_le_bytes());
         bytes[32..40].copy_from_slice(&self.rooms[1].to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.now.to_le_bytes());
         bytes
+    }
+
+    /// [`Operation::Look`]
+    pub fn of_question(question: &Question, now: u64) -> Self {
+        let Question { mark, event, looks_ahead } = *question;
+        Self {
+            operation: Operation::Look,
+            kind: event.map_or(0, |event| event + 1),
+            amount: mark.bits(),
+            rooms: [u64::from(looks_ahead), 0],
+            now,
+            ..Self::default()
+        }
+    }
+
+    /// What [`Request::of_question`] asked.
+    pub fn question(&self) -> Question {
+        Question {
+            mark: Mark::from_bits(self.amount),
+            event: self.kind.checked_sub(1),
+            looks_ahead: self.rooms[0] != 0,
+        }
     }
 
     /// The next request on a stream; an end of stream is an error of its own kind.
@@ -98,10 +134,13 @@ impl Request {
             7 => Operation::Processes,
             8 => Operation::Durations,
             9 => Operation::Cards,
+            10 => Operation::Kernel,
+            11 => Operation::Drain,
+            12 => Operation::Look,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
-        let rooms = [long(24), long(32)];
-        Ok(Self { operation, card: word(4), kind: word(8), amount: long(16), rooms })
+        let (rooms, now) = ([long(24), long(32)], long(40));
+        Ok(Self { operation, card: word(4), kind: word(8), amount: long(16), rooms, now })
     }
 }
 
@@ -113,6 +152,7 @@ impl Reply {
         bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.values[0].to_le_bytes());
         bytes[16..24].copy_from_slice(&self.values[1].to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.values[2].to_le_bytes());
         bytes
     }
 
@@ -121,7 +161,29 @@ impl Reply {
         let word =
             |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        Self { status: word(0), length: word(4), values: [long(8), long(16)] }
+        Self { status: word(0), length: word(4), values: [long(8), long(16), long(24)] }
+    }
+
+    /// The answer to [`Operation::Look`].
+    pub fn of_look(look: &Look) -> Self {
+        let instant = |at: Option<u64>| at.unwrap_or(NEVER);
+        let (status, first, second) = match look.progress {
+            Progress::Done(at) => (0, instant(at), 0),
+            Progress::Pending { forecast, look_at } => (1, instant(forecast), instant(look_at)),
+        };
+        Self { status, length: 0, values: [first, second, look.lane_done] }
+    }
+
+    /// What [`Reply::of_look`] said.
+    pub fn look(&self) -> Look {
+        let instant = |value: u64| (value != NEVER).then_some(value);
+        let [first, second, lane_done] = self.values;
+        let progress = if self.status == 0 {
+            Progress::Done(instant(first))
+        } else {
+            Progress::Pending { forecast: instant(first), look_at: instant(second) }
+        };
+        Look { progress, lane_done }
     }
 
     /// The next reply on a stream and the bytes after it.
@@ -223,12 +285,26 @@ mod tests {
             kind: 1,
             amount: u64::MAX - 5,
             rooms: [32 << 20, 7 << 40],
+            now: 9 << 50,
         };
         assert_eq!(Request::read(&mut request.encode().as_slice()).expect("read"), request);
-        let reply = Reply { status: 1, length: 0, values: [1 << 40, 7] };
+        let reply = Reply { status: 1, length: 0, values: [1 << 40, 7, 8] };
         let bytes = reply.with_tail(b"tail");
         let (read, tail) = Reply::read(&mut bytes.as_slice()).expect("read");
-        assert_eq!((read.status, read.values, tail.as_slice()), (1, [1 << 40, 7], &b"tail"[..]));
+        assert_eq!((read.status, read.values, tail.as_slice()), (1, [1 << 40, 7, 8], &b"tail"[..]));
         assert!(Request::read(&mut [99u8; REQUEST].as_slice()).is_err());
+        for (event, looks_ahead) in [(None, true), (Some(0), false), (Some(1 << 20), true)] {
+            let question = Question { mark: Mark::new(7, 9), event, looks_ahead };
+            assert_eq!(Request::of_question(&question, 5).question(), question);
+        }
+        for progress in [
+            Progress::Done(None),
+            Progress::Done(Some(5)),
+            Progress::Pending { forecast: None, look_at: None },
+            Progress::Pending { forecast: Some(9), look_at: Some(7) },
+        ] {
+            let look = Look { progress, lane_done: 3 };
+            assert_eq!(Reply::of_look(&look).look(), look);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Copies. They happen at once, in the order they are asked for; a synchronous one first waits for
-//! the work it comes behind.
+//! Copies. Their bytes move at once, in the order they are asked for; a synchronous one first waits for
+//! the work it comes behind. What they take of a copy engine's time they take in stream order.
 //!
 //! Device pointers are addresses of this process, so a copy is a copy; what has to be right is which
 //! pointers are refused.
@@ -9,7 +9,8 @@ use crate::arguments::{Host, In};
 use crate::context::{current, named};
 use crate::memory::check;
 use crate::process::{Driver, lock};
-use crate::stream::{self, NULL_STREAM};
+use crate::stream::{self, NULL_STREAM, Queue};
+use crate::work::{Direction, Work};
 use driver_sys::cuda::*;
 
 /// Whose address it is.
@@ -46,16 +47,57 @@ fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> 
     Ok(())
 }
 
+/// Which way a copy goes between host and card; `None`: it stays where it is.
+fn direction(driver: &Driver, to: (u64, Side), from: (u64, Side)) -> Option<Direction> {
+    let is_on_card =
+        |(address, side)| side != Side::Host && driver.backing.locate(address).is_some();
+    match (is_on_card(to), is_on_card(from)) {
+        (true, false) => Some(Direction::ToDevice),
+        (false, true) => Some(Direction::ToHost),
+        _ => None,
+    }
+}
+
+/// A copy that takes less than this takes nothing: so that small ones cost no more than they did.
+const LEAST_NS: u64 = 1000;
+
+/// What a copy between host and a card is to the engine; `None`: it takes no time.
+pub fn work_of(driver: &Driver, card: usize, direction: Direction, bytes: u64) -> Option<Work> {
+    // Bytes in a nanosecond are gigabytes in a second.
+    let ns = bytes / driver.engine.cards()[card].profile.copy_gb_per_s.max(1);
+    (ns >= LEAST_NS).then_some(Work::Copy { direction, ns })
+}
+
+/// Lets a copy take its time on a stream; `true` when it takes any.
+pub fn take_time(driver: &Driver, queue: Queue, direction: Direction, bytes: u64) -> bool {
+    let work = work_of(driver, queue.context().0.card(), direction, bytes);
+    work.is_some_and(|work| !queue.submit(driver, work).is_none())
+}
+
 fn synchronous(to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
     let (driver, ..) = current()?;
     stream::wait_for_default()?;
-    transfer(driver, to, from, bytes)
+    transfer(driver, to, from, bytes)?;
+    spend(driver, direction(driver, to, from), bytes)
+}
+
+/// Waits as long as a copy on the default stream takes.
+fn spend(driver: &Driver, direction: Option<Direction>, bytes: u64) -> Answer {
+    let (_, queue) = stream::resolve(NULL_STREAM)?;
+    if direction.is_some_and(|direction| take_time(driver, queue, direction, bytes)) {
+        queue.wait(driver);
+    }
+    Ok(())
 }
 
 fn on_stream(to: (u64, Side), from: (u64, Side), bytes: u64, on: CUstream) -> Answer {
-    let (driver, ..) = current()?;
-    stream::check(on)?;
-    transfer(driver, to, from, bytes)
+    current()?;
+    let (driver, queue) = stream::resolve(on)?;
+    transfer(driver, to, from, bytes)?;
+    if let Some(direction) = direction(driver, to, from) {
+        take_time(driver, queue, direction, bytes);
+    }
+    Ok(())
 }
 
 /// `cuMemcpyHtoD`
@@ -155,7 +197,8 @@ fn plane(
     Ok(Plane { address: address + (y * pitch + x) as u64, side, pitch: pitch as u64 })
 }
 
-fn transfer_rows(driver: &Driver, copy: &CUDA_MEMCPY2D) -> Answer {
+/// Which way it went, and how many bytes.
+fn transfer_rows(driver: &Driver, copy: &CUDA_MEMCPY2D) -> Answer<(Option<Direction>, u64)> {
     let width = copy.WidthInBytes;
     let from = plane(
         copy.srcMemoryType,
@@ -183,7 +226,8 @@ fn transfer_rows(driver: &Driver, copy: &CUDA_MEMCPY2D) -> Answer {
             width as u64,
         )?;
     }
-    Ok(())
+    let direction = direction(driver, (to.address, to.side), (from.address, from.side));
+    Ok((direction, (width * copy.Height) as u64))
 }
 
 /// `cuMemcpy2D`
@@ -191,13 +235,17 @@ pub fn rows(copy: In<CUDA_MEMCPY2D>) -> Answer {
     let (driver, ..) = current()?;
     let copy = copy.get()?;
     stream::wait_for_default()?;
-    transfer_rows(driver, &copy)
+    let (direction, bytes) = transfer_rows(driver, &copy)?;
+    spend(driver, direction, bytes)
 }
 
 /// `cuMemcpy2DAsync`
 pub fn rows_async(copy: In<CUDA_MEMCPY2D>, on: CUstream) -> Answer {
-    let (driver, ..) = current()?;
+    current()?;
     let copy = copy.get()?;
-    stream::check(on)?;
-    transfer_rows(driver, &copy)
+    let (driver, queue) = stream::resolve(on)?;
+    if let (Some(direction), bytes) = transfer_rows(driver, &copy)? {
+        take_time(driver, queue, direction, bytes);
+    }
+    Ok(())
 }

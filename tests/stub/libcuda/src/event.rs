@@ -1,29 +1,66 @@
-//! Events: the instant a stream had reached when they were recorded.
+//! Events: places in streams, and the instants at which the engine got there.
 
 use crate::arguments::Out;
-use crate::context::current;
-use crate::process::{Driver, driver, handle};
-use crate::stream::{self, wait_until};
-use crate::{Answer, pool};
+use crate::context::{Context, current};
+use crate::process::{Driver, driver, handle, lock};
+use crate::work::{self, Lane, Mark, Work};
+use crate::{Answer, pool, stream};
 use driver_sys::cuda::*;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use stub_engine::time::{Progress, Question};
 
 /// An event.
 #[derive(Default)]
 pub struct Event {
     context: AtomicUsize,
     flags: AtomicU32,
-    /// When the work before it is done; 0: never recorded.
-    instant: AtomicU64,
+    recorded: Mutex<Recorded>,
+}
+
+/// Where an event was recorded last.
+#[derive(Clone, Copy, Default)]
+enum Recorded {
+    #[default]
+    Never,
+    /// In a stream that had got there at this instant.
+    Reached(u64),
+    /// Behind work that takes time.
+    Pending(Mark),
 }
 
 fn find(driver: &'static Driver, event: CUevent) -> Answer<&'static Event> {
     driver.events.get(event as usize).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The instant of an event, 0 when it was never recorded.
-pub fn recorded_at(driver: &'static Driver, event: CUevent) -> Answer<u64> {
-    Ok(find(driver, event)?.instant.load(Ordering::Acquire))
+/// The mark that an event waits for; [`Mark::NONE`] when it is no obstacle.
+pub fn mark(driver: &'static Driver, event: CUevent) -> Answer<Mark> {
+    Ok(match *lock(&find(driver, event)?.recorded) {
+        Recorded::Pending(mark) => mark,
+        Recorded::Never | Recorded::Reached(_) => Mark::NONE,
+    })
+}
+
+/// An event's number for the engine: its place.
+fn number(driver: &Driver, event: CUevent) -> u32 {
+    driver.events.index(event as usize).unwrap_or_default() as u32
+}
+
+/// Where an event was recorded, as far as the engine has got by now.
+fn state(driver: &'static Driver, event: CUevent) -> Answer<Recorded> {
+    let found = find(driver, event)?;
+    let known = *lock(&found.recorded);
+    let Recorded::Pending(mark) = known else { return Ok(known) };
+    let event = Some(number(driver, event));
+    let look = work::look(driver, &Question { mark, event, looks_ahead: false });
+    let Progress::Done(at) = look.progress else { return Ok(known) };
+    // Without an instant it has been recorded anew meanwhile, or the server is gone.
+    let reached = Recorded::Reached(at.unwrap_or_else(|| driver.clock.now()));
+    let mut recorded = lock(&found.recorded);
+    if matches!(*recorded, Recorded::Pending(now) if now == mark) {
+        *recorded = reached;
+    }
+    Ok(reached)
 }
 
 /// `cuEventCreate`
@@ -38,7 +75,7 @@ pub fn create(event: Out<CUevent>, flags: u32) -> Answer {
     let created = driver.events.insert(|event, _| {
         event.context.store(context, Ordering::Relaxed);
         event.flags.store(flags, Ordering::Relaxed);
-        event.instant.store(0, Ordering::Relaxed);
+        *lock(&event.recorded) = Recorded::Never;
     });
     event.put(handle(created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?))
 }
@@ -61,13 +98,34 @@ pub fn destroy_all(driver: &Driver, context: usize) {
 /// `cuEventRecord`
 pub fn record(event: CUevent, on: CUstream) -> Answer {
     let driver = driver()?;
-    let event = find(driver, event)?;
+    let found = find(driver, event)?;
     let (_, queue) = stream::resolve(on)?;
-    if event.context.load(Ordering::Relaxed) != queue.context().1 {
+    if found.context.load(Ordering::Relaxed) != queue.context().1 {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    event.instant.store(driver.clock.now().max(queue.done()), Ordering::Release);
+    let recorded = if queue.is_timed() {
+        let event = number(driver, event);
+        Recorded::Pending(queue.submit(driver, Work::Record { event }))
+    } else {
+        Recorded::Reached(driver.clock.now())
+    };
+    *lock(&found.recorded) = recorded;
     Ok(())
+}
+
+/// Records an event in a lane of its own.
+#[expect(dead_code, reason = "for branches of graphs")]
+pub fn record_in(
+    driver: &'static Driver,
+    context: &Context,
+    lane: &Lane,
+    event: CUevent,
+) -> Answer<Mark> {
+    let found = find(driver, event)?;
+    let work = Work::Record { event: number(driver, event) };
+    let mark = work::submit(driver, context, lane, work);
+    *lock(&found.recorded) = Recorded::Pending(mark);
+    Ok(mark)
 }
 
 /// `cuEventRecordWithFlags`
@@ -82,8 +140,7 @@ pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
 /// `cuEventQuery`
 pub fn query(event: CUevent) -> Answer {
     let driver = driver()?;
-    let instant = recorded_at(driver, event)?;
-    if instant != 0 && instant > driver.clock.now() {
+    if let Recorded::Pending(_) = state(driver, event)? {
         return Err(CUDA_ERROR_NOT_READY);
     }
     pool::settle(driver);
@@ -93,7 +150,8 @@ pub fn query(event: CUevent) -> Answer {
 /// `cuEventSynchronize`
 pub fn synchronize(event: CUevent) -> Answer {
     let driver = driver()?;
-    wait_until(driver, recorded_at(driver, event)?);
+    let mark = mark(driver, event)?;
+    work::wait(driver, mark);
     pool::settle(driver);
     Ok(())
 }
@@ -104,18 +162,18 @@ pub fn elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Ans
     if milliseconds.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let mut instants = [0; 2];
-    for (instant, event) in instants.iter_mut().zip([start, end]) {
-        let event = find(driver, event)?;
-        *instant = event.instant.load(Ordering::Acquire);
-        let is_untimed = event.flags.load(Ordering::Relaxed) & CU_EVENT_DISABLE_TIMING != 0;
-        if is_untimed || *instant == 0 {
-            return Err(CUDA_ERROR_INVALID_HANDLE);
-        }
+    let states = [state(driver, start), state(driver, end)];
+    let mut instants = [None; 2];
+    for ((instant, state), event) in instants.iter_mut().zip(states).zip([start, end]) {
+        let flags = find(driver, event)?.flags.load(Ordering::Relaxed);
+        *instant = match state? {
+            _ if flags & CU_EVENT_DISABLE_TIMING != 0 => return Err(CUDA_ERROR_INVALID_HANDLE),
+            Recorded::Never => return Err(CUDA_ERROR_INVALID_HANDLE),
+            Recorded::Reached(at) => Some(at),
+            Recorded::Pending(_) => None,
+        };
     }
-    if instants[0].max(instants[1]) > driver.clock.now() {
-        return Err(CUDA_ERROR_NOT_READY);
-    }
-    let nanoseconds = instants[1].cast_signed() - instants[0].cast_signed();
+    let [Some(start), Some(end)] = instants else { return Err(CUDA_ERROR_NOT_READY) };
+    let nanoseconds = end.cast_signed() - start.cast_signed();
     milliseconds.put((nanoseconds as f64 / 1e6) as f32)
 }

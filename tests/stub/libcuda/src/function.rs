@@ -2,12 +2,14 @@
 
 use crate::Answer;
 use crate::arguments::Out;
+use crate::launch::blocks;
+use crate::old_launch::Kept;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_char;
 use driver_sys::cuda::*;
 use std::ffi::CString;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
 
@@ -15,20 +17,37 @@ const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
 #[derive(Default)]
 pub struct Function {
     pub module: AtomicUsize,
-    name: Mutex<CString>,
+    rare: Mutex<Box<Rare>>,
     attributes: [AtomicI32; ATTRIBUTES],
-    /// Nanoseconds per launch, as of the durations of this version.
-    duration: AtomicU64,
+    /// Nanoseconds per launch, or per block and one: as of the durations of this version.
+    cost: AtomicU64,
     version: AtomicU64,
+    /// The engine's number for its name; 0: not asked for yet.
+    number: AtomicU32,
 }
+
+/// What a launch does not look at. With it a function would not fit into 128 bytes of its slab, and
+/// checking its handle would take a division.
+#[derive(Default)]
+struct Rare {
+    name: CString,
+    /// For launches of the old kind.
+    kept: Kept,
+}
+
+const _: () = assert!(size_of::<Function>() <= 120);
+
+/// In a function's cost: nanoseconds are per block.
+const PER_BLOCK: u64 = 1 << 63;
 
 /// A new function.
 pub fn insert(driver: &Driver, module: usize, name: &str) -> Answer<usize> {
     let name = CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let created = driver.functions.insert(|function, _| {
         function.module.store(module, Ordering::Relaxed);
-        *lock(&function.name) = name;
+        **lock(&function.rare) = Rare { name, kept: Kept::default() };
         function.version.store(0, Ordering::Relaxed);
+        function.number.store(0, Ordering::Relaxed);
         for attribute in &function.attributes {
             attribute.store(0, Ordering::Relaxed);
         }
@@ -52,14 +71,20 @@ pub fn find<F>(driver: &'static Driver, function: *mut F) -> Answer<&'static Fun
 }
 
 impl Function {
-    /// Nanoseconds that one launch takes.
+    /// Nanoseconds that a launch of this grid takes.
     #[inline]
-    pub fn duration(&self, driver: &Driver) -> u64 {
+    pub fn duration(&self, driver: &Driver, grid: &[u32; 3]) -> u64 {
         let version = driver.counters.durations_version.load(Ordering::Relaxed);
         if self.version.load(Ordering::Acquire) != version {
             self.refresh(driver, version);
         }
-        self.duration.load(Ordering::Relaxed)
+        let cost = self.cost.load(Ordering::Relaxed);
+        if cost & PER_BLOCK == 0 { cost } else { Self::grown(cost, grid) }
+    }
+
+    #[cold]
+    fn grown(cost: u64, grid: &[u32; 3]) -> u64 {
+        (cost & !PER_BLOCK).saturating_mul(blocks(grid))
     }
 
     #[cold]
@@ -68,9 +93,31 @@ impl Function {
         if durations.0 != version {
             *durations = (version, driver.engine.durations());
         }
-        let duration = durations.1.of(&lock(&self.name).to_string_lossy());
-        self.duration.store(duration, Ordering::Relaxed);
+        let cost = durations.1.of(&lock(&self.rare).name.to_string_lossy());
+        let flag = if cost.is_per_block { PER_BLOCK } else { 0 };
+        self.cost.store(cost.ns.min(PER_BLOCK - 1) | flag, Ordering::Relaxed);
         self.version.store(version, Ordering::Release);
+    }
+
+    /// The engine's number for its name.
+    pub fn number(&self, driver: &Driver) -> u32 {
+        let known = self.number.load(Ordering::Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let number = driver.engine.kernel(&lock(&self.rare).name.to_string_lossy());
+        self.number.store(number, Ordering::Relaxed);
+        number
+    }
+
+    /// What launches of the old kind keep here.
+    pub fn kept(&self) -> Kept {
+        lock(&self.rare).kept
+    }
+
+    /// Changes that.
+    pub fn keep(&self, change: impl FnOnce(&mut Kept)) {
+        change(&mut lock(&self.rare).kept);
     }
 
     pub fn attribute(&self, attribute: CUfunction_attribute) -> Answer<i32> {
@@ -151,7 +198,7 @@ pub fn module<M, F>(module: Out<*mut M>, function: *mut F) -> Answer {
 pub fn name<F>(name: Out<*const c_char>, function: *mut F) -> Answer {
     let found = find(driver()?, function)?;
     // The string is replaced only when the handle is dead and used again.
-    name.put(lock(&found.name).as_ptr())
+    name.put(lock(&found.rare).name.as_ptr())
 }
 
 /// `cuKernelGetFunction`

@@ -1,4 +1,4 @@
-//! Launches: nothing is computed, the stream's end moves on by the kernel's duration.
+//! Launches: nothing is computed, a kernel only takes time, which the engine gives it.
 //!
 //! Hooks on this path are measured in single nanoseconds, so without durations and without a count it
 //! is a handful of checks.
@@ -6,20 +6,40 @@
 use crate::Answer;
 use crate::arguments::{Host, In};
 use crate::boundary::is_counting;
-use crate::function;
-use crate::stream;
+use crate::context::Context;
+use crate::function::{self, Function};
+use crate::process::Driver;
+use crate::stream::{self, Queue};
+use crate::work::{self, Lane, Work};
 use driver_sys::cuda::*;
+use std::sync::atomic::Ordering;
+use stub_engine::time::FULL;
 
 /// The extent of a launch.
 #[derive(Clone, Copy)]
-struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
+pub struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: u32,
 }
 
-fn launch(function: CUfunction, shape: &Shape, on: CUstream) -> Answer {
-    let (driver, queue) = stream::resolve(on)?;
+/// A launch that has been checked.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    pub function: &'static Function,
+    /// Nanoseconds that it takes; 0: none.
+    pub ns: u64,
+    pub grid: [u32; 3],
+}
+
+/// The blocks of a grid.
+pub fn blocks(grid: &[u32; 3]) -> u64 {
+    grid.iter().fold(1, |blocks: u64, size| blocks.saturating_mul((*size).into()))
+}
+
+/// Checks a launch. Durations are those of now.
+#[inline]
+pub fn check(driver: &'static Driver, function: CUfunction, shape: &Shape) -> Answer<Kernel> {
     let function = function::find(driver, function)?;
     let threads = shape.block.iter().map(|size| u64::from(*size)).product::<u64>();
     if shape.grid.contains(&0) || threads == 0 || threads > 1024 {
@@ -29,11 +49,62 @@ fn launch(function: CUfunction, shape: &Shape, on: CUstream) -> Answer {
     if i64::from(shape.shared) > i64::from(allowed) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let duration = function.duration(driver);
-    if duration > 0 || is_counting() {
-        let done = if duration > 0 { queue.queue(driver, duration) } else { 0 };
-        driver.counters.cards[queue.context().0.card()].launched(duration, done);
+    Ok(Kernel { function, ns: function.duration(driver, &shape.grid), grid: shape.grid })
+}
+
+impl Kernel {
+    /// Whether anybody will ever know of the launch.
+    #[inline]
+    fn shows(&self) -> bool {
+        self.ns > 0 || is_counting()
     }
+
+    fn count(&self, driver: &Driver, card: usize) {
+        driver.counters.kernels[card].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn work(&self, driver: &Driver, card: usize) -> Work {
+        let sm_count = u64::from(driver.engine.cards()[card].profile.sm_count.max(1));
+        // A block is as good as a multiprocessor: a grid of as many fills the card.
+        let demand = blocks(&self.grid).min(sm_count) * u64::from(FULL) / sm_count;
+        Work::Kernel { name: self.function.number(driver), ns: self.ns, demand: demand as u32 }
+    }
+}
+
+/// Queues a launch that was checked; one that takes no time leaves the stream as it is.
+pub fn enqueue(driver: &Driver, queue: Queue, kernel: &Kernel) {
+    let card = queue.context().0.card();
+    if kernel.shows() {
+        kernel.count(driver, card);
+    }
+    if kernel.ns > 0 {
+        queue.submit(driver, kernel.work(driver, card));
+    }
+}
+
+/// The same in a lane of its own.
+#[expect(dead_code, reason = "for branches of graphs")]
+pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kernel) {
+    if kernel.shows() {
+        kernel.count(driver, context.card());
+    }
+    if kernel.ns > 0 {
+        work::submit(driver, context, lane, kernel.work(driver, context.card()));
+    }
+}
+
+/// Checks a launch and queues it: every launch of a program comes through here.
+pub fn launch(function: CUfunction, shape: &Shape, on: CUstream) -> Answer {
+    let (driver, _) = stream::resolve(on)?;
+    let kernel = check(driver, function, shape)?;
+    if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
+}
+
+/// Apart, and from the handle again: so the launch that nobody sees keeps nothing on its stack.
+#[inline(never)]
+fn launch_shown(kernel: &Kernel, on: CUstream) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    enqueue(driver, queue, kernel);
     Ok(())
 }
 

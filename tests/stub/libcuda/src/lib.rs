@@ -35,6 +35,7 @@ mod managed;
 mod memory;
 mod module;
 mod occupancy;
+mod old_launch;
 mod outside;
 mod pointer;
 mod pool;
@@ -45,6 +46,7 @@ mod stream;
 mod table;
 mod texture;
 mod visible;
+mod work;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,10 @@ use core::ffi::c_char;
 /// `buffer` is NULL or has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stub_ledger_json(buffer: *mut c_char, size: usize) -> usize {
-    let Some(report) = driver().ok().and_then(|driver| driver.engine.report()) else { return 0 };
+    let Some(report) = driver().ok().and_then(|driver| driver.engine.report(driver.clock.now()))
+    else {
+        return 0;
+    };
     if !buffer.is_null() && size > report.len() {
         // SAFETY: the caller's buffer has `size` bytes, which is more than are written.
         unsafe {
@@ -21,20 +24,27 @@ pub unsafe extern "C" fn stub_ledger_json(buffer: *mut c_char, size: usize) -> u
     report.len() + 1
 }
 
-/// Bytes in use and nanoseconds of kernel time of one card of the in-process engine; `false` before
-/// `cuInit`.
+/// Bytes in use of one card of the in-process engine, its engine time in nanoseconds, and how busy it was
+/// of late in percent; `false` before `cuInit`.
 ///
 /// # Safety
-/// Both pointers are valid.
+/// All pointers are valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stub_card_usage(card: usize, used: *mut u64, busy_ns: *mut u64) -> bool {
+pub unsafe extern "C" fn stub_card_usage(
+    card: usize,
+    used: *mut u64,
+    busy_ns: *mut u64,
+    percent: *mut u32,
+) -> bool {
     let Ok(driver) = driver() else { return false };
-    match driver.engine.cards().get(card).and_then(|_| driver.engine.usage(card)) {
+    let now = driver.clock.now();
+    match driver.engine.cards().get(card).and_then(|_| driver.engine.usage(card, now)) {
         Some(usage) => {
             // SAFETY: by this function's contract.
             unsafe {
                 used.write(usage.used);
                 busy_ns.write(usage.busy_ns);
+                percent.write(usage.percent);
             }
             true
         }

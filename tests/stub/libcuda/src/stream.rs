@@ -1,18 +1,18 @@
-//! Streams: queues of work that are nothing but the instant at which they run dry.
+//! Streams: in-order queues of work.
 //!
-//! The default stream waits for all blocking streams and they for it. Which stream NULL means
-//! depends on the function's spelling (`_ptsz`), so every handle goes through [`resolve`].
+//! Which stream NULL means depends on the function's spelling (`_ptsz`), so every handle goes through
+//! [`resolve`]. What streams mean for each other, and when their work is done, is in [`crate::work`].
 
 use crate::arguments::{Host, Out};
 use crate::boundary::is_per_thread_default;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, handle};
+use crate::work::{self, Lane, Work};
 use crate::{Answer, event, pool};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use stub_engine::clock::Timeline;
 
 /// The default stream by its plainest name.
 pub const NULL_STREAM: CUstream = core::ptr::null_mut();
@@ -27,7 +27,7 @@ pub struct Stream {
     id: AtomicU64,
     flags: AtomicU32,
     priority: AtomicI32,
-    timeline: Timeline,
+    lane: Lane,
 }
 
 /// What a stream handle means to the calling thread.
@@ -92,31 +92,21 @@ impl Queue {
         }
     }
 
-    fn timeline(self) -> &'static Timeline {
+    pub fn lane(self) -> &'static Lane {
         match self {
             Self::Legacy(context, _) => &context.legacy,
             Self::Thread(context, _, number) => &context.threads[number],
-            Self::Made(stream, ..) => &stream.timeline,
+            Self::Made(stream, ..) => &stream.lane,
         }
     }
 
-    fn is_blocking(self) -> bool {
+    pub fn is_blocking(self) -> bool {
         match self {
             Self::Legacy(..) => false,
             Self::Thread(..) => true,
             Self::Made(stream, ..) => {
                 stream.flags.load(Ordering::Relaxed) & CU_STREAM_NON_BLOCKING == 0
             }
-        }
-    }
-
-    /// When everything that new work here comes behind is done.
-    pub fn done(self) -> u64 {
-        let done = self.timeline().done();
-        match self {
-            Self::Legacy(context, _) => done.max(context.blocking.done()),
-            _ if self.is_blocking() => done.max(self.context().0.legacy.done()),
-            _ => done,
         }
     }
 
@@ -132,31 +122,12 @@ impl Queue {
             Self::Made(stream, ..) => stream.id.load(Ordering::Relaxed) << 16,
         }
     }
-
-    /// Queues work; returns when it will be done.
-    pub fn queue(self, driver: &Driver, duration: u64) -> u64 {
-        let earliest = driver.clock.now().max(self.done());
-        let done = self.timeline().queue(earliest, duration);
-        let (context, _) = self.context();
-        context.all.join(done);
-        if self.is_blocking() {
-            context.blocking.join(done);
-        }
-        done
-    }
-}
-
-/// Sleeps until an instant of the engine's clock; 0 is always past.
-pub fn wait_until(driver: &Driver, instant: u64) {
-    if instant != 0 {
-        driver.clock.sleep_until(instant);
-    }
 }
 
 /// Waits for the default stream, as synchronous calls do.
 pub fn wait_for_default() -> Answer {
     let (driver, queue) = resolve(NULL_STREAM)?;
-    wait_until(driver, queue.done());
+    queue.wait(driver);
     Ok(())
 }
 
@@ -176,7 +147,7 @@ pub fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: i32) ->
         stream.id.store(driver.new_id(), Ordering::Relaxed);
         stream.flags.store(flags, Ordering::Relaxed);
         stream.priority.store(priority.clamp(-5, 0), Ordering::Relaxed);
-        stream.timeline.reset();
+        stream.lane.reset();
     });
     stream.put(handle(created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?))
 }
@@ -185,13 +156,19 @@ pub fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: i32) ->
 pub fn destroy(stream: CUstream) -> Answer {
     let driver = driver()?;
     // The default streams cannot be destroyed, and neither can what is no stream.
+    let made = driver.streams.get(stream as usize).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    if let Some(context) = driver.contexts.get(made.context.load(Ordering::Relaxed)) {
+        // What it still has to do is done all the same.
+        work::end(driver, context, &made.lane);
+    }
     if driver.streams.remove(stream as usize) { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) }
 }
 
 /// Destroys the streams of a context.
-pub fn destroy_all(driver: &Driver, context: usize) {
+pub fn destroy_all(driver: &Driver, context: &Context, its_handle: usize) {
     for (own_handle, stream) in driver.streams.live() {
-        if stream.context.load(Ordering::Relaxed) == context {
+        if stream.context.load(Ordering::Relaxed) == its_handle {
+            work::end(driver, context, &stream.lane);
             driver.streams.remove(own_handle);
         }
     }
@@ -200,8 +177,7 @@ pub fn destroy_all(driver: &Driver, context: usize) {
 /// `cuStreamQuery`
 pub fn query(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
-    let done = queue.done();
-    if done != 0 && done > driver.clock.now() {
+    if !queue.is_done(driver) {
         return Err(CUDA_ERROR_NOT_READY);
     }
     pool::settle(driver);
@@ -211,7 +187,7 @@ pub fn query(stream: CUstream) -> Answer {
 /// `cuStreamSynchronize`
 pub fn synchronize(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
-    wait_until(driver, queue.done());
+    queue.wait(driver);
     pool::settle(driver);
     Ok(())
 }
@@ -222,9 +198,10 @@ pub fn wait_event(stream: CUstream, event: CUevent, flags: u32) -> Answer {
     if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let recorded = event::recorded_at(driver, event)?;
-    // An event that was never recorded is no obstacle.
-    queue.timeline().join(recorded);
+    let recorded = event::mark(driver, event)?;
+    if !recorded.is_none() {
+        queue.submit(driver, Work::Wait(recorded));
+    }
     Ok(())
 }
 

@@ -99,7 +99,7 @@ pub fn peek() -> Option<Arc<dyn Watch>> {
 /// The in-process engine's cards, with the use that the driver beside us reports.
 struct Beside(Local);
 
-type CardUsage = unsafe extern "C" fn(usize, *mut u64, *mut u64) -> bool;
+type CardUsage = unsafe extern "C" fn(usize, *mut u64, *mut u64, *mut u32) -> bool;
 
 /// A function of the stub libcuda, if that is loaded.
 fn neighbour(name: &CStr) -> Option<CardUsage> {
@@ -121,18 +121,23 @@ impl Watch for Beside {
         self.0.cards()
     }
 
-    fn usage(&self, card: usize) -> Option<Usage> {
+    fn usage(&self, card: usize, _now: u64) -> Option<Usage> {
         let mut usage = Usage::default();
         if let Some(card_usage) = neighbour(c"stub_card_usage") {
-            // SAFETY: both places are valid. Where it answers no, nothing is used yet.
-            unsafe { card_usage(card, &raw mut usage.used, &raw mut usage.busy_ns) };
+            let Usage { used, busy_ns, percent } = &mut usage;
+            // SAFETY: all places are valid. Where it answers no, nothing is used yet.
+            unsafe { card_usage(card, used, busy_ns, percent) };
         }
         Some(usage)
     }
 
-    fn processes(&self, card: usize) -> Option<Vec<ProcessUse>> {
-        let Usage { used: bytes, busy_ns } = self.usage(card)?;
-        let process = ProcessUse { pid: std::process::id(), bytes, peak: bytes, busy_ns };
+    fn used(&self, card: usize) -> Option<u64> {
+        self.usage(card, 0).map(|usage| usage.used)
+    }
+
+    fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>> {
+        let Usage { used: bytes, busy_ns, percent } = self.usage(card, now)?;
+        let process = ProcessUse { pid: std::process::id(), bytes, peak: bytes, busy_ns, percent };
         Some(if bytes > 0 { vec![process] } else { Vec::new() })
     }
 

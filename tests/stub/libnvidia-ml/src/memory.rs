@@ -8,9 +8,9 @@ use driver_sys::nvml::*;
 /// Total, reserved and used bytes of a card.
 fn figures(device: nvmlDevice_t) -> Answer<(u64, u64, u64)> {
     let (watch, card) = find(device)?;
-    let usage = watch.usage(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
+    let used = watch.used(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
     let profile = &watch.cards()[card].profile;
-    Ok((profile.memory, profile.reserved, usage.used))
+    Ok((profile.memory, profile.reserved, used))
 }
 
 /// `nvmlDeviceGetMemoryInfo`: what the driver reserves counts as used.

@@ -4,10 +4,10 @@ use crate::Answer;
 use crate::arguments::Out;
 use crate::device::{find, version_of};
 use driver_sys::nvml::*;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use stub_engine::ProcessUse;
+use stub_engine::clock::{Clock, RealClock};
+use stub_engine::time::PERIOD_NS;
 
 /// A row of a process list, in one of the forms it has had.
 trait Row {
@@ -34,7 +34,7 @@ impl Row for nvmlProcessInfo_v2_t {
 
 pub fn list(device: nvmlDevice_t) -> Answer<Vec<ProcessUse>> {
     let (watch, card) = find(device)?;
-    watch.processes(card).ok_or(NVML_ERROR_GPU_IS_LOST)
+    watch.processes(card, RealClock.now()).ok_or(NVML_ERROR_GPU_IS_LOST)
 }
 
 /// Fills an array whose size `count` holds, and says there how many there are.
@@ -103,39 +103,11 @@ pub fn details(device: nvmlDevice_t, place: Out<nvmlProcessDetailList_t>) -> Ans
     put
 }
 
-/// Kernel time is averaged over at least this long, as NVML's sampling does.
-const WINDOW: Duration = Duration::from_millis(100);
-
-/// One measured quantity: what it was when, and the percentage that came of it.
-struct Sample {
-    at: Instant,
-    busy_ns: u64,
-    percent: u32,
-}
-
-/// Samples by card and process; process 0 stands for all.
-static SAMPLES: Mutex<BTreeMap<(usize, u32), Sample>> = Mutex::new(BTreeMap::new());
-
-/// The share of time since the last sample that was kernel time.
-fn percent(card: usize, pid: u32, busy_ns: u64) -> u32 {
-    let mut samples = SAMPLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = Instant::now();
-    let first = Sample { at: now, busy_ns, percent: 0 };
-    let sample = samples.entry((card, pid)).or_insert(first);
-    let elapsed = now.duration_since(sample.at);
-    if elapsed >= WINDOW {
-        let busy = busy_ns.saturating_sub(sample.busy_ns);
-        let percent = (u128::from(busy) * 100 / elapsed.as_nanos()).min(100) as u32;
-        *sample = Sample { at: now, busy_ns, percent };
-    }
-    sample.percent
-}
-
 /// `nvmlDeviceGetUtilizationRates`
 pub fn utilization(device: nvmlDevice_t, utilization: Out<nvmlUtilization_t>) -> Answer {
     let (watch, card) = find(device)?;
-    let usage = watch.usage(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
-    let gpu = percent(card, 0, usage.busy_ns);
+    let usage = watch.usage(card, RealClock.now()).ok_or(NVML_ERROR_GPU_IS_LOST)?;
+    let gpu = usage.percent;
     utilization.put(nvmlUtilization_t { gpu, memory: gpu / 2 })
 }
 
@@ -146,10 +118,10 @@ pub fn process_utilization(
     count: Out<u32>,
     _since: u64,
 ) -> Answer {
-    let (_, card) = find(device)?;
+    find(device)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let row = |process: &ProcessUse| {
-        let sm = percent(card, process.pid, process.busy_ns);
+        let sm = process.percent;
         nvmlProcessUtilizationSample_t {
             pid: process.pid,
             timeStamp: now.as_micros() as u64,
@@ -172,14 +144,14 @@ pub fn utilization_info(
     device: nvmlDevice_t,
     place: Out<nvmlProcessesUtilizationInfo_t>,
 ) -> Answer {
-    let (_, card) = find(device)?;
+    find(device)?;
     let asked = place.read()?;
     if asked.version != version_of::<nvmlProcessesUtilizationInfo_t>(1) {
         return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let row = |process: &ProcessUse| {
-        let sm = percent(card, process.pid, process.busy_ns);
+        let sm = process.percent;
         nvmlProcessUtilizationInfo_v1_t {
             timeStamp: now.as_micros() as u64,
             pid: process.pid,
@@ -205,5 +177,5 @@ pub fn codec(device: nvmlDevice_t, percent: Out<u32>, sampling_us: Out<u32>) -> 
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
     percent.put(0)?;
-    sampling_us.put(WINDOW.as_micros() as u32)
+    sampling_us.put((PERIOD_NS / 1000) as u32)
 }

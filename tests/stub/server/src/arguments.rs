@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use stub_engine::time::Slicing;
 
 const USAGE: &str = "usage:
   stub-gpu serve --socket PATH --control PATH [--cards a100,a100] [--free-delay-ms 0] [--with-parent]
+      [--slice-us 2000] [--switch-us 50] [--clock real|virtual]
   stub-gpu control PATH '{\"command\": \"ledger\"}'";
 
 /// What to do.
@@ -34,6 +36,21 @@ pub struct Options {
     pub free_delay: Duration,
     /// End when the parent process does.
     pub with_parent: bool,
+    /// How contexts take turns on a card.
+    pub slicing: Slicing,
+    /// The clients have a clock that is not this machine's: now is the latest instant one of them told.
+    pub has_virtual_clock: bool,
+}
+
+/// Turns of so many microseconds, with so many between two contexts.
+pub fn slicing(slice_us: u64, switch_us: u64) -> Result<Slicing, String> {
+    const MINUTE_US: u64 = 60_000_000;
+    if slice_us == 0 || slice_us > MINUTE_US || switch_us > MINUTE_US {
+        return Err(format!(
+            "slice {slice_us} us must be 1 to {MINUTE_US}, switch {switch_us} us at most {MINUTE_US}"
+        ));
+    }
+    Ok(Slicing { slice_ns: slice_us * 1000, switch_ns: switch_us * 1000 })
 }
 
 /// Reads the arguments after the program's name.
@@ -55,6 +72,8 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
     let mut cards = "a100".to_owned();
     let mut free_delay = Duration::ZERO;
     let mut with_parent = false;
+    let (mut slice_us, mut switch_us) = (2000, 50);
+    let mut has_virtual_clock = false;
     while let Some(option) = arguments.next() {
         let mut value =
             || arguments.next().ok_or_else(|| format!("{option} needs a value\n{USAGE}"));
@@ -63,22 +82,39 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--control" => control = Some(PathBuf::from(value()?)),
             "--cards" => cards = value()?,
             "--free-delay-ms" => {
-                let text = value()?;
-                let millis = text.parse().map_err(|_| {
-                    format!("--free-delay-ms {text:?}: write whole milliseconds, such as 50")
-                })?;
-                free_delay = Duration::from_millis(millis);
+                free_delay = Duration::from_millis(number(&option, &value()?, "milliseconds")?);
+            }
+            "--slice-us" => slice_us = number(&option, &value()?, "microseconds")?,
+            "--switch-us" => switch_us = number(&option, &value()?, "microseconds")?,
+            "--clock" => {
+                has_virtual_clock = match value()?.as_str() {
+                    "real" => false,
+                    "virtual" => true,
+                    other => return Err(format!("--clock {other:?}: write real or virtual")),
+                }
             }
             "--with-parent" => with_parent = true,
             other => return Err(format!("unknown option {other:?}\n{USAGE}")),
         }
     }
+    let slicing = slicing(slice_us, switch_us)
+        .map_err(|error| format!("--slice-us, --switch-us: {error}"))?;
     match (socket, control) {
-        (Some(socket), Some(control)) => {
-            Ok(Options { socket, control, cards, free_delay, with_parent })
-        }
+        (Some(socket), Some(control)) => Ok(Options {
+            socket,
+            control,
+            cards,
+            free_delay,
+            with_parent,
+            slicing,
+            has_virtual_clock,
+        }),
         _ => Err(format!("--socket and --control are both needed\n{USAGE}")),
     }
+}
+
+fn number(option: &str, text: &str, unit: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{option} {text:?}: write whole {unit}, such as 50"))
 }
 
 #[cfg(test)]
@@ -91,17 +127,24 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_named() {
-        let Ok(Command::Serve(options)) =
-            parse_line("serve --socket s --control c --free-delay-ms 50 --cards t4,t4")
-        else {
+        let line = "serve --socket s --control c --free-delay-ms 50 --cards t4,t4 --slice-us 500";
+        let Ok(Command::Serve(options)) = parse_line(line) else {
             panic!("not a serve command");
         };
         assert_eq!((options.cards.as_str(), options.free_delay.as_millis()), ("t4,t4", 50));
-        assert!(!options.with_parent);
+        assert!(!options.with_parent && !options.has_virtual_clock);
+        assert_eq!(options.slicing, Slicing { slice_ns: 500_000, switch_ns: 50_000 });
         for wrong in ["", "serve --socket s", "serve --speed 9", "control s"] {
             assert!(parse_line(wrong).is_err(), "{wrong:?}");
         }
-        let error = parse_line("serve --free-delay-ms soon").expect_err("not a number");
-        assert!(error.contains("soon"), "{error}");
+        for (wrong, word) in [
+            ("serve --free-delay-ms soon", "soon"),
+            ("serve --switch-us -1", "switch-us"),
+            ("serve --slice-us 0", "slice-us"),
+            ("serve --clock sundial", "sundial"),
+        ] {
+            let error = parse_line(wrong).expect_err("no value");
+            assert!(error.contains(word), "{error}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! It is how a test asks what the driver really granted, and how it makes things go wrong on purpose.
 
+use crate::arguments::slicing;
 use crate::node::Node;
 use crate::serve;
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use stub_engine::durations::Durations;
+use stub_engine::durations::{Durations, Entry};
 use stub_engine::symbols::Library;
 
 #[derive(Debug, Deserialize)]
@@ -23,8 +24,12 @@ enum Command {
     ResetPeaks,
     /// How long a gone process's bytes stay taken.
     FreeDelay { ms: u64 },
-    /// Microseconds by kernel name; `*` for the others. Replaces what was set before.
-    Kernels { kernels: BTreeMap<String, u64> },
+    /// When each process had which card's compute engine.
+    History,
+    /// What launches take by kernel name; `*` for the others. Replaces what was set before.
+    Kernels { kernels: BTreeMap<String, Entry> },
+    /// How contexts take turns on a card from now on.
+    Slicing { slice_us: u64, switch_us: u64 },
     /// The `nth` allocation on `card` from now (1 is the next) is refused.
     Oom { card: usize, nth: u64 },
     /// Every call of `symbol` takes `us` longer; 0 ends it.
@@ -36,6 +41,12 @@ enum Command {
 fn execute(command: Command, node: &Node) -> Result<Value, String> {
     match command {
         Command::Ledger => return Ok(node.report()),
+        Command::History => return Ok(node.history()),
+        Command::Slicing { slice_us, switch_us } => {
+            node.set_slicing(
+                slicing(slice_us, switch_us).map_err(|error| format!("slicing: {error}"))?,
+            );
+        }
         Command::ResetPeaks => node.reset_peaks(),
         Command::FreeDelay { ms } => node.set_free_delay(Duration::from_millis(ms)),
         Command::Kernels { kernels } => node.set_durations(Durations::new(&kernels)),

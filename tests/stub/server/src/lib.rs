@@ -8,3 +8,4 @@ pub mod control;
 pub mod node;
 pub mod serve;
 pub mod testing;
+pub mod timekeeper;

@@ -1,36 +1,40 @@
-//! The server's state: the ledger under its lock, and what each client counts.
+//! The server's state: the ledger under its lock, what each client counts, and the cards' time.
 //!
-//! Every answer to a client is made here, under one lock, so the order of charges in the ledger is
-//! the order in which they were granted.
+//! Every answer to a client is made here. All charges happen under one lock, so their order in the
+//! ledger is the order in which they were granted; time has a lock of its own. Lock order: ledger, then
+//! time.
 
+use crate::timekeeper::Timekeeper;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use stub_engine::counters::{Activity, Counters, Shared};
+use stub_engine::counters::{Activity, Counters};
 use stub_engine::durations::Durations;
 use stub_engine::ledger::{ClientId, Kind, Ledger, State};
 use stub_engine::profile::Card;
+use stub_engine::report;
+use stub_engine::ring::Shared;
 use stub_engine::symbols::Library;
+use stub_engine::time::Slicing;
 use stub_engine::wire::{Operation, Reply, Request};
-use stub_engine::{Usage, report};
 
 /// A client's counters: live ones are read when asked for, the last word of a gone one is kept.
 enum Seen {
-    Live(Library, Shared),
+    Live(Library, Arc<Shared>),
     Last(Box<Activity>),
 }
 
 impl Seen {
     fn activity(&self) -> Activity {
         match self {
-            Self::Live(library, counters) => counters.activity(*library),
+            Self::Live(library, page) => page.counters.activity(*library),
             Self::Last(activity) => Activity::clone(activity),
         }
     }
 
     fn live(&self) -> Option<(Library, &Counters)> {
         match self {
-            Self::Live(library, counters) => Some((*library, counters)),
+            Self::Live(library, page) => Some((*library, &page.counters)),
             Self::Last(_) => None,
         }
     }
@@ -53,12 +57,13 @@ pub struct Node {
     /// Its cards.
     pub cards: Vec<Card>,
     book: Mutex<Book>,
+    time: Mutex<Timekeeper>,
     ending: Condvar,
 }
 
 impl Node {
     /// A node with these cards.
-    pub fn new(cards: Vec<Card>, free_delay: Duration) -> Self {
+    pub fn new(cards: Vec<Card>, free_delay: Duration, time: Timekeeper) -> Self {
         let book = Book {
             ledger: Ledger::new(&cards),
             seen: Vec::new(),
@@ -68,23 +73,30 @@ impl Node {
             delays: Vec::new(),
             is_ending: false,
         };
-        Self { cards, book: Mutex::new(book), ending: Condvar::new() }
+        Self { cards, book: Mutex::new(book), time: Mutex::new(time), ending: Condvar::new() }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn time(&self) -> MutexGuard<'_, Timekeeper> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A client has come.
-    pub fn attach(&self, pid: u32, group: &str, library: Library, counters: Shared) -> ClientId {
+    pub fn attach(&self, pid: u32, group: &str, library: Library, page: Arc<Shared>) -> ClientId {
         let mut book = self.book();
+        let counters = &page.counters;
         counters.durations_version.store(book.durations_version, Relaxed);
         for (of, symbol, us) in &book.delays {
             if *of == library {
                 counters.delays_us[*symbol].store(*us, Relaxed);
             }
         }
-        book.seen.push(Seen::Live(library, counters));
+        // One number in both: nobody comes in between.
+        self.time().attach(group, Arc::clone(&page));
+        book.seen.push(Seen::Live(library, page));
         book.ledger.attach(pid, group)
     }
 
@@ -93,6 +105,7 @@ impl Node {
         let mut book = self.book();
         book.ledger.detach(client);
         // Its queued work dies with it.
+        self.time().detach(client.0);
         book.seen[client.0] = Seen::Last(Box::new(book.seen[client.0].activity()));
         let due = Instant::now() + book.free_delay;
         while let Some(left) = due.checked_duration_since(Instant::now())
@@ -104,50 +117,96 @@ impl Node {
         book.ledger.free_all(client);
     }
 
-    /// Answers a request; `None` when it makes no sense.
-    pub fn answer(&self, client: ClientId, request: &Request) -> Option<Vec<u8>> {
+    /// Answers a request and the text that came with it; `None` when it makes no sense.
+    pub fn answer(&self, client: ClientId, request: &Request, text: &str) -> Option<Vec<u8>> {
         let card = request.card as usize;
         if card >= self.cards.len() {
             return None;
         }
-        let kind = Kind::from_wire(request.kind)?;
-        let mut book = self.book();
-        let mut reply = Reply::default();
-        let mut tail = Vec::new();
-        match request.operation {
+        let reply = match request.operation {
             Operation::Attach | Operation::Cards => return None,
-            Operation::Charge => {
-                let granted = book.ledger.charge(client, card, kind, request.amount);
-                reply.status = u32::from(granted.is_err());
+            Operation::Charge
+            | Operation::Release
+            | Operation::ChargePool
+            | Operation::ReleasePool => self.book().charge(client, card, request)?,
+            Operation::Usage => self.usage(card, request.now),
+            Operation::Processes => {
+                return Some(Reply::default().with_tail(&self.processes(card, request.now)));
             }
-            Operation::Release => {
-                book.ledger.release(client, card, kind, request.amount).ok()?;
+            Operation::Durations => {
+                let text = self.book().durations.to_text();
+                return Some(Reply::default().with_tail(text.as_bytes()));
             }
-            Operation::ChargePool => {
-                let rooms = request.rooms;
-                let granted = book.ledger.charge_pool(client, card, rooms, request.amount).ok()?;
-                reply.status = u32::from(granted.is_none());
-                reply.values[0] = granted.unwrap_or(0);
+            Operation::Kernel => {
+                let number = self.time().machine.kernel(text);
+                Reply { values: [u64::from(number), 0, 0], ..Reply::default() }
             }
-            Operation::ReleasePool => {
-                let room = request.rooms[0];
-                book.ledger.release_pool(client, card, request.amount, room).ok()?;
+            Operation::Drain => {
+                self.time().advance(request.now);
+                Reply::default()
             }
-            Operation::Usage => {
-                let Usage { used, busy_ns } = book.usage(card);
-                reply.values = [used, busy_ns];
+            Operation::Look => {
+                Reply::of_look(&self.time().look(client.0, &request.question(), request.now))
             }
-            Operation::Processes => tail = book.processes(card),
-            Operation::Durations => tail = book.durations.to_text().into_bytes(),
+        };
+        Some(reply.encode().to_vec())
+    }
+
+    fn usage(&self, card: usize, now: u64) -> Reply {
+        let book = self.book();
+        let used = book.ledger.used(card);
+        if now == 0 {
+            return Reply { values: [used, 0, 0], ..Reply::default() };
         }
-        Some(reply.with_tail(&tail))
+        let mut time = self.time();
+        time.advance(now);
+        let busy_ns = (0..book.seen.len()).map(|client| time.machine.busy_ns(client, card)).sum();
+        let percent = u64::from(time.machine.card_percent(card));
+        Reply { values: [used, busy_ns, percent], ..Reply::default() }
+    }
+
+    fn processes(&self, card: usize, now: u64) -> Vec<u8> {
+        let book = self.book();
+        let mut time = self.time();
+        time.advance(now);
+        let mut rows = Vec::new();
+        for (number, client) in book.ledger.clients.iter().enumerate() {
+            let held = &client.holdings[card];
+            if client.state == State::Gone || held.bytes() == 0 {
+                continue;
+            }
+            let busy_ns = time.machine.busy_ns(number, card);
+            let percent = u64::from(time.machine.percent(number, card));
+            let pid = u64::from(client.pid);
+            for word in [pid, held.bytes(), held.bytes_peak(), busy_ns, percent] {
+                rows.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        rows
     }
 
     /// The ledger as JSON.
     pub fn report(&self) -> serde_json::Value {
         let book = self.book();
+        let mut time = self.time();
+        time.catch_up();
         let activities: Vec<_> = book.seen.iter().map(Seen::activity).collect();
-        report::ledger(&self.cards, &book.ledger, &activities)
+        report::ledger(&self.cards, &book.ledger, &activities, &time.machine)
+    }
+
+    /// When each process had the compute engine of which card, as JSON.
+    pub fn history(&self) -> serde_json::Value {
+        let book = self.book();
+        let mut time = self.time();
+        time.catch_up();
+        report::history(&book.ledger, &time.machine)
+    }
+
+    /// Changes how contexts take turns, from now on.
+    pub fn set_slicing(&self, slicing: Slicing) {
+        let mut time = self.time();
+        let now = time.catch_up();
+        time.machine.set_slicing(slicing, now);
     }
 
     /// Lets peaks start from now.
@@ -195,29 +254,25 @@ impl Node {
 }
 
 impl Book {
-    fn busy_ns(seen: &Seen, card: usize) -> u64 {
-        match seen {
-            Seen::Live(_, counters) => counters.cards[card].busy_ns(),
-            Seen::Last(activity) => activity.cards[card].1,
-        }
-    }
-
-    fn usage(&self, card: usize) -> Usage {
-        let busy_ns = self.seen.iter().map(|seen| Self::busy_ns(seen, card)).sum();
-        Usage { used: self.ledger.used(card), busy_ns }
-    }
-
-    fn processes(&self, card: usize) -> Vec<u8> {
-        let mut rows = Vec::new();
-        for (client, seen) in self.ledger.clients.iter().zip(&self.seen) {
-            let bytes = client.holdings[card].bytes();
-            if client.state != State::Gone && bytes > 0 {
-                let peak = client.holdings[card].bytes_peak();
-                for word in [u64::from(client.pid), bytes, peak, Self::busy_ns(seen, card)] {
-                    rows.extend_from_slice(&word.to_le_bytes());
-                }
+    fn charge(&mut self, client: ClientId, card: usize, request: &Request) -> Option<Reply> {
+        let kind = Kind::from_wire(request.kind)?;
+        let mut reply = Reply::default();
+        let (amount, rooms) = (request.amount, request.rooms);
+        match request.operation {
+            Operation::Charge => {
+                reply.status = u32::from(self.ledger.charge(client, card, kind, amount).is_err());
             }
+            Operation::ChargePool => {
+                let granted = self.ledger.charge_pool(client, card, rooms, amount).ok()?;
+                reply.status = u32::from(granted.is_none());
+                reply.values[0] = granted.unwrap_or(0);
+            }
+            Operation::Release => self.ledger.release(client, card, kind, amount).ok()?,
+            Operation::ReleasePool => {
+                self.ledger.release_pool(client, card, amount, rooms[0]).ok()?;
+            }
+            _ => return None,
         }
-        rows
+        Some(reply)
     }
 }

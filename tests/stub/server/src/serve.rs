@@ -6,18 +6,21 @@
 use crate::arguments::Options;
 use crate::control;
 use crate::node::Node;
+use crate::timekeeper::Timekeeper;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use stub_engine::counters::Shared;
 use stub_engine::profile;
+use stub_engine::ring::Shared;
 use stub_engine::symbols::Library;
 use stub_engine::wire::{self, Operation, Reply, Request};
 
 /// The longest name a group can have.
 const GROUP_NAME_MAX: u64 = 256;
+/// The longest name a kernel can have; those that compilers make have some kilobytes.
+const KERNEL_NAME_MAX: u64 = 1 << 20;
 
 /// Serves until told to stop.
 pub fn run(options: &Options) -> Result<(), String> {
@@ -40,7 +43,8 @@ pub fn run(options: &Options) -> Result<(), String> {
 /// Listens on both sockets and returns; the threads live as long as the process.
 pub fn start(options: &Options) -> Result<Arc<Node>, String> {
     let cards = profile::cards(&options.cards)?;
-    let node = Arc::new(Node::new(cards, options.free_delay));
+    let time = Timekeeper::new(cards.len(), options.slicing, options.has_virtual_clock);
+    let node = Arc::new(Node::new(cards, options.free_delay, time));
     let clients = listen(&options.socket)?;
     let controls = listen(&options.control)?;
     each_connection(clients, Arc::clone(&node), serve_client);
@@ -105,12 +109,24 @@ fn each_connection(listener: UnixListener, node: Arc<Node>, serve: fn(UnixStream
 fn serve_client(mut stream: UnixStream, node: &Node) {
     let Ok(client) = attach(&mut stream, node) else { return };
     while let Ok(request) = Request::read(&mut stream) {
-        let Some(reply) = node.answer(client, &request) else { break };
+        let has_text = request.operation == Operation::Kernel;
+        let length = if has_text { request.amount } else { 0 };
+        let Ok(text) = read_text(&mut stream, length, KERNEL_NAME_MAX) else { break };
+        let Some(reply) = node.answer(client, &request, &text) else { break };
         if wire::send(&stream, &reply).is_err() {
             break;
         }
     }
     node.detach(client);
+}
+
+fn read_text(stream: &mut UnixStream, length: u64, longest: u64) -> io::Result<String> {
+    if length > longest {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = vec![0; length as usize];
+    stream.read_exact(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn attach(stream: &mut UnixStream, node: &Node) -> io::Result<stub_engine::ledger::ClientId> {
@@ -120,15 +136,13 @@ fn attach(stream: &mut UnixStream, node: &Node) -> io::Result<stub_engine::ledge
         wire::send(stream, &Reply::default().with_tail(&cards))?;
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
-    if request.operation != Operation::Attach || request.amount > GROUP_NAME_MAX {
+    if request.operation != Operation::Attach {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut group = vec![0; request.amount as usize];
-    stream.read_exact(&mut group)?;
-    let group = String::from_utf8_lossy(&group);
+    let group = read_text(stream, request.amount, GROUP_NAME_MAX)?;
     let library = if request.card == Library::Cuda as u32 { Library::Cuda } else { Library::Nvml };
-    let (counters, file) = Shared::create()?;
-    let client = node.attach(peer_pid(stream)?, &group, library, counters);
+    let (page, file) = Shared::create()?;
+    let client = node.attach(peer_pid(stream)?, &group, library, Arc::new(page));
     let greeting = wire::send(stream, &Reply::default().with_tail(&cards))
         .and_then(|()| wire::send_file(stream, &file));
     if let Err(error) = greeting {

@@ -16,8 +16,17 @@ fn pool_of(chunks: u64) -> Pool {
     pool
 }
 
+/// A mark that is done from an instant on.
+fn at(instant: u64) -> Mark {
+    Mark::from_bits(instant)
+}
+
+fn place(pool: &Pool, bytes: u64, stream: u64, instant: u64) -> Option<Place> {
+    pool.place(bytes, stream, |mark| mark <= at(instant))
+}
+
 fn allocate(pool: &mut Pool, bytes: u64, stream: u64, instant: u64) -> Option<u64> {
-    let place = pool.place(bytes, stream, instant)?;
+    let place = place(pool, bytes, stream, instant)?;
     Some(pool.take(place, bytes))
 }
 
@@ -33,22 +42,22 @@ fn small_requests_grow_a_pool_by_32_mib_and_large_ones_by_whole_2_mib() {
 fn freed_room_is_the_streams_own_at_once_and_everyones_later() {
     let mut pool = pool_of(1);
     let offset = allocate(&mut pool, CHUNK, FIRST, 0).expect("an empty chunk");
-    assert_eq!(pool.free(offset, FIRST, 100), Some(CHUNK));
-    assert_eq!(pool.place(1, SECOND, 99), None, "the first stream has not got there");
-    assert!(pool.place(CHUNK, SECOND, 100).is_some());
-    assert!(pool.place(CHUNK, FIRST, 0).is_some());
+    assert_eq!(pool.free(offset, FIRST, at(100)), Some(CHUNK));
+    assert_eq!(place(&pool, 1, SECOND, 99), None, "the first stream has not got there");
+    assert!(place(&pool, CHUNK, SECOND, 100).is_some());
+    assert!(place(&pool, CHUNK, FIRST, 0).is_some());
 }
 
 #[test]
 fn a_stream_joins_its_own_room_with_what_is_everyones() {
     let mut pool = pool_of(1);
     let offset = allocate(&mut pool, 20 * MIB, FIRST, 0).expect("room");
-    pool.free(offset, FIRST, 100).expect("live");
+    pool.free(offset, FIRST, at(100)).expect("live");
     assert_eq!(allocate(&mut pool, 30 * MIB, SECOND, 0), None);
     assert_eq!(allocate(&mut pool, 30 * MIB, FIRST, 0), Some(0));
     assert_eq!(allocate(&mut pool, 2 * MIB, SECOND, 0), Some(30 * MIB), "what was left over");
     assert_eq!(pool.find(30 * MIB - 1), Some(Live { base: 0, bytes: 30 * MIB }));
-    assert_eq!(pool.free(1, FIRST, 0), None, "inner addresses cannot be freed");
+    assert_eq!(pool.free(1, FIRST, at(0)), None, "inner addresses cannot be freed");
 }
 
 #[test]
@@ -56,13 +65,13 @@ fn only_whole_chunks_go_back_and_only_when_everyone_is_through() {
     let mut pool = pool_of(3);
     let all: Vec<_> =
         (0..3).map(|_| allocate(&mut pool, CHUNK, FIRST, 0).expect("a chunk each")).collect();
-    pool.free(all[0], FIRST, 50).expect("live");
-    pool.free(all[1], FIRST, 0).expect("live");
+    pool.free(all[0], FIRST, at(50)).expect("live");
+    pool.free(all[1], FIRST, at(0)).expect("live");
     let small = allocate(&mut pool, 1, SECOND, 0).expect("room");
     assert_eq!(small, all[1]);
     assert_eq!(pool.shrink(0), (vec![], 0), "one is pending, one is used a little");
-    pool.settle(50);
-    pool.free(small, SECOND, 0).expect("live");
+    pool.settle(|mark| mark <= at(50));
+    pool.free(small, SECOND, at(0)).expect("live");
     assert_eq!(pool.shrink(2 * CHUNK), (vec![CHUNK], CHUNK), "at least as much is kept");
     assert_eq!(pool.shrink(0), (vec![0], CHUNK));
     assert_eq!((pool.reserved.now, pool.reserved.peak), (CHUNK, 3 * CHUNK));
@@ -89,7 +98,7 @@ fn whatever_pools_do_the_ledger_holds_what_they_reserve() {
         if now % 100 == 0 {
             // So that there is something to grow again.
             for offset in pool.live() {
-                let bytes = pool.free(offset, FIRST, 0).expect("live");
+                let bytes = pool.free(offset, FIRST, at(0)).expect("live");
                 ledger.release_pool(client, 0, bytes, 0).expect("charged");
             }
         }
@@ -98,7 +107,7 @@ fn whatever_pools_do_the_ledger_holds_what_they_reserve() {
             0..4 => {
                 let power = 9 + next(17);
                 let bytes = 1 + next(1 << power);
-                let place = pool.place(bytes, stream, now);
+                let place = place(pool, bytes, stream, now);
                 let wanted = if place.is_some() { [0; 2] } else { rooms(bytes).expect("small") };
                 match ledger.charge_pool(client, 0, wanted, bytes).expect("room was found") {
                     None => refused += 1,
@@ -116,12 +125,12 @@ fn whatever_pools_do_the_ledger_holds_what_they_reserve() {
             4..7 => {
                 let live = pool.live();
                 if let Some(&offset) = live.get(next(live.len().max(1) as u64) as usize) {
-                    let bytes = pool.free(offset, stream, now + next(50)).expect("live");
+                    let bytes = pool.free(offset, stream, at(now + next(50))).expect("live");
                     ledger.release_pool(client, 0, bytes, 0).expect("charged");
                 }
             }
             _ => {
-                pool.settle(now);
+                pool.settle(|mark| mark <= at(now));
                 let (_, bytes) = pool.shrink(next(4) * CHUNK);
                 ledger.release_pool(client, 0, 0, bytes).expect("cached");
             }

@@ -7,11 +7,11 @@ pub mod settings;
 
 use crate::arguments::{In, Out};
 use crate::process::{Driver, driver, handle};
-use crate::{Answer, pool, stream};
+use crate::work::{self, Backlog, Lane};
+use crate::{Answer, pool};
 use driver_sys::cuda::*;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use stub_engine::clock::Timeline;
 use stub_engine::ledger::Kind;
 
 /// Per-thread default streams per context: threads beyond that many share.
@@ -35,13 +35,11 @@ pub struct Context {
     cache_config: AtomicU32,
     shared_config: AtomicU32,
     /// The default stream.
-    pub legacy: Timeline,
+    pub legacy: Lane,
     /// Each thread's default stream.
-    pub threads: [Timeline; THREAD_STREAMS],
-    /// The latest end of work on streams that wait for the default stream, and it for them.
-    pub blocking: Timeline,
-    /// The latest end of any work.
-    pub all: Timeline,
+    pub threads: [Lane; THREAD_STREAMS],
+    /// Work of all its streams.
+    pub backlog: Backlog,
 }
 
 impl Default for Context {
@@ -58,10 +56,9 @@ impl Default for Context {
             limits: Default::default(),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(0),
-            legacy: Timeline::default(),
-            threads: std::array::from_fn(|_| Timeline::default()),
-            blocking: Timeline::default(),
-            all: Timeline::default(),
+            legacy: Lane::default(),
+            threads: std::array::from_fn(|_| Lane::default()),
+            backlog: Backlog::default(),
         }
     }
 }
@@ -143,14 +140,13 @@ impl Context {
         if !self.is_active.swap(false, Ordering::AcqRel) {
             return;
         }
-        driver.clock.sleep_until(self.all.done());
+        work::wait_for_all(driver, self);
         crate::memory::free_all(driver, self);
-        crate::stream::destroy_all(driver, own_handle);
+        crate::stream::destroy_all(driver, self, own_handle);
         crate::event::destroy_all(driver, own_handle);
         crate::module::unload_all(driver, own_handle);
         crate::texture::destroy_all(driver, own_handle);
-        let timelines = [&self.legacy, &self.blocking, &self.all].into_iter();
-        timelines.chain(&self.threads).for_each(Timeline::reset);
+        work::end_all(driver, self);
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.release(self.card(), Kind::Context, bytes);
     }
@@ -350,7 +346,7 @@ pub fn get_api_version(context: CUcontext, version: Out<u32>) -> Answer {
 /// `cuCtxSynchronize`
 pub fn synchronize() -> Answer {
     let (driver, context, _) = current()?;
-    stream::wait_until(driver, context.all.done());
+    work::wait_for_all(driver, context);
     pool::settle(driver);
     Ok(())
 }
@@ -358,7 +354,7 @@ pub fn synchronize() -> Answer {
 /// `cuCtxSynchronize_v2`
 pub fn synchronize_of(context: CUcontext) -> Answer {
     let (driver, context, _) = named(context)?;
-    stream::wait_until(driver, context.all.done());
+    work::wait_for_all(driver, context);
     pool::settle(driver);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The functions of the driver's API that make pools, choose them, and allocate from them.
 
-use super::{Pool, give_back, insert};
+use super::{Ahead, Pool, give_back, insert};
 use crate::Answer;
 use crate::arguments::{In, Out};
 use crate::memory;
@@ -134,7 +134,8 @@ pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
     let mut book = lock(&found.book);
-    book.settle(driver.clock.now());
+    let mut ahead = Ahead::new(driver);
+    book.settle(|mark| ahead.is_done(mark));
     found.shrink(driver, &mut book, keep as u64);
     Ok(())
 }
@@ -174,7 +175,7 @@ pub fn get_access(
 }
 
 fn alloc_on(
-    driver: &Driver,
+    driver: &'static Driver,
     pointer: Out<CUdeviceptr>,
     bytes: usize,
     pool: &Pool,

@@ -16,7 +16,9 @@ use crate::memory::{refused, unplace};
 use crate::process::{Driver, lock};
 use crate::slab::Slab;
 use crate::stream::Queue;
+use crate::work::{self, Mark};
 use driver_sys::cuda::*;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use stub_engine::backing::Area;
@@ -39,6 +41,44 @@ pub struct Pool {
     /// Whether room may be used again across streams, in the three ways that have attributes.
     reuse: [AtomicI32; 3],
     book: Mutex<arithmetic::Pool>,
+}
+
+/// What is known of streams while a pool looks at what it has: each lane is asked about once.
+struct Ahead {
+    driver: &'static Driver,
+    /// By lane: the last mark that is done.
+    done: BTreeMap<u32, Mark>,
+    forecasts: BTreeMap<Mark, Option<u64>>,
+}
+
+impl Ahead {
+    fn new(driver: &'static Driver) -> Self {
+        Self { driver, done: BTreeMap::new(), forecasts: BTreeMap::new() }
+    }
+
+    fn is_done(&mut self, mark: Mark) -> bool {
+        let done = self
+            .done
+            .entry(mark.lane())
+            .or_insert_with(|| Mark::new(mark.lane(), work::look_at(self.driver, mark).lane_done));
+        mark <= *done
+    }
+
+    fn forecast(&mut self, mark: Mark) -> Option<u64> {
+        let ask = || work::forecast(self.driver, mark);
+        *self.forecasts.entry(mark).or_insert_with(ask)
+    }
+
+    /// Whether a stream's new work runs after a mark is done, as far as can be seen: the driver could
+    /// let it wait for that, and it would wait for nothing.
+    fn is_before(&mut self, mark: Mark, queue: Queue) -> bool {
+        if self.is_done(mark) {
+            return true;
+        }
+        let tail = queue.tail(self.driver);
+        let (ready, starts) = (self.forecast(mark), self.forecast(tail));
+        ready.zip(starts).is_some_and(|(ready, starts)| ready <= starts)
+    }
 }
 
 /// All pools of this process.
@@ -101,16 +141,16 @@ impl Pool {
     }
 
     /// Allocates on a stream; returns the device pointer.
-    fn alloc(&self, driver: &Driver, bytes: u64, queue: Queue) -> Answer<u64> {
+    fn alloc(&self, driver: &'static Driver, bytes: u64, queue: Queue) -> Answer<u64> {
         let space = self.space(driver)?;
-        let now = driver.clock.now();
         let mut book = lock(&self.book);
         // Another thread may have destroyed it since the handle was looked up.
         if self.is_ending.load(Ordering::Relaxed) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        book.settle(now);
-        let place = match book.place(bytes, queue.id(), now.max(queue.done())) {
+        let mut ahead = Ahead::new(driver);
+        book.settle(|mark| ahead.is_done(mark));
+        let place = match book.place(bytes, queue.id(), |mark| ahead.is_before(mark, queue)) {
             Some(place) => {
                 let card = self.card.load(Ordering::Relaxed);
                 driver.engine.charge_pool(card, [0; 2], bytes).map_err(refused)?;
@@ -161,9 +201,10 @@ impl Pool {
     }
 
     /// Gives back what is beyond the threshold; `true` when some room is not yet free for it.
-    fn settle(&self, driver: &Driver, handle: usize) -> bool {
+    fn settle(&self, driver: &'static Driver, handle: usize) -> bool {
         let mut book = lock(&self.book);
-        book.settle(driver.clock.now());
+        let mut ahead = Ahead::new(driver);
+        book.settle(|mark| ahead.is_done(mark));
         let is_ending = self.is_ending.load(Ordering::Acquire);
         let keep = if is_ending { 0 } else { self.threshold.load(Ordering::Relaxed) };
         self.shrink(driver, &mut book, keep);
@@ -175,8 +216,9 @@ impl Pool {
 
     /// Ends an allocation, in the order of a stream or, without one, at once.
     fn free(&self, driver: &Driver, offset: u64, queue: Option<Queue>) -> Answer {
+        let (stream, ready) =
+            queue.map_or((0, Mark::NONE), |queue| (queue.id(), queue.tail(driver)));
         let mut book = lock(&self.book);
-        let (stream, ready) = queue.map_or((0, 0), |queue| (queue.id(), queue.done()));
         let bytes = book.free(offset, stream, ready).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         driver.engine.release_pool(self.card.load(Ordering::Relaxed), bytes, 0);
         Ok(())
@@ -184,7 +226,12 @@ impl Pool {
 }
 
 /// Ends the allocation that starts at an offset of a pool space.
-pub fn give_back(driver: &Driver, space: usize, offset: u64, queue: Option<Queue>) -> Answer {
+pub fn give_back(
+    driver: &'static Driver,
+    space: usize,
+    offset: u64,
+    queue: Option<Queue>,
+) -> Answer {
     let chunk = lock(&driver.arenas[space]).find(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let found = driver.pools.all.at(chunk.owner as usize);
     let (handle, pool) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -205,14 +252,14 @@ pub fn find_live(driver: &Driver, index: u32, offset: u64) -> Option<(u64, u64)>
 
 /// Lets all pools give back what they need not keep: the program has just waited.
 #[inline]
-pub fn settle(driver: &Driver) {
+pub fn settle(driver: &'static Driver) {
     if driver.pools.has_spare.load(Ordering::Acquire) {
         settle_all(driver);
     }
 }
 
 #[cold]
-fn settle_all(driver: &Driver) {
+fn settle_all(driver: &'static Driver) {
     driver.pools.has_spare.store(false, Ordering::Release);
     for (handle, pool) in driver.pools.all.live() {
         if pool.settle(driver, handle) {
@@ -231,6 +278,6 @@ pub fn empty_default(driver: &Driver, device: CUdevice) {
         let _ = pool.free(driver, offset, None);
     }
     let mut book = lock(&pool.book);
-    book.settle(u64::MAX);
+    book.settle(|_| true);
     pool.shrink(driver, &mut book, 0);
 }

@@ -9,7 +9,7 @@ use crate::arguments::FromC;
 use crate::boundary;
 use crate::{
     context, copy, device, errors, event, fill, function, host, launch, link, lookup, managed,
-    memory, module, occupancy, pointer, pool, primary, process, stream, texture,
+    memory, module, occupancy, old_launch, pointer, pool, primary, process, stream, texture,
 };
 use core::ffi::{c_char, c_void};
 use driver_sys::cuda::*;

@@ -304,6 +304,16 @@ macro_rules! each_row {
             cuLaunchKernelEx_ptsz => launch::kernel_ex;
             cuLaunchCooperativeKernel => launch::cooperative;
             cuLaunchCooperativeKernel_ptsz => launch::cooperative;
+            cuLaunchCooperativeKernelMultiDevice => old_launch::cooperative_on_devices;
+            cuFuncSetBlockShape => old_launch::set_block;
+            cuFuncSetSharedSize => old_launch::set_shared;
+            cuParamSetSize => old_launch::set_size;
+            cuParamSeti => old_launch::set_integer;
+            cuParamSetf => old_launch::set_float;
+            cuParamSetv => old_launch::set_bytes;
+            cuLaunch => old_launch::one;
+            cuLaunchGrid => old_launch::grid;
+            cuLaunchGridAsync => old_launch::grid_async;
 
             // Texture objects
             cuTexObjectCreate => texture::create;

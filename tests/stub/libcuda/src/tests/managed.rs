@@ -1,7 +1,6 @@
 //! Managed memory, and what pointers of every kind say about themselves.
 
 use super::{allocate, alone, fails, free_bytes, ok, start};
-use crate::process::driver;
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::ptr::null_mut;
@@ -33,7 +32,7 @@ fn managed_memory_is_read_and_written_by_both_sides_and_takes_no_room() {
         ok!(cuMemsetD8_v2(pointer, 9, 4));
         // SAFETY: as above.
         assert_eq!(unsafe { *(pointer as *const u32) }, 0x0909_0909);
-        let report = driver().expect("initialised").engine.report().expect("in process");
+        let report = super::report().expect("in process");
         let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
         let card = &report["cards"][0];
         for kind in ["requested", "managed", "held"] {
@@ -49,12 +48,12 @@ fn managed_memory_is_read_and_written_by_both_sides_and_takes_no_room() {
         let mut none = 0;
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged(&raw mut none, 1 << 44, 1));
         ok!(cuMemFree_v2(again));
-        let report = driver().expect("initialised").engine.report().expect("in process");
+        let report = super::report().expect("in process");
         let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
         assert_eq!(report["cards"][0]["held"]["peak"], 20u64 << 30, "what failed never was");
         managed(1);
         ok!(cuCtxDestroy_v2(context));
-        let report = driver().expect("initialised").engine.report().expect("in process");
+        let report = super::report().expect("in process");
         assert!(report.contains(r#""allocations":0"#), "{report}");
     });
 }

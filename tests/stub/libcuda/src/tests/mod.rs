@@ -13,6 +13,7 @@ mod null;
 mod pools;
 mod server;
 mod time;
+mod turns;
 
 use crate::table::*;
 use driver_sys::cuda::*;
@@ -59,6 +60,12 @@ fn free_bytes() -> usize {
     free
 }
 
+/// The in-process engine's ledger, now.
+fn report() -> Option<String> {
+    let driver = crate::process::driver().expect("initialised");
+    driver.engine.report(driver.clock.now())
+}
+
 /// A function of a module that can be launched.
 fn kernel(name: &std::ffi::CStr) -> CUfunction {
     let (mut module, mut function) = (null_mut(), null_mut());
@@ -69,5 +76,10 @@ fn kernel(name: &std::ffi::CStr) -> CUfunction {
 
 /// Launches one block of a function.
 fn launch(function: CUfunction, stream: CUstream) {
-    ok!(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut()));
+    launch_blocks(function, 1, stream);
+}
+
+/// Launches so many blocks of a function.
+fn launch_blocks(function: CUfunction, blocks: u32, stream: CUstream) {
+    ok!(cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut()));
 }

@@ -1,7 +1,6 @@
 //! Memory pools: stream order, growing and giving back, and what the ledger says of it.
 
 use super::{allocate, alone, fails, free_bytes, kernel, launch, ok, start};
-use crate::process::driver;
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::ptr::null_mut;
@@ -58,7 +57,7 @@ fn stream() -> CUstream {
 
 /// Requested, cached and held bytes of the whole card, in MiB, and live allocations.
 fn booked() -> (u64, u64, u64, u64) {
-    let report = driver().expect("initialised").engine.report().expect("in process");
+    let report = super::report().expect("in process");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let card = &report["cards"][0];
     let now = |what: &str| card[what]["now"].as_u64().expect("a number");

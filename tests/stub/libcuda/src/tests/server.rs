@@ -6,6 +6,7 @@ use driver_sys::cuda::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use stub_engine::time::Slicing;
 use stub_gpu::arguments::Options;
 use stub_gpu::node::Node;
 use stub_gpu::serve;
@@ -29,6 +30,8 @@ impl Server {
             cards: "t4,a100".into(),
             free_delay: Duration::ZERO,
             with_parent: false,
+            slicing: Slicing::default(),
+            has_virtual_clock: false,
         };
         Self { node: serve::start(&options).expect("server"), options }
     }

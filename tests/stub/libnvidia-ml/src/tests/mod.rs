@@ -16,6 +16,7 @@ use stub_engine::client::Client;
 use stub_engine::ledger::Kind;
 use stub_engine::profile::{self, Card};
 use stub_engine::symbols::Library;
+use stub_engine::time::Slicing;
 use stub_engine::{Engine, Watch};
 use stub_gpu::arguments::Options;
 use stub_gpu::node::Node;
@@ -52,6 +53,8 @@ impl Here {
             cards: CARDS.into(),
             free_delay: Duration::ZERO,
             with_parent: false,
+            slicing: Slicing::default(),
+            has_virtual_clock: false,
         };
         let node = serve::start(&options).expect("server");
         gives!(NVML_SUCCESS, nvmlInit_v2());
@@ -172,7 +175,7 @@ fn memory_and_processes_are_what_the_engine_booked() {
         gives!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
         assert_eq!((new.total, new.reserved, new.used), (total, reserved, used));
         let usable = client.cards()[1].profile.usable();
-        assert_eq!(new.free, usable - client.usage(1).expect("usage").used);
+        assert_eq!(new.free, usable - client.used(1).expect("usage"));
 
         let (mut count, mut rows) = (
             0,

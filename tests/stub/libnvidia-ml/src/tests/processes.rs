@@ -1,6 +1,8 @@
 //! Who is on a card, with what, in every form that NVML has for it.
 
 use super::*;
+use stub_engine::clock::{Clock, RealClock};
+use stub_engine::time::{FULL, Lane, Work};
 
 fn processes_of(card: u32) -> Vec<nvmlProcessInfo_v2_t> {
     let mut count = 8;
@@ -30,7 +32,7 @@ fn a_process_has_its_contexts_requests_and_pools_but_not_its_managed_memory() {
         assert_eq!(processes_of(0)[0].usedGpuMemory, 142 * MIB, "the pool keeps it");
         client.release_pool(0, 0, 32 * MIB);
         assert_eq!(processes_of(0)[0].usedGpuMemory, 110 * MIB);
-        let memory = client.usage(0).expect("usage").used;
+        let memory = client.used(0).expect("usage");
         assert_eq!(memory, 110 * MIB);
     });
 }
@@ -109,6 +111,36 @@ fn utilization_is_told_for_each_process() {
             nvmlDeviceGetProcessesUtilizationInfo(device(1), &raw mut info)
         );
         assert_eq!(info.processSamplesCount, 0);
+    });
+}
+
+#[test]
+fn utilization_is_the_engines_time_of_late() {
+    let path = socket("busy");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::start();
+        let client = server.client();
+        client.charge(0, Kind::Context, MIB).expect("context");
+        client.charge(1, Kind::Context, MIB).expect("context");
+        // A second ago, for an hour: nobody has asked the engine anything since.
+        let (name, ns) = (client.kernel("k"), 3600 * 1_000_000_000);
+        let work = Work::Kernel { name, ns, demand: FULL };
+        client.submit(&Lane::default(), 1, 0, work, RealClock.now() - 1_000_000_000);
+        let rates = |card| {
+            let mut rates = nvmlUtilization_t { gpu: 7, memory: 7 };
+            gives!(NVML_SUCCESS, nvmlDeviceGetUtilizationRates(device(card), &raw mut rates));
+            rates.gpu
+        };
+        assert_eq!((rates(0), rates(1)), (100, 0));
+        // SAFETY: structures of numbers.
+        let mut samples: [nvmlProcessUtilizationSample_t; 2] = unsafe { zeroed() };
+        let mut count = 2;
+        let place = samples.as_mut_ptr();
+        gives!(NVML_SUCCESS, nvmlDeviceGetProcessUtilization(device(0), place, &raw mut count, 0));
+        assert_eq!((count, samples[0].smUtil), (1, 100));
+        let place = samples.as_mut_ptr();
+        gives!(NVML_SUCCESS, nvmlDeviceGetProcessUtilization(device(1), place, &raw mut count, 0));
+        assert_eq!((count, samples[0].smUtil), (1, 0));
     });
 }
 

@@ -50,6 +50,11 @@ impl Server {
         self.ask(&json!({"command": "ledger"}))
     }
 
+    /// What the ledger says of a process on card 0.
+    pub fn card(&self, client: &Driven) -> Value {
+        row(&self.ledger(), client.process.id())["cards"][0].clone()
+    }
+
     pub fn watch(&self) -> Client {
         Client::connect(&self.directory.join("engine"), Library::Nvml, "").expect("watch")
     }

@@ -4,6 +4,7 @@
 
 mod driven;
 mod pools;
+mod time;
 
 use driven::{Server, row, wait_for};
 use serde_json::{Value, json};
@@ -11,17 +12,20 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use stub_engine::client::Client;
+use stub_engine::clock::{Clock, RealClock};
 use stub_engine::ledger::Kind;
 use stub_engine::symbols::Library;
 use stub_engine::{Engine, Watch};
 
 /// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM BYTES`,
-/// `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`.
+/// `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now), `look AT`,
+/// `wait`, `flood`: see [`time`].
 #[test]
 fn client() {
     let Some(socket) = std::env::var_os("STUB_TEST_SOCKET") else { return };
     let group = std::env::var("STUB_TEST_GROUP").expect("group");
     let client = Client::connect(socket.as_ref(), Library::Cuda, &group).expect("connect");
+    let worker = time::Worker::new(&client);
     for line in std::io::stdin().lines() {
         let line = line.expect("line");
         let words: Vec<_> = line.split(' ').collect();
@@ -62,6 +66,10 @@ fn client() {
                 let (held, refused) = churn(&client, number(1), number(2));
                 println!("answer {held} {refused}");
             }
+            "launch" => println!("answer {}", worker.launch(number(1), number(2), number(3))),
+            "look" => println!("answer {}", u64::from(worker.is_done(number(1)))),
+            "wait" => println!("answer {}", worker.wait()),
+            "flood" => worker.flood(),
             other => panic!("unknown order {other}"),
         }
     }
@@ -139,11 +147,12 @@ fn bytes_come_back_after(millis: u64) {
     let mut client = server.client("");
     let pid = client.process.id();
     assert_eq!(client.does("charge 12345"), [1]);
-    assert_eq!(watch.processes(0).expect("list")[0].pid, pid);
+    assert_eq!(watch.processes(0, RealClock.now()).expect("list")[0].pid, pid);
     let killed = Instant::now();
     client.kill();
     wait_for("the bytes", || {
-        let is_listed = watch.processes(0)?.iter().any(|process| process.pid == pid);
+        let is_listed =
+            watch.processes(0, RealClock.now())?.iter().any(|process| process.pid == pid);
         let ledger = server.ledger();
         let state = &row(&ledger, pid)["state"];
         let used = ledger["cards"][0]["used"].as_u64()?;

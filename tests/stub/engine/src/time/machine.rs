@@ -1,0 +1,283 @@
+//! The machine from outside: who has it takes items, says what time it is, and asks.
+
+use super::books::{Billing, Books, Page};
+use super::program::{ClientItems, ContextPlace, LaneItems, Program, Queued, Task};
+use super::state::{Card, State, Unheard};
+use super::{
+    BUCKET_NS, FULL, Item, KernelUse, LONGEST_NS, Look, Mark, PERIOD_NS, Progress, Question,
+    Slicing, Work,
+};
+
+/// Most events that a forecast looks ahead; what is farther than that is asked for again later.
+const FORECAST_EVENTS: u32 = 20_000;
+
+/// How long an answer may be waited for without asking again, in nanoseconds, while another process
+/// has work: when that process goes, everything comes sooner.
+const PATIENCE_NS: u64 = 10_000_000;
+
+/// The cards and all work on them.
+#[derive(Debug)]
+pub struct Machine {
+    program: Program,
+    state: State,
+    books: Books,
+    /// Names of groups, by number.
+    groups: Vec<String>,
+    free_lanes: Vec<usize>,
+    free_contexts: Vec<usize>,
+}
+
+impl Machine {
+    /// A machine with so many idle cards, at instant 0.
+    pub fn new(cards: usize) -> Self {
+        let mut state = State::default();
+        state.cards.resize(cards, Card::default());
+        Self {
+            program: Program::default(),
+            state,
+            books: Books::default(),
+            groups: Vec::new(),
+            free_lanes: Vec::new(),
+            free_contexts: Vec::new(),
+        }
+    }
+
+    /// The instant up to which everything has happened.
+    pub fn now(&self) -> u64 {
+        self.state.now
+    }
+
+    /// A process has come; clients are numbered from 0. Collectives meet within a group.
+    pub fn attach(&mut self, group: &str) -> usize {
+        let known = self.groups.iter().position(|name| name == group);
+        let group = known.unwrap_or_else(|| {
+            self.groups.push(group.to_owned());
+            self.groups.len() - 1
+        });
+        self.program.clients.push(ClientItems { group, ..ClientItems::default() });
+        self.books.pages.push(vec![Page::default(); self.state.cards.len()]);
+        self.program.clients.len() - 1
+    }
+
+    /// The number of a kernel's name.
+    pub fn kernel(&mut self, name: &str) -> u32 {
+        self.program.names.number(name)
+    }
+
+    /// Changes how contexts take turns, from an instant on.
+    pub fn set_slicing(&mut self, slicing: Slicing, at: u64) {
+        self.advance(at);
+        let slice_ns = slicing.slice_ns.max(1);
+        self.program.slicing = Slicing { slice_ns, ..slicing };
+    }
+
+    /// Takes an item in. One that says it was submitted in what is the past here counts from now. What
+    /// makes no sense (a place that is not the next of its lane, a card or kernel name that is not
+    /// there) is dropped: its process is broken, the others are not.
+    pub fn submit(&mut self, client: usize, item: &Item) {
+        self.advance(item.at);
+        let card = item.card as usize;
+        if card >= self.state.cards.len() || client >= self.program.clients.len() {
+            return;
+        }
+        let Some(lane) = self.lane_for(client, item.mark) else { return };
+        let context = self.context_for(client, item.context, card);
+        let Some(task) = self.task_of(client, card, lane, item) else { return };
+        let program = &mut self.program;
+        let Some(items) = &mut program.lanes[lane] else { return };
+        match task {
+            Task::Kernel { .. } => items.is_copying = false,
+            Task::Copy { .. } => items.is_copying = true,
+            Task::Record { event, .. } => {
+                program.clients[client].events.insert(event, (item.mark, None));
+            }
+            Task::Wait(_) | Task::End => {}
+        }
+        let done = self.state.done[lane];
+        items.trim(done);
+        items.push(Queued { context, task });
+        if items.last() == done + 1 {
+            self.state.wake(lane);
+        }
+    }
+
+    fn task_of(&mut self, client: usize, card: usize, lane: usize, item: &Item) -> Option<Task> {
+        let program = &mut self.program;
+        Some(match item.work {
+            Work::Kernel { name, ns, demand } => {
+                let meets = program.names.get(name)?.meets;
+                let mut turn = 0;
+                if meets > 0 {
+                    let turns = program.clients[client].turns.entry((name, card)).or_default();
+                    *turns += 1;
+                    turn = *turns;
+                }
+                let used = self.books.pages[client][card].by_kernel.entry(name).or_default();
+                used.launched += 1;
+                Task::Kernel { name, ns: ns.min(LONGEST_NS), demand: demand.clamp(1, FULL), turn }
+            }
+            Work::Copy { direction, ns } => Task::Copy { direction, ns: ns.min(LONGEST_NS) },
+            Work::Record { event } => {
+                let needs_engine =
+                    program.lanes[lane].as_ref().is_some_and(|items| !items.is_copying);
+                Task::Record { event, needs_engine }
+            }
+            Work::Wait(mark) => Task::Wait(mark),
+            Work::End => Task::End,
+        })
+    }
+
+    /// The index of a lane that this mark comes next in.
+    fn lane_for(&mut self, client: usize, mark: Mark) -> Option<usize> {
+        if let Some(lane) = self.program.lane(client, mark) {
+            let items = self.program.lanes[lane].as_ref()?;
+            return (items.last() + 1 == mark.place()).then_some(lane);
+        }
+        if mark.lane() == 0 || mark.place() != 1 {
+            return None;
+        }
+        let items = Some(LaneItems::new(client, mark.lane()));
+        let lane = self.free_lanes.pop().unwrap_or(self.program.lanes.len());
+        if lane == self.program.lanes.len() {
+            self.program.lanes.push(items);
+            self.state.done.push(0);
+        } else {
+            self.program.lanes[lane] = items;
+            self.state.done[lane] = 0;
+        }
+        self.program.clients[client].lanes.insert(mark.lane(), lane);
+        Some(lane)
+    }
+
+    fn context_for(&mut self, client: usize, number: u32, card: usize) -> usize {
+        let known = self.program.clients[client].contexts.get(&(number, card));
+        if let Some(known) = known {
+            return *known;
+        }
+        let place = ContextPlace { client, card };
+        let context = self.free_contexts.pop().unwrap_or(self.program.contexts.len());
+        if context == self.program.contexts.len() {
+            self.program.contexts.push(place);
+            self.state.contexts.push(super::state::Context::default());
+        } else {
+            self.program.contexts[context] = place;
+        }
+        self.program.clients[client].contexts.insert((number, card), context);
+        context
+    }
+
+    /// Lets everything happen up to an instant. What has happened stays: an earlier one changes nothing.
+    pub fn advance(&mut self, to: u64) {
+        let mut sink = Billing::new(&mut self.books, &self.program);
+        self.state.advance(&self.program, to, &mut sink);
+        let Billing { reached, ended, .. } = sink;
+        for (client, event, mark, at) in reached {
+            // Recorded anew in another lane, it is that place that counts.
+            if let Some(last) = self.program.clients[client].events.get_mut(&event)
+                && last.0 == mark
+            {
+                last.1 = Some(at);
+            }
+        }
+        for lane in ended {
+            self.drop_lane(lane);
+        }
+    }
+
+    fn drop_lane(&mut self, lane: usize) {
+        if let Some(items) = self.program.lanes[lane].take() {
+            self.program.clients[items.client].lanes.remove(&items.number);
+            self.free_lanes.push(lane);
+        }
+    }
+
+    /// The process has gone, and its work with it.
+    pub fn client_gone(&mut self, client: usize, at: u64) {
+        self.advance(at);
+        let found = &mut self.program.clients[client];
+        let contexts: Vec<_> = std::mem::take(&mut found.contexts).into_values().collect();
+        let lanes: Vec<_> = found.lanes.values().copied().collect();
+        found.events.clear();
+        self.state.forget(&self.program, &lanes, &contexts);
+        for lane in lanes {
+            self.drop_lane(lane);
+        }
+        self.free_contexts.extend(contexts);
+    }
+
+    /// How far a mark has come, now.
+    pub fn look(&mut self, client: usize, question: &Question) -> Look {
+        let Question { mark, event, looks_ahead } = *question;
+        self.advance(self.state.now);
+        let lane = self.program.lane(client, mark);
+        let lane_done = lane.map_or(Mark::LAST_PLACE, |lane| self.state.done[lane]);
+        let progress = if lane_done >= mark.place() {
+            Progress::Done(event.and_then(|event| self.done_at(client, event, mark)))
+        } else {
+            let forecast = if looks_ahead { self.forecast(client, mark) } else { None };
+            let is_shared = self.state.is_shared(&self.program, client);
+            let patience = if is_shared { PATIENCE_NS } else { u64::MAX };
+            let look_at = forecast.map(|at| at.min(self.state.now.saturating_add(patience)));
+            Progress::Pending { forecast, look_at }
+        };
+        Look { progress, lane_done }
+    }
+
+    /// When an event was reached that was last recorded at this mark.
+    fn done_at(&self, client: usize, event: u32, mark: Mark) -> Option<u64> {
+        let (last, at) = self.program.clients[client].events.get(&event)?;
+        (*last == mark).then_some(*at)?
+    }
+
+    /// When a mark will be done if nothing else comes and nobody goes: `None` when it waits for what may
+    /// never come. Far ahead it is only an instant before which it is not.
+    pub fn forecast(&self, client: usize, mark: Mark) -> Option<u64> {
+        let mut ahead = self.state.clone();
+        let mut left = FORECAST_EVENTS;
+        ahead.settle(&self.program, &mut Unheard);
+        while !ahead.is_done(&self.program, client, mark) {
+            let next = ahead.next_event(&self.program)?;
+            if left == 0 {
+                return Some(next);
+            }
+            left -= 1;
+            ahead.advance(&self.program, next, &mut Unheard);
+        }
+        Some(ahead.now)
+    }
+
+    fn page(&self, client: usize, card: usize) -> Option<&Page> {
+        self.books.pages.get(client)?.get(card)
+    }
+
+    /// Engine time of a client on a card so far, in nanoseconds.
+    pub fn busy_ns(&self, client: usize, card: usize) -> u64 {
+        self.page(client, card).map_or(0, |page| page.busy_ns)
+    }
+
+    /// How busy a client kept a card of late, in percent: the mean of the last [`PERIOD_NS`].
+    pub fn percent(&self, client: usize, card: usize) -> u32 {
+        let recent = self.page(client, card).map_or(0, |page| page.recent(self.state.now));
+        (recent * 100 / PERIOD_NS) as u32
+    }
+
+    /// How busy a card was of late, in percent, whoever kept it so.
+    pub fn card_percent(&self, card: usize) -> u32 {
+        let pages = self.books.pages.iter().map(|cards| &cards[card]);
+        let recent: u64 = pages.map(|page| page.recent(self.state.now)).sum();
+        (recent * 100 / PERIOD_NS) as u32
+    }
+
+    /// What each kernel of a client did on a card, by name.
+    pub fn by_kernel(&self, client: usize, card: usize) -> impl Iterator<Item = (&str, KernelUse)> {
+        let used = self.page(client, card).into_iter().flat_map(|page| &page.by_kernel);
+        used.filter_map(|(name, used)| Some((self.program.names.get(*name)?.text.as_str(), *used)))
+    }
+
+    /// When a client had a card's engine: the start of a bucket of [`BUCKET_NS`] and engine time in it,
+    /// both in nanoseconds, buckets without any left out; the last 44 minutes of them.
+    pub fn history(&self, client: usize, card: usize) -> impl Iterator<Item = (u64, u64)> {
+        let buckets = self.page(client, card).into_iter().flat_map(|page| &page.history);
+        buckets.map(|(bucket, ns)| (bucket * BUCKET_NS, *ns))
+    }
+}

@@ -1,0 +1,120 @@
+//! What there is to do: clients, their contexts and the items in their lanes.
+//!
+//! How far it has been done is [`super::state::State`]'s, apart from it, so that a forecast copies
+//! only that.
+
+use super::Mark;
+use super::names::Names;
+use super::{Direction, Slicing};
+use std::collections::{BTreeMap, VecDeque};
+
+/// An item as the machine keeps it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queued {
+    /// Index of its context.
+    pub context: usize,
+    pub task: Task,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Task {
+    Kernel {
+        name: u32,
+        ns: u64,
+        demand: u32,
+        /// The how manieth launch of a collective in its process and on its card, from 1; 0: it is none.
+        turn: u64,
+    },
+    Copy {
+        direction: Direction,
+        ns: u64,
+    },
+    Record {
+        event: u32,
+        /// Whether it needs its context's turn.
+        needs_engine: bool,
+    },
+    Wait(Mark),
+    End,
+}
+
+#[derive(Debug)]
+pub(super) struct LaneItems {
+    /// Index of its client.
+    pub client: usize,
+    pub number: u32,
+    /// Place of the first item that is still kept.
+    first: u64,
+    items: VecDeque<Queued>,
+    /// Whether the last thing that took time was a copy.
+    pub is_copying: bool,
+}
+
+impl LaneItems {
+    pub fn new(client: usize, number: u32) -> Self {
+        Self { client, number, first: 1, items: VecDeque::new(), is_copying: false }
+    }
+
+    /// The place of its last item.
+    pub fn last(&self) -> u64 {
+        self.first + self.items.len() as u64 - 1
+    }
+
+    pub fn at(&self, place: u64) -> Option<&Queued> {
+        self.items.get(place.checked_sub(self.first)? as usize)
+    }
+
+    pub fn push(&mut self, item: Queued) {
+        self.items.push_back(item);
+    }
+
+    /// Forgets what is done.
+    pub fn trim(&mut self, done: u64) {
+        while self.first <= done && self.items.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ContextPlace {
+    /// Index of its client.
+    pub client: usize,
+    pub card: usize,
+}
+
+/// One process.
+#[derive(Debug, Default)]
+pub(super) struct ClientItems {
+    /// Number of the name under which it takes part in collectives.
+    pub group: usize,
+    /// Index by the process's own number and card.
+    pub contexts: BTreeMap<(u32, usize), usize>,
+    /// Index by number.
+    pub lanes: BTreeMap<u32, usize>,
+    /// By event: the mark of its last record, and when the engine got there.
+    pub events: BTreeMap<u32, (Mark, Option<u64>)>,
+    /// Launches of collectives so far, by name and card.
+    pub turns: BTreeMap<(u32, usize), u64>,
+}
+
+/// Everything there is to do.
+#[derive(Debug, Default)]
+pub(super) struct Program {
+    pub clients: Vec<ClientItems>,
+    pub contexts: Vec<ContextPlace>,
+    /// `None`: free for the next.
+    pub lanes: Vec<Option<LaneItems>>,
+    pub names: Names,
+    pub slicing: Slicing,
+}
+
+impl Program {
+    pub fn lane(&self, client: usize, mark: Mark) -> Option<usize> {
+        self.clients[client].lanes.get(&mark.lane()).copied()
+    }
+
+    pub fn item(&self, lane: usize, place: u64) -> Option<&Queued> {
+        self.lanes[lane].as_ref()?.at(place)
+    }
+}

@@ -1,0 +1,287 @@
+//! Work that takes time: from a stream, or a queue of one's own, to the engine, and waiting for it.
+//!
+//! The engine knows lanes, which are in-order queues, and marks, which are places in them. What the
+//! driver adds are the rules between streams: the default stream comes behind all blocking streams of
+//! its context and they behind it ([`Queue::submit`]). They hold between work that takes time; a
+//! context that never had any is asked nothing ([`Backlog`]).
+
+use crate::context::Context;
+use crate::process::{Driver, lock};
+use crate::stream::Queue;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+pub use stub_engine::time::{Direction, Lane, Mark, Work};
+use stub_engine::time::{Look, Progress, Question};
+
+/// How long to wait before asking again for what may never come: at first, and at most.
+const FIRST_STEP_NS: u64 = 100_000;
+const LONGEST_STEP_NS: u64 = 1_000_000;
+
+/// Lanes that a context remembers before it looks which of them are done.
+const REMEMBERED: usize = 256;
+
+/// What a context's lanes have not yet got to, as far as the driver knows.
+#[derive(Default)]
+pub struct Backlog {
+    /// Whether there ever was any: all that an untimed call looks at.
+    has_any: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// By number.
+    lanes: BTreeMap<u32, LaneEnd>,
+    /// The last item of the default stream.
+    legacy: Mark,
+}
+
+/// The end of a lane.
+#[derive(Clone, Copy)]
+struct LaneEnd {
+    last: Mark,
+    /// Of a blocking stream, and the default stream has not waited for it.
+    is_ahead: bool,
+    /// How far into the default stream it has waited.
+    joined: Mark,
+}
+
+impl Backlog {
+    pub fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Acquire)
+    }
+
+    /// Everything that is not known to be done.
+    fn ends(&self) -> Vec<Mark> {
+        lock(&self.known).lanes.values().map(|end| end.last).collect()
+    }
+
+    fn note(&self, last: Mark) {
+        self.has_any.store(true, Ordering::Release);
+        lock(&self.known).note(last, false, Mark::NONE);
+    }
+
+    fn forget(&self, is_done: impl Fn(Mark) -> bool) {
+        lock(&self.known).lanes.retain(|_, end| !is_done(end.last));
+    }
+
+    fn reset(&self) {
+        *lock(&self.known) = Known::default();
+        self.has_any.store(false, Ordering::Release);
+    }
+}
+
+impl Known {
+    fn note(&mut self, last: Mark, is_ahead: bool, joined: Mark) {
+        self.lanes.insert(last.lane(), LaneEnd { last, is_ahead, joined });
+    }
+}
+
+fn put(driver: &Driver, context: &Context, lane: &Lane, work: Work) -> Mark {
+    driver.engine.submit(lane, context.index(), context.card(), work, driver.clock.now())
+}
+
+/// Waits until a lane has room for one more item, as the real driver does.
+fn make_room(driver: &Driver, lane: &Lane) {
+    loop {
+        let needed = lane.room();
+        if needed.is_none() {
+            return;
+        }
+        let place = wait_in(driver, needed);
+        lane.note_done(place);
+    }
+}
+
+/// Adds an item to a lane in a context, without the rules of streams. Waits while the lane is full.
+pub fn submit(driver: &Driver, context: &Context, lane: &Lane, work: Work) -> Mark {
+    make_room(driver, lane);
+    let mark = put(driver, context, lane, work);
+    context.backlog.note(mark);
+    mark
+}
+
+/// Ends a lane that gets no more work, and frees it to be used anew.
+pub fn end(driver: &Driver, context: &Context, lane: &Lane) {
+    if !lane.is_unused() {
+        put(driver, context, lane, Work::End);
+        lane.reset();
+    }
+    if lock(&context.backlog.known).lanes.len() > REMEMBERED {
+        context.backlog.forget(|mark| is_done(driver, mark));
+    }
+}
+
+/// How far a mark has come; what a server that is gone knows nothing of is done.
+pub fn look(driver: &Driver, question: &Question) -> Look {
+    let done = Look { progress: Progress::Done(None), lane_done: Mark::LAST_PLACE };
+    if question.mark.is_none() {
+        return done;
+    }
+    driver.engine.look(question, driver.clock.now()).unwrap_or(done)
+}
+
+/// How far a mark's lane has come.
+pub fn look_at(driver: &Driver, mark: Mark) -> Look {
+    look(driver, &Question { mark, event: None, looks_ahead: false })
+}
+
+fn look_ahead(driver: &Driver, mark: Mark) -> Look {
+    look(driver, &Question { mark, event: None, looks_ahead: true })
+}
+
+/// Whether a mark is done now.
+pub fn is_done(driver: &Driver, mark: Mark) -> bool {
+    matches!(look_at(driver, mark).progress, Progress::Done(_))
+}
+
+/// When a mark will be done if nothing else comes; now for one that is, `None` when that may never be.
+pub fn forecast(driver: &Driver, mark: Mark) -> Option<u64> {
+    match look_ahead(driver, mark).progress {
+        Progress::Done(_) => Some(driver.clock.now()),
+        Progress::Pending { forecast, .. } => forecast,
+    }
+}
+
+/// Returns when a mark is done.
+pub fn wait(driver: &Driver, mark: Mark) {
+    wait_in(driver, mark);
+}
+
+/// Returns when a mark is done, with the last of its lane that is.
+fn wait_in(driver: &Driver, mark: Mark) -> Mark {
+    let mut step = FIRST_STEP_NS;
+    loop {
+        let look = look_ahead(driver, mark);
+        let Progress::Pending { look_at, .. } = look.progress else {
+            return Mark::new(mark.lane(), look.lane_done);
+        };
+        let until = look_at.unwrap_or_else(|| {
+            let until = driver.clock.now() + step;
+            step = (step * 2).min(LONGEST_STEP_NS);
+            until
+        });
+        driver.clock.sleep_until(until);
+    }
+}
+
+/// Waits for everything in a context.
+pub fn wait_for_all(driver: &Driver, context: &Context) {
+    if context.backlog.has_any() {
+        let ends = context.backlog.ends();
+        for mark in &ends {
+            wait(driver, *mark);
+        }
+        // Sorted: by lane.
+        context.backlog.forget(|mark| ends.binary_search(&mark).is_ok());
+    }
+}
+
+/// Ends all default streams of a context in which everything is done.
+pub fn end_all(driver: &Driver, context: &Context) {
+    for lane in context.threads.iter().chain([&context.legacy]) {
+        end(driver, context, lane);
+    }
+    context.backlog.reset();
+}
+
+impl Queue {
+    /// Queues work, behind what the rules of streams put before it. Waits while the stream is full.
+    pub fn submit(self, driver: &Driver, work: Work) -> Mark {
+        let (context, lane) = (self.context().0, self.lane());
+        make_room(driver, lane);
+        context.backlog.has_any.store(true, Ordering::Release);
+        let mut known = lock(&context.backlog.known);
+        let joined = self.join(driver, &mut known);
+        let mark = put(driver, context, lane, work);
+        self.note(&mut known, mark, joined);
+        mark
+    }
+
+    /// What new work here would come behind: [`Mark::NONE`] when that is nothing.
+    #[inline]
+    pub fn tail(self, driver: &Driver) -> Mark {
+        if self.context().0.backlog.has_any() { self.find_tail(driver) } else { Mark::NONE }
+    }
+
+    fn find_tail(self, driver: &Driver) -> Mark {
+        let (context, lane) = (self.context().0, self.lane());
+        let mut known = lock(&context.backlog.known);
+        let before = lane.last();
+        let joined = self.join(driver, &mut known);
+        let mark = lane.last();
+        if mark != before {
+            self.note(&mut known, mark, joined);
+        }
+        mark
+    }
+
+    /// Whether new work here takes part in the engine's time: it comes behind some, or the stream has had
+    /// some.
+    pub fn is_timed(self) -> bool {
+        let context = self.context().0;
+        if !context.backlog.has_any() {
+            return false;
+        }
+        let known = lock(&context.backlog.known);
+        let is_behind = match self {
+            Self::Legacy(..) => known.lanes.values().any(|end| end.is_ahead),
+            _ => self.is_blocking() && !known.legacy.is_none(),
+        };
+        is_behind || !self.lane().is_unused()
+    }
+
+    /// Whether everything that new work here would come behind is done.
+    #[inline]
+    pub fn is_done(self, driver: &Driver) -> bool {
+        let tail = self.tail(driver);
+        if tail.is_none() {
+            return true;
+        }
+        let look = look_at(driver, tail);
+        self.lane().note_done(Mark::new(tail.lane(), look.lane_done));
+        matches!(look.progress, Progress::Done(_))
+    }
+
+    /// Waits for everything that new work here would come behind.
+    #[inline]
+    pub fn wait(self, driver: &Driver) {
+        let tail = self.tail(driver);
+        if !tail.is_none() {
+            let done = wait_in(driver, tail);
+            self.lane().note_done(done);
+        }
+    }
+
+    /// Lets this stream wait for what its rules put before new work; returns how far into the default
+    /// stream it then has waited.
+    fn join(self, driver: &Driver, known: &mut Known) -> Mark {
+        let (context, lane) = (self.context().0, self.lane());
+        match self {
+            Self::Legacy(..) => {
+                for end in known.lanes.values_mut().filter(|end| end.is_ahead) {
+                    end.is_ahead = false;
+                    put(driver, context, lane, Work::Wait(end.last));
+                }
+                Mark::NONE
+            }
+            _ if self.is_blocking() && !known.legacy.is_none() => {
+                let joined = known.lanes.get(&lane.number()).map(|end| end.joined);
+                if joined != Some(known.legacy) {
+                    put(driver, context, lane, Work::Wait(known.legacy));
+                }
+                known.legacy
+            }
+            _ => Mark::NONE,
+        }
+    }
+
+    fn note(self, known: &mut Known, mark: Mark, joined: Mark) {
+        let is_legacy = matches!(self, Self::Legacy(..));
+        if is_legacy {
+            known.legacy = mark;
+        }
+        known.note(mark, !is_legacy && self.is_blocking(), joined);
+    }
+}
