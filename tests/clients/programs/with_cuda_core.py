@@ -1,4 +1,7 @@
-"""cuda.core: NVIDIA's Pythonic CUDA. Memory from the driver's pools, kernels compiled by NVRTC."""
+"""cuda.core: NVIDIA's Pythonic CUDA. Memory from the driver's pools, kernels compiled by NVRTC.
+
+One is launched, and captured into a graph that is.
+"""
 
 import client
 import numpy as np
@@ -50,6 +53,11 @@ class Core:
         host.copy_to(block, stream=self.stream)
         config = LaunchConfig(grid=(size + 255) // 256, block=256)
         launch(self.stream, config, touch, block, np.uint64(size))
+        builder = self.device.create_graph_builder().begin_building()
+        launch(builder, config, touch, block, np.uint64(size))
+        graph = builder.end_building().complete()
+        for _ in range(2):
+            graph.launch(self.stream)
         self.stream.sync()
         seen[:] = 0
         block.copy_to(host, stream=self.stream)

@@ -199,6 +199,11 @@ impl<T, const NULL: u32> FromC<*mut T> for In<T, NULL> {
 }
 
 impl<T: Copy, const NULL: u32> In<T, NULL> {
+    /// A place that an array of the caller's names; NULL for none.
+    pub fn of(place: *const T) -> Self {
+        Self(place)
+    }
+
     /// A copy; NULL is the caller's mistake.
     pub fn get(self) -> Result<T, u32> {
         self.get_at(0)

@@ -3,6 +3,7 @@
 //! Benchmarks subtract this library's time from a measurement of nanoseconds, so when nobody counts
 //! the price is one load and a branch.
 
+use crate::capture;
 use crate::process::{self, Wiped};
 use driver_sys::cuda::{CUDA_ERROR_UNKNOWN, CUresult};
 use std::cell::Cell;
@@ -22,10 +23,19 @@ thread_local! {
 }
 
 /// Runs the body of symbol number `symbol`. `per_thread`: its NULL stream is the thread's own.
+/// `unsafe_in_capture`: it is refused while the modes of captures say so.
 #[inline]
-pub fn enter(symbol: usize, per_thread: bool, body: impl FnOnce() -> CUresult) -> CUresult {
+pub fn enter(
+    symbol: usize,
+    per_thread: bool,
+    unsafe_in_capture: bool,
+    body: impl FnOnce() -> CUresult,
+) -> CUresult {
     if MODE.load(Relaxed) != QUIET {
         observe(symbol);
+    }
+    if unsafe_in_capture && let Err(error) = capture::hooks::check_safe() {
+        return error;
     }
     if per_thread {
         PER_THREAD_DEFAULT.set(true);

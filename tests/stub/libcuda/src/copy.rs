@@ -6,16 +6,18 @@
 
 use crate::Answer;
 use crate::arguments::{Host, In};
+use crate::capture::take;
 use crate::context::{current, named};
 use crate::memory::check;
 use crate::process::{Driver, lock};
 use crate::stream::{self, NULL_STREAM, Queue};
+use crate::volume;
 use crate::work::{Direction, Work};
 use driver_sys::cuda::*;
 
 /// Whose address it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub enum Side {
     /// Any memory of the process.
     Host,
     /// An allocation, or pinned host memory, which has a device address too.
@@ -35,12 +37,18 @@ fn verify(driver: &Driver, address: u64, bytes: u64, side: Side, is_written: boo
     check(driver, address, bytes, is_written)
 }
 
-fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
+/// Refuses a copy between what cannot be copied.
+pub fn verify_both(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
+    verify(driver, from.0, bytes, from.1, false)?;
+    verify(driver, to.0, bytes, to.1, true)
+}
+
+/// Copies bytes, here and now.
+pub fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
     if bytes == 0 {
         return Ok(());
     }
-    verify(driver, from.0, bytes, from.1, false)?;
-    verify(driver, to.0, bytes, to.1, true)?;
+    verify_both(driver, to, from, bytes)?;
     // SAFETY: device ranges were checked; host ranges are the caller's promise, as with any driver.
     // The ranges may overlap.
     unsafe { core::ptr::copy(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
@@ -48,7 +56,7 @@ fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> 
 }
 
 /// Which way a copy goes between host and card; `None`: it stays where it is.
-fn direction(driver: &Driver, to: (u64, Side), from: (u64, Side)) -> Option<Direction> {
+pub fn direction(driver: &Driver, to: (u64, Side), from: (u64, Side)) -> Option<Direction> {
     let is_on_card =
         |(address, side)| side != Side::Host && driver.backing.locate(address).is_some();
     match (is_on_card(to), is_on_card(from)) {
@@ -93,6 +101,9 @@ fn spend(driver: &Driver, direction: Option<Direction>, bytes: u64) -> Answer {
 fn on_stream(to: (u64, Side), from: (u64, Side), bytes: u64, on: CUstream) -> Answer {
     current()?;
     let (driver, queue) = stream::resolve(on)?;
+    if bytes > 0 && take::copy(driver, queue, || volume::line(to, from, bytes))? {
+        return Ok(());
+    }
     transfer(driver, to, from, bytes)?;
     if let Some(direction) = direction(driver, to, from) {
         take_time(driver, queue, direction, bytes);
@@ -167,13 +178,14 @@ pub fn peer_async(
 }
 
 /// One side of a copy of rows.
-struct Plane {
-    address: u64,
-    side: Side,
-    pitch: u64,
+pub struct Plane {
+    pub address: u64,
+    pub side: Side,
+    pub pitch: u64,
 }
 
-fn plane(
+/// Where the rows of one side of a copy are.
+pub fn plane(
     kind: CUmemorytype,
     host: u64,
     device: u64,
@@ -244,6 +256,9 @@ pub fn rows_async(copy: In<CUDA_MEMCPY2D>, on: CUstream) -> Answer {
     current()?;
     let copy = copy.get()?;
     let (driver, queue) = stream::resolve(on)?;
+    if take::copy(driver, queue, || volume::slice(&copy))? {
+        return Ok(());
+    }
     if let (Some(direction), bytes) = transfer_rows(driver, &copy)? {
         take_time(driver, queue, direction, bytes);
     }

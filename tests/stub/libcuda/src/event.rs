@@ -1,6 +1,7 @@
 //! Events: places in streams, and the instants at which the engine got there.
 
 use crate::arguments::Out;
+use crate::capture::hooks;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, handle, lock};
 use crate::work::{self, Lane, Mark, Work};
@@ -82,7 +83,9 @@ pub fn create(event: Out<CUevent>, flags: u32) -> Answer {
 
 /// `cuEventDestroy`
 pub fn destroy(event: CUevent) -> Answer {
-    let removed = driver()?.events.remove(event as usize);
+    let driver = driver()?;
+    let removed = driver.events.remove(event as usize);
+    hooks::forget_event(driver, event as usize);
     if removed { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) }
 }
 
@@ -91,17 +94,29 @@ pub fn destroy_all(driver: &Driver, context: usize) {
     for (own_handle, event) in driver.events.live() {
         if event.context.load(Ordering::Relaxed) == context {
             driver.events.remove(own_handle);
+            hooks::forget_event(driver, own_handle);
         }
     }
 }
 
 /// `cuEventRecord`
 pub fn record(event: CUevent, on: CUstream) -> Answer {
+    record_with_flags(event, on, 0)
+}
+
+/// `cuEventRecordWithFlags`
+pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
     let driver = driver()?;
+    if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let found = find(driver, event)?;
     let (_, queue) = stream::resolve(on)?;
     if found.context.load(Ordering::Relaxed) != queue.context().1 {
         return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if hooks::record(driver, queue, event, flags & CU_EVENT_RECORD_EXTERNAL != 0)? {
+        return Ok(());
     }
     let recorded = if queue.is_timed() {
         let event = number(driver, event);
@@ -114,7 +129,6 @@ pub fn record(event: CUevent, on: CUstream) -> Answer {
 }
 
 /// Records an event in a lane of its own.
-#[expect(dead_code, reason = "for branches of graphs")]
 pub fn record_in(
     driver: &'static Driver,
     context: &Context,
@@ -128,18 +142,16 @@ pub fn record_in(
     Ok(mark)
 }
 
-/// `cuEventRecordWithFlags`
-pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
-    driver()?;
-    if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    record(event, on)
+/// Whether an event was ever recorded, captures left out.
+pub fn was_recorded(driver: &'static Driver, event: CUevent) -> Answer<bool> {
+    Ok(!matches!(*lock(&find(driver, event)?.recorded), Recorded::Never))
 }
 
 /// `cuEventQuery`
 pub fn query(event: CUevent) -> Answer {
     let driver = driver()?;
+    find(driver, event)?;
+    hooks::before_look_at(driver, event)?;
     if let Recorded::Pending(_) = state(driver, event)? {
         return Err(CUDA_ERROR_NOT_READY);
     }
@@ -151,6 +163,7 @@ pub fn query(event: CUevent) -> Answer {
 pub fn synchronize(event: CUevent) -> Answer {
     let driver = driver()?;
     let mark = mark(driver, event)?;
+    hooks::before_look_at(driver, event)?;
     work::wait(driver, mark);
     pool::settle(driver);
     Ok(())
@@ -162,6 +175,8 @@ pub fn elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Ans
     if milliseconds.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    hooks::check_event(driver, start)?;
+    hooks::check_event(driver, end)?;
     let states = [state(driver, start), state(driver, end)];
     let mut instants = [None; 2];
     for ((instant, state), event) in instants.iter_mut().zip(states).zip([start, end]) {

@@ -71,6 +71,11 @@ pub fn find<F>(driver: &'static Driver, function: *mut F) -> Answer<&'static Fun
 }
 
 impl Function {
+    /// Its name.
+    pub fn name_text(&self) -> String {
+        lock(&self.rare).name.to_string_lossy().into_owned()
+    }
+
     /// Nanoseconds that a launch of this grid takes.
     #[inline]
     pub fn duration(&self, driver: &Driver, grid: &[u32; 3]) -> u64 {

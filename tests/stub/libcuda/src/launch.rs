@@ -6,11 +6,12 @@
 use crate::Answer;
 use crate::arguments::{Host, In};
 use crate::boundary::is_counting;
+use crate::capture::take::{self, Said};
 use crate::context::Context;
 use crate::function::{self, Function};
 use crate::process::Driver;
 use crate::stream::{self, Queue};
-use crate::work::{self, Lane, Work};
+use crate::work::{self, Lane, Mark, Work};
 use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
 use stub_engine::time::FULL;
@@ -59,10 +60,6 @@ impl Kernel {
         self.ns > 0 || is_counting()
     }
 
-    fn count(&self, driver: &Driver, card: usize) {
-        driver.counters.kernels[card].fetch_add(1, Ordering::Relaxed);
-    }
-
     fn work(&self, driver: &Driver, card: usize) -> Work {
         let sm_count = u64::from(driver.engine.cards()[card].profile.sm_count.max(1));
         // A block is as good as a multiprocessor: a grid of as many fills the card.
@@ -71,32 +68,39 @@ impl Kernel {
     }
 }
 
+fn count(driver: &Driver, card: usize) {
+    driver.counters.kernels[card].fetch_add(1, Ordering::Relaxed);
+}
+
 /// Queues a launch that was checked; one that takes no time leaves the stream as it is.
 pub fn enqueue(driver: &Driver, queue: Queue, kernel: &Kernel) {
     let card = queue.context().0.card();
     if kernel.shows() {
-        kernel.count(driver, card);
+        count(driver, card);
     }
     if kernel.ns > 0 {
         queue.submit(driver, kernel.work(driver, card));
     }
 }
 
-/// The same in a lane of its own.
-#[expect(dead_code, reason = "for branches of graphs")]
-pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kernel) {
+/// The same in a lane of a graph's. Returns its place there; without a time it has none.
+pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kernel) -> Mark {
     if kernel.shows() {
-        kernel.count(driver, context.card());
+        count(driver, context.card());
     }
-    if kernel.ns > 0 {
-        work::submit(driver, context, lane, kernel.work(driver, context.card()));
+    if kernel.ns == 0 {
+        return Mark::NONE;
     }
+    work::submit(driver, context, lane, kernel.work(driver, context.card()))
 }
 
 /// Checks a launch and queues it: every launch of a program comes through here.
-pub fn launch(function: CUfunction, shape: &Shape, on: CUstream) -> Answer {
+pub fn launch(function: CUfunction, shape: &Shape, on: CUstream, said: &Said) -> Answer {
     let (driver, _) = stream::resolve(on)?;
     let kernel = check(driver, function, shape)?;
+    if !driver.captures.is_idle() && take::kernel(on, function, shape, said)? {
+        return Ok(());
+    }
     if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
 }
 
@@ -127,7 +131,8 @@ pub fn kernel(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let grid = [grid_x, grid_y, grid_z];
-    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on)
+    let said = Said { parameters, extra, ..Said::nothing() };
+    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &said)
 }
 
 /// `cuLaunchCooperativeKernel`
@@ -141,10 +146,11 @@ pub fn cooperative(
     block_z: u32,
     shared: u32,
     on: CUstream,
-    _parameters: Host,
+    parameters: Host,
 ) -> Answer {
     let grid = [grid_x, grid_y, grid_z];
-    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on)
+    let said = Said { parameters, is_cooperative: true, ..Said::nothing() };
+    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &said)
 }
 
 /// `cuLaunchKernelEx`
@@ -164,5 +170,8 @@ pub fn kernel_ex(
         block: [config.blockDimX, config.blockDimY, config.blockDimZ],
         shared: config.sharedMemBytes,
     };
-    launch(function, &shape, config.hStream)
+    let attributes = In::of(config.attrs.cast_const());
+    let attribute_count = config.numAttrs;
+    let said = Said { parameters, extra, attributes, attribute_count, ..Said::nothing() };
+    launch(function, &shape, config.hStream, &said)
 }

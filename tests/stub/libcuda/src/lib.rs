@@ -18,6 +18,7 @@
 mod arguments;
 mod attributes;
 mod boundary;
+mod capture;
 mod context;
 mod copy;
 mod device;
@@ -25,6 +26,7 @@ mod errors;
 mod event;
 mod fill;
 mod function;
+mod graph;
 mod host;
 mod image;
 mod interop;
@@ -46,6 +48,7 @@ mod stream;
 mod table;
 mod texture;
 mod visible;
+mod volume;
 mod work;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use crate::Answer;
 use crate::arguments::{In, Out};
+use crate::capture::hooks;
 use crate::context::current;
 use crate::memory::{self, Found, refused};
 use crate::process::{Driver, driver, lock};
@@ -103,7 +104,8 @@ fn device_of(location: CUmemLocation) -> Answer<CUdevice> {
 
 /// `cuMemPrefetchAsync`
 pub fn prefetch(pointer: u64, bytes: usize, device: CUdevice, on: CUstream) -> Answer {
-    let (driver, _) = stream::resolve(on)?;
+    let (driver, queue) = stream::resolve(on)?;
+    hooks::refuse(driver, queue)?;
     let found = find(driver, pointer, bytes)?;
     let device = check_device(driver, device)?;
     lock(&driver.managed).0.entry(found.base).or_default().prefetched = device;
@@ -245,7 +247,8 @@ pub fn range_attributes(
 
 /// `cuStreamAttachMemAsync`: of a whole allocation, whose size may be written as 0.
 pub fn attach(on: CUstream, pointer: u64, bytes: usize, flags: u32) -> Answer {
-    let (driver, _) = stream::resolve(on)?;
+    let (driver, queue) = stream::resolve(on)?;
+    hooks::refuse(driver, queue)?;
     let found = find(driver, pointer, 1)?;
     let is_whole = found.base == pointer && (bytes == 0 || bytes as u64 == found.bytes);
     let is_known = match flags {

@@ -56,6 +56,12 @@ fn insert(driver: &Driver, context: usize, declared: Globals) -> Answer<usize> {
     created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
 }
 
+/// The context of a module; `None` for a library.
+pub fn context_of(driver: &Driver, module: usize) -> Option<usize> {
+    let found = driver.modules.get(module)?.context.load(Ordering::Relaxed);
+    (found != 0).then_some(found)
+}
+
 fn find(driver: &'static Driver, module: usize) -> Answer<&'static Module> {
     driver.modules.get(module).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }

@@ -3,6 +3,7 @@
 
 use crate::Answer;
 use crate::arguments::{Host, In};
+use crate::capture::{hooks, take::Said};
 use crate::function;
 use crate::launch::{Shape, check, enqueue, launch};
 use crate::process::driver;
@@ -72,7 +73,12 @@ pub fn grid(function: CUfunction, width: i32, height: i32) -> Answer {
 /// `cuLaunchGridAsync`
 pub fn grid_async(function: CUfunction, width: i32, height: i32, on: CUstream) -> Answer {
     let Kept { block, shared } = function::find(driver()?, function)?.kept();
-    launch(function, &Shape { grid: sizes([width, height, 1])?, block, shared }, on)
+    launch(
+        function,
+        &Shape { grid: sizes([width, height, 1])?, block, shared },
+        on,
+        &Said::nothing(),
+    )
 }
 
 /// `cuLaunchCooperativeKernelMultiDevice`: all or none, each on a stream of another device.
@@ -96,6 +102,8 @@ pub fn cooperative_on_devices(list: In<CUDA_LAUNCH_PARAMS>, count: u32, flags: u
             block: [launch.blockDimX, launch.blockDimY, launch.blockDimZ],
             shared: launch.sharedMemBytes,
         };
+        // No node is many kernels at once.
+        hooks::refuse(driver, queue)?;
         launches.push((queue, check(driver, launch.function, &shape)?));
     }
     for (queue, kernel) in &launches {

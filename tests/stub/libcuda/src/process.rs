@@ -6,9 +6,11 @@
 //! this very process lies on pages that are zero in a child (`MADV_WIPEONFORK`), whichever way it
 //! was made.
 
+use crate::capture::Captures;
 use crate::context::Context;
 use crate::event::Event;
 use crate::function::Function;
+use crate::graph::model::Graphs;
 use crate::host::HostTable;
 use crate::link::Link;
 use crate::managed::ManagedTable;
@@ -51,6 +53,8 @@ pub struct Driver {
     pub host: Mutex<HostTable>,
     pub managed: Mutex<ManagedTable>,
     pub pools: Pools,
+    pub graphs: Mutex<Graphs>,
+    pub captures: Captures,
     pub clock: Box<dyn Clock>,
     pub contexts: Slab<Context>,
     /// By device ordinal.
@@ -214,6 +218,8 @@ impl Driver {
             arenas,
             host: Mutex::default(),
             managed: Mutex::default(),
+            graphs: Mutex::default(),
+            captures: Captures::default(),
             clock: if settings.has_virtual_clock {
                 Box::new(VirtualClock::default())
             } else {

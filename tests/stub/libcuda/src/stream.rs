@@ -5,7 +5,9 @@
 
 use crate::arguments::{Host, Out};
 use crate::boundary::is_per_thread_default;
+use crate::capture::{hooks, take};
 use crate::context::{Context, current};
+use crate::graph::task::Task;
 use crate::process::{Driver, driver, handle};
 use crate::work::{self, Lane, Work};
 use crate::{Answer, event, pool};
@@ -83,6 +85,13 @@ pub fn check(stream: CUstream) -> Answer {
     resolve(stream).map(drop)
 }
 
+impl Stream {
+    /// Its queue's number.
+    fn number(&self) -> u64 {
+        self.id.load(Ordering::Relaxed) << 16
+    }
+}
+
 impl Queue {
     pub fn context(self) -> (&'static Context, usize) {
         match self {
@@ -100,6 +109,7 @@ impl Queue {
         }
     }
 
+    /// Whether it and the default stream wait for each other.
     pub fn is_blocking(self) -> bool {
         match self {
             Self::Legacy(..) => false,
@@ -119,7 +129,7 @@ impl Queue {
             Self::Thread(context, _, number) => {
                 context.id.load(Ordering::Relaxed) << 16 | (number as u64 + 1)
             }
-            Self::Made(stream, ..) => stream.id.load(Ordering::Relaxed) << 16,
+            Self::Made(stream, ..) => stream.number(),
         }
     }
 }
@@ -127,6 +137,7 @@ impl Queue {
 /// Waits for the default stream, as synchronous calls do.
 pub fn wait_for_default() -> Answer {
     let (driver, queue) = resolve(NULL_STREAM)?;
+    hooks::before_wait(driver, queue)?;
     queue.wait(driver);
     Ok(())
 }
@@ -161,6 +172,7 @@ pub fn destroy(stream: CUstream) -> Answer {
         // What it still has to do is done all the same.
         work::end(driver, context, &made.lane);
     }
+    hooks::forget_stream(driver, made.number());
     if driver.streams.remove(stream as usize) { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) }
 }
 
@@ -177,6 +189,7 @@ pub fn destroy_all(driver: &Driver, context: &Context, its_handle: usize) {
 /// `cuStreamQuery`
 pub fn query(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
+    hooks::before_wait(driver, queue)?;
     if !queue.is_done(driver) {
         return Err(CUDA_ERROR_NOT_READY);
     }
@@ -187,6 +200,7 @@ pub fn query(stream: CUstream) -> Answer {
 /// `cuStreamSynchronize`
 pub fn synchronize(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
+    hooks::before_wait(driver, queue)?;
     queue.wait(driver);
     pool::settle(driver);
     Ok(())
@@ -197,6 +211,10 @@ pub fn wait_event(stream: CUstream, event: CUevent, flags: u32) -> Answer {
     let (driver, queue) = resolve(stream)?;
     if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let is_external = flags & CU_EVENT_WAIT_EXTERNAL != 0;
+    if hooks::wait_event(driver, queue, event, is_external)? {
+        return Ok(());
     }
     let recorded = event::mark(driver, event)?;
     if !recorded.is_none() {
@@ -243,48 +261,6 @@ pub fn get_device(stream: CUstream, device: Out<CUdevice>) -> Answer {
     device.put(resolve(stream)?.1.context().0.device.load(Ordering::Relaxed))
 }
 
-/// `cuStreamIsCapturing`
-pub fn is_capturing(stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Answer {
-    resolve(stream)?;
-    status.put(CU_STREAM_CAPTURE_STATUS_NONE)
-}
-
-/// `cuStreamGetCaptureInfo`
-pub fn capture_info(stream: CUstream, status: Out<CUstreamCaptureStatus>, _id: Out<u64>) -> Answer {
-    is_capturing(stream, status)
-}
-
-/// `cuStreamGetCaptureInfo_v2`
-pub fn capture_info_v2(
-    stream: CUstream,
-    status: Out<CUstreamCaptureStatus>,
-    _id: Out<u64>,
-    _graph: Out<CUgraph>,
-    _dependencies: Out<*const CUgraphNode>,
-    _count: Out<usize>,
-) -> Answer {
-    is_capturing(stream, status)
-}
-
-/// `cuStreamGetCaptureInfo_v3`
-pub fn capture_info_v3(
-    stream: CUstream,
-    status: Out<CUstreamCaptureStatus>,
-    _id: Out<u64>,
-    _graph: Out<CUgraph>,
-    _dependencies: Out<*const CUgraphNode>,
-    _edges: Out<*const CUgraphEdgeData>,
-    _count: Out<usize>,
-) -> Answer {
-    is_capturing(stream, status)
-}
-
-/// `cuThreadExchangeStreamCaptureMode`
-pub fn exchange_capture_mode(mode: Out<CUstreamCaptureMode>) -> Answer {
-    driver()?;
-    mode.put(CU_STREAM_CAPTURE_MODE_GLOBAL)
-}
-
 /// `cuStreamAddCallback`: what comes before it is done already, so it runs here and now.
 pub fn add_callback(
     stream: CUstream,
@@ -292,8 +268,9 @@ pub fn add_callback(
     data: Host,
     flags: u32,
 ) -> Answer {
-    resolve(stream)?;
+    let (driver, queue) = resolve(stream)?;
     let callback = callback.filter(|_| flags == 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    hooks::refuse(driver, queue)?;
     // SAFETY: the program's own function and argument.
     unsafe { callback(stream, CUDA_SUCCESS, data.0 as *mut c_void) };
     Ok(())
@@ -301,8 +278,12 @@ pub fn add_callback(
 
 /// `cuLaunchHostFunc`
 pub fn launch_host(stream: CUstream, function: CUhostFn, data: Host) -> Answer {
-    resolve(stream)?;
+    let (driver, queue) = resolve(stream)?;
+    let call = CUDA_HOST_NODE_PARAMS { r#fn: function, userData: data.0 as *mut c_void };
     let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if take::work(driver, queue, || Ok(Task::Host(call)))? {
+        return Ok(());
+    }
     // SAFETY: the program's own function and argument.
     unsafe { function(data.0 as *mut c_void) };
     Ok(())

@@ -94,9 +94,9 @@ fn make_room(driver: &Driver, lane: &Lane) {
     }
 }
 
-/// Adds an item to a lane in a context, without the rules of streams. Waits while the lane is full.
+/// Adds an item to a lane in a context, without the rules of streams and without waiting for room: it
+/// is part of a graph, whose launch takes room in its stream.
 pub fn submit(driver: &Driver, context: &Context, lane: &Lane, work: Work) -> Mark {
-    make_room(driver, lane);
     let mark = put(driver, context, lane, work);
     context.backlog.note(mark);
     mark

@@ -6,6 +6,7 @@
 pub mod settings;
 
 use crate::arguments::{In, Out};
+use crate::capture::hooks;
 use crate::process::{Driver, driver, handle};
 use crate::work::{self, Backlog, Lane};
 use crate::{Answer, pool};
@@ -143,6 +144,8 @@ impl Context {
         work::wait_for_all(driver, self);
         crate::memory::free_all(driver, self);
         crate::stream::destroy_all(driver, self, own_handle);
+        hooks::forget_context(driver, own_handle);
+        crate::graph::exec::leave_all(driver, self, own_handle);
         crate::event::destroy_all(driver, own_handle);
         crate::module::unload_all(driver, own_handle);
         crate::texture::destroy_all(driver, own_handle);
@@ -345,7 +348,8 @@ pub fn get_api_version(context: CUcontext, version: Out<u32>) -> Answer {
 
 /// `cuCtxSynchronize`
 pub fn synchronize() -> Answer {
-    let (driver, context, _) = current()?;
+    let (driver, context, own_handle) = current()?;
+    hooks::before_wait_for_context(driver, own_handle)?;
     work::wait_for_all(driver, context);
     pool::settle(driver);
     Ok(())
@@ -353,7 +357,8 @@ pub fn synchronize() -> Answer {
 
 /// `cuCtxSynchronize_v2`
 pub fn synchronize_of(context: CUcontext) -> Answer {
-    let (driver, context, _) = named(context)?;
+    let (driver, context, own_handle) = named(context)?;
+    hooks::before_wait_for_context(driver, own_handle)?;
     work::wait_for_all(driver, context);
     pool::settle(driver);
     Ok(())

@@ -3,6 +3,7 @@
 use super::{Ahead, Pool, give_back, insert};
 use crate::Answer;
 use crate::arguments::{In, Out};
+use crate::capture::hooks;
 use crate::memory;
 use crate::process::{Driver, driver, handle, lock};
 use crate::stream::{self, Queue};
@@ -184,6 +185,7 @@ fn alloc_on(
     if pointer.is_null() || bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    hooks::refuse(driver, queue)?;
     pointer.put(pool.alloc(driver, bytes as u64, queue)?)
 }
 
@@ -212,6 +214,7 @@ pub fn free(pointer: CUdeviceptr, on: CUstream) -> Answer {
     if pointer == 0 {
         return Ok(());
     }
+    hooks::refuse(driver, queue)?;
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     match driver.backing.area_of(space) {
         Area::Pooled => give_back(driver, space, offset, Some(queue)),

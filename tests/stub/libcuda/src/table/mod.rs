@@ -7,9 +7,11 @@ mod rows;
 
 use crate::arguments::FromC;
 use crate::boundary;
+use crate::capture::calls as capture;
 use crate::{
-    context, copy, device, errors, event, fill, function, host, launch, link, lookup, managed,
-    memory, module, occupancy, old_launch, pointer, pool, primary, process, stream, texture,
+    context, copy, device, errors, event, fill, function, graph, host, launch, link, lookup,
+    managed, memory, module, occupancy, old_launch, pointer, pool, primary, process, stream,
+    texture,
 };
 use core::ffi::{c_char, c_void};
 use driver_sys::cuda::*;
@@ -45,7 +47,8 @@ macro_rules! driver_and_exports {
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub unsafe extern "C" fn $name($($parameter: $type),*) -> $result {
                 const PER_THREAD: bool = is_per_thread(stringify!($name));
-                boundary::enter(Symbol::$name as usize, PER_THREAD, || {
+                const UNSAFE: bool = is_unsafe_in_capture(stringify!($name));
+                boundary::enter(Symbol::$name as usize, PER_THREAD, UNSAFE, || {
                     // SAFETY: the caller's promise is handed on.
                     unsafe { <Stub as Driver>::$name($($parameter),*) }
                 })
@@ -63,6 +66,52 @@ macro_rules! driver_and_exports {
 const fn is_per_thread(name: &str) -> bool {
     let name = name.as_bytes();
     matches!(name, [.., b'_', b'p', b't', b's' | b'd', b'z' | b's'])
+}
+
+/// What is refused while something is captured, as the modes of captures say, because it may have to
+/// wait for the device and no graph would have it. Waits and looks ask for themselves, once they know
+/// that what they wait for is not captured.
+const UNSAFE_IN_CAPTURE: &[&str] = &[
+    "cuMemAlloc",
+    "cuMemAlloc_v2",
+    "cuMemAllocPitch",
+    "cuMemAllocPitch_v2",
+    "cuMemAllocManaged",
+    "cuMemAllocHost",
+    "cuMemAllocHost_v2",
+    "cuMemHostAlloc",
+    "cuMemHostRegister",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemFree",
+    "cuMemFree_v2",
+    "cuMemFreeHost",
+];
+
+/// Whether the function of this name is one of those.
+const fn is_unsafe_in_capture(name: &str) -> bool {
+    let mut index = 0;
+    while index < UNSAFE_IN_CAPTURE.len() {
+        if is_same(name.as_bytes(), UNSAFE_IN_CAPTURE[index].as_bytes()) {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < one.len() {
+        if one[index] != other[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
 }
 
 /// The one driver there is.

@@ -3,8 +3,11 @@
 //! A driver is initialised once per process and reads the environment then, so every test runs in a
 //! process of its own.
 
+mod capture;
 mod exports;
 mod fork;
+mod graph_time;
+mod graphs;
 mod handles;
 mod images;
 mod managed;

@@ -1,0 +1,250 @@
+//! The functions of the API that begin, end and look at captures.
+
+use super::{Book, MODE, Member, Sequence, join, open, take_apart};
+use crate::Answer;
+use crate::arguments::{In, Out};
+use crate::graph::model::Behind;
+use crate::graph::nodes::behind;
+use crate::graph::objects::Destructors;
+use crate::process::{driver, handle, lock};
+use crate::stream::{Queue, resolve};
+use driver_sys::cuda::*;
+use std::mem::size_of;
+
+fn check_mode(mode: CUstreamCaptureMode) -> Answer {
+    if mode > CU_STREAM_CAPTURE_MODE_RELAXED { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+/// Begins a capture into a graph of the program's, or a new one.
+fn begin_into(
+    on: CUstream,
+    mode: CUstreamCaptureMode,
+    given: Option<(CUgraph, Vec<Behind>)>,
+) -> Answer {
+    let (driver, queue) = resolve(on)?;
+    check_mode(mode)?;
+    if matches!(queue, Queue::Legacy(..)) {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let book = &mut open(driver).book;
+    if book.members.contains_key(&queue.id()) {
+        return Err(CUDA_ERROR_ILLEGAL_STATE);
+    }
+    let mut graphs = lock(&driver.graphs);
+    let is_given = given.is_some();
+    let (graph, after) = match given {
+        Some((graph, after)) => {
+            for (node, _) in &after {
+                if graphs.place(*node)?.0 != graph as usize {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+            }
+            (graph as usize, after)
+        }
+        None => (graphs.create(), Vec::new()),
+    };
+    graphs.graph_mut(graph)?.captures += 1;
+    let sequence = driver.new_id();
+    book.sequences.insert(
+        sequence,
+        Sequence {
+            graph,
+            is_given,
+            origin: queue.id(),
+            mode,
+            thread: std::thread::current().id(),
+            is_valid: true,
+            left: Vec::new(),
+        },
+    );
+    book.members.insert(queue.id(), Member::new(queue, sequence, after));
+    Ok(())
+}
+
+/// `cuStreamBeginCapture`, of before there were modes
+pub fn begin(on: CUstream) -> Answer {
+    begin_into(on, CU_STREAM_CAPTURE_MODE_GLOBAL, None)
+}
+
+/// `cuStreamBeginCapture_v2`
+pub fn begin_v2(on: CUstream, mode: CUstreamCaptureMode) -> Answer {
+    begin_into(on, mode, None)
+}
+
+/// `cuStreamBeginCaptureToGraph`
+pub fn begin_to_graph(
+    on: CUstream,
+    graph: CUgraph,
+    after: In<CUgraphNode>,
+    edges: In<CUgraphEdgeData>,
+    count: usize,
+    mode: CUstreamCaptureMode,
+) -> Answer {
+    driver()?;
+    begin_into(on, mode, Some((graph, behind(after, edges, count)?)))
+}
+
+/// `cuStreamEndCapture`
+pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
+    let (driver, queue) = resolve(on)?;
+    let mut due = Destructors::default();
+    let answer = (|| {
+        let book = &mut open(driver).book;
+        let graphs = &mut lock(&driver.graphs);
+        let member = book.members.get(&queue.id()).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let number = member.sequence;
+        let sequence = book.sequences.get(&number).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        if sequence.origin != queue.id() {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+        let is_bound = sequence.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        if is_bound && sequence.thread != std::thread::current().id() {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let answer = if graph.is_null() {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        } else if !sequence.is_valid {
+            Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+        } else if book.is_unjoined(graphs, number, member) {
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+        } else {
+            Ok(())
+        };
+        let captured;
+        (captured, due) = take_apart(book, graphs, number, answer.is_ok());
+        if answer.is_ok() {
+            graph.put_if_wanted(handle(captured));
+        }
+        answer
+    })();
+    if answer.is_err() {
+        graph.put_if_wanted(handle(0));
+    }
+    due.run();
+    answer
+}
+
+/// What a stream is in: its status, and where it captures, the sequence's number.
+fn look(queue: Queue, book: &Book) -> Answer<(CUstreamCaptureStatus, u64)> {
+    if matches!(queue, Queue::Legacy(..)) && !book.within(queue.context().1, true).is_empty() {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    Ok(match book.members.get(&queue.id()) {
+        None => (CU_STREAM_CAPTURE_STATUS_NONE, 0),
+        Some(member) if book.is_valid(member.sequence) => {
+            (CU_STREAM_CAPTURE_STATUS_ACTIVE, member.sequence)
+        }
+        Some(member) => (CU_STREAM_CAPTURE_STATUS_INVALIDATED, member.sequence),
+    })
+}
+
+/// `cuStreamIsCapturing`
+pub fn is_capturing(on: CUstream, status: Out<CUstreamCaptureStatus>) -> Answer {
+    let (driver, queue) = resolve(on)?;
+    if driver.captures.is_idle() {
+        return status.put(CU_STREAM_CAPTURE_STATUS_NONE);
+    }
+    status.put(look(queue, &open(driver).book)?.0)
+}
+
+/// `cuStreamGetCaptureInfo`, of before it told of graphs
+pub fn info(on: CUstream, status: Out<CUstreamCaptureStatus>, id: Out<u64>) -> Answer {
+    let none = Out::of(core::ptr::null_mut());
+    info_v2(on, status, id, none.cast(), none.cast(), none)
+}
+
+/// `cuStreamGetCaptureInfo_v2`
+pub fn info_v2(
+    on: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+    nodes: Out<*const CUgraphNode>,
+    count: Out<usize>,
+) -> Answer {
+    info_v3(on, status, id, graph, nodes, Out::of(core::ptr::null_mut()), count)
+}
+
+// An array of numbers is handed out as one of handles.
+const _: () = assert!(size_of::<usize>() == size_of::<CUgraphNode>());
+
+/// `cuStreamGetCaptureInfo_v3`
+pub fn info_v3(
+    on: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+    nodes: Out<*const CUgraphNode>,
+    edges: Out<*const CUgraphEdgeData>,
+    count: Out<usize>,
+) -> Answer {
+    let (driver, queue) = resolve(on)?;
+    if status.is_null() || !edges.is_null() && nodes.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let book = &mut open(driver).book;
+    let (found, sequence) = look(queue, book)?;
+    status.put(found)?;
+    if found != CU_STREAM_CAPTURE_STATUS_ACTIVE {
+        return Ok(());
+    }
+    let captured = book.sequences.get(&sequence).map_or(0, |sequence| sequence.graph);
+    let Some(member) = book.members.get_mut(&queue.id()) else { return Ok(()) };
+    if !nodes.is_null() && edges.is_null() && member.after.iter().any(|(_, edge)| !edge.is_plain())
+    {
+        return Err(CUDA_ERROR_LOSSY_QUERY);
+    }
+    member.shown = member.after.iter().map(|(node, edge)| (*node, edge.to_c())).unzip();
+    id.put_if_wanted(sequence);
+    graph.put_if_wanted(handle(captured));
+    nodes.put_if_wanted(member.shown.0.as_ptr().cast());
+    edges.put_if_wanted(member.shown.1.as_ptr());
+    count.put_if_wanted(member.after.len());
+    Ok(())
+}
+
+/// `cuStreamUpdateCaptureDependencies`
+pub fn update(on: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32) -> Answer {
+    update_v2(on, nodes, In::of(core::ptr::null()), count, flags)
+}
+
+/// `cuStreamUpdateCaptureDependencies_v2`
+pub fn update_v2(
+    on: CUstream,
+    nodes: In<CUgraphNode>,
+    edges: In<CUgraphEdgeData>,
+    count: usize,
+    flags: u32,
+) -> Answer {
+    let (driver, queue) = resolve(on)?;
+    let after = behind(nodes, edges, count)?;
+    if flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let book = &mut open(driver).book;
+    let member = book.usable(queue.id())?.ok_or(CUDA_ERROR_ILLEGAL_STATE)?.sequence;
+    let graph = book.sequences.get(&member).map_or(0, |sequence| sequence.graph);
+    {
+        let graphs = lock(&driver.graphs);
+        for (node, _) in &after {
+            if graphs.place(*node)?.0 != graph {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+    }
+    if let Some(member) = book.members.get_mut(&queue.id()) {
+        if flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES {
+            member.after.clear();
+        }
+        join(&mut member.after, &after);
+    }
+    Ok(())
+}
+
+/// `cuThreadExchangeStreamCaptureMode`
+pub fn exchange_mode(mode: Out<CUstreamCaptureMode>) -> Answer {
+    driver()?;
+    let new = mode.read()?;
+    check_mode(new)?;
+    mode.put(MODE.replace(new))
+}

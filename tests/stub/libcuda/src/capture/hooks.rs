@@ -1,0 +1,222 @@
+//! What the rest of the driver asks before it does something.
+
+use super::{Behind, Book, Member, Recorded, join, open, take_apart};
+use crate::graph::objects::Destructors;
+use crate::graph::task::Task;
+use crate::process::{Driver, driver, lock};
+use crate::stream::Queue;
+use crate::{Answer, event};
+use driver_sys::cuda::*;
+
+/// Refuses work that has no place in a graph, if the stream captures.
+pub fn refuse(driver: &Driver, queue: Queue) -> Answer {
+    if driver.captures.is_idle() { Ok(()) } else { open(driver).book.refuse(queue) }
+}
+
+/// Before something that may need to wait for the whole device.
+#[cold]
+fn check_safe_now(driver: &Driver) -> Answer {
+    open(driver).book.check_safe()
+}
+
+/// Refuses a function that is not safe while something is captured.
+#[inline]
+pub fn check_safe() -> Answer {
+    match driver() {
+        Ok(driver) if !driver.captures.is_idle() => check_safe_now(driver),
+        _ => Ok(()),
+    }
+}
+
+/// Before a wait for a stream, or a look at it.
+pub fn before_wait(driver: &Driver, queue: Queue) -> Answer {
+    if driver.captures.is_idle() {
+        return Ok(());
+    }
+    let book = &mut open(driver).book;
+    book.refuse(queue)?;
+    book.check_safe()
+}
+
+/// Before a wait for everything in a context.
+pub fn before_wait_for_context(driver: &Driver, context: usize) -> Answer {
+    if driver.captures.is_idle() {
+        return Ok(());
+    }
+    let book = &mut open(driver).book;
+    let capturing = book.within(context, false);
+    for sequence in &capturing {
+        book.invalidate(*sequence);
+    }
+    if capturing.is_empty() {
+        book.check_safe()
+    } else {
+        Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    }
+}
+
+/// Before a wait for an event, or a look at it.
+pub fn before_look_at(driver: &Driver, event: CUevent) -> Answer {
+    if driver.captures.is_quiet() {
+        return Ok(());
+    }
+    let book = &mut open(driver).book;
+    match book.events.get(&(event as usize)).map(|recorded| recorded.sequence) {
+        Some(sequence) => {
+            book.invalidate(sequence);
+            Err(CUDA_ERROR_CAPTURED_EVENT)
+        }
+        None => book.check_safe(),
+    }
+}
+
+/// Refuses the time of an event that has none because it was captured.
+pub fn check_event(driver: &Driver, event: CUevent) -> Answer {
+    let is_captured =
+        !driver.captures.is_quiet() && open(driver).book.events.contains_key(&(event as usize));
+    if is_captured { Err(CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
+}
+
+/// Records an event in a capturing stream. `is_external`: as a node that records it at each launch.
+pub fn record(driver: &Driver, queue: Queue, event: CUevent, is_external: bool) -> Answer<bool> {
+    if driver.captures.is_quiet() {
+        return if is_external { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(false) };
+    }
+    let book = &mut open(driver).book;
+    book.check_legacy(queue)?;
+    let member = book.usable(queue.id())?.map(|member| (member.sequence, member.after.clone()));
+    match member {
+        None if is_external => Err(CUDA_ERROR_INVALID_VALUE),
+        None => {
+            book.events.remove(&(event as usize));
+            Ok(false)
+        }
+        Some(_) if is_external => {
+            book.events.remove(&(event as usize));
+            book.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Record(event)))
+        }
+        Some((sequence, after)) => {
+            book.events.insert(event as usize, Recorded { sequence, after });
+            Ok(true)
+        }
+    }
+}
+
+/// Lets a stream wait for an event where either is captured. `false`: neither is.
+pub fn wait_event(
+    driver: &'static Driver,
+    queue: Queue,
+    event: CUevent,
+    is_external: bool,
+) -> Answer<bool> {
+    let was_recorded = event::was_recorded(driver, event)?;
+    if driver.captures.is_quiet() {
+        return if is_external { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(false) };
+    }
+    let book = &mut open(driver).book;
+    book.check_legacy(queue)?;
+    let member = book.usable(queue.id())?.map(|member| member.sequence);
+    let recorded = book.events.get(&(event as usize)).cloned();
+    match (member, recorded) {
+        (Some(_), _) if is_external => {
+            book.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Wait(event)))
+        }
+        (None, _) if is_external => Err(CUDA_ERROR_INVALID_VALUE),
+        (None, None) => Ok(false),
+        (None, Some(recorded)) => book.enter(queue, recorded),
+        // Nothing to wait for.
+        (Some(_), None) if !was_recorded => Ok(true),
+        (Some(sequence), None) => {
+            book.invalidate(sequence);
+            Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+        }
+        (Some(sequence), Some(recorded)) if sequence == recorded.sequence => {
+            if let Some(member) = book.members.get_mut(&queue.id()) {
+                join(&mut member.after, &recorded.after);
+            }
+            Ok(true)
+        }
+        (Some(sequence), Some(recorded)) => {
+            book.invalidate(sequence);
+            let is_under_way = book.sequences.contains_key(&recorded.sequence);
+            book.invalidate(recorded.sequence);
+            Err(if is_under_way {
+                CUDA_ERROR_STREAM_CAPTURE_MERGE
+            } else {
+                CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+            })
+        }
+    }
+}
+
+impl Book {
+    /// A stream that waits for a captured event takes part in that capture.
+    fn enter(&mut self, queue: Queue, recorded: Recorded) -> Answer<bool> {
+        match self.sequences.get(&recorded.sequence).map(|sequence| sequence.is_valid) {
+            None => Err(CUDA_ERROR_CAPTURED_EVENT),
+            Some(false) => Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+            Some(true) if matches!(queue, Queue::Legacy(..)) => {
+                self.invalidate(recorded.sequence);
+                Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+            }
+            Some(true) => {
+                let member = Member::new(queue, recorded.sequence, recorded.after);
+                self.members.insert(queue.id(), member);
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Member {
+    pub fn new(queue: Queue, sequence: u64, after: Vec<Behind>) -> Self {
+        Self {
+            sequence,
+            context: queue.context().1,
+            is_blocking: queue.is_blocking(),
+            after,
+            shown: (Vec::new(), Vec::new()),
+        }
+    }
+}
+
+/// An event is gone.
+pub fn forget_event(driver: &Driver, event: usize) {
+    if !driver.captures.is_quiet() {
+        open(driver).book.events.remove(&event);
+    }
+}
+
+/// A stream is gone. A capture that began on it goes with it; from another one it leaves its nodes.
+pub fn forget_stream(driver: &Driver, queue: u64) {
+    if driver.captures.is_idle() {
+        return;
+    }
+    let mut due = Destructors::default();
+    {
+        let book = &mut open(driver).book;
+        let Some(member) = book.members.remove(&queue) else { return };
+        let Some(sequence) = book.sequences.get_mut(&member.sequence) else { return };
+        if sequence.origin == queue {
+            due = take_apart(book, &mut lock(&driver.graphs), member.sequence, false).1;
+        } else {
+            sequence.left.extend(member.after);
+        }
+    }
+    due.run();
+}
+
+/// A context is gone, its default streams with it.
+pub fn forget_context(driver: &Driver, context: usize) {
+    if driver.captures.is_idle() {
+        return;
+    }
+    let queues: Vec<u64> = {
+        let book = &open(driver).book;
+        let members = book.members.iter().filter(|(_, member)| member.context == context);
+        members.map(|(queue, _)| *queue).collect()
+    };
+    for queue in queues {
+        forget_stream(driver, queue);
+    }
+}

@@ -1,0 +1,272 @@
+//! Stream capture: what is asked of a capturing stream becomes nodes of a graph and is not done.
+//!
+//! A *sequence* is one capture, from begin to end; its *members* are the streams in it: the one it
+//! began on, and those that wait for an event that was recorded in it. A member is the set of nodes
+//! that its next node comes behind. An event that was recorded in a sequence stands for such a set and
+//! for nothing that happens. [`take`] makes nodes of work, [`hooks`] has what else the rest of the driver asks
+//! before it does something; while nothing is captured that is one load. [`calls`] has the functions
+//! of the API.
+//!
+//! What breaks the rules is refused and invalidates the sequence: from then on its streams answer
+//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, until the sequence is ended and yields no graph.
+
+pub mod calls;
+pub mod hooks;
+pub mod take;
+
+use crate::Answer;
+use crate::graph::model::{Behind, Edge, Graphs};
+use crate::graph::objects::Destructors;
+use crate::graph::task::Task;
+use crate::process::{Driver, lock};
+use crate::stream::Queue;
+use driver_sys::cuda::*;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::ThreadId;
+
+thread_local! {
+    /// What this thread may not do while others capture.
+    static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
+}
+
+/// A capture under way.
+struct Sequence {
+    graph: usize,
+    /// The graph was there before and is the program's.
+    is_given: bool,
+    /// The queue it began on.
+    origin: u64,
+    mode: CUstreamCaptureMode,
+    thread: ThreadId,
+    is_valid: bool,
+    /// The last nodes of streams that were destroyed meanwhile.
+    left: Vec<Behind>,
+}
+
+/// A capturing stream.
+struct Member {
+    sequence: u64,
+    /// The handle of its context.
+    context: usize,
+    is_blocking: bool,
+    /// What its next node comes behind.
+    after: Vec<Behind>,
+    /// What the program was last shown of that, at addresses that last.
+    shown: (Vec<usize>, Vec<CUgraphEdgeData>),
+}
+
+/// An event that was last recorded in a sequence, which may have ended.
+#[derive(Clone)]
+struct Recorded {
+    sequence: u64,
+    after: Vec<Behind>,
+}
+
+/// All captures, and the streams and events in them.
+#[derive(Default)]
+struct Book {
+    sequences: BTreeMap<u64, Sequence>,
+    /// By the queue's number.
+    members: BTreeMap<u64, Member>,
+    /// By the event's handle.
+    events: BTreeMap<usize, Recorded>,
+}
+
+/// The captures of the process.
+#[derive(Default)]
+pub struct Captures {
+    sequences: AtomicUsize,
+    /// Events that were last recorded in a capture.
+    events: AtomicUsize,
+    book: Mutex<Book>,
+}
+
+impl Captures {
+    /// Whether nothing is captured now.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.sequences.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether nothing is captured and no event was.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.is_idle() && self.events.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The book, whose entries are counted when it is let go.
+struct Open<'a> {
+    captures: &'a Captures,
+    book: MutexGuard<'a, Book>,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.captures.sequences.store(self.book.sequences.len(), Ordering::Relaxed);
+        self.captures.events.store(self.book.events.len(), Ordering::Relaxed);
+    }
+}
+
+fn open(driver: &Driver) -> Open<'_> {
+    Open { captures: &driver.captures, book: lock(&driver.captures.book) }
+}
+
+/// Adds what is not there yet.
+fn join(after: &mut Vec<Behind>, more: &[Behind]) {
+    for new in more {
+        if !after.iter().any(|known| known.0 == new.0) {
+            after.push(*new);
+        }
+    }
+}
+
+impl Book {
+    fn invalidate(&mut self, sequence: u64) {
+        if let Some(found) = self.sequences.get_mut(&sequence) {
+            found.is_valid = false;
+        }
+    }
+
+    fn is_valid(&self, sequence: u64) -> bool {
+        self.sequences.get(&sequence).is_some_and(|found| found.is_valid)
+    }
+
+    /// The member that a queue is, if it may still be used.
+    fn usable(&mut self, queue: u64) -> Answer<Option<&mut Member>> {
+        let is_valid = self.members.get(&queue).map(|member| self.is_valid(member.sequence));
+        match is_valid {
+            None => Ok(None),
+            Some(true) => Ok(self.members.get_mut(&queue)),
+            Some(false) => Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+        }
+    }
+
+    /// The sequences in which a context's streams take part.
+    fn within(&self, context: usize, only_blocking: bool) -> Vec<u64> {
+        let members = self.members.values();
+        members
+            .filter(|member| member.context == context && (member.is_blocking || !only_blocking))
+            .map(|member| member.sequence)
+            .collect()
+    }
+
+    /// Refuses the default stream while it would have to wait for a capturing one.
+    fn check_legacy(&mut self, queue: Queue) -> Answer {
+        if !matches!(queue, Queue::Legacy(..)) {
+            return Ok(());
+        }
+        let entangled = self.within(queue.context().1, true);
+        if entangled.is_empty() {
+            return Ok(());
+        }
+        for sequence in entangled {
+            self.invalidate(sequence);
+        }
+        Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    }
+
+    /// Refuses what is not safe while something is captured, as the modes of this thread and of the
+    /// sequences say.
+    fn check_safe(&mut self) -> Answer {
+        let mode = MODE.get();
+        if mode == CU_STREAM_CAPTURE_MODE_RELAXED {
+            return Ok(());
+        }
+        let thread = std::thread::current().id();
+        let mut answer = Ok(());
+        for sequence in self.sequences.values_mut() {
+            let forbids = if sequence.thread == thread {
+                sequence.mode != CU_STREAM_CAPTURE_MODE_RELAXED
+            } else {
+                sequence.mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+                    && mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+            };
+            if forbids {
+                sequence.is_valid = false;
+                answer = Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+            }
+        }
+        answer
+    }
+
+    /// Makes work the next node of a capturing stream. `false`: the stream does not capture.
+    fn take(
+        &mut self,
+        graphs: &mut Graphs,
+        queue: Queue,
+        task: impl FnOnce(&mut Graphs) -> Answer<Task>,
+    ) -> Answer<bool> {
+        self.check_legacy(queue)?;
+        let Some(member) = self.usable(queue.id())? else { return Ok(false) };
+        let (sequence, after) = (member.sequence, std::mem::take(&mut member.after));
+        let graph = self.sequences.get(&sequence).map_or(0, |found| found.graph);
+        match task(graphs).and_then(|task| graphs.add(graph, task, &after)) {
+            Ok(node) => {
+                if let Some(member) = self.members.get_mut(&queue.id()) {
+                    member.after = vec![(node, Edge::default())];
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                self.invalidate(sequence);
+                Err(error)
+            }
+        }
+    }
+
+    /// Refuses a capturing stream something that has no place in a graph.
+    fn refuse(&mut self, queue: Queue) -> Answer {
+        self.check_legacy(queue)?;
+        match self.usable(queue.id())?.map(|member| member.sequence) {
+            None => Ok(()),
+            Some(sequence) => {
+                self.invalidate(sequence);
+                Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+            }
+        }
+    }
+
+    /// Whether a stream's nodes, or those of one that is gone, are not behind the origin's last.
+    fn is_unjoined(&self, graphs: &Graphs, sequence: u64, origin: &Member) -> bool {
+        let Some(found) = self.sequences.get(&sequence) else { return false };
+        let mut reached = std::collections::BTreeSet::new();
+        let mut open: Vec<usize> = origin.after.iter().map(|(node, _)| *node).collect();
+        while let Some(node) = open.pop() {
+            if reached.insert(node)
+                && let (Ok((graph, _)), Ok(found)) = (graphs.place(node), graphs.node(node))
+                && let Ok(graph) = graphs.graph(graph)
+            {
+                let before = found.after.iter().filter_map(|link| graph.node(link.node).ok());
+                open.extend(before.map(|node| node.handle));
+            }
+        }
+        let others = self.members.values().filter(|member| member.sequence == sequence);
+        others
+            .flat_map(|member| &member.after)
+            .chain(&found.left)
+            .any(|(node, _)| graphs.place(*node).is_ok() && !reached.contains(node))
+    }
+}
+
+/// Ends a sequence for all its streams. Its graph stays if it is wanted or the program's own.
+fn take_apart(
+    book: &mut Book,
+    graphs: &mut Graphs,
+    sequence: u64,
+    is_wanted: bool,
+) -> (usize, Destructors) {
+    book.members.retain(|_, member| member.sequence != sequence);
+    let Some(ended) = book.sequences.remove(&sequence) else {
+        return (0, Destructors::default());
+    };
+    if let Ok(graph) = graphs.graph_mut(ended.graph) {
+        graph.captures -= 1;
+    }
+    let is_kept = is_wanted || ended.is_given;
+    let due = if is_kept { Destructors::default() } else { graphs.discard(ended.graph) };
+    (ended.graph, due)
+}

@@ -1,0 +1,119 @@
+//! What a capturing stream is asked to do, as the next node of its graph.
+//!
+//! Each function answers whether it has taken the work; `false`: the stream does not capture, do it.
+
+use super::open;
+use crate::Answer;
+use crate::arguments::{Host, In};
+use crate::graph::exec::{Exec, Step};
+use crate::graph::model::{Edge, Graphs};
+use crate::graph::task::{self, Kernel, Task};
+use crate::launch::Shape;
+use crate::process::{Driver, handle, lock};
+use crate::stream::{self, Queue};
+use core::ffi::c_void;
+use driver_sys::cuda::*;
+use std::collections::BTreeMap;
+
+/// Takes any work.
+#[inline]
+pub fn work(driver: &Driver, queue: Queue, task: impl FnOnce() -> Answer<Task>) -> Answer<bool> {
+    if driver.captures.is_idle() {
+        return Ok(false);
+    }
+    open(driver).book.take(&mut lock(&driver.graphs), queue, |_| task())
+}
+
+/// What a launch says beside its extent; only a node keeps it.
+#[derive(Clone, Copy)]
+pub struct Said {
+    pub parameters: Host,
+    pub extra: Host,
+    pub is_cooperative: bool,
+    pub attributes: In<CUlaunchAttribute>,
+    pub attribute_count: u32,
+}
+
+impl Said {
+    /// What the plainest launch says.
+    pub fn nothing() -> Self {
+        Self {
+            parameters: Host(0),
+            extra: Host(0),
+            is_cooperative: false,
+            attributes: In::of(core::ptr::null()),
+            attribute_count: 0,
+        }
+    }
+
+    fn attributes(&self) -> Answer<BTreeMap<CUlaunchAttributeID, CUlaunchAttributeValue>> {
+        let mut found = BTreeMap::new();
+        for index in 0..self.attribute_count as usize {
+            let attribute = self.attributes.get_at(index)?;
+            found.insert(attribute.id, attribute.value);
+        }
+        if self.is_cooperative {
+            let value = CUlaunchAttributeValue { cooperative: 1 };
+            found.insert(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value);
+        }
+        Ok(found)
+    }
+}
+
+/// Takes the launch of a kernel that has been checked. From the stream's handle, and apart, so that
+/// launches keep nothing for it on their stack.
+#[cold]
+pub fn kernel(on: CUstream, function: CUfunction, shape: &Shape, said: &Said) -> Answer<bool> {
+    let (driver, queue) = stream::resolve(on)?;
+    work(driver, queue, || {
+        let call = CUDA_KERNEL_NODE_PARAMS {
+            func: function,
+            gridDimX: shape.grid[0],
+            gridDimY: shape.grid[1],
+            gridDimZ: shape.grid[2],
+            blockDimX: shape.block[0],
+            blockDimY: shape.block[1],
+            blockDimZ: shape.block[2],
+            sharedMemBytes: shape.shared,
+            kernelParams: said.parameters.0 as *mut *mut c_void,
+            extra: said.extra.0 as *mut *mut c_void,
+            kern: core::ptr::null_mut(),
+            ctx: handle(queue.context().1),
+        };
+        Ok(Task::Kernel(Kernel { call, attributes: said.attributes()? }))
+    })
+}
+
+/// Takes a copy.
+pub fn copy(driver: &Driver, queue: Queue, volume: impl FnOnce() -> CUDA_MEMCPY3D) -> Answer<bool> {
+    work(driver, queue, || task::copy(driver, volume(), handle(queue.context().1)))
+}
+
+/// Takes the launch of a graph, as a child graph.
+pub fn graph(driver: &Driver, queue: Queue, exec: &Exec) -> Answer<bool> {
+    if driver.captures.is_idle() {
+        return Ok(false);
+    }
+    let state = lock(&exec.state);
+    let copied = |graphs: &mut Graphs| copied(graphs, &state.steps);
+    open(driver).book.take(&mut lock(&driver.graphs), queue, copied)
+}
+
+/// A graph of the same steps, as a node's own.
+fn copied(graphs: &mut Graphs, steps: &[Step]) -> Answer<Task> {
+    let child = graphs.create();
+    let mut made: Vec<usize> = Vec::with_capacity(steps.len());
+    for step in steps {
+        let after: Vec<_> =
+            step.after.iter().map(|before| (made[*before], Edge::default())).collect();
+        let task = match &step.task {
+            // What a child graph holds has its own steps before it.
+            Task::Child(_) => Task::Empty,
+            _ if !step.is_enabled => Task::Empty,
+            task => task.clone(),
+        };
+        made.push(graphs.add(child, task, &after)?);
+    }
+    graphs.graph_mut(child)?.is_child = true;
+    Ok(Task::Child(child))
+}

@@ -1,0 +1,258 @@
+//! Executable graphs: a graph's nodes as steps, in an order in which they can be given to the engine.
+//!
+//! A step remembers which node it came from, because programs name it by that node. Child graphs are
+//! laid out in their place; the node itself is the step that ends them. Each step belongs to a branch,
+//! whose steps come one behind the other.
+
+use super::model::Graphs;
+use super::objects::Destructors;
+use super::run::Running;
+use super::task::Task;
+use super::with;
+use crate::Answer;
+use crate::arguments::{Out, Text};
+use crate::context::Context;
+use crate::process::{Driver, driver, handle, lock};
+use core::ffi::c_char;
+use driver_sys::cuda::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A node of an executable graph.
+pub struct Step {
+    /// The id of the graph and the local id of the node that it was made from.
+    pub source: (u32, u32),
+    /// The handle of that node.
+    pub node: usize,
+    pub task: Task,
+    /// Steps before it that it comes behind.
+    pub after: Vec<usize>,
+    /// A disabled step does nothing, in its place.
+    pub is_enabled: bool,
+    /// Which of the branches it belongs to.
+    pub branch: usize,
+}
+
+/// An executable graph.
+pub struct Exec {
+    pub id: u32,
+    pub flags: u64,
+    objects: BTreeMap<usize, u32>,
+    pub state: Mutex<State>,
+}
+
+/// What launches and changes of an executable graph take turns at.
+pub struct State {
+    pub steps: Vec<Step>,
+    pub running: Running,
+}
+
+/// Why a graph cannot be executed: the error, its kind, and a node at fault.
+type Fault = (CUresult, CUgraphInstantiateResult, usize);
+
+/// The steps of a graph; the error names a node of a circle.
+pub fn plan(graphs: &Graphs, graph: usize) -> Result<Vec<Step>, Fault> {
+    let mut steps = Vec::new();
+    lay_out(graphs, graph, &[], &mut steps)?;
+    assign_branches(&mut steps);
+    Ok(steps)
+}
+
+/// Appends the steps of a graph that begins behind `entry`; returns the steps it ends with.
+fn lay_out(
+    graphs: &Graphs,
+    graph: usize,
+    entry: &[usize],
+    steps: &mut Vec<Step>,
+) -> Result<Vec<usize>, Fault> {
+    let found = graphs.graph(graph).map_err(|error| (error, CUDA_GRAPH_INSTANTIATE_ERROR, 0))?;
+    let mut waiting: BTreeMap<u32, usize> =
+        found.nodes.iter().map(|(id, node)| (*id, node.after.len())).collect();
+    // Always the oldest of those that can come next: equal graphs have equal plans.
+    let mut ready: std::collections::BTreeSet<u32> =
+        waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+    let mut places = BTreeMap::new();
+    let mut ends = Vec::new();
+    while let Some(id) = ready.pop_first() {
+        waiting.remove(&id);
+        let Some(node) = found.nodes.get(&id) else { continue };
+        let mut after: Vec<usize> =
+            node.after.iter().filter_map(|link| places.get(&link.node).copied()).collect();
+        if node.after.is_empty() {
+            after.extend_from_slice(entry);
+        }
+        if let Task::Child(child) = node.task {
+            let child_ends = lay_out(graphs, child, &after, steps)?;
+            if !child_ends.is_empty() {
+                after = child_ends;
+            }
+        }
+        places.insert(id, steps.len());
+        if node.dependents.is_empty() {
+            ends.push(steps.len());
+        }
+        steps.push(Step {
+            source: (found.id, id),
+            node: node.handle,
+            task: node.task.clone(),
+            after,
+            is_enabled: true,
+            branch: 0,
+        });
+        for dependent in &node.dependents {
+            if let Some(count) = waiting.get_mut(dependent) {
+                *count -= 1;
+                if *count == 0 {
+                    ready.insert(*dependent);
+                }
+            }
+        }
+    }
+    match waiting.first_key_value().and_then(|(id, _)| found.nodes.get(id)) {
+        None => Ok(ends),
+        Some(node) => {
+            let fault = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+            Err((CUDA_ERROR_INVALID_VALUE, fault, node.handle))
+        }
+    }
+}
+
+/// Branches for the steps: a step follows its first predecessor that nothing follows yet, unless they
+/// belong to different contexts.
+fn assign_branches(steps: &mut [Step]) {
+    // The context and the last step of each branch.
+    let mut branches: Vec<(usize, usize)> = Vec::new();
+    for index in 0..steps.len() {
+        let context = steps[index].task.context();
+        let joins = |before: &usize| {
+            let (other, last) = branches[steps[*before].branch];
+            last == *before && (context == other || context == 0 || other == 0)
+        };
+        let joined = steps[index].after.iter().copied().find(joins);
+        let branch = joined.map_or(branches.len(), |before| steps[before].branch);
+        if branch == branches.len() {
+            branches.push((context, index));
+        }
+        branches[branch] = (branches[branch].0.max(context), index);
+        steps[index].branch = branch;
+    }
+}
+
+/// The executable graph of a handle.
+pub fn find(exec: CUgraphExec) -> Answer<Arc<Exec>> {
+    let found = |graphs: &mut Graphs| graphs.execs.get(&(exec as usize)).cloned();
+    with(|graphs| found(graphs).ok_or(CUDA_ERROR_INVALID_VALUE))
+}
+
+/// Ends what executable graphs have in a context that is about to end.
+pub fn leave_all(driver: &Driver, context: &Context, own_handle: usize) {
+    let execs: Vec<_> = lock(&driver.graphs).execs.values().cloned().collect();
+    for exec in execs {
+        lock(&exec.state).running.leave(driver, context, own_handle);
+    }
+}
+
+/// Flags that change nothing here: nothing is freed, and the engine knows no priorities.
+const KNOWN_FLAGS: u64 = (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+    | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) as u64;
+/// Kernels do not run, so none can launch a graph.
+const DEVICE_LAUNCH: u64 = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH as u64;
+
+fn make(graph: CUgraph, flags: u64) -> Result<usize, Fault> {
+    let plainly = |error| (error, CUDA_GRAPH_INSTANTIATE_ERROR, 0);
+    if flags & !(KNOWN_FLAGS | DEVICE_LAUNCH) != 0 {
+        return Err(plainly(CUDA_ERROR_INVALID_VALUE));
+    }
+    if flags & DEVICE_LAUNCH != 0 {
+        return Err(plainly(CUDA_ERROR_NOT_SUPPORTED));
+    }
+    let graphs = &driver().map_err(plainly)?.graphs;
+    let mut graphs = lock(graphs);
+    let found = graphs.graph(graph as usize).map_err(plainly)?;
+    if found.captures > 0 {
+        return Err(plainly(CUDA_ERROR_INVALID_VALUE));
+    }
+    let objects = found.objects.clone();
+    let steps = plan(&graphs, graph as usize)?;
+    graphs.objects.retain_all(&objects);
+    let (made, id) = (graphs.new_handle(), graphs.new_id());
+    let state = Mutex::new(State { running: Running::new(&steps), steps });
+    graphs.execs.insert(made, Arc::new(Exec { id, flags, objects, state }));
+    Ok(made)
+}
+
+fn instantiate_into(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Result<(), Fault> {
+    if exec.is_null() {
+        return Err((CUDA_ERROR_INVALID_VALUE, CUDA_GRAPH_INSTANTIATE_ERROR, 0));
+    }
+    exec.put_if_wanted(handle(make(graph, flags)?));
+    Ok(())
+}
+
+/// `cuGraphInstantiateWithFlags`
+pub fn instantiate_with_flags(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Answer {
+    driver()?;
+    instantiate_into(exec, graph, flags).map_err(|(error, ..)| error)
+}
+
+/// `cuGraphInstantiate`, `cuGraphInstantiate_v2`: with a place for a node at fault, and for words.
+pub fn instantiate(
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    fault: Out<CUgraphNode>,
+    log: Out<c_char>,
+    log_size: usize,
+) -> Answer {
+    driver()?;
+    let result = instantiate_into(exec, graph, 0);
+    fault.put_if_wanted(handle(result.as_ref().err().map_or(0, |(_, _, node)| *node)));
+    if !log.is_null() && log_size > 0 {
+        log.put_text(if result.is_err() { "the graph has a circle" } else { "" }, log_size)?;
+    }
+    result.map_err(|(error, ..)| error)
+}
+
+/// `cuGraphInstantiateWithParams`
+pub fn instantiate_with_params(
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    params: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>,
+) -> Answer {
+    driver()?;
+    let mut given = params.read()?;
+    let upload = u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+    let result = instantiate_into(exec, graph, given.flags & !upload);
+    (given.result_out, given.hErrNode_out) = match result {
+        Ok(()) => (CUDA_GRAPH_INSTANTIATE_SUCCESS, handle(0)),
+        Err((_, kind, node)) => (kind, handle(node)),
+    };
+    params.put(given)?;
+    result.map_err(|(error, ..)| error)
+}
+
+/// `cuGraphExecDestroy`: what of it is running goes on.
+pub fn destroy(exec: CUgraphExec) -> Answer {
+    let due: Destructors = with(|graphs| {
+        let removed = graphs.execs.remove(&(exec as usize)).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        Ok(graphs.objects.release_all(&removed.objects))
+    })?;
+    due.run();
+    Ok(())
+}
+
+/// `cuGraphExecGetFlags`
+pub fn get_flags(exec: CUgraphExec, flags: Out<u64>) -> Answer {
+    flags.put(find(exec)?.flags)
+}
+
+/// `cuGraphExecGetId`
+pub fn get_id(exec: CUgraphExec, id: Out<u32>) -> Answer {
+    id.put(find(exec)?.id)
+}
+
+/// `cuGraphDebugDotPrint`
+pub fn print(graph: CUgraph, path: Text, flags: u32) -> Answer {
+    let driver = driver()?;
+    let text = with(|graphs| super::dot::text(driver, graphs, graph as usize, flags))?;
+    std::fs::write(path.get()?, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+}

@@ -1,0 +1,234 @@
+//! Node parameters in the header's structures, and as the work they describe.
+//!
+//! `CUgraphNodeParams` is a union with a tag; the older functions have a structure per type, in up to
+//! three versions.
+
+use super::model::Graphs;
+use super::task::{self, Kernel, Task};
+use crate::Answer;
+use crate::process::{Driver, handle};
+use driver_sys::cuda::*;
+
+/// What a new node is to do.
+pub enum Wish {
+    Task(Box<Task>),
+    /// A copy of a graph.
+    Copied(usize),
+    /// That graph itself, which belongs to the node from then on.
+    Moved(usize),
+}
+
+impl From<Task> for Wish {
+    fn from(task: Task) -> Self {
+        Self::Task(Box::new(task))
+    }
+}
+
+/// The first version of a kernel's parameters, as the second.
+pub fn kernel_v1(call: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
+    CUDA_KERNEL_NODE_PARAMS {
+        func: call.func,
+        gridDimX: call.gridDimX,
+        gridDimY: call.gridDimY,
+        gridDimZ: call.gridDimZ,
+        blockDimX: call.blockDimX,
+        blockDimY: call.blockDimY,
+        blockDimZ: call.blockDimZ,
+        sharedMemBytes: call.sharedMemBytes,
+        kernelParams: call.kernelParams,
+        extra: call.extra,
+        kern: core::ptr::null_mut(),
+        ctx: core::ptr::null_mut(),
+    }
+}
+
+/// And back.
+pub fn to_kernel_v1(call: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v1 {
+    CUDA_KERNEL_NODE_PARAMS_v1 {
+        func: call.func,
+        gridDimX: call.gridDimX,
+        gridDimY: call.gridDimY,
+        gridDimZ: call.gridDimZ,
+        blockDimX: call.blockDimX,
+        blockDimY: call.blockDimY,
+        blockDimZ: call.blockDimZ,
+        sharedMemBytes: call.sharedMemBytes,
+        kernelParams: call.kernelParams,
+        extra: call.extra,
+    }
+}
+
+fn kernel_v3(call: &CUDA_KERNEL_NODE_PARAMS_v3) -> CUDA_KERNEL_NODE_PARAMS {
+    CUDA_KERNEL_NODE_PARAMS {
+        func: call.func,
+        gridDimX: call.gridDimX,
+        gridDimY: call.gridDimY,
+        gridDimZ: call.gridDimZ,
+        blockDimX: call.blockDimX,
+        blockDimY: call.blockDimY,
+        blockDimZ: call.blockDimZ,
+        sharedMemBytes: call.sharedMemBytes,
+        kernelParams: call.kernelParams,
+        extra: call.extra,
+        kern: call.kern,
+        ctx: call.ctx,
+    }
+}
+
+fn to_kernel_v3(call: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v3 {
+    CUDA_KERNEL_NODE_PARAMS_v3 {
+        func: call.func,
+        gridDimX: call.gridDimX,
+        gridDimY: call.gridDimY,
+        gridDimZ: call.gridDimZ,
+        blockDimX: call.blockDimX,
+        blockDimY: call.blockDimY,
+        blockDimZ: call.blockDimZ,
+        sharedMemBytes: call.sharedMemBytes,
+        kernelParams: call.kernelParams,
+        extra: call.extra,
+        kern: call.kern,
+        ctx: call.ctx,
+    }
+}
+
+/// A fill's parameters and its context.
+pub fn fill_in(rows: &CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) -> CUDA_MEMSET_NODE_PARAMS_v2 {
+    CUDA_MEMSET_NODE_PARAMS_v2 {
+        dst: rows.dst,
+        pitch: rows.pitch,
+        value: rows.value,
+        elementSize: rows.elementSize,
+        width: rows.width,
+        height: rows.height,
+        ctx,
+    }
+}
+
+/// Without the context.
+pub fn to_fill_v1(rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> CUDA_MEMSET_NODE_PARAMS {
+    CUDA_MEMSET_NODE_PARAMS {
+        dst: rows.dst,
+        pitch: rows.pitch,
+        value: rows.value,
+        elementSize: rows.elementSize,
+        width: rows.width,
+        height: rows.height,
+    }
+}
+
+/// Refuses what is no event.
+pub fn event(driver: &Driver, event: CUevent) -> Answer<CUevent> {
+    let found = driver.events.get(event as usize);
+    found.map(|_| event).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// What tagged parameters ask for.
+pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<Wish> {
+    if params.reserved0 != [0; 3] || params.reserved2 != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let given = &params.unnamed2;
+    // SAFETY: every field of the union is made of numbers and addresses, for which all bits are
+    // valid; the tag says which of them the program has set.
+    let task = unsafe {
+        match params.r#type {
+            CU_GRAPH_NODE_TYPE_KERNEL => {
+                Task::Kernel(Kernel::checked(driver, kernel_v3(&given.kernel))?)
+            }
+            CU_GRAPH_NODE_TYPE_MEMCPY => {
+                task::copy(driver, given.memcpy.copyParams, given.memcpy.copyCtx)?
+            }
+            CU_GRAPH_NODE_TYPE_MEMSET => task::fill(driver, given.memset)?,
+            CU_GRAPH_NODE_TYPE_HOST => task::host(CUDA_HOST_NODE_PARAMS {
+                r#fn: given.host.r#fn,
+                userData: given.host.userData,
+            })?,
+            CU_GRAPH_NODE_TYPE_GRAPH => {
+                let child = given.graph.graph as usize;
+                return match given.graph.ownership {
+                    CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => Ok(Wish::Copied(child)),
+                    CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => Ok(Wish::Moved(child)),
+                    _ => Err(CUDA_ERROR_INVALID_VALUE),
+                };
+            }
+            CU_GRAPH_NODE_TYPE_EMPTY => Task::Empty,
+            CU_GRAPH_NODE_TYPE_WAIT_EVENT => Task::Wait(event(driver, given.eventWait.event)?),
+            CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
+                Task::Record(event(driver, given.eventRecord.event)?)
+            }
+            CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL..=CU_GRAPH_NODE_TYPE_FABRIC_CPY_BATCH => {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    };
+    Ok(Wish::from(task))
+}
+
+/// Tagged parameters that describe a node's work.
+pub fn write(task: &Task) -> CUgraphNodeParams {
+    // SAFETY: the structure is made of numbers and addresses; zero is valid for all of them.
+    let mut params: CUgraphNodeParams = unsafe { core::mem::zeroed() };
+    params.r#type = task.kind();
+    let place = &mut params.unnamed2;
+    match task {
+        Task::Kernel(kernel) => place.kernel = to_kernel_v3(&kernel.call),
+        Task::Copy(copy, context) => {
+            place.memcpy = CUDA_MEMCPY_NODE_PARAMS_st {
+                flags: 0,
+                reserved: 0,
+                copyCtx: *context,
+                copyParams: *copy,
+            };
+        }
+        Task::Fill(rows) => place.memset = *rows,
+        Task::Host(call) => {
+            place.host = CUDA_HOST_NODE_PARAMS_v2 {
+                r#fn: call.r#fn,
+                userData: call.userData,
+                syncMode: 0,
+                unnamed3: CUDA_HOST_NODE_PARAMS_v2_st_unnamed3 { ctx: core::ptr::null_mut() },
+            };
+        }
+        Task::Child(child) => {
+            place.graph = CUDA_CHILD_GRAPH_NODE_PARAMS {
+                graph: handle(*child),
+                ownership: CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID,
+            };
+        }
+        Task::Empty => {}
+        Task::Wait(event) => place.eventWait.event = *event,
+        Task::Record(event) => place.eventRecord.event = *event,
+    }
+    params
+}
+
+impl Graphs {
+    /// Whether a graph is another, or a child graph somewhere in it.
+    fn contains(&self, outer: usize, inner: usize) -> bool {
+        outer == inner
+            || self.graph(outer).is_ok_and(|graph| {
+                graph.nodes.values().any(|node| match node.task {
+                    Task::Child(child) => self.contains(child, inner),
+                    _ => false,
+                })
+            })
+    }
+
+    /// The work that a wish comes to, for a node of `graph`.
+    pub fn grant(&mut self, graph: usize, wish: Wish) -> Answer<Task> {
+        match wish {
+            Wish::Task(task) => Ok(*task),
+            Wish::Copied(child) => self.adopt(child),
+            Wish::Moved(child) => {
+                let found = self.graph(child)?;
+                if found.is_child || found.captures > 0 || self.contains(child, graph) {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+                self.graph_mut(child)?.is_child = true;
+                Ok(Task::Child(child))
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Launches of executable graphs: each step goes to the engine behind what it depends on.
+//!
+//! A graph has lanes of its own, one for each branch. A launch begins behind what its stream has to
+//! do and behind the graph's last launch, and its stream goes on behind its ends. Steps that take no
+//! time touch no lane: a step stands where its predecessors do. As with every asynchronous call here,
+//! bytes are copied and host functions called in the order of the steps, during the launch.
+
+use super::exec::{self, State, Step};
+use super::task::{Task, shape};
+use crate::capture::take;
+use crate::context::Context;
+use crate::process::{Driver, driver, lock};
+use crate::stream::{self, Queue};
+use crate::work::{self, Lane, Mark, Work};
+use crate::{Answer, event, fill, launch, volume};
+use driver_sys::cuda::*;
+use std::collections::BTreeMap;
+
+/// A branch's queue.
+struct Branch {
+    /// The handle of the context whose work goes there; 0 until it is that of a launch's stream.
+    context: usize,
+    /// It has no context of its own.
+    is_open: bool,
+    lane: Lane,
+}
+
+/// The branches of an executable graph, and where its last launch ends.
+pub struct Running {
+    branches: Vec<Branch>,
+    ends: Vec<Mark>,
+}
+
+impl Running {
+    pub fn new(steps: &[Step]) -> Self {
+        let count = steps.iter().map(|step| step.branch + 1).max().unwrap_or(0);
+        let branch = |_| Branch { context: 0, is_open: true, lane: Lane::default() };
+        let mut branches: Vec<Branch> = (0..count).map(branch).collect();
+        for step in steps {
+            let branch = &mut branches[step.branch];
+            branch.context = branch.context.max(step.task.context());
+            branch.is_open = branch.context == 0;
+        }
+        Self { branches, ends: Vec::new() }
+    }
+
+    /// Ends the queues in a context that is about to end.
+    pub fn leave(&mut self, driver: &Driver, context: &Context, own_handle: usize) {
+        for branch in self.branches.iter_mut().filter(|branch| branch.context == own_handle) {
+            work::end(driver, context, &branch.lane);
+            if branch.is_open {
+                branch.context = 0;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    /// What of it is running goes on.
+    fn drop(&mut self) {
+        let Ok(driver) = driver() else { return };
+        for branch in &self.branches {
+            if let Some(context) = driver.contexts.get(branch.context) {
+                work::end(driver, context, &branch.lane);
+            }
+        }
+    }
+}
+
+/// Where something is done: the last place of each branch that it comes behind.
+type Done = BTreeMap<usize, Mark>;
+
+/// One thing comes behind another, too.
+fn join(done: &mut Done, more: &Done) {
+    for (branch, mark) in more {
+        let place = done.entry(*branch).or_insert(*mark);
+        *place = (*place).max(*mark);
+    }
+}
+
+/// One launch on its way.
+struct Launch<'a> {
+    driver: &'static Driver,
+    running: &'a Running,
+    /// Of the branches.
+    contexts: Vec<&'static Context>,
+    /// What the first step of each branch comes behind.
+    before: Vec<Mark>,
+    /// Of the steps so far.
+    done: Vec<Done>,
+}
+
+impl Launch<'_> {
+    /// A step's lane and its context, made to wait for what the step comes behind.
+    fn enter(&self, step: &Step, behind: &Done) -> (&'static Context, &Lane) {
+        let context = self.contexts[step.branch];
+        let lane = &self.running.branches[step.branch].lane;
+        let elsewhere = behind.iter().filter(|(branch, _)| **branch != step.branch);
+        let first = if behind.is_empty() { &self.before[..] } else { &[] };
+        for mark in elsewhere.map(|(_, mark)| mark).chain(first) {
+            work::submit(self.driver, context, lane, Work::Wait(*mark));
+        }
+        (context, lane)
+    }
+
+    fn submit(&self, step: &Step, behind: &Done, work: Work) -> Mark {
+        let (context, lane) = self.enter(step, behind);
+        work::submit(self.driver, context, lane, work)
+    }
+
+    /// Does a step, or gives it to the engine; its place there, if it takes part in the engine's time.
+    fn run(&self, step: &Step, kernel: Option<&launch::Kernel>, behind: &Done) -> Answer<Mark> {
+        if !step.is_enabled {
+            return Ok(Mark::NONE);
+        }
+        match &step.task {
+            Task::Kernel(_) => {
+                let Some(kernel) = kernel else { return Ok(Mark::NONE) };
+                let (context, lane) = if kernel.ns > 0 {
+                    self.enter(step, behind)
+                } else {
+                    (self.contexts[step.branch], &self.running.branches[step.branch].lane)
+                };
+                Ok(launch::enqueue_in(self.driver, context, lane, kernel))
+            }
+            Task::Copy(copy, _) => {
+                let card = self.contexts[step.branch].card();
+                let timed = volume::run(self.driver, card, copy)?;
+                Ok(timed.map_or(Mark::NONE, |work| self.submit(step, behind, work)))
+            }
+            Task::Fill(rows) => fill::run(self.driver, rows).map(|()| Mark::NONE),
+            Task::Host(call) => {
+                if let Some(function) = call.r#fn {
+                    // SAFETY: the program's own function and argument.
+                    unsafe { function(call.userData) };
+                }
+                Ok(Mark::NONE)
+            }
+            Task::Child(_) | Task::Empty => Ok(Mark::NONE),
+            Task::Wait(event) => match event::mark(self.driver, *event)? {
+                mark if mark.is_none() => Ok(mark),
+                mark => Ok(self.submit(step, behind, Work::Wait(mark))),
+            },
+            Task::Record(event) => {
+                let (context, lane) = self.enter(step, behind);
+                event::record_in(self.driver, context, lane, *event)
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step, kernel: Option<&launch::Kernel>) -> Answer {
+        let mut done = Done::new();
+        for before in &step.after {
+            join(&mut done, &self.done[*before]);
+        }
+        let mark = self.run(step, kernel, &done)?;
+        if !mark.is_none() {
+            // Its lane has waited for everything that the step comes behind.
+            done = Done::from([(step.branch, mark)]);
+        }
+        self.done.push(done);
+        Ok(())
+    }
+}
+
+/// Where the steps that nothing comes behind are done.
+fn ends(steps: &[Step], done: &[Done]) -> Done {
+    let mut is_end = vec![true; steps.len()];
+    for before in steps.iter().flat_map(|step| &step.after) {
+        is_end[*before] = false;
+    }
+    let mut ends = Done::new();
+    for (done, _) in done.iter().zip(is_end).filter(|(_, is_end)| *is_end) {
+        join(&mut ends, done);
+    }
+    ends
+}
+
+impl State {
+    /// Launches everything. Handles that are none any more refuse it before anything is done.
+    fn launch(&mut self, driver: &'static Driver, queue: Queue) -> Answer {
+        for branch in self.running.branches.iter_mut().filter(|branch| branch.context == 0) {
+            branch.context = queue.context().1;
+        }
+        let context_of = |branch: &Branch| {
+            driver.contexts.get(branch.context).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        };
+        let kernel_of = |step: &Step| match &step.task {
+            Task::Kernel(kernel) if step.is_enabled => {
+                launch::check(driver, kernel.call.func, &shape(&kernel.call)).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let contexts: Answer<Vec<_>> = self.running.branches.iter().map(context_of).collect();
+        let kernels: Answer<Vec<_>> = self.steps.iter().map(kernel_of).collect();
+        let (contexts, kernels) = (contexts?, kernels?);
+        let mut before = self.running.ends.clone();
+        before.push(queue.tail(driver));
+        before.retain(|mark| !mark.is_none());
+        let done = Vec::with_capacity(self.steps.len());
+        let mut launch = Launch { driver, running: &self.running, contexts, before, done };
+        for (step, kernel) in self.steps.iter().zip(&kernels) {
+            launch.step(step, kernel.as_ref())?;
+        }
+        let ends = ends(&self.steps, &launch.done);
+        for mark in ends.values() {
+            queue.submit(driver, Work::Wait(*mark));
+        }
+        if !ends.is_empty() {
+            self.running.ends = ends.into_values().collect();
+        }
+        Ok(())
+    }
+}
+
+/// `cuGraphLaunch`
+pub fn launch(exec: CUgraphExec, on: CUstream) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    let exec = exec::find(exec)?;
+    if take::graph(driver, queue, &exec)? {
+        return Ok(());
+    }
+    lock(&exec.state).launch(driver, queue)
+}
+
+/// `cuGraphUpload`: there is nowhere to upload to, and it takes no time.
+pub fn upload(exec: CUgraphExec, on: CUstream) -> Answer {
+    stream::check(on)?;
+    exec::find(exec).map(drop)
+}

@@ -1,0 +1,163 @@
+//! What a node does: its parameters, checked when they are given.
+//!
+//! A kernel belongs to its module's context, one of a library to the context that is named or current.
+
+use crate::process::{Driver, handle};
+use crate::{Answer, context, fill, function, launch, module, volume};
+use driver_sys::cuda::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// A kernel, as its node was told it.
+#[derive(Clone)]
+pub struct Kernel {
+    /// `func` is set, whichever of `func` and `kern` was given. The arguments are kept as addresses:
+    /// how many there are says only the kernel's image, and nobody here reads them.
+    pub call: CUDA_KERNEL_NODE_PARAMS,
+    /// What was said beside the parameters, by attribute.
+    pub attributes: BTreeMap<CUlaunchAttributeID, CUlaunchAttributeValue>,
+}
+
+/// What a node does.
+#[derive(Clone)]
+pub enum Task {
+    Kernel(Kernel),
+    /// In a context.
+    Copy(CUDA_MEMCPY3D, CUcontext),
+    Fill(CUDA_MEMSET_NODE_PARAMS_v2),
+    Host(CUDA_HOST_NODE_PARAMS),
+    /// The handle of a graph that belongs to the node.
+    Child(usize),
+    Empty,
+    Wait(CUevent),
+    Record(CUevent),
+}
+
+// SAFETY: the addresses in it are the program's; whoever uses them checks them first or has the
+// program's word, as with every other call.
+unsafe impl Send for Task {}
+// SAFETY: as above.
+unsafe impl Sync for Task {}
+
+impl Kernel {
+    /// A kernel whose parameters are right, with its context filled in.
+    pub fn checked(driver: &'static Driver, mut call: CUDA_KERNEL_NODE_PARAMS) -> Answer<Self> {
+        if call.func.is_null() {
+            call.func = call.kern.cast();
+        }
+        if !call.kernelParams.is_null() && !call.extra.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        function::find(driver, call.func).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let function = launch::check(driver, call.func, &shape(&call))?.function;
+        let module = function.module.load(Ordering::Relaxed);
+        call.ctx = match module::context_of(driver, module) {
+            Some(context) => handle(context),
+            None => context_of(call.ctx)?,
+        };
+        Ok(Self { call, attributes: BTreeMap::new() })
+    }
+
+    pub fn is_cooperative(&self) -> bool {
+        let value = self.attributes.get(&CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+        // SAFETY: every field of the union is a number.
+        value.is_some_and(|value| unsafe { value.cooperative } != 0)
+    }
+}
+
+/// The extent of a node's launch.
+pub fn shape(call: &CUDA_KERNEL_NODE_PARAMS) -> launch::Shape {
+    launch::Shape {
+        grid: [call.gridDimX, call.gridDimY, call.gridDimZ],
+        block: [call.blockDimX, call.blockDimY, call.blockDimZ],
+        shared: call.sharedMemBytes,
+    }
+}
+
+/// The context of a node that names one; NULL is the current one.
+fn context_of(context: CUcontext) -> Answer<CUcontext> {
+    context::named(context).map(|(_, _, found)| handle(found))
+}
+
+/// A copy's volume.
+pub fn copy(driver: &Driver, copy: CUDA_MEMCPY3D, context: CUcontext) -> Answer<Task> {
+    let context = context_of(context)?;
+    if copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    volume::check(driver, &copy)?;
+    Ok(Task::Copy(copy, context))
+}
+
+/// Rows of elements set to a value.
+pub fn fill(driver: &Driver, mut rows: CUDA_MEMSET_NODE_PARAMS_v2) -> Answer<Task> {
+    rows.ctx = context_of(rows.ctx)?;
+    if rows.width == 0 || rows.height == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    fill::check(driver, &rows)?;
+    Ok(Task::Fill(rows))
+}
+
+/// A host function.
+pub fn host(call: CUDA_HOST_NODE_PARAMS) -> Answer<Task> {
+    if call.r#fn.is_none() { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(Task::Host(call)) }
+}
+
+impl Task {
+    /// The header's number of its type.
+    pub fn kind(&self) -> CUgraphNodeType {
+        match self {
+            Self::Kernel(_) => CU_GRAPH_NODE_TYPE_KERNEL,
+            Self::Copy(..) => CU_GRAPH_NODE_TYPE_MEMCPY,
+            Self::Fill(_) => CU_GRAPH_NODE_TYPE_MEMSET,
+            Self::Host(_) => CU_GRAPH_NODE_TYPE_HOST,
+            Self::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
+            Self::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
+            Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        }
+    }
+
+    /// The handle of the context it belongs to; 0 for what belongs to none.
+    pub fn context(&self) -> usize {
+        let context = match self {
+            Self::Kernel(kernel) => kernel.call.ctx,
+            Self::Copy(_, context) => *context,
+            Self::Fill(rows) => rows.ctx,
+            _ => core::ptr::null_mut(),
+        };
+        context as usize
+    }
+
+    /// What an executable graph may not do instead of `self`: change the kind of memory a copy is
+    /// between, the extent of a fill of rows, whether a kernel is cooperative, or a kernel's context.
+    pub fn refuses(&self, other: &Self) -> Option<CUgraphExecUpdateResult> {
+        match (self, other) {
+            (Self::Kernel(old), Self::Kernel(new)) => {
+                if old.is_cooperative() != new.is_cooperative() {
+                    Some(CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED)
+                } else if old.call.ctx != new.call.ctx {
+                    Some(CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE)
+                } else {
+                    None
+                }
+            }
+            (Self::Copy(old, _), Self::Copy(new, _)) => {
+                let is_same = old.srcMemoryType == new.srcMemoryType
+                    && old.dstMemoryType == new.dstMemoryType;
+                (!is_same).then_some(CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED)
+            }
+            (Self::Fill(old), Self::Fill(new)) => {
+                let extent = |rows: &CUDA_MEMSET_NODE_PARAMS_v2| {
+                    (rows.width, rows.height, rows.elementSize, rows.pitch)
+                };
+                let is_line = old.height == 1 && new.height == 1;
+                (!is_line && extent(old) != extent(new))
+                    .then_some(CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED)
+            }
+            _ if self.kind() != other.kind() => Some(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED),
+            _ => None,
+        }
+    }
+}
