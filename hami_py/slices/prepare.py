@@ -103,10 +103,18 @@ def open_new(settings: Settings, request: Request) -> Opened:
         around=settings.slices,
         devices=planned.devices,
     )
-    limits = _announced(planned.limits, request.asked, read_variables(settings))
+    limits = _announced(planned.limits, request.asked, _variables(settings))
     held = make(settings.runtime_directory, limits, record)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
     return Opened(held, library, (*settings.slices, held.directory), notes)
+
+
+def _variables(settings: Settings) -> Variables:
+    """HAMi's variables; the program itself is told of those that cannot be understood."""
+    try:
+        return read_variables(settings)
+    except InvalidValue:
+        return Variables()
 
 
 def _announced(

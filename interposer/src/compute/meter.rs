@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
-use hami_share::limiter::{Busy, bill};
+use hami_share::limiter::{Busy, bill, idle};
 
 use super::batch::{self, Due, Flight, lock};
 use super::card::{self, CardLimiter};
@@ -190,8 +190,8 @@ impl Meter {
             // Others' turns may be in the elapsed time; what was learned without them is not.
             flight.predicted.map_or(span, |predicted| predicted.min(span))
         } else {
-            let billed = bill(span, flight.window, flight.predicted);
-            flight.learn(billed, span);
+            let billed = bill(span, flight.window, flight.predicted, flight.launches);
+            flight.learn(span);
             billed
         };
         Some(billed.min(self.newly_covered(flight, elapsed).unwrap_or(billed)))
@@ -252,15 +252,16 @@ impl Flight {
         at + (flying / 64).clamp(soonest, latest)
     }
 
-    /// Remembers what its kernel took, where it was one and the time is beyond doubt.
-    fn learn(&self, billed: u64, span: u64) {
-        let is_certain = self.launches == 1 || self.window <= span / 5;
+    /// Remembers what its kernel took, where it was one and nearly nothing else was in the time.
+    fn learn(&self, span: u64) {
+        let idle = self
+            .predicted
+            .map_or(self.window, |predicted| idle(self.window, predicted, self.launches));
         if let Some(key) = self.key
-            && is_certain
             && self.launches > 0
+            && (self.launches == 1 || idle <= span / 50)
         {
-            let each = billed / u64::from(self.launches);
-            batch::learn(key, each, self.launches);
+            batch::learn(key, span / u64::from(self.launches), self.launches);
         }
     }
 }

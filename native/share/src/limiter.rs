@@ -13,7 +13,7 @@ mod bucket;
 mod busy;
 mod costs;
 
-pub use batch::{BATCH_NS, LARGEST_BATCH, batch_size, bill, fits};
+pub use batch::{BATCH_NS, LARGEST_BATCH, batch_size, bill, fits, idle};
 pub use bucket::{Bucket, DEBT_NS, SAVED_NS, WHOLE_PPM};
 pub use busy::Busy;
 pub use costs::Costs;

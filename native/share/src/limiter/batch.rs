@@ -18,11 +18,18 @@ pub fn batch_size(cost: Option<u64>) -> u32 {
 /// The engine time of a batch, in ns.
 ///
 /// From its first event to its last the batch took `span`. The engine may have been idle in between,
-/// but only while the host still had launches of the batch to hand over, which took `window`: so the
-/// truth lies between `span - window` and `span`. What the kernels were `predicted` to take decides
-/// within these bounds; where nothing is known, all of the span counts.
-pub fn bill(span: u64, window: u64, predicted: Option<u64>) -> u64 {
-    predicted.unwrap_or(span).clamp(span.saturating_sub(window), span)
+/// but only as [`idle`] says: so the truth lies between `span - idle` and `span`. What the kernels were
+/// `predicted` to take decides within these bounds; where nothing is known, all of the span counts.
+pub fn bill(span: u64, window: u64, predicted: Option<u64>, launches: u32) -> u64 {
+    let Some(predicted) = predicted else { return span };
+    predicted.clamp(span.saturating_sub(idle(window, predicted, launches)), span)
+}
+
+/// How long the engine may have been idle in a batch, in ns: only while the host still had launches of
+/// it to hand over, which took `window`, and meanwhile it did what was `predicted`, but for the last.
+pub fn idle(window: u64, predicted: u64, launches: u32) -> u64 {
+    let last = predicted / u64::from(launches.max(1));
+    window.saturating_sub(predicted - last)
 }
 
 /// Whether a holder may launch more in a turn that ends at `until`: not if what it has in flight is
@@ -57,13 +64,17 @@ mod tests {
     #[test]
     fn gaps_lie_only_in_the_window_of_the_launches() {
         // Handed over at once: nothing can have been idle, whatever was predicted.
-        assert_eq!(bill(2_000, 0, Some(10)), 2_000);
+        assert_eq!(bill(2_000, 0, Some(10), 10), 2_000);
+        // Handed over faster than the engine works: neither, and a low prediction does not last.
+        assert_eq!(bill(1_500, 140, Some(1_365), 30), 1_500);
         // Handed over slowly: the prediction is believed as far as it is possible.
-        assert_eq!(bill(2_000, 1_500, Some(1_000)), 1_000);
-        assert_eq!(bill(2_000, 1_500, Some(100)), 500);
-        assert_eq!(bill(2_000, 1_500, Some(9_000)), 2_000);
+        assert_eq!(bill(1_600, 1_500, Some(1_000), 10), 1_000);
+        assert_eq!(bill(2_000, 1_500, Some(100), 10), 590);
+        assert_eq!(bill(2_000, 1_500, Some(9_000), 10), 2_000);
+        // A single launch is its span, less what its own handing over took.
+        assert_eq!(bill(2_000, 100, Some(1_000), 1), 1_900);
         // A window beyond the span, and nothing known.
-        assert_eq!(bill(2_000, 5_000, Some(300)), 300);
-        assert_eq!(bill(2_000, 5_000, None), 2_000);
+        assert_eq!(bill(2_000, 5_000, Some(300), 10), 300);
+        assert_eq!(bill(2_000, 5_000, None, 10), 2_000);
     }
 }
