@@ -22,6 +22,7 @@ macro_rules! hooks {
         open { $($open:ident => $open_body:path;)* }
         wait { $($wait:ident => $wait_body:path;)* }
         launch { $($launch:ident => $shape:ident $jump:ident;)* }
+        beside { $($beside:ident => $place:literal;)* }
         call { $($call:ident;)* }
     )*) => {
         /// Every driver function that we hook or call.
@@ -29,7 +30,7 @@ macro_rules! hooks {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub(crate) enum Symbol {
-            $($($closed,)* $($open,)* $($wait,)* $($launch,)* $($call,)*)*
+            $($($closed,)* $($open,)* $($wait,)* $($launch,)* $($beside,)* $($call,)*)*
         }
 
         /// One row per symbol, in the order of [`Symbol`].
@@ -50,6 +51,10 @@ macro_rules! hooks {
                 $crate::driver::Library::$library, stringify!($launch),
                 || exports::$launch as *const () as usize,
             ),)*
+            $($crate::driver::Row::hooked(
+                $crate::driver::Library::$library, stringify!($beside),
+                || exports::$beside as *const () as usize,
+            ),)*
             $($crate::driver::Row::called(
                 $crate::driver::Library::$library, stringify!($call),
             ),)*
@@ -57,7 +62,7 @@ macro_rules! hooks {
 
         /// How many rows there are.
         pub(crate) const ROW_COUNT: usize = [
-            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$wait,)* $(Symbol::$launch,)* $(Symbol::$call,)*)*
+            $($(Symbol::$closed,)* $(Symbol::$open,)* $(Symbol::$wait,)* $(Symbol::$launch,)* $(Symbol::$beside,)* $(Symbol::$call,)*)*
         ]
         .len();
 
@@ -73,6 +78,7 @@ macro_rules! hooks {
                 $($signature!($open, hook_open $open_body);)*
                 $($signature!($wait, hook_wait $wait_body);)*
                 $($signature!($launch, hook_launch $jump);)*
+                $($signature!($beside, hook_launch beside);)*
             )*
         }
 
@@ -80,6 +86,15 @@ macro_rules! hooks {
         pub(crate) fn shape_of(symbol: usize) -> Option<$crate::compute::shape::Shape> {
             $($(if symbol == Symbol::$launch as usize {
                 return Some($crate::compute::shape::Shape::$shape);
+            })*)*
+            None
+        }
+
+        /// Where the stream is among a function's arguments, and whether NULL means the thread's own;
+        /// `None` for what is not `beside`.
+        pub(crate) fn stream_of(symbol: usize) -> Option<(usize, bool)> {
+            $($(if symbol == Symbol::$beside as usize {
+                return Some(($place, stringify!($beside).ends_with("_ptsz")));
             })*)*
             None
         }
@@ -163,7 +178,7 @@ macro_rules! hook_wait {
 }
 
 /// A jump to the driver's function: no frame, no copied arguments, and no Rust in between unless the
-/// launch has to pass the gate.
+/// call has to come by the gate.
 macro_rules! hook_launch {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $jump:ident) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]

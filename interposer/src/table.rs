@@ -6,6 +6,9 @@
 //! - `launch`: a jump to the driver's own function, past the gate where launches are limited. How its
 //!   arguments lie, and whether a ticket (cuLaunchKernel's arguments) may open it. Programs keep the
 //!   pointers they were given, so a launch that is not ours from the start can never be limited.
+//! - `beside`: the same jump for what else takes a stream's time: copies, waits, host functions. Time that a
+//!   stream spends on them is none of the compute engine's, so no batch of launches reaches across one.
+//!   The number is the place of the stream among its arguments.
 //! - `call`: not hooked; the bodies call it.
 //!
 //! What becomes of every other symbol of the driver stands in `policy.toml`.
@@ -91,6 +94,75 @@ hooks! {
         cuGraphLaunch => Graph plain;
         cuGraphLaunch_ptsz => GraphOfThread plain;
     }
+    beside {
+        cuMemcpyAsync => 3;
+        cuMemcpyAsync_ptsz => 3;
+        cuMemcpyPeerAsync => 5;
+        cuMemcpyPeerAsync_ptsz => 5;
+        cuMemcpyHtoDAsync_v2 => 3;
+        cuMemcpyHtoDAsync_v2_ptsz => 3;
+        cuMemcpyDtoHAsync_v2 => 3;
+        cuMemcpyDtoHAsync_v2_ptsz => 3;
+        cuMemcpyDtoDAsync_v2 => 3;
+        cuMemcpyDtoDAsync_v2_ptsz => 3;
+        cuMemcpyHtoAAsync_v2 => 4;
+        cuMemcpyHtoAAsync_v2_ptsz => 4;
+        cuMemcpyAtoHAsync_v2 => 4;
+        cuMemcpyAtoHAsync_v2_ptsz => 4;
+        cuMemcpy2DAsync_v2 => 1;
+        cuMemcpy2DAsync_v2_ptsz => 1;
+        cuMemcpy3DAsync_v2 => 1;
+        cuMemcpy3DAsync_v2_ptsz => 1;
+        cuMemcpy3DPeerAsync => 1;
+        cuMemcpy3DPeerAsync_ptsz => 1;
+        cuMemcpyBatchAsync => 8;
+        cuMemcpyBatchAsync_ptsz => 8;
+        cuMemcpyBatchAsync_v2 => 7;
+        cuMemcpyBatchAsync_v2_ptsz => 7;
+        cuMemcpy3DBatchAsync => 4;
+        cuMemcpy3DBatchAsync_ptsz => 4;
+        cuMemcpy3DBatchAsync_v2 => 3;
+        cuMemcpy3DBatchAsync_v2_ptsz => 3;
+        cuMemcpyWithAttributesAsync => 4;
+        cuMemcpyWithAttributesAsync_ptsz => 4;
+        cuMemcpy3DWithAttributesAsync => 2;
+        cuMemcpy3DWithAttributesAsync_ptsz => 2;
+        cuMemPrefetchAsync => 3;
+        cuMemPrefetchAsync_ptsz => 3;
+        cuMemPrefetchAsync_v2 => 4;
+        cuMemPrefetchAsync_v2_ptsz => 4;
+        cuMemPrefetchBatchAsync => 7;
+        cuMemPrefetchBatchAsync_ptsz => 7;
+        cuStreamWaitEvent => 0;
+        cuStreamWaitEvent_ptsz => 0;
+        cuStreamAddCallback => 0;
+        cuStreamAddCallback_ptsz => 0;
+        cuStreamWaitValue32 => 0;
+        cuStreamWaitValue32_ptsz => 0;
+        cuStreamWaitValue32_v2 => 0;
+        cuStreamWaitValue32_v2_ptsz => 0;
+        cuStreamWaitValue64 => 0;
+        cuStreamWaitValue64_ptsz => 0;
+        cuStreamWaitValue64_v2 => 0;
+        cuStreamWaitValue64_v2_ptsz => 0;
+        cuStreamBatchMemOp => 0;
+        cuStreamBatchMemOp_ptsz => 0;
+        cuStreamBatchMemOp_v2 => 0;
+        cuStreamBatchMemOp_v2_ptsz => 0;
+        cuLaunchHostFunc => 0;
+        cuLaunchHostFunc_ptsz => 0;
+        cuLaunchHostFunc_v2 => 0;
+        cuLaunchHostFunc_v2_ptsz => 0;
+        cuWaitExternalSemaphoresAsync => 3;
+        cuWaitExternalSemaphoresAsync_ptsz => 3;
+        cuMemcpyHtoDAsync => 3;
+        cuMemcpyDtoHAsync => 3;
+        cuMemcpyDtoDAsync => 3;
+        cuMemcpyHtoAAsync => 4;
+        cuMemcpyAtoHAsync => 4;
+        cuMemcpy2DAsync => 1;
+        cuMemcpy3DAsync => 1;
+    }
     call {
         cuCtxGetApiVersion;
         cuCtxGetCurrent;
@@ -150,6 +222,7 @@ hooks! {
     }
     wait {}
     launch {}
+    beside {}
     call {
         nvmlDeviceGetMaxMigDeviceCount;
         nvmlDeviceGetUUID;

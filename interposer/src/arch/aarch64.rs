@@ -4,7 +4,7 @@
 /// are never touched. No launch takes floating-point arguments.
 macro_rules! launch_jump {
     ($name:ident, ticket) => {
-        $crate::arch::launch_jump!(@body $name,
+        $crate::arch::launch_jump!(@body launch $name,
             "stp x0, x1, [sp, #-32]!", // the call keeps every other register
             "str x30, [sp, #16]",
             "adrp x0, :tlsdesc:hami_launch_ticket",
@@ -43,9 +43,12 @@ macro_rules! launch_jump {
         )
     };
     ($name:ident, plain) => {
-        $crate::arch::launch_jump!(@body $name, ;)
+        $crate::arch::launch_jump!(@body launch $name, ;)
     };
-    (@body $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
+    ($name:ident, beside) => {
+        $crate::arch::launch_jump!(@body beside $name, ;)
+    };
+    (@body $gate:ident $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
         core::arch::naked_asm!(
             "adrp x16, {limits}",
             "ldr x16, [x16, :lo12:{limits}]",
@@ -87,7 +90,7 @@ macro_rules! launch_jump {
             real = sym $crate::driver::REAL,
             offset = const $crate::table::Symbol::$name as usize * 8,
             index = const $crate::table::Symbol::$name as usize,
-            gate = sym $crate::compute::gate::launch,
+            gate = sym $crate::compute::gate::$gate,
             $($operand)*
         )
     };

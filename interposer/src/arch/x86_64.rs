@@ -3,10 +3,10 @@
 /// The body of a launch wrapper: where launches need not pass the gate, a jump through
 /// [`crate::driver::REAL`]. Where they do, the same jump on a valid ticket (`ticket`: the wrappers
 /// whose arguments are cuLaunchKernel's), and else by way of [`crate::compute::gate`], which says
-/// where to. All six argument registers are kept; stack arguments are never touched.
+/// where to. `beside`: what is no launch and comes by there all the same. All six argument registers are kept; stack arguments are never touched.
 macro_rules! launch_jump {
     ($name:ident, ticket) => {
-        $crate::arch::launch_jump!(@body $name,
+        $crate::arch::launch_jump!(@body launch $name,
             "sub rsp, 8", // aligned for the call, which keeps every register but rax
             "lea rax, [rip + hami_launch_ticket@tlsdesc]",
             "call qword ptr [rax + hami_launch_ticket@tlscall]",
@@ -33,9 +33,12 @@ macro_rules! launch_jump {
         )
     };
     ($name:ident, plain) => {
-        $crate::arch::launch_jump!(@body $name, ;)
+        $crate::arch::launch_jump!(@body launch $name, ;)
     };
-    (@body $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
+    ($name:ident, beside) => {
+        $crate::arch::launch_jump!(@body beside $name, ;)
+    };
+    (@body $gate:ident $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
         core::arch::naked_asm!(
             "mov rax, qword ptr [rip + {limits}]",
             "mov eax, dword ptr [rax]",
@@ -73,7 +76,7 @@ macro_rules! launch_jump {
             real = sym $crate::driver::REAL,
             offset = const $crate::table::Symbol::$name as usize * 8,
             index = const $crate::table::Symbol::$name as usize,
-            gate = sym $crate::compute::gate::launch,
+            gate = sym $crate::compute::gate::$gate,
             $($operand)*
         )
     };

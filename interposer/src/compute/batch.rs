@@ -341,8 +341,10 @@ impl Thread {
     /// Closes those of its open batches, from its own thread.
     pub(super) fn close_all(&self, which: impl Fn(Stream) -> bool) {
         let open = &mut lock(&self.open).batches;
-        self.count_ticket(open);
-        close(open, |batch| which(batch.stream));
+        if open.iter().any(|batch| which(batch.stream)) {
+            self.count_ticket(open);
+            close(open, |batch| which(batch.stream));
+        }
     }
 
     /// From another thread: closes the batches of these streams. Their own thread may launch one more at this

@@ -44,6 +44,28 @@ pub(crate) extern "C" fn launch(index: usize, frame: *const Frame) -> usize {
     .unwrap_or_else(|| driver::jump_target(index))
 }
 
+/// Called from the wrappers of what takes a stream's time beside kernels: the address to jump to.
+pub(crate) extern "C" fn beside(index: usize, frame: *const Frame) -> usize {
+    guard(|| {
+        if door::is_unset() {
+            door::set();
+        }
+        if door::is_open() || init::inherited() || !meter::has_started() {
+            return;
+        }
+        // SAFETY: as in `launch`.
+        let frame = unsafe { frame.as_ref() };
+        if let Some(((place, per_thread), frame)) = table::stream_of(index).zip(frame) {
+            let handle = frame.argument(place);
+            let is_threads_own = Launch::is_threads_own(handle, per_thread);
+            let is_there =
+                |open: Stream| (open.handle, open.is_threads_own) == (handle, is_threads_own);
+            batch::with_mine(|mine| capture::relaxed(|| mine.close_all(is_there)));
+        }
+    });
+    driver::jump_target(index)
+}
+
 /// The driver has taken the launch that was to be the last of its batch. Nothing unwinds out of here.
 pub(crate) fn launched() {
     guard(|| {

@@ -70,7 +70,7 @@ impl Launch {
             Shape::OldAsync => (word(0), [number(1), number(2), 1], word(3)),
             Shape::Several => return None,
         };
-        let is_threads_own = stream == PER_THREAD || per_thread && stream == 0;
+        let is_threads_own = Self::is_threads_own(stream, per_thread);
         Some(Self {
             function,
             grid,
@@ -78,6 +78,11 @@ impl Launch {
             is_threads_own,
             is_plain_kernel: shape == Shape::Kernel,
         })
+    }
+
+    /// Whether a stream is the calling thread's own default one, where NULL may mean it.
+    pub(super) fn is_threads_own(stream: usize, per_thread: bool) -> bool {
+        stream == PER_THREAD || per_thread && stream == 0
     }
 
     /// The kernels of a launch on several devices; the driver reads the list as well.
