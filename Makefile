@@ -127,6 +127,7 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
 .PHONY: bench
 bench: build ## measure what docs/results/ claims
 	@$(call provide,valgrind,valgrind)
+	@$(UV) sync --quiet --frozen --inexact --group clients --group bench
 	@PYTHONPATH=tests $(PYTHON) -m bench
 
 .PHONY: wheel

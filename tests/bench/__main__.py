@@ -1,13 +1,26 @@
-"""`make bench`: the numbers of docs/results, measured again."""
+"""`make bench`: the numbers of docs/results, measured again.
 
+python -m bench [calls] [share]         all, or only these
+"""
+
+import argparse
 import sys
 
-from bench import calls
+from bench import calls, share
+
+SUITES = {"calls": calls.main, "share": share.main}
 
 
 def main() -> int:
-    """Every suite, one after the other: they would disturb each other."""
-    calls.main()
+    """The suites, one after the other: they would disturb each other."""
+    parser = argparse.ArgumentParser(prog="bench")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of: {', '.join(SUITES)}")
+    chosen = parser.parse_args().suites
+    for name in chosen:
+        if name not in SUITES:
+            parser.error(f"{name}: there is no such suite; choose {', '.join(SUITES)}")
+    for name in chosen or SUITES:
+        SUITES[name]()
     return 0
 
 

@@ -8,7 +8,7 @@
 //   calls hold IMAGE         one more process of the slice, until its input ends
 //   calls NAME IMAGE COUNT   just so many of these calls, for a tool that counts instructions
 //
-// IMAGE is a file of PTX with a kernel "empty".
+// IMAGE is a file of PTX with a kernel "empty" and a kernel "spin" that takes nanoseconds.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static double now(void) {
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-static handle function;
+static handle function, other;
 static CUdeviceptr live[LIVE], anchor;
 
 static void alloc_free(int calls) {
@@ -63,6 +63,15 @@ static void memory_info(int calls) {
 static void launch(int calls) {
     for (int i = 0; i < calls; i++)
         must(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+}
+
+// What is remembered of the last launch does not help with the next.
+static void launch_alternating(int calls) {
+    unsigned long long nanoseconds = 0;
+    void *parameters[] = {&nanoseconds};
+    for (int i = 0; i < calls; i++)
+        must(cuLaunchKernel(i % 2 ? other : function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL),
+             "cuLaunchKernel");
 }
 
 static void report(const char *name, void (*body)(int), int calls, int rounds) {
@@ -131,6 +140,7 @@ int main(int argc, char **argv) {
     must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     must(cuModuleLoadData(&module, read_all(argv[2])), "cuModuleLoadData");
     must(cuModuleGetFunction(&function, module, "empty"), "cuModuleGetFunction");
+    must(cuModuleGetFunction(&other, module, "spin"), "cuModuleGetFunction");
     if (strcmp(job, "hold") == 0) {
         must(cuMemAlloc_v2(&live[0], 4096), "cuMemAlloc");
         puts("holding");
@@ -148,7 +158,9 @@ int main(int argc, char **argv) {
     printf("cuinit %.0f\n", initialised);
     report("alloc_free", alloc_free, 20000 / number, 50);
     report("memory_info", memory_info, 100000 / number, 50);
-    report("launch", launch, 100000 / number, 50);
+    // Long enough for what is done once in a while, under a share every 2 ms.
+    report("launch", launch, 1000000 / number, 10);
+    report("launch_alternating", launch_alternating, 1000000 / number, 10);
     report_free_with_many_live(number > 1 ? 2 : 20);
     return 0;
 }

@@ -28,10 +28,27 @@ PAIRS = 15
 EXECS = 200
 COMMAND = "make bench"
 
-#: PTX with a kernel "empty".
+#: Percent: a limit, of which launches of kernels that take no time leave all the credit there is.
+SHARE = 99
+
+#: PTX with the kernels "empty" and "spin".
 IMAGE = Path(__file__).parents[1] / "gpu" / "programs" / "plain.ptx"
 
-Measure = Callable[[Mapping[str, str]], dict[str, float]]
+Environment = Mapping[str, str]
+Measure = Callable[[Environment], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Environments:
+    """The same driver, without and with us."""
+
+    bare: Environment
+    preloaded: Environment
+    """With the library, in no slice."""
+    limited: Environment
+    """In a slice with a limit on memory."""
+    shared: Environment
+    """In a slice with a share of the card's time."""
 
 
 @dataclass(frozen=True)
@@ -56,37 +73,30 @@ def main() -> None:
         # A small card: valgrind has no room for the addresses of a large one.
         bare = {"LD_LIBRARY_PATH": str(built.stub_dir), "STUB_GPU_PROFILE": "t4"}
         preloaded = {**bare, "LD_PRELOAD": str(built.library)}
-        limited = {**preloaded, "HAMI_SLICE": str(_slice(folder / "slice", bare))}
-        counted = {
-            name: _instructions(program, name, limited) - _instructions(program, name, bare)
-            for name in ("launch", "alloc_free", "memory_info")
-        }
-        rows = [
-            row
-            for part in measure(program, bare, preloaded, limited, Plan(COMMAND))
-            for row in part
-        ]
-    rows += [_counted_row(name, count) for name, count in counted.items()]
+        environments = Environments(
+            bare,
+            preloaded,
+            {**preloaded, "HAMI_SLICE": str(_slice(folder / "slice", bare))},
+            {**preloaded, "HAMI_SLICE": str(_slice(folder / "shared", bare, SHARE))},
+        )
+        counted = list(_counted(program, environments))
+        rows = [row for part in measure(program, environments, Plan(COMMAND)) for row in part]
+    rows += counted
     write("calls", "What our part of a call costs", rows)
 
 
-def measure(
-    program: Path,
-    bare: Mapping[str, str],
-    preloaded: Mapping[str, str],
-    limited: Mapping[str, str],
-    plan: Plan,
-) -> Iterator[list[Row]]:
+def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[list[Row]]:
     """The rows, group by group, so that those which are there are not lost with the next."""
+    bare, limited = environments.bare, environments.limited
 
-    def calls(environment: Mapping[str, str]) -> dict[str, float]:
+    def calls(environment: Environment) -> dict[str, float]:
         lines = _output([str(program), "all", str(IMAGE), str(plan.part)], environment).splitlines()
         return {name: float(value) for name, value in map(str.split, lines)}
 
     def row(name: str, values: list[float], unit: str, target: float) -> Row:
         return _row(name, values, unit, target, plan.command)
 
-    without_limit = _differences(calls, bare, preloaded, plan.pairs)
+    without_limit = _differences(calls, bare, environments.preloaded, plan.pairs)
     yield [
         row("launch, no limit", without_limit["launch"], "ns", 1),
         row("alloc + free, no limit", without_limit["alloc_free"], "ns", 150),
@@ -99,7 +109,17 @@ def measure(
         row("cuMemGetInfo, limited", with_limit["memory_info"], "ns", 100),
         row("added to cuInit, limited", [value / 1e6 for value in with_limit["cuinit"]], "ms", 1),
     ]
-    load = _differences(_exec, bare, preloaded, plan.pairs)
+    with_share = _differences(calls, bare, environments.shared, plan.pairs)
+    yield [
+        row("launch, limited with credit", with_share["launch"], "ns", 10),
+        row(
+            "launch by turns of two kernels, limited with credit",
+            with_share["launch_alternating"],
+            "ns",
+            10,
+        ),
+    ]
+    load = _differences(_exec, bare, environments.preloaded, plan.pairs)
     yield [row("load into a process", load["exec"], "ms", 0.2)]
     # Last: an account stays as wide as it once was.
     with _holders(program, limited, plan.holders):
@@ -108,7 +128,7 @@ def measure(
     yield [row(many, crowded["alloc_free"], "ns", 250)]
 
 
-def alone(program: Path, bare: Mapping[str, str], plan: Plan) -> list[Row]:
+def alone(program: Path, bare: Environment, plan: Plan) -> list[Row]:
     """What the driver itself takes for the same calls; beside that stands our part."""
     found: dict[str, list[float]] = {}
     for _ in range(plan.pairs):
@@ -131,7 +151,7 @@ def alone(program: Path, bare: Mapping[str, str], plan: Plan) -> list[Row]:
 
 
 def _differences(
-    measure: Measure, bare: Mapping[str, str], other: Mapping[str, str], pairs: int
+    measure: Measure, bare: Environment, other: Environment, pairs: int
 ) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for _ in range(pairs):
@@ -142,7 +162,7 @@ def _differences(
 
 
 @contextlib.contextmanager
-def _holders(program: Path, environment: Mapping[str, str], count: int) -> Iterator[None]:
+def _holders(program: Path, environment: Environment, count: int) -> Iterator[None]:
     """So many more processes that hold memory of the slice."""
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -151,7 +171,7 @@ def _holders(program: Path, environment: Mapping[str, str], count: int) -> Itera
         yield
 
 
-def _exec(environment: Mapping[str, str]) -> dict[str, float]:
+def _exec(environment: Environment) -> dict[str, float]:
     """Milliseconds to run /bin/true, which loads the library and calls nothing."""
     start = time.perf_counter()
     for _ in range(EXECS):
@@ -159,7 +179,7 @@ def _exec(environment: Mapping[str, str]) -> dict[str, float]:
     return {"exec": (time.perf_counter() - start) * 1e3 / EXECS}
 
 
-def _instructions(program: Path, name: str, environment: Mapping[str, str]) -> float:
+def _instructions(program: Path, name: str, environment: Environment) -> float:
     """Instructions per call: the difference of two runs cancels what is not the call."""
     few, many = 1000, 3000
     return (_count(program, name, many, environment) - _count(program, name, few, environment)) / (
@@ -167,7 +187,7 @@ def _instructions(program: Path, name: str, environment: Mapping[str, str]) -> f
     )
 
 
-def _count(program: Path, name: str, calls: int, environment: Mapping[str, str]) -> int:
+def _count(program: Path, name: str, calls: int, environment: Environment) -> int:
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program)]
     done = subprocess.run(
         [*command, name, str(IMAGE), str(calls)],
@@ -182,9 +202,19 @@ def _count(program: Path, name: str, calls: int, environment: Mapping[str, str])
     return int(found[1])
 
 
-def _counted_row(name: str, count: float) -> Row:
-    what = f"{name.replace('_', ' + ', name == 'alloc_free').replace('_', ' ')}, limited"
-    return Row(what, round(count, 1), "instructions", 0, 1, None, "lower", COMMAND)
+def _counted(program: Path, environments: Environments) -> Iterator[Row]:
+    """Not of launches under a share: there a thread that meters them would be counted too."""
+    for what, name in (
+        ("launch", "launch"),
+        ("alloc + free", "alloc_free"),
+        ("memory info", "memory_info"),
+    ):
+        bare, limited = (
+            _instructions(program, name, environment)
+            for environment in (environments.bare, environments.limited)
+        )
+        count = round(limited - bare, 1)
+        yield Row(f"{what}, limited", count, "instructions", 0, 1, None, "lower", COMMAND)
 
 
 def _row(name: str, values: list[float], unit: str, target: float, command: str) -> Row:
@@ -200,14 +230,14 @@ def _middle_half(values: list[float]) -> float:
     return high - low
 
 
-def _slice(directory: Path, bare: Mapping[str, str]) -> Path:
-    """A slice of 8 GiB on the card of the in-process stub."""
+def _slice(directory: Path, bare: Environment, share: int | None = None) -> Path:
+    """A slice of 8 GiB on the card of the in-process stub, or one of a share of its time."""
     listing = (
         "import pynvml as n; n.nvmlInit(); "
         "print(n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(0)))"
     )
     uuid = _output([sys.executable, "-c", listing], bare).strip()
-    return slices.make(directory, {uuid: 8 * GIB})
+    return slices.make(directory, {uuid: None if share else 8 * GIB}, share)
 
 
 def _compile(built: Artifacts, target: Path) -> Path:
@@ -217,7 +247,7 @@ def _compile(built: Artifacts, target: Path) -> Path:
     return target
 
 
-def _output(command: list[str], environment: Mapping[str, str]) -> str:
+def _output(command: list[str], environment: Environment) -> str:
     return subprocess.run(
         command,
         env={"PATH": os.environ["PATH"], **environment},

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "results"
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,19 @@ class Row:
     note: str = ""
 
 
-def write(suite: str, title: str, rows: Sequence[Row]) -> None:
+def write(suite: str, title: str, rows: Sequence[Row], pictures: Sequence[str] = ()) -> bool:
     """Shows the suite's results, and puts them into docs/results if the tree has no changes.
 
-    A number must be traceable to the code that it was measured on.
+    A number must be traceable to the code that it was measured on. Whether it was written; then
+    the pictures that the page shows are the caller's to put beside it.
     """
     head = {"machine": machine(), "date": date.today().isoformat(), "commit": _commit()}
     print(table(title, head, rows))
     if head["commit"].endswith("-dirty"):
         print("not written to docs/results: commit the changes first, then measure again")
-        return
-    put(ROOT / "docs" / "results", suite, title, head, rows)
+        return False
+    put(RESULTS, suite, title, head, rows, pictures=pictures)
+    return True
 
 
 def put(
@@ -48,6 +51,7 @@ def put(
     rows: Sequence[Row],
     *,
     failures: Sequence[str] = (),
+    pictures: Sequence[str] = (),
 ) -> None:
     """Writes the suite's two files; ``failures`` are what could not be measured, and why."""
     document: dict[str, object] = {**head, "rows": [asdict(row) for row in rows]}
@@ -55,6 +59,7 @@ def put(
     if failures:
         document["failures"] = list(failures)
         text += "\nNot measured:\n\n" + "".join(f"- {failure}\n" for failure in failures)
+    text += "".join(f"\n![{picture}]({picture})\n" for picture in pictures)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{suite}.json").write_text(json.dumps(document, indent=2) + "\n")
     (folder / f"{suite}.md").write_text(text)
@@ -107,5 +112,11 @@ def machine() -> str:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    """The commit, and whether anything but results has changed since: suites follow each other."""
+    git = ["git", "-C", str(ROOT)]
+    changes = ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results"]
+    described, changed = (
+        subprocess.run([*git, *rest], capture_output=True, text=True, check=False).stdout.strip()
+        for rest in (["describe", "--always"], changes)
+    )
+    return f"{described}-dirty" if changed else described

@@ -101,12 +101,15 @@ class Card:
             time.sleep(0.005)
         return time.monotonic() - start
 
-    def slice(self, limit: int | None, *others: int | None) -> "Slice":
-        """A new slice with this limit in bytes on the first card, and the next on the next ones."""
+    def slice(self, limit: int | None, *others: int | None, share: int | None = None) -> "Slice":
+        """A new slice with this limit in bytes on the first card, and the next on the next ones.
+
+        ``share``: percent of the time of each of them.
+        """
         self._slices += 1
         name = f"slice{self._slices}"
         rows = dict(zip(self.uuids, (limit, *others), strict=False))
-        directory = slices.make(self.folder / name, rows)
+        directory = slices.make(self.folder / name, rows, share)
         return Slice(self, directory, name)
 
     @contextlib.contextmanager

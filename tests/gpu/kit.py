@@ -31,6 +31,7 @@ LARGEST = 40 * 10**6
 PROGRAMS = {
     "console": (Path("tests/gpu/programs/console.c"), ["-ldl"]),
     "addresses": (Path("tests/gpu/programs/addresses.c"), ["-ldl"]),
+    "load": (Path("tests/gpu/programs/load.c"), ["-ldl"]),
     "calls": (Path("tests/bench/calls.c"), ["-lcuda"]),
 }
 

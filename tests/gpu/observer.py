@@ -2,8 +2,8 @@
 
     python -m gpu.observer UUID
 
-Answers every line of its standard input with one JSON object: the card's memory, and the processes
-that hold some of it. It is the oracle of tests and measures: on a real card it is the only one.
+Answers every line of its standard input with one JSON object: the card's memory and clock, and the
+processes that hold some of it. On a real card it is the only oracle of tests and measures.
 """
 
 import json
@@ -22,6 +22,7 @@ def main() -> None:
             "total": memory.total,
             "used": memory.used,
             "free": memory.free,
+            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(card, pynvml.NVML_CLOCK_SM),
             "processes": {
                 process.pid: process.usedGpuMemory
                 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(card)

@@ -1,6 +1,6 @@
-"""What only a card can tell: how much memory the driver takes for itself, and what our part costs.
+"""What only a card can tell: what the driver takes for itself, what we cost, what a share is.
 
-    python -m gpu.measures memory|calls --card stub|gpu --built DIR --out DIR --head FILE
+    python -m gpu.measures memory|calls|share --card stub|gpu --built DIR --out DIR --head FILE
 
 Results are written after each group, so that what was measured is there whatever comes next.
 """
@@ -15,12 +15,13 @@ from pathlib import Path
 
 from bench.results import Row, number, put
 from gpu.card import Card, real_card, stub_card
-from gpu.measures import calls, memory
+from gpu.measures import calls, memory, share
 from support import artifacts
 
 SUITES = {
     "memory": ("What the driver takes of the card for itself", memory.measure),
     "calls": ("What our part of a call costs beside the driver's own", calls.measure),
+    "share": ("What programs get of the card under a share of its time", share.measure),
 }
 
 

@@ -18,11 +18,15 @@ def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
     program = card.programs("calls")
     plan = calls.Plan(command, PAIRS, PART, HOLDERS)
     bare = card.in_process(card.env)
-    preloaded = {**bare, "LD_PRELOAD": str(card.library)}
-    limited = card.in_process(card.slice(8 * GIB).env)
+    environments = calls.Environments(
+        bare,
+        {**bare, "LD_PRELOAD": str(card.library)},
+        card.in_process(card.slice(8 * GIB).env),
+        card.in_process(card.slice(None, share=calls.SHARE).env),
+    )
     try:
         yield calls.alone(program, bare, plan)
-        yield from calls.measure(program, bare, preloaded, limited, plan)
+        yield from calls.measure(program, environments, plan)
     except (subprocess.SubprocessError, AssertionError, TimeoutError) as error:
         said = getattr(error, "stderr", None) or ""
         yield f"calls: {error} {said}".strip()

@@ -8,7 +8,7 @@
 typedef unsigned long long CUdeviceptr;
 typedef struct opaque *handle;
 
-enum { OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
+enum { OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600 };
 
 int cuInit(unsigned flags);
 int cuDeviceGet(int *device, int ordinal);
@@ -19,7 +19,16 @@ int cuCtxCreate_v2(handle *context, unsigned flags, int device);
 int cuCtxDestroy_v2(handle context);
 int cuCtxSetCurrent(handle context);
 int cuCtxSynchronize(void);
+int cuStreamCreate(handle *stream, unsigned flags);
 int cuStreamSynchronize(handle stream);
+int cuStreamBeginCapture_v2(handle stream, int mode);
+int cuStreamEndCapture(handle stream, handle *graph);
+int cuEventCreate(handle *event, unsigned flags);
+int cuEventRecord(handle event, handle stream);
+int cuEventQuery(handle event);
+int cuEventSynchronize(handle event);
+int cuGraphInstantiateWithFlags(handle *executable, handle graph, unsigned long long flags);
+int cuGraphLaunch(handle executable, handle stream);
 int cuMemGetInfo_v2(size_t *free, size_t *total);
 int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
 int cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element);
@@ -28,6 +37,8 @@ int cuMemFree_v2(CUdeviceptr pointer);
 int cuMemsetD8_v2(CUdeviceptr pointer, unsigned char value, size_t bytes);
 int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags);
 int cuMemFreeHost(void *pointer);
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, handle stream);
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, handle stream);
 int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags);
 int cuMemHostUnregister(void *pointer);
 int cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, handle stream);
@@ -43,6 +54,19 @@ int cuModuleLoadData(handle *module, const void *image);
 int cuModuleGetFunction(handle *function, handle module, const char *name);
 int cuLaunchKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, handle stream, void **parameters, void **extra);
+int cuLaunchCooperativeKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, handle stream,
+                              void **parameters);
+
+/* CUlaunchConfig of CUDA 11.8 and later. */
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    handle stream;
+    void *attributes;
+    unsigned attribute_count;
+} launch_config;
+
+int cuLaunchKernelEx(const launch_config *config, handle function, void **parameters, void **extra);
 int cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags);
 int cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status);
 

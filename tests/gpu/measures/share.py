@@ -1,0 +1,154 @@
+"""Whether a share of the card's time holds on this card, with completed work as the measure.
+
+What a program gets done without us is 100 percent, measured before and after the runs that are
+compared with it, since a card that becomes warm becomes slower. The work is a loop of so many
+rounds: a kernel that looked at the time would be done as soon where it had only half of the card.
+"""
+
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import loads
+from bench.campaign import Campaign, Played
+from bench.loads import Scenario, Workload
+from bench.results import Row
+from bench.stage import Stage
+from gpu.card import Card, python_path
+
+#: Seconds at the beginning of a run that do not count: what a bucket has saved up goes first.
+SETTLING = 0.3
+
+#: Seconds between two looks at the card's clock.
+LOOK = 0.25
+
+#: Of these too, whether a share of 100 percent costs work.
+FULL = (loads.ASYNC_50US, loads.GRAPH, loads.DECODE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, for how many seconds each."""
+
+    solo: Sequence[tuple[Workload, Sequence[int], float]]
+    company: Sequence[Scenario]
+    company_seconds: float
+    again: bool
+    """Whether what is compared with is measured a second time, after the runs."""
+
+
+GPU = Plan(
+    solo=[
+        (loads.ASYNC_50US, loads.CAPS, 2.0),
+        *(
+            (workload, (10, 30, 50, 90), 2.0)
+            for workload in loads.SOLO
+            if workload not in {loads.ASYNC_50US, loads.ASYNC_50MS}
+        ),
+        (loads.ASYNC_50MS, (30, 50), 6.0),
+    ],
+    company=[
+        loads.company(loads.ASYNC_20US, (30, 70)),
+        loads.company(loads.ASYNC_500US, (30, 70)),
+        loads.company(loads.ASYNC_5MS, (30, 70)),
+        loads.company(loads.ASYNC_500US, (10, 90)),
+        loads.company(loads.ASYNC_500US, (75, 25), "soft"),
+        loads.company(loads.ASYNC_500US, (25, 25, 25, 25), "soft"),
+        loads.with_idle(loads.ASYNC_500US, (25, 25), 2, "soft"),
+        loads.company(loads.ASYNC_500US, (20, 30)),
+        loads.crowd(loads.ASYNC_500US, 30, 10),
+        loads.beside_one_without(loads.ASYNC_500US, 30),
+    ],
+    company_seconds=4.0,
+    again=True,
+)
+
+#: The same bodies, as little of them as shows that they work.
+STUB = Plan(
+    solo=[
+        (workload, (30,), 0.8)
+        for workload in (loads.ASYNC_50US, loads.GRAPH, loads.MIXED, loads.BURSTY, loads.DECODE)
+    ],
+    company=[loads.company(loads.ASYNC_500US, (30, 70)), loads.crowd(loads.ASYNC_500US, 30, 3)],
+    company_seconds=0.8,
+    again=False,
+)
+
+
+def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
+    """The rows, group by group; a text is what could not be measured."""
+    plan = STUB if card.stub else GPU
+    runtime = card.folder / "runtime"
+    runtime.mkdir(mode=0o700)
+    stage = _stage(card, runtime)
+    watched = _Watched(card, stage)
+    campaign = Campaign(
+        watched.play, command, binding=not card.stub, settling=SETTLING, again=plan.again
+    )
+    try:
+        for workload, caps, seconds in plan.solo:
+
+            def solo(of: Workload = workload, caps: Sequence[int] = caps, s: float = seconds):
+                return campaign.solo(of, caps, s, full=of in FULL)
+
+            yield watched.group(workload.name, solo, command)
+        for scenario in plan.company:
+
+            def company(of: Scenario = scenario):
+                return campaign.company(of, plan.company_seconds)
+
+            yield watched.group(scenario.name, company, command)
+    finally:
+        stage.end()
+
+
+def _stage(card: Card, runtime: Path) -> Stage:
+    """Programs of this card, in slices that nobody else sees."""
+    env = {
+        **card.env,
+        **python_path(),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_LIBRARY": str(card.library),
+    }
+    load = card.programs("load")
+    return Stage(env, load, Stage(env, load).calibrate())
+
+
+@dataclass
+class _Watched:
+    """Plays, and looks at the card's clock meanwhile: a card under a cap may run faster."""
+
+    card: Card
+    stage: Stage
+    clocks: list[int] = field(default_factory=list)
+
+    def play(self, scenario: Scenario, seconds: float) -> Played:
+        over = threading.Event()
+        looking = threading.Thread(target=self._look, args=(over,))
+        looking.start()
+        try:
+            return self.stage.play(scenario, seconds)
+        finally:
+            over.set()
+            looking.join()
+
+    def _look(self, over: threading.Event) -> None:
+        while not over.wait(LOOK):
+            self.clocks.append(int(self.card.observe()["sm_clock_mhz"]))
+
+    def group(self, name: str, rows: Callable[[], list[Row]], command: str) -> list[Row] | str:
+        """The rows and the clock that they were measured at, or why there are none."""
+        self.clocks.clear()
+        try:
+            found = rows()
+        except (AssertionError, OSError, RuntimeError, ValueError) as error:
+            return f"{name}: {type(error).__name__}: {error}"
+        if not self.clocks:
+            return found
+        middle, spread = statistics.median(self.clocks), max(self.clocks) - min(self.clocks)
+        clock = Row(
+            *(f"sm_clock/{name}", middle, "MHz", spread, len(self.clocks), None, "higher"), command
+        )
+        return [*found, clock]

@@ -1,0 +1,74 @@
+"""programs/load.c, by which shares are measured: what it counts is what the card has finished."""
+
+import json
+
+import pytest
+
+from support.running import run
+
+SECONDS = 0.3
+
+WORKLOADS = {
+    "async": ["--kernel-us", "50"],
+    "sync": ["--kernel-us", "200,100", "--host-us", "100"],
+    "graph": ["--kernel-us", "20", "--chain", "10"],
+    "streams": ["--kernel-us", "100"],
+    "mixed": ["--kernel-us", "100"],
+    "bursty": ["--kernel-us", "100", "--busy-percent", "20", "--period-us", "20000"],
+    "decode": ["--kernel-us", "20", "--chain", "10", "--host-us", "200"],
+}
+
+
+@pytest.fixture
+def load(card):
+    """`load("sync", ...)`: the program's lines, as JSON objects."""
+
+    def started(work: str, *options: str) -> list[dict]:
+        command = [card.programs("load"), "--work", work, "--seconds", str(SECONDS), *options]
+        done = run(command, card.env)
+        assert done.code == 0, done.err
+        return [json.loads(line) for line in done.lines]
+
+    return started
+
+
+@pytest.mark.parametrize("work", WORKLOADS)
+def test_completed_work_is_counted_as_it_grows(card, load, work):
+    *ticks, last = load(work, *WORKLOADS[work], "--ticks", "20")
+    assert last["work"] == work
+    assert 0 < last["completed"] <= last["launched"]
+    assert last["elapsed_ns"] >= SECONDS * 1e9
+    for earlier, later in zip(ticks, [*ticks[1:], last], strict=True):
+        assert earlier["completed"] <= later["completed"]
+        assert earlier["work_ns"] <= later["work_ns"]
+    if card.stub:
+        kernels = sum(each["kernels"] for each in card.stub.ledger()["cards"])
+        assert kernels == last["launched"]
+
+
+@pytest.mark.parametrize("launcher", ["kernel", "ex", "cooperative"])
+def test_every_way_to_launch_works(load, launcher):
+    (last,) = load("sync", "--kernel-us", "100", "--launcher", launcher, "--wait", "context")
+    assert last["completed"] == last["launched"] > 0
+
+
+def test_a_burst_is_as_long_as_it_was_asked_to_be(load):
+    (last,) = load("bursty", *WORKLOADS["bursty"])
+    periods = len(last["late_ns"])
+    assert periods == SECONDS / 0.02
+    # 20 % of 20 ms, in kernels of 100 us.
+    assert last["completed"] == 40 * periods
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "mend"),
+    [
+        ("work", "hard", "choose async, sync, graph"),
+        ("kernel-us", "20,0", "give a number from 1 to"),
+        ("busy-percent", "101", "give a number from 1 to 100"),
+    ],
+)
+def test_what_it_cannot_mean_is_refused_with_a_mend(card, option, value, mend):
+    done = run([card.programs("load"), f"--{option}", value], card.env)
+    assert done.code == 2
+    assert f"--{option} {value.split(',')[-1]}: {mend}" in done.err
