@@ -84,12 +84,13 @@ interposer: .venv/.complete
 
 .PHONY: stub
 stub: | tools
-	@cargo build --quiet --release -p stub-libcuda -p stub-libnvidia-ml -p stub-gpu
+	@cargo build --quiet --release -p stub-libcuda -p stub-libnvidia-ml -p stub-gpu -p stub-clock
 	@mkdir -p $(STUB)
 	@install -m 755 target/release/libcuda.so $(STUB)/libcuda.so.1
 	@ln -sf libcuda.so.1 $(STUB)/libcuda.so
 	@install -m 755 target/release/libnvidia_ml.so $(STUB)/libnvidia-ml.so.1
 	@install -m 755 target/release/stub-gpu $(STUB)/stub-gpu
+	@install -m 755 target/release/libstub_clock.so $(STUB)/libstub-clock.so
 
 .PHONY: demo
 demo: build ## real CUDA programs under a limit, on this machine's GPU or on the stub

@@ -31,6 +31,11 @@ class Artifacts:
         """The stub's server."""
         return self.stub_dir / "stub-gpu"
 
+    @property
+    def clock(self) -> Path:
+        """The virtual clock, which is preloaded."""
+        return self.stub_dir / "libstub-clock.so"
+
 
 def find() -> Artifacts:
     """The artifacts; a missing one is an error, because a test that did not run proves nothing."""
@@ -43,6 +48,7 @@ def find() -> Artifacts:
         found.stub_dir / "libcuda.so",
         found.stub_dir / "libnvidia-ml.so.1",
         found.stub_gpu,
+        found.clock,
         found.library,
     ]
     missing = [str(path) for path in needed if not path.is_file()]

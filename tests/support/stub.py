@@ -66,6 +66,11 @@ class StubServer:
             "STUB_GPU_SOCKET": str(self._socket),
         }
 
+    @property
+    def control_socket(self) -> Path:
+        """Where it is asked and told."""
+        return self._control
+
     def control(self, request: dict[str, Any]) -> dict[str, Any]:
         """One request to the control socket, and its answer."""
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:

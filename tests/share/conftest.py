@@ -1,0 +1,25 @@
+"""Worlds of containers that share cards; what they are made of is compiled once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.artifacts import Artifacts
+from support.world import Kit, World
+
+
+@pytest.fixture(scope="session")
+def kit(artifacts: Artifacts, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    """The programs."""
+    return Kit.in_folder(artifacts, tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def world(kit: Kit, tmp_path: Path) -> Callable[..., World]:
+    """``world(cards="a100,a100")`` is a place for containers, on the virtual clock."""
+
+    def make(**options: object) -> World:
+        return World(kit, tmp_path, **options)
+
+    return make

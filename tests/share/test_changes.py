@@ -1,0 +1,79 @@
+"""What changes while programs run takes effect soon: shares, and who wants anything."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from share import workloads as w
+from share.workloads import Workload
+from support.world import Container, Event, World
+
+Worlds = Callable[..., World]
+
+#: Seconds in which a change takes effect, and the first grant of who begins to want something;
+#: to both comes the kernel that just runs.
+_CHANGE, _GRANT = 0.1, 0.05
+
+
+def test_a_share_is_raised_and_lowered(world: Worlds) -> None:
+    alone = w.ASYNC_500US.alone(30)
+    changes = [
+        Event(2.0, "set", "alone", now=replace(alone, share=60)),
+        Event(4.0, "set", "alone", now=replace(alone, share=10)),
+        Event(6.0, "set", "alone", now=replace(alone, share=None)),
+    ]
+    played = world().play([alone], 8.0, changes)
+    for begin, share in ((0.0, 30), (2.0, 60), (4.0, 10), (6.0, 100)):
+        since = begin + _CHANGE if begin else 0.0
+        assert played.share("alone", since, begin + 2.0) == pytest.approx(share, abs=1.0), begin
+
+
+def test_a_share_where_there_was_none_holds_for_what_is_launched_then(world: Worlds) -> None:
+    """What the driver has been given already runs: half a second of work, by the program's wish."""
+    alone = w.ASYNC_500US.alone(None)
+    played = world().play([alone], 6.0, [Event(2.0, "set", "alone", now=replace(alone, share=10))])
+    queued = 0.5
+    assert played.share("alone", 0.0, 2.0) >= 99.5
+    assert played.busy("alone", 2.0, 2.0 + queued + _CHANGE) <= queued + 0.1 * _CHANGE + 0.005
+    assert played.share("alone", 2.0 + queued + _CHANGE, 6.0) <= 11.0
+
+
+def test_shares_of_neighbours_are_exchanged(world: Worlds) -> None:
+    both = [Container(n, [w.ASYNC_500US.program], share) for n, share in (("a", 30), ("b", 70))]
+    swap = [
+        Event(3.0, "set", "a", now=replace(both[0], share=70)),
+        Event(3.0, "set", "b", now=replace(both[1], share=30)),
+    ]
+    played = world().play(both, 6.0, swap)
+    after = [played.share(name, 3.0 + _CHANGE, 6.0) for name in "ab"]
+    assert [played.share(name, 0.0, 3.0) for name in "ab"] == pytest.approx([30, 70], abs=1.0)
+    assert after == pytest.approx([70, 30], abs=1.0)
+
+
+def test_modes_and_priorities_change_too(world: Worlds) -> None:
+    both = [Container(name, [w.ASYNC_500US.program], 20) for name in "ab"]
+    changes = [
+        *(Event(2.0, "set", one.name, now=replace(one, mode="soft")) for one in both),
+        Event(4.0, "set", "a", now=replace(both[0], mode="soft", priority="high")),
+    ]
+    played = world().play(both, 6.0, changes)
+    assert [played.share(name, 0.0, 2.0) for name in "ab"] == pytest.approx([20, 20], abs=1.0)
+    lent = [played.share(name, 2.0 + _CHANGE, 4.0) for name in "ab"]
+    assert lent == pytest.approx([50, 50], abs=1.5)
+    assert played.share("a", 4.0 + _CHANGE, 6.0) >= 98.5
+
+
+@pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_50MS], ids=lambda one: one.name)
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_who_begins_to_want_something_gets_it_soon(
+    world: Worlds, workload: Workload, mode: str
+) -> None:
+    """Four containers want all they can get when the last of them begins."""
+    early = [Container(f"c{index}", [workload.program], 25, mode) for index in range(3)]
+    begin = 2.0
+    late = Container("late", [replace(workload.program, begin=begin)], 25, mode)
+    played = world().play([*early, late], 4.0)
+    first = played.first("late", begin)
+    assert first is not None
+    assert first <= begin + _GRANT + workload.longest_us / 1e6

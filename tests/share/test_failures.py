@@ -1,0 +1,71 @@
+"""Who is killed or stopped costs the others one grant's deadline at most."""
+
+from collections.abc import Callable
+
+import pytest
+
+from share import workloads as w
+from support.world import Container, Event, World
+
+Worlds = Callable[..., World]
+
+#: Seconds of a turn, and in which its holder must have answered at its end. What was launched in
+#: it, at most two batches of about 2 ms, still runs.
+_LOST = 0.02 + 0.05 + 0.005
+
+
+def _two(mode: str = "soft", shares: tuple[int, int] = (50, 50)) -> list[Container]:
+    return [
+        Container(name, [w.ASYNC_500US.program], share, mode)
+        for name, share in zip("ab", shares, strict=True)
+    ]
+
+
+def test_a_killed_process(world: Worlds) -> None:
+    played = world().play(_two(), 4.0, [Event(2.0, "kill", "a")])
+    assert played.busy("a", 2.0 + _LOST, 4.0) == 0
+    assert played.busy("b", 2.0, 4.0) >= 2.0 * 0.985 - _LOST
+
+
+def test_a_killed_process_leaves_its_container_the_share(world: Worlds) -> None:
+    containers = [
+        Container("two", [w.ASYNC_500US.program] * 2, 40),
+        Container("one", [w.ASYNC_500US.program], 60),
+    ]
+    played = world().play(containers, 6.0, [Event(2.0, "kill", "two", process=0)])
+    after = [played.share(name, 2.0, 6.0) for name in ("two", "one")]
+    assert after == pytest.approx([40, 60], abs=100 * _LOST / 4 + 1.0)
+
+
+def test_a_stopped_container(world: Worlds) -> None:
+    stop = [Event(2.0, "stop", "a"), Event(4.0, "go on", "a")]
+    played = world().play(_two(), 8.0, stop)
+    assert played.busy("b", 2.0, 4.0) >= 2.0 * 0.985 - _LOST
+    after = [played.share(name, 4.1, 8.0) for name in "ab"]
+    assert after == pytest.approx([50, 50], abs=1.0)
+
+
+def test_a_stopped_container_of_hard_mode_takes_nothing_with_it(world: Worlds) -> None:
+    stop = [Event(2.0, "stop", "a"), Event(4.0, "go on", "a")]
+    played = world().play(_two("hard"), 8.0, stop)
+    assert played.share("b", 2.0, 4.0) == pytest.approx(50, abs=100 * _LOST / 2 + 1.0)
+
+
+def test_a_killed_coordinator(world: Worlds) -> None:
+    """For a while each keeps to its own share; then there is another coordinator."""
+    killed, again, end = 2.0, 4.0, 8.0
+    events = [Event(killed, "kill", "coordinator", process=0)]
+    played = world().play(_two("hard", (30, 70)), end, events, coordinators=(0.0, again))
+    lost = 0.2 - sum(played.busy(name, killed, killed + 0.2) for name in "ab")
+    silence = 0.05
+    assert lost <= _LOST + silence
+    # Beside each other the driver switches between them all the time, which takes its part.
+    for name, share in (("a", 30), ("b", 70)):
+        assert 0.85 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
+    after = [played.share(name, again + 0.1, end) for name in "ab"]
+    assert after == pytest.approx([30, 70], abs=1.0)
+
+
+def test_without_a_coordinator_one_container_holds_its_share(world: Worlds) -> None:
+    played = world(coordinator=False).play([w.ASYNC_500US.alone(30)], 6.0)
+    assert played.share("alone") == pytest.approx(30, abs=1.0)

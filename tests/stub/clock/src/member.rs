@@ -1,0 +1,376 @@
+//! This process's part in a world, and each thread's: entering, waiting, leaving.
+//!
+//! Set up at load, or at the first interposed call if that comes earlier; without `STUB_CLOCK` that
+//! is one look at the environment, and from then on every call goes straight to the C library.
+
+use crate::alive;
+use crate::raw;
+use crate::settings::Settings;
+use crate::table::{Key, NEVER, Wait, Woken};
+use crate::world::{Guard, World};
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The file's time plus this is what programs see, so that "a minute ago" is a time too.
+pub const EPOCH: u64 = 1_000_000_000_000;
+
+/// How often a thread may read the clock and wait at one instant; then time moves on for it, so
+/// that one which spins until a time comes sees it come.
+const PATIENCE: u32 = 1000;
+/// How far it then moves, in nanoseconds.
+const NUDGE: u64 = 1000;
+
+/// What this process is to a world.
+#[derive(Debug)]
+enum Part {
+    None,
+    Observer(&'static World),
+    Member(Member),
+}
+
+/// This process in its world.
+#[derive(Debug)]
+pub struct Member {
+    pub world: &'static World,
+    late: u64,
+    expect: u32,
+    seat: Option<u64>,
+    /// Told of each thread's end by the C library.
+    end: libc::pthread_key_t,
+}
+
+static PART: OnceLock<Part> = OnceLock::new();
+/// The process's place in the order, in the upper half; a forked child gets its own.
+static SEAT: AtomicU64 = AtomicU64::new(0);
+/// How many threads of this process have entered.
+static BORN: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// This thread's row plus one; 0 before it has entered.
+    static ROW: Cell<usize> = const { Cell::new(0) };
+    /// How often this thread has read the clock or waited at an instant, and which one that was.
+    static EVENTS: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    /// Set while the library itself calls the C library.
+    static WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Enters at load, before the program's `main`.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn enter() {
+        let _ = member();
+    }
+    enter
+};
+
+fn part() -> &'static Part {
+    PART.get_or_init(|| {
+        let part = Settings::from_environment().and_then(|settings| match settings {
+            None => Ok(Part::None),
+            Some(settings) => {
+                let world = World::open(&settings.file)?;
+                if settings.observes {
+                    return Ok(Part::Observer(world));
+                }
+                let mut end = 0;
+                // SAFETY: the key is a place for the answer, the function is this library's.
+                if unsafe { libc::pthread_key_create(&raw mut end, Some(at_thread_end)) } != 0 {
+                    return Err("no room for a thread key".into());
+                }
+                let Settings { late, expect, seat, .. } = settings;
+                Ok(Part::Member(Member { world, late, expect, seat, end }))
+            }
+        });
+        part.unwrap_or_else(|message| {
+            eprintln!("stub-clock: {message}");
+            std::process::abort()
+        })
+    })
+}
+
+/// The world that this process reads the time of, but takes no part in.
+pub fn observed() -> Option<&'static World> {
+    match part() {
+        Part::Observer(world) => Some(world),
+        _ => None,
+    }
+}
+
+/// This process's part, with the calling thread entered and having the turn; None where the call
+/// is the C library's business.
+pub fn member() -> Option<&'static Member> {
+    if WITHIN.get() {
+        return None;
+    }
+    let within = Within::enter();
+    let Part::Member(member) = part() else { return None };
+    match ROW.get().checked_sub(1) {
+        None => member.enter(),
+        // Stopped from outside while it ran, it has lost its turn.
+        Some(row) if member.world.running() != Some(row) => member.await_turn(row),
+        Some(_) => {}
+    }
+    drop(within);
+    Some(member)
+}
+
+/// While it lives, interposed calls of this thread go to the C library.
+struct Within(bool);
+
+impl Within {
+    fn enter() -> Self {
+        Self(WITHIN.replace(true))
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.set(self.0);
+    }
+}
+
+impl Member {
+    /// The time as this thread reads it, in nanoseconds. Reading it over and over moves it on.
+    pub fn read(&self) -> u64 {
+        if self.is_crowded() {
+            let _within = Within::enter();
+            let until = self.world.now() + NUDGE;
+            self.pass_until(&Wait { until, keys: &[], bitset: 0 }, 0);
+        }
+        EPOCH + self.world.now()
+    }
+
+    /// Lets others run until a time, or until one of the words is woken.
+    ///
+    /// The time is one that programs see, [`NEVER`] for none.
+    pub fn wait(&self, until: u64, keys: &[Key], bitset: u32) -> Woken {
+        let _within = Within::enter();
+        let mut until = if until == NEVER { NEVER } else { until.saturating_sub(EPOCH) };
+        if self.is_crowded() {
+            until = until.max(self.world.now() + NUDGE);
+        }
+        self.pass_until(&Wait { until, keys, bitset }, self.late)
+    }
+
+    /// Counts an event of this thread, and tells whether there have been too many at this instant.
+    fn is_crowded(&self) -> bool {
+        let now = self.world.now();
+        let (instant, count) = EVENTS.get();
+        let count = if instant == now { count + 1 } else { 1 };
+        EVENTS.set((now, count));
+        count > PATIENCE
+    }
+
+    fn pass_until(&self, wait: &Wait, late: u64) -> Woken {
+        let row = ROW.get() - 1;
+        let mut table = self.world.lock();
+        table.row_mut(row).late = late;
+        table.wait(row, wait, self.world.now());
+        if table.pass() == Some(row) {
+            table.keep(row);
+        } else {
+            drop(table);
+            self.await_turn(row);
+            table = self.world.lock();
+        }
+        table.woken(row)
+    }
+
+    /// Wakes at most so many that wait for the word; how many it were.
+    pub fn wake(&self, key: Key, count: usize, bitset: u32) -> usize {
+        let _within = Within::enter();
+        let now = self.world.now();
+        self.world.lock().wake(key, count, bitset, now)
+    }
+
+    /// Makes a row for a thread of this process that is about to start; which.
+    pub fn expect_thread(&self) -> usize {
+        let _within = Within::enter();
+        self.new_row(&mut self.world.lock(), raw::process_id(), Self::next_order())
+    }
+
+    /// Notes which thread a row became.
+    pub fn name_thread(&self, row: usize, thread: libc::pthread_t) {
+        let _within = Within::enter();
+        self.world.lock().row_mut(row).thread = thread;
+    }
+
+    /// Frees a row whose thread could not be started.
+    pub fn forget(&self, row: usize) {
+        let _within = Within::enter();
+        self.world.lock().leave(row);
+    }
+
+    /// The calling thread is the one that a row was made for; returns when it has the turn.
+    pub fn begin_thread(&self, row: usize) {
+        let _within = Within::enter();
+        self.identify(&mut self.world.lock(), row);
+        self.await_turn(row);
+    }
+
+    /// Returns when the thread has ended as far as the world is concerned.
+    pub fn await_thread(&self, thread: libc::pthread_t) {
+        let key = thread_key(thread);
+        loop {
+            let within = Within::enter();
+            let table = self.world.lock();
+            let pid = raw::process_id();
+            let mut rows = table.taken().into_iter().map(|index| *table.row(index));
+            let lives = rows.any(|row| row.pid == pid && row.thread == thread);
+            drop(table);
+            drop(within);
+            if !lives {
+                return;
+            }
+            self.wait(NEVER, &[key], u32::MAX);
+        }
+    }
+
+    /// Makes a row for a child process that is about to be forked; which.
+    pub fn expect_child(&self) -> usize {
+        let _within = Within::enter();
+        let mut table = self.world.lock();
+        let seat = table.arrive();
+        self.new_row(&mut table, 0, seat << 32)
+    }
+
+    /// The parent's half: the child's number.
+    pub fn name_child(&self, row: usize, pid: u32) {
+        let _within = Within::enter();
+        self.world.lock().row_mut(row).pid = pid;
+    }
+
+    /// The child's half; returns when it has the turn.
+    pub fn begin_child(&self, row: usize) {
+        let within = Within::enter();
+        let mut table = self.world.lock();
+        let order = table.row(row).order;
+        table.row_mut(row).pid = raw::process_id();
+        drop(table);
+        drop(within);
+        SEAT.store(order, Ordering::Relaxed);
+        BORN.store(1, Ordering::Relaxed);
+        self.begin_thread(row);
+    }
+
+    /// Does something to another process while no thread of it can be in the middle of a wait.
+    pub fn with_table<T>(&self, act: impl FnOnce(&mut Guard) -> T) -> T {
+        let _within = Within::enter();
+        act(&mut self.world.lock())
+    }
+
+    /// Enters a thread that nobody announced: a process's first, or one made behind our back.
+    fn enter(&self) {
+        let pid = raw::process_id();
+        let mut table = self.world.lock();
+        let before = table.taken().into_iter().filter(|row| table.row(*row).pid == pid);
+        let before: Vec<usize> = before.collect();
+        let is_first = BORN.load(Ordering::Relaxed) == 0;
+        if is_first && !before.is_empty() {
+            return self.continue_after_exec(table, &before);
+        }
+        if is_first {
+            let seat = self.seat.unwrap_or_else(|| table.arrive());
+            SEAT.store(seat << 32, Ordering::Relaxed);
+        }
+        let row = self.new_row(&mut table, pid, Self::next_order());
+        self.identify(&mut table, row);
+        if is_first {
+            table.joined += 1;
+            if table.joined >= self.expect {
+                table.begun = 1;
+            }
+        }
+        if table.begun == 1 && self.world.running().is_none() {
+            table.pass();
+        }
+        drop(table);
+        self.await_turn(row);
+    }
+
+    /// The program before this one in the same process had the turn; its other threads are gone.
+    fn continue_after_exec(&self, mut table: Guard, before: &[usize]) {
+        let running = self.world.running();
+        let kept = before.iter().find(|row| Some(**row) == running).unwrap_or(&before[0]);
+        for row in before.iter().filter(|row| *row != kept) {
+            table.leave(*row);
+        }
+        SEAT.store(table.row(*kept).order, Ordering::Relaxed);
+        BORN.store(1, Ordering::Relaxed);
+        self.identify(&mut table, *kept);
+        drop(table);
+        if running != Some(*kept) {
+            self.await_turn(*kept);
+        }
+    }
+
+    fn next_order() -> u64 {
+        SEAT.load(Ordering::Relaxed) + u64::from(BORN.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn new_row(&self, table: &mut Guard, pid: u32, order: u64) -> usize {
+        let now = self.world.now();
+        table.join(pid, 0, order, self.late, now).unwrap_or_else(|| {
+            eprintln!("stub-clock: no room for another thread");
+            std::process::abort()
+        })
+    }
+
+    fn identify(&self, table: &mut Guard, index: usize) {
+        let (pid, tid) = (raw::process_id(), raw::thread_id());
+        let row = table.row_mut(index);
+        (row.pid, row.tid, row.started) = (pid, tid, alive::started(pid, tid));
+        // SAFETY: both calls concern the calling thread alone; the value only has to be non-null.
+        unsafe {
+            row.thread = libc::pthread_self();
+            libc::pthread_setspecific(self.end, std::ptr::without_provenance(1));
+        }
+        ROW.set(index + 1);
+    }
+
+    fn await_turn(&self, row: usize) {
+        self.world.await_turn(row, || {
+            let mut table = self.world.lock();
+            // Whoever can look at its mark is not stopped any more.
+            if table.row(row).stopped != 0 {
+                table.mark(raw::process_id(), false);
+            }
+            table.look_after();
+        });
+    }
+}
+
+/// The word that stands for a thread's end.
+fn thread_key(thread: libc::pthread_t) -> Key {
+    Key { space: u64::from(raw::process_id()) << 1 | 1, offset: thread }
+}
+
+/// How often the C library calls an end function again that wants it: others come first.
+const LAST_ROUND: usize = 3;
+
+/// A thread ends: the turn goes on. What the C library still does for it, it does unseen.
+extern "C" fn at_thread_end(round: *mut c_void) {
+    WITHIN.set(true);
+    let (Part::Member(member), Some(row)) = (part(), ROW.get().checked_sub(1)) else { return };
+    if round.addr() < LAST_ROUND {
+        let next = std::ptr::without_provenance::<c_void>(round.addr() + 1);
+        // SAFETY: as in `identify`.
+        unsafe { libc::pthread_setspecific(member.end, next) };
+        WITHIN.set(false);
+        return;
+    }
+    if member.world.running() != Some(row) {
+        member.await_turn(row);
+    }
+    // SAFETY: concerns the calling thread alone.
+    let key = thread_key(unsafe { libc::pthread_self() });
+    let mut table = member.world.lock();
+    table.wake(key, usize::MAX, u32::MAX, member.world.now());
+    table.leave(row);
+    table.pass();
+    ROW.set(0);
+}

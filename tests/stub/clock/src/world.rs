@@ -1,0 +1,241 @@
+//! The file that the processes of a world share, and the lock that guards its table.
+//!
+//! The first eight bytes are the time; a file of zeroes is a world that has not begun. The lock's
+//! holder may be killed at any instruction: then the next one takes the lock over. What it left of
+//! the table is at worst a thread half entered, and the kernel says that it is gone.
+
+use crate::alive::{self, Life};
+use crate::raw;
+use crate::table::{ROWS, Row, State, Table};
+use std::cell::UnsafeCell;
+use std::ffi::{CString, OsStr};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long, in real time, nothing may be heard of the running thread before the kernel is asked.
+pub const SILENCE: Duration = Duration::from_millis(20);
+/// No thread has the turn.
+const NOBODY: u32 = 0;
+/// Set in the lock's word while somebody may wait for it; thread numbers stay below.
+const CONTENDED: u32 = 1 << 31;
+
+/// The shared file.
+#[repr(C)]
+#[derive(Debug)]
+pub struct World {
+    /// Nanoseconds since the world began.
+    now: AtomicU64,
+    /// Who holds the lock, as the kernel numbers threads; 0 is nobody.
+    lock: AtomicU32,
+    /// The row of the thread that runs, plus one.
+    running: AtomicU32,
+    /// How many threads wait for a lock of the C library.
+    pub lock_waiters: AtomicU32,
+    /// By row: 1 when the thread has been given the turn and has not taken it yet.
+    turns: [AtomicU32; ROWS],
+    table: UnsafeCell<Table>,
+}
+
+// SAFETY: the table is reached through the lock alone.
+unsafe impl Sync for World {}
+
+impl World {
+    /// Maps the file, made if it is not there, for the rest of the process's life.
+    pub fn open(path: &OsStr) -> Result<&'static Self, String> {
+        let failed = |what: &str| {
+            let error = std::io::Error::last_os_error();
+            format!("STUB_CLOCK={}: {what}: {error}", path.display())
+        };
+        let name = CString::new(path.as_bytes()).map_err(|_| "STUB_CLOCK is no path")?;
+        let size = size_of::<Self>();
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
+        // SAFETY: the name is a C string; the descriptor is this function's own; the mapping is
+        // whole, since the file has its size and nobody makes it smaller.
+        unsafe {
+            let file = libc::open(name.as_ptr(), flags, 0o600);
+            if file < 0 {
+                return Err(failed("cannot be opened"));
+            }
+            let sized = libc::ftruncate(file, size as libc::off_t) == 0;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let arguments = [0, size, access as usize, libc::MAP_SHARED as usize, file as usize, 0];
+            let mapped = raw::call(libc::SYS_mmap, arguments);
+            libc::close(file);
+            if !sized || (-4095..0).contains(&mapped) {
+                return Err(failed("cannot be mapped"));
+            }
+            Ok(&*(mapped as *const Self))
+        }
+    }
+
+    /// The time, in nanoseconds since the world began.
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Acquire)
+    }
+
+    /// The row of the running thread.
+    pub fn running(&self) -> Option<usize> {
+        self.running.load(Ordering::Acquire).checked_sub(1).map(|row| row as usize)
+    }
+
+    /// Returns when the row has been given the turn. `probe` is called while that takes long.
+    pub fn await_turn(&self, row: usize, mut probe: impl FnMut()) {
+        let turn = &self.turns[row];
+        while turn.swap(0, Ordering::AcqRel) == 0 {
+            raw::futex_wait(turn.as_ptr(), 0, SILENCE);
+            if turn.load(Ordering::Acquire) == 0 {
+                probe();
+            }
+        }
+    }
+
+    /// Takes the lock.
+    pub fn lock(&self) -> Guard<'_> {
+        let me = raw::thread_id();
+        loop {
+            match self.lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Guard { world: self, wakes: None },
+                Err(_) => self.wait_for_lock(),
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_lock(&self) {
+        let word = self.lock.fetch_or(CONTENDED, Ordering::Relaxed) | CONTENDED;
+        if word == CONTENDED {
+            // Free by now. Nobody else may think so while the mark is there.
+            let _ = self.lock.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+            return;
+        }
+        raw::futex_wait(self.lock.as_ptr(), word, SILENCE);
+        let holder = word & !CONTENDED;
+        // A thread is found by its own number as well as below its process.
+        if self.lock.load(Ordering::Relaxed) == word
+            && alive::look(holder, holder, alive::started(holder, holder)) == Life::Dead
+        {
+            let _ = self.lock.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The table, while the lock is held. Dropping it wakes whom [`Guard::pass`] has given the turn.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    world: &'a World,
+    wakes: Option<usize>,
+}
+
+impl Guard<'_> {
+    /// Gives the turn to who is next, and lets time come to it; returns whom.
+    pub fn pass(&mut self) -> Option<usize> {
+        let next = self.next();
+        let Some(row) = next else {
+            self.world.running.store(NOBODY, Ordering::Release);
+            return None;
+        };
+        let wake_at = self.row(row).wake_at;
+        if wake_at > self.world.now() {
+            self.world.now.store(wake_at, Ordering::Release);
+        }
+        self.run(row);
+        self.world.running.store(row as u32 + 1, Ordering::Release);
+        self.world.turns[row].store(1, Ordering::Release);
+        self.wakes = Some(row);
+        next
+    }
+
+    /// Takes the turn that `pass` has just given to the caller itself.
+    pub fn keep(&mut self, row: usize) {
+        self.world.turns[row].store(0, Ordering::Release);
+        self.wakes = None;
+    }
+
+    /// Takes the turn away from a thread that cannot use it.
+    fn withdraw(&mut self, row: usize) {
+        self.world.turns[row].store(0, Ordering::Release);
+    }
+
+    /// Frees the rows of those threads of a process that are gone.
+    pub fn strike_dead(&mut self, pid: u32) {
+        for index in self.taken() {
+            let row = *self.row(index);
+            if row.pid == pid && life(&row) == Life::Dead {
+                self.withdraw(index);
+                self.leave(index);
+            }
+        }
+    }
+
+    /// Marks a process as stopped, or as going on.
+    pub fn mark(&mut self, pid: u32, stopped: bool) {
+        for index in self.taken() {
+            if self.row(index).pid == pid {
+                self.row_mut(index).stopped = u32::from(stopped);
+            }
+        }
+    }
+
+    /// Whether the turn lies with a thread that is gone or stopped, or with nobody; if so it is
+    /// given to the next.
+    pub fn look_after(&mut self) {
+        if self.begun == 0 {
+            return;
+        }
+        if let Some(index) = self.world.running() {
+            let row = *self.row(index);
+            match life(&row) {
+                _ if row.state == State::Free => {}
+                Life::Lives => return,
+                Life::Dead => self.strike_dead(row.pid),
+                Life::Stopped => {
+                    let now = self.world.now();
+                    self.withdraw(index);
+                    self.mark(row.pid, true);
+                    let row = self.row_mut(index);
+                    (row.state, row.wake_at) = (State::Waiting, now.min(row.wake_at));
+                }
+            }
+        }
+        self.pass();
+    }
+}
+
+fn life(row: &Row) -> Life {
+    match (row.pid, row.tid) {
+        // A child that is just being made has no numbers yet.
+        (0, _) => Life::Lives,
+        (pid, 0) if alive::is_dead(pid) => Life::Dead,
+        (_, 0) => Life::Lives,
+        (pid, tid) => alive::look(pid, tid, row.started),
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        // SAFETY: the lock is held.
+        unsafe { &*self.world.table.get() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        // SAFETY: the lock is held, and the guard borrowed for as long as the table.
+        unsafe { &mut *self.world.table.get() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.world.lock.swap(0, Ordering::Release) & CONTENDED != 0 {
+            raw::futex_wake(self.world.lock.as_ptr());
+        }
+        if let Some(row) = self.wakes {
+            raw::futex_wake(self.world.turns[row].as_ptr());
+        }
+    }
+}
