@@ -224,7 +224,10 @@ impl Meter {
         if end - line.epoch_at > EPOCH_NS {
             let before = std::mem::replace(&mut line.epoch, flight.end);
             line.epoch_at = end;
-            events::give_back(line.context, before);
+            // Its own events are kept, once, when all is measured.
+            if before != flight.start {
+                events::give_back(line.context, before);
+            }
         }
         Some(covered)
     }
