@@ -180,7 +180,7 @@ impl CardLimiter {
 
     fn verdict(&self, state: &mut State, queue: Queue, at: u64) -> Verdict {
         let grant = self.grant(at);
-        if grant.is_none() && self.seats.iter().all(|seat| seat.shares().next().is_none()) {
+        if grant.is_none() && !self.has_share() {
             return Verdict::Free;
         }
         if let Some(grant) = grant
@@ -193,24 +193,20 @@ impl CardLimiter {
         let is_long = batches >= 2 && ns >= IN_FLIGHT_NS;
         let is_crowded = state.outstanding.total() >= IN_FLIGHT_ALL_NS
             && (batches >= 1 || state.outstanding.streams() >= IN_FLIGHT_STREAMS);
-        let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
-        let is_too_late = grant.is_some_and(|grant| {
-            has_turn
-                && !state.outstanding.is_empty()
-                && !fits(at, state.outstanding.total(), grant.until)
-        });
+        let turn_ends = grant.filter(|grant| grant.kind == Kind::Turn).map(|grant| grant.until);
+        let is_too_late = batches >= 1 && turn_ends.is_some_and(|until| !fits(at, ns, until));
         if is_long || is_crowded || is_too_late {
             return Verdict::Full;
         }
-        if let Some(rate) = self.rate(grant.is_some(), at)
-            && !has_turn
-        {
+        if let Some(rate) = self.rate(grant.as_ref(), at) {
             state.bucket.set_rate(at, rate);
             let balance = state.bucket.balance(at);
-            // What has been in flight for longer than was thought is not cheaper for that.
+            // What has been in flight for longer than was thought is not cheaper for that. A stream
+            // answers for itself alone: its kernels may be waited for by those of another.
             let elapsed = state.unbilled_since.map_or(0, |since| at.saturating_sub(since));
-            let overdue = if elapsed > state.outstanding.total() { elapsed } else { 0 };
-            let missing = ns.max(overdue).cast_signed() + 1 - balance;
+            let is_overdue = batches >= 1 && elapsed > state.outstanding.total();
+            let in_flight = if is_overdue { ns.max(elapsed) } else { ns };
+            let missing = in_flight.cast_signed() + 1 - balance;
             if let Ok(missing @ 1..) = u64::try_from(missing) {
                 return Verdict::Empty(
                     at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1)),
@@ -239,16 +235,26 @@ impl CardLimiter {
         is_ours && is_now
     }
 
-    /// The rate of this process's own bucket in millionths of the card's time; `None`: no limit.
+    fn has_share(&self) -> bool {
+        self.seats.iter().any(|seat| seat.share().or(seat.said_share()).is_some())
+    }
+
+    /// The rate of this process's own bucket in millionths of the card's time; `None`: it does not
+    /// bind now.
     ///
-    /// Where nobody coordinates, the processes of a slice divide its share between them.
-    fn rate(&self, is_coordinated: bool, at: u64) -> Option<u32> {
+    /// The coordinator holds the outermost slice to its page in turns, and lends soft ones the time
+    /// that is over; everything else is the bucket's. Where nobody coordinates, the processes of a
+    /// slice divide its share between them.
+    fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
         let of_seat = |(place, seat): (usize, &Seat)| {
-            let is_coordinated = is_coordinated && place == 0;
-            let binding = seat.shares().filter(|(_, mode)| *mode == Mode::Hard || !is_coordinated);
-            let lowest = binding.map(|(share, _)| share).min()?;
-            let sharing = if is_coordinated { 1 } else { seat.active(at) };
-            Some(lowest * 10_000 / sharing)
+            let coordinated = grant.filter(|_| place == 0);
+            let has_turn = coordinated.is_some_and(|grant| grant.kind == Kind::Turn);
+            let binds = |mode: Mode| mode == Mode::Hard || grant.is_none();
+            let page = seat.share().filter(|(_, mode)| binds(*mode) && !has_turn);
+            let said = seat.said_share().filter(|(_, mode)| binds(*mode));
+            let lowest = [page, said].into_iter().flatten().map(|(share, _)| share).min()?;
+            let sharing = if coordinated.is_some() { 1 } else { seat.active(at) };
+            Some((lowest * 10_000 / sharing).max(1))
         };
         self.seats.iter().enumerate().filter_map(of_seat).min()
     }
@@ -271,7 +277,13 @@ impl CardLimiter {
         if state.outstanding.is_empty() {
             state.idle_since = at;
         }
-        state.bucket.debit(at, billed);
+        // Time that is lent, or granted in turns, is nothing that the bucket has to get back.
+        if let Some(rate) = self.rate(self.grant(at).as_ref(), at) {
+            state.bucket.set_rate(at, rate);
+            state.bucket.debit(at, billed);
+        } else {
+            state.bucket.set_rate(at, 0);
+        }
         // What is still in flight has had the card since this has ended.
         let since = (!state.outstanding.is_empty()).then_some(at);
         state.set_unbilled(at, since);
@@ -292,8 +304,11 @@ impl CardLimiter {
         if state.stand.0 == Idle && state.outstanding.is_empty() && state.waiting == 0 {
             return Look { again_at: u64::MAX, must_close: false };
         }
-        for words in self.seats.iter().filter_map(Seat::words) {
+        if let Some(words) = self.seats.first().and_then(Seat::words) {
             words.active_at.store(at, Ordering::Relaxed);
+        }
+        for words in self.seats.iter().filter_map(Seat::words) {
+            words.metered_at.store(at, Ordering::Relaxed);
             let debt = state.bucket.balance(at).min(0).unsigned_abs();
             words.debt_ns.store(debt, Ordering::Relaxed);
         }

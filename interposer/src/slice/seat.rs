@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hami_account::ComputeWords;
+use hami_account::{ComputeState, ComputeWords};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime};
 
@@ -31,14 +31,15 @@ impl Seat {
         Self { level, row, environment }
     }
 
-    /// The shares that hold here in percent, each below 100, and their modes.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = (u32, Mode)> {
+    /// What its page says of its share, in percent below 100, and how it holds.
+    pub(crate) fn share(&self) -> Option<(u32, Mode)> {
         let Regime { share, mode, .. } = self.level.regime(self.row);
-        let own = self.environment.map(|set| (set.share, set.mode));
-        [Some((share, mode)), own]
-            .into_iter()
-            .flatten()
-            .filter(|(share, _)| (1..100).contains(share))
+        (1..100).contains(&share).then_some((share, mode))
+    }
+
+    /// What a variable says of it, which the coordinator does not see.
+    pub(crate) fn said_share(&self) -> Option<(u32, Mode)> {
+        self.environment.map(|said| (said.share, said.mode))
     }
 
     /// What the coordinator grants the slice here; `None` while none is to be heard.
@@ -79,17 +80,16 @@ impl Seat {
     pub(crate) fn active(&self, now: u64) -> u32 {
         let own = self.slot();
         let others = self.level.computing(self.row).filter(|(slot, words)| {
-            Some(*slot) != own && is_fresh(now, words.active_at.load(Ordering::Relaxed), ACTIVE_NS)
+            Some(*slot) != own && is_fresh(now, words.metered_at.load(Ordering::Relaxed), ACTIVE_NS)
         });
         1 + others.count() as u32
     }
 
     /// Whether the slice has work on another of its cards.
     pub(crate) fn runs_elsewhere(&self, now: u64) -> bool {
-        const RUNS: u64 = 2;
         (0..hami_account::CARDS).filter(|row| *row != self.row).any(|row| {
             self.level.computing(row).any(|(_, words)| {
-                words.state.load(Ordering::Relaxed) & 0xffff_ffff == RUNS
+                words.said().1 == ComputeState::Runs
                     && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENCE_NS)
             })
         })

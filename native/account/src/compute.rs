@@ -26,7 +26,10 @@ pub struct ComputeWords {
     pub debt_ns: AtomicU64,
     /// When the process last looked at its work there (`CLOCK_MONOTONIC`); a heartbeat while it runs.
     pub active_at: AtomicU64,
-    reserved: [u64; 3],
+    /// The same for who shares the slice where nobody coordinates; also of a slice inside another,
+    /// whose turns are the outer one's.
+    pub metered_at: AtomicU64,
+    reserved: [u64; 2],
 }
 
 /// What a process has on a card: the low half of [`ComputeWords::state`].
@@ -63,6 +66,7 @@ const _: () = assert!(offset_of!(ComputeWords, used_ns) == 8);
 const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
 const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
 const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
+const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
 
 impl ComputeWords {
     /// Says what the process has, having seen `turn`. What it launched or waited for before is
@@ -98,7 +102,7 @@ impl ComputeSums {
         };
         add(&self.used_ns[card], &words.used_ns);
         add(&self.throttled_ns[card], &words.throttled_ns);
-        for word in [&words.debt_ns, &words.active_at, &words.state] {
+        for word in [&words.debt_ns, &words.active_at, &words.metered_at, &words.state] {
             word.store(0, Ordering::SeqCst);
         }
     }

@@ -190,6 +190,16 @@ impl Slice {
         }
     }
 
+    /// Lets nobody of it launch any more: its files are not what they have to be.
+    pub fn shut(&mut self, now: u64) {
+        self.set_asks(true, now);
+        for row in 0..self.cards.len() {
+            let turn = self.grants.grant(row).turn.wrapping_add(1);
+            let nobody = Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 };
+            self.grants.set(row, nobody);
+        }
+    }
+
     pub fn pulse(&self, now: u64) {
         self.grants.set_pulse(now);
     }

@@ -1,7 +1,7 @@
 //! The slices of a runtime directory: found, read together, written to.
 
 use crate::slice::{Refused, Slice};
-use crate::wait::Bell;
+use crate::wait::{Bell, now};
 use hami_limits::same_card;
 use hami_share::turns::{Decision, SliceView, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,9 @@ pub(crate) struct Slices {
     directory: PathBuf,
     /// By name, as all of this: the same files give the same turns, whoever looks.
     open: BTreeMap<OsString, Box<Slice>>,
-    /// Directories that are there and are not to be opened again.
-    damaged: BTreeSet<OsString>,
+    /// Directories that are there and are not to be opened again; those that were open keep being
+    /// told that it is nobody's turn, or their processes would do without a coordinator.
+    damaged: BTreeMap<OsString, Option<Box<Slice>>>,
     /// Whether any directory was there at the last look, of whatever kind.
     found_any: bool,
     /// Keys given so far.
@@ -30,7 +31,7 @@ impl Slices {
         Ok(Self {
             directory: runtime.join("slices"),
             open: BTreeMap::new(),
-            damaged: BTreeSet::new(),
+            damaged: BTreeMap::new(),
             found_any: false,
             keys: 0,
             cards: Vec::new(),
@@ -48,9 +49,9 @@ impl Slices {
         };
         self.found_any = !found.is_empty();
         self.open.retain(|name, _| found.contains(name));
-        self.damaged.retain(|name| found.contains(name));
+        self.damaged.retain(|name, _| found.contains(name));
         for name in found {
-            if !self.open.contains_key(&name) && !self.damaged.contains(&name) {
+            if !self.open.contains_key(&name) && !self.damaged.contains_key(&name) {
                 self.try_open(name);
             }
         }
@@ -82,7 +83,7 @@ impl Slices {
                 self.open.insert(name, slice);
             }
             Err(Refused::NotYet) => {}
-            Err(Refused::Damaged) => _ = self.damaged.insert(name),
+            Err(Refused::Damaged) => _ = self.damaged.insert(name, None),
         }
     }
 
@@ -92,7 +93,12 @@ impl Slices {
 
     /// Whether the processes of any slice have to ask, and so wait for what comes next.
     pub fn any_asks(&self) -> bool {
-        self.open.values().any(|slice| slice.asks())
+        self.open.values().any(|slice| slice.asks()) || self.shut().next().is_some()
+    }
+
+    /// Slices that nobody may launch in.
+    fn shut(&self) -> impl Iterator<Item = &Slice> {
+        self.damaged.values().flatten().map(Box::as_ref)
     }
 
     /// Looks for processes that have died with work in hand.
@@ -115,13 +121,19 @@ impl Slices {
     }
 
     fn leave_out_damaged(&mut self, view: &mut View) {
+        let now = now();
         let damaged: Vec<_> = self.open.iter().filter(|(_, slice)| slice.is_damaged()).collect();
         let (keys, names): (BTreeSet<u64>, Vec<OsString>) =
             damaged.into_iter().map(|(name, slice)| (slice.key(), name.clone())).unzip();
         if !names.is_empty() {
             view.slices.retain(|slice| !keys.contains(&slice.key));
-            self.open.retain(|name, _| !names.contains(name));
-            self.damaged.extend(names);
+            for name in names {
+                let mut slice = self.open.remove(&name);
+                if let Some(slice) = &mut slice {
+                    slice.shut(now);
+                }
+                self.damaged.insert(name, slice);
+            }
         }
     }
 
@@ -143,6 +155,7 @@ impl Slices {
     /// Says that the coordinator lives to all who would do without it otherwise.
     pub fn pulse(&self, now: u64) {
         self.open.values().filter(|slice| slice.asks()).for_each(|slice| slice.pulse(now));
+        self.shut().for_each(|slice| slice.pulse(now));
     }
 
     /// The bells to wait for.

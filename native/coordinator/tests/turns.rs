@@ -3,9 +3,9 @@
 mod common;
 
 use common::processes::Child;
-use common::{Player, Runtime, is_silent, play, player, stage, wait_until};
+use common::{Player, Runtime, grant, is_silent, play, player, stage, wait_until};
 use hami_account::{Account, ComputeState};
-use hami_limits::grants::{GrantsView, Kind};
+use hami_limits::grants::{GrantsView, Holder, Kind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -140,12 +140,16 @@ fn a_slice_that_cuts_its_account_short_is_alone_with_it() {
         let account = std::fs::OpenOptions::new().write(true).open(cut.join("account")).unwrap();
         account.set_len(size).unwrap();
         stage.wait_for_turns(&[0, 1], 5);
-        // Nobody looks after it any more.
-        wait_until(|| is_silent(&cut), || "it is still pulsed".into());
+        // Nobody of it launches any more: without a word it would do as if it were alone.
+        let is_shut = || {
+            let grant = grant(&cut);
+            (grant.kind, grant.holder) == (Kind::Turn, Holder::Nobody) && !is_silent(&cut)
+        };
+        wait_until(is_shut, || "its processes may launch".into());
         // As long as its directory is there, it stays so.
         account.set_len(364_544).unwrap();
         stage.wait_for_turns(&[0, 1], 5);
-        assert!(is_silent(&cut));
+        assert!(is_shut());
         assert!(coordinator.is_alive());
     }
 }

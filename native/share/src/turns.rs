@@ -160,7 +160,9 @@ impl Turns {
         let slice = &self.slices[s];
         let [row] = slice.gang[..] else { return None };
         let card = &self.cards[slice.rows[row].card];
-        (card.active_processes == 1).then(|| slice.rows[row].only_active(self.now)).flatten()
+        let row = &slice.rows[row];
+        let slot = row.only_active(self.now).filter(|_| card.active_processes == 1)?;
+        (!row.owes_for_others(slot)).then_some(slot)
     }
 
     /// Notes whose work goes on without a turn, and gives up waiting for those who do not answer.

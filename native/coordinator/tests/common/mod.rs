@@ -226,6 +226,10 @@ pub fn is_silent(directory: &Path) -> bool {
     now().saturating_sub(pulse) > SILENCE_NS
 }
 
+pub fn grant(directory: &Path) -> Grant {
+    GrantsView::open(&directory.join("grants")).unwrap().grant(0)
+}
+
 pub fn pulse(directory: &Path) -> u64 {
     GrantsView::open(&directory.join("grants")).unwrap().pulse()
 }

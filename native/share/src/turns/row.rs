@@ -117,6 +117,15 @@ impl Row {
         active.next().filter(|_| active.next().is_none())
     }
 
+    /// Whether the slice owes more than this process has ever used. Its own bucket knows of its own
+    /// debts alone, so that of a process before it has to be waited for here: else a loop of short
+    /// programs would begin without debt each time.
+    pub fn owes_for_others(&self, slot: u16) -> bool {
+        let own = self.processes.iter().find(|process| process.said.slot == slot);
+        let used = own.map_or(0, |process| process.said.used_ns);
+        !self.book.is_open(self.regime, 0) && self.book.balance_ns().unsigned_abs() > used
+    }
+
     /// A process waits for the card.
     pub fn wants(&self) -> bool {
         self.processes.iter().any(Process::wants)
