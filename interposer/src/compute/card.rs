@@ -36,6 +36,9 @@ const LOOK_AGAIN_NS: u64 = 10_000_000;
 /// After a turn, how long a slice with work on another card may still launch here: a collective that
 /// has begun there must find its partner.
 const PARTNER_NS: u64 = 5_000_000;
+/// How long a launch waits for what this process has in flight to end before a turn is asked for all
+/// the same: that may be a kernel that waits for this very launch.
+const PATIENCE_NS: u64 = 1_000_000_000;
 /// How long a holder that launches nothing keeps its turn.
 const TURN_LINGER_NS: u64 = 300_000;
 /// How long a process without turns counts as running when it launches nothing.
@@ -71,8 +74,11 @@ enum Verdict {
     },
     /// Enough is in flight.
     Full,
-    /// The bucket is empty until then.
-    Empty(u64),
+    /// The bucket is empty until then; `turn` where others could have the card meanwhile.
+    Empty {
+        until: u64,
+        turn: Option<u32>,
+    },
     /// It is somebody else's turn.
     Turn(u32),
 }
@@ -128,12 +134,13 @@ impl CardLimiter {
     /// Waits until a batch may begin on a stream that is predicted to take this long.
     pub(super) fn pass(&self, queue: Queue, predicted: u64) -> Passed {
         let mut is_waiting = false;
+        let mut turn_asked_at = None;
         loop {
             let heard = self.changed.heard();
             let at = now();
             let mut state = self.state();
             let verdict = self.verdict(&mut state, queue, at);
-            let must_wait = matches!(verdict, Verdict::Empty(_) | Verdict::Turn(_));
+            let must_wait = matches!(verdict, Verdict::Empty { .. } | Verdict::Turn(_));
             if must_wait && !is_waiting {
                 state.begin_waiting(at);
             } else if is_waiting && !must_wait {
@@ -159,13 +166,19 @@ impl CardLimiter {
                     drop(state);
                     self.changed.wait_until(heard, at + LOOK_AGAIN_NS);
                 }
-                Verdict::Empty(until) => {
+                Verdict::Empty { until, turn } => {
+                    if let Some(turn) = turn
+                        && state.outstanding.is_empty()
+                    {
+                        self.say(&mut state, Idle, turn, at);
+                    }
                     drop(state);
                     super::meter::wake_by(at);
                     self.changed.wait_until(heard, until.min(at + LOOK_AGAIN_NS));
                 }
                 Verdict::Turn(turn) => {
-                    if state.outstanding.is_empty() {
+                    let asked_at = *turn_asked_at.get_or_insert(at);
+                    if state.outstanding.is_empty() || at >= asked_at + PATIENCE_NS {
                         self.say(&mut state, Wants, turn, at);
                     }
                     drop(state);
@@ -208,9 +221,8 @@ impl CardLimiter {
             let in_flight = if is_overdue { ns.max(elapsed) } else { ns };
             let missing = in_flight.cast_signed() + 1 - balance;
             if let Ok(missing @ 1..) = u64::try_from(missing) {
-                return Verdict::Empty(
-                    at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1)),
-                );
+                let until = at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1));
+                return Verdict::Empty { until, turn: turn_ends.map(|_| turn) };
             }
         }
         Verdict::Go { turn }
@@ -324,7 +336,8 @@ impl CardLimiter {
             if is_over {
                 let stand = if state.waiting > 0 { Wants } else { Idle };
                 self.say(&mut state, stand, turn, at);
-            } else if state.waiting == 0 && at >= state.idle_since + linger {
+            } else if (state.waiting == 0 || has_turn) && at >= state.idle_since + linger {
+                // Whoever waits in its own turn waits for its bucket.
                 self.say(&mut state, Idle, turn, at);
             }
         }

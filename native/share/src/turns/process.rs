@@ -45,8 +45,9 @@ impl Process {
     /// Takes in what it says.
     pub fn hear(&mut self, now: u64, seen: &ProcessView) {
         if seen.used_ns < self.said.used_ns {
-            // Another process in the same slot.
-            *self = Self::new(now, seen);
+            // Another process in the same slot, or one that says so: others have waited all the same.
+            let since = self.overdue_since.filter(|_| seen.state == State::Runs);
+            *self = Self { overdue_since: since, ..Self::new(now, seen) };
             return;
         }
         let growth = seen.used_ns - self.said.used_ns;

@@ -23,6 +23,8 @@ pub(super) struct Row {
     pub asked_at: Option<u64>,
     was_active: bool,
     used_ns: u64,
+    /// Billed before it was told: the time for which work went on without a turn.
+    advanced_ns: u64,
     /// In the order of their slots.
     pub processes: Vec<Process>,
     /// The least that a queued process of it has been served.
@@ -43,6 +45,7 @@ impl Row {
             asked_at: None,
             was_active: false,
             used_ns: 0,
+            advanced_ns: 0,
             processes: Vec::new(),
             least_served: 0,
         };
@@ -53,13 +56,28 @@ impl Row {
     /// Takes in what the files say, and bills what was used.
     pub fn absorb(&mut self, now: u64, passed: u64, seen: &RowView) {
         self.regime = seen.regime;
-        let growth = self.hear(now, seen);
+        let overdue = self.processes.iter().any(|process| process.overdue_since.is_some());
+        let told = self.hear(now, seen);
+        let growth = self.growth(told, passed, overdue);
         self.book.bill(growth, passed, self.processes.iter().any(Process::runs));
         let active = self.is_active(now);
         self.newcomer = active && (self.newcomer || !self.was_active);
         self.was_active = active;
         self.asked_at = self.wants().then(|| self.asked_at.unwrap_or(now));
         self.queue_processes();
+    }
+
+    /// What to bill. Who keeps others waiting beyond its turn pays for that time by the clock, told or
+    /// not; what it tells of it later is paid.
+    fn growth(&mut self, told: u64, passed: u64, overdue: bool) -> u64 {
+        let known = told.min(self.advanced_ns);
+        self.advanced_ns -= known;
+        let growth = told - known;
+        if !overdue || growth >= passed {
+            return growth;
+        }
+        self.advanced_ns += passed - growth;
+        passed
     }
 
     fn hear(&mut self, now: u64, seen: &RowView) -> u64 {
