@@ -4,14 +4,38 @@
 //! the typed caller of the driver's own function, and the entry that the roads look up. The compiler
 //! rejects a body whose parameters are not the header's.
 
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a hook's body and lets no panic out of it; `None` if it panicked.
+///
+/// Nor is the thread cancelled in there, though the driver may come to a place where it could be: the
+/// C library unwinds a cancelled thread in a way that ends the process in a frame that catches
+/// panics. The cancellation stays pending for the program's next such place.
 #[inline]
 pub(crate) fn guard<T>(body: impl FnOnce() -> T) -> Option<T> {
+    let before = set_cancellation(CANCEL_DISABLE);
     // Bodies hold no state across a panic but locks over data that is whole between any two of
     // their statements, so asserting unwind safety is the truth.
-    catch_unwind(AssertUnwindSafe(body)).ok()
+    let done = catch_unwind(AssertUnwindSafe(body)).ok();
+    set_cancellation(before);
+    done
+}
+
+/// `PTHREAD_CANCEL_DISABLE`
+const CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Whether the calling thread can be cancelled from now on; how it was before.
+#[inline]
+fn set_cancellation(state: c_int) -> c_int {
+    let mut before = CANCEL_DISABLE;
+    // SAFETY: a local variable, and a state that the C library knows.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
 }
 
 /// Expands the hook table; see [`crate::table`] for its rows and what the sections mean.

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from support.launcher import BEGIN, Launcher, launched, make_slice
 from support.programs import Programs
+from support.running import run
 from support.script import Script
 from support.stub import StubServer
 
@@ -33,3 +35,69 @@ def start(
             return started
 
         yield script
+
+
+@pytest.fixture
+def launcher(
+    program: Programs,
+    preload: Callable[[StubServer, Path | str], dict[str, str]],
+    tmp_path: Path,
+) -> Iterator[Callable[..., Launcher]]:
+    """`launcher(gpu, share)` starts a launcher.c in a new slice, with device 0 in use.
+
+    `slice` is one that exists, `begin=False` leaves the beginning to the test.
+    """
+    with contextlib.ExitStack() as launchers:
+        count = 0
+
+        def start(
+            gpu: StubServer,
+            share: int | None = 30,
+            *,
+            env: Mapping[str, str] | None = None,
+            slice: Path | None = None,
+            begin: bool = True,
+        ) -> Launcher:
+            nonlocal count
+            count += 1
+            slice = slice or make_slice(tmp_path / f"shared{count}", gpu, share)
+            started = Launcher(
+                program("launcher"), {**preload(gpu, slice), **(env or {})}, gpu, slice
+            )
+            launchers.enter_context(started)
+            if begin:
+                started.do(*BEGIN)
+            return started
+
+        yield start
+
+
+@pytest.fixture
+def unchanged(
+    program: Programs,
+    stub_server: Callable[..., StubServer],
+    preload: Callable[[StubServer, Path | str], dict[str, str]],
+    tmp_path: Path,
+) -> Callable[..., list[str]]:
+    """`unchanged(lines)`: a launcher.c that does this answers the same under a share as without us.
+
+    Every kernel reaches the card as often, too. Gives the answers.
+    """
+
+    def check(lines: list[str], *, share: int = 30, cards: str = "a100") -> list[str]:
+        text = "".join(f"{line}\n" for line in [*BEGIN, *lines])
+        bare_gpu, shared_gpu = stub_server(cards), stub_server(cards)
+        shared_env = preload(shared_gpu, make_slice(tmp_path / "unchanged", shared_gpu, share))
+        bare = run([program("launcher")], bare_gpu.env, input=text)
+        shared = run([program("launcher")], shared_env, input=text)
+        assert (shared.out.splitlines(), shared.err, shared.code) == (
+            bare.out.splitlines(),
+            bare.err,
+            bare.code,
+        )
+        for card in range(len(bare_gpu.uuids())):
+            assert launched(shared_gpu, card) == launched(bare_gpu, card)
+        assert bare.code == 0, bare
+        return bare.lines[len(BEGIN) :]
+
+    return check

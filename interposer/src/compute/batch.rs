@@ -5,7 +5,7 @@
 //! later. Either way it is then in flight, until the second event is reached.
 
 use std::cell::OnceCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hami_share::limiter::{Costs, batch_size};
@@ -23,7 +23,7 @@ const BATCH_NS: u64 = 2_000_000;
 /// What is assumed of a kernel that was never measured.
 const UNKNOWN_NS: u64 = 1_000_000;
 /// One batch in so many has a single launch, so that what a kernel takes is measured alone now and
-/// then, however its launches come.
+/// then, however its launches come; and so have as many at first, when nothing is known for sure.
 const SAMPLED: u32 = 16;
 /// Streams that a thread may have open batches on; beyond that the oldest is closed.
 const OPEN: usize = 8;
@@ -69,8 +69,8 @@ struct Batch {
     has_ticket: bool,
     /// The launch that is being made is its last.
     is_closing: bool,
-    /// For how long the card had reached the first event and had nothing to do yet.
-    gap: u64,
+    /// When the driver had taken its only launch.
+    launched_at: Option<u64>,
     /// How many launches the meter has seen, and when that last changed.
     seen: (u32, u64),
 }
@@ -92,6 +92,8 @@ pub(super) struct Flight {
     pub(super) window: u64,
     /// Idle time between its first event and its only launch.
     pub(super) gap: u64,
+    /// Its second event is right behind its only launch; what else may still be idle time in it.
+    pub(super) sample: Option<u64>,
     pub(super) closed_at: u64,
 }
 
@@ -107,8 +109,6 @@ struct Open {
     batches: Vec<Batch>,
     /// How many there have been.
     opened: u32,
-    /// About the shortest time that a launch has taken from our first event on.
-    shortest_gap: Option<u64>,
     recent: Recent,
 }
 
@@ -152,6 +152,9 @@ pub(super) fn learn(key: u64, each: u64, launches: u32) {
     LEARNED.fetch_add(1, Ordering::Release);
 }
 
+/// About the shortest time that a launch has taken from our first event on.
+static SHORTEST_GAP: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// Takes a thread's batches along when it ends.
 struct Registered(Arc<Thread>);
 
@@ -190,7 +193,7 @@ pub(super) fn threads() -> Vec<Arc<Thread>> {
     lock(&THREADS).clone()
 }
 
-fn cost_of(key: u64) -> Option<u64> {
+pub(super) fn cost_of(key: u64) -> Option<u64> {
     lock(&COSTS).get_or_insert_with(Costs::default).cost(key)
 }
 
@@ -263,8 +266,11 @@ impl Thread {
         }
         let opened_at = now();
         all.opened = all.opened.wrapping_add(1);
-        // Nobody else can put an event into a thread's own stream.
-        let is_single = stream.is_threads_own || all.opened.is_multiple_of(SAMPLED);
+        // Nobody else can put an event into a thread's own stream, nor into one that may be captured.
+        let is_single = stream.is_threads_own
+            || capture::any()
+            || all.opened <= SAMPLED
+            || all.opened.is_multiple_of(SAMPLED);
         let open = &mut all.batches;
         let mut batch = Batch {
             limiter,
@@ -281,7 +287,7 @@ impl Thread {
             cost: 0,
             has_ticket: false,
             is_closing: false,
-            gap: 0,
+            launched_at: None,
             seen: (0, opened_at),
         };
         batch.add(key, cost);
@@ -321,20 +327,11 @@ impl Thread {
 
     /// The driver has taken the launch that was to be the last of its batch.
     pub(super) fn launched(&self) {
-        let mut open = lock(&self.open);
-        let Open { batches, shortest_gap, .. } = &mut *open;
-        for batch in batches.iter_mut().filter(|batch| batch.is_closing && batch.launches == 1) {
-            // On an idle stream the first event is reached before its kernel is there. When that
-            // came, the clock cannot tell: the thread may have been interrupted when the kernel was
-            // running already. So it is as long as such gaps are when nothing comes between.
-            if batch.start.reached() == Reached::Yes {
-                let gap = now().saturating_sub(batch.opened_at);
-                let shortest = shortest_gap.map_or(gap, |known| gap.min(known + known / 64 + 1));
-                *shortest_gap = Some(shortest);
-                batch.gap = shortest;
-            }
+        let at = now();
+        let open = &mut lock(&self.open).batches;
+        for batch in open.iter_mut().filter(|batch| batch.is_closing && batch.launches == 1) {
+            batch.launched_at = Some(at);
         }
-        let open = batches;
         close(open, |batch| batch.is_closing);
     }
 
@@ -449,6 +446,7 @@ impl Batch {
             return;
         };
         let closed_at = now();
+        let (gap, doubt) = self.idle_before(closed_at);
         let expected = if self.is_known { self.predicted } else { self.expected };
         self.limiter.expect(self.queue, self.expected, expected);
         super::meter::take_off(Flight {
@@ -463,8 +461,29 @@ impl Batch {
             predicted: self.is_known.then_some(self.predicted),
             expected,
             window: closed_at.saturating_sub(self.opened_at),
-            gap: self.gap,
+            gap,
+            sample: self.launched_at.and(Some(doubt)),
             closed_at,
         });
+    }
+
+    /// How long the card had reached the first event of a single launch and had nothing to do yet, and
+    /// how much more idle time there may be around the launch. Asked when the second event is in
+    /// place, because asking takes time as well.
+    ///
+    /// On an idle stream the first event is reached before its kernel is there. When that came, the
+    /// clock cannot tell: the thread may have been interrupted when the kernel was running already. So
+    /// it is as long as such gaps are when nothing comes between.
+    fn idle_before(&self, closed_at: u64) -> (u64, u64) {
+        let Some(launched_at) = self.launched_at else { return (0, 0) };
+        if self.start.reached() != Reached::Yes {
+            return (0, 0);
+        }
+        let gap = launched_at.saturating_sub(self.opened_at);
+        let known = SHORTEST_GAP.load(Ordering::Relaxed);
+        SHORTEST_GAP.store(gap.min(known.saturating_add(known / 64 + 1)), Ordering::Relaxed);
+        // The first is not like others, and nothing is there to tell by how much.
+        let shortest = if known == u64::MAX { 0 } else { gap.min(known) };
+        (shortest, closed_at.saturating_sub(self.opened_at + shortest))
     }
 }

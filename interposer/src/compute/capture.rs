@@ -14,13 +14,13 @@ use driver_sys::cuda::{
     CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 
-use super::batch::{self, Stream};
+use super::batch::Stream;
 use super::ticket;
 use crate::boundary::guard;
 use crate::init;
 use crate::table::real;
 
-/// Captures that have begun and not ended, as far as can be told; never too few.
+/// Captures that begin, or have begun, and have not ended, as far as can be told; never too few.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a stream captures.
@@ -73,24 +73,15 @@ pub(super) fn relaxed<T>(body: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A stream is about to be captured: what was launched on it before is closed before.
-fn begin(stream: CUstream, driver: impl FnOnce() -> CUresult) -> CUresult {
-    if init::inherited() || !super::meter::has_started() {
-        // Nothing was ever metered, but what comes must not be mistaken for work.
-        return begun(driver);
-    }
-    guard(|| {
-        let closing = |open: Stream| open.handle == stream as usize;
-        for thread in batch::threads() {
-            thread.close_from_outside(closing);
-        }
-    });
-    begun(driver)
-}
-
-fn begun(driver: impl FnOnce() -> CUresult) -> CUresult {
+/// A stream is about to be captured. From here on nothing of ours gets into a stream but right behind
+/// a launch, by the thread that makes it: a stream that is only recorded into later may be part of the
+/// capture by then. So batches that are open are closed before.
+fn begin(driver: impl FnOnce() -> CUresult) -> CUresult {
     CAPTURES.fetch_add(1, Ordering::AcqRel);
     ticket::revoke_all();
+    if !init::inherited() && super::meter::has_started() {
+        guard(|| relaxed(super::meter::close_open));
+    }
     let result = driver();
     if result != CUDA_SUCCESS {
         ended();
@@ -130,10 +121,10 @@ macro_rules! captures {
         }
         pub(crate) use bodies::*;
     };
-    (@begin $call:expr; $stream:ident $(, $rest:ident)*) => {
-        super::begin($stream, || $call)
+    (@begin $call:expr; $($argument:ident),*) => {
+        super::begin(|| $call)
     };
-    (@end $call:expr; $stream:ident $(, $rest:ident)*) => {
+    (@end $call:expr; $($argument:ident),*) => {
         super::end(|| $call)
     };
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
 use hami_share::limiter::{Busy, bill, idle};
 
-use super::batch::{self, Due, Flight, lock};
+use super::batch::{self, Due, Flight, Stream, lock};
 use super::card::{self, CardLimiter};
 use super::contexts::{self, Life};
 use super::events::{self, Event, Reached, in_context};
@@ -255,15 +255,22 @@ impl Flight {
         at + (flying / 64).clamp(soonest, latest)
     }
 
-    /// Remembers what its kernel took, where it was one and nearly nothing else was in the time.
+    /// Remembers what its kernel took, where it was one and nearly nothing else was in the time. That
+    /// there was one launch is not enough: the meter closes a batch long after its last one.
     fn learn(&self, span: u64) {
+        let (Some(key), 1..) = (self.key, self.launches) else { return };
+        if let Some(doubt) = self.sample {
+            // Between what it took at least and at most, what is known is as good as anything; beyond
+            // them it is wrong, and that weighs more than one launch that happens to differ.
+            let known = batch::cost_of(key);
+            let each = known.map_or(span, |known| known.clamp(span.saturating_sub(doubt), span));
+            batch::learn(key, each, if known.is_none_or(|known| known == each) { 1 } else { 8 });
+            return;
+        }
         let idle = self
             .predicted
             .map_or(self.window, |predicted| idle(self.window, predicted, self.launches));
-        if let Some(key) = self.key
-            && self.launches > 0
-            && (self.launches == 1 || idle <= span / 50)
-        {
+        if idle <= span / 50 {
             batch::learn(key, span / u64::from(self.launches), self.launches);
         }
     }
@@ -273,18 +280,29 @@ impl Flight {
 fn close_stale(at: u64, due: &[&'static CardLimiter]) -> u64 {
     let mut again_at = u64::MAX;
     for thread in batch::threads() {
-        let stale = thread.stale(at, QUIET_NS, OLD_NS, &Due { limiters: due });
-        for stream in stale {
-            let ends = contexts::hold();
-            if ends.life(stream.context, contexts::age()) == Life::Lives {
-                in_context(stream.context, || {
-                    thread.close_from_outside(|open| open == stream);
-                });
-            }
-        }
+        close(&thread, thread.stale(at, QUIET_NS, OLD_NS, &Due { limiters: due }));
         if thread.has_open() {
             again_at = again_at.min(at + QUIET_NS);
         }
     }
     again_at
+}
+
+/// Closes every batch that is open, but those whose last launch is being made.
+pub(super) fn close_open() {
+    for thread in batch::threads() {
+        close(&thread, thread.stale(now(), 0, 0, &Due { limiters: &[] }));
+    }
+}
+
+/// Closes a thread's batches on streams whose contexts live.
+fn close(thread: &batch::Thread, streams: Vec<Stream>) {
+    for stream in streams {
+        let ends = contexts::hold();
+        if ends.life(stream.context, contexts::age()) == Life::Lives {
+            in_context(stream.context, || {
+                thread.close_from_outside(|open| open == stream);
+            });
+        }
+    }
 }

@@ -1,0 +1,103 @@
+"""The meter's thread: there where something is limited, and nowhere else; and nothing besides."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from support import syscalls
+from support.launcher import launched
+
+WORK = "kernel k m work_50us"
+LAUNCH = "launch cuLaunchKernel k - 1 5"
+
+
+def descriptors(script):
+    """Files and sockets that it has open, the stub's own included."""
+    return sorted(str(link.readlink()) for link in Path(f"/proc/{script.pid}/fd").iterdir())
+
+
+def masks(script, name):
+    """The signals that the thread of this name blocks, and whether any is pending for it."""
+    for thread in Path(f"/proc/{script.pid}/task").iterdir():
+        if (thread / "comm").read_text().strip() == name:
+            status = (thread / "status").read_text()
+            return int(re.search(r"SigBlk:\s*(\w+)", status)[1], 16)
+    raise AssertionError(f"no thread {name}")
+
+
+def test_the_first_limited_launch_starts_it_and_no_other_does(launcher, gpu):
+    script = launcher(gpu)
+    script.do(WORK, "stream s", "event e", "record e s", "sync_context")
+    assert script.tasks() == ["launcher"]
+    files = descriptors(script)
+    script.do(LAUNCH, "sync_context", f"threads 8 {LAUNCH}", "stream t", LAUNCH, "sync_context")
+    assert script.tasks() == ["hami-meter", "launcher"]
+    assert descriptors(script) == files
+
+
+def test_launches_that_are_captured_are_none(launcher, gpu):
+    script = launcher(gpu)
+    script.do(WORK, "stream s", "begin s", "launch cuLaunchKernel k s 1 5", "end s g")
+    assert script.tasks() == ["launcher"]
+    script.do("instantiate x g", "launch cuGraphLaunch x s", "sync s")
+    assert script.tasks() == ["hami-meter", "launcher"]
+
+
+@pytest.mark.parametrize("share", [None, 100])
+def test_without_a_share_there_is_none(launcher, gpu, share):
+    script = launcher(gpu, share)
+    script.do(WORK, LAUNCH, f"threads 8 {LAUNCH}", "sync_context")
+    assert script.tasks() == ["launcher"]
+    # Not a call to the driver more than the program's own.
+    assert not {"cuEventRecord", "cuEventCreate", "cuEventQuery"} & set(gpu.calls())
+    assert script.account("used_ns") == 0
+
+
+def test_it_takes_none_of_the_program_s_signals(launcher, gpu):
+    script = launcher(gpu)
+    script.do(WORK, LAUNCH, "sync_context")
+    blocked = masks(script, "hami-meter")
+    # The kernel lets nobody block these two, and the C library not its own two.
+    never = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+    assert all(blocked >> (number - 1) & 1 for number in range(1, 65) if number not in never)
+    # The program's own threads block what they blocked.
+    assert masks(script, "launcher") == 1 << (signal.SIGUSR1 - 1)
+
+
+def test_children_of_a_fork_have_none_until_they_need_it(launcher, gpu):
+    script = launcher(gpu)
+    script.do(WORK, LAUNCH)
+    assert script("fork count_threads") == 1
+    assert script(f"fork {LAUNCH}") == 3
+    assert script("fork count_threads") == 1
+    script.do(LAUNCH, "sync_context")
+    assert script.tasks() == ["hami-meter", "launcher"]
+    assert launched(gpu) == {"work_50us": 10}
+
+
+def test_a_child_that_is_the_first_to_use_the_card_has_its_own(launcher, gpu):
+    """The parent never launched; nor does the child's meter outlive it."""
+    script = launcher(gpu, begin=False)
+    child = ";".join(["init", "device a", "module m", WORK, LAUNCH, "sync -", "count_threads"])
+    script.tell(f"vfork {child}")
+    line = ""
+    while not line.startswith("count_threads"):
+        line = script.next_line()
+    assert line.endswith("-> 2")
+    assert script.next_line() == " -> 0"
+    assert script.tasks() == ["launcher"]
+
+
+def test_a_program_without_cuda_sees_nothing_of_a_share(
+    artifacts, program, launcher, gpu, tmp_path
+):
+    """The same system calls with a share in the slice as without one."""
+    env = {"LD_PRELOAD": str(artifacts.library)}
+    slices = [launcher(gpu, share, begin=False).slice for share in (None, 30)]
+    traces = [
+        syscalls.names(syscalls.trace(["ls", "/"], {**env, "HAMI_SLICE": str(slice)}, output))
+        for slice, output in zip(slices, (tmp_path / "none", tmp_path / "share"), strict=True)
+    ]
+    assert traces[0] == traces[1]
