@@ -17,6 +17,7 @@ use super::outstanding::Queue;
 use super::shape::Launch;
 use super::sleep::now;
 use super::ticket::{self, Ticket};
+use crate::init;
 
 /// Predicted engine time of a batch.
 const BATCH_NS: u64 = 2_000_000;
@@ -160,6 +161,10 @@ struct Registered(Arc<Thread>);
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        // In a child of fork nothing of this is its own, and the locks may be held for ever.
+        if init::inherited() {
+            return;
+        }
         // The streams live on, but nobody else may touch the thread's ticket.
         self.0.close_all(|_| true);
         lock(&THREADS).retain(|thread| !Arc::ptr_eq(thread, &self.0));
@@ -395,7 +400,9 @@ impl Thread {
         open.retain(|batch| {
             let is_gone = batch.stream.context == context;
             if is_gone {
-                batch.limiter.ended(batch.queue, batch.expected, batch.predicted);
+                // The driver has waited for what was in it.
+                let elapsed = now().saturating_sub(batch.opened_at);
+                batch.limiter.ended(batch.queue, batch.expected, batch.predicted.max(elapsed));
             }
             !is_gone
         });

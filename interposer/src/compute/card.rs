@@ -271,9 +271,11 @@ impl CardLimiter {
         self.seats.iter().enumerate().filter_map(of_seat).min()
     }
 
-    /// Whether the elapsed time of this process's work may be that of others as well.
-    pub(super) fn has_hidden_company(&self, at: u64) -> bool {
-        self.grant(at).is_none() && self.seats.iter().any(|seat| seat.active(at) > 1)
+    /// How many processes, this one included, the elapsed time of this process's work may be that of.
+    pub(super) fn hidden_company(&self, at: u64) -> u32 {
+        let is_hidden = self.grant(at).is_none();
+        let members = self.seats.iter().map(|seat| seat.active(at)).max();
+        members.filter(|_| is_hidden).unwrap_or(1)
     }
 
     /// A batch that was outstanding has more or less predicted time than was thought.

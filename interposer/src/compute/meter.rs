@@ -170,6 +170,10 @@ impl Meter {
             let flight = self.flights.remove(place);
             let billed = match reached {
                 Reached::Yes => in_context(flight.context, || self.measure(&flight)).flatten(),
+                // The driver has waited for what was in a context that it has ended.
+                _ if life == Life::Ended => {
+                    Some(flight.expected.max(now().saturating_sub(flight.closed_at)))
+                }
                 _ => None,
             };
             let billed = billed.unwrap_or(flight.expected);
@@ -186,9 +190,12 @@ impl Meter {
         let elapsed = u64::try_from(flight.end.since(flight.start)?).unwrap_or(0);
         let span = elapsed.saturating_sub(flight.gap);
         let at = now();
-        let billed = if flight.limiter.has_hidden_company(at) {
-            // Others' turns may be in the elapsed time; what was learned without them is not.
-            flight.predicted.map_or(span, |predicted| predicted.min(span))
+        let company = flight.limiter.hidden_company(at);
+        let billed = if company > 1 {
+            // Others' turns may be in the elapsed time, so what was learned without them is believed,
+            // as far as there are enough others to explain it.
+            let least = span / u64::from(company.max(1));
+            flight.predicted.map_or(least, |predicted| predicted.clamp(least, span))
         } else {
             let billed = bill(span, flight.window, flight.predicted, flight.launches);
             flight.learn(span);
