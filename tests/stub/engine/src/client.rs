@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::durations::Durations;
 use crate::ledger::Kind;
 use crate::profile::Card;
+use crate::promises::Promises;
 use crate::ring::Shared;
 use crate::symbols::Library;
 use crate::time::{Item, Lane, Look, Mark, Question, Work};
@@ -16,6 +17,7 @@ use crate::{Engine, ProcessUse, Refusal, Usage, Watch};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ pub struct Client {
     stream: Mutex<UnixStream>,
     /// The number of the lane that was made last; under its lock items go into the page's ring.
     last_lane: Mutex<u32>,
+    promises: Promises,
 }
 
 fn open(socket: &Path) -> io::Result<UnixStream> {
@@ -73,7 +76,13 @@ impl Client {
         let (_, cards) = Reply::read(&mut stream)?;
         let page = Shared::map(&wire::receive_file(&stream)?.into())?;
         let cards = serde_json::from_slice(&cards)?;
-        Ok(Self { cards, page, stream: Mutex::new(stream), last_lane: Mutex::new(0) })
+        Ok(Self {
+            cards,
+            page,
+            stream: Mutex::new(stream),
+            last_lane: Mutex::new(0),
+            promises: Promises::default(),
+        })
     }
 
     fn ask(
@@ -106,7 +115,7 @@ impl Watch for Client {
     fn usage(&self, card: usize, now: u64) -> Option<Usage> {
         let (operation, card) = (Operation::Usage, card as u32);
         let (reply, _) = self.send(&Request { operation, card, now, ..Request::default() }).ok()?;
-        let [used, busy_ns, percent] = reply.values;
+        let [used, busy_ns, percent, _] = reply.values;
         Some(Usage { used, busy_ns, percent: percent as u32 })
     }
 
@@ -192,7 +201,14 @@ impl Engine for Client {
     }
 
     fn look(&self, question: &Question, now: u64) -> Option<Look> {
-        self.send(&Request::of_question(question, now)).ok().map(|(reply, _)| reply.look())
+        if let Some(look) = self.promises.answer(question, now) {
+            self.page.told.fetch_max(now, Ordering::AcqRel);
+            return Some(look);
+        }
+        let (reply, _) = self.send(&Request::of_question(question, now)).ok()?;
+        let look = reply.look();
+        self.promises.keep(question.mark, &look);
+        Some(look)
     }
 
     fn report(&self, _now: u64) -> Option<String> {

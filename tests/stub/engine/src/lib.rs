@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod local;
 pub mod pool;
 pub mod profile;
+mod promises;
 pub mod report;
 pub mod ring;
 pub mod settings;

@@ -107,6 +107,8 @@ impl Ring {
 pub struct Page {
     /// What the client did.
     pub counters: Counters,
+    /// The latest instant of its clock at which it answered itself what it else would have asked.
+    pub told: AtomicU64,
     /// What it wants done.
     pub ring: Ring,
 }

@@ -69,7 +69,7 @@ pub struct Reply {
     /// Bytes that follow.
     pub length: u32,
     /// Results.
-    pub values: [u64; 3],
+    pub values: [u64; 4],
 }
 
 impl Default for Request {
@@ -79,7 +79,7 @@ impl Default for Request {
 }
 
 const REQUEST: usize = 48;
-const REPLY: usize = 32;
+const REPLY: usize = 40;
 
 impl Request {
     /// As bytes.
@@ -153,6 +153,7 @@ impl Reply {
         bytes[8..16].copy_from_slice(&self.values[0].to_le_bytes());
         bytes[16..24].copy_from_slice(&self.values[1].to_le_bytes());
         bytes[24..32].copy_from_slice(&self.values[2].to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.values[3].to_le_bytes());
         bytes
     }
 
@@ -161,27 +162,30 @@ impl Reply {
         let word =
             |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        Self { status: word(0), length: word(4), values: [long(8), long(16), long(24)] }
+        Self { status: word(0), length: word(4), values: [long(8), long(16), long(24), long(32)] }
     }
 
     /// The answer to [`Operation::Look`].
     pub fn of_look(look: &Look) -> Self {
         let instant = |at: Option<u64>| at.unwrap_or(NEVER);
-        let (status, first, second) = match look.progress {
-            Progress::Done(at) => (0, instant(at), 0),
-            Progress::Pending { forecast, look_at } => (1, instant(forecast), instant(look_at)),
+        let (status, [first, second, third]) = match look.progress {
+            Progress::Done(at) => (0, [instant(at), 0, 0]),
+            Progress::Pending { forecast, look_at, earliest } => {
+                (1, [instant(forecast), instant(look_at), earliest])
+            }
         };
-        Self { status, length: 0, values: [first, second, look.lane_done] }
+        Self { status, length: 0, values: [first, second, third, look.lane_done] }
     }
 
     /// What [`Reply::of_look`] said.
     pub fn look(&self) -> Look {
         let instant = |value: u64| (value != NEVER).then_some(value);
-        let [first, second, lane_done] = self.values;
+        let [first, second, earliest, lane_done] = self.values;
         let progress = if self.status == 0 {
             Progress::Done(instant(first))
         } else {
-            Progress::Pending { forecast: instant(first), look_at: instant(second) }
+            let (forecast, look_at) = (instant(first), instant(second));
+            Progress::Pending { forecast, look_at, earliest }
         };
         Look { progress, lane_done }
     }
@@ -288,10 +292,13 @@ mod tests {
             now: 9 << 50,
         };
         assert_eq!(Request::read(&mut request.encode().as_slice()).expect("read"), request);
-        let reply = Reply { status: 1, length: 0, values: [1 << 40, 7, 8] };
+        let reply = Reply { status: 1, length: 0, values: [1 << 40, 7, 8, 9] };
         let bytes = reply.with_tail(b"tail");
         let (read, tail) = Reply::read(&mut bytes.as_slice()).expect("read");
-        assert_eq!((read.status, read.values, tail.as_slice()), (1, [1 << 40, 7, 8], &b"tail"[..]));
+        assert_eq!(
+            (read.status, read.values, tail.as_slice()),
+            (1, [1 << 40, 7, 8, 9], &b"tail"[..])
+        );
         assert!(Request::read(&mut [99u8; REQUEST].as_slice()).is_err());
         for (event, looks_ahead) in [(None, true), (Some(0), false), (Some(1 << 20), true)] {
             let question = Question { mark: Mark::new(7, 9), event, looks_ahead };
@@ -300,8 +307,8 @@ mod tests {
         for progress in [
             Progress::Done(None),
             Progress::Done(Some(5)),
-            Progress::Pending { forecast: None, look_at: None },
-            Progress::Pending { forecast: Some(9), look_at: Some(7) },
+            Progress::Pending { forecast: None, look_at: None, earliest: 0 },
+            Progress::Pending { forecast: Some(9), look_at: Some(7), earliest: 6 },
         ] {
             let look = Look { progress, lane_done: 3 };
             assert_eq!(Reply::of_look(&look).look(), look);

@@ -3,12 +3,11 @@
 use crate::arguments::Out;
 use crate::capture::hooks;
 use crate::context::{Context, current};
-use crate::process::{Driver, driver, handle, lock};
+use crate::process::{Driver, driver, handle};
 use crate::work::{self, Lane, Mark, Work};
 use crate::{Answer, pool, stream};
 use driver_sys::cuda::*;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use stub_engine::time::{Progress, Question};
 
 /// An event.
@@ -16,18 +15,54 @@ use stub_engine::time::{Progress, Question};
 pub struct Event {
     context: AtomicUsize,
     flags: AtomicU32,
-    recorded: Mutex<Recorded>,
+    /// [`Recorded`], as its bits.
+    recorded: AtomicU64,
 }
 
 /// Where an event was recorded last.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Recorded {
-    #[default]
     Never,
-    /// In a stream that had got there at this instant.
+    /// In a stream that had got there at this instant; 0 where the event has none to tell.
     Reached(u64),
     /// Behind work that takes time.
     Pending(Mark),
+}
+
+impl Recorded {
+    /// No instant of a clock is so late, and no lane's number so large.
+    const REACHED: u64 = 1 << 63;
+
+    /// One word, because recording an event is a matter of nanoseconds.
+    fn bits(self) -> u64 {
+        match self {
+            Self::Never => 0,
+            Self::Reached(at) => Self::REACHED | at,
+            Self::Pending(mark) => mark.bits(),
+        }
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        match bits {
+            0 => Self::Never,
+            _ if bits & Self::REACHED != 0 => Self::Reached(bits & !Self::REACHED),
+            _ => Self::Pending(Mark::from_bits(bits)),
+        }
+    }
+}
+
+impl Event {
+    fn recorded(&self) -> Recorded {
+        Recorded::from_bits(self.recorded.load(Ordering::Acquire))
+    }
+
+    fn record(&self, recorded: Recorded) {
+        self.recorded.store(recorded.bits(), Ordering::Release);
+    }
+
+    fn has_timing(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & CU_EVENT_DISABLE_TIMING == 0
+    }
 }
 
 fn find(driver: &'static Driver, event: CUevent) -> Answer<&'static Event> {
@@ -36,7 +71,7 @@ fn find(driver: &'static Driver, event: CUevent) -> Answer<&'static Event> {
 
 /// The mark that an event waits for; [`Mark::NONE`] when it is no obstacle.
 pub fn mark(driver: &'static Driver, event: CUevent) -> Answer<Mark> {
-    Ok(match *lock(&find(driver, event)?.recorded) {
+    Ok(match find(driver, event)?.recorded() {
         Recorded::Pending(mark) => mark,
         Recorded::Never | Recorded::Reached(_) => Mark::NONE,
     })
@@ -50,17 +85,16 @@ fn number(driver: &Driver, event: CUevent) -> u32 {
 /// Where an event was recorded, as far as the engine has got by now.
 fn state(driver: &'static Driver, event: CUevent) -> Answer<Recorded> {
     let found = find(driver, event)?;
-    let known = *lock(&found.recorded);
+    let known = found.recorded();
     let Recorded::Pending(mark) = known else { return Ok(known) };
     let event = Some(number(driver, event));
     let look = work::look(driver, &Question { mark, event, looks_ahead: false });
     let Progress::Done(at) = look.progress else { return Ok(known) };
     // Without an instant it has been recorded anew meanwhile, or the server is gone.
     let reached = Recorded::Reached(at.unwrap_or_else(|| driver.clock.now()));
-    let mut recorded = lock(&found.recorded);
-    if matches!(*recorded, Recorded::Pending(now) if now == mark) {
-        *recorded = reached;
-    }
+    let (from, to) = (known.bits(), reached.bits());
+    // Where it fails, it has been recorded anew, and that counts for the next who asks.
+    let _ = found.recorded.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     Ok(reached)
 }
 
@@ -76,7 +110,7 @@ pub fn create(event: Out<CUevent>, flags: u32) -> Answer {
     let created = driver.events.insert(|event, _| {
         event.context.store(context, Ordering::Relaxed);
         event.flags.store(flags, Ordering::Relaxed);
-        *lock(&event.recorded) = Recorded::Never;
+        event.record(Recorded::Never);
     });
     event.put(handle(created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?))
 }
@@ -122,9 +156,10 @@ pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
         let event = number(driver, event);
         Recorded::Pending(queue.submit(driver, Work::Record { event }))
     } else {
-        Recorded::Reached(driver.clock.now())
+        // A clock takes half the time of this call.
+        Recorded::Reached(if found.has_timing() { driver.clock.now() } else { 0 })
     };
-    *lock(&found.recorded) = recorded;
+    found.record(recorded);
     Ok(())
 }
 
@@ -138,13 +173,13 @@ pub fn record_in(
     let found = find(driver, event)?;
     let work = Work::Record { event: number(driver, event) };
     let mark = work::submit(driver, context, lane, work);
-    *lock(&found.recorded) = Recorded::Pending(mark);
+    found.record(Recorded::Pending(mark));
     Ok(mark)
 }
 
 /// Whether an event was ever recorded, captures left out.
 pub fn was_recorded(driver: &'static Driver, event: CUevent) -> Answer<bool> {
-    Ok(!matches!(*lock(&find(driver, event)?.recorded), Recorded::Never))
+    Ok(find(driver, event)?.recorded() != Recorded::Never)
 }
 
 /// `cuEventQuery`
@@ -180,9 +215,9 @@ pub fn elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Ans
     let states = [state(driver, start), state(driver, end)];
     let mut instants = [None; 2];
     for ((instant, state), event) in instants.iter_mut().zip(states).zip([start, end]) {
-        let flags = find(driver, event)?.flags.load(Ordering::Relaxed);
+        let has_timing = find(driver, event)?.has_timing();
         *instant = match state? {
-            _ if flags & CU_EVENT_DISABLE_TIMING != 0 => return Err(CUDA_ERROR_INVALID_HANDLE),
+            _ if !has_timing => return Err(CUDA_ERROR_INVALID_HANDLE),
             Recorded::Never => return Err(CUDA_ERROR_INVALID_HANDLE),
             Recorded::Reached(at) => Some(at),
             Recorded::Pending(_) => None,

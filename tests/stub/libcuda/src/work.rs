@@ -224,12 +224,13 @@ impl Queue {
         if !context.backlog.has_any() {
             return false;
         }
-        let known = lock(&context.backlog.known);
-        let is_behind = match self {
-            Self::Legacy(..) => known.lanes.values().any(|end| end.is_ahead),
-            _ => self.is_blocking() && !known.legacy.is_none(),
-        };
-        is_behind || !self.lane().is_unused()
+        if !self.lane().is_unused() {
+            return true;
+        }
+        match self {
+            Self::Legacy(..) => lock(&context.backlog.known).lanes.values().any(|end| end.is_ahead),
+            _ => self.is_blocking() && !lock(&context.backlog.known).legacy.is_none(),
+        }
     }
 
     /// Whether everything that new work here would come behind is done.

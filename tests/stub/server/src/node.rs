@@ -139,7 +139,7 @@ impl Node {
             }
             Operation::Kernel => {
                 let number = self.time().machine.kernel(text);
-                Reply { values: [u64::from(number), 0, 0], ..Reply::default() }
+                Reply { values: [u64::from(number), 0, 0, 0], ..Reply::default() }
             }
             Operation::Drain => {
                 self.time().advance(request.now);
@@ -156,13 +156,13 @@ impl Node {
         let book = self.book();
         let used = book.ledger.used(card);
         if now == 0 {
-            return Reply { values: [used, 0, 0], ..Reply::default() };
+            return Reply { values: [used, 0, 0, 0], ..Reply::default() };
         }
         let mut time = self.time();
         time.advance(now);
         let busy_ns = (0..book.seen.len()).map(|client| time.machine.busy_ns(client, card)).sum();
         let percent = u64::from(time.machine.card_percent(card));
-        Reply { values: [used, busy_ns, percent], ..Reply::default() }
+        Reply { values: [used, busy_ns, percent, 0], ..Reply::default() }
     }
 
     fn processes(&self, card: usize, now: u64) -> Vec<u8> {

@@ -6,6 +6,7 @@
 //! it is the latest instant that a client has written down.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stub_engine::clock::{Clock, RealClock};
 use stub_engine::ring::Shared;
 use stub_engine::time::{Item, Look, Machine, Question, Slicing};
@@ -75,6 +76,9 @@ impl Timekeeper {
     pub fn catch_up(&mut self) -> u64 {
         if self.has_virtual_clock {
             self.take_in(u64::MAX);
+            let told = |source: &Source| source.page.told.load(Ordering::Acquire);
+            let latest = self.sources.iter().flatten().map(told).max();
+            self.machine.advance(latest.unwrap_or(0));
         } else {
             self.advance(RealClock.now());
         }

@@ -52,6 +52,22 @@ pub(super) fn rate_of(heads: &[Running]) -> Rate {
     Rate(demand.max(u64::from(FULL)))
 }
 
+/// Nanoseconds that a kernel among those on an engine at least has left, from when they had left what
+/// they say: whoever comes later only makes it slower, and the others slow it down until they end.
+pub(super) fn least_time(heads: &[Running], head: &Running) -> u64 {
+    // Each goes on by the same, so another's part in the whole is as long as the shorter of the two.
+    let mut ends: Vec<(u64, u64)> =
+        heads.iter().map(|other| (other.left.min(head.left), u64::from(other.demand))).collect();
+    ends.sort_unstable();
+    let mut demand: u64 = ends.iter().map(|(_, demand)| demand).sum();
+    let (mut done, mut product) = (0, 0);
+    for (end, its_demand) in ends {
+        product += u128::from(end - done) * u128::from(demand.max(u64::from(FULL)));
+        (done, demand) = (end, demand - its_demand);
+    }
+    u64::try_from(product.div_ceil(u128::from(FULL) << FRACTION)).unwrap_or(u64::MAX)
+}
+
 impl Rate {
     /// Nanoseconds until this much work is done.
     pub fn time_for(self, work: u64) -> u64 {
@@ -90,6 +106,11 @@ impl CopyEngine {
     /// Takes the copy out that is done.
     pub fn finished(&mut self, now: u64) -> Option<usize> {
         if self.until > now { None } else { self.queue.pop_front() }
+    }
+
+    /// When the copy of a lane is done that runs now.
+    pub fn ends(&self, lane: usize) -> Option<u64> {
+        (self.first() == Some(lane)).then_some(self.until)
     }
 
     pub fn first(&self) -> Option<usize> {

@@ -1,7 +1,7 @@
 //! The machine from outside: who has it takes items, says what time it is, and asks.
 
 use super::books::{Billing, Books, Page};
-use super::program::{ClientItems, ContextPlace, LaneItems, Program, Queued, Task};
+use super::program::{ClientItems, ContextPlace, LaneItems, Program, Task};
 use super::state::{Card, State, Unheard};
 use super::{
     BUCKET_NS, FULL, Item, KernelUse, LONGEST_NS, Look, Mark, PERIOD_NS, Progress, Question,
@@ -95,7 +95,7 @@ impl Machine {
         }
         let done = self.state.done[lane];
         items.trim(done);
-        items.push(Queued { context, task });
+        items.push(context, task);
         if items.last() == done + 1 {
             self.state.wake(lane);
         }
@@ -218,7 +218,8 @@ impl Machine {
             let is_shared = self.state.is_shared(&self.program, client);
             let patience = if is_shared { PATIENCE_NS } else { u64::MAX };
             let look_at = forecast.map(|at| at.min(self.state.now.saturating_add(patience)));
-            Progress::Pending { forecast, look_at }
+            let earliest = self.state.earliest(&self.program, client, mark);
+            Progress::Pending { forecast, look_at, earliest }
         };
         Look { progress, lane_done }
     }

@@ -15,6 +15,7 @@
 //! - What ran is billed to its process, card and kernel name.
 
 mod books;
+mod earliest;
 mod engine;
 mod lane;
 mod machine;
@@ -165,6 +166,8 @@ pub enum Progress {
         /// When it makes sense to ask again: not after `forecast`, and before it where a process that
         /// goes could make it sooner.
         look_at: Option<u64>,
+        /// Before this instant it is not done, whatever comes and whoever goes.
+        earliest: u64,
     },
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Queued {
     /// Index of its context.
     pub context: usize,
     pub task: Task,
+    /// Nanoseconds that its lane's items take up to it, it included, each with an engine of its own.
+    pub lasts: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +48,15 @@ pub(super) struct LaneItems {
     /// Place of the first item that is still kept.
     first: u64,
     items: VecDeque<Queued>,
+    /// [`Queued::lasts`] of its last item.
+    lasts: u64,
     /// Whether the last thing that took time was a copy.
     pub is_copying: bool,
 }
 
 impl LaneItems {
     pub fn new(client: usize, number: u32) -> Self {
-        Self { client, number, first: 1, items: VecDeque::new(), is_copying: false }
+        Self { client, number, first: 1, items: VecDeque::new(), lasts: 0, is_copying: false }
     }
 
     /// The place of its last item.
@@ -64,8 +68,13 @@ impl LaneItems {
         self.items.get(place.checked_sub(self.first)? as usize)
     }
 
-    pub fn push(&mut self, item: Queued) {
-        self.items.push_back(item);
+    pub fn push(&mut self, context: usize, task: Task) {
+        let ns = match task {
+            Task::Kernel { ns, .. } | Task::Copy { ns, .. } => ns,
+            Task::Record { .. } | Task::Wait(_) | Task::End => 0,
+        };
+        self.lasts = self.lasts.saturating_add(ns);
+        self.items.push_back(Queued { context, task, lasts: self.lasts });
     }
 
     /// Forgets what is done.

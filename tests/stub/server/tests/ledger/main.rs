@@ -68,6 +68,7 @@ fn client() {
             }
             "launch" => println!("answer {}", worker.launch(number(1), number(2), number(3))),
             "look" => println!("answer {}", u64::from(worker.is_done(number(1)))),
+            "peek" => println!("answer {}", u64::from(worker.peek(number(1)))),
             "wait" => println!("answer {}", worker.wait()),
             "flood" => worker.flood(),
             other => panic!("unknown order {other}"),

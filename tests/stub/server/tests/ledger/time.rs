@@ -31,20 +31,25 @@ impl<'a> Worker<'a> {
         count
     }
 
-    fn progress(&self, at: u64) -> Progress {
-        let question = Question { mark: self.lane.last(), event: None, looks_ahead: true };
+    fn progress(&self, at: u64, looks_ahead: bool) -> Progress {
+        let question = Question { mark: self.lane.last(), event: None, looks_ahead };
         assert_ne!(question.mark, Mark::NONE);
         self.client.look(&question, at).expect("a server").progress
     }
 
     pub fn is_done(&self, at: u64) -> bool {
-        matches!(self.progress(at), Progress::Done(_))
+        matches!(self.progress(at, true), Progress::Done(_))
+    }
+
+    /// The same without asking when it will be.
+    pub fn peek(&self, at: u64) -> bool {
+        matches!(self.progress(at, false), Progress::Done(_))
     }
 
     /// Waits for all of it as the driver does; returns how often it looked.
     pub fn wait(&self) -> u64 {
         let mut looks = 1;
-        while let Progress::Pending { look_at, .. } = self.progress(RealClock.now()) {
+        while let Progress::Pending { look_at, .. } = self.progress(RealClock.now(), true) {
             RealClock.sleep_until(look_at.expect("nothing waits for ever"));
             looks += 1;
         }
@@ -130,6 +135,32 @@ fn on_a_virtual_clock_every_number_is_exact() {
         .each_ref()
         .map(|client| buckets(&history(&server), client).iter().map(|(_, ns)| ns).sum::<u64>());
     assert_eq!(sums, expected);
+}
+
+#[test]
+fn what_a_client_answers_itself_moves_the_virtual_clock() {
+    let arguments = ["--cards", "t4", "--clock", "virtual"];
+    let server = Server::start("promised", &arguments);
+    let mut clients = [server.client("a"), server.client("b")];
+    assert_eq!(clients[0].does(&format!("launch 3 {} {}", 10 * MS, 5 * MS)), [3]);
+    // The server promises 35 ms at the first look, and hears of no other before that.
+    for (at, done) in [(6, 0), (20, 0), (34, 0)] {
+        assert_eq!(clients[0].does(&format!("peek {}", at * MS)), [done]);
+        assert_eq!(server.ledger()["now_ns"], at * MS);
+        assert_eq!(server.card(&clients[0])["busy_ns"], (at - 5) * MS);
+    }
+    assert_eq!(clients[1].does(&format!("launch 1 {MS} {}", 34 * MS)), [1]);
+    assert_eq!(clients[0].does(&format!("peek {}", 36 * MS)), [1]);
+    // Whoever goes does so at the latest instant that anyone has told, or would have.
+    assert_eq!(clients[0].does(&format!("launch 1 {} {}", 9 * MS, 40 * MS)), [1]);
+    assert_eq!(clients[0].does(&format!("peek {}", 42 * MS)), [0]);
+    assert_eq!(clients[0].does(&format!("peek {}", 43 * MS)), [0]);
+    let pid = clients[0].process.id();
+    clients[0].kill();
+    wait_for("its end", || (row(&server.ledger(), pid)["state"] == "gone").then_some(()));
+    assert_eq!(clients[1].does(&format!("look {}", 60 * MS)), [1]);
+    let switch = 50_000;
+    assert_eq!(server.card(&clients[0])["busy_ns"], 33 * MS - switch);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_kernel_of_hours_among_others_is_seen_as_far_as_it_makes_sense() {
     let lanes = clients.map(Desk::lane);
     let hour = 3600 * 1000 * MS;
     let marks = lanes.each_ref().map(|lane| desk.launch(lane, "k", hour, 0));
-    let Progress::Pending { forecast: Some(forecast), look_at: Some(look_at) } =
+    let Progress::Pending { forecast: Some(forecast), look_at: Some(look_at), .. } =
         desk.look(clients[0], marks[0], None).progress
     else {
         panic!("an hour is not over");

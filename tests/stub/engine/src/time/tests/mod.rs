@@ -1,6 +1,7 @@
 //! The machine, driven by hand: every number here can be worked out on paper.
 
 mod collectives;
+mod earliest;
 mod lanes;
 mod turns;
 
