@@ -160,6 +160,11 @@ impl CardLimiter {
                     self.changed.wait_until(heard, at + LOOK_AGAIN_NS);
                 }
                 Verdict::Empty(until) => {
+                    if state.outstanding.is_empty() && state.stand.0 == Runs {
+                        // A turn that cannot be used, for the share of an inner slice, is given up.
+                        let turn = state.stand.1;
+                        self.say(&mut state, Idle, turn, at);
+                    }
                     drop(state);
                     super::meter::wake_by(at);
                     self.changed.wait_until(heard, until.min(at + LOOK_AGAIN_NS));
@@ -202,9 +207,7 @@ impl CardLimiter {
         if is_long || is_crowded || is_too_late {
             return Verdict::Full;
         }
-        if let Some(rate) = self.rate(grant.is_some(), at)
-            && !has_turn
-        {
+        if let Some(rate) = self.rate(grant.map(|grant| grant.kind), at) {
             state.bucket.set_rate(at, rate);
             let balance = state.bucket.balance(at);
             // What has been in flight for longer than was thought is not cheaper for that.
@@ -241,10 +244,15 @@ impl CardLimiter {
 
     /// The rate of this process's own bucket in millionths of the card's time; `None`: no limit.
     ///
-    /// Where nobody coordinates, the processes of a slice divide its share between them.
-    fn rate(&self, is_coordinated: bool, at: u64) -> Option<u32> {
+    /// Where nobody coordinates, the processes of a slice divide its share between them. Turns hold
+    /// the share of the outermost slice, and nothing of those inside it.
+    fn rate(&self, grant: Option<Kind>, at: u64) -> Option<u32> {
         let of_seat = |(place, seat): (usize, &Seat)| {
-            let is_coordinated = is_coordinated && place == 0;
+            let grant = grant.filter(|_| place == 0);
+            if grant == Some(Kind::Turn) {
+                return None;
+            }
+            let is_coordinated = grant.is_some();
             let binding = seat.shares().filter(|(_, mode)| *mode == Mode::Hard || !is_coordinated);
             let lowest = binding.map(|(share, _)| share).min()?;
             let sharing = if is_coordinated { 1 } else { seat.active(at) };
