@@ -67,7 +67,8 @@ def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -
         share = regime(card.share, card.mode, card.priority)
         time = duration(card.engine_time)
         percent = busy.get((slice_.id, card.uuid))
-        if percent is not None:
+        # Without a share, no growth means as well that nothing is measured.
+        if percent is not None and (percent > 0 or card.share is not None):
             time = f"{time} ({percent:.0f}%)"
         held = (_name(card), approximate(card.memory_used), limit, share, time)
     if not first:

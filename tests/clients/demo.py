@@ -1,7 +1,7 @@
-"""`make demo`: real CUDA programs, unmodified, each under a limit of its own.
+"""`make demo`: real CUDA programs, unmodified, each under a limit of its own; two with a share.
 
 On a machine with an NVIDIA GPU they run on it; elsewhere on the stub driver, whose ledger says from
-outside what each of them held at most.
+outside what each of them held at most, and how long each of them had the card.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -28,6 +28,7 @@ from clients.harness import (
     python_with,
     report,
 )
+from clients.side_by_side import Part, compare
 from support import artifacts
 from support.stub import StubServer
 
@@ -35,9 +36,12 @@ from support.stub import StubServer
 #: memory from the driver in blocks of 20 MiB.
 ENOUGH = 0.99
 
+#: Percent of one card's time for two programs whose kernels spin for half a millisecond each.
+SHARES = {CLIENTS[0]: 30, CLIENTS[1]: 70}
+
 
 def main() -> int:
-    """Shows the table; 0 if every limit held."""
+    """Shows two tables; 0 if every limit and share held."""
     with contextlib.ExitStack() as stack:
         real = _real_cards()
         server = None if real else stack.enter_context(_stub())
@@ -51,11 +55,35 @@ def main() -> int:
         if real and (interpreter := python_with("torch")):
             verdicts.append(_fill(table, TORCH, environment, None, interpreter))
         verdicts += [_look(table, monitor, environment) for monitor in MONITORS]
-    card = f"{real[0]}; a real GPU has no ledger" if real else "stub driver: no NVIDIA GPU here"
-    print(f"hami run --gpumem LIMIT -- PROGRAM   ({card})")
+        card = f"{real[0]}; a real GPU has no ledger" if real else "stub driver: no NVIDIA GPU here"
+        _show(f"hami run --gpumem LIMIT -- PROGRAM   ({card})", table)
+        parts = compare(SHARES, environment, server)
+        _show("hami run --gpucores SHARE -- PROGRAM   (both at once, on one card)", _shares(parts))
+    return 0 if all(verdicts) and all(part.holds for part in parts) else 1
+
+
+def _show(title: str, table: Table) -> None:
+    print(title)
     # Both are given: without a terminal rich would take 80 columns.
     Console(width=100, height=50).print(table)
-    return 0 if all(verdicts) else 1
+
+
+def _shares(parts: Sequence[Part]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("program", no_wrap=True)
+    for heading in ("share", "kernels/s alone", "kernels/s now", "of the card, by ledger"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for part in parts:
+        table.add_row(
+            part.client.name,
+            f"{part.share} %",
+            f"{part.alone:,.0f}",
+            f"{part.together:,.0f} ({part.together / part.alone:.0%})",
+            "-" if part.engine is None else f"{part.engine:.1f} %",
+            "holds" if part.holds else "DOES NOT HOLD",
+        )
+    return table
 
 
 def _real_cards() -> list[str]:

@@ -19,6 +19,10 @@ PROGRAMS = Path(__file__).parent / "programs"
 #: Seconds that a client may take, or four of it; numba compiles a kernel first.
 DEADLINE = 100.0
 
+#: Engine time in nanoseconds that a slice may have had before its time: a coordinator lets it save
+#: up 40 ms, a turn is 20 ms, and the first kernels last longer than was to be foreseen.
+AHEAD_NS = 100_000_000
+
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -65,9 +69,9 @@ def hami(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("hami")), *arguments]
 
 
-def limited(limit: int, command: Sequence[str]) -> list[str]:
-    """The command under a limit in bytes on every card."""
-    return hami("run", "--gpumem", f"{limit // MIB}MiB", "--", *command)
+def limited(limit: int, command: Sequence[str], *options: str) -> list[str]:
+    """The command under a limit in bytes on every card, and with other options of `hami run`."""
+    return hami("run", "--gpumem", f"{limit // MIB}MiB", *options, "--", *command)
 
 
 def python(program: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
@@ -108,6 +112,48 @@ def last_report(done: Run) -> Any:
     if done.code != 0:
         raise RuntimeError(f"a client ended with {done.code}\n{done.err}")
     return json.loads(done.lines[-1])
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What a card's compute engine did, from its first kernel to its last, by the ledger."""
+
+    busy_ns: int
+    span_ns: int
+
+    def within(self, percent: int) -> bool:
+        """Whether that is a share; what may be saved up, and a turn, may have come before its time.
+
+        A program that is late makes the span longer, so that a busy machine cannot break this.
+        """
+        return self.busy_ns <= self.span_ns * percent // 100 + AHEAD_NS
+
+    def makes_use_of(self, percent: int) -> bool:
+        """Whether somebody who always wants more got at least half of a share.
+
+        It is no measure, only sound: on a busy machine a program does not always want more.
+        """
+        return self.busy_ns >= self.span_ns * percent // 200
+
+
+def engine(gpu: StubServer) -> Engine:
+    """Of the first card, all processes together."""
+    history = gpu.control({"command": "history"})
+    buckets = sorted(
+        bucket for process in history["processes"] for bucket in process["cards"][0]["buckets"]
+    )
+    span = buckets[-1][0] + history["bucket_ns"] - buckets[0][0]
+    return Engine(sum(busy for _start, busy in buckets), span)
+
+
+def launched(gpu: StubServer) -> dict[str, int]:
+    """How often each kernel has reached the device, all processes together."""
+    total: dict[str, int] = {}
+    for process in gpu.ledger()["processes"]:
+        for card in process["cards"]:
+            for name, use in card["by_kernel"].items():
+                total[name] = total.get(name, 0) + use["launched"]
+    return total
 
 
 def stop(gpu: StubServer) -> int:

@@ -4,6 +4,8 @@ Each does so alone, and as four processes that share one slice.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,17 @@ from clients.harness import (
     MIB,
     MONITORS,
     Client,
+    engine,
+    hami,
     last_report,
+    launched,
     limited,
     python,
     report,
     together,
 )
 from hami_py._native import Account
+from support import slices
 from support.artifacts import Artifacts
 from support.running import Started
 from support.stub import StubServer
@@ -32,13 +38,10 @@ alone_and_together = pytest.mark.parametrize("processes", [1, 4], ids=["one", "f
 
 LIMIT = 900 * MIB
 
-
-@pytest.fixture
-def runtime(tmp_path: Path) -> Path:
-    """Where `hami run` makes its slice."""
-    path = tmp_path / "runtime"
-    path.mkdir(mode=0o700)
-    return path
+#: Percent of the card's time, and how much there is to do: without a share for 0.4 s.
+SHARE = 30
+LAUNCHES = 200
+KERNELS = {"command": "kernels", "kernels": {"spin_500us": 2000, "*": 2000}}
 
 
 @pytest.fixture
@@ -76,25 +79,71 @@ def test_allocation_stops_at_the_limit_with_the_programs_own_error(
     assert gpu.held() == 0
 
 
+@dataclass(frozen=True)
+class Bare:
+    """What so many of a client do without us."""
+
+    digests: list[str]
+    asked: dict[str, int]
+    """Calls for memory, by function."""
+    launched: dict[str, int]
+    """Launches that reached the device, by kernel."""
+
+
+@pytest.fixture(scope="module")
+def bare(
+    artifacts: Artifacts, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Client, int], Bare]:
+    """`bare(client, processes)`, tried once."""
+
+    @cache
+    def find_out(client: Client, processes: int) -> Bare:
+        folder = tmp_path_factory.mktemp("bare")
+        with StubServer(artifacts, folder / "stub", "a100") as gpu:
+            gpu.control(KERNELS)
+            reports = report(_work(client, processes), {**gpu.env, "HOME": str(Path.home())})
+            assert all(seen["total"] > GIB for seen in reports)
+            digests = [seen["digest"] for seen in reports]
+            return Bare(digests, _asked(gpu, client), launched(gpu))
+
+    return find_out
+
+
 @each_client
 @alone_and_together
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--gpucores", str(SHARE)], ["--gpucores", str(SHARE), "--mode", "soft"]],
+    ids=["memory", "hard", "soft"],
+)
 def test_below_the_limit_the_results_are_the_same_bytes(
     client: Client,
     processes: int,
-    stub_server: Callable[..., StubServer],
+    *,
+    options: list[str],
+    gpu: StubServer,
     env: Callable[[StubServer], dict[str, str]],
+    bare: Callable[[Client, int], Bare],
 ) -> None:
-    work = together(processes, client.program, "work", "8")
-    bare_gpu, limited_gpu = stub_server(), stub_server()
-    bare = report(work, env(bare_gpu))
-    held = report(limited(GIB, work), env(limited_gpu))
-    assert [seen["digest"] for seen in held] == [seen["digest"] for seen in bare]
-    assert all(seen["total"] == GIB for seen in held)
-    assert all(seen["total"] > GIB for seen in bare)
+    """Under a memory limit alone, and with a share of the time as well."""
+    gpu.control(KERNELS)
+    expected = bare(client, processes)
+    seen = report(limited(GIB, _work(client, processes), *options), env(gpu))
+    assert [each["digest"] for each in seen] == expected.digests
+    assert [each["total"] for each in seen] == [GIB] * processes
     # The driver was asked for memory as often as without us, and so it was ours to count.
-    asked_bare, asked_held = (_asked(gpu, client) for gpu in (bare_gpu, limited_gpu))
-    assert asked_held == asked_bare
-    assert all(count >= processes for count in asked_held.values())
+    assert _asked(gpu, client) == expected.asked
+    assert all(count >= processes for count in expected.asked.values())
+    # Every launch reached the device, and none twice.
+    assert launched(gpu) == expected.launched
+    assert sum(expected.launched.values()) >= LAUNCHES
+    if options and "soft" not in options:
+        assert engine(gpu).within(SHARE)
+
+
+def _work(client: Client, processes: int) -> list[str]:
+    launches = str(LAUNCHES // processes)
+    return together(processes, client.program, "work", "8", "--launches", launches)
 
 
 @each_client
@@ -138,15 +187,40 @@ def _now(holding: Mapping[str, Any], kind: str) -> int:
     return int(holding.get(kind, {"now": 0})["now"])
 
 
+@pytest.mark.parametrize(
+    ("outer", "inner", "lowest"),
+    [
+        (["--gpucores", "50"], ["--gpucores", "20"], 20),
+        (["--gpucores", "20"], ["--gpucores", "50"], 20),
+        (["--gpumem", "8GiB"], ["--gpucores", "20"], 20),
+    ],
+)
+def test_of_shares_inside_one_another_the_lowest_holds(
+    outer: list[str],
+    inner: list[str],
+    lowest: int,
+    gpu: StubServer,
+    env: Callable[[StubServer], dict[str, str]],
+) -> None:
+    """The turns are the outermost slice's; the share of the inner one held nothing there."""
+    gpu.control(KERNELS)
+    program = _work(CLIENTS[0], 1)
+    report(hami("run", *outer, "--", *hami("run", *inner, "--", *program)), env(gpu))
+    assert engine(gpu).within(lowest)
+
+
 @pytest.mark.parametrize("monitor", MONITORS)
+@pytest.mark.parametrize("share", [None, SHARE])
 def test_a_monitor_shows_the_limit_as_total_and_the_slices_use(
     monitor: str,
+    share: int | None,
     gpu: StubServer,
-    slice_dir: Callable[..., Path],
+    tmp_path: Path,
     preload: Callable[..., dict[str, str]],
 ) -> None:
     """Another process of the slice holds memory; somebody else on the card holds some as well."""
-    inside = {**preload(gpu, slice_dir({gpu.uuids()[0]: GIB})), "HOME": str(Path.home())}
+    directory = slices.make(tmp_path / "slice", {gpu.uuids()[0]: GIB}, share)
+    inside = {**preload(gpu, directory), "HOME": str(Path.home())}
     holding = python("with_cuda_bindings.py", "hold", "64")
     with Started(limited(2 * GIB, holding), {**gpu.env, "HOME": str(Path.home())}) as other:
         other.wait_for("holding")

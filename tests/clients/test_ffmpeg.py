@@ -1,12 +1,13 @@
 """Debian's ffmpeg: a C program that looks the driver up by dlsym, with frames on the card."""
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from clients.harness import GIB, MIB, limited, stop
+from clients.harness import GIB, MIB, engine, launched, limited, stop
 from clients.installed import require
 from hami_py._native import Account
 from support.artifacts import Artifacts
@@ -17,6 +18,16 @@ FRAMES = 50
 SOURCE = ["-f", "lavfi", "-i", "testsrc=size=1280x720:rate=25"]
 ON_THE_CARD = ["-init_hw_device", "cuda=gpu:0", "-filter_hw_device", "gpu"]
 THROUGH_THE_CARD = "format=nv12,hwupload_cuda,hwdownload,format=nv12"
+#: What comes out has been on the card; beside it kernels make each frame smaller, one for its
+#: brightness and one for its colours. The stub computes nothing, so nobody looks at what they made.
+WITH_KERNELS = (
+    "format=nv12,hwupload_cuda,split[whole][copy];[whole]hwdownload,format=nv12[out];"
+    "[copy]scale_cuda=640:360,hwdownload,format=nv12,nullsink"
+)
+
+#: Percent of the card's time, and microseconds that the kernels of a frame last.
+SHARE = 25
+FRAME_US = 20_000
 
 
 Env = Callable[[StubServer], dict[str, str]]
@@ -28,18 +39,10 @@ def _installed() -> None:
 
 
 @pytest.fixture
-def env(artifacts: Artifacts, tmp_path: Path) -> Env:
+def env(artifacts: Artifacts, runtime: Path) -> Env:
     """`env(gpu)` is what `hami run` is run with."""
-    (tmp_path / "runtime").mkdir(mode=0o700)
-
-    def environment(gpu: StubServer) -> dict[str, str]:
-        return {
-            **gpu.env,
-            "HAMI_LIBRARY": str(artifacts.library),
-            "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
-        }
-
-    return environment
+    ours = {"HAMI_LIBRARY": str(artifacts.library), "XDG_RUNTIME_DIR": str(runtime)}
+    return lambda gpu: {**gpu.env, **ours}
 
 
 def ffmpeg(*options: str, frames: int = FRAMES, output: str = "-") -> list[str]:
@@ -98,13 +101,33 @@ def test_four_of_them_in_one_slice_make_the_same_frames_and_share_its_limit(
     assert gpu.peak() <= 256 * MIB
 
 
-def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 4], ids=["one", "four"])
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_with_a_share_it_makes_the_same_frames_in_its_time(
+    gpu: StubServer, env: Env, tmp_path: Path, processes: int, mode: str
+) -> None:
+    kernels = {"*": FRAME_US // 2 // processes}
+    gpu.control({"command": "kernels", "kernels": kernels})
+    outputs = [tmp_path / f"frames{i}" for i in range(processes)]
+    options = [*ON_THE_CARD, *SOURCE, "-filter_complex", WITH_KERNELS, "-map", "[out]"]
+    commands = " & ".join(shlex.join(ffmpeg(*options, output=str(output))) for output in outputs)
+    share = ["--gpucores", str(SHARE), "--mode", mode]
+    done = run(limited(256 * MIB, ["sh", "-c", f"{commands} & wait"], *share), env(gpu))
+    assert (done.code, done.err) == (0, "")
+    assert [output.read_text() for output in outputs] == [by_processor().out] * processes
+    assert list(launched(gpu).values()) == [FRAMES * processes] * 2
+    if mode == "hard":
+        assert engine(gpu).within(SHARE)
+        assert engine(gpu).makes_use_of(SHARE)
+
+
+def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, runtime: Path) -> None:
     endless = by_card(frames=1_000_000, output=os.devnull)
     with Started(limited(GIB, endless), env(gpu)):
         # Its frames are all there, and it goes on with them.
         gpu.wait_until(lambda gpu: gpu.calls().get("cuMemcpy2DAsync_v2", 0) > 100)
         pid = stop(gpu)
-        (directory,) = (tmp_path / "runtime" / "hami" / "slices").iterdir()
+        (directory,) = (runtime / "hami" / "slices").iterdir()
         charged = {
             row.pid: row.memory[0]
             for row in Account.open(directory / "account").snapshot().processes

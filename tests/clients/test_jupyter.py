@@ -14,7 +14,7 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from clients.harness import GIB, MIB, PROGRAMS, hami
+from clients.harness import GIB, MIB, PROGRAMS, engine, hami, launched
 from support.artifacts import Artifacts
 from support.running import Run, base_environment, run
 from support.stub import StubServer
@@ -114,9 +114,8 @@ class Notebook:
 class Jupyter:
     """Jupyter's own directories, for one test, on one GPU."""
 
-    def __init__(self, folder: Path, artifacts: Artifacts, gpu: StubServer) -> None:
-        self.runtime = folder / "runtime"
-        self.runtime.mkdir(mode=0o700)
+    def __init__(self, folder: Path, runtime: Path, artifacts: Artifacts, gpu: StubServer) -> None:
+        self.runtime = runtime
         self.log = folder / "kernel.log"
         self.env = {
             **base_environment(),
@@ -146,10 +145,14 @@ class Jupyter:
 
 @pytest.fixture
 def jupyter(
-    tmp_path: Path, artifacts: Artifacts, gpu: StubServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    runtime: Path,
+    artifacts: Artifacts,
+    gpu: StubServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Jupyter:
     """With a kernel "limited" of 1 GiB."""
-    jupyter = Jupyter(tmp_path, artifacts, gpu)
+    jupyter = Jupyter(tmp_path, runtime, artifacts, gpu)
     # Jupyter's own part runs in this process.
     for name in ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, jupyter.env[name])
@@ -202,6 +205,27 @@ except KeyboardInterrupt:
     assert said == ["looping", "KeyboardInterrupt"]
     assert notebook.run("print(caught)") == "1"
     assert gpu.held() == 64 * MIB
+
+
+def test_a_notebook_has_its_share_and_is_interrupted_while_it_waits_for_it(
+    jupyter: Jupyter, gpu: StubServer
+) -> None:
+    gpu.control({"command": "kernels", "kernels": {"spin_500us": 2000}})
+    assert jupyter.hami("install", "--gpucores", "30", "--name", "shared").code == 0
+    with jupyter.notebook("shared") as notebook:
+        assert notebook.run(BEGIN + "bindings.launch(200)") == ""
+        assert launched(gpu) == {"spin_500us": 200}
+        assert engine(gpu).within(30)
+        used = "import hami_py; print(hami_py.usage().cards[0].engine_time)"
+        assert 0.3 < float(notebook.run(used)) < 0.5
+        loop = "print('looping', flush=True)\nwhile True: bindings.launch(10)"
+        said = []
+        for kind, text in notebook.start(loop):
+            said.append(text.strip())
+            if kind == "stream":
+                notebook.manager.interrupt_kernel()
+        assert said == ["looping", "KeyboardInterrupt"]
+        assert notebook.run("bindings.launch(10)") == ""
 
 
 def test_a_restarted_kernel_has_a_new_slice_and_nothing_of_the_old(

@@ -218,6 +218,19 @@ def test_engine_time_is_shown_by_card_and_process() -> None:
     )
 
 
+def test_a_card_on_which_nothing_is_measured_is_not_said_to_be_idle() -> None:
+    """Its share was lifted: its time does not grow any more, whatever it does."""
+    told = slice_with(
+        share_of("GPU-0", engine_time=1.8),
+        share_of("GPU-1", engine_time=1.8, share=30),
+        share_of("GPU-2", engine_time=1.8),
+    )
+    busy = {(told.id, "GPU-0"): 0.0, (told.id, "GPU-1"): 0.0, (told.id, "GPU-2"): 20.0}
+    head, *cards = lines([told], processes=False, busy=busy)
+    column = slice(head.text.index("GPU TIME"), head.text.index("PROCESSES"))
+    assert [line.text[column].strip() for line in cards] == ["1.8s", "1.8s (0%)", "1.8s (20%)"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

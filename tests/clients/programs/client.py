@@ -1,19 +1,28 @@
 """What every client program does, so that each file shows only how its library does it.
 
-A client is run as ``python NAME.py JOB MIB`` and prints one JSON object. *fill* allocates chunks of
-so many MiB until its library says that memory is out; *hold* does so, says "holding" and waits for
-the end of its input; *work* sends a pattern of so many MiB to the card and back and launches a
-kernel.
+A client is run as ``python NAME.py JOB AMOUNT`` and prints one JSON object. *fill* allocates
+chunks of so many MiB until its library says that memory is out; *hold* does so, says "holding" and
+waits for the end of its input; *work* sends a pattern of so many MiB to the card and back and
+launches a kernel, and with ``--launches`` so many more; *compute* says "ready", waits for a line,
+and launches kernels for so many seconds.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 MIB = 1 << 20
+
+#: What `launch` is given is a multiple of it.
+BATCH = 10
+
+#: Launches of *compute* between two waits.
+ROUND = 40
 
 
 class Client(Protocol):
@@ -30,19 +39,27 @@ class Client(Protocol):
     def round_trip(self, data: bytes) -> bytes:
         """The same bytes, by way of the card and a kernel that leaves them alone."""
 
+    def launch(self, count: int) -> None:
+        """So many kernels, in the ways that the library has; back when all are done."""
+
 
 def main(make: Callable[[], Client]) -> None:
     """Runs the client as the command line says."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("job", choices=["fill", "hold", "work"])
-    parser.add_argument("mebibytes", type=int)
+    parser.add_argument("job", choices=["fill", "hold", "work", "compute"])
+    parser.add_argument("amount", type=int, help="MiB, of compute seconds")
+    parser.add_argument("--launches", type=int, default=0)
     options = parser.parse_args()
-    size = options.mebibytes * MIB
+    size = options.amount * MIB
     client = make()
     report: dict[str, object] = {"total": client.total()}
     if options.job == "work":
         data = hashlib.sha256(b"seed").digest() * (size // 32)
         report["digest"] = hashlib.sha256(client.round_trip(data)).hexdigest()
+        if options.launches:
+            client.launch(options.launches)
+    elif options.job == "compute":
+        report |= _compute(client, options.amount)
     else:
         blocks: list[object] = []
         report |= _fill(client, size, blocks)
@@ -64,3 +81,21 @@ def _fill(client: Client, size: int, blocks: list[object]) -> dict[str, object]:
         else:
             got += size
     return {"got": got, "error": said}
+
+
+def _compute(client: Client, seconds: int) -> dict[str, object]:
+    # What compiles and loads does so before the clock runs.
+    client.launch(ROUND)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    launches, began = 0, time.monotonic_ns()
+    while (now := time.monotonic_ns()) < began + seconds * 10**9:
+        client.launch(ROUND)
+        launches += ROUND
+    return {
+        "pid": os.getpid(),
+        "launches": launches,
+        "began_ns": began,
+        "ended_ns": now,
+        "seconds": (now - began) / 1e9,
+    }

@@ -1,7 +1,10 @@
 """cuda.core: NVIDIA's Pythonic CUDA. Memory from the driver's pools, kernels compiled by NVRTC.
 
-One is launched, and captured into a graph that is.
+They are launched, and captured into graphs that are.
 """
+
+from functools import cached_property
+from typing import Any
 
 import client
 import numpy as np
@@ -23,6 +26,15 @@ extern "C" __global__ void touch(unsigned char *bytes, size_t size)
     if (index < size)
         bytes[index] += 0;
 }
+
+extern "C" __global__ void spin_500us()
+{
+    unsigned long long start, time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    while (time - start < 500000);
+}
 """
 
 
@@ -34,6 +46,11 @@ class Core:
         self.device.set_current()
         self.stream = self.device.create_stream()
 
+    @cached_property
+    def module(self) -> Any:
+        options = ProgramOptions(arch=f"sm_{self.device.arch}")
+        return Program(SOURCE, "c++", options).compile("cubin")
+
     def total(self) -> int:
         error, _free, total = cuda.cuMemGetInfo()
         assert error == cuda.CUresult.CUDA_SUCCESS
@@ -44,8 +61,7 @@ class Core:
 
     def round_trip(self, data: bytes) -> bytes:
         size = len(data)
-        options = ProgramOptions(arch=f"sm_{self.device.arch}")
-        touch = Program(SOURCE, "c++", options).compile("cubin").get_kernel("touch")
+        touch = self.module.get_kernel("touch")
         block = self.device.allocate(size, stream=self.stream)
         host = LegacyPinnedMemoryResource().allocate(size, stream=self.stream)
         seen = np.from_dlpack(host).view(np.uint8)
@@ -63,6 +79,22 @@ class Core:
         block.copy_to(host, stream=self.stream)
         self.stream.sync()
         return seen.tobytes()
+
+    @cached_property
+    def half_a_batch(self) -> Any:
+        builder = self.device.create_graph_builder().begin_building()
+        for _ in range(client.BATCH // 2):
+            launch(builder, LaunchConfig(grid=1, block=1), self.module.get_kernel("spin_500us"))
+        return builder.end_building().complete()
+
+    def launch(self, count: int) -> None:
+        """Half of them one by one, half of them in graphs."""
+        spin = self.module.get_kernel("spin_500us")
+        for _ in range(count // client.BATCH):
+            for _ in range(client.BATCH // 2):
+                launch(self.stream, LaunchConfig(grid=1, block=1), spin)
+            self.half_a_batch.launch(self.stream)
+        self.stream.sync()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 import ctypes
 import os
+from functools import cached_property
+from typing import Any
 
 os.environ["DEV"] = "CUDA"
 os.environ["CUDA"] = "1"
 
 import client
 import numpy as np
-from tinygrad import Device, Tensor, dtypes
+from tinygrad import Device, Tensor, TinyJit, dtypes
 from tinygrad.device import Buffer
 from tinygrad.runtime.autogen import cuda
 
@@ -34,6 +36,20 @@ class TinyGrad:
         array = Tensor(source, device="CUDA").contiguous().realize()
         (array + 0).contiguous().realize()
         return array.numpy().tobytes()
+
+    @cached_property
+    def twice(self) -> Any:
+        """Two additions: compiled, and from the third call on a graph of two kernels."""
+        return TinyJit(lambda tensor: ((tensor + 1).contiguous() + 1).realize())
+
+    @cached_property
+    def tensor(self) -> Any:
+        return Tensor.ones(1024, device="CUDA").contiguous().realize()
+
+    def launch(self, count: int) -> None:
+        for _ in range(count // 2):
+            self.twice(self.tensor)
+        self.device.synchronize()
 
 
 if __name__ == "__main__":

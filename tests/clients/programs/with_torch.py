@@ -18,6 +18,12 @@ class Torch:
         source = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         return bytes((source.cuda() + 0).cpu().numpy().tobytes())
 
+    def launch(self, count: int) -> None:
+        matrix = torch.ones(1024, 1024, device="cuda")
+        for _ in range(count):
+            torch.matmul(matrix, matrix)
+        torch.cuda.synchronize()
+
 
 if __name__ == "__main__":
     client.main(Torch)
