@@ -89,7 +89,7 @@ def test_many_threads_capture_and_launch_at_once(launcher, gpu):
             script.do(f"instantiate {name} {name}", f"launch cuGraphLaunch {name} o")
     script.do("finish t", "sync_context")
     assert launched(gpu) == {"other_100us": 300, "work_100us": 5 * len(names) * 20}
-    script.is_metered(0.05, at_least_ns=60_000_000)
+    script.is_metered(0.15, at_least_ns=60_000_000)
 
 
 @MODES
@@ -100,7 +100,7 @@ def test_a_capture_that_never_ends_lets_nothing_escape(launcher, gpu, mode):
     if mode != 0:
         script.do("on t sync o", "on t launch cuLaunchKernel l P 1 100")
     gpu.wait_until(lambda gpu: script.busy_ns() >= (50_000_000 if mode == 0 else 60_000_000))
-    script.is_metered(0.05, at_least_ns=50_000_000)
+    script.is_metered(0.15, at_least_ns=50_000_000)
     script.do("capturing s")
     assert script.said == "1"
 

@@ -8,8 +8,8 @@ import pytest
 
 from support.launcher import launched, until
 
-#: Of the engine time; typical is a hundredth. What a busy machine does to a thread between our event
-#: and its launch looks like work, until enough of it was seen.
+#: Of the engine time; typical is a hundredth. Where a busy machine stops a thread between our event
+#: and its launch, that looks like work until enough was seen.
 TOLERANCE = 0.15
 
 #: Per launch: kernels of 20, 100 and 1,000 µs, and of 20 ms.
