@@ -317,7 +317,8 @@ class Slice:
             gpumem: one size for every card of the slice, or sizes by card (UUID or index); the
                 limits of cards that are not named stay. A size above the card's own is lowered to
                 it, with a ``UserWarning``.
-            gpucores: percent of the cards' time, or percent by card; 100 = no limit.
+            gpucores: percent of the cards' time, or percent by card; 100 or ``"none"`` = no limit.
+                None leaves it as it is.
             mode: ``hard`` or ``soft``, on every card.
             priority: ``low``, ``normal`` or ``high``, on every card.
 
