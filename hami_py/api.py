@@ -100,12 +100,14 @@ def slice(
             Several slices may together have more than a card: a limit is a ceiling, not a
             reservation.
         gpucores: percent of every card's time, 1 to 100 (``30``, ``"30"``, ``"30%"``), or percent
-            by card; a card that is not named, or has 100, has no limit. Its engine time is what is
-            measured: kernels, also in graphs, but no copies.
+            by card; a card that is not named, or has 100 or ``"none"``, has no limit. None: nothing
+            is said. Engine time is what is measured: kernels, and graphs with all that is in them,
+            but no copies on a stream.
         mode: ``hard`` (if nothing is said): the share and no more. ``soft``: the share is a weight;
-            time that nobody else wants is lent.
+            time that nobody else wants is lent. Without a share it says nothing.
         priority: ``low``, ``normal`` (if nothing is said) or ``high``: who of several slices goes
-            first, within what their shares allow.
+            first, whatever their shares; a soft slice, or one without a share, may then take all
+            the time there is.
         devices: cards that its programs shall see, by UUID or index, in its order; none = all.
         name: what it is called, for ``hami ps`` and ``open_slice``: 1 to 63 letters, digits, and
             after the first also ``_ . -``; no two slices of a user have the same.

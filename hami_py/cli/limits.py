@@ -25,12 +25,14 @@ _OPTIONS = (
     click.option(
         "--mode",
         type=click.Choice(MODES),
-        help="hard: the share and no more; soft: also time that nobody else wants.",
+        help="hard: the share and no more; soft: also time that nobody else wants."
+        " Says nothing without a share.",
     ),
     click.option(
         "--priority",
         type=click.Choice(PRIORITIES),
-        help="Who of several slices goes first, within what shares allow.",
+        help="Who of several slices goes first, whatever their shares: a higher one that is soft,"
+        " or has no share, may take all the time. Counts where any of them has a share.",
     ),
 )
 

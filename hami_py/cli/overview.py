@@ -16,7 +16,8 @@ HEADS = (
 )
 
 Busy: TypeAlias = Mapping[tuple[str, str], float]
-"""Percent of a card's time that a slice had between two looks, by the slice's id and the card."""
+"""Percent of a card's time that was a slice's engine time between two looks, by the slice's id and
+the card."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -
         time = duration(card.engine_time)
         percent = busy.get((slice_.id, card.uuid))
         # Without a share, no growth means as well that nothing is measured.
-        if percent is not None and (percent > 0 or card.share is not None):
+        is_measured = percent is not None and (percent > 0 or card.share is not None)
+        if card.engine_time and is_measured:
             time = f"{time} ({percent:.0f}%)"
         held = (_name(card), approximate(card.memory_used), limit, share, time)
     if not first:
@@ -98,7 +100,7 @@ def _held(slice_: SliceInfo, process: SliceProcess) -> Iterator[str]:
     for card in process.cards:
         told = [
             f"{card.refusals} refused" if card.refusals else "",
-            f"{duration(card.engine_time)} of its time" if card.engine_time else "",
+            f"engine time {duration(card.engine_time)}" if card.engine_time else "",
             f"throttled {duration(card.throttled)}" if card.throttled else "",
             f"debt {duration(card.debt)}" if card.debt else "",
         ]
@@ -114,9 +116,11 @@ def legible_command(command: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people compare them: ``-`` for none, ``0.3s``, ``59.9s``, ``2m05s``, ``1h00m``."""
+    """Seconds as people compare them: ``-`` for none, ``<0.1s``, ``0.3s``, ``2m05s``, ``1h00m``."""
     if not seconds:
         return "-"
+    if seconds < 0.1:
+        return "<0.1s"
     whole = int(seconds)
     if whole >= 3600:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"

@@ -32,8 +32,8 @@ Show = Callable[[Sequence[SliceInfo]], None]
 def ps(processes: bool, as_json: bool, watch: float | None) -> None:
     """List your slices: what their programs may use and do use.
 
-    GPU TIME is how long a card was busy with a slice, where shares are in force; watched, with the
-    percent of the card's time since the last look.
+    GPU TIME is engine time: how long a card was busy with a slice's kernels, where shares are in
+    force; watched, with the percent of the card's time since the last look.
 
     STATE is `running`, `kept` (nobody is in it; it waits until `hami rm`), `ending` (its maker has
     gone; it goes with its last process) or `damaged`.

@@ -8,10 +8,11 @@ from hami_py._native import format_memory
 
 Mode: TypeAlias = Literal["hard", "soft"]
 """``hard``: of the card's time the share and no more, also where the rest is idle. ``soft``: the
-share is a weight; time that nobody else wants is lent."""
+share is a weight; time that nobody else wants is lent. Without a share it says nothing."""
 
 Priority: TypeAlias = Literal["low", "normal", "high"]
-"""Whose turn it is where several want the card: the higher first, within what shares allow."""
+"""Whose turn it is where several want the card: the higher first, whatever the shares. A hard share
+leaves the rest to the lower; a soft slice, or one without a share, may take all there is."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)

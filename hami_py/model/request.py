@@ -1,7 +1,9 @@
-"""What a person asks for with ``--gpumem`` or ``gpumem=``, parsed before any card is known.
+"""What a person asks for, parsed before any card is known: sizes, shares, mode and priority.
 
-One size or share holds for every card; one per card names each by UUID or index, and the cards that
-are not named have no limit. The two forms do not mix, so that no line has to be read twice.
+``--gpumem`` and ``--gpucores``, or Python's arguments of these names, give one value for every
+card, or one per card, which names each by UUID or index; the cards that are not named have no
+limit. The two forms do not mix, so that no line has to be read twice. Mode and priority hold on
+every card.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

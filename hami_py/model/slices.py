@@ -18,7 +18,7 @@ is refused in it."""
 
 @dataclass(frozen=True)
 class SliceProcessCard:
-    """What one process holds on one card, and has had of its time.
+    """What one process holds on one card, and its engine time there.
 
     Attributes:
         uuid: the card.
@@ -44,7 +44,7 @@ class SliceProcess:
     Attributes:
         pid: as the process itself sees it (its own PID namespace).
         command: its command line; empty where it cannot be told (another PID namespace).
-        cards: the cards on which it holds memory, was refused some, or has had time; none for a
+        cards: the cards on which it holds memory, was refused some, or has engine time; none for a
             process that has not called CUDA.
     """
 

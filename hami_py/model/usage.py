@@ -7,7 +7,7 @@ from hami_py.model.limits import Mode, Priority
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """What one process of the slice holds on one card, and has had of its time.
+    """What one process of the slice holds on one card, and its engine time there.
 
     Attributes:
         pid: as the process itself sees it (its own PID namespace).
@@ -42,7 +42,7 @@ class CardUsage:
         memory_free: bytes that can still be had: what is left of every limit around this process
             and on the card itself. None = no limit, and the card cannot be asked.
         refusals: how many requests were refused for the limit, also to processes that are gone.
-        processes: those that hold memory on this card, were refused it, or have had time of it.
+        processes: those that hold memory on this card, were refused it, or have engine time there.
         share: percent of the card's time that holds, 1 to 99; None = no limit.
         mode: how the share holds.
         priority: before or after whom it gets the card.

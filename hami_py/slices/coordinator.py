@@ -1,9 +1,9 @@
 """The coordinator's life, seen from the programs that need one.
 
-Where slices have shares of a card's time, one process per user hands that time out in turns
-(``hami_py.coordinator``). It is nobody's: who needs one starts it where none runs, and it ends when
-the last slice has gone. Where it is missed, killed for instance, every program holds its share by
-itself, only less exactly, until someone who looks starts another.
+Where slices have shares of a card's time, one process per runtime directory hands that time out in
+turns (``hami_py.coordinator``). It is nobody's: who needs one starts it where none runs, and it
+ends when the last slice has gone. Where it is missed, killed for instance, every program holds its
+share by itself, only less exactly, until someone who looks starts another.
 """
 
 import fcntl

@@ -30,6 +30,7 @@ from hami_py.model import (
     legible,
     parse_arguments,
 )
+from hami_py.slices import coordinator
 from hami_py.slices.levels import (
     Level,
     card_usage,
@@ -275,7 +276,10 @@ class Slice:
         opened = self._open()
         if not opened.hold.directory.is_dir():
             raise StateError(self._what(), "its directory was removed", "make another slice")
-        return opened.environment(config.read().environment if base is None else base)
+        settings = config.read()
+        # It may have been killed since the slice was made.
+        _warn(coordinator.ensure(settings, opened.hold.directory), 3)
+        return opened.environment(settings.environment if base is None else base)
 
     # What holds in it, and what is used.
 
@@ -317,7 +321,8 @@ class Slice:
             gpumem: one size for every card of the slice, or sizes by card (UUID or index); the
                 limits of cards that are not named stay. A size above the card's own is lowered to
                 it, with a ``UserWarning``.
-            gpucores: percent of the cards' time, or percent by card; 100 = no limit.
+            gpucores: percent of the cards' time, or percent by card; 100 or ``"none"`` = no limit.
+                None leaves it as it is.
             mode: ``hard`` or ``soft``, on every card.
             priority: ``low``, ``normal`` or ``high``, on every card.
 

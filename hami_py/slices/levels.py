@@ -26,7 +26,7 @@ from hami_py.slices.variables import HamiLimit
 
 
 class Times(NamedTuple):
-    """What somebody has had of a card's time, in seconds."""
+    """Engine time and what goes with it, in seconds."""
 
     engine_time: float
     throttled: float
@@ -58,7 +58,7 @@ class Level:
         return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
     def times(self, i: int) -> Times:
-        """What a row has had of its card's time, all processes together."""
+        """Of a row's card, all processes together."""
         debt = sum(process.debt_ns[i] for process in self.processes if process.alive)
         return Times(*map(seconds, (self.engine_ns[i], self.throttled_ns[i], debt)))
 
@@ -176,13 +176,13 @@ def limit_of(row: LimitRow) -> CardLimit:
 
 
 def has_touched(process: ProcessUse, i: int) -> bool:
-    """It holds memory of this row's card, was refused some, or has had or waited for its time."""
+    """It holds memory of this row's card, was refused some, has engine time, or has waited."""
     said = (process.memory, process.refusals, process.used_ns, process.throttled_ns)
     return any(values[i] for values in said)
 
 
 def times_of(process: ProcessUse, i: int) -> Times:
-    """What a process has had of the time of this row's card."""
+    """Of a process on this row's card."""
     return Times(*map(seconds, (process.used_ns[i], process.throttled_ns[i], process.debt_ns[i])))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.results import Row, write
+from bench.results import Row, middle_half, write
 from support import artifacts, slices
 from support.artifacts import Artifacts
 from support.running import Started
@@ -140,7 +140,7 @@ def alone(program: Path, bare: Environment, plan: Plan) -> list[Row]:
             f"{name.replace('_', ' ')}, driver alone",
             round(statistics.median(values), 1),
             "ns",
-            round(_middle_half(values), 1),
+            round(middle_half(values), 1),
             len(values),
             None,
             "lower",
@@ -214,20 +214,15 @@ def _counted(program: Path, environments: Environments) -> Iterator[Row]:
             for environment in (environments.bare, environments.limited)
         )
         count = round(limited - bare, 1)
-        yield Row(f"{what}, limited", count, "instructions", 0, 1, None, "lower", COMMAND)
+        yield Row(f"{what}, limited", count, "instructions", None, 1, None, "lower", COMMAND)
 
 
 def _row(name: str, values: list[float], unit: str, target: float, command: str) -> Row:
-    spread, middle = _middle_half(values), statistics.median(values)
+    spread, middle = middle_half(values), statistics.median(values)
     note = "missed" if middle > target else "within the noise" if abs(middle) < spread else ""
     return Row(
         name, round(middle, 3), unit, round(spread, 3), len(values), target, "lower", command, note
     )
-
-
-def _middle_half(values: list[float]) -> float:
-    low, _, high = statistics.quantiles(values, n=4)
-    return high - low
 
 
 def _slice(directory: Path, bare: Environment, share: int | None = None) -> Path:

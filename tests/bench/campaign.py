@@ -42,7 +42,7 @@ class Campaign:
     def solo(
         self, workload: Workload, caps: Sequence[int], seconds: float, *, full: bool = False
     ) -> list[Row]:
-        """A program alone, under each cap; ``full``: also under a share of 100 percent."""
+        """A program alone, under each share; ``full``: also under one of 100 percent."""
         self._know(workload.unit, seconds)
         free = [self._bare(workload, seconds)]
         played = {cap: self.play(_capped(workload, cap), seconds) for cap in caps}
@@ -64,7 +64,7 @@ class Campaign:
         return rows
 
     def company(self, scenario: Scenario, seconds: float) -> list[Row]:
-        """Several containers at once."""
+        """Several slices at once."""
         for member in scenario.members:
             self._know(member.workload.unit, seconds)
         return self._rows(self._judge(), scenario, self.play(scenario, seconds))

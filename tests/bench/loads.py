@@ -1,7 +1,7 @@
 """The programs that compete for a card, and what each of them should get of it.
 
-All of it is data: a workload is how a program uses the card, a member is a container that does so
-under a share, a scenario is who is there at once. Who runs them, on which clock and on what card,
+All of it is data: a workload is how a program uses the card, a member is a slice that does so under
+a share, a scenario is who is there at once. Who runs them, on which clock and on what card,
 is the caller's business.
 """
 
@@ -19,11 +19,11 @@ class Workload:
     """Its longest kernel, or graph: what cannot be divided."""
     like: "Workload | None" = None
     """Where it does not always have something for the card to do: one that does, with the same
-    kernels. What that one gets done without a cap is the whole card for both."""
+    kernels. What that one gets done without a share is the whole card for both."""
 
     @property
     def unit(self) -> "Workload":
-        """The workload whose work without a cap is 100 percent."""
+        """The workload whose work without a share is 100 percent."""
         return self.like or self
 
 
@@ -71,7 +71,7 @@ CAPS = (10, 25, 30, 50, 75, 90)
 
 @dataclass(frozen=True)
 class Member:
-    """A container: a program, or several of the same, under a share of the card."""
+    """A slice: a program, or several of the same, under a share of the card."""
 
     workload: Workload
     share: int | None = None
@@ -85,7 +85,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Members that run at once; named ``workload/containers/cap`` as in the results."""
+    """Members that run at once; named ``workload/slices/shares`` as in the results."""
 
     name: str
     members: tuple[Member, ...]
@@ -111,14 +111,14 @@ def baseline(workload: Workload) -> Scenario:
 
 
 def solo(workload: Workload, caps: Sequence[int], demand: float) -> Iterator[Scenario]:
-    """Alone under each cap. ``demand``: percent of the card that it takes without one."""
+    """Alone under each share. ``demand``: percent of the card that it takes without one."""
     for cap in caps:
         member = Member(workload, cap, expected=min(float(cap), demand))
         yield Scenario(f"{workload.name}/1/{cap}", (member,))
 
 
 def company(workload: Workload, shares: Sequence[int], mode: str = "hard") -> Scenario:
-    """Several containers of which each always wants more, and that share out the whole card."""
+    """Several slices of which each always wants more, and that share out the whole card."""
     members = tuple(Member(workload, share, mode, expected=float(share)) for share in shares)
     return Scenario(_named(workload.name, shares, mode), members)
 
@@ -136,13 +136,13 @@ def with_idle(workload: Workload, shares: Sequence[int], idle: int, mode: str) -
 
 
 def crowd(workload: Workload, share: int, processes: int) -> Scenario:
-    """One container with several processes."""
+    """One slice with several processes."""
     member = Member(workload, share, processes=processes, expected=float(share))
     return Scenario(f"{workload.name}/1x{processes}/{share}", (member,))
 
 
 def beside_one_without(workload: Workload, share: int) -> Scenario:
-    """A container with a cap and one without, which takes the rest and no more."""
+    """A slice with a share and one without, which takes the rest and no more."""
     capped = Member(workload, share, expected=float(share))
     return Scenario(
         f"{workload.name}/2/{share}+none",
@@ -151,7 +151,7 @@ def beside_one_without(workload: Workload, share: int) -> Scenario:
 
 
 def mixture(first: Workload, second: Workload, shares: tuple[int, int], mode: str) -> Scenario:
-    """Two containers with different kernels."""
+    """Two slices with different kernels."""
     members = tuple(
         Member(workload, share, mode, expected=float(share))
         for workload, share in zip((first, second), shares, strict=True)

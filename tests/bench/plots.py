@@ -1,4 +1,4 @@
-"""The plots of docs/results: share over time against the cap, and error by cap and workload.
+"""The plots of docs/results: share over time against what was set, and error by share and workload.
 
 The same data give the same bytes, so that a plot changes in the repository only with its numbers.
 """
@@ -35,7 +35,7 @@ STRONGEST = 2.0
 
 
 def errors(rows: Sequence[Row], target: Path) -> None:
-    """The error of every solo run, by workload and cap."""
+    """The error of every solo run, by workload and share."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         kind, *rest = row.name.split("/")
@@ -52,12 +52,12 @@ def errors(rows: Sequence[Row], target: Path) -> None:
             axes.text(x, y, f"{value:.2f}", ha="center", va="center", color=colour)
     axes.set_xticks(range(len(caps)), [f"{cap} %" for cap in caps])
     axes.set_yticks(range(len(found)), list(found))
-    axes.set_title("Error of the share, points, by workload and cap")
+    axes.set_title("Error of the share, points, by workload and share")
     _save(figure, target)
 
 
 def over_time(tracks: Mapping[str, Sequence[Track]], target: Path) -> None:
-    """Every solo run's share in short windows, a panel for each workload, a line for each cap."""
+    """Every solo run's share in short windows, a panel for each workload, a line for each share."""
     panels: dict[str, dict[int, Track]] = {}
     for name, (track, *others) in tracks.items():
         workload, containers, cap = name.split("/")
@@ -74,7 +74,7 @@ def over_time(tracks: Mapping[str, Sequence[Track]], target: Path) -> None:
 def in_company(
     scenarios: Sequence[Scenario], tracks: Mapping[str, Sequence[Track]], target: Path
 ) -> None:
-    """What each of several containers had over time, a panel for each scenario."""
+    """What each of several slices had over time, a panel for each scenario."""
     figure, places = _grid(len(scenarios))
     for axes, scenario in zip(places, scenarios, strict=False):
         pairs = zip(scenario.members, tracks[scenario.name], strict=True)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,12 +15,13 @@ RESULTS = ROOT / "docs" / "results"
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number. ``spread`` is the middle half of ``n`` runs, in ``unit``."""
+    """One measured number."""
 
     name: str
     value: float
     unit: str
-    spread: float
+    spread: float | None
+    """The middle half of ``n`` runs, in ``unit``; None where nothing was repeated."""
     n: int
     target: float | None
     """None where there is no target of its own."""
@@ -81,7 +83,7 @@ def table(title: str, head: Mapping[str, str], rows: Sequence[Row]) -> str:
         "| what | measured | middle half of runs | target | |",
         "|---|---|---|---|---|",
         *(
-            f"| {row.name} | {number(row.value)} {row.unit} | {number(row.spread)} | "
+            f"| {row.name} | {number(row.value)} {row.unit} | {_spread(row)} | "
             f"{_target(row)} | {row.note} |"
             for row in rows
         ),
@@ -89,9 +91,19 @@ def table(title: str, head: Mapping[str, str], rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def middle_half(values: Sequence[float]) -> float:
+    """How wide the middle half of several runs is."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return high - low
+
+
 def number(value: float) -> str:
     """Bytes in full, everything else as short as it is exact."""
     return f"{value:.0f}" if value == int(value) else f"{value:g}"
+
+
+def _spread(row: Row) -> str:
+    return "" if row.spread is None else number(row.spread)
 
 
 def _target(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Whether a share of the card's time holds: workloads, caps and company, on the stub.
+"""Whether a share of the card's time holds: workloads, shares and company, on the stub.
 
 The virtual clock decides: under it the real library and the real coordinator give the same numbers
 each time, and the stub's ledger says what the engine did. The real clock is reported beside it:
@@ -44,7 +44,7 @@ class Plan:
     share; in company 60 seconds are enough."""
 
     def solo_seconds(self, workload: Workload) -> float:
-        """Seconds for each cap of one workload."""
+        """Seconds for each share of one workload."""
         return max(self.alone, self._needed(workload.longest_us, min(self.caps)))
 
     def company_seconds(self, scenario: Scenario) -> float:

@@ -33,7 +33,7 @@ def test_work_is_in_parts_of_what_is_done_without_us():
     assert (windows.name, windows.value, windows.n) == ("windows_p95/async-500us/1/50", 0, 10)
 
 
-def test_the_processes_of_one_container_share_its_part_equally():
+def test_the_processes_of_one_slice_share_its_part_equally():
     scenario = loads.crowd(ASYNC_500US, 30, 3)
     *_, equal = JUDGE.rows(scenario, [[steady(20), steady(5), steady(5)]])
     assert (equal.name, equal.note, equal.n) == ("jain/async-500us/1x3/30", "missed", 3)
@@ -51,6 +51,6 @@ def test_a_burst_is_slower_by_how_much_longer_it_takes():
     (scenario,) = loads.solo(BURSTY, [30], 10)
     (row,) = JUDGE.slowdown(scenario, [[late]], bare)
     assert (row.name, row.value, row.note) == ("slowdown/bursty-10%/1/30", 5, "missed")
-    # A cap that is no more than what it wants: then it has to wait.
+    # A share that is no more than what it wants: then it has to wait.
     (scenario,) = loads.solo(BURSTY, [10], 10)
     assert JUDGE.slowdown(scenario, [[late]], bare) == []

@@ -1,6 +1,6 @@
 """What a scenario's results must be, as rows of the results.
 
-``share_error/<workload>/<containers>/<cap>``: by how many points the member that is farthest from
+``share_error/<workload>/<slices>/<shares>``: by how many points the member that is farthest from
 its part misses it. Beside it, where they say something: `windows_p95` (of one-second windows, 95 of
 100 are within so many points), `work_kept` (all members together, percent of what the card does
 without us), `jain` (equality of equals), `slowdown` (how much longer a burst takes that the share
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.loads import BURSTY, Scenario, Workload
-from bench.results import Row
+from bench.results import Row, middle_half
 from bench.stage import Ran
 from bench.tracks import Track, common, jain, percentile, together
 
@@ -82,10 +82,11 @@ class Judge:
 
     def demand(self, workload: Workload, percents: Sequence[float]) -> Row:
         """What the program takes of the card without us."""
-        value, spread = statistics.mean(percents), max(percents) - min(percents)
+        value = statistics.mean(percents)
+        spread = round(middle_half(percents), 4) if len(percents) > 1 else None
         name = f"demand/{workload.name}/1/none"
         return Row(
-            *(name, round(value, 4), "percent", round(spread, 4), len(percents), None, "higher"),
+            *(name, round(value, 4), "percent", spread, len(percents), None, "higher"),
             self.command,
         )
 
@@ -117,7 +118,7 @@ class Judge:
         target = target if self.binding else None
         missed = target is not None and (value > target if better == "lower" else value < target)
         text = "; ".join(filter(None, ["missed" if missed else "", note]))
-        return Row(name, round(value, 4), unit, 0, n, target, better, self.command, text)
+        return Row(name, round(value, 4), unit, None, n, target, better, self.command, text)
 
 
 def _equals(
@@ -127,7 +128,7 @@ def _equals(
     start: float,
     end: float,
 ) -> list[float]:
-    """What those had who should all have the same: containers, or the processes of one."""
+    """What those had who should all have the same: slices, or the processes of one."""
     wanted = {scenario.members[place].expected for place in scenario.busy}
     if len(shares) > 1 and len(wanted) == 1:
         return list(shares)

@@ -107,6 +107,21 @@ def test_a_neighbour_without_a_cap_takes_no_more_than_its_part(world: Worlds) ->
     assert parts == pytest.approx([30, 70], abs=1.0)
 
 
+@pytest.mark.parametrize(
+    ("share", "mode", "parts"),
+    [(30, "hard", (30, 68)), (70, "hard", (42, 56)), (70, "soft", (49, 49))],
+)
+def test_beside_a_program_without_hami_a_share_is_no_promise(
+    world: Worlds, share: int, mode: str, parts: tuple[int, int]
+) -> None:
+    """A hard one is a ceiling: what is measured then has the other's time in it."""
+    program = w.ASYNC_500US.program
+    inside = Container("inside", [program], share, mode)
+    played = world().play([inside, Container("outside", [program], bare=True)], 4.0)
+    found = [played.share(name, 1.0) for name in ("inside", "outside")]
+    assert found == pytest.approx(parts, abs=2.0)
+
+
 def test_ten_processes_get_no_more_than_one(world: Worlds) -> None:
     program = w.ASYNC_500US.program
     both = [Container("ten", [program] * 10, 30, "soft"), Container("one", [program], 70, "soft")]

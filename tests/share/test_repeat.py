@@ -51,3 +51,5 @@ def test_the_same_containers_run_on_the_real_clock(world: Worlds) -> None:
     played = world(clock="real").play(containers, 1.0)
     assert all(played.launched[name][0] for name in "ab")
     assert all(said["completed"] > 0 for group in played.said.values() for said in group)
+    # Not by themselves: the library was there, and metered them.
+    assert all(played.billed[name] > 0 for name in "ab")

@@ -23,12 +23,15 @@ class Played:
         said: by container, each process's last line, an empty mapping where it was killed.
         launched: by container and process, kernels by name.
         looks: by container, what its account said at each ``look``.
+        billed: by container with a slice, seconds of engine time that its account says at the end,
+            on the first card.
     """
 
     seconds: float
     said: Mapping[str, Sequence[Mapping[str, Any]]]
     launched: Mapping[str, Sequence[Mapping[str, int]]]
     looks: Mapping[str, Sequence[Mapping[str, Any]]]
+    billed: Mapping[str, float]
     _buckets: Mapping[str, Sequence[_Buckets]] = field(repr=False)
     _bucket_ns: int
     _zero_ns: int
@@ -118,6 +121,7 @@ def read(
     zero_ns: int,
     said: Mapping[str, Sequence[Mapping[str, Any]]],
     looks: Mapping[str, Sequence[Mapping[str, Any]]],
+    billed: Mapping[str, float],
 ) -> Played:
     """What the ledger knows of these containers' processes.
 
@@ -128,6 +132,7 @@ def read(
         zero_ns: when it began, on the clock of the history.
         said: as in `Played`.
         looks: likewise.
+        billed: likewise.
     """
     history = gpu.control({"command": "history"})
     bucket_ns = history["bucket_ns"]
@@ -150,6 +155,7 @@ def read(
         said=said,
         launched={name: [launched.get(pid, {}) for pid in group] for name, group in pids.items()},
         looks=looks,
+        billed=billed,
         _buckets={name: [buckets.get(pid, {}) for pid in group] for name, group in pids.items()},
         _bucket_ns=bucket_ns,
         _zero_ns=zero_ns,

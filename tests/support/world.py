@@ -198,10 +198,10 @@ class World:
         def start(command: Sequence[str | Path], env: Mapping[str, str], begin: float) -> Started:
             if begin:
                 command = [self._kit.own("later"), str(begin), *command]
-            seat = {"STUB_CLOCK_SEAT": str(next(seats))}
-            return processes.enter_context(Started(command, {**base, **env, **seat}))
+            place = {"STUB_CLOCK_PLACE": str(next(places))}
+            return processes.enter_context(Started(command, {**base, **env, **place}))
 
-        seats = iter(range(1_000_000))
+        places = iter(range(1_000_000))
         for begin in coordinators:
             if self._coordinator == "per card":
                 script = Path(__file__).with_name("per_card.py")
@@ -331,7 +331,15 @@ class _Run:
             zero_ns=self._zero(said),
             said=said,
             looks={name: _lines(self._looks(name)) for name in pids},
+            billed={one.name: self._billed(one) for one in self.containers if not one.bare},
         )
+
+    def _billed(self, container: Container) -> float:
+        """Seconds of the first card's engine time that the account says."""
+        from hami_py._native import Account
+
+        ns = Account.open(self._slice(container) / "account").snapshot().used_ns[0]
+        return ns / 1e9
 
     def _zero(self, said: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
         """When the world began, on the clock of the history."""

@@ -209,12 +209,14 @@ def test_engine_time_is_shown_by_card_and_process() -> None:
         share_of("GPU-2", engine_time=0.0),
         processes=(SliceProcess(7, ("x",), held),),
     )
-    head, first, second, process = lines([told], processes=True, busy={(told.id, "GPU-1"): 29.6})
+    # Of a card that was never used no percent says more.
+    busy = {(told.id, "GPU-1"): 29.6, (told.id, "GPU-2"): 0.0}
+    head, first, second, process = lines([told], processes=True, busy=busy)
     column = slice(head.text.index("GPU TIME"), head.text.index("PROCESSES"))
     assert [line.text[column].strip() for line in (first, second)] == ["1m01s (30%)", "-"]
     assert process.text == (
-        "  7  card 0: 100MiB (2 refused, 1m01s of its time, throttled 0.2s, debt 0.1s),"
-        " card 0: 0B (0.0s of its time)  x"
+        "  7  card 0: 100MiB (2 refused, engine time 1m01s, throttled 0.2s, debt 0.1s),"
+        " card 0: 0B (engine time <0.1s)  x"
     )
 
 
@@ -235,7 +237,8 @@ def test_a_card_on_which_nothing_is_measured_is_not_said_to_be_idle() -> None:
     ("seconds", "text"),
     [
         (0, "-"),
-        (0.01, "0.0s"),
+        (0.01, "<0.1s"),
+        (0.1, "0.1s"),
         (0.35, "0.3s"),
         (59.99, "59.9s"),
         (60, "1m00s"),

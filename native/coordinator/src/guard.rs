@@ -1,6 +1,6 @@
 //! Files that are cut short while they are mapped.
 //!
-//! An account belongs to the processes of a slice, perhaps another user's. One that makes it shorter
+//! An account is written by the programs of its slice, which may cut it short. One that does so
 //! would end whoever reads the mapping behind its new end, with SIGBUS; and with the coordinator the
 //! turns of everybody would end. So while it works, that signal has a handler: a mapping that can be
 //! read no more is replaced by zeroes, and marked, and its slice is looked at no longer.

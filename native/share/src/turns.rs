@@ -56,7 +56,7 @@ const SHORTEST_NS: u64 = 5 * MS;
 /// While a card is shared somebody looks at least so often.
 const LOOK_NS: u64 = 10 * MS;
 
-/// The state of all turns of one machine.
+/// The state of all turns of one runtime directory.
 #[derive(Debug, Default)]
 pub struct Turns {
     now: u64,

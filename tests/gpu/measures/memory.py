@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from bench.results import Row
+from bench.results import Row, middle_half
 from gpu.card import SOURCES, Card
 from gpu.console import (
     DEFAULT_POOL,
@@ -44,7 +44,7 @@ def _rows(group: Callable[[Card], Sample], card: Card, command: str) -> list[Row
             name,
             round(statistics.median(values), 3),
             unit,
-            round(_middle_half(values), 3),
+            round(middle_half(values), 3),
             len(values),
             None,
             "lower",
@@ -52,11 +52,6 @@ def _rows(group: Callable[[Card], Sample], card: Card, command: str) -> list[Row
         )
         for (name, unit), values in found.items()
     ]
-
-
-def _middle_half(values: list[float]) -> float:
-    low, _, high = statistics.quantiles(values, n=4)
-    return high - low
 
 
 class Growth:

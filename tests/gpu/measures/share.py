@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import loads
 from bench.campaign import Campaign, Played
 from bench.loads import Scenario, Workload
-from bench.results import Row
+from bench.results import Row, middle_half
 from bench.stage import Stage
 from gpu.card import Card, python_path
 
@@ -118,7 +118,7 @@ def _stage(card: Card, runtime: Path) -> Stage:
 
 @dataclass
 class _Watched:
-    """Plays, and looks at the card's clock meanwhile: a card under a cap may run faster."""
+    """Plays, and looks at the card's clock meanwhile: a card under a share may run faster."""
 
     card: Card
     stage: Stage
@@ -147,7 +147,8 @@ class _Watched:
             return f"{name}: {type(error).__name__}: {error}"
         if not self.clocks:
             return found
-        middle, spread = statistics.median(self.clocks), max(self.clocks) - min(self.clocks)
+        middle = statistics.median(self.clocks)
+        spread = middle_half(self.clocks) if len(self.clocks) > 1 else None
         clock = Row(
             *(f"sm_clock/{name}", middle, "MHz", spread, len(self.clocks), None, "higher"), command
         )

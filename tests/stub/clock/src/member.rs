@@ -36,14 +36,14 @@ pub struct Member {
     pub world: &'static World,
     late: u64,
     expect: u32,
-    seat: Option<u64>,
+    place: Option<u64>,
     /// Told of each thread's end by the C library.
     end: libc::pthread_key_t,
 }
 
 static PART: OnceLock<Part> = OnceLock::new();
 /// The process's place in the order, in the upper half; a forked child gets its own.
-static SEAT: AtomicU64 = AtomicU64::new(0);
+static PLACE: AtomicU64 = AtomicU64::new(0);
 /// How many threads of this process have entered.
 static BORN: AtomicU32 = AtomicU32::new(0);
 
@@ -81,8 +81,8 @@ fn part() -> &'static Part {
                 if unsafe { libc::pthread_key_create(&raw mut end, Some(at_thread_end)) } != 0 {
                     return Err("no room for a thread key".into());
                 }
-                let Settings { late, expect, seat, .. } = settings;
-                Ok(Part::Member(Member { world, late, expect, seat, end }))
+                let Settings { late, expect, place, .. } = settings;
+                Ok(Part::Member(Member { world, late, expect, place, end }))
             }
         });
         part.unwrap_or_else(|message| {
@@ -234,8 +234,8 @@ impl Member {
     pub fn expect_child(&self) -> usize {
         let _within = Within::enter();
         let mut table = self.world.lock();
-        let seat = table.arrive();
-        self.new_row(&mut table, 0, seat << 32)
+        let place = table.arrive();
+        self.new_row(&mut table, 0, place << 32)
     }
 
     /// The parent's half: the child's number.
@@ -252,7 +252,7 @@ impl Member {
         table.row_mut(row).pid = raw::process_id();
         drop(table);
         drop(within);
-        SEAT.store(order, Ordering::Relaxed);
+        PLACE.store(order, Ordering::Relaxed);
         BORN.store(1, Ordering::Relaxed);
         self.begin_thread(row);
     }
@@ -274,8 +274,8 @@ impl Member {
             return self.continue_after_exec(table, &before);
         }
         if is_first {
-            let seat = self.seat.unwrap_or_else(|| table.arrive());
-            SEAT.store(seat << 32, Ordering::Relaxed);
+            let place = self.place.unwrap_or_else(|| table.arrive());
+            PLACE.store(place << 32, Ordering::Relaxed);
         }
         let row = self.new_row(&mut table, pid, Self::next_order());
         self.identify(&mut table, row);
@@ -299,7 +299,7 @@ impl Member {
         for row in before.iter().filter(|row| *row != kept) {
             table.leave(*row);
         }
-        SEAT.store(table.row(*kept).order, Ordering::Relaxed);
+        PLACE.store(table.row(*kept).order, Ordering::Relaxed);
         BORN.store(1, Ordering::Relaxed);
         self.identify(&mut table, *kept);
         drop(table);
@@ -309,7 +309,7 @@ impl Member {
     }
 
     fn next_order() -> u64 {
-        SEAT.load(Ordering::Relaxed) + u64::from(BORN.fetch_add(1, Ordering::Relaxed))
+        PLACE.load(Ordering::Relaxed) + u64::from(BORN.fetch_add(1, Ordering::Relaxed))
     }
 
     fn new_row(&self, table: &mut Guard, pid: u32, order: u64) -> usize {

@@ -14,9 +14,9 @@ pub struct Settings {
     /// `STUB_CLOCK_EXPECT`: time and threads stand still until so many processes have come.
     /// Default: 1.
     pub expect: u32,
-    /// `STUB_CLOCK_SEAT`: this process's place in the order, which decides who runs first at equal
+    /// `STUB_CLOCK_PLACE`: this process's place in the order, which decides who runs first at equal
     /// times; a number below 2^31. Default: behind those that have one, in the order of arrival.
-    pub seat: Option<u64>,
+    pub place: Option<u64>,
     /// `STUB_CLOCK_LATE_NS`: how much later than asked this process's threads run on after a
     /// sleep or a wake, in nanoseconds. Default: 0.
     pub late: u64,
@@ -41,7 +41,7 @@ impl Settings {
             file,
             observes,
             expect: number("STUB_CLOCK_EXPECT", u64::from(u32::MAX))?.unwrap_or(1) as u32,
-            seat: number("STUB_CLOCK_SEAT", (1 << 31) - 1)?,
+            place: number("STUB_CLOCK_PLACE", (1 << 31) - 1)?,
             late: number("STUB_CLOCK_LATE_NS", 1_000_000_000)?.unwrap_or(0),
         }))
     }

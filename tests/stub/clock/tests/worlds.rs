@@ -72,7 +72,7 @@ impl World {
             .args(arguments)
             .env("LD_PRELOAD", clock())
             .env("STUB_CLOCK", self.folder.join("clock"))
-            .env("STUB_CLOCK_SEAT", self.processes.len().to_string())
+            .env("STUB_CLOCK_PLACE", self.processes.len().to_string())
             .env("STUB_CLOCK_EXPECT", self.expect.to_string())
             .envs(environment.iter().copied());
         let child = process.spawn().expect("start");
