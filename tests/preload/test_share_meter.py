@@ -9,8 +9,9 @@ import pytest
 from support.launcher import launched, until
 
 #: Of the engine time; typical is a hundredth. Where a busy machine stops a thread between our event
-#: and its launch, that looks like work until enough was seen.
-TOLERANCE = 0.15
+#: and its launch, that looks like work until enough was seen, so the bound is wide; what is exact
+#: is tried on the virtual clock, in tests/share.
+TOLERANCE = 0.35
 
 #: Per launch: kernels of 20, 100 and 1,000 µs, and of 20 ms.
 KERNELS = {"a": "a_20us", "b": "b_100us", "c": "c_1000us", "d": "d_20000us"}

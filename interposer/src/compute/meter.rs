@@ -194,8 +194,8 @@ impl Meter {
         let billed = if company > 1 {
             // Others' turns may be in the elapsed time, so what was learned without them is believed,
             // as far as there are enough others to explain it.
-            let least = span / u64::from(company.max(1));
-            flight.predicted.map_or(least, |predicted| predicted.clamp(least, span))
+            let least = span / u64::from(company);
+            flight.predicted.map_or(span, |predicted| predicted.clamp(least, span))
         } else {
             let billed = bill(span, flight.window, flight.predicted, flight.launches);
             flight.learn(span);
