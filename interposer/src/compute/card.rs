@@ -7,8 +7,8 @@
 //! - in company GPU time is granted in *turns*: only who has the turn launches, so that elapsed time
 //!   is its own time.
 //!
-//! Little is in flight at any time, two short batches on a stream, so that a turn ends when it ends. The arithmetic
-//! is `hami_share`'s; here is who waits for what, and what the others are told.
+//! Little is in flight at any time, two short batches on a stream, so that a turn ends when it ends.
+//! The arithmetic is `hami_share`'s; here is who waits for what, and what the others are told.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
