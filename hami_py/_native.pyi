@@ -5,11 +5,12 @@ Raises ``hami_py.errors.InvalidValue`` and ``DamagedFile``, and ``OSError`` with
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Literal, final
+from typing import Final, Literal, final
 
 from typing_extensions import Self
 
 __all__ = [
+    "MAX_CARDS",
     "Account",
     "AccountSnapshot",
     "Grants",
@@ -22,6 +23,9 @@ __all__ = [
     "parse_share",
     "same_card",
 ]
+
+MAX_CARDS: Final[int]
+"""Cards that a slice can have: rows of its limits page."""
 
 _Source = Literal["api", "gpumem", "hami-env"]
 _Mode = Literal["hard", "soft"]

@@ -104,7 +104,8 @@ def slice(
             is said. Engine time is what is measured: kernels, and graphs with all that is in them,
             but no copies on a stream.
         mode: ``hard`` (if nothing is said): the share and no more. ``soft``: the share is a weight;
-            time that nobody else wants is lent. Without a share it says nothing.
+            time that nobody else wants is lent. Without a share it says nothing yet, which a
+            ``UserWarning`` tells.
         priority: ``low``, ``normal`` (if nothing is said) or ``high``: who of several slices goes
             first, whatever their shares; a soft slice, or one without a share, may then take all
             the time there is.

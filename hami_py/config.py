@@ -14,6 +14,7 @@ __all__ = [
     "HAMI_SLICE",
     "LD_PRELOAD",
     "LIBRARY_NAME",
+    "LIMITS",
     "TASK_PRIORITY",
     "UTILIZATION_POLICY",
     "VISIBLE_DEVICES",
@@ -33,6 +34,9 @@ _HAMI_LIMIT = re.compile(
 )
 
 LIBRARY_NAME = "libvgpu.so"
+LIMITS = "limits"
+"""The limits page's file in a slice, and beside the library that a container was given."""
+
 _PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 
 

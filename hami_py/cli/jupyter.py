@@ -4,8 +4,8 @@ A kernel spec is a command line that Jupyter runs for each notebook. Ours puts `
 of the kernel: one slice per kernel, made when it starts and gone when it is shut down. Jupyter's
 own library finds the place and writes there.
 
-Interrupts go to the kernel as messages. Jupyter would send the signal to the whole process group,
-``hami run`` would pass on what it was sent, and the kernel would be interrupted twice.
+Interrupts go to the kernel as messages, so to it alone: a signal would go to its whole process
+group, ``hami run`` included.
 """
 
 import json
@@ -21,9 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hami_py import config
 from hami_py.cli.limits import limit_options
-from hami_py.errors import HamiError, InvalidValue, StateError
-from hami_py.model import parse_options
+from hami_py.cli.say import say
+from hami_py.errors import DriverError, HamiError, InvalidValue, NoDevice, NoDriver, StateError
+from hami_py.model import LimitRequest, parse_options
+from hami_py.slices import plan_new
 
 if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpecManager
@@ -78,11 +81,11 @@ def install(
     The limits are each kernel's own, as for `hami run`. A kernel of ours that has the name already
     is replaced, another is left alone.
     """
-    # A bad value is refused now; which cards there are is known when the kernel starts.
     asked = parse_options(gpumem, gpucores, mode, priority)
     if asked.memory is None and asked.share is None:
         raise click.UsageError("Give at least one of --gpumem and --gpucores.")
     manager = _manager()
+    notes = _notes(asked, devices)
     python = _python(python)
     limits = {
         "gpumem": gpumem,
@@ -111,6 +114,8 @@ def install(
         except ValueError as error:
             mend = "use ASCII letters, digits, dots, hyphens and underscores"
             raise InvalidValue("--name", name, mend) from error
+    for note in notes:
+        say(note)
     click.echo(f"{name} in {where}")
 
 
@@ -142,6 +147,19 @@ def remove(name: str) -> None:
         raise InvalidValue("NAME", name, mend)
     with _usable("kernel spec"):
         click.echo(f"removed {manager.remove_kernel_spec(name.lower())}")
+
+
+def _notes(asked: LimitRequest, devices: Sequence[str]) -> tuple[str, ...]:
+    """What `hami run` would say to these limits here.
+
+    Raises:
+        UnknownCard, InvalidValue: it would refuse them.
+    """
+    try:
+        return plan_new(config.read(), asked, devices).notes
+    except (NoDriver, NoDevice, DriverError) as error:
+        # Kernels may be added where no card is: to an image, or before the driver.
+        return (f"the cards are looked at only when a kernel starts: {error}",)
 
 
 def _command(limits: Mapping[str, Sequence[str]], devices: Sequence[str], python: str) -> list[str]:

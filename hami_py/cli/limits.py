@@ -26,7 +26,7 @@ _OPTIONS = (
         "--mode",
         type=click.Choice(MODES),
         help="hard: the share and no more; soft: also time that nobody else wants."
-        " Says nothing without a share.",
+        " Waits for a share where there is none.",
     ),
     click.option(
         "--priority",

@@ -16,6 +16,8 @@ from hami_py.gpu._driver_cdef import CDEF
 from hami_py.gpu.loader import Loader
 
 LIBRARY = "libcuda.so.1"
+PAGE = 2 << 20
+"""Bytes: the driver hands out memory in pages of 2 MiB; a smaller request takes no less."""
 
 Find = Callable[[str], int]
 """A road into the driver: the address of a symbol, 0 for none."""

@@ -11,10 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 
 from hami_py.errors import HamiError
-from hami_py.gpu.driver import Driver
-
-SMALLEST = 2 << 20
-"""Bytes. The driver hands out memory in pages of 2 MiB; a smaller request takes no less."""
+from hami_py.gpu.driver import PAGE, Driver
 
 
 @dataclass
@@ -63,7 +60,7 @@ def probe(*, allocate: bool) -> Report:
 def _fill(driver: Driver, report: Report) -> None:
     """Take memory in steps that are halved at each refusal: few calls, and little is left over."""
     step = report.total
-    while step >= SMALLEST:
+    while step >= PAGE:
         error = driver.allocate(step)
         if error is None:
             report.allocated += step

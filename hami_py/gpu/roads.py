@@ -18,12 +18,9 @@ from functools import partial
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import HamiError
-from hami_py.gpu.driver import LIBRARY, Driver, Find, by_dlsym, by_proc_address
+from hami_py.gpu.driver import LIBRARY, PAGE, Driver, Find, by_dlsym, by_proc_address
 from hami_py.gpu.linked import TABLE, Linked
 from hami_py.gpu.loader import Loader
-
-PAGE = 2 << 20
-"""Bytes: the driver's page, the least that it takes of a card."""
 
 CALLED = (
     "cuInit",

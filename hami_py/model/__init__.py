@@ -15,7 +15,7 @@ from hami_py.model.limits import (
     regime,
 )
 from hami_py.model.names import check_name, legible
-from hami_py.model.plan import Plan, plan, resized
+from hami_py.model.plan import Plan, plan, resized, unheard
 from hami_py.model.quantity import parse_memory, parse_share
 from hami_py.model.request import (
     WHOLE,
@@ -25,14 +25,16 @@ from hami_py.model.request import (
     parse_devices,
     parse_options,
 )
-from hami_py.model.slices import (
+from hami_py.model.usage import (
+    CardUsage,
+    ProcessUsage,
     SliceCard,
     SliceInfo,
     SliceProcess,
     SliceProcessCard,
     SliceState,
+    Usage,
 )
-from hami_py.model.usage import CardUsage, ProcessUsage, Usage
 
 __all__ = [
     "MODES",
@@ -75,5 +77,6 @@ __all__ = [
     "plan",
     "regime",
     "resized",
+    "unheard",
     "visible",
 ]

@@ -48,18 +48,26 @@ def find(cards: Sequence[Card], name: str, field: str) -> Card:
     raise UnknownCard(f"{field} {legible(name)}", "there is no such card", f"choose from: {known}")
 
 
-def visible(cards: Sequence[Card], visible_devices: str | None, device_order: str) -> list[Card]:
+def visible(
+    cards: Sequence[Card],
+    visible_devices: str | None,
+    device_order: str,
+    *,
+    all_cards: bool = True,
+) -> list[Card]:
     """The cards that CUDA shows to a program, in CUDA's order.
 
     Args:
-        cards: every card of the machine.
+        cards: every card of the machine, as far as they can be seen from here.
         visible_devices: ``CUDA_VISIBLE_DEVICES``; None = every card. Like CUDA, an entry may be an
             index or the unique start of a UUID, and the list ends at the first one that is neither.
         device_order: ``CUDA_DEVICE_ORDER``.
+        all_cards: all can be seen. In a slice of some cards NVML counts those alone, CUDA all.
 
     Raises:
         UnknownCard: an entry is a number, and which card CUDA gives this number is not known here:
-            in CUDA's default order (fastest first) only alike cards keep their NVML numbers.
+            in CUDA's default order (fastest first) only alike cards keep their NVML numbers, and
+            where some cards cannot be seen none does.
     """
     if visible_devices is None:
         return list(cards)
@@ -68,6 +76,12 @@ def visible(cards: Sequence[Card], visible_devices: str | None, device_order: st
     found: list[Card] = []
     for entry in visible_devices.split(","):
         name = entry.strip()
+        if name.isdecimal() and not all_cards:
+            raise UnknownCard(
+                f"CUDA_VISIBLE_DEVICES={visible_devices}",
+                f"which card CUDA calls {name} cannot be told in a slice of some cards",
+                "name them by UUID there (see `hami devices`)",
+            )
         if name.isdecimal() and not numbers_agree:
             raise UnknownCard(
                 f"CUDA_VISIBLE_DEVICES={visible_devices}",

@@ -3,14 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hami_py._native import format_memory, same_card
+from hami_py._native import MAX_CARDS, format_memory, same_card
 from hami_py.errors import InvalidValue, UnknownCard
 from hami_py.model.cards import Card, find
 from hami_py.model.limits import CardLimit
 from hami_py.model.request import WHOLE, LimitRequest
-
-MAX_CARDS = 16
-"""Rows of a limits page (docs/architecture.md)."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,22 @@ def resized(
     if whole:
         memory, notes = _lowered(memory, cards)
     changed = (replace(row, memory=memory.get(row.uuid, row.memory)) for row in rows)
-    return tuple(_regulated(row, shares.get(row.uuid), asked) for row in changed), notes
+    wanted = tuple(_regulated(row, shares.get(row.uuid), asked) for row in changed)
+    return wanted, (*notes, *unheard(wanted, asked))
+
+
+def unheard(rows: Sequence[CardLimit], asked: LimitRequest) -> tuple[str, ...]:
+    """What the caller must be told of a request that says nothing as the rows are, a line each.
+
+    A mode says how a share holds. It is no error without one, which may come later, and no news to
+    who lifts it by the same request. A priority counts without one beside slices that have one.
+    """
+    if asked.mode is None or asked.share is not None or any(row.share is not None for row in rows):
+        return ()
+    return (
+        f"mode {asked.mode} says nothing yet: no card of the slice has a share of its time;"
+        " give one with gpucores, like 30",
+    )
 
 
 def _regulated(row: CardLimit, share: int | None, asked: LimitRequest) -> CardLimit:

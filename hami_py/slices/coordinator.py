@@ -19,10 +19,9 @@ from pathlib import Path
 
 from hami_py import coordinator
 from hami_py._native import LimitsPage
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, Settings
+from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, Settings
 from hami_py.coordinator import LOCK, LOG
 from hami_py.errors import DamagedFile
-from hami_py.slices.hold import LIMITS
 from hami_py.slices.levels import limit_of
 from hami_py.slices.processes import command_of, interpreter
 from hami_py.version import VERSION

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from hami_py import gpu
-from hami_py.config import Settings
+from hami_py.config import LIMITS, Settings
 from hami_py.model import Card, CardLimit, Limits, Usage, visible
-from hami_py.slices.hold import ACCOUNT, LIMITS
+from hami_py.slices.hold import ACCOUNT
 from hami_py.slices.levels import Level, card_usage, combined, read_level
 from hami_py.slices.processes import mapped_files
+from hami_py.slices.record import read_record
 from hami_py.slices.runtime import usable
 from hami_py.slices.variables import HamiLimit, read_variables
 
@@ -29,6 +30,21 @@ def cards(settings: Settings) -> list[Card]:
     return [
         card for card in gpu.cards() if all(level.index(card.uuid) is not None for level in levels)
     ]
+
+
+def shown(settings: Settings) -> list[Card]:
+    """The cards that CUDA shows to a program with this environment, in CUDA's order.
+
+    Raises:
+        NoDriver, NoDevice, DriverError: as ``gpu.cards``.
+        UnknownCard: which cards ``CUDA_VISIBLE_DEVICES`` means cannot be told here.
+    """
+    records = map(read_record, settings.slices)
+    # A container's own slice has all cards that the container was given.
+    all_cards = all(record is not None and record.devices is None for record in records)
+    return visible(
+        gpu.cards(), settings.visible_devices, settings.device_order, all_cards=all_cards
+    )
 
 
 def limits(settings: Settings) -> Limits:
@@ -89,13 +105,13 @@ def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, HamiLimit
     if not variables.set_a_limit:
         return {}
     # Without one it is the driver's i-th card, before CUDA_VISIBLE_DEVICES reorders them.
-    shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
+    cards = shown(settings)
     if settings.visible_devices is None:
-        return {card.uuid: variables.limit(i) for i, card in enumerate(shown)}
+        return {card.uuid: variables.limit(i) for i, card in enumerate(cards)}
     entries = settings.visible_devices.split(",")
     return {
         card.uuid: variables.limit(card.index if entry.strip().isdecimal() else None)
-        for card, entry in zip(shown, entries, strict=False)
+        for card, entry in zip(cards, entries, strict=False)
     }
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, VISIBLE_DEVICES
+from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, VISIBLE_DEVICES
 from hami_py.errors import StateError, UnsupportedPlatform
 
 _SEPARATORS = " :$"
@@ -30,7 +30,7 @@ def compose(
     # one that a container was given knows its limits by lying beside them, so it stays.
     before = environment.get(LD_PRELOAD, "").replace(":", " ").split()
     same = [entry for entry in before if Path(entry).name == library.name]
-    managed = [entry for entry in same if Path(entry).with_name("limits").exists()]
+    managed = [entry for entry in same if Path(entry).with_name(LIMITS).exists()]
     others = [entry for entry in before if entry not in same]
     environment[LD_PRELOAD] = ":".join([*(managed[:1] or [str(library)]), *others])
     environment[HAMI_SLICE] = ":".join(map(str, slices))

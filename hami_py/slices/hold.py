@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hami_py._native import Account, Grants, LimitRow, LimitsPage
+from hami_py.config import LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
 from hami_py.slices.options import Command
@@ -30,7 +31,6 @@ from hami_py.slices.processes import Environments, pid_namespace, read_environme
 from hami_py.slices.record import RECORD, Record, new_record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
 
-LIMITS = "limits"
 ACCOUNT = "account"
 GRANTS = "grants"
 

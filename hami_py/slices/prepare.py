@@ -5,12 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hami_py import gpu
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import CardLimit, LimitRequest, legible, plan, visible
+from hami_py.model import CardLimit, LimitRequest, Plan, legible, plan, unheard
 from hami_py.slices import coordinator
-from hami_py.slices.current import cards, directories
+from hami_py.slices.current import cards, directories, shown
 from hami_py.slices.environment import compose, require_library
 from hami_py.slices.hold import Hold, make
 from hami_py.slices.options import Command
@@ -89,12 +88,7 @@ def open_new(settings: Settings, request: Request) -> Opened:
     """
     library = require_library(settings.library)
     _require_levels(len(directories(settings)) + 1)
-    available = cards(settings)
-    shown = None
-    if request.devices:
-        # Of all cards: whether CUDA's numbers are known depends also on those that are not ours.
-        shown = visible(gpu.cards(), settings.visible_devices, settings.device_order)
-    planned = plan(available, request.asked, request.devices, shown)
+    planned = plan_new(settings, request.asked, request.devices)
     record = new_record(
         request.command,
         name=request.name,
@@ -103,10 +97,22 @@ def open_new(settings: Settings, request: Request) -> Opened:
         around=settings.slices,
         devices=planned.devices,
     )
-    limits = _announced(planned.limits, request.asked, _variables(settings))
-    held = make(settings.runtime_directory, limits, record)
+    held = make(settings.runtime_directory, planned.limits, record)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
     return Opened(held, library, (*settings.slices, held.directory), notes)
+
+
+def plan_new(settings: Settings, asked: LimitRequest, devices: Sequence[str]) -> Plan:
+    """What a new slice would be, as the cards and HAMi's variables are now.
+
+    Raises:
+        NoDriver, NoDevice, DriverError: the cards cannot be asked.
+        UnknownCard: a card is not there, not visible, or limited and not chosen.
+        InvalidValue: more cards than a slice can hold.
+    """
+    planned = plan(cards(settings), asked, devices, shown(settings) if devices else None)
+    limits = _announced(planned.limits, asked, _variables(settings))
+    return replace(planned, limits=limits, notes=(*planned.notes, *unheard(limits, asked)))
 
 
 def _variables(settings: Settings) -> Variables:

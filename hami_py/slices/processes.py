@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME
+from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, LIMITS
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -157,7 +157,7 @@ def _has_library(pid: int) -> bool:
     for path in mapped_files(pid):
         if Path(path).name == LIBRARY_NAME:
             # As the process sees it.
-            return not Path(f"/proc/{pid}/root{path}").with_name("limits").exists()
+            return not Path(f"/proc/{pid}/root{path}").with_name(LIMITS).exists()
     return False
 
 

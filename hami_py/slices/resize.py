@@ -4,12 +4,11 @@ from pathlib import Path
 
 from hami_py import gpu
 from hami_py._native import LimitsPage
-from hami_py.config import Settings
+from hami_py.config import LIMITS, Settings
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model import LimitRequest, resized
 from hami_py.slices import coordinator
 from hami_py.slices.current import directories
-from hami_py.slices.hold import LIMITS
 from hami_py.slices.levels import limit_of
 from hami_py.slices.registry import hold_named
 from hami_py.slices.runtime import locked, usable

@@ -29,4 +29,8 @@ mod _native {
     use crate::limits::{LimitRow, LimitsPage, same_card};
     #[pymodule_export]
     use crate::quantity::{format_memory, parse_memory, parse_share};
+
+    /// Cards that a slice can have: rows of its limits page.
+    #[pymodule_export]
+    const MAX_CARDS: usize = hami_limits::page::MAX_ROWS;
 }

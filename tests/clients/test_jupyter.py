@@ -336,6 +336,8 @@ def test_a_kernel_that_is_not_ours_is_neither_replaced_nor_removed(jupyter: Jupy
     [
         (["--gpumem", "1"], 'gpumem: "1" is refused'),
         (["--gpucores", "101"], 'gpucores: "101" is refused'),
+        (["--gpumem", "1GiB", "--device", "7"], "device 7: there is no such card; choose from: 0"),
+        (["--gpumem", "7=1GiB"], "gpumem 7: there is no such card; choose from: 0 (GPU-"),
         (["--gpumem", "1GiB", "--name", "a b"], '--name: "a b" is refused'),
         (["--gpumem", "1GiB", "--python", "/nonexistent"], '--python: "/nonexistent" is refused'),
         (["--gpumem", "1GiB", "--python", "/bin/false"], "pip install 'ipykernel>=6'"),
@@ -347,6 +349,27 @@ def test_what_cannot_become_a_kernel_is_refused(
     done = jupyter.hami("install", *options)
     assert (done.code, done.out) == (1, "")
     assert said in done.err
+
+
+def test_what_a_kernel_will_be_told_is_said_when_it_is_added(jupyter: Jupyter) -> None:
+    done = jupyter.hami("install", "--gpumem", "1GiB", "--mode", "soft")
+    assert (done.code, done.out[:13]) == (0, "hami-1gib in ")
+    assert done.err.startswith("hami: mode soft says nothing yet: ")
+
+
+def test_where_no_card_is_a_kernel_is_added_and_that_is_said(
+    jupyter: Jupyter, tmp_path: Path
+) -> None:
+    """As where an image is made. A folder that comes first has a pynvml that finds no NVML."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import pynvml\ndef missing(name): raise OSError(name)\npynvml.CDLL = missing\n"
+    )
+    command = hami("jupyter", "install", "--gpumem", "1GiB", "--device", "7")
+    done = run(command, {**jupyter.env, "PYTHONPATH": str(hidden)})
+    assert (done.code, done.out[:13]) == (0, "hami-1gib in ")
+    assert done.err.startswith("hami: the cards are looked at only when a kernel starts: NVML: ")
 
 
 def test_without_jupyter_it_is_said_how_to_get_it(

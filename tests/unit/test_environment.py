@@ -146,3 +146,20 @@ def test_an_outer_choice_is_respected(hami: Hami) -> None:
     assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
     done = hami("run", "--", sys.executable, "-c", PRINT, CUDA_VISIBLE_DEVICES="1")
     assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_a_number_that_cuda_may_read_otherwise_is_refused_in_a_slice_of_some_cards(
+    hami: Hami,
+) -> None:
+    """There `hami run` sees the slice's cards alone, counted from 0, and CUDA counts all."""
+    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--device", "1"]
+    numbered = ["env", "CUDA_VISIBLE_DEVICES=1", *inner, "--", sys.executable, "-c", PRINT]
+    done = hami("run", "--device", "1", "--", *numbered)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr == (
+        "hami: CUDA_VISIBLE_DEVICES=1: which card CUDA calls 1 cannot be told in a slice of some"
+        " cards; name them by UUID there (see `hami devices`)\n"
+    )
+    # In a slice of all cards both count alike.
+    done = hami("run", "--", *numbered)
+    assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid

@@ -7,8 +7,7 @@ import pynvml
 import pytest
 
 from hami_py import Card, DriverError, NoDevice, NoDriver, gpu
-
-GIB = 1 << 30
+from support.slices import GIB
 
 
 class Nvml:

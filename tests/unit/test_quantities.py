@@ -10,9 +10,9 @@ from hami_py._native import LimitRow, LimitsPage, format_memory
 from hami_py.config import Settings
 from hami_py.model import parse_arguments, parse_memory, parse_options, parse_share
 from hami_py.slices import current
+from support.slices import GIB, MIB
 from unit.machine import Hami
 
-MIB, GIB = 1 << 20, 1 << 30
 BAD = None
 
 # text, our options and arguments, the Kubernetes resource, HAMi's variables (0: no limit)

@@ -8,11 +8,10 @@ import pytest
 
 from support.artifacts import ROOT, Artifacts
 from support.running import Run, Started, run
+from support.slices import GIB
 from support.stub import StubServer
 
 Python = Callable[..., Run]
-
-GIB = 1 << 30
 
 HEAD = "import os, sys, hami_py as hami\n"
 # What was begun with, and what holds: told by every interpreter that gets so far.

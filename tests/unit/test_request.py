@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from hami_py import Card, CardLimit, InvalidValue, UnknownCard
-from hami_py.model import LimitRequest, parse_arguments, parse_options, plan, resized, visible
+from hami_py.model import (
+    LimitRequest,
+    parse_arguments,
+    parse_options,
+    plan,
+    resized,
+    unheard,
+    visible,
+)
 from unit.machine import CARDS, GIB
 
 FIRST, SECOND = CARDS
@@ -220,3 +228,36 @@ def test_a_number_is_not_guessed_where_cuda_may_count_differently() -> None:
     assert visible(unlike, "GPU-3", "FASTEST_FIRST") == [unlike[1]]
     with pytest.raises(UnknownCard, match="PCI_BUS_ID"):
         visible(unlike, "1", "FASTEST_FIRST")
+
+
+def test_a_number_is_not_guessed_where_some_cards_cannot_be_seen() -> None:
+    """In a slice of some cards NVML counts those from 0, and CUDA all."""
+    assert visible(CARDS, SECOND.uuid, "PCI_BUS_ID", all_cards=False) == [SECOND]
+    with pytest.raises(UnknownCard, match=r"=0: .* slice of some cards; name them by UUID there"):
+        visible(CARDS, "0", "PCI_BUS_ID", all_cards=False)
+
+
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_a_mode_of_no_share_is_told(mode: str) -> None:
+    said = (
+        f"mode {mode} says nothing yet: no card of the slice has a share of its time;"
+        " give one with gpucores, like 30"
+    )
+    rows = plan(CARDS, NOTHING).limits
+    asked = parse_options([], [], mode)
+    assert unheard(rows, asked) == (said,)
+    assert resized(CARDS, rows, asked, whole=True)[1] == (said,)
+
+
+@pytest.mark.parametrize(
+    ("shares", "options"),
+    [
+        ([], {"priority": "high"}),
+        (["0=30"], {"mode": "soft"}),
+        # Who lifts it knows that there is none.
+        (["none"], {"mode": "hard"}),
+    ],
+)
+def test_what_says_something_is_not_told(shares: list[str], options: dict[str, str]) -> None:
+    asked = parse_options([], shares, **options)
+    assert unheard(plan(CARDS, asked).limits, asked) == ()

@@ -69,6 +69,37 @@ def test_a_size_above_the_card_is_lowered_and_said(hami: Hami, train: str) -> No
     assert [memory for memory, *_rest in told(hami)] == [40 * GIB] * 2
 
 
+SAYS_NOTHING = "mode soft says nothing yet: no card of the slice has a share of its time"
+
+
+def test_a_mode_without_a_share_waits_for_one_and_that_is_said(hami: Hami) -> None:
+    done = hami("run", "--mode", "soft", "--keep", "--name", "late", "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert done.stderr.startswith(f"hami: {SAYS_NOTHING}; give one with gpucores, like 30")
+    again = hami("set", "late", "--mode", "soft")
+    assert (again.returncode, again.stderr) == (0, done.stderr)
+    for heard in (["--priority", "high"], ["--gpucores", "0=30"], ["--mode", "soft"]):
+        done = hami("set", "late", *heard)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert told(hami) == [(None, 30, "soft", "high"), (None, None, "soft", "high")]
+
+
+def test_a_share_that_hami_s_variables_set_has_a_mode(hami: Hami) -> None:
+    done = hami("run", "--mode", "soft", "--", "true", CUDA_DEVICE_SM_LIMIT="30")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_python_says_so_as_well(stub: StubServer) -> None:
+    with (
+        pytest.warns(UserWarning, match=SAYS_NOTHING) as caught,
+        hami_py.slice(mode="soft") as s,
+    ):
+        s.resize(mode="soft")
+    assert [warning.filename for warning in caught] == [__file__] * 2
+    with pytest.warns(UserWarning, match=SAYS_NOTHING):
+        hami_py.run(["true"], mode="soft", check=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

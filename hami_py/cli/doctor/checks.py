@@ -18,7 +18,7 @@ from hami_py.cli.doctor.trial import Found, last_line, probe, run
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.coordinator import LOG
 from hami_py.errors import HamiError, NoDevice, UnsupportedPlatform
-from hami_py.model import Card, visible
+from hami_py.model import Card
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,10 @@ def _cards(settings: Settings) -> str:
 def _shown(settings: Settings) -> list[Card]:
     """The cards that a program started here could use."""
     ours = slices.cards(settings)
-    everything = gpu.cards()
-    shown = visible(everything, settings.visible_devices, settings.device_order)
-    usable = [card for card in shown if card in ours]
+    usable = [card for card in slices.shown(settings) if card in ours]
     if not usable:
         mend = "name a card that `hami devices` lists in CUDA_VISIBLE_DEVICES, or unset it"
-        raise NoDevice("cards", f"none of {len(everything)} can be used here", mend)
+        raise NoDevice("cards", f"none of {len(gpu.cards())} can be used here", mend)
     return usable
 
 

@@ -13,11 +13,9 @@ from hami_py._native import format_memory
 from hami_py.cli.doctor.trial import Found, probe
 from hami_py.config import Settings
 from hami_py.errors import HamiError
+from hami_py.gpu.driver import PAGE
 from hami_py.gpu.roads import DEEPBIND, NVML
 from hami_py.model import Card, LimitRequest
-
-PAGE = 2 << 20
-"""Bytes: the driver's page. The proof's limit is a multiple, so that rounding takes none of it."""
 
 ENOUGH = 0.99
 """Part of the limit that must be had."""

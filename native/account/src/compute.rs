@@ -8,6 +8,7 @@
 
 use crate::account::Account;
 use crate::layout::CARDS;
+use hami_limits::grants::ComputeState;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -30,17 +31,6 @@ pub struct ComputeWords {
     /// whose turns are the outer one's.
     pub metered_at: AtomicU64,
     reserved: [u64; 2],
-}
-
-/// What a process has on a card: the low half of [`ComputeWords::state`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ComputeState {
-    /// Nothing in flight, and nobody waits.
-    Idle = 0,
-    /// Nothing in flight, and a thread waits for permission to launch.
-    Wants = 1,
-    /// Work may be in flight.
-    Runs = 2,
 }
 
 /// What is told about one process's use of a card, or all processes'. Times are nanoseconds.
@@ -73,20 +63,13 @@ impl ComputeWords {
     /// visible to whoever reads this.
     #[inline]
     pub fn say(&self, turn: u32, state: ComputeState) {
-        self.state.store(u64::from(turn) << 32 | state as u64, Ordering::SeqCst);
+        self.state.store(state.to_word(turn), Ordering::SeqCst);
     }
 
-    /// What the process has said, and for which turn. A state that there is none of is read as idle:
-    /// nobody shall wait for a liar.
+    /// The turn for which the process has said something, and what ([`ComputeState::from_word`]).
     #[inline]
     pub fn said(&self) -> (u32, ComputeState) {
-        let word = self.state.load(Ordering::SeqCst);
-        let state = match word as u32 {
-            1 => ComputeState::Wants,
-            2 => ComputeState::Runs,
-            _ => ComputeState::Idle,
-        };
-        ((word >> 32) as u32, state)
+        ComputeState::from_word(self.state.load(Ordering::SeqCst))
     }
 }
 

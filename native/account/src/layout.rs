@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Processes of a slice. Probing their locks costs the kernel the square of this.
 pub const SLOTS: usize = 256;
 /// Cards of a slice: row i of the limits page is card i.
-pub const CARDS: usize = 16;
+pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 /// Bytes per unit; a request is rounded up to whole units.
 pub const UNIT: u64 = 512;
 

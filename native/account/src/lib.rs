@@ -47,7 +47,7 @@
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
 //! compute:  0 state: u64 (turn in the high half; 0 idle, 1 wants, 2 runs) | 8 used_ns: u64
-//!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | zero
+//!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64 | zero
 //! ```
 //!
 //! Byte i of the file carries the lock of slot i. Words are packed per card because every charge
@@ -73,8 +73,9 @@ pub mod steps;
 mod wait;
 
 pub use account::{Account, Departed, Oracle};
-pub use compute::{Compute, ComputeState, ComputeWords};
+pub use compute::{Compute, ComputeWords};
 pub use error::AccountError;
+pub use hami_limits::grants::ComputeState;
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, SLOTS, UNIT};
 pub use living::Living;

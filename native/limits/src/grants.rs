@@ -27,6 +27,7 @@
 
 mod layout;
 mod reader;
+mod state;
 mod writer;
 
 use std::fmt;
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
 
 pub use layout::{Grant, Holder, Kind};
 pub use reader::GrantsView;
+pub use state::ComputeState;
 pub use writer::GrantsPage;
 
 /// A pulse that is older than this, or 0, means that nobody coordinates: every grant counts as

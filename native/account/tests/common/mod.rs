@@ -63,7 +63,7 @@ impl Child {
         match unsafe { libc::fork() } {
             0 => {
                 // SAFETY: no memory is passed.
-                unsafe { libc::alarm(60) };
+                unsafe { libc::alarm(300) };
                 let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
                 // SAFETY: ends the child without running the test harness again.
                 unsafe { libc::_exit(i32::from(done.is_err())) }

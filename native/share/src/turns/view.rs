@@ -1,6 +1,7 @@
 //! What the coordinator reads, and what it then publishes.
 
 use crate::{Grant, Regime};
+pub use hami_limits::grants::ComputeState as State;
 
 /// All slices of the machine, as their files are now.
 #[derive(Clone, Debug, Default)]
@@ -48,32 +49,6 @@ pub struct ProcessView {
     pub active_at: u64,
     /// Its lock is free.
     pub dead: bool,
-}
-
-/// What a process says that it does on a card.
-#[repr(u32)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// Nothing in flight, nobody waits.
-    #[default]
-    Idle = 0,
-    /// Nothing in flight, a thread waits at the gate.
-    Wants = 1,
-    /// Work may be in flight.
-    Runs = 2,
-}
-
-impl State {
-    /// The turn and the state in a word of the account, `turn << 32 | state`. An unknown state counts
-    /// as idle: it asks for nothing and keeps nobody waiting.
-    pub fn from_word(word: u64) -> (u32, Self) {
-        let state = match word as u32 {
-            1 => Self::Wants,
-            2 => Self::Runs,
-            _ => Self::Idle,
-        };
-        ((word >> 32) as u32, state)
-    }
 }
 
 /// What to publish, and when to look again.
