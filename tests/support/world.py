@@ -46,16 +46,19 @@ class Program:
     """One process of a container.
 
     Attributes:
-        options: of gpu/programs/load.c, without ``--seconds``; or of ``name``.
+        options: of gpu/programs/load.c, without ``--seconds``; or of ``name``; or, of a program
+            that is there anyhow, the whole ``command``.
         begin: when it starts.
         end: when it stops to launch; None: with the world.
         name: another program than load, from share/programs; it is told no ``--seconds``.
+        command: whether the options are a command. It does not wait for children or for input.
     """
 
     options: Sequence[object]
     begin: float = 0.0
     end: float | None = None
     name: str | None = None
+    command: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,8 @@ class Kit:
     def command(self, program: Program, seconds: float) -> list[str | Path]:
         """How a process of a world of so many seconds is started."""
         options = [str(option) for option in program.options]
+        if program.command:
+            return list(options)
         if program.name is not None:
             return [self.own(program.name, f"-I{_GPU_PROGRAMS}"), *options]
         length = (seconds if program.end is None else program.end) - program.begin
@@ -137,6 +142,7 @@ class World:
         late_us: how much later than asked threads run on; on the virtual clock only.
         coordinator: whether there is one; "per card": one that knows no containers with two.
         server: more options of the stub's server.
+        kernels: how long kernels last whose names do not say so: the stub's command `kernels`.
     """
 
     def __init__(
@@ -149,6 +155,7 @@ class World:
         late_us: int = 0,
         coordinator: bool | Literal["per card"] = True,
         server: Mapping[str, object] | None = None,
+        kernels: Mapping[str, object] | None = None,
     ) -> None:
         self._kit = kit
         self._artifacts = kit.artifacts
@@ -158,6 +165,7 @@ class World:
         self._late_us = late_us
         self._coordinator = coordinator
         self._server = {"clock": clock, **(server or {})}
+        self._kernels = dict(kernels or {})
 
     def play(
         self,
@@ -176,6 +184,8 @@ class World:
         """
         place = _new(self._folder)
         with StubServer(self._artifacts, place / "stub", self._cards, **self._server) as gpu:
+            if self._kernels:
+                gpu.control({"command": "kernels", "kernels": self._kernels})
             run = _Run(place, gpu, containers, seconds)
             run.make_slices()
             starts = coordinators if self._coordinator else ()

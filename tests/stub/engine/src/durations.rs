@@ -80,21 +80,26 @@ pub struct Ending {
     pub ns: u64,
     /// How many take part in each launch; 0: it is no collective.
     pub meets: u32,
+    /// Each stream that it is launched on takes part, else each card.
+    pub by_stream: bool,
 }
 
-/// `…_<N>us` lasts N microseconds, `…_<N>us_meets<K>` is a collective of K that lasts as long once all
-/// are there. `None` for other names.
+/// `…_<N>us` lasts N microseconds, `…_<N>us_meets<K>` is a collective of K cards that lasts as long
+/// once all are there, `…_<N>us_meets<K>_streams` one of K streams. `None` for other names.
 pub fn ending(name: &str) -> Option<Ending> {
     let number = |digits: &str| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| digits.parse::<u32>().ok()).flatten()
     };
+    let by_stream = name.ends_with("_streams");
     let collective = name
+        .strip_suffix("_streams")
+        .unwrap_or(name)
         .rsplit_once("_meets")
         .and_then(|(timed, digits)| Some((timed, number(digits).filter(|meets| *meets > 0)?)));
     let (timed, meets) = collective.unwrap_or((name, 0));
     let (_, digits) = timed.strip_suffix("us")?.rsplit_once('_')?;
-    Some(Ending { ns: u64::from(number(digits)?) * 1000, meets })
+    Some(Ending { ns: u64::from(number(digits)?) * 1000, meets, by_stream })
 }
 
 /// Kernel durations: by name, `*` for every other one. Empty: kernels whose names do not say so take no
@@ -179,12 +184,14 @@ mod tests {
 
     #[test]
     fn an_ending_is_a_number_of_microseconds() {
-        let timed = |us: u64, meets| Some(Ending { ns: us * 1000, meets });
+        let timed = |us: u64, meets| Some(Ending { ns: us * 1000, meets, by_stream: false });
         assert_eq!(ending("spin_50us"), timed(50, 0));
         assert_eq!(ending("all_reduce_50us_meets4"), timed(50, 4));
-        for plain in
-            ["spin_us", "spin50us", "spin_50us_", "spin_5ms", "x_meets2", "a_+5us", "us", ""]
-        {
+        let by_stream = ending("all_reduce_50us_meets2_streams");
+        assert_eq!(by_stream, Some(Ending { ns: 50_000, meets: 2, by_stream: true }));
+        let none =
+            ["spin_us", "spin50us", "spin_50us_", "spin_5ms", "x_meets2", "a_+5us", "us", ""];
+        for plain in none.into_iter().chain(["spin_50us_streams", "_streams"]) {
             assert_eq!(ending(plain), None, "{plain}");
         }
         assert_eq!(ending("a_5us_meets0"), None);

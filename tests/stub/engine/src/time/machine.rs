@@ -105,10 +105,12 @@ impl Machine {
         let program = &mut self.program;
         Some(match item.work {
             Work::Kernel { name, ns, demand } => {
-                let meets = program.names.get(name)?.meets;
+                let known = program.names.get(name)?;
+                let (is_collective, by_stream) = (known.meets > 0, known.by_stream);
                 let mut turn = 0;
-                if meets > 0 {
-                    let turns = program.clients[client].turns.entry((name, card)).or_default();
+                if is_collective {
+                    let place = if by_stream { item.mark.lane() as usize } else { card };
+                    let turns = program.clients[client].turns.entry((name, place)).or_default();
                     *turns += 1;
                     turn = *turns;
                 }

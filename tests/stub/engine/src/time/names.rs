@@ -9,6 +9,8 @@ pub(super) struct Name {
     pub text: String,
     /// How many take part in each launch of it; 0: it is no collective.
     pub meets: u32,
+    /// Whether those are streams, and not cards.
+    pub by_stream: bool,
 }
 
 /// All names that were ever heard.
@@ -24,8 +26,9 @@ impl Names {
         if let Some(known) = self.numbers.get(text) {
             return *known;
         }
-        let meets = durations::ending(text).map_or(0, |ending| ending.meets);
-        self.all.push(Name { text: text.to_owned(), meets });
+        let (meets, by_stream) =
+            durations::ending(text).map_or((0, false), |ending| (ending.meets, ending.by_stream));
+        self.all.push(Name { text: text.to_owned(), meets, by_stream });
         let number = self.all.len() as u32;
         self.numbers.insert(text.to_owned(), number);
         number

@@ -103,7 +103,7 @@ pub(super) struct ClientItems {
     pub lanes: BTreeMap<u32, usize>,
     /// By event: the mark of its last record, and when the engine got there.
     pub events: BTreeMap<u32, (Mark, Option<u64>)>,
-    /// Launches of collectives so far, by name and card.
+    /// Launches of collectives so far, by name and card, or the number of the stream.
     pub turns: BTreeMap<(u32, usize), u64>,
 }
 

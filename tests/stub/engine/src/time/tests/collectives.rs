@@ -61,6 +61,17 @@ fn two_devices_of_one_process_meet() {
 }
 
 #[test]
+fn two_streams_of_one_card_meet_where_the_name_says_so() {
+    for (name, end) in [(NAME, None), ("all_reduce_100us_meets2_streams", Some(NS))] {
+        let mut desk = Desk::new(1);
+        let client = desk.machine.attach("");
+        let lanes = [Desk::lane(client), Desk::lane(client)];
+        let marks = lanes.each_ref().map(|lane| desk.launch_part(lane, name, NS, FULL / 2, 0));
+        assert_eq!(marks.map(|mark| desk.machine.forecast(client, mark)), [end, end], "{name}");
+    }
+}
+
+#[test]
 fn on_one_card_they_meet_across_slices() {
     let mut desk = Desk::new(1);
     let clients = [desk.machine.attach("job"), desk.machine.attach("job")];

@@ -1,0 +1,73 @@
+"""What was used too early is paid back, however much it was, and whoever tells of it."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from share import workloads as w
+from support.world import Container, Event, Program, World
+
+Worlds = Callable[..., World]
+
+#: Blocks of a grid that fills the stub's A100.
+_WHOLE_CARD = 108
+
+_FORGIVEN = pytest.mark.xfail(strict=True, reason="debt beyond 10 s is let go")
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "blocks", "seconds"),
+    [
+        (1_000_000, 1, 60.0),
+        (500_000, _WHOLE_CARD, 170.0),
+        pytest.param(1_000_000, _WHOLE_CARD, 340.0, marks=_FORGIVEN),
+    ],
+    ids=["beside each other", "8 s of the card", "16 s of the card"],
+)
+def test_long_kernels_on_sixteen_streams_are_paid_back(
+    world: Worlds, kernel_us: int, blocks: int, seconds: float
+) -> None:
+    """A first kernel is let through on each stream, and no more while a debt is open."""
+    waves = Program((seconds, kernel_us, 16, blocks), name="waves")
+    played = world().play([Container("alone", [waves], share=10)], seconds)
+    # Ten percent of the time from one wave's beginning to the next one's: whole waves are looked
+    # at, since the last one's debt is still open at the end.
+    wave = 16 * kernel_us / 1e6 if blocks == _WHOLE_CARD else kernel_us / 1e6
+    begins = _beginnings(played.history("alone"), pause=1.0)
+    assert len(begins) >= 3, begins
+    length = (begins[-1] - begins[0]) / (len(begins) - 1)
+    assert 100 * wave / length == pytest.approx(10, abs=1.0)
+
+
+def _beginnings(history: list[float], pause: float) -> list[float]:
+    """When the card had something to do again, after it had nothing for so long."""
+    found, last = [], -math.inf
+    for index, busy in enumerate(history):
+        if busy > 0:
+            if index / 100 - last > pause:
+                found.append(index / 100)
+            last = index / 100
+    return found
+
+
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_a_kernel_that_is_never_told_of_is_paid_for(world: Worlds, mode: str) -> None:
+    """Each process is killed in a kernel that is far beyond its turn, and the next one is there.
+
+    No account ever says what they used; who keeps others waiting pays for it by the clock.
+    """
+    kernel = ("--work", "sync", "--kernel-us", "5000000")
+    count, each, kill = 12, 1.0, 0.95
+    rude = [Program(kernel, begin=each * index) for index in range(count)]
+    kills = [Event(each * index + kill, "kill", "rude", process=index) for index in range(count)]
+    both = [
+        Container("rude", rude, 50, mode),
+        Container("polite", [w.ASYNC_500US.program], 50, mode),
+    ]
+    played = world().play(both, count * each, kills)
+    # It is ahead of its share by its last kernel at most; unbilled it would have 95 percent.
+    assert played.busy("rude") <= 0.5 * count * each + kill
+    assert sum(played.launched["polite"][0].values()) > 0
+    if mode == "soft":
+        assert played.busy("polite") >= 0.5 * count * each - kill
