@@ -122,6 +122,20 @@ def test_beside_a_program_without_hami_a_share_is_no_promise(
     assert found == pytest.approx(parts, abs=2.0)
 
 
+@pytest.mark.parametrize(("policy", "part"), [("force", 30), ("default", 50)])
+def test_a_variable_beside_a_share(world: Worlds, policy: str, part: int) -> None:
+    """Of the two kinds one is a ceiling, the other lends what is idle, as a page's shares do.
+
+    The coordinator does not see variables: to it the slice has no share, and may have the rest.
+    """
+    program = w.ASYNC_500US.program
+    said = {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": policy}
+    both = [Container("said", [program], variables=said), Container("capped", [program], 50)]
+    played = world().play(both, 6.0)
+    parts = [played.share(one.name, 1.0) for one in both]
+    assert parts == pytest.approx([part, 50], abs=1.0)
+
+
 def test_ten_processes_get_no_more_than_one(world: Worlds) -> None:
     program = w.ASYNC_500US.program
     both = [Container("ten", [program] * 10, 30, "soft"), Container("one", [program], 70, "soft")]

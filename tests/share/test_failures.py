@@ -66,6 +66,19 @@ def test_a_killed_coordinator(world: Worlds) -> None:
     assert after == pytest.approx([30, 70], abs=1.0)
 
 
+def test_a_killed_coordinator_lends_nothing(world: Worlds) -> None:
+    """Soft shares are ceilings while nobody can say what is idle."""
+    killed, again, end = 2.0, 4.0, 8.0
+    events = [Event(killed, "kill", "coordinator", process=0)]
+    played = world().play(_two(shares=(20, 30)), end, events, coordinators=(0.0, again))
+    before = [played.share(name, 0.5, killed) for name in "ab"]
+    assert before == pytest.approx([40, 60], abs=1.5)
+    for name, share in (("a", 20), ("b", 30)):
+        assert 0.85 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
+    after = [played.share(name, again + 0.5, end) for name in "ab"]
+    assert after == pytest.approx([40, 60], abs=1.0)
+
+
 def test_without_a_coordinator_one_container_holds_its_share(world: Worlds) -> None:
     played = world(coordinator=False).play([w.ASYNC_500US.alone(30)], 6.0)
     assert played.share("alone") == pytest.approx(30, abs=1.0)

@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,6 +72,7 @@ class Container:
         mode: whether others' idle time is lent to it.
         priority: who goes first.
         bare: without slice and library, as if there were no hami.
+        variables: of the environment of its processes.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Container:
     mode: Literal["hard", "soft"] = "hard"
     priority: Literal["low", "normal", "high"] = "normal"
     bare: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def regime(self) -> tuple[int | None, str, str]:
@@ -282,7 +284,7 @@ class _Run:
         return [str(self._slice(one)) for one in self.containers if not one.bare]
 
     def env(self, container: Container) -> dict[str, str]:
-        group = {"STUB_GPU_GROUP": container.name}
+        group = {"STUB_GPU_GROUP": container.name, **container.variables}
         return group if container.bare else {**group, "HAMI_SLICE": str(self._slice(container))}
 
     def plan(self, events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -320,9 +322,16 @@ class _Run:
 
     def finish(self) -> Played:
         """Waits for the end of all programs, and reads the ledger."""
-        pids = {name: [one.pid for one in started] for name, started in self.programs.items()}
         said = {
             name: [_last_line(one) for one in started] for name, started in self.programs.items()
+        }
+        pids = {
+            name: [
+                *(one.pid for one in started),
+                # Children, where a program has some that use the card.
+                *(pid for one in said[name] for pid in one.get("pids", ())),
+            ]
+            for name, started in self.programs.items()
         }
         # The director last: it may still have somebody to kill.
         assert self.director is not None

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How often to look for new slices, at those who have died, and to give a sign of life, while
 /// processes wait for grants. A fifth of the silence after which they do without.
 const BUSY_TICK_NS: u64 = 10_000_000;
-/// How often to look for slices while nobody waits for anything.
+/// How often to look for slices while nobody waits for anything, and at those who do nothing.
 const IDLE_TICK_NS: u64 = 100_000_000;
 
 /// Hands out turns to the slices under `<runtime>/slices`, until there has been none for `linger`.
@@ -28,7 +28,7 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
     let mut turns = Turns::new();
     let mut view = View::default();
     let mut waiting = Waiting::new();
-    let (mut last_tick, mut empty_since) = (None, None);
+    let (mut last_tick, mut last_roll_call, mut empty_since) = (None, None, None);
     loop {
         let begin = now();
         let tick_ns = if slices.any_asks() { BUSY_TICK_NS } else { IDLE_TICK_NS };
@@ -36,7 +36,9 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
             last_tick = Some(begin);
             slices.pulse(begin);
             slices.look();
-            slices.probe();
+            let all = last_roll_call.is_none_or(|last| begin >= last + IDLE_TICK_NS);
+            last_roll_call = if all { Some(begin) } else { last_roll_call };
+            slices.probe(all);
             slices.listen();
             empty_since = if slices.found_any() { None } else { empty_since.or(Some(begin)) };
             if empty_since.is_some_and(|since| begin - since >= linger_ns) {

@@ -119,8 +119,10 @@ impl Slice {
     }
 
     /// Looks which of those are dead that others wait for: whose work runs, or whose turn it is. Who
-    /// died waiting is found when its turn comes.
-    pub fn probe(&mut self) {
+    /// died waiting is found when its turn comes. `all`: also which of those who do nothing; where a
+    /// slice with a share is there, its neighbours ask.
+    pub fn probe(&mut self, all: bool) {
+        let all = all && self.limits.regulated().load(Ordering::Relaxed) != 0;
         let grants: Vec<Grant> = (0..self.cards.len()).map(|row| self.grants.grant(row)).collect();
         let is_waited_for = |slot: usize| {
             grants.iter().enumerate().any(|(row, grant)| {
@@ -134,7 +136,7 @@ impl Slice {
         };
         let slots = 0..self.account.high_water();
         let asked: Vec<(usize, ProcessIdentity)> = slots
-            .filter(|slot| is_waited_for(*slot))
+            .filter(|slot| all || is_waited_for(*slot))
             .filter_map(|slot| Some((slot, self.account.holder(slot)?)))
             .collect();
         if asked.is_empty() {
@@ -166,6 +168,7 @@ impl Slice {
         let (turn, state) = State::from_word(words.state.load(Ordering::SeqCst));
         Some(ProcessView {
             slot: slot as u16,
+            id: id_of(holder),
             state,
             turn,
             used_ns: words.used_ns.load(Ordering::SeqCst),
@@ -207,6 +210,12 @@ impl Slice {
     pub fn grant(&self, row: usize, grant: Grant) {
         self.grants.set(row, grant);
     }
+}
+
+/// A number for a process: none that has its slot after it has the same.
+fn id_of(process: ProcessIdentity) -> u64 {
+    let ProcessIdentity { pid, start_time, pid_namespace } = process;
+    u64::from(pid) ^ start_time.rotate_left(32) ^ pid_namespace.rotate_left(16)
 }
 
 fn has_turn(grant: &Grant, slot: usize) -> bool {

@@ -101,9 +101,9 @@ impl Slices {
         self.damaged.values().flatten().map(Box::as_ref)
     }
 
-    /// Looks for processes that have died with work in hand.
-    pub fn probe(&mut self) {
-        self.open.values_mut().for_each(|slice| slice.probe());
+    /// Looks for processes that have died with work in hand; `all`: or with none, where that matters.
+    pub fn probe(&mut self, all: bool) {
+        self.open.values_mut().for_each(|slice| slice.probe(all));
     }
 
     /// Listens to all bells again.

@@ -50,6 +50,32 @@ fn where_no_slice_has_a_share_nobody_is_asked() {
     wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 0, || "it is still asked".into());
 }
 
+/// Also when it dies with nothing to do, of which nobody else hears.
+#[test]
+fn who_has_no_share_is_asked_as_long_as_one_that_has_is_there() {
+    let runtime = Runtime::new("present");
+    let (free, capped) = (runtime.slice("free", None), runtime.slice("capped", Some(20)));
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let view = GrantsView::open(&free.join("grants")).unwrap();
+    wait_until(|| view.pulse() != 0, || "it is not found".into());
+    assert_eq!(view.regulated().load(Ordering::SeqCst), 0);
+    let idle = Child::run(|| {
+        let account = Account::attach(&capped.join("account")).unwrap();
+        let _member = account.join().unwrap();
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    wait_until(|| view.regulated().load(Ordering::SeqCst) == 1, || "it is not asked".into());
+    wait_until(
+        || (view.grant(0).kind, view.grant(0).holder) == (Kind::Alone, Holder::Everyone),
+        || format!("it may not launch: {:?}", view.grant(0)),
+    );
+    idle.kill_and_wait();
+    wait_until(|| view.regulated().load(Ordering::SeqCst) == 0, || "it is still asked".into());
+    wait_until(|| view.grant(0).kind == Kind::Own, || "it is still granted".into());
+}
+
 /// What the dead one held goes to those who wait, though it never says that it is done.
 #[test]
 fn a_program_that_dies_in_its_turn_holds_up_nobody() {

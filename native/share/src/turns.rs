@@ -5,10 +5,13 @@
 //! the card over about every 20 ms; what a process used in its turn is then what it measured.
 //!
 //! One call of [`Turns::step`] goes through the same few steps: what has changed (`slice` and `row` take
-//! in what the slices' files say, `book` bills it), which cards are to be regulated, which turns are
+//! in what the slices' files say, `book` bills it), how the cards are shared, which turns are
 //! over, who does not answer, who is next (`choose`), and what is to be published.
 //!
-//! - A card is regulated while a slice with a share below 100 is active there.
+//! - A card is handed out in turns while a slice with a share below 100 is active there. While such a
+//!   slice is there but does nothing, those without a share launch as they like, but are metered, so
+//!   that it never finds a long queue before it. Where there is none, nobody asks.
+//! - What a slice owes outlives its processes: until it is paid nobody new of it launches.
 //! - A process that is the only active one on its card has it alone, with its own bucket to limit it.
 //! - A slice that is active on several cards gets its turns on all of them at once: kernels of two
 //!   cards may wait for each other, and would wait for ever for a card that another slice holds.
@@ -28,7 +31,7 @@ pub use view::{Decision, ProcessView, Publish, RowView, SliceView, State, View};
 use std::collections::BTreeMap;
 
 use crate::{Grant, Holder, Kind};
-use card::Card;
+use card::{Card, Sharing};
 use slice::Slice;
 
 const MS: u64 = 1_000_000;
@@ -42,6 +45,14 @@ pub const SILENT_NS: u64 = 50 * MS;
 
 /// The longest that a card is kept from others for a kernel that goes on after its turn.
 pub const DRAIN_NS: u64 = 4_000 * MS;
+
+/// The same for work that was launched while nobody asked, however much is queued: the card is then
+/// shared with the rest of it as the driver does it.
+const BACKLOG_NS: u64 = 20 * MS;
+
+/// The same for what was launched while everybody without a share could launch as they liked: two
+/// batches on a stream, but several slices may have them.
+const METERED_NS: u64 = 40 * MS;
 
 /// What the two batches in flight at the end of a turn take at most, if the kernels are short.
 const BATCHES_NS: u64 = 5 * MS;
@@ -123,7 +134,7 @@ impl Turns {
         self.slices.retain(|slice| slice.seen_at(now));
     }
 
-    /// Which cards are regulated, who is active there, and what everybody's share weighs.
+    /// How each card is shared, who is active there, and what everybody's share weighs.
     fn survey(&mut self) {
         for card in &mut self.cards {
             card.clear();
@@ -137,10 +148,14 @@ impl Turns {
             slice.gang.clear();
             for (r, row) in slice.rows.iter_mut().enumerate() {
                 let card = &self.cards[row.card];
-                row.regulated = card.regulated;
+                let sharing = card.sharing_with(row);
+                if row.sharing == Sharing::Metered && sharing == Sharing::Turns {
+                    row.metered_until = Some(self.now);
+                }
+                row.sharing = sharing;
                 if row.is_active(self.now) {
                     row.book.set_weight(card.weight(row.regime));
-                    if card.regulated {
+                    if card.sharing == Sharing::Turns {
                         slice.gang.push(r);
                     }
                 }
@@ -174,14 +189,14 @@ impl Turns {
 
     /// Puts those who want a card, and may have it, in their places of its queue.
     fn line_up(&mut self) {
-        for card in self.cards.iter_mut().filter(|card| card.regulated) {
+        for card in self.cards.iter_mut().filter(|card| card.sharing == Sharing::Turns) {
             card.line_up(self.now, &mut self.slices);
         }
     }
 
     fn publish(&mut self, decision: &mut Decision) {
         for slice in &mut self.slices {
-            let regulated = slice.rows.iter().any(|row| row.regulated);
+            let regulated = slice.rows.iter().any(|row| row.sharing != Sharing::Open);
             if slice.regulated.replace(regulated) != Some(regulated) {
                 decision.regulated.push((slice.key, regulated));
             }
@@ -196,7 +211,8 @@ impl Turns {
 
     /// When something is due that no bell will tell.
     fn wake_at(&self) -> Option<u64> {
-        if !self.cards.iter().any(|card| card.regulated) {
+        let mut rows = self.slices.iter().flat_map(|slice| &slice.rows);
+        if !rows.any(|row| row.sharing == Sharing::Turns) {
             return None;
         }
         if self.cards.iter().any(|card| !card.losers.is_empty()) {

@@ -7,8 +7,11 @@ use crate::{Mode, Regime};
 /// What a slice saves up in hard mode while it does not want its share, in hundredths of a ns.
 const SAVED: i64 = 4_000 * MS as i64;
 
-/// What it is owed at most while it waits, and what it owes at most.
+/// What it is owed at most while it waits.
 const CLAIM: i64 = 200_000 * MS as i64;
+
+/// What it owes at most: as much as a process's own bucket does.
+const DEBT: i64 = 1_000_000 * MS as i64;
 
 /// How far a slice may be behind the others of a queue when it comes back from a short pause, in its
 /// own engine time.
@@ -56,15 +59,17 @@ impl Book {
     }
 
     /// Bills `growth` of engine time, told after `passed` of wall time: never more than the time in
-    /// which work can have been in flight. `runs`: some still is.
-    pub fn bill(&mut self, growth: u64, passed: u64, runs: bool) {
+    /// which work can have been in flight. `runs`: some still is. `in_turns`: it counts in the queue.
+    pub fn bill(&mut self, growth: u64, passed: u64, runs: bool, in_turns: bool) {
         self.unbilled = self.unbilled.saturating_add(passed);
         let billed = growth.min(self.unbilled);
         self.unbilled = if runs { self.unbilled - billed } else { 0 };
         self.billed += billed;
-        self.served = self.served.saturating_add(self.weighed(billed));
+        if in_turns {
+            self.served = self.served.saturating_add(self.weighed(billed));
+        }
         let debit = i64::try_from(billed).unwrap_or(i64::MAX).saturating_mul(100);
-        self.balance = self.balance.saturating_sub(debit).max(-CLAIM);
+        self.balance = self.balance.saturating_sub(debit).max(-DEBT);
     }
 
     /// Credits the regime's share of `passed`.

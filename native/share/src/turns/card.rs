@@ -7,12 +7,24 @@ use super::row::Row;
 use super::slice::Slice;
 use crate::{Priority, Regime};
 
+/// How a card is shared between those who are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sharing {
+    /// As the driver does it; nobody asks.
+    #[default]
+    Open,
+    /// A slice with a share is there, but not active: those without one launch as they like, but ask,
+    /// so that little of theirs is queued when it becomes active.
+    Metered,
+    /// One is active: who has the turn launches.
+    Turns,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Card {
     /// Slice and row of everybody who has a row for it.
     pub members: Vec<(usize, usize)>,
-    /// An active slice has a share below the whole card.
-    pub regulated: bool,
+    pub sharing: Sharing,
     pub active_slices: u64,
     pub active_processes: usize,
     /// What the shares of the active slices leave of the card, in thousandths of a percent, and how
@@ -48,17 +60,30 @@ impl Card {
     pub fn add(&mut self, slice: usize, r: usize, row: &Row, now: u64) {
         self.members.push((slice, r));
         let active = row.active(now).count();
+        if limit(row.regime).is_some() && row.is_present() {
+            let sharing = if active > 0 { Sharing::Turns } else { Sharing::Metered };
+            self.sharing = self.sharing.max(sharing);
+        }
         if active == 0 {
             return;
         }
         self.active_slices += 1;
         self.active_processes += active;
         match limit(row.regime) {
-            Some(share) => {
-                self.regulated = true;
-                self.left = self.left.saturating_sub(share * 1_000);
-            }
+            Some(share) => self.left = self.left.saturating_sub(share * 1_000),
             None => self.unlimited += 1,
+        }
+    }
+
+    /// How it is shared with one of its rows.
+    pub fn sharing_with(&self, row: &Row) -> Sharing {
+        match self.sharing {
+            Sharing::Turns => Sharing::Turns,
+            // Nobody else has to care, but who comes has to wait.
+            _ if row.owes() => Sharing::Turns,
+            Sharing::Metered if limit(row.regime).is_none() => Sharing::Metered,
+            // Its own bucket is all that holds a share.
+            _ => Sharing::Open,
         }
     }
 

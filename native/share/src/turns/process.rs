@@ -1,6 +1,6 @@
 //! One process on one card, as the coordinator sees it.
 
-use super::{ACTIVE_NS, DRAIN_NS, ProcessView, SILENT_NS, State};
+use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, SILENT_NS, State};
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -11,11 +11,34 @@ pub(super) struct Process {
     pub served: u64,
     /// It wants or does something.
     pub busy: bool,
-    heard_at: u64,
+    /// The last look found it.
+    pub heard: bool,
     last_active: Option<u64>,
-    /// Since when its work goes on without a turn.
-    pub overdue_since: Option<u64>,
+    /// Its work goes on without a turn.
+    overdue: Option<Overdue>,
     passed: Option<Passed>,
+    /// Since when work may be in flight of which nothing has been told.
+    untold_since: Option<u64>,
+    /// What it launched while nobody asked may still be queued: nothing was measured since.
+    backlog: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Overdue {
+    since: u64,
+    /// Nobody waits for it longer.
+    until: u64,
+}
+
+/// How a process came to have work without a turn, for which others wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// It may have work.
+    pub entitled: bool,
+    /// It has been decided that waiting is of no use.
+    pub stuck: bool,
+    /// When it last launched as it liked.
+    pub metered_until: Option<u64>,
 }
 
 /// Why nobody waits for a process any more, and what it said then.
@@ -28,30 +51,32 @@ enum Passed {
 }
 
 impl Process {
-    pub fn new(now: u64, seen: &ProcessView) -> Self {
+    /// `asks`: its launches are metered.
+    pub fn new(now: u64, seen: &ProcessView, asks: bool) -> Self {
         let mut process = Self {
             said: *seen,
             served: 0,
             busy: false,
-            heard_at: now,
+            heard: true,
             last_active: None,
-            overdue_since: None,
+            overdue: None,
             passed: None,
+            untold_since: None,
+            backlog: !asks,
         };
-        process.hear(now, seen);
+        process.hear(now, seen, asks);
         process
     }
 
-    /// Takes in what it says.
-    pub fn hear(&mut self, now: u64, seen: &ProcessView) {
-        if seen.used_ns < self.said.used_ns {
-            // Another process in the same slot, or one that says so: others have waited all the same.
-            let since = self.overdue_since.filter(|_| seen.state == State::Runs);
-            *self = Self { overdue_since: since, ..Self::new(now, seen) };
-            return;
-        }
+    /// Whether what is seen in its slot is it, and no other.
+    pub fn is(&self, seen: &ProcessView) -> bool {
+        seen.id == self.said.id && seen.used_ns >= self.said.used_ns
+    }
+
+    /// Takes in what it says: how much engine time that is since it said something last.
+    pub fn hear(&mut self, now: u64, seen: &ProcessView, asks: bool) -> u64 {
         let growth = seen.used_ns - self.said.used_ns;
-        self.heard_at = now;
+        self.heard = true;
         self.said = ProcessView { active_at: seen.active_at.min(now), ..*seen };
         let back = match &self.passed {
             None => false,
@@ -68,12 +93,26 @@ impl Process {
             let seen_now = (seen.state != State::Idle).then_some(now);
             self.last_active = self.last_active.max(told).max(seen_now);
         }
-        self.served = self.served.saturating_add(growth);
+        self.backlog = (self.backlog && growth == 0) || !asks;
+        let untold = (seen.state == State::Runs && !seen.dead).then_some(now);
+        self.untold_since = untold.map(|now| match self.untold_since {
+            Some(since) if growth == 0 => since,
+            _ => now,
+        });
+        growth
     }
 
-    /// The last look found it.
-    pub fn heard_at(&self, now: u64) -> bool {
-        self.heard_at == now
+    /// Another process is in its slot, or one that says so; others have waited all the same.
+    pub fn succeed(&mut self, now: u64, seen: &ProcessView, asks: bool) {
+        let overdue = self.overdue.filter(|_| seen.state == State::Runs);
+        *self = Self { overdue, ..Self::new(now, seen, asks) };
+    }
+
+    /// The time in which it can have worked, if it has just died, and of which it will tell no more.
+    /// Its work outlives it by no more than its heartbeat does; a stopped one has none.
+    pub fn left_untold(&self, now: u64) -> u64 {
+        let until = now.min(self.said.active_at.saturating_add(SILENT_NS));
+        self.untold_since.map_or(0, |since| until.saturating_sub(since))
     }
 
     fn has_moved(&self, then: &ProcessView) -> bool {
@@ -102,30 +141,53 @@ impl Process {
         self.lives() && self.said.state == State::Runs
     }
 
+    /// It works, perhaps on what it launched while nobody asked: that is never measured.
+    pub fn runs_backlog(&self) -> bool {
+        self.runs() && self.backlog
+    }
+
     /// It works, and its meter looks after the work.
     pub fn beats(&self, now: u64) -> bool {
         self.runs() && now - self.said.active_at <= SILENT_NS
     }
 
+    /// Its work goes on without a turn.
+    pub fn is_overdue(&self) -> bool {
+        self.overdue.is_some()
+    }
+
+    /// When nobody will wait any longer for its work.
+    pub fn waited_for_until(&self) -> Option<u64> {
+        self.overdue.map(|overdue| overdue.until)
+    }
+
     /// Nobody waits for it until it moves.
     pub fn pass_silent(&mut self) {
         self.passed = Some(Passed::Silent(self.said));
-        self.overdue_since = None;
+        self.overdue = None;
     }
 
-    /// Its work goes on, or not, without a turn: waits with it, or gives up. `stuck` where it has been
-    /// decided that waiting is of no use.
-    pub fn wait_for(&mut self, now: u64, entitled: bool, stuck: bool) {
-        if entitled || !self.runs() {
-            self.overdue_since = None;
+    /// Its work goes on, or not, without a turn: waits with it, or gives up.
+    pub fn wait_for(&mut self, now: u64, waiting: Waiting) {
+        if waiting.entitled || !self.runs() {
+            self.overdue = None;
             return;
         }
-        let since = *self.overdue_since.get_or_insert(now);
+        let since = self.overdue.map_or(now, |overdue| overdue.since);
+        let patience = if self.backlog {
+            BACKLOG_NS
+        } else if waiting.metered_until == Some(since) {
+            METERED_NS
+        } else {
+            DRAIN_NS
+        };
+        let until = since + patience;
+        self.overdue = Some(Overdue { since, until });
         if now - self.said.active_at > SILENT_NS {
             self.pass_silent();
-        } else if stuck || now - since > DRAIN_NS {
+        } else if waiting.stuck || now > until {
             self.passed = Some(Passed::Stuck(self.said));
-            self.overdue_since = None;
+            self.overdue = None;
         }
     }
 }

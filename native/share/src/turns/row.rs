@@ -1,6 +1,7 @@
 //! One slice on one card.
 
-use super::book::{Book, Claims};
+use super::book::{Book, Claims, limit};
+use super::card::Sharing;
 use super::process::Process;
 use super::{RowView, State};
 use crate::{Grant, Kind, Priority, Regime};
@@ -10,7 +11,9 @@ pub(super) struct Row {
     /// The card's place among all cards.
     pub card: usize,
     pub regime: Regime,
-    pub regulated: bool,
+    pub sharing: Sharing,
+    /// When the first turn ended that it launched as it liked.
+    pub metered_until: Option<u64>,
     /// What is published.
     pub grant: Grant,
     pub book: Book,
@@ -36,7 +39,8 @@ impl Row {
         let mut row = Self {
             card: 0,
             regime: seen.regime,
-            regulated: false,
+            sharing: Sharing::Open,
+            metered_until: None,
             grant: seen.published,
             book: Book::new(),
             queue: None,
@@ -55,11 +59,15 @@ impl Row {
 
     /// Takes in what the files say, and bills what was used.
     pub fn absorb(&mut self, now: u64, passed: u64, seen: &RowView) {
-        self.regime = seen.regime;
-        let overdue = self.processes.iter().any(|process| process.overdue_since.is_some());
+        let overdue = self.processes.iter().any(Process::is_overdue);
+        let in_turns = self.sharing == Sharing::Turns;
+        let has_backlog = in_turns && self.processes.iter().any(Process::runs_backlog);
         let told = self.hear(now, seen);
-        let growth = self.growth(told, passed, overdue);
-        self.book.bill(growth, passed, self.processes.iter().any(Process::runs));
+        self.regime = seen.regime;
+        let growth =
+            if has_backlog { told.max(passed) } else { self.growth(told, passed, overdue) };
+        let runs = self.processes.iter().any(Process::runs);
+        self.book.bill(growth, passed, runs, in_turns);
         let active = self.is_active(now);
         self.newcomer = active && (self.newcomer || !self.was_active);
         self.was_active = active;
@@ -67,8 +75,8 @@ impl Row {
         self.queue_processes();
     }
 
-    /// What to bill. Who keeps others waiting beyond its turn pays for that time by the clock, told or
-    /// not; what it tells of it later is paid.
+    /// What to bill, where all that runs is measured in the end. Who keeps others waiting beyond its
+    /// turn pays for that time by the clock, told or not; what it tells of it later is paid.
     fn growth(&mut self, told: u64, passed: u64, overdue: bool) -> u64 {
         let known = told.min(self.advanced_ns);
         self.advanced_ns -= known;
@@ -80,21 +88,47 @@ impl Row {
         passed
     }
 
+    /// Takes in what the processes say: how much engine time that is, with what those who have died
+    /// can tell no more.
     fn hear(&mut self, now: u64, seen: &RowView) -> u64 {
+        let asks = self.sharing != Sharing::Open || limit(self.regime).is_some();
+        let in_turns = self.sharing == Sharing::Turns;
         let mut used = seen.departed_ns;
+        let (mut told, mut untold) = (0_u64, 0_u64);
+        self.processes.iter_mut().for_each(|process| process.heard = false);
         for process in &seen.processes {
             used = used.saturating_add(process.used_ns);
-            match self.processes.binary_search_by_key(&process.slot, |known| known.said.slot) {
-                Ok(at) => self.processes[at].hear(now, process),
-                Err(at) => self.processes.insert(at, Process::new(now, process)),
+            let known = self.processes.binary_search_by_key(&process.slot, |known| known.said.slot);
+            let known = match known {
+                Ok(at) => &mut self.processes[at],
+                Err(at) => {
+                    self.processes.insert(at, Process::new(now, process, asks));
+                    continue;
+                }
+            };
+            let left = known.left_untold(now);
+            if !known.is(process) {
+                untold = untold.saturating_add(left);
+                known.succeed(now, process, asks);
+                continue;
+            }
+            let growth = known.hear(now, process, asks);
+            if process.dead {
+                untold = untold.saturating_add(left);
+            } else {
+                told = told.saturating_add(growth);
+            }
+            if in_turns {
+                known.served = known.served.saturating_add(growth);
             }
         }
-        self.processes.retain(|process| process.heard_at(now));
+        let gone = self.processes.extract_if(.., |process| !process.heard);
+        untold = gone.fold(untold, |sum, gone| sum.saturating_add(gone.left_untold(now)));
         // While a slot is reaped its time may for a moment be missing, or be there twice; the bill
-        // allows no more than the time that passed.
+        // allows no more than the time that passed. What was told of the dead is in the sum, too.
         let growth = used.saturating_sub(self.used_ns);
         self.used_ns = used;
-        growth
+        growth.max(told.saturating_add(untold))
     }
 
     /// A process that comes starts where the least served one of its slice is.
@@ -114,11 +148,21 @@ impl Row {
     pub fn credit(&mut self, now: u64, passed: u64, turn: Option<Kind>) {
         let claims = match turn {
             Some(Kind::Alone) => Claims::Drop,
-            _ if !self.regulated || !self.is_active(now) => Claims::Drop,
+            _ if self.sharing != Sharing::Turns || !self.is_active(now) => Claims::Drop,
             None if self.queue.is_some() && self.wants() => Claims::Grow,
             _ => Claims::Keep,
         };
         self.book.credit(self.regime, passed, claims);
+    }
+
+    /// A living process of it is there, whatever it does.
+    pub fn is_present(&self) -> bool {
+        self.processes.iter().any(|process| !process.said.dead)
+    }
+
+    /// It has had more than its share: whoever comes has to wait, also if those who had it are gone.
+    pub fn owes(&self) -> bool {
+        !self.book.is_open(self.regime, 0)
     }
 
     pub fn is_active(&self, now: u64) -> bool {
@@ -141,7 +185,7 @@ impl Row {
     pub fn owes_for_others(&self, slot: u16) -> bool {
         let own = self.processes.iter().find(|process| process.said.slot == slot);
         let used = own.map_or(0, |process| process.said.used_ns);
-        !self.book.is_open(self.regime, 0) && self.book.balance_ns().unsigned_abs() > used
+        self.owes() && self.book.balance_ns().unsigned_abs() > used
     }
 
     /// A process waits for the card.

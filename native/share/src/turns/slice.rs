@@ -1,6 +1,7 @@
 //! One slice: its rows, and the turn that it has.
 
-use super::process::Process;
+use super::card::Sharing;
+use super::process::{Process, Waiting};
 use super::row::Row;
 use super::{AHEAD_NS, BATCHES_NS, SHORTEST_NS, SILENT_NS, SliceView};
 use crate::{Grant, Holder, Kind};
@@ -10,7 +11,7 @@ pub(super) struct Slice {
     pub key: u64,
     seen: u64,
     pub rows: Vec<Row>,
-    /// Its rows on regulated cards on which it is active: it gets turns on all of them or on none.
+    /// Its rows on cards with turns on which it is active: it gets turns on all of them or on none.
     pub gang: Vec<usize>,
     pub turn: Option<Turn>,
     /// Its work has gone on past its turn since then, shorter prolongations included.
@@ -122,7 +123,8 @@ impl Slice {
                 // Its holder has nothing to do, but another process of the slice has.
                 let passes_on = |row: &Row| !busy && row.wants();
                 let goes_on = |place: &Place| {
-                    rows.get(place.row).is_some_and(|row| row.regulated && !passes_on(row))
+                    rows.get(place.row)
+                        .is_some_and(|row| row.sharing == Sharing::Turns && !passes_on(row))
                 };
                 !turn.places.iter().all(goes_on) || now >= turn.until
             }
@@ -171,10 +173,11 @@ impl Slice {
         let mut late = false;
         for (r, row) in self.rows.iter_mut().enumerate() {
             for process in &mut row.processes {
-                let entitled = !row.regulated
+                let entitled = row.sharing != Sharing::Turns
                     || self.turn.as_ref().is_some_and(|turn| turn.covers(r, process.said.slot));
-                process.wait_for(now, entitled, stuck);
-                late |= process.overdue_since.is_some();
+                let metered_until = row.metered_until;
+                process.wait_for(now, Waiting { entitled, stuck, metered_until });
+                late |= process.is_overdue();
             }
         }
         if late {
@@ -228,7 +231,9 @@ impl Slice {
             Kind::Own | Kind::Alone => true,
             Kind::Turn => row.grant.holder != Holder::Nobody && row.grant.until > now,
         };
-        row.regulated && usable && !self.turn.as_ref().is_some_and(|turn| turn.has_row(r))
+        row.sharing == Sharing::Turns
+            && usable
+            && !self.turn.as_ref().is_some_and(|turn| turn.has_row(r))
     }
 
     /// What is to be published for a row, if it differs from what is.
@@ -236,7 +241,8 @@ impl Slice {
         let turn = self.turn.as_ref().filter(|turn| turn.has_row(r));
         let row = &mut self.rows[r];
         let (kind, holder, until) = match turn {
-            _ if !row.regulated => (Kind::Own, Holder::Everyone, 0),
+            _ if row.sharing == Sharing::Open => (Kind::Own, Holder::Everyone, 0),
+            _ if row.sharing == Sharing::Metered => (Kind::Alone, Holder::Everyone, 0),
             Some(turn) if turn.kind == Kind::Turn => (Kind::Turn, turn.holder, turn.until),
             Some(turn) => (turn.kind, turn.holder, 0),
             // What has run out by itself needs no word.
@@ -268,18 +274,20 @@ impl Slice {
         if let Some(since) = self.late_since {
             due(since + BATCHES_NS);
         }
-        for row in self.rows.iter().filter(|row| row.regulated) {
-            if row.wants() {
+        for row in self.rows.iter().filter(|row| row.sharing == Sharing::Turns) {
+            if row.wants() || !row.is_active(now) {
                 due(now + row.book.opens_in(row.regime));
             }
             row.processes.iter().filter_map(Process::inactive_at).for_each(&mut due);
+            let waited_for = row.processes.iter().filter_map(Process::waited_for_until);
+            waited_for.for_each(|until| due(until + 1));
         }
         next
     }
 
     /// A process works on the row without a turn.
     pub fn is_overdue(&self, row: usize) -> bool {
-        self.rows[row].processes.iter().any(|process| process.overdue_since.is_some())
+        self.rows[row].processes.iter().any(Process::is_overdue)
     }
 
     /// Of those who wait on a row, the process that has been served least, with a turn's work that is

@@ -1,5 +1,8 @@
 //! Single rules, with exact times. How the rules work together is tried in tests/simulation.
 
+mod deaths;
+mod metered;
+
 use super::*;
 use crate::prng::Prng;
 use crate::{Mode, Priority, Regime};
@@ -96,14 +99,12 @@ fn two(shares: [u32; 2]) -> Desk {
     desk
 }
 
-#[test]
-fn nobody_waits_where_no_share_is_active() {
-    let mut desk = Desk::new(&[0, 100, 30]);
-    desk.says(0, State::Wants);
-    desk.says(1, State::Runs);
-    let decision = desk.turns.step(T, &desk.view);
-    assert_eq!(decision.regulated, [(0, false), (1, false), (2, false)]);
-    assert_eq!((decision.grants, decision.wake_at), (vec![], None));
+fn metered(slice: u64) -> (u64, Kind, Holder, u64) {
+    (slice, Kind::Alone, Holder::Everyone, 0)
+}
+
+fn own(slice: u64) -> (u64, Kind, Holder, u64) {
+    (slice, Kind::Own, Holder::Everyone, 0)
 }
 
 #[test]
@@ -131,8 +132,7 @@ fn a_pause_changes_nothing_and_a_long_one_ends_regulation() {
     desk.step(0);
     desk.says(0, State::Idle);
     assert_eq!(desk.step(99 * MS), []);
-    let own = [(0, Kind::Own, Holder::Everyone, 0), (1, Kind::Own, Holder::Everyone, 0)];
-    assert_eq!(desk.step(2 * MS), own);
+    assert_eq!(desk.step(2 * MS), [own(0), metered(1)]);
     assert_eq!(desk.wake_at, None);
 }
 
@@ -298,8 +298,7 @@ fn a_share_that_changes_changes_the_turns() {
     let mut desk = two([50, 50]);
     desk.row(0).regime.share = 0;
     desk.row(1).regime.share = 0;
-    let own = [(0, Kind::Own, Holder::Everyone, 0), (1, Kind::Own, Holder::Everyone, 0)];
-    assert_eq!(desk.step(MS), own);
+    assert_eq!(desk.step(MS), [own(0), own(1)]);
     desk.row(1).regime = Regime { share: 40, mode: Mode::Soft, priority: Priority::High };
     assert_eq!(desk.step(MS), [nobody(0), nobody(1)]);
     desk.says(0, State::Wants);
@@ -355,12 +354,17 @@ fn garbage_in_the_files_breaks_no_rule() {
             assert!(desk.wake_at.is_none_or(|wake_at| wake_at > now));
             for card in [7, 8] {
                 let rows = desk.view.slices.iter().flat_map(|slice| &slice.rows);
-                let holds = rows.filter(|row| row.card == card).filter(|row| {
-                    let grant = row.published;
-                    grant.kind == Kind::Alone
-                        || (grant.holder != Holder::Nobody && grant.until > now)
+                let usable = rows.filter(|row| row.card == card).map(|row| row.published);
+                let usable = usable.filter(|grant| match grant.kind {
+                    Kind::Own => false,
+                    Kind::Alone => true,
+                    Kind::Turn => grant.holder != Holder::Nobody && grant.until > now,
                 });
-                assert!(holds.count() <= 1, "seed {seed}, card {card}");
+                let is_metered =
+                    |grant: &Grant| (grant.kind, grant.holder) == (Kind::Alone, Holder::Everyone);
+                let (metered, held): (Vec<_>, Vec<_>) = usable.partition(is_metered);
+                let sharers = metered.len().min(1) + held.len();
+                assert!(sharers <= 1, "seed {seed}, card {card}: {metered:?} {held:?}");
             }
             // Whom it passes over it may leave out at the next look.
             while !desk.step(0).is_empty() {

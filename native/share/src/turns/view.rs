@@ -39,6 +39,8 @@ pub struct RowView {
 pub struct ProcessView {
     /// Its place in the account.
     pub slot: u16,
+    /// Names the process: another in the same slot has another.
+    pub id: u64,
     /// What it does.
     pub state: State,
     /// The grant that it had seen when it wrote its state.
@@ -54,7 +56,8 @@ pub struct ProcessView {
 /// What to publish, and when to look again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The `regulated` words that change, by slice: to be written before the grants.
+    /// The `regulated` words that change, by slice, true where launches have to ask: to be written
+    /// before the grants.
     pub regulated: Vec<(u64, bool)>,
     /// The rows whose grant changes, in the order in which they are to be written: what is taken away
     /// comes before what is given.

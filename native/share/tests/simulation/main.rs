@@ -2,5 +2,6 @@
 
 mod changes;
 mod gangs;
+mod newcomers;
 mod shares;
 mod sim;

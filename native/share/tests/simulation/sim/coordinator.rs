@@ -52,7 +52,10 @@ impl Machine {
     fn view(&self) -> View {
         let slices = self.slices.iter().enumerate().map(|(key, slice)| {
             let rows = slice.rows.iter().enumerate().map(|(r, (card, regime))| {
-                let lanes = self.lanes.iter().filter(|lane| lane.slice == key && lane.row == r);
+                let lanes = self
+                    .lanes
+                    .iter()
+                    .filter(|lane| lane.slice == key && lane.row == r && lane.started);
                 let processes = lanes.map(|lane| {
                     let mut view = lane.view;
                     if view.state == State::Runs && !lane.stopped && !view.dead {

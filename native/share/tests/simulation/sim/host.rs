@@ -4,7 +4,7 @@ use hami_share::Grant;
 use hami_share::turns::State;
 
 use super::engine::Kernel;
-use super::lane::{Gate, Host, IN_FLIGHT};
+use super::lane::{Gate, Host};
 use super::machine::{Event, GIVE_UP_NS, LATE_NS, Machine, SILENCE_NS};
 use super::program::{Action, Launch};
 
@@ -26,6 +26,7 @@ impl Machine {
     pub(super) fn host(&mut self, lane: usize) {
         loop {
             let now = self.now;
+            let asks = self.is_regulated(lane);
             let it = &mut self.lanes[lane];
             if let Some(Action::SleepUntil(time)) = it.action
                 && time > now
@@ -51,7 +52,7 @@ impl Machine {
                 }
                 Action::Launch(launches) => {
                     it.wanted.get_or_insert(now);
-                    if it.in_flight.len() >= IN_FLIGHT {
+                    if it.is_full(asks) {
                         it.host = Host::Full;
                         it.action = Some(Action::Launch(launches));
                         return;

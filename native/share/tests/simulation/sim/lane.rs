@@ -6,10 +6,14 @@ use hami_share::limiter::{Bucket, Busy, fits};
 use hami_share::turns::{ProcessView, State};
 use hami_share::{Grant, Holder, Kind, Mode, Regime};
 
+use super::MS;
 use super::program::{Action, Launch, Running};
 
-/// The interposer's: launches in flight at most, and how long a holder may have nothing in flight.
-pub const IN_FLIGHT: usize = 2;
+/// The interposer's: launches in flight at most.
+const IN_FLIGHT: usize = 2;
+
+/// A program that nobody asks launches until so much is queued.
+const QUEUE_NS: u64 = 500 * MS;
 
 #[derive(Debug)]
 pub struct Batch {
@@ -40,6 +44,7 @@ pub struct Lane {
     pub action: Option<Action>,
     pub in_flight: VecDeque<Batch>,
     pub view: ProcessView,
+    pub started: bool,
     pub stopped: bool,
     /// When a gate that is held up by the bucket, or by silence, is tried again.
     pub retry_at: u64,
@@ -68,6 +73,7 @@ impl Lane {
             action: None,
             in_flight: VecDeque::new(),
             view: ProcessView { slot, ..ProcessView::default() },
+            started: false,
             stopped: false,
             retry_at: 0,
             wanted: None,
@@ -140,6 +146,11 @@ impl Lane {
             }
         }
         self.bucket.set_unbilled(now, (!self.in_flight.is_empty()).then_some(now));
+    }
+
+    /// Enough is in flight.
+    pub fn is_full(&self, asks: bool) -> bool {
+        if asks { self.in_flight.len() >= IN_FLIGHT } else { self.in_flight_ns() >= QUEUE_NS }
     }
 
     fn in_flight_ns(&self) -> u64 {

@@ -171,6 +171,7 @@ impl Machine {
     fn apply(&mut self, spec: Spec) {
         match spec {
             Spec::Start(lane) => {
+                self.lanes[lane].started = true;
                 self.lanes[lane].host = Host::Goes;
                 self.host(lane);
             }

@@ -13,7 +13,10 @@ pub const fn soft(share: u32) -> Regime {
     Regime { share, mode: Mode::Soft, priority: Priority::Normal }
 }
 
-/// What came of it, over the time after the first second.
+/// After so many seconds what was queued before anybody asked has been done.
+const SETTLED: u64 = 2;
+
+/// What came of it, over the time after that.
 #[derive(Debug)]
 pub struct Outcome {
     /// Percent of the wall time by slice.
@@ -70,7 +73,7 @@ pub fn play(scene: &Scene, seconds: u64) -> Outcome {
         shares,
         native: native.iter().sum(),
         first_grant_ns: first.unwrap_or(0),
-        processes: work(1, seconds + 1),
+        processes: work(SETTLED, SETTLED + seconds),
     }
 }
 
@@ -83,8 +86,8 @@ fn run(scene: &Scene, seconds: u64, native: bool) -> (Machine, Vec<f64>) {
             machine.lane(slice, 0, program.clone(), 0);
         }
     }
-    machine.run((seconds + 1) * S);
-    let shares = by_slice(&machine, 1, seconds + 1);
+    machine.run((SETTLED + seconds) * S);
+    let shares = by_slice(&machine, SETTLED as usize, SETTLED + seconds);
     (machine, shares)
 }
 

@@ -1,0 +1,123 @@
+//! What those owe who are gone.
+
+use super::*;
+
+/// How a process ends whose work was running.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Its lock is free.
+    Dead,
+    /// Its slot is free again, and its time among the departed.
+    Reaped,
+    /// Another process has its slot.
+    Replaced,
+}
+
+impl Desk {
+    fn ends(&mut self, slice: usize, end: End) {
+        let row = self.row(slice);
+        let gone = row.processes.pop().unwrap_or_default();
+        if !matches!(end, End::Dead) {
+            row.departed_ns += gone.used_ns;
+        }
+        row.processes.extend(match end {
+            End::Dead => Some(ProcessView { dead: true, ..gone }),
+            End::Reaped => None,
+            End::Replaced => Some(ProcessView { slot: 4, id: 1, ..ProcessView::default() }),
+        });
+    }
+}
+
+#[test]
+fn the_work_of_a_process_that_dies_is_billed_up_to_its_death() {
+    for end in [End::Dead, End::Reaped, End::Replaced] {
+        let mut desk = Desk::new(&[10]);
+        desk.says(0, State::Runs);
+        desk.step(0);
+        let billed = |desk: &Desk| desk.turns.slices[0].rows[0].book.billed;
+        // It has told of 30 ms of its 100.
+        for told in [30, 0] {
+            desk.process(0).used_ns += told * MS;
+            desk.now += 49 * MS;
+            desk.process(0).active_at = desk.now;
+            desk.step(MS);
+        }
+        assert_eq!(billed(&desk), 30 * MS);
+        desk.ends(0, end);
+        desk.step(0);
+        assert_eq!(billed(&desk), 80 * MS, "{end:?}");
+        // Once, whatever becomes of its slot.
+        desk.ends(0, End::Replaced);
+        desk.step(10 * MS);
+        assert_eq!(billed(&desk), 80 * MS, "{end:?}");
+        // Nobody new launches before it is paid; nobody else has to care.
+        assert_eq!(desk.row(0).published.holder, Holder::Nobody);
+        desk.step(800 * MS);
+        desk.step(0);
+        assert_eq!(desk.row(0).published.kind, Kind::Own, "{end:?}");
+    }
+}
+
+#[test]
+fn what_a_dying_process_tells_at_last_is_billed_once() {
+    for end in [End::Dead, End::Reaped, End::Replaced] {
+        let mut desk = Desk::new(&[10]);
+        desk.says(0, State::Runs);
+        desk.step(0);
+        desk.works(0, 40 * MS);
+        desk.now += 10 * MS;
+        desk.ends(0, end);
+        desk.step(0);
+        assert_eq!(desk.turns.slices[0].rows[0].book.billed, 50 * MS, "{end:?}");
+    }
+}
+
+#[test]
+fn who_is_killed_while_it_is_stopped_pays_for_no_more_than_can_have_run() {
+    let mut desk = Desk::new(&[10]);
+    desk.says(0, State::Runs);
+    for _ in 0..100 {
+        desk.step(10 * MS);
+    }
+    desk.process(0).dead = true;
+    desk.step(0);
+    assert_eq!(desk.turns.slices[0].rows[0].book.billed, 40 * MS);
+}
+
+#[test]
+fn who_dies_with_nothing_in_flight_owes_nothing() {
+    for state in [State::Idle, State::Wants] {
+        let mut desk = Desk::new(&[10]);
+        desk.says(0, State::Runs);
+        desk.step(0);
+        desk.works(0, MS);
+        desk.says(0, state);
+        desk.step(0);
+        desk.process(0).dead = true;
+        desk.step(50 * MS);
+        assert_eq!(desk.turns.slices[0].rows[0].book.billed, MS, "{state:?}");
+    }
+}
+
+/// Its own bucket knows nothing of what those before it had.
+#[test]
+fn who_follows_a_process_that_is_gone_waits_until_its_time_is_paid() {
+    let mut desk = Desk::new(&[10]);
+    desk.says(0, State::Runs);
+    desk.step(0);
+    desk.works(0, 20 * MS);
+    desk.says(0, State::Idle);
+    desk.step(0);
+    desk.ends(0, End::Replaced);
+    desk.step(MS);
+    assert_eq!(desk.row(0).published.holder, Holder::Nobody);
+    desk.says(0, State::Wants);
+    assert_eq!(desk.step(MS), []);
+    // 20 ms are 200 ms of a tenth, of which some have passed.
+    let opens_at = desk.wake_at.unwrap();
+    assert_eq!(desk.step(opens_at - desk.now - MS), []);
+    while desk.row(0).published.holder == Holder::Nobody {
+        desk.step(MS);
+    }
+    assert_eq!((desk.now, desk.row(0).published.kind), (T + 200 * MS, Kind::Alone));
+}

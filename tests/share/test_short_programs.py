@@ -1,0 +1,35 @@
+"""A loop of short programs gets no more than one long one: what a process used, others pay.
+
+Whoever is killed cannot bill its last work, and whoever comes next begins with a bucket of its own.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from share import workloads as w
+from support.world import Container, Program, World
+
+Worlds = Callable[..., World]
+
+
+def _loop(kernel_us: int, end: str, seconds: float) -> Program:
+    return Program((seconds, kernel_us, end), name="successive")
+
+
+#: Long enough that the last program's kernel, which may not be paid yet, is half a point.
+@pytest.mark.parametrize(("kernel_us", "seconds"), [(200_000, 40.0), (20_000, 10.0)])
+@pytest.mark.parametrize("end", ["exit", "_exit", "kill"])
+def test_alone(world: Worlds, kernel_us: int, seconds: float, end: str) -> None:
+    played = world().play([Container("loop", [_loop(kernel_us, end, seconds)], 10)], seconds)
+    assert played.share("loop") == pytest.approx(10, abs=1.0)
+
+
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_beside_another(world: Worlds, end: str) -> None:
+    seconds = 20.0
+    loop = Container("loop", [_loop(200_000, end, seconds)], 10)
+    half = Container("half", [w.ASYNC_500US.program], 50)
+    played = world().play([loop, half], seconds)
+    parts = [played.share(name) for name in ("loop", "half")]
+    assert parts == pytest.approx([10, 50], abs=1.0)
