@@ -272,7 +272,8 @@ impl Thread {
         let opened_at = now();
         all.opened = all.opened.wrapping_add(1);
         // Nobody else can put an event into a thread's own stream, nor into one that may be captured.
-        let is_single = stream.is_threads_own
+        let is_single = limiter.is_one_by_one(opened_at)
+            || stream.is_threads_own
             || capture::any()
             || all.opened <= SAMPLED
             || all.opened.is_multiple_of(SAMPLED);

@@ -1,41 +1,29 @@
-//! One card's limiter in this process: whether a batch of launches may begin, and what it is billed.
+//! One card's limiter in this process: who waits for what, and what is billed.
 //!
-//! Two ways of holding a share, and the coordinator says which:
-//!
-//! - alone on the card, or where no coordinator is to be heard, the process's *own bucket* decides:
-//!   credit by the clock, debit by measured engine time, debt carried;
-//! - in company GPU time is granted in *turns*: only who has the turn launches, so that elapsed time
-//!   is its own time.
-//!
-//! Little is in flight at any time, two short batches on a stream, so that a turn ends when it ends.
-//! The arithmetic is `hami_share`'s; here is who waits for what, and what the others are told.
+//! A launch that wants to begin a batch comes by [`CardLimiter::pass`]: the [`super::verdict`] says
+//! whether it may go, and while it may not it waits here. When the batch has ended,
+//! [`CardLimiter::ended`] bills it. [`CardLimiter::look`] is the meter's part: signs of life, and the
+//! ends of turns and of work. The [`super::state`] behind the lock is what others are told.
+//! The arithmetic is `hami_share`'s.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use driver_sys::cuda::CUdevice;
-use hami_account::ComputeState::{self, Idle, Runs, Wants};
-use hami_limits::Mode;
-use hami_limits::grants::{Grant, Holder, Kind};
-use hami_share::limiter::{Bucket, fits};
+use hami_account::ComputeState::{Idle, Runs, Wants};
+use hami_limits::grants::Kind;
 
-use super::outstanding::{Outstanding, Queue};
+use super::outstanding::Queue;
 use super::sleep::{Bell, now};
+use super::state::{State, Took};
+use super::verdict::Verdict;
 use crate::cards;
 use crate::settled::Settled;
 use crate::slice::{Limited, Seat};
 
-/// Predicted engine time that may be in flight on a stream beyond its first two batches, and on all
-/// streams beyond the first on each.
-const IN_FLIGHT_NS: u64 = 4_000_000;
-const IN_FLIGHT_ALL_NS: u64 = 16_000_000;
-const IN_FLIGHT_STREAMS: usize = 16;
 /// How long anybody waits before looking again whether all is as it was.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
-/// After a turn, how long a slice with work on another card may still launch here: a collective that
-/// has begun there must find its partner.
-const PARTNER_NS: u64 = 5_000_000;
 /// How long a launch waits for what this process has in flight to end before a turn is asked for all
 /// the same: that may be a kernel that waits for this very launch.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -44,43 +32,17 @@ const TURN_LINGER_NS: u64 = 300_000;
 /// How long a process without turns counts as running when it launches nothing.
 const LINGER_NS: u64 = 2_000_000;
 
+/// How long launches are measured one by one where batches had too much idle time in them.
+const ONE_BY_ONE_NS: u64 = 1_000_000_000;
+
 /// A card that may have a share.
 pub(super) struct CardLimiter {
     /// Outermost first; the first one's coordinator is heard.
-    seats: Vec<Seat>,
+    pub(super) seats: Vec<Seat>,
     state: Mutex<State>,
     /// Rung when something in flight has ended.
     changed: Bell,
-}
-
-struct State {
-    bucket: Bucket,
-    /// Batches that are open or in flight, and since when what is has been running.
-    outstanding: Outstanding,
-    unbilled_since: Option<u64>,
-    stand: (ComputeState, u32),
-    /// Since when nothing has been in flight.
-    idle_since: u64,
-    /// Threads at the gate, and since when there have been any.
-    waiting: u32,
-    waiting_since: u64,
-}
-
-/// What the gate says.
-enum Verdict {
-    Free,
-    Go {
-        turn: u32,
-    },
-    /// Enough is in flight.
-    Full,
-    /// The bucket is empty until then; `turn` where others could have the card meanwhile.
-    Empty {
-        until: u64,
-        turn: Option<u32>,
-    },
-    /// It is somebody else's turn.
-    Turn(u32),
+    one_by_one_until: AtomicU64,
 }
 
 /// Whether a launch is metered.
@@ -115,16 +77,13 @@ pub(super) fn all() -> impl Iterator<Item = &'static CardLimiter> {
 
 impl CardLimiter {
     fn new(seats: Vec<Seat>) -> Self {
-        let state = State {
-            bucket: Bucket::new(now()),
-            outstanding: Outstanding::default(),
-            unbilled_since: None,
-            stand: (Idle, 0),
-            idle_since: 0,
-            waiting: 0,
-            waiting_since: 0,
-        };
-        Self { seats, state: Mutex::new(state), changed: Bell::new() }
+        let state = State::new(&seats, now());
+        Self {
+            seats,
+            state: Mutex::new(state),
+            changed: Bell::new(),
+            one_by_one_until: AtomicU64::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,22 +103,21 @@ impl CardLimiter {
             if must_wait && !is_waiting {
                 state.begin_waiting(at);
             } else if is_waiting && !must_wait {
-                self.end_waiting(&mut state, at);
+                state.end_waiting(&self.seats, at);
             }
             is_waiting = must_wait;
             match verdict {
                 Verdict::Free => return Passed::Free,
                 Verdict::Go { turn } => {
-                    if self.say(&mut state, Runs, turn, at) && !self.is_still_granted() {
+                    if state.say(&self.seats, Runs, turn, at) && !self.is_still_granted() {
                         // Said too late: the coordinator may have seen nobody running, and given the
                         // card away. The next round finds out whose it is.
-                        self.take_back(&mut state, turn);
+                        if state.outstanding.is_empty() {
+                            state.say(&self.seats, Wants, turn, now());
+                        }
                         continue;
                     }
-                    if state.outstanding.is_empty() {
-                        state.set_unbilled(at, Some(at));
-                    }
-                    state.outstanding.add(queue, predicted);
+                    state.begin(queue, predicted, at);
                     return Passed::Metered;
                 }
                 Verdict::Full => {
@@ -170,7 +128,7 @@ impl CardLimiter {
                     if let Some(turn) = turn
                         && state.outstanding.is_empty()
                     {
-                        self.say(&mut state, Idle, turn, at);
+                        state.say(&self.seats, Idle, turn, at);
                     }
                     drop(state);
                     super::meter::wake_by(at);
@@ -179,7 +137,7 @@ impl CardLimiter {
                 Verdict::Turn(turn) => {
                     let asked_at = *turn_asked_at.get_or_insert(at);
                     if state.outstanding.is_empty() || at >= asked_at + PATIENCE_NS {
-                        self.say(&mut state, Wants, turn, at);
+                        state.say(&self.seats, Wants, turn, at);
                     }
                     drop(state);
                     super::meter::wake_by(at);
@@ -191,91 +149,12 @@ impl CardLimiter {
         }
     }
 
-    fn verdict(&self, state: &mut State, queue: Queue, at: u64) -> Verdict {
-        let grant = self.grant(at);
-        if grant.is_none() && !self.has_share() {
-            return Verdict::Free;
-        }
-        if let Some(grant) = grant
-            && !self.is_granted(&grant, at)
-        {
-            return Verdict::Turn(grant.turn);
-        }
-        let turn = grant.map_or(state.stand.1, |grant| grant.turn);
-        let (batches, ns) = state.outstanding.on(queue);
-        let is_long = batches >= 2 && ns >= IN_FLIGHT_NS;
-        let is_crowded = state.outstanding.total() >= IN_FLIGHT_ALL_NS
-            && (batches >= 1 || state.outstanding.streams() >= IN_FLIGHT_STREAMS);
-        let turn_ends = grant.filter(|grant| grant.kind == Kind::Turn).map(|grant| grant.until);
-        let is_too_late = batches >= 1 && turn_ends.is_some_and(|until| !fits(at, ns, until));
-        if is_long || is_crowded || is_too_late {
-            return Verdict::Full;
-        }
-        if let Some(rate) = self.rate(grant.as_ref(), at) {
-            state.bucket.set_rate(at, rate);
-            let balance = state.bucket.balance(at);
-            // What has been in flight for longer than was thought is not cheaper for that. A stream
-            // answers for itself alone: its kernels may be waited for by those of another.
-            let elapsed = state.unbilled_since.map_or(0, |since| at.saturating_sub(since));
-            let is_overdue = batches >= 1 && elapsed > state.outstanding.total();
-            let in_flight = if is_overdue { ns.max(elapsed) } else { ns };
-            let missing = in_flight.cast_signed() + 1 - balance;
-            if let Ok(missing @ 1..) = u64::try_from(missing) {
-                let until = at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1));
-                return Verdict::Empty { until, turn: turn_ends.map(|_| turn) };
-            }
-        }
-        Verdict::Go { turn }
-    }
-
-    fn grant(&self, at: u64) -> Option<Grant> {
-        self.seats.first()?.grant(at)
-    }
-
-    fn is_granted(&self, grant: &Grant, at: u64) -> bool {
-        let Some(seat) = self.seats.first() else { return true };
-        let is_ours = match grant.holder {
-            Holder::Everyone => true,
-            Holder::Slot(slot) => seat.slot() == Some(slot),
-            Holder::Nobody => false,
-        };
-        let is_now = grant.kind == Kind::Alone
-            || at < grant.until
-            || grant.holder == Holder::Everyone
-                && at < grant.until + PARTNER_NS
-                && seat.runs_elsewhere(at);
-        is_ours && is_now
-    }
-
-    fn has_share(&self) -> bool {
-        self.seats.iter().any(|seat| seat.share().or(seat.said_share()).is_some())
-    }
-
-    /// The rate of this process's own bucket in millionths of the card's time; `None`: it does not
-    /// bind now.
-    ///
-    /// The coordinator holds the outermost slice to its page in turns, and lends soft ones the time
-    /// that is over; everything else is the bucket's. Where nobody coordinates, the processes of a
-    /// slice divide its share between them.
-    fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
-        let of_seat = |(place, seat): (usize, &Seat)| {
-            let coordinated = grant.filter(|_| place == 0);
-            let has_turn = coordinated.is_some_and(|grant| grant.kind == Kind::Turn);
-            let binds = |mode: Mode| mode == Mode::Hard || grant.is_none();
-            let page = seat.share().filter(|(_, mode)| binds(*mode) && !has_turn);
-            let said = seat.said_share().filter(|(_, mode)| binds(*mode));
-            let lowest = [page, said].into_iter().flatten().map(|(share, _)| share).min()?;
-            let sharing = if coordinated.is_some() { 1 } else { seat.active(at) };
-            Some((lowest * 10_000 / sharing).max(1))
-        };
-        self.seats.iter().enumerate().filter_map(of_seat).min()
-    }
-
-    /// How many processes, this one included, the elapsed time of this process's work may be that of.
-    pub(super) fn hidden_company(&self, at: u64) -> u32 {
-        let is_hidden = self.grant(at).is_none();
-        let members = self.seats.iter().map(|seat| seat.active(at)).max();
-        members.filter(|_| is_hidden).unwrap_or(1)
+    /// Whether a launch may still be made, asked after it was said that one will be: either the
+    /// coordinator sees that before it gives the card to somebody else, or it is seen here.
+    fn is_still_granted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let at = now();
+        self.grant(at).is_none_or(|grant| self.is_granted(&grant, at))
     }
 
     /// A batch that was outstanding has more or less predicted time than was thought.
@@ -283,31 +162,41 @@ impl CardLimiter {
         self.state().outstanding.change(queue, before, after);
     }
 
-    /// A batch has ended, or will never be measured: what it is billed.
+    /// A batch will never be measured, and is billed as it was predicted.
     pub(super) fn ended(&self, queue: Queue, predicted: u64, billed: u64) {
+        self.bill(queue, predicted, Took::Predicted(billed));
+    }
+
+    /// Whether each launch is to be a batch of its own now.
+    pub(super) fn is_one_by_one(&self, at: u64) -> bool {
+        at < self.one_by_one_until.load(Ordering::Relaxed)
+    }
+
+    /// A batch of several launches had idle time in it. Beside other streams nobody can tell whether
+    /// their kernels ran in that or at the same time as its own, so launches are to be measured singly
+    /// for a while.
+    pub(super) fn note_idle(&self, at: u64) {
+        if self.state().outstanding.streams() > 1 {
+            self.one_by_one_until.store(at + ONE_BY_ONE_NS, Ordering::Relaxed);
+        }
+    }
+
+    /// A batch has ended.
+    pub(super) fn bill(&self, queue: Queue, predicted: u64, took: Took) {
         let at = now();
         let mut state = self.state();
-        state.outstanding.end(queue, predicted);
-        if state.outstanding.is_empty() {
-            state.idle_since = at;
-        }
-        // Time that is lent, or granted in turns, is nothing that the bucket has to get back.
-        if let Some(rate) = self.rate(self.grant(at).as_ref(), at) {
-            state.bucket.set_rate(at, rate);
-            state.bucket.debit(at, billed);
-        } else {
-            state.bucket.set_rate(at, 0);
-        }
-        // What is still in flight has had the card since this has ended.
-        let since = (!state.outstanding.is_empty()).then_some(at);
-        state.set_unbilled(at, since);
-        let debt = state.bucket.balance(at).min(0).unsigned_abs();
-        for words in self.seats.iter().filter_map(Seat::words) {
-            words.used_ns.fetch_add(billed, Ordering::Relaxed);
-            words.debt_ns.store(debt, Ordering::Relaxed);
-        }
+        let billed = state.end(queue, predicted, took, at);
+        self.book(&mut state, billed, at);
         drop(state);
         self.changed.ring();
+    }
+
+    fn book(&self, state: &mut State, billed: u64, at: u64) {
+        state.debit(self.rate(self.grant(at).as_ref(), at), billed, at);
+        for words in self.seats.iter().filter_map(Seat::words) {
+            words.used_ns.fetch_add(billed, Ordering::Relaxed);
+            state.show_debt(words, at);
+        }
     }
 
     /// What the meter does for the card each time it looks: a sign of life, the end of a turn, the end
@@ -318,17 +207,7 @@ impl CardLimiter {
         if state.stand.0 == Idle && state.outstanding.is_empty() && state.waiting == 0 {
             return Look { again_at: u64::MAX, must_close: false };
         }
-        if let Some(words) = self.seats.first().and_then(Seat::words) {
-            words.active_at.store(at, Ordering::Relaxed);
-        }
-        for words in self.seats.iter().filter_map(Seat::words) {
-            words.metered_at.store(at, Ordering::Relaxed);
-            let debt = state.bucket.balance(at).min(0).unsigned_abs();
-            words.debt_ns.store(debt, Ordering::Relaxed);
-        }
-        if state.waiting > 0 {
-            self.bill_waiting(&mut state, at);
-        }
+        self.show_life(&mut state, at);
         let grant = self.grant(at);
         let is_over = grant.is_some_and(|grant| !self.is_granted(&grant, at));
         let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
@@ -337,15 +216,15 @@ impl CardLimiter {
             let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
             if is_over {
                 let stand = if state.waiting > 0 { Wants } else { Idle };
-                self.say(&mut state, stand, turn, at);
+                state.say(&self.seats, stand, turn, at);
             } else if (state.waiting == 0 || has_turn) && at >= state.idle_since + linger {
                 // Whoever waits in its own turn waits for its bucket.
-                self.say(&mut state, Idle, turn, at);
+                state.say(&self.seats, Idle, turn, at);
             }
         }
         if state.stand.0 == Wants && state.waiting == 0 {
             // Whoever waited was let through, because no share holds any more, or is gone.
-            self.say(&mut state, Idle, turn, at);
+            state.say(&self.seats, Idle, turn, at);
         }
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
         let again_at = until.map_or(u64::MAX, |grant| grant.until);
@@ -357,65 +236,33 @@ impl CardLimiter {
         Look { again_at, must_close: is_over && !state.outstanding.is_empty() }
     }
 
-    /// Writes down what this process does here, and tells who has to know. Whether that is news.
-    fn say(&self, state: &mut State, stand: ComputeState, turn: u32, at: u64) -> bool {
-        if state.stand == (stand, turn) {
-            return false;
+    /// The process exits: bills what still runs, which has run so long so far, and says at once what
+    /// else would be said after a while. What goes on after all is billed for the rest, and no more.
+    pub(super) fn leave(&self, ran: Option<u64>, at: u64) {
+        let mut state = self.state();
+        let grant = self.grant(at);
+        if let Some(ran) = ran {
+            let billed = state.advance(ran, at);
+            self.book(&mut state, billed, at);
         }
-        let before = state.stand;
-        state.stand = (stand, turn);
-        if let Some((seat, words)) = self.seats.first().and_then(|seat| Some((seat, seat.words()?)))
-        {
-            words.active_at.store(at, Ordering::Relaxed);
-            words.say(turn, stand);
-            if (stand, before.0) != (Runs, Runs) {
-                seat.ring();
+        if state.outstanding.is_empty() {
+            let turn = grant.map_or(state.stand.1, |grant| grant.turn);
+            state.say(&self.seats, Idle, turn, at);
+            for words in self.seats.iter().filter_map(Seat::words) {
+                words.metered_at.store(0, Ordering::Relaxed);
             }
         }
-        true
     }
 
-    /// Whether a launch may still be made, asked after it was said that one will be: either the
-    /// coordinator sees that before it gives the card to somebody else, or it is seen here.
-    fn is_still_granted(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let at = now();
-        self.grant(at).is_none_or(|grant| self.is_granted(&grant, at))
-    }
-
-    /// Nothing will be launched after all.
-    fn take_back(&self, state: &mut State, turn: u32) {
-        if state.outstanding.is_empty() {
-            self.say(state, Wants, turn, now());
+    fn show_life(&self, state: &mut State, at: u64) {
+        if let Some(words) = self.seats.first().and_then(Seat::words) {
+            words.active_at.store(at, Ordering::Relaxed);
         }
-    }
-
-    fn end_waiting(&self, state: &mut State, at: u64) {
-        self.bill_waiting(state, at);
-        state.waiting = state.waiting.saturating_sub(1);
-    }
-
-    /// Adds up the time in which there was somebody at the gate.
-    fn bill_waiting(&self, state: &mut State, at: u64) {
-        let waited = at.saturating_sub(state.waiting_since);
-        state.waiting_since = at;
         for words in self.seats.iter().filter_map(Seat::words) {
-            words.throttled_ns.fetch_add(waited, Ordering::Relaxed);
+            words.metered_at.store(at, Ordering::Relaxed);
+            state.show_debt(words, at);
         }
-    }
-}
-
-impl State {
-    fn set_unbilled(&mut self, at: u64, since: Option<u64>) {
-        self.unbilled_since = since;
-        self.bucket.set_unbilled(at, since);
-    }
-
-    fn begin_waiting(&mut self, at: u64) {
-        if self.waiting == 0 {
-            self.waiting_since = at;
-        }
-        self.waiting += 1;
+        state.bill_waiting(&self.seats, at);
     }
 }
 

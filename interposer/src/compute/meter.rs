@@ -9,13 +9,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
-use hami_share::limiter::{Busy, bill, idle};
 
 use super::batch::{self, Due, Flight, Stream, lock};
+use super::bills::{LONGEST_POLL_NS, SHORTEST_POLL_NS};
 use super::card::{self, CardLimiter};
 use super::contexts::{self, Life};
-use super::events::{self, Event, Reached, in_context};
+use super::events::{self, Reached, in_context};
+use super::exit;
 use super::sleep::{Bell, now};
+use super::state::Took;
+use super::timelines::{Span, Timelines};
 use crate::boundary::guard;
 use crate::table::real;
 
@@ -29,15 +32,10 @@ static AWAKE_AT: AtomicU64 = AtomicU64::new(0);
 /// An open batch that is not added to is closed after this long, and any after `OLD_NS`.
 const QUIET_NS: u64 = 200_000;
 const OLD_NS: u64 = 4_000_000;
-/// The shortest and longest time between two looks at an event.
-const POLL_NS: std::ops::RangeInclusive<u64> = 20_000..=500_000;
 /// Sleeping longer than this would be sleeping for ever.
 const DEADLINE_NS: u64 = 1_000_000_000;
-/// An epoch older than this is replaced, because a float counts the milliseconds since.
-const EPOCH_NS: i64 = 500_000_000;
-
-/// Where a timeline begins: batches may have begun before the one that is its first epoch.
-const FIRST_EPOCH_NS: i64 = 10_000_000_000;
+/// Batches that are open, or just closed, were begun no longer ago, however late the meter is.
+const YOUNG_NS: u64 = 100_000_000;
 
 /// Whether anything was ever metered in this process.
 pub(super) fn has_started() -> bool {
@@ -60,7 +58,9 @@ pub(super) fn start() -> bool {
         let thread = std::thread::Builder::new().name("hami-meter".into()).stack_size(256 << 10);
         thread.spawn(run).is_ok()
     });
-    if !started {
+    if started {
+        exit::register();
+    } else {
         STARTED.store(before, Ordering::Release);
     }
     started
@@ -95,6 +95,11 @@ pub(super) fn wake_by(instant: u64) {
     }
 }
 
+/// It looks at once.
+pub(super) fn wake() {
+    BELL.ring();
+}
+
 fn run() {
     let mut mode: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: a local variable; the thread is ours, and polling must spoil nobody's capture. Late
@@ -106,7 +111,12 @@ fn run() {
     let mut meter = Meter::default();
     loop {
         let heard = BELL.heard();
-        let again_at = guard(|| meter.look()).unwrap_or_else(|| now() + *POLL_NS.end());
+        let is_last = exit::is_asked();
+        let again_at = guard(|| if is_last { meter.last_look() } else { meter.look() });
+        let again_at = again_at.unwrap_or_else(|| now() + LONGEST_POLL_NS);
+        if is_last {
+            exit::done();
+        }
         AWAKE_AT.store(again_at, Ordering::Release);
         if lock(&INBOX).is_empty() {
             BELL.wait_until(heard, again_at);
@@ -118,17 +128,7 @@ fn run() {
 #[derive(Default)]
 struct Meter {
     flights: Vec<Flight>,
-    timelines: Vec<Timeline>,
-}
-
-/// The time of a context's card, counted from an event.
-struct Timeline {
-    context: usize,
-    born: u64,
-    epoch: Event,
-    /// When the epoch was.
-    epoch_at: i64,
-    busy: Busy,
+    timelines: Timelines,
 }
 
 impl Meter {
@@ -151,6 +151,26 @@ impl Meter {
         polls.fold(again_at, u64::min)
     }
 
+    /// The process exits: bills what has ended, and what still runs so far, and says so at once.
+    fn last_look(&mut self) -> u64 {
+        close_open();
+        self.flights.append(&mut lock(&INBOX));
+        self.land();
+        // The card needs a moment to reach an event, even where nothing is before it.
+        let until = now() + QUIET_NS;
+        while !self.flights.is_empty() && now() < until {
+            BELL.wait_until(BELL.heard(), now() + SHORTEST_POLL_NS);
+            self.land();
+        }
+        let at = now();
+        for limiter in card::all() {
+            let own = self.flights.iter().filter(|flight| std::ptr::eq(flight.limiter, limiter));
+            let ran = own.map(|flight| flight.believed(at.saturating_sub(flight.opened_at()), at));
+            limiter.leave(ran.max(), at);
+        }
+        self.look()
+    }
+
     /// Bills the batches that have ended.
     fn land(&mut self) {
         // Held all the while: no context begins to end meanwhile, and it is a matter of microseconds.
@@ -168,7 +188,7 @@ impl Meter {
                 continue;
             }
             let flight = self.flights.remove(place);
-            let billed = match reached {
+            let took = match reached {
                 Reached::Yes => in_context(flight.context, || self.measure(&flight)).flatten(),
                 // The driver has waited for what was in a context that it has ended.
                 _ if life == Life::Ended => {
@@ -176,13 +196,13 @@ impl Meter {
                 }
                 _ => None,
             };
-            let billed = billed.unwrap_or(flight.expected);
-            flight.limiter.ended(flight.queue, flight.expected, billed);
+            let took = took.map_or(Took::Predicted(flight.expected), Took::Measured);
+            flight.limiter.bill(flight.queue, flight.expected, took);
             if life == Life::Lives {
                 self.keep(&flight);
             }
         }
-        self.timelines.retain(|line| ends.life(line.context, line.born) != Life::Ended);
+        self.timelines.forget_ended(&ends);
     }
 
     /// The engine time of a batch that has ended, or `None` where the driver cannot tell.
@@ -190,95 +210,29 @@ impl Meter {
         let elapsed = u64::try_from(flight.end.since(flight.start)?).unwrap_or(0);
         let span = elapsed.saturating_sub(flight.gap);
         let at = now();
-        let company = flight.limiter.hidden_company(at);
-        let billed = if company > 1 {
-            // Others' turns may be in the elapsed time, so what was learned without them is believed,
-            // as far as there are enough others to explain it.
-            let least = span / u64::from(company);
-            flight.predicted.map_or(span, |predicted| predicted.clamp(least, span))
-        } else {
-            let billed = bill(span, flight.window, flight.predicted, flight.launches);
+        let is_hidden = flight.limiter.hidden_company(at) > 1;
+        let busy = flight.believed(span, at);
+        if !is_hidden {
             flight.learn(span);
-            billed
-        };
-        Some(billed.min(self.newly_covered(flight, elapsed).unwrap_or(billed)))
-    }
-
-    /// How much of the batch's time no other batch of its context had.
-    fn newly_covered(&mut self, flight: &Flight, elapsed: u64) -> Option<u64> {
-        let place = self.timelines.iter().position(|line| line.context == flight.context);
-        let place = place.unwrap_or_else(|| {
-            self.timelines.push(Timeline {
-                context: flight.context,
-                born: flight.born,
-                epoch: flight.start,
-                epoch_at: FIRST_EPOCH_NS,
-                busy: Busy::default(),
-            });
-            self.timelines.len() - 1
-        });
-        let line = self.timelines.get_mut(place)?;
-        let start = if line.epoch == flight.start {
-            line.epoch_at
-        } else {
-            line.epoch_at + flight.start.since(line.epoch)?
-        };
-        let end = start + elapsed.cast_signed();
-        let from = u64::try_from(start).ok()?;
-        // Batches that are still in flight began before this one ended, or will begin later.
-        let oldest = from.saturating_sub(DEADLINE_NS);
-        let covered = line.busy.add(from, u64::try_from(end).ok()?, oldest);
-        if end - line.epoch_at > EPOCH_NS {
-            let before = std::mem::replace(&mut line.epoch, flight.end);
-            line.epoch_at = end;
-            // Its own events are kept, once, when all is measured.
-            if before != flight.start {
-                events::give_back(line.context, before);
+            if flight.launches > 1 && span - busy > span / 4 {
+                flight.limiter.note_idle(at);
             }
         }
-        Some(covered)
+        // Beside others all streams of the process stand still at once, in the others' turns: what is
+        // over in one is none that another can have had.
+        let free = if is_hidden { span } else { busy };
+        let oldest = self.flights.iter().map(Flight::opened_at).min().unwrap_or(at);
+        let oldest_ago = at.saturating_sub(oldest) + YOUNG_NS;
+        let span = Span { elapsed, gap: flight.gap, busy: free, oldest_ago };
+        Some(busy.min(self.timelines.newly_covered(flight, &span).unwrap_or(busy)))
     }
 
     /// Keeps the events of a batch for the next one, but for an epoch.
     fn keep(&self, flight: &Flight) {
         for event in [flight.start, flight.end] {
-            if !self.timelines.iter().any(|line| line.epoch == event) {
+            if !self.timelines.has_epoch(event) {
                 events::give_back(flight.context, event);
             }
-        }
-    }
-}
-
-impl Flight {
-    /// When to look whether it has ended: when it should have, and then often at first.
-    fn poll_at(&self, at: u64) -> u64 {
-        let flying = at.saturating_sub(self.closed_at);
-        let (soonest, latest) = (*POLL_NS.start(), *POLL_NS.end());
-        if flying < self.expected {
-            // A batch ahead of it may have to end first; it was predicted as well.
-            let left = self.expected - flying;
-            return at + left.clamp(soonest, latest);
-        }
-        at + (flying / 64).clamp(soonest, latest)
-    }
-
-    /// Remembers what its kernel took, where it was one and nearly nothing else was in the time. That
-    /// there was one launch is not enough: the meter closes a batch long after its last one.
-    fn learn(&self, span: u64) {
-        let (Some(key), 1..) = (self.key, self.launches) else { return };
-        if let Some(doubt) = self.sample {
-            // Between what it took at least and at most, what is known is as good as anything; beyond
-            // them it is wrong, and that weighs more than one launch that happens to differ.
-            let known = batch::cost_of(key);
-            let each = known.map_or(span, |known| known.clamp(span.saturating_sub(doubt), span));
-            batch::learn(key, each, if known.is_none_or(|known| known == each) { 1 } else { 8 });
-            return;
-        }
-        let idle = self
-            .predicted
-            .map_or(self.window, |predicted| idle(self.window, predicted, self.launches));
-        if idle <= span / 50 {
-            batch::learn(key, span / u64::from(self.launches), self.launches);
         }
     }
 }

@@ -1,10 +1,13 @@
 //! The compute share: which launches may go, and what they are billed.
 //!
 //! A launch's way: two words say whether it has to pass at all ([`door`]); a ticket lets it pass
-//! unasked ([`ticket`]); else it comes to the [`gate`], where the card's limiter ([`card`]) makes it wait
-//! for credit or a turn, and where it joins or opens a batch between two events of ours ([`batch`],
-//! [`events`]). The [`meter`] bills batches that have ended. Streams that capture ([`capture`]) and
-//! contexts that end ([`contexts`]) are left alone.
+//! unasked ([`ticket`]); else it comes to the [`gate`], where it joins a batch between two events of ours
+//! or opens one ([`batch`], [`events`]). To open one it waits at the card's limiter ([`card`]) until the
+//! [`verdict`] is that there is credit or a turn; what the process has there and owes is its [`state`].
+//!
+//! The [`meter`] sees batches through: what each worked ([`bills`]), and how much of that no other stream
+//! had ([`timelines`]), also at the [`exit`]. Streams that capture ([`capture`]) and contexts that end
+//! ([`contexts`]) are left alone.
 //!
 //! Nothing here runs in a program whose slice has no share and no neighbour with one.
 
@@ -16,8 +19,13 @@ pub(crate) mod shape;
 pub(crate) mod ticket;
 
 mod batch;
+mod bills;
 mod card;
 mod events;
+mod exit;
 mod meter;
 mod outstanding;
 mod sleep;
+mod state;
+mod timelines;
+mod verdict;

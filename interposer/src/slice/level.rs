@@ -110,6 +110,11 @@ impl Level {
         (0..members).map(move |slot| (slot as u16, self.account.compute(slot, row)))
     }
 
+    /// When the debt is paid that processes which are gone have left behind on a row.
+    pub(super) fn debt_left_until(&self, row: usize, now: u64) -> u64 {
+        if row < hami_account::CARDS { self.account.debt_left_until(row, now) } else { 0 }
+    }
+
     #[inline]
     pub(super) fn used(&self, row: usize) -> u64 {
         self.account.used(row)

@@ -69,6 +69,11 @@ impl Seat {
         self.level.member()?.compute(self.row)
     }
 
+    /// When the debt is paid that processes of the slice which are gone have left behind here.
+    pub(crate) fn debt_left_until(&self, now: u64) -> u64 {
+        self.level.debt_left_until(self.row, now)
+    }
+
     /// Tells the coordinator that it has said something.
     pub(crate) fn ring(&self) {
         if let Some(member) = self.level.member() {

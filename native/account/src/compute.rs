@@ -7,7 +7,7 @@
 //! a kernel that runs.
 
 use crate::account::Account;
-use crate::layout::CARDS;
+use crate::layout::{CARDS, SLOTS};
 use hami_limits::grants::ComputeState;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -30,7 +30,9 @@ pub struct ComputeWords {
     /// The same for who shares the slice where nobody coordinates; also of a slice inside another,
     /// whose turns are the outer one's.
     pub metered_at: AtomicU64,
-    reserved: [u64; 2],
+    /// When the process's own bucket will have paid its debt (`CLOCK_MONOTONIC`); 0: it owes nothing.
+    pub paid_at: AtomicU64,
+    reserved: u64,
 }
 
 /// What is told about one process's use of a card, or all processes'. Times are nanoseconds.
@@ -49,6 +51,8 @@ pub struct Compute {
 pub(crate) struct ComputeSums {
     pub used_ns: [AtomicU64; CARDS],
     pub throttled_ns: [AtomicU64; CARDS],
+    /// The latest instant at which one of them would have paid its debt.
+    pub paid_at: [AtomicU64; CARDS],
 }
 
 const _: () = assert!(size_of::<ComputeWords>() == 64);
@@ -57,6 +61,7 @@ const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
 const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
 const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
 const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
+const _: () = assert!(offset_of!(ComputeWords, paid_at) == 48);
 
 impl ComputeWords {
     /// Says what the process has, having seen `turn`. What it launched or waited for before is
@@ -85,6 +90,7 @@ impl ComputeSums {
         };
         add(&self.used_ns[card], &words.used_ns);
         add(&self.throttled_ns[card], &words.throttled_ns);
+        self.paid_at[card].fetch_max(words.paid_at.swap(0, Ordering::SeqCst), Ordering::SeqCst);
         for word in [&words.debt_ns, &words.active_at, &words.metered_at, &words.state] {
             word.store(0, Ordering::SeqCst);
         }
@@ -105,6 +111,21 @@ impl Account {
     #[inline]
     pub fn bell(&self) -> &AtomicU32 {
         &self.layout().header.bell.0
+    }
+
+    /// When the debt will be paid that processes have left behind on a card (`CLOCK_MONOTONIC`, in
+    /// nanoseconds; 0: there is none): those whose slots are free again, and the dead. Probes the locks
+    /// of those who owe something.
+    ///
+    /// # Panics
+    /// As [`Self::compute`].
+    pub fn debt_left_until(&self, card: usize, now: u64) -> u64 {
+        let paid_at = |slot: usize| self.compute(slot, card).paid_at.load(Ordering::SeqCst);
+        let dead = self.find_dead(|slot| paid_at(slot) > now);
+        let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(paid_at).max();
+        // Whose slot became free meanwhile is in the header by now.
+        let departed = &self.layout().header.departed_compute;
+        departed.paid_at[card].load(Ordering::SeqCst).max(of_dead.unwrap_or(0))
     }
 
     /// Engine time on a card of processes whose slots are free again, in nanoseconds.

@@ -36,7 +36,7 @@
 //!    192  probed_at: u64             when the locks were last probed, ms since boot
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
 //!    448  bell: u32                  what a coordinator waits for; a futex
-//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise
+//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; paid_at [u64; 16]
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: committed in the high half
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
@@ -47,7 +47,8 @@
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
 //! compute:  0 state: u64 (turn in the high half; 0 idle, 1 wants, 2 runs) | 8 used_ns: u64
-//!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64 | zero
+//!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
+//!          48 paid_at: u64 | zero
 //! ```
 //!
 //! Byte i of the file carries the lock of slot i. Words are packed per card because every charge

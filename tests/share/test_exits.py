@@ -1,0 +1,54 @@
+"""Programs that end when their work has: it is billed, and what they owe is not forgotten."""
+
+from collections.abc import Callable
+
+import pytest
+
+from support.artifacts import ROOT
+from support.world import Container, Kit, Program, World
+
+Worlds = Callable[..., World]
+
+_US = 200_000
+_KERNEL = _US / 1e6
+
+
+def _once(end: str, begin: float = 0.0) -> Program:
+    return Program((_US, end), begin, name="once")
+
+
+@pytest.mark.parametrize("coordinator", [True, False], ids=["coordinated", "by itself"])
+def test_a_program_that_waits_and_exits_is_billed(world: Worlds, coordinator: bool) -> None:
+    played = world(coordinator=coordinator).play([Container("one", [_once("exit")], 10)], 1.0)
+    assert played.busy("one") == pytest.approx(_KERNEL, abs=1e-6)
+    assert played.billed["one"] == pytest.approx(_KERNEL, rel=0.01)
+
+
+def test_a_program_that_exits_while_its_kernel_runs_is_billed_so_far(world: Worlds) -> None:
+    """The driver ends the kernel with the process."""
+    played = world().play([Container("one", [_once("running")], 10)], 1.0)
+    assert played.billed["one"] == pytest.approx(played.busy("one"), abs=0.001)
+    assert 0.04 <= played.busy("one") <= 0.06
+
+
+def test_a_context_that_has_ended_before_us_is_no_harm(world: Worlds) -> None:
+    """A handler that was registered after the first launch runs before ours."""
+    played = world().play([Container("one", [_once("late")], 10)], 1.0)
+    assert played.said["one"] == [{"launched": 1}]
+    assert played.billed["one"] == pytest.approx(_KERNEL, rel=0.01)
+
+
+@pytest.mark.parametrize("coordinator", [True, False], ids=["coordinated", "by itself"])
+@pytest.mark.parametrize("share", [10, 30])
+def test_a_loop_of_them_gets_its_container_s_share(
+    world: Worlds, kit: Kit, share: int, coordinator: bool
+) -> None:
+    """Each begins with what those before it have left to pay."""
+    once = kit.own("once", f"-I{ROOT / 'tests' / 'gpu' / 'programs'}")
+    loop = Program((20.0, once, _US, "exit"), name="again")
+    played = world(coordinator=coordinator).play([Container("loop", [loop], share)], 20.0)
+    (said,) = played.said["loop"]
+    # The last has yet to pay.
+    used = (said["count"] - 1) * _KERNEL
+    assert 100 * used / (said["seconds"] - _KERNEL) == pytest.approx(share, abs=1.0)
+    assert played.billed["loop"] == pytest.approx(said["count"] * _KERNEL, rel=0.01)
