@@ -15,9 +15,11 @@ pub(crate) mod gate;
 pub(crate) mod shape;
 pub(crate) mod ticket;
 
-mod batch;
+pub(crate) mod batch;
 mod card;
 mod events;
 mod meter;
 mod outstanding;
+#[cfg(test)]
+mod rides;
 mod sleep;
