@@ -4,7 +4,7 @@
 //! - `open`: our body changes what is told; if it panics the call goes to the driver unchanged.
 //! - `wait`: the driver decides; afterwards our body is told the answer.
 //! - `launch`: a jump to the driver's own function, past the gate where launches are limited. How its
-//!   arguments lie, and whether a ticket (cuLaunchKernel's arguments) may open it. Programs keep the
+//!   arguments lie, and whether a ticket may open it, and where that finds what it compares. Programs keep the
 //!   pointers they were given, so a launch that is not ours from the start can never be limited.
 //! - `beside`: the same jump for what else takes a stream's time: copies, waits, host functions. Time that a
 //!   stream spends on them is none of the compute engine's, so no batch of launches reaches across one.
@@ -83,7 +83,7 @@ hooks! {
     launch {
         cuLaunchKernel => Kernel ticket;
         cuLaunchKernel_ptsz => KernelOfThread plain;
-        cuLaunchKernelEx => Config plain;
+        cuLaunchKernelEx => Config config_ticket;
         cuLaunchKernelEx_ptsz => ConfigOfThread plain;
         cuLaunchCooperativeKernel => Kernel ticket;
         cuLaunchCooperativeKernel_ptsz => KernelOfThread plain;

@@ -8,7 +8,7 @@
 //   calls hold IMAGE         one more process of the slice, until its input ends
 //   calls NAME IMAGE COUNT   just so many of these calls, for a tool that counts instructions
 //
-// IMAGE is a file of PTX with a kernel "empty" and a kernel "spin" that takes nanoseconds.
+// IMAGE is a file of PTX with a kernel "empty".
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,16 @@ int cuModuleGetFunction(handle *function, handle module, const char *name);
 int cuLaunchKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, handle stream, void **parameters, void **extra);
 
-enum { LIVE = 20000 };
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    handle stream;
+    void *attributes;
+    unsigned attribute_count;
+} configuration;
+int cuLaunchKernelEx(const configuration *configuration, handle function, void **parameters,
+                     void **extra);
+
+enum { LIVE = 20000, KERNELS = 64 };
 
 static void must(int result, const char *call) {
     if (result != 0) {
@@ -43,7 +52,8 @@ static double now(void) {
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-static handle function, other;
+// All the same, and yet so many: one from each copy of the module.
+static handle kernels[KERNELS];
 static CUdeviceptr live[LIVE], anchor;
 
 static void alloc_free(int calls) {
@@ -60,31 +70,50 @@ static void memory_info(int calls) {
         must(cuMemGetInfo_v2(&free_bytes, &total), "cuMemGetInfo");
 }
 
-static void launch(int calls) {
+static void launch_in_turn(int calls, int count) {
     for (int i = 0; i < calls; i++)
-        must(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
-}
-
-// What is remembered of the last launch does not help with the next.
-static void launch_alternating(int calls) {
-    unsigned long long nanoseconds = 0;
-    void *parameters[] = {&nanoseconds};
-    for (int i = 0; i < calls; i++)
-        must(cuLaunchKernel(i % 2 ? other : function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL),
+        must(cuLaunchKernel(kernels[i % count], 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL),
              "cuLaunchKernel");
 }
 
-static void report(const char *name, void (*body)(int), int calls, int rounds) {
+static void launch(int calls) { launch_in_turn(calls, 1); }
+static void launch_two(int calls) { launch_in_turn(calls, 2); }
+static void launch_64(int calls) { launch_in_turn(calls, KERNELS); }
+
+static void launch_configured(int calls) {
+    static const configuration one = {{1, 1, 1}, {32, 1, 1}, 0, NULL, NULL, 0};
+    for (int i = 0; i < calls; i++)
+        must(cuLaunchKernelEx(&one, kernels[0], NULL, NULL), "cuLaunchKernelEx");
+}
+
+// What can be asked for by name.
+static const struct call {
+    const char *name;
+    void (*make)(int calls);
+    int calls, rounds;
+} all_calls[] = {
+    {"alloc_free", alloc_free, 20000, 50},
+    {"memory_info", memory_info, 100000, 50},
+    // Long enough for what is done once in a while, under a share every 2 ms.
+    {"launch", launch, 1000000, 10},
+    {"launch_two", launch_two, 1000000, 10},
+    {"launch_64", launch_64, 1000000, 10},
+    {"launch_configured", launch_configured, 1000000, 10},
+};
+
+enum { CALLS = sizeof all_calls / sizeof *all_calls };
+
+static void report(const struct call *call, int calls) {
     double best = 1e18;
-    for (int round = 0; round < rounds; round++) {
+    for (int round = 0; round < call->rounds; round++) {
         // What a round has queued is not the next one's to wait for.
         must(cuCtxSynchronize(), "cuCtxSynchronize");
         double start = now();
-        body(calls);
+        call->make(calls);
         double each = (now() - start) / calls;
         best = each < best ? each : best;
     }
-    printf("%s %.2f\n", name, best);
+    printf("%s %.2f\n", call->name, best);
 }
 
 // Frees in the order that is worst for a list, in an order of its own each round.
@@ -108,13 +137,15 @@ static void report_free_with_many_live(int rounds) {
     printf("free_20000_live %.2f\n", best);
 }
 
-static void only(const char *name, int calls) {
-    if (strcmp(name, "launch") == 0)
-        launch(calls);
-    else if (strcmp(name, "alloc_free") == 0)
-        alloc_free(calls);
-    else
-        memory_info(calls);
+static int only(const char *name, int calls) {
+    for (int i = 0; i < CALLS; i++) {
+        if (strcmp(name, all_calls[i].name) == 0) {
+            all_calls[i].make(calls);
+            return 0;
+        }
+    }
+    fprintf(stderr, "no call %s\n", name);
+    return 2;
 }
 
 static char *read_all(const char *path) {
@@ -138,9 +169,11 @@ int main(int argc, char **argv) {
     double initialised = now() - start;
     must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    must(cuModuleLoadData(&module, read_all(argv[2])), "cuModuleLoadData");
-    must(cuModuleGetFunction(&function, module, "empty"), "cuModuleGetFunction");
-    must(cuModuleGetFunction(&other, module, "spin"), "cuModuleGetFunction");
+    const char *image = read_all(argv[2]);
+    for (int i = 0; i < KERNELS; i++) {
+        must(cuModuleLoadData(&module, image), "cuModuleLoadData");
+        must(cuModuleGetFunction(&kernels[i], module, "empty"), "cuModuleGetFunction");
+    }
     if (strcmp(job, "hold") == 0) {
         must(cuMemAlloc_v2(&live[0], 4096), "cuMemAlloc");
         puts("holding");
@@ -149,18 +182,13 @@ int main(int argc, char **argv) {
         return 0;
     }
     int number = argc > 3 ? atoi(argv[3]) : 1;
-    if (strcmp(job, "all") != 0) {
-        only(job, number);
-        return 0;
-    }
+    if (strcmp(job, "all") != 0)
+        return only(job, number);
     // While there is another allocation in the driver's page, it need not take and give back pages.
     must(cuMemAlloc_v2(&anchor, 4096), "cuMemAlloc");
     printf("cuinit %.0f\n", initialised);
-    report("alloc_free", alloc_free, 20000 / number, 50);
-    report("memory_info", memory_info, 100000 / number, 50);
-    // Long enough for what is done once in a while, under a share every 2 ms.
-    report("launch", launch, 1000000 / number, 10);
-    report("launch_alternating", launch_alternating, 1000000 / number, 10);
+    for (int i = 0; i < CALLS; i++)
+        report(&all_calls[i], all_calls[i].calls / number);
     report_free_with_many_live(number > 1 ? 2 : 20);
     return 0;
 }

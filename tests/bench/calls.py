@@ -31,8 +31,16 @@ COMMAND = "make bench"
 #: Percent: a limit, of which launches of kernels that take no time leave all the credit there is.
 SHARE = 99
 
-#: PTX with the kernels "empty" and "spin".
+#: PTX with the kernel "empty".
 IMAGE = Path(__file__).parents[1] / "gpu" / "programs" / "plain.ptx"
+
+#: The launches of `calls.c`.
+LAUNCHES = {
+    "launch": "launch",
+    "launch_two": "launch of two kernels by turns",
+    "launch_64": "launch of 64 kernels in a cycle",
+    "launch_configured": "cuLaunchKernelEx",
+}
 
 Environment = Mapping[str, str]
 Measure = Callable[[Environment], dict[str, float]]
@@ -111,13 +119,8 @@ def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[l
     ]
     with_share = _differences(calls, bare, environments.shared, plan.pairs)
     yield [
-        row("launch, limited with credit", with_share["launch"], "ns", 10),
-        row(
-            "launch by turns of two kernels, limited with credit",
-            with_share["launch_alternating"],
-            "ns",
-            10,
-        ),
+        row(f"{name}, limited with credit", with_share[call], "ns", 10)
+        for call, name in LAUNCHES.items()
     ]
     load = _differences(_exec, bare, environments.preloaded, plan.pairs)
     yield [row("load into a process", load["exec"], "ms", 0.2)]

@@ -28,6 +28,8 @@ PATTERNS = {
     "waits between launches": [f"{LAUNCH} b s0", "sync s0"] * 300,
     "polls between launches": [f"{LAUNCH} c s0", "any query s0", "any query s0", "sync s0"] * 60,
     "tiny kernels that change": [f"{LAUNCH} a s0", f"{LAUNCH} b s0", f"{LAUNCH} a s0 2"] * 300,
+    "kernels of all lengths by turns": [f"{LAUNCH} {key} s0" for key in "acabacab"] * 40,
+    "more grids than are remembered": [f"{LAUNCH} a s0 {grid} 2" for grid in range(1, 2400)] * 2,
     "tiny kernels with waits": [f"{LAUNCH} a s0 1 30", "sync s0"] * 100,
     "8 streams beside each other": [f"{LAUNCH} c s{i}" for i in range(8)] * 40,
     "8 streams that fill the card": [f"{LAUNCH} c s{i} 108" for i in range(8)] * 10,

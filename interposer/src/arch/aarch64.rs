@@ -4,7 +4,19 @@
 /// are never touched. No launch takes floating-point arguments.
 macro_rules! launch_jump {
     ($name:ident, ticket) => {
+        $crate::arch::launch_jump!(@ticket $name,
+            [], ["mov x14, x0", "mov w11, w1", "mov w12, w2", "mov w13, w3"],
+            "[sp]") // the stream, the first argument on the stack
+    };
+    ($name:ident, config_ticket) => {
+        $crate::arch::launch_jump!(@ticket $name,
+            ["cbz x0, 2f"], // no configuration: the driver will refuse
+            ["mov x14, x1", "ldp w11, w12, [x0]", "ldr w13, [x0, #8]"],
+            "[x0, #32]")
+    };
+    (@ticket $name:ident, [$($first:literal),*], [$($kind:literal),*], $stream:literal) => {
         $crate::arch::launch_jump!(@body launch $name,
+            $($first,)*
             "stp x0, x1, [sp, #-32]!", // the call keeps every other register
             "str x30, [sp, #16]",
             "adrp x0, :tlsdesc:hami_launch_ticket",
@@ -16,31 +28,60 @@ macro_rules! launch_jump {
             "add x16, x16, x0",
             "ldr x30, [sp, #16]",
             "ldp x0, x1, [sp], #32",
-            "ldr x17, [x16]",
-            "cmp x17, x0",
+            "adrp x17, {epoch}",
+            "ldr w17, [x17, :lo12:{epoch}]",
+            "ldr w9, [x16, #{epoch_of}]",
+            "cmp w17, w9",
             "b.ne 2f",
-            "ldr x17, [sp]", // the stream, the first argument on the stack
-            "ldr x9, [x16, #8]",
+            concat!("ldr x17, ", $stream),
+            "ldr x9, [x16, #{stream_of}]",
             "cmp x17, x9",
             "b.ne 2f",
-            "ldp w17, w9, [x16, #16]",
-            "cmp w17, w1",
+            $($kind,)* // x14: the function; w11, w12, w13: the grid
+            // The line of its kind, from the hash of grid and function.
+            "mov w9, #({hash} & 0xffff)",
+            "movk w9, #({hash} >> 16), lsl #16",
+            "madd w10, w13, w9, w12",
+            "madd w10, w10, w9, w11",
+            "madd w10, w10, w9, w14",
+            "mul w10, w10, w9",
+            "lsr w10, w10, #{hash_shift}",
+            "ldr x15, [x16, #{kinds_of}]",
+            "add x15, x15, x10, lsl #6",
+            $crate::arch::launch_jump!(@compare),
+            "b.eq 6f",
+            "add x15, x15, #32", // the other kind in the line
+            $crate::arch::launch_jump!(@compare),
             "b.ne 2f",
-            "cmp w9, w2",
+            "6:",
+            "ldr x9, [x16, #{left_of}]",
+            "ldr x10, [x15, #{price_of}]",
+            "sub x9, x9, x10",
+            "tst x9, #0x8000000080000000",
             "b.ne 2f",
-            "ldp w17, w9, [x16, #24]",
-            "cmp w17, w3",
-            "b.ne 2f",
-            "adrp x10, {epoch}",
-            "ldr w10, [x10, :lo12:{epoch}]",
-            "cmp w9, w10",
-            "b.ne 2f",
-            "ldr w17, [x16, #32]",
-            "subs w17, w17, #1",
-            "str w17, [x16, #32]",
-            "b.cs 3b";
+            "str x9, [x16, #{left_of}]",
+            "b 3b";
             epoch = sym $crate::compute::ticket::EPOCH,
+            epoch_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, epoch),
+            stream_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, stream),
+            kinds_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, kinds),
+            left_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, left),
+            function_of = const core::mem::offset_of!($crate::compute::batch::Kind, function),
+            grid_of = const core::mem::offset_of!($crate::compute::batch::Kind, grid),
+            price_of = const core::mem::offset_of!($crate::compute::batch::Kind, price),
+            hash = const $crate::compute::batch::HASH,
+            hash_shift = const $crate::compute::batch::HASH_SHIFT,
         )
+    };
+    // Whether this is the kind at x15.
+    (@compare) => {
+        "ldr x9, [x15, #{function_of}]\n\
+         ldp w10, w17, [x15, #{grid_of}]\n\
+         cmp x9, x14\n\
+         ldr w9, [x15, #({grid_of} + 8)]\n\
+         ccmp w10, w11, #0, eq\n\
+         ccmp w17, w12, #0, eq\n\
+         ccmp w9, w13, #0, eq"
     };
     ($name:ident, plain) => {
         $crate::arch::launch_jump!(@body launch $name, ;)
@@ -48,7 +89,7 @@ macro_rules! launch_jump {
     ($name:ident, beside) => {
         $crate::arch::launch_jump!(@body beside $name, ;)
     };
-    (@body $gate:ident $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
+    (@body $gate:ident $name:ident, $($ticket:expr),* ; $($operand:tt)*) => {
         core::arch::naked_asm!(
             "adrp x16, {limits}",
             "ldr x16, [x16, :lo12:{limits}]",

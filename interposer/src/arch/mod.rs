@@ -1,6 +1,19 @@
 //! The few instructions that Rust cannot say: jumps that leave the program's registers, stack and
 //! return address as they were, so that the function jumped to cannot tell that we were there.
 
+use core::mem::offset_of;
+
+use driver_sys::cuda::CUlaunchConfig;
+
+use crate::compute::batch::{Kind, Line};
+
+// What the wrappers have as numbers.
+const _: () = {
+    assert!(size_of::<Kind>() == 32 && size_of::<Line>() == 64);
+    assert!(offset_of!(CUlaunchConfig, gridDimX) == 0 && offset_of!(CUlaunchConfig, gridDimY) == 4);
+    assert!(offset_of!(CUlaunchConfig, gridDimZ) == 8 && offset_of!(CUlaunchConfig, hStream) == 32);
+};
+
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "aarch64")]

@@ -1,35 +1,87 @@
 //! x86-64, System V calling convention.
 
 /// The body of a launch wrapper: where launches need not pass the gate, a jump through
-/// [`crate::driver::REAL`]. Where they do, the same jump on a valid ticket (`ticket`: the wrappers
-/// whose arguments are cuLaunchKernel's), and else by way of [`crate::compute::gate`], which says
-/// where to. `beside`: what is no launch and comes by there all the same. All six argument registers are kept; stack arguments are never touched.
+/// [`crate::driver::REAL`]. Where they do, the same jump where the ticket can pay for the launch
+/// (`ticket`: arguments like cuLaunchKernel's; `config_ticket`: like cuLaunchKernelEx's), and else by
+/// way of [`crate::compute::gate`], which says where to. `beside`: what is no launch and comes by there
+/// all the same. All six argument registers are kept; stack arguments are never touched.
 macro_rules! launch_jump {
     ($name:ident, ticket) => {
+        $crate::arch::launch_jump!(@ticket $name,
+            [], "rdi", "edi", "esi", "edx", "ecx",
+            [], "ecx",
+            "qword ptr [rsp + 24]") // the stream, the third argument on the stack
+    };
+    ($name:ident, config_ticket) => {
+        $crate::arch::launch_jump!(@ticket $name,
+            ["test rdi, rdi", "jz 2f", // no configuration: the driver will refuse
+             "mov r8d, dword ptr [rdi]", "mov r9d, dword ptr [rdi + 4]"], // no arguments in these
+            "rsi", "esi", "r8d", "r9d", "dword ptr [rdi + 8]",
+            ["mov eax, dword ptr [rdi + 8]"], "eax",
+            "qword ptr [rdi + 32]")
+    };
+    (@ticket $name:ident, [$($first:literal),*], $function:literal, $function32:literal,
+     $x:literal, $y:literal, $z:literal,
+     [$($load_z:literal),*], $loaded_z:literal, $stream:literal) => {
         $crate::arch::launch_jump!(@body launch $name,
+            $($first,)*
             "sub rsp, 8", // aligned for the call, which keeps every register but rax
             "lea rax, [rip + hami_launch_ticket@tlsdesc]",
             "call qword ptr [rax + hami_launch_ticket@tlscall]",
             "add rsp, 8",
             "mov r11, qword ptr fs:[0]",
             "add r11, rax",
-            "cmp qword ptr [r11], rdi",
-            "jne 2f",
-            "mov rax, qword ptr [rsp + 24]", // the stream, the third argument on the stack
-            "cmp qword ptr [r11 + 8], rax",
-            "jne 2f",
-            "cmp dword ptr [r11 + 16], esi",
-            "jne 2f",
-            "cmp dword ptr [r11 + 20], edx",
-            "jne 2f",
-            "cmp dword ptr [r11 + 24], ecx",
-            "jne 2f",
             "mov eax, dword ptr [rip + {epoch}]",
-            "cmp dword ptr [r11 + 28], eax",
+            "cmp dword ptr [r11 + {epoch_of}], eax",
             "jne 2f",
-            "sub dword ptr [r11 + 32], 1",
-            "jae 3b";
+            concat!("mov rax, ", $stream),
+            "cmp qword ptr [r11 + {stream_of}], rax",
+            "jne 2f",
+            // The line of its kind, from the hash of grid and function.
+            concat!("imul eax, ", $z, ", {hash}"),
+            concat!("add eax, ", $y),
+            "imul eax, eax, {hash}",
+            concat!("add eax, ", $x),
+            "imul eax, eax, {hash}",
+            concat!("add eax, ", $function32),
+            "imul eax, eax, {hash}",
+            "shr eax, {hash_shift}",
+            "shl eax, 6",
+            "mov r10, qword ptr [r11 + {kinds_of}]",
+            "add r10, rax",
+            $($load_z,)*
+            $crate::arch::launch_jump!(@compare "6f", $function, $x, $y, $loaded_z),
+            "5:",
+            "mov rax, qword ptr [r11 + {left_of}]",
+            "sub rax, qword ptr [r10 + {price_of}]",
+            "js 2f",
+            "test eax, eax",
+            "js 2f",
+            "mov qword ptr [r11 + {left_of}], rax",
+            "jmp 3b",
+            "6:", // the other kind in the line
+            "add r10, 32",
+            $crate::arch::launch_jump!(@compare "2f", $function, $x, $y, $loaded_z),
+            "jmp 5b";
             epoch = sym $crate::compute::ticket::EPOCH,
+            epoch_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, epoch),
+            stream_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, stream),
+            kinds_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, kinds),
+            left_of = const core::mem::offset_of!($crate::compute::ticket::Ticket, left),
+            function_of = const core::mem::offset_of!($crate::compute::batch::Kind, function),
+            grid_of = const core::mem::offset_of!($crate::compute::batch::Kind, grid),
+            price_of = const core::mem::offset_of!($crate::compute::batch::Kind, price),
+            hash = const $crate::compute::batch::HASH.cast_signed(),
+            hash_shift = const $crate::compute::batch::HASH_SHIFT,
+        )
+    };
+    // Jumps there unless this is the kind at r10.
+    (@compare $unlike:literal, $function:literal, $x:literal, $y:literal, $z:literal) => {
+        concat!(
+            "cmp qword ptr [r10 + {function_of}], ", $function, "\njne ", $unlike,
+            "\ncmp dword ptr [r10 + {grid_of}], ", $x, "\njne ", $unlike,
+            "\ncmp dword ptr [r10 + {grid_of} + 4], ", $y, "\njne ", $unlike,
+            "\ncmp dword ptr [r10 + {grid_of} + 8], ", $z, "\njne ", $unlike,
         )
     };
     ($name:ident, plain) => {
@@ -38,7 +90,7 @@ macro_rules! launch_jump {
     ($name:ident, beside) => {
         $crate::arch::launch_jump!(@body beside $name, ;)
     };
-    (@body $gate:ident $name:ident, $($ticket:literal),* ; $($operand:tt)*) => {
+    (@body $gate:ident $name:ident, $($ticket:expr),* ; $($operand:tt)*) => {
         core::arch::naked_asm!(
             "mov rax, qword ptr [rip + {limits}]",
             "mov eax, dword ptr [rax]",

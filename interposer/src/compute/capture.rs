@@ -6,12 +6,14 @@
 //! meanwhile is done in the thread's relaxed mode, or it would spoil a capture that is none of its
 //! business.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use driver_sys::cuda::{
     CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE,
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_SUCCESS,
-    CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUresult, CUstream,
+    CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 
 use super::batch::Stream;
@@ -108,24 +110,10 @@ fn end(driver: impl FnOnce() -> CUresult) -> CUresult {
 /// The hooks of one pair of symbols each: the driver's call between what we have to do.
 macro_rules! captures {
     ($($body:ident ($($argument:ident: $kind:ty),*) $step:ident => $driver:ident;)*) => {
-        #[allow(clippy::wildcard_imports)]
-        mod bodies {
-            use core::ffi::c_void;
-            use driver_sys::cuda::*;
-            $(pub(crate) unsafe fn $body($($argument: $kind),*) -> CUresult {
-                // SAFETY: the program's own arguments.
-                captures!(@$step unsafe { crate::table::real::$driver($($argument),*) }; $($argument),*)
-            })*
-            #[allow(unused)]
-            type Unused = *mut c_void;
-        }
-        pub(crate) use bodies::*;
-    };
-    (@begin $call:expr; $($argument:ident),*) => {
-        super::begin(|| $call)
-    };
-    (@end $call:expr; $($argument:ident),*) => {
-        super::end(|| $call)
+        $(pub(crate) unsafe fn $body($($argument: $kind),*) -> CUresult {
+            // SAFETY: the program's own arguments.
+            $step(|| unsafe { real::$driver($($argument),*) })
+        })*
     };
 }
 

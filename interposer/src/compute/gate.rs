@@ -20,9 +20,6 @@ use crate::init;
 use crate::slice::{self, Limited, Slice};
 use crate::table::{self, real};
 
-/// Launches that pass where no share holds on this card, but on another.
-const FREE: u32 = 256;
-
 /// Called from the launch wrappers with the row's index and the launch's arguments: the address to
 /// jump to.
 pub(crate) extern "C" fn launch(index: usize, frame: *const Frame) -> usize {
@@ -142,9 +139,7 @@ fn begin(
     match limiter.pass(stream.queue(), expected) {
         Passed::Metered => mine.open(limiter, launch, stream, expected),
         Passed::Free => {
-            if launch.is_plain_kernel {
-                ticket::mine().issue(launch.function, launch.stream, launch.grid, FREE);
-            }
+            mine.pass_freely(launch.stream);
             Next::Launch
         }
     }

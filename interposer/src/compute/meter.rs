@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
 
-use super::batch::{self, Due, Flight, Stream, lock};
+use super::batch::{self, Flight, Stream, lock};
 use super::bills::{LONGEST_POLL_NS, SHORTEST_POLL_NS};
 use super::card::{self, CardLimiter};
 use super::contexts::{self, Life};
@@ -241,7 +241,7 @@ impl Meter {
 fn close_stale(at: u64, due: &[&'static CardLimiter]) -> u64 {
     let mut again_at = u64::MAX;
     for thread in batch::threads() {
-        close(&thread, thread.stale(at, QUIET_NS, OLD_NS, &Due { limiters: due }));
+        close(&thread, thread.stale(at, QUIET_NS, OLD_NS, due));
         if thread.has_open() {
             again_at = again_at.min(at + QUIET_NS);
         }
@@ -252,7 +252,7 @@ fn close_stale(at: u64, due: &[&'static CardLimiter]) -> u64 {
 /// Closes every batch that is open, but those whose last launch is being made.
 pub(super) fn close_open() {
     for thread in batch::threads() {
-        close(&thread, thread.stale(now(), 0, 0, &Due { limiters: &[] }));
+        close(&thread, thread.stale(now(), 0, 0, &[]));
     }
 }
 

@@ -18,13 +18,15 @@ pub(crate) mod gate;
 pub(crate) mod shape;
 pub(crate) mod ticket;
 
-mod batch;
+pub(crate) mod batch;
 mod bills;
 mod card;
 mod events;
 mod exit;
 mod meter;
 mod outstanding;
+#[cfg(test)]
+mod rides;
 mod sleep;
 mod state;
 mod timelines;

@@ -43,8 +43,6 @@ pub(super) struct Launch {
     pub(super) stream: usize,
     /// Whether the stream is the calling thread's own default one.
     pub(super) is_threads_own: bool,
-    /// Whether a ticket can stand for it.
-    pub(super) is_plain_kernel: bool,
 }
 
 impl Launch {
@@ -71,13 +69,7 @@ impl Launch {
             Shape::Several => return None,
         };
         let is_threads_own = Self::is_threads_own(stream, per_thread);
-        Some(Self {
-            function,
-            grid,
-            stream,
-            is_threads_own,
-            is_plain_kernel: shape == Shape::Kernel,
-        })
+        Some(Self { function, grid, stream, is_threads_own })
     }
 
     /// Whether a stream is the calling thread's own default one, where NULL may mean it.
@@ -97,16 +89,19 @@ impl Launch {
                 grid: [one.gridDimX, one.gridDimY, one.gridDimZ],
                 stream: one.hStream as usize,
                 is_threads_own: false,
-                // Closed behind the launch, like every batch that no ticket can stand for.
-                is_plain_kernel: false,
             }
         })
     }
 
     /// What its cost is remembered by.
     pub(super) fn key(&self) -> u64 {
-        let grid = self.grid.iter().fold(1_u64, |all, size| all.wrapping_mul(u64::from(*size)));
+        Self::key_of(self.function, self.grid)
+    }
+
+    /// The same, of a function or executable graph.
+    pub(super) fn key_of(function: usize, grid: [u32; 3]) -> u64 {
+        let blocks = grid.iter().fold(1_u64, |all, size| all.wrapping_mul(u64::from(*size)));
         // Multiplied by an odd constant (2^64 over the golden ratio) the two do not cancel out.
-        (self.function as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ grid
+        (function as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ blocks
     }
 }
