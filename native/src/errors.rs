@@ -2,8 +2,7 @@
 //! an exception of its own in `hami_py.errors`.
 
 use hami_account::AccountError;
-use hami_limits::grants::GrantsError;
-use hami_limits::{InvalidValue, PageError};
+use hami_limits::{FileError, InvalidValue, PageError};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use std::io;
@@ -20,30 +19,26 @@ pub fn invalid(error: InvalidValue) -> PyErr {
 
 pub fn page(error: PageError) -> PyErr {
     match error {
-        PageError::Io { path, source } => os(&path, &source),
-        PageError::Damaged { path, reason } => damaged("limits page", &path, reason),
+        PageError::File(error) => file(error),
         PageError::Invalid(error) => invalid(error),
-    }
-}
-
-pub fn grants(error: GrantsError) -> PyErr {
-    match error {
-        GrantsError::Io { path, source } => os(&path, &source),
-        GrantsError::Damaged { path, reason } => damaged("grants page", &path, reason),
     }
 }
 
 pub fn account(error: AccountError) -> PyErr {
     match error {
-        AccountError::Io { path, source } => os(&path, &source),
-        AccountError::Damaged { path, reason } => damaged("account", &path, reason),
+        AccountError::File(error) => file(error),
         AccountError::Full { .. } => PyOSError::new_err(error.to_string()),
     }
 }
 
-/// The exception itself says how to mend it.
-fn damaged(what: &str, path: &Path, reason: &str) -> PyErr {
-    python::DamagedFile::new_err(format!("{what} {}: {reason}", path.display()))
+pub fn file(error: FileError) -> PyErr {
+    match error {
+        FileError::Io { path, source, .. } => os(&path, &source),
+        // The exception itself says how to mend it.
+        FileError::Damaged { what, path, reason } => {
+            python::DamagedFile::new_err(format!("{what} {}: {reason}", path.display()))
+        }
+    }
 }
 
 /// Python picks the subclass (`FileNotFoundError`, …) by the number.

@@ -14,6 +14,6 @@ impl Grants {
     /// Makes an empty page, in which nobody coordinates; the file must not exist.
     #[staticmethod]
     fn create(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| GrantsPage::create(&path).map(drop)).map_err(errors::grants)
+        py.detach(|| GrantsPage::create(&path).map(drop)).map_err(errors::file)
     }
 }

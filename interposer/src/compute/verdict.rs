@@ -109,7 +109,7 @@ impl CardLimiter {
             let page = seat.share().filter(|(_, mode)| binds(*mode) && !has_turn);
             let said = seat.said_share().filter(|(_, mode)| binds(*mode));
             let lowest = [page, said].into_iter().flatten().map(|(share, _)| share).min()?;
-            let sharing = if coordinated.is_some() { 1 } else { seat.active(at) };
+            let sharing = if coordinated.is_some_and(is_exclusive) { 1 } else { seat.active(at) };
             Some((lowest * 10_000 / sharing).max(1))
         };
         self.seats.iter().enumerate().filter_map(of_seat).min()
@@ -117,10 +117,15 @@ impl CardLimiter {
 
     /// How many processes, this one included, the elapsed time of this process's work may be that of.
     pub(super) fn hidden_company(&self, at: u64) -> u32 {
-        let is_hidden = self.grant(at).is_none();
+        let is_hidden = !self.grant(at).as_ref().is_some_and(is_exclusive);
         let members = self.seats.iter().map(|seat| seat.active(at)).max();
         members.filter(|_| is_hidden).unwrap_or(1)
     }
+}
+
+/// Whether a grant keeps others from the card, so that elapsed time is one's own.
+fn is_exclusive(grant: &Grant) -> bool {
+    grant.kind == Kind::Turn || grant.holder != Holder::Everyone
 }
 
 /// Whether enough is in flight, on the stream, on the card, or for the rest of the turn.

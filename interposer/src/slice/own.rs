@@ -25,11 +25,11 @@ pub(super) fn level(settings: &Settings) -> Result<Level, String> {
     let directory = directories.last().ok_or("no directory")?;
     let page = directory.join("limits");
     match LimitsPage::create(&page, &[]) {
-        Err(PageError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+        Err(PageError::File(error)) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
         made => drop(made.map_err(|error| refusal(directory, &error))?),
     }
     match Account::create(&directory.join("account")) {
-        Err(AccountError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+        Err(AccountError::File(error)) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
         made => made.map_err(|error| refusal(directory, &error))?,
     }
     Level::with(Limits::Environment(page), directory)

@@ -6,6 +6,7 @@ use common::{Child, MIB, Scratch, shared, wait_for};
 use hami_account::{
     Account, AccountError, CARDS, Departed, Living, Refused, SLOTS, Snapshot, fork,
 };
+use hami_limits::FileError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -308,7 +309,7 @@ fn of_several_makers_one_wins_and_no_draft_is_left() {
         for _ in 0..8 {
             scope.spawn(|| match Account::create(&path) {
                 Ok(()) => _ = made.fetch_add(1, Ordering::Relaxed),
-                Err(AccountError::Io { source, .. }) => {
+                Err(AccountError::File(FileError::Io { source, .. })) => {
                     assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
                     Account::attach(&path).expect("whole from its first instant");
                 }

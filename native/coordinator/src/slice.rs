@@ -3,8 +3,8 @@
 use crate::guard::Guarded;
 use crate::wait::Bell;
 use hami_account::{Account, AccountError, CARDS, ProcessIdentity, SLOTS};
-use hami_limits::grants::{Grant, GrantsError, GrantsPage, Holder, Kind};
-use hami_limits::{LimitsView, PageError};
+use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
+use hami_limits::{FileError, LimitsView, PageError};
 use hami_share::turns::{ProcessView, RowView, SliceView, State};
 use std::hint::black_box;
 use std::io;
@@ -226,11 +226,11 @@ fn has_turn(grant: &Grant, slot: usize) -> bool {
     }
 }
 
-impl From<GrantsError> for Refused {
-    fn from(error: GrantsError) -> Self {
+impl From<FileError> for Refused {
+    fn from(error: FileError) -> Self {
         match error {
-            GrantsError::Io { .. } => Self::NotYet,
-            GrantsError::Damaged { .. } => Self::Damaged,
+            FileError::Io { .. } => Self::NotYet,
+            FileError::Damaged { .. } => Self::Damaged,
         }
     }
 }
@@ -238,8 +238,8 @@ impl From<GrantsError> for Refused {
 impl From<PageError> for Refused {
     fn from(error: PageError) -> Self {
         match error {
-            PageError::Io { .. } => Self::NotYet,
-            PageError::Damaged { .. } | PageError::Invalid(_) => Self::Damaged,
+            PageError::File(error) => error.into(),
+            PageError::Invalid(_) => Self::Damaged,
         }
     }
 }
@@ -247,8 +247,8 @@ impl From<PageError> for Refused {
 impl From<AccountError> for Refused {
     fn from(error: AccountError) -> Self {
         match error {
-            AccountError::Io { .. } | AccountError::Full { .. } => Self::NotYet,
-            AccountError::Damaged { .. } => Self::Damaged,
+            AccountError::File(error) => error.into(),
+            AccountError::Full { .. } => Self::NotYet,
         }
     }
 }

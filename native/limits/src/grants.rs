@@ -30,9 +30,9 @@ mod reader;
 mod state;
 mod writer;
 
-use std::fmt;
+use crate::FileError;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use layout::{Grant, Holder, Kind};
 pub use reader::GrantsView;
@@ -43,55 +43,14 @@ pub use writer::GrantsPage;
 /// [`Kind::Own`].
 pub const SILENCE_NS: u64 = 50_000_000;
 
-/// Why a grants page could not be made or opened.
-#[derive(Debug)]
-pub enum GrantsError {
-    /// The file could not be opened or mapped.
-    Io {
-        /// The page's path.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The file is not a grants page of this version: give up, do not guess.
-    Damaged {
-        /// The page's path.
-        path: PathBuf,
-        /// The first thing that is wrong with it.
-        reason: &'static str,
-    },
+const WHAT: &str = "grants page";
+
+fn io_error(path: &Path, source: io::Error) -> FileError {
+    FileError::io(WHAT, path, source)
 }
 
-impl GrantsError {
-    fn io(path: &Path, source: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), source }
-    }
-
-    fn damaged(path: &Path, reason: &'static str) -> Self {
-        Self::Damaged { path: path.to_owned(), reason }
-    }
-}
-
-impl fmt::Display for GrantsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { path, source } => write!(f, "grants page {}: {source}", path.display()),
-            Self::Damaged { path, reason } => write!(
-                f,
-                "grants page {} is damaged or of another version: {reason}; make the slice again",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for GrantsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::Damaged { .. } => None,
-        }
-    }
+fn damaged(path: &Path, reason: &'static str) -> FileError {
+    FileError::damaged(WHAT, path, reason)
 }
 
 #[cfg(test)]

@@ -32,10 +32,11 @@ mod reader;
 mod regime;
 mod writer;
 
+use crate::FileError;
 use crate::quantity::InvalidValue;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use layout::{MAX_ROWS, NO_LIMIT};
 pub use reader::LimitsView;
@@ -75,34 +76,24 @@ pub fn same_card(left: &str, right: &str) -> bool {
     bare(left) == bare(right)
 }
 
+const WHAT: &str = "limits page";
+
 /// Why a limits page could not be made, read or changed.
 #[derive(Debug)]
 pub enum PageError {
-    /// The file could not be opened, read or written.
-    Io {
-        /// The page's path.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The file is not a limits page of this version: give up, do not guess.
-    Damaged {
-        /// The page's path.
-        path: PathBuf,
-        /// The first thing that is wrong with it.
-        reason: &'static str,
-    },
+    /// The file cannot be used.
+    File(FileError),
     /// The caller asked for what a page cannot say; the page is unchanged.
     Invalid(InvalidValue),
 }
 
 impl PageError {
     fn io(path: &Path, source: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), source }
+        Self::File(FileError::io(WHAT, path, source))
     }
 
     fn damaged(path: &Path, reason: &'static str) -> Self {
-        Self::Damaged { path: path.to_owned(), reason }
+        Self::File(FileError::damaged(WHAT, path, reason))
     }
 }
 
@@ -115,12 +106,7 @@ impl From<InvalidValue> for PageError {
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { path, source } => write!(f, "limits page {}: {source}", path.display()),
-            Self::Damaged { path, reason } => write!(
-                f,
-                "limits page {} is damaged or of another version: {reason}; make the slice again",
-                path.display()
-            ),
+            Self::File(error) => error.fmt(f),
             Self::Invalid(error) => error.fmt(f),
         }
     }
@@ -129,8 +115,7 @@ impl fmt::Display for PageError {
 impl std::error::Error for PageError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
-            Self::Damaged { .. } => None,
+            Self::File(error) => error.source(),
             Self::Invalid(error) => Some(error),
         }
     }

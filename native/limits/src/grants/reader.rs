@@ -1,7 +1,8 @@
 //! The page as the limited program sees it: whose turn it is, and waiting for another.
 
-use super::GrantsError;
 use super::layout::{Grant, Layout, Row, SIZE, check_head};
+use super::{damaged, io_error};
+use crate::FileError;
 use crate::futex;
 use crate::mapped::{self, Mapping, Opened};
 use crate::page::MAX_ROWS;
@@ -21,9 +22,9 @@ pub struct GrantsView {
 
 impl GrantsView {
     /// Checks the page and maps it.
-    pub fn open(path: &Path) -> Result<Self, GrantsError> {
+    pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = open_checked(path, false)?;
-        let map = file.map(SIZE, libc::PROT_READ).map_err(|e| GrantsError::io(path, e))?;
+        let map = file.map(SIZE, libc::PROT_READ).map_err(|e| io_error(path, e))?;
         Ok(Self { map })
     }
 
@@ -71,15 +72,15 @@ pub(super) fn layout(map: &Mapping) -> &Layout {
 }
 
 /// Opens the file if it is a whole page.
-pub(super) fn open_checked(path: &Path, write: bool) -> Result<Opened<'_>, GrantsError> {
-    let io_error = |e| GrantsError::io(path, e);
-    let file = mapped::open(path, write).map_err(io_error)?;
-    let metadata = file.metadata().map_err(io_error)?;
+pub(super) fn open_checked(path: &Path, write: bool) -> Result<Opened<'_>, FileError> {
+    let refused = |e| io_error(path, e);
+    let file = mapped::open(path, write).map_err(refused)?;
+    let metadata = file.metadata().map_err(refused)?;
     if !metadata.is_file() || metadata.len() != SIZE as u64 {
-        return Err(GrantsError::damaged(path, "it is not a file of 4096 bytes"));
+        return Err(damaged(path, "it is not a file of 4096 bytes"));
     }
     let mut head = [0; 16];
-    file.read_exact_at(&mut head, 0).map_err(io_error)?;
-    check_head(&head).map_err(|reason| GrantsError::damaged(path, reason))?;
+    file.read_exact_at(&mut head, 0).map_err(refused)?;
+    check_head(&head).map_err(|reason| damaged(path, reason))?;
     Ok(file)
 }

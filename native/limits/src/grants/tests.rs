@@ -4,6 +4,7 @@ use super::layout::SIZE;
 use super::*;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ fn what_is_granted_is_read() {
     drop(page);
     assert_eq!(GrantsPage::open(&file.0).unwrap().grant(15).turn, u32::MAX);
     match GrantsPage::create(&file.0) {
-        Err(GrantsError::Io { source, .. }) => {
+        Err(FileError::Io { source, .. }) => {
             assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
         }
         other => panic!("{other:?}"),
@@ -96,14 +97,14 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         fs::write(&file.0, bytes).unwrap();
-        assert!(matches!(GrantsView::open(&file.0), Err(GrantsError::Damaged { .. })), "{bit}");
-        assert!(matches!(GrantsPage::open(&file.0), Err(GrantsError::Damaged { .. })), "{bit}");
+        assert!(matches!(GrantsView::open(&file.0), Err(FileError::Damaged { .. })), "{bit}");
+        assert!(matches!(GrantsPage::open(&file.0), Err(FileError::Damaged { .. })), "{bit}");
     }
     for size in [0, 15, SIZE - 1, SIZE + 1] {
         let mut bytes = good.clone();
         bytes.resize(size, 0);
         fs::write(&file.0, bytes).unwrap();
-        assert!(matches!(GrantsView::open(&file.0), Err(GrantsError::Damaged { .. })), "{size}");
+        assert!(matches!(GrantsView::open(&file.0), Err(FileError::Damaged { .. })), "{size}");
     }
     // Words that no coordinator writes are as if there were none.
     fs::write(&file.0, &good).unwrap();
@@ -120,14 +121,14 @@ fn what_is_no_regular_file_is_refused_at_once() {
     let (link, file) = (Scratch::new("link"), Scratch::new("link-target"));
     drop(GrantsPage::create(&file.0).unwrap());
     std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
-    assert!(matches!(GrantsView::open(&link.0), Err(GrantsError::Io { .. })));
-    assert!(matches!(GrantsPage::open(&link.0), Err(GrantsError::Io { .. })));
+    assert!(matches!(GrantsView::open(&link.0), Err(FileError::Io { .. })));
+    assert!(matches!(GrantsPage::open(&link.0), Err(FileError::Io { .. })));
 
     let pipe = Scratch::new("pipe");
     let name = std::ffi::CString::new(pipe.0.to_str().unwrap()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert!(matches!(GrantsView::open(&pipe.0), Err(GrantsError::Damaged { .. })));
+    assert!(matches!(GrantsView::open(&pipe.0), Err(FileError::Damaged { .. })));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The page as the coordinator sees it: grants are written here, one stored word each.
 
-use super::GrantsError;
+use super::io_error;
 use super::layout::{Grant, Row, SIZE, head};
 use super::reader::{layout, open_checked};
+use crate::FileError;
 use crate::futex;
 use crate::mapped::Mapping;
 use crate::whole_file;
@@ -19,16 +20,16 @@ pub struct GrantsPage {
 impl GrantsPage {
     /// Makes the page of a new slice: nothing is granted, nobody coordinates. The file must not
     /// exist; its mode is 0644 less the umask.
-    pub fn create(path: &Path) -> Result<Self, GrantsError> {
-        whole_file::create(path, 0o644, SIZE, &head()).map_err(|e| GrantsError::io(path, e))?;
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        whole_file::create(path, 0o644, SIZE, &head()).map_err(|e| io_error(path, e))?;
         Self::open(path)
     }
 
     /// Opens a page to write grants. What an earlier coordinator wrote is kept.
-    pub fn open(path: &Path) -> Result<Self, GrantsError> {
+    pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = open_checked(path, true)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let map = file.map(SIZE, access).map_err(|e| GrantsError::io(path, e))?;
+        let map = file.map(SIZE, access).map_err(|e| io_error(path, e))?;
         Ok(Self { map })
     }
 

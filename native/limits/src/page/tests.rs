@@ -4,6 +4,7 @@ use super::layout::{PAGE_SIZE, decode, encode_copy, encode_page};
 use super::*;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ fn what_no_page_can_say_is_refused_and_changes_nothing() {
     assert_eq!(page.rows().unwrap()[..2], two_rows());
 
     match LimitsPage::create(&file.0, &two_rows()) {
-        Err(PageError::Io { source, .. }) => {
+        Err(PageError::File(FileError::Io { source, .. })) => {
             assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
         }
         other => panic!("{other:?}"),
@@ -193,7 +194,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
                 views += 1;
                 (0..17).for_each(|i| _ = (view.memory_limit(i), view.regime(i)));
             }
-            Err(PageError::Damaged { .. }) => {}
+            Err(PageError::File(FileError::Damaged { .. })) => {}
             Err(other) => panic!("{other}"),
         }
     }
@@ -213,17 +214,19 @@ fn what_is_no_regular_file_is_refused_at_once() {
     let file = Scratch::new("link-target");
     LimitsPage::create(&file.0, &two_rows()).unwrap();
     std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
-    assert!(matches!(LimitsView::open(&link.0), Err(PageError::Io { .. })));
+    assert!(matches!(LimitsView::open(&link.0), Err(PageError::File(FileError::Io { .. }))));
 
     let pipe = Scratch::new("pipe");
     let name = std::ffi::CString::new(pipe.0.to_str().unwrap()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert!(matches!(LimitsView::open(&pipe.0), Err(PageError::Damaged { .. })));
+    assert!(matches!(LimitsView::open(&pipe.0), Err(PageError::File(FileError::Damaged { .. }))));
 
     let nothing = Scratch::new("nothing");
     match LimitsView::open(&nothing.0) {
-        Err(PageError::Io { source, .. }) => assert_eq!(source.kind(), io::ErrorKind::NotFound),
+        Err(PageError::File(FileError::Io { source, .. })) => {
+            assert_eq!(source.kind(), io::ErrorKind::NotFound);
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -327,7 +330,9 @@ fn two_writers_lose_no_change() {
                     // Against one who never pauses the lock may not come in time; that is said, and
                     // the page is unchanged.
                     while let Err(refused) = page.set_memory_limits(&[(uuid, Some(value))]) {
-                        let PageError::Io { source, .. } = refused else { panic!("{refused}") };
+                        let PageError::File(FileError::Io { source, .. }) = refused else {
+                            panic!("{refused}")
+                        };
                         assert_eq!(source.kind(), io::ErrorKind::TimedOut);
                     }
                 }

@@ -4,9 +4,9 @@
 /// a burst that its neighbours feel: one turn.
 pub const SAVED_NS: i64 = 20_000_000;
 
-/// The most debt that is carried: some long kernels at once are paid back in full, and still a wrong
-/// measurement cannot stop a process for good.
-pub const DEBT_NS: i64 = 10_000_000_000;
+/// The most debt that is carried: long kernels of many streams at once are paid back in full, and
+/// still a wrong measurement cannot stop a process for good.
+pub const DEBT_NS: i64 = 60_000_000_000;
 
 /// The rate of a whole card.
 pub const WHOLE_PPM: u32 = 1_000_000;

@@ -11,7 +11,7 @@ const SAVED: i64 = 4_000 * MS as i64;
 const CLAIM: i64 = 200_000 * MS as i64;
 
 /// What it owes at most: as much as a process's own bucket does.
-const DEBT: i64 = 1_000_000 * MS as i64;
+const DEBT: i64 = 6_000_000 * MS as i64;
 
 /// How far a slice may be behind the others of a queue when it comes back from a short pause, in its
 /// own engine time.
