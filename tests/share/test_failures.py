@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from share import workloads as w
-from support.world import Container, Event, World
+from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
@@ -25,6 +25,17 @@ def test_a_killed_process(world: Worlds) -> None:
     played = world().play(_two(), 4.0, [Event(2.0, "kill", "a")])
     assert played.busy("a", 2.0 + _LOST, 4.0) == 0
     assert played.busy("b", 2.0, 4.0) >= 2.0 * 0.985 - _LOST
+
+
+def test_who_is_killed_while_it_waits_for_its_bucket_owes_no_more(world: Worlds) -> None:
+    """A kernel of 200 ms at ten percent is paid after two seconds, whoever waits for that."""
+    kernel = ("--work", "sync", "--kernel-us", "200000")
+    programs = [Program(kernel), Program(kernel, 1.2)]
+    played = world().play(
+        [Container("one", programs, 10)], 3.0, [Event(1.0, "kill", "one", process=0)]
+    )
+    assert played.busy("one", 0.0, 1.9) == pytest.approx(0.2, abs=0.001)
+    assert played.busy("one", 1.9, 2.5) == pytest.approx(0.2, abs=0.001)
 
 
 def test_a_killed_process_leaves_its_container_the_share(world: Worlds) -> None:

@@ -31,6 +31,9 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const TURN_LINGER_NS: u64 = 300_000;
 /// How long a process without turns counts as running when it launches nothing.
 const LINGER_NS: u64 = 2_000_000;
+/// How long it does while its bucket is empty: mostly that is a few milliseconds, of which the
+/// coordinator need not hear.
+const BUCKET_LINGER_NS: u64 = 20_000_000;
 
 /// How long launches are measured one by one where batches had too much idle time in them.
 const ONE_BY_ONE_NS: u64 = 1_000_000_000;
@@ -220,6 +223,9 @@ impl CardLimiter {
             } else if (state.waiting == 0 || has_turn) && at >= state.idle_since + linger {
                 // Whoever waits in its own turn waits for its bucket.
                 state.say(&self.seats, Idle, turn, at);
+            } else if at >= state.idle_since + BUCKET_LINGER_NS {
+                // So does whoever waits without turns; if it died now, it would owe for no work.
+                state.say(&self.seats, Wants, turn, at);
             }
         }
         if state.stand.0 == Wants && state.waiting == 0 {

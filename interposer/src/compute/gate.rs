@@ -124,7 +124,11 @@ fn pass_one(launch: &Launch, place: (usize, &'static CardLimiter)) -> Next {
         })
     });
     passed.unwrap_or_else(|| {
-        limiter.pass(stream.queue(), 0);
+        // A thread that is ending has no batches any more: what it launches is billed as expected.
+        let expected = batch::expectation(launch.key());
+        if let Passed::Metered = limiter.pass(stream.queue(), expected) {
+            limiter.ended(stream.queue(), expected, expected);
+        }
         Next::Launch
     })
 }
