@@ -12,9 +12,11 @@
 //!   slice is there but does nothing, those without a share launch as they like, but are metered, so
 //!   that it never finds a long queue before it. Where there is none, nobody asks.
 //! - What a slice owes outlives its processes: until it is paid nobody new of it launches.
-//! - A process that is the only active one on its card has it alone, with its own bucket to limit it.
+//! - A process that is the only active one on its card has it alone, with its own bucket to limit it,
+//!   as soon as it has had what it was owed for waiting.
 //! - A slice that is active on several cards gets its turns on all of them at once: kernels of two
 //!   cards may wait for each other, and would wait for ever for a card that another slice holds.
+//!   That holds as long as it is active there, also while others do not wait for its work any more.
 //! - Nobody gets a card on which another's work still runs. Who does not answer is passed over, and gets
 //!   no turn until it has shown that it lives.
 
@@ -170,14 +172,17 @@ impl Turns {
         }
     }
 
-    /// The process that is the only active one on the only card of slice `s`.
+    /// The process that is the only active one on the only card of slice `s`, if its own bucket is to
+    /// limit it: what it is owed it gets in turns first.
     fn alone_on(&self, s: usize) -> Option<u16> {
         let slice = &self.slices[s];
         let [row] = slice.gang[..] else { return None };
         let card = &self.cards[slice.rows[row].card];
         let row = &slice.rows[row];
         let slot = row.only_active(self.now).filter(|_| card.active_processes == 1)?;
-        (!row.owes_for_others(slot)).then_some(slot)
+        // Its own bucket knows neither what it is owed nor what others before it had.
+        let is_even = !row.book.is_owed(row.regime) && !row.owes_for_others(slot);
+        is_even.then_some(slot)
     }
 
     /// Notes whose work goes on without a turn, and gives up waiting for those who do not answer.

@@ -95,6 +95,13 @@ impl Book {
         limit(regime).is_none() || regime.mode == Mode::Soft || self.balance >= more as i64 * 100
     }
 
+    /// Whether it has waited for more of its share than a slice in hard mode may save up.
+    pub fn is_owed(&self, regime: Regime) -> bool {
+        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(100);
+        let claim = self.balance.saturating_sub(unbilled);
+        limit(regime).is_some() && regime.mode == Mode::Hard && claim > SAVED
+    }
+
     /// How long until it may, if nothing is billed to it.
     pub fn opens_in(&self, regime: Regime) -> u64 {
         match limit(regime) {

@@ -14,8 +14,7 @@ pub(super) struct Process {
     /// The last look found it.
     pub heard: bool,
     last_active: Option<u64>,
-    /// Its work goes on without a turn.
-    overdue: Option<Overdue>,
+    late: Late,
     passed: Option<Passed>,
     /// Since when work may be in flight of which nothing has been told.
     untold_since: Option<u64>,
@@ -23,11 +22,19 @@ pub(super) struct Process {
     backlog: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Overdue {
-    since: u64,
-    /// Nobody waits for it longer.
-    until: u64,
+/// Whether its work goes on without a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Late {
+    No,
+    /// Others wait for it, but nobody longer than until then.
+    WaitedFor {
+        since: u64,
+        until: u64,
+    },
+    /// Others do not wait until it has ended: it may itself wait for what its slice is to launch on
+    /// another card. The process still counts: else its slice would get turns on the other card alone,
+    /// and everybody could end up waiting for a card that another has.
+    InVain,
 }
 
 /// How a process came to have work without a turn, for which others wait.
@@ -35,8 +42,10 @@ struct Overdue {
 pub(super) struct Waiting {
     /// It may have work.
     pub entitled: bool,
-    /// It has been decided that waiting is of no use.
-    pub stuck: bool,
+    /// Its slice needs several cards together.
+    pub in_gang: bool,
+    /// It may wait itself for what its slice is to launch on another card.
+    pub in_vain: bool,
     /// When it last launched as it liked.
     pub metered_until: Option<u64>,
 }
@@ -59,7 +68,7 @@ impl Process {
             busy: false,
             heard: true,
             last_active: None,
-            overdue: None,
+            late: Late::No,
             passed: None,
             untold_since: None,
             backlog: !asks,
@@ -104,8 +113,8 @@ impl Process {
 
     /// Another process is in its slot, or one that says so; others have waited all the same.
     pub fn succeed(&mut self, now: u64, seen: &ProcessView, asks: bool) {
-        let overdue = self.overdue.filter(|_| seen.state == State::Runs);
-        *self = Self { overdue, ..Self::new(now, seen, asks) };
+        let late = if seen.state == State::Runs { self.late } else { Late::No };
+        *self = Self { late, ..Self::new(now, seen, asks) };
     }
 
     /// The time in which it can have worked, if it has just died, and of which it will tell no more.
@@ -113,6 +122,13 @@ impl Process {
     pub fn left_untold(&self, now: u64) -> u64 {
         let until = now.min(self.said.active_at.saturating_add(SILENT_NS));
         self.untold_since.map_or(0, |since| until.saturating_sub(since))
+    }
+
+    /// For how long it has worked and told nothing, if it will.
+    pub fn untold(&self, now: u64) -> u64 {
+        let will = self.runs() && !self.backlog && self.late != Late::InVain;
+        let since = self.untold_since.filter(|_| will);
+        since.map_or(0, |since| now - since)
     }
 
     fn has_moved(&self, then: &ProcessView) -> bool {
@@ -143,37 +159,49 @@ impl Process {
 
     /// It works, perhaps on what it launched while nobody asked: that is never measured.
     pub fn runs_backlog(&self) -> bool {
-        self.runs() && self.backlog
+        self.runs() && self.backlog && self.late != Late::InVain
     }
 
     /// It works, and its meter looks after the work.
     pub fn beats(&self, now: u64) -> bool {
-        self.runs() && now - self.said.active_at <= SILENT_NS
+        self.runs() && !self.is_silent(now)
     }
 
     /// Its work goes on without a turn.
     pub fn is_overdue(&self) -> bool {
-        self.overdue.is_some()
+        matches!(self.late, Late::WaitedFor { .. })
     }
 
     /// When nobody will wait any longer for its work.
     pub fn waited_for_until(&self) -> Option<u64> {
-        self.overdue.map(|overdue| overdue.until)
+        match self.late {
+            Late::WaitedFor { until, .. } => Some(until),
+            Late::No | Late::InVain => None,
+        }
     }
 
     /// Nobody waits for it until it moves.
     pub fn pass_silent(&mut self) {
         self.passed = Some(Passed::Silent(self.said));
-        self.overdue = None;
+        self.late = Late::No;
     }
 
     /// Its work goes on, or not, without a turn: waits with it, or gives up.
     pub fn wait_for(&mut self, now: u64, waiting: Waiting) {
-        if waiting.entitled || !self.runs() {
-            self.overdue = None;
+        if !self.runs() {
+            self.late = Late::No;
             return;
         }
-        let since = self.overdue.map_or(now, |overdue| overdue.since);
+        let since = match self.late {
+            Late::InVain if self.is_silent(now) => return self.pass_silent(),
+            Late::InVain => return,
+            _ if waiting.entitled => {
+                self.late = Late::No;
+                return;
+            }
+            Late::WaitedFor { since, .. } => since,
+            Late::No => now,
+        };
         let patience = if self.backlog {
             BACKLOG_NS
         } else if waiting.metered_until == Some(since) {
@@ -182,12 +210,18 @@ impl Process {
             DRAIN_NS
         };
         let until = since + patience;
-        self.overdue = Some(Overdue { since, until });
-        if now - self.said.active_at > SILENT_NS {
+        self.late = Late::WaitedFor { since, until };
+        if self.is_silent(now) {
             self.pass_silent();
-        } else if waiting.stuck || now > until {
+        } else if waiting.in_vain || (waiting.in_gang && now > until) {
+            self.late = Late::InVain;
+        } else if now > until {
             self.passed = Some(Passed::Stuck(self.said));
-            self.overdue = None;
+            self.late = Late::No;
         }
+    }
+
+    fn is_silent(&self, now: u64) -> bool {
+        now - self.said.active_at > SILENT_NS
     }
 }

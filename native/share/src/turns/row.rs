@@ -188,6 +188,12 @@ impl Row {
         self.owes() && self.book.balance_ns().unsigned_abs() > used
     }
 
+    /// Engine time that it may yet tell of, beyond what is billed: of kernels that take long, or wait.
+    pub fn untold(&self, now: u64) -> u64 {
+        let longest = self.processes.iter().map(|process| process.untold(now)).max();
+        longest.unwrap_or(0).saturating_sub(self.advanced_ns)
+    }
+
     /// A process waits for the card.
     pub fn wants(&self) -> bool {
         self.processes.iter().any(Process::wants)

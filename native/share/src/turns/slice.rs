@@ -167,8 +167,9 @@ impl Slice {
     pub fn pass_over(&mut self, now: u64) {
         // Work on one card may wait for a launch on another, which waits for a turn: within a slice
         // that is active on several cards a drain need not end.
-        let stuck = self.late_since.is_some_and(|since| now - since > SILENT_NS)
-            && self.gang.len() > 1
+        let in_gang = self.gang.len() > 1;
+        let in_vain = self.late_since.is_some_and(|since| now - since > SILENT_NS)
+            && in_gang
             && self.gang.iter().any(|row| self.rows[*row].wants());
         let mut late = false;
         for (r, row) in self.rows.iter_mut().enumerate() {
@@ -176,7 +177,7 @@ impl Slice {
                 let entitled = row.sharing != Sharing::Turns
                     || self.turn.as_ref().is_some_and(|turn| turn.covers(r, process.said.slot));
                 let metered_until = row.metered_until;
-                process.wait_for(now, Waiting { entitled, stuck, metered_until });
+                process.wait_for(now, Waiting { entitled, in_gang, in_vain, metered_until });
                 late |= process.is_overdue();
             }
         }
@@ -220,7 +221,8 @@ impl Slice {
         let Some(turn) = self.turn.as_ref().filter(|turn| !turn.parked) else { return 0 };
         let Some(place) = turn.places.iter().find(|place| place.row == row) else { return 0 };
         let billed = self.rows[row].book.billed - place.billed;
-        (now - turn.began).saturating_sub(billed).min(2 * BATCHES_NS)
+        let unbilled = (now - turn.began).saturating_sub(billed).min(2 * BATCHES_NS);
+        unbilled.max(self.rows[row].untold(now))
             + turn.until.saturating_sub(now).min(2 * BATCHES_NS)
     }
 

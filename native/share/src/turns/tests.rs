@@ -2,6 +2,7 @@
 
 mod deaths;
 mod metered;
+mod waits;
 
 use super::*;
 use crate::prng::Prng;

@@ -80,3 +80,27 @@ fn one_card_busy_for_long_does_not_idle_the_other() {
     let got = shares(&machine, &[both[1], lane], 20);
     assert!(got[0] > 30.0 && got[0] + got[1] > 90.0, "{got:.2?}");
 }
+
+#[test]
+fn a_kernel_without_end_on_one_of_two_cards_does_not_stop_the_others() {
+    for regime in [hard, soft] {
+        let mut machine = Machine::new(2);
+        let slices = [0, 1].map(|_| machine.slice(&[(0, regime(50)), (1, regime(50))]));
+        machine.lane(slices[0], 0, Program::Long { at: S, ns: 1_000 * S }, 0);
+        let beside = machine.lane(slices[0], 1, Program::Saturate(vec![MS]), 0);
+        let others = [0, 1].map(|r| machine.lane(slices[1], r, Program::Saturate(vec![MS]), 0));
+        machine.run(6 * S);
+        let lanes = [beside, others[0], others[1]];
+        let before = lanes.map(|lane| machine.work(lane));
+        machine.run(26 * S);
+        let got: Vec<f64> = lanes
+            .iter()
+            .zip(before)
+            .map(|(lane, before)| (machine.work(*lane) - before) as f64 / (20 * S) as f64 * 100.0)
+            .collect();
+        // On its card the others have half of their time; on the other a turn ends when both have.
+        for (share, least) in got.iter().zip([45.0, 20.0, 38.0]) {
+            assert!(*share > least, "{got:.1?}");
+        }
+    }
+}

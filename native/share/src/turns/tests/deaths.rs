@@ -121,3 +121,35 @@ fn who_follows_a_process_that_is_gone_waits_until_its_time_is_paid() {
     }
     assert_eq!((desk.now, desk.row(0).published.kind), (T + 200 * MS, Kind::Alone));
 }
+
+/// Its neighbour's processes run for long, are killed, and come again.
+#[test]
+fn who_waited_is_owed_its_time_also_while_it_is_alone() {
+    let mut desk = two([50, 50]);
+    desk.says(1, State::Wants);
+    for _ in 0..100 {
+        desk.now += 9 * MS;
+        desk.process(0).active_at = desk.now;
+        desk.step(MS);
+    }
+    // It has waited for a second, and is owed the half of it: it gets that in turns.
+    desk.ends(0, End::Reaped);
+    let balance = |desk: &Desk| desk.turns.balance(1, 0).unwrap();
+    assert!(balance(&desk) >= 450 * MS as i64, "{}", balance(&desk));
+    desk.step(0);
+    let mut had = 0;
+    while desk.row(1).published.kind == Kind::Turn {
+        assert_eq!(desk.row(1).published.holder, ME);
+        desk.says(1, State::Runs);
+        desk.works(1, 5 * MS);
+        desk.step(0);
+        had += 5;
+    }
+    assert!((850..=1_100).contains(&had), "{had} ms");
+    assert_eq!(desk.row(1).published.kind, Kind::Alone);
+    // Alone its own bucket holds its share, so that nothing grows or flaps.
+    for _ in 0..50 {
+        desk.works(1, 5 * MS);
+        assert_eq!(desk.step(5 * MS), []);
+    }
+}

@@ -1,0 +1,93 @@
+//! Kernels that wait for what their own slice is to launch.
+
+use super::*;
+
+/// A second row for a slice, on another card.
+fn on_two_cards(desk: &mut Desk) {
+    for slice in &mut desk.view.slices {
+        let second = RowView { card: 8, ..slice.rows[0].clone() };
+        slice.rows.push(second);
+    }
+}
+
+impl Desk {
+    fn says_on(&mut self, slice: usize, row: usize, state: State) {
+        let now = self.now;
+        let row = &mut self.view.slices[slice].rows[row];
+        let turn = row.published.turn;
+        let process = &mut row.processes[0];
+        (process.state, process.turn, process.active_at) = (state, turn, now);
+    }
+
+    /// Looks every ms, while whoever works has a heartbeat and whoever waits sees what is published.
+    fn looks_for(&mut self, ms: u64) -> Vec<(u64, Kind, Holder, u64)> {
+        let mut published = Vec::new();
+        for _ in 0..ms {
+            self.now += MS;
+            let now = self.now;
+            for row in self.view.slices.iter_mut().flat_map(|slice| &mut slice.rows) {
+                for process in &mut row.processes {
+                    process.active_at = now;
+                    if process.state == State::Wants {
+                        process.turn = row.published.turn;
+                    }
+                }
+            }
+            published.extend(self.step(0));
+        }
+        published
+    }
+}
+
+/// A slice without a share has launched on one card, and its partner waits for a turn on the other.
+#[test]
+fn a_slice_keeps_both_cards_also_when_nobody_waits_for_its_work() {
+    for shares in [[0, 20], [20, 0], [50, 50]] {
+        let mut desk = Desk::new(&shares);
+        on_two_cards(&mut desk);
+        (0..2).for_each(|slice| (0..2).for_each(|row| desk.says_on(slice, row, State::Wants)));
+        desk.step(0);
+        // Both launch on one card alone, and wait on the other from then on.
+        for slice in 0..2 {
+            while desk.row(slice).published.holder != Holder::Everyone {
+                desk.looks_for(1);
+            }
+            desk.says_on(slice, 0, State::Runs);
+            desk.looks_for(30);
+        }
+        let published = desk.looks_for(2_000);
+        for (slice, kind, holder, _) in &published {
+            assert_eq!(*kind, Kind::Turn, "{shares:?}: slice {slice}");
+            assert!(
+                [Holder::Everyone, Holder::Nobody].contains(holder),
+                "{shares:?}: {slice} {holder:?} {published:?}"
+            );
+        }
+        for slice in 0..2 {
+            let rows = &desk.view.slices[slice].rows;
+            assert_eq!(rows[0].published.until, rows[1].published.until, "{shares:?}");
+            let has =
+                |it: &&(u64, Kind, Holder, u64)| (it.0, it.2) == (slice as u64, Holder::Everyone);
+            assert!(published.iter().filter(has).count() >= 4, "{shares:?}: slice {slice}");
+        }
+    }
+}
+
+/// Else a kernel that waits for ever would have the card for ever: nothing of it is billed.
+#[test]
+fn who_tells_nothing_in_its_turn_is_not_prolonged_for_that() {
+    let mut desk = two([90, 10]);
+    desk.works(0, 4 * MS);
+    desk.says(0, State::Wants);
+    desk.step(MS);
+    desk.says(1, State::Runs);
+    desk.works(1, 20 * MS);
+    desk.says(1, State::Wants);
+    assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
+    desk.says(0, State::Runs);
+    // 20 ms of a tenth are worth 180 of the rest.
+    let prolonged = desk.looks_for(400);
+    let (turns, last) = (prolonged.len(), desk.row(0).published);
+    assert!((7..=9).contains(&turns), "{prolonged:?}");
+    assert!(desk.now > last.until + 200 * MS);
+}
