@@ -44,8 +44,8 @@ class ProcessUsage:
 class CardUsage:
     """One card of the slice.
 
-    Engine time is measured only where launches are regulated: where this slice or another one that
-    is active on the card has a share.
+    Engine time is measured only where launches are regulated: where this slice, or another one with
+    processes on the card, has a share.
 
     Attributes:
         uuid: the card.

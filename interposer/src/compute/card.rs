@@ -1,10 +1,10 @@
 //! One card's limiter in this process: who waits for what, and what is billed.
 //!
 //! A launch that wants to begin a batch comes by [`CardLimiter::pass`]: the [`super::verdict`] says
-//! whether it may go, and while it may not it waits here. When the batch has ended,
-//! [`CardLimiter::ended`] bills it. [`CardLimiter::look`] is the meter's part: signs of life, and the
-//! ends of turns and of work. The [`super::state`] behind the lock is what others are told.
-//! The arithmetic is `hami_share`'s.
+//! whether it may go, and while it may not it waits here. When the batch has been measured,
+//! [`CardLimiter::bill`] bills it, or [`CardLimiter::ended`] where it cannot be. [`CardLimiter::look`] is
+//! the meter's part: signs of life, and the ends of turns and of work. The [`super::state`] behind the
+//! lock is what others are told. The arithmetic is `hami_share`'s.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use driver_sys::cuda::CUdevice;
 use hami_account::ComputeState::{Idle, Runs, Wants};
 use hami_limits::grants::Kind;
+use hami_share::turns::SILENT_NS;
 
 use super::outstanding::Queue;
 use super::sleep::{Bell, now};
@@ -34,6 +35,10 @@ const LINGER_NS: u64 = 2_000_000;
 /// How long it does while its bucket is empty: mostly that is a few milliseconds, of which the
 /// coordinator need not hear.
 const BUCKET_LINGER_NS: u64 = 20_000_000;
+/// How often a process says that it lives while it has work or waits. Who is not heard for
+/// [`SILENT_NS`] is taken for one that was stopped.
+const HEARTBEAT_NS: u64 = 1_000_000;
+const _: () = assert!(10 * HEARTBEAT_NS < SILENT_NS);
 
 /// How long launches are measured one by one where batches had too much idle time in them.
 const ONE_BY_ONE_NS: u64 = 1_000_000_000;
@@ -165,9 +170,10 @@ impl CardLimiter {
         self.state().outstanding.change(queue, before, after);
     }
 
-    /// A batch will never be measured, and is billed as it was predicted.
+    /// A batch will never be measured: what is billed is what was predicted of it, or, where its context
+    /// has ended, how long it was there if that is more.
     pub(super) fn ended(&self, queue: Queue, predicted: u64, billed: u64) {
-        self.bill(queue, predicted, Took::Predicted(billed));
+        self.bill(queue, predicted, Took::Unmeasured(billed));
     }
 
     /// Whether each launch is to be a batch of its own now.
@@ -184,7 +190,7 @@ impl CardLimiter {
         }
     }
 
-    /// A batch has ended.
+    /// A batch has ended, and took so much.
     pub(super) fn bill(&self, queue: Queue, predicted: u64, took: Took) {
         let at = now();
         let mut state = self.state();
@@ -207,19 +213,19 @@ impl CardLimiter {
     /// closed now.
     pub(super) fn look(&self, at: u64) -> Look {
         let mut state = self.state();
-        if state.stand.0 == Idle && state.outstanding.is_empty() && state.waiting == 0 {
+        if state.said.state == Idle && state.outstanding.is_empty() && state.waiting == 0 {
             return Look { again_at: u64::MAX, must_close: false };
         }
         self.show_life(&mut state, at);
         let grant = self.grant(at);
         let is_over = grant.is_some_and(|grant| !self.is_granted(&grant, at));
         let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
-        let turn = grant.map_or(state.stand.1, |grant| grant.turn);
-        if state.outstanding.is_empty() && state.stand.0 == Runs {
+        let turn = grant.map_or(state.said.turn, |grant| grant.turn);
+        if state.outstanding.is_empty() && state.said.state == Runs {
             let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
             if is_over {
-                let stand = if state.waiting > 0 { Wants } else { Idle };
-                state.say(&self.seats, stand, turn, at);
+                let next = if state.waiting > 0 { Wants } else { Idle };
+                state.say(&self.seats, next, turn, at);
             } else if (state.waiting == 0 || has_turn) && at >= state.idle_since + linger {
                 // Whoever waits in its own turn waits for its bucket.
                 state.say(&self.seats, Idle, turn, at);
@@ -228,16 +234,16 @@ impl CardLimiter {
                 state.say(&self.seats, Wants, turn, at);
             }
         }
-        if state.stand.0 == Wants && state.waiting == 0 {
+        if state.said.state == Wants && state.waiting == 0 {
             // Whoever waited was let through, because no share holds any more, or is gone.
             state.say(&self.seats, Idle, turn, at);
         }
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
         let again_at = until.map_or(u64::MAX, |grant| grant.until);
-        let again_at = match state.stand.0 {
+        let again_at = match state.said.state {
             Runs if state.outstanding.is_empty() => again_at.min(at + TURN_LINGER_NS),
             Idle => again_at,
-            _ => again_at.min(at + 1_000_000),
+            _ => again_at.min(at + HEARTBEAT_NS),
         };
         Look { again_at, must_close: is_over && !state.outstanding.is_empty() }
     }
@@ -252,7 +258,7 @@ impl CardLimiter {
             self.book(&mut state, billed, at);
         }
         if state.outstanding.is_empty() {
-            let turn = grant.map_or(state.stand.1, |grant| grant.turn);
+            let turn = grant.map_or(state.said.turn, |grant| grant.turn);
             state.say(&self.seats, Idle, turn, at);
             for words in self.seats.iter().filter_map(Seat::words) {
                 words.metered_at.store(0, Ordering::Relaxed);

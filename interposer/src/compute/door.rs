@@ -1,8 +1,9 @@
 //! Whether launches have to pass the gate: two words that every launch looks at.
 //!
 //! Both stand in the slice's own files, so that whoever sets a share, or finds that a neighbour has
-//! one, does it with one store and wakes nobody. Where there are several slices inside one another, or
-//! none whose files could say it, the door is simply shut or open for good.
+//! one, does it with one store and wakes nobody. Two words cannot speak for slices inside one another, nor
+//! for a share that a variable sets: there the door is shut for good. It is open for good where there is
+//! no page in which anybody could set a share.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 

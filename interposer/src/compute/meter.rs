@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
 
-use super::batch::{self, Flight, Stream, lock};
-use super::bills::{LONGEST_POLL_NS, SHORTEST_POLL_NS};
+use super::batch::{self, Stream, lock};
 use super::card::{self, CardLimiter};
 use super::contexts::{self, Life};
 use super::events::{self, Reached, in_context};
 use super::exit;
+use super::flight::{Flight, LONGEST_POLL_NS, SHORTEST_POLL_NS};
 use super::sleep::{Bell, now};
 use super::state::Took;
 use super::timelines::{Span, Timelines};
@@ -196,7 +196,7 @@ impl Meter {
                 }
                 _ => None,
             };
-            let took = took.map_or(Took::Predicted(flight.expected), Took::Measured);
+            let took = took.map_or(Took::Unmeasured(flight.expected), Took::Measured);
             flight.limiter.bill(flight.queue, flight.expected, took);
             if life == Life::Lives {
                 self.keep(&flight);

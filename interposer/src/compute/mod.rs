@@ -5,11 +5,12 @@
 //! or opens one ([`batch`], [`events`]). To open one it waits at the card's limiter ([`card`]) until the
 //! [`verdict`] is that there is credit or a turn; what the process has there and owes is its [`state`].
 //!
-//! The [`meter`] sees batches through: what each worked ([`bills`]), and how much of that no other stream
+//! The [`meter`] sees batches through: what each worked ([`flight`]), and how much of that no other stream
 //! had ([`timelines`]), also at the [`exit`]. Streams that capture ([`capture`]) and contexts that end
 //! ([`contexts`]) are left alone.
 //!
-//! Nothing here runs in a program whose slice has no share and no neighbour with one.
+//! Where neither the slice nor a neighbour has a share nothing here runs, but in slices inside one
+//! another, whose door is always shut.
 
 pub(crate) mod capture;
 pub(crate) mod contexts;
@@ -19,14 +20,12 @@ pub(crate) mod shape;
 pub(crate) mod ticket;
 
 pub(crate) mod batch;
-mod bills;
 mod card;
 mod events;
 mod exit;
+mod flight;
 mod meter;
 mod outstanding;
-#[cfg(test)]
-mod rides;
 mod sleep;
 mod state;
 mod timelines;

@@ -19,8 +19,8 @@ pub(super) struct State {
     /// Since when what is outstanding has been running, as far as it is not billed.
     pub(super) unbilled_since: Option<u64>,
     wall: Wall,
-    /// What was said last, and of which turn.
-    pub(super) stand: (ComputeState, u32),
+    /// What was said last.
+    pub(super) said: Said,
     /// Since when nothing has been in flight.
     pub(super) idle_since: u64,
     /// Threads at the gate, and since when there have been any.
@@ -36,7 +36,7 @@ impl State {
             outstanding: Outstanding::default(),
             unbilled_since: None,
             wall: Wall::default(),
-            stand: (Idle, 0),
+            said: Said { state: Idle, turn: 0 },
             idle_since: 0,
             waiting: 0,
             waiting_since: 0,
@@ -52,8 +52,8 @@ impl State {
         self.outstanding.add(queue, predicted);
     }
 
-    /// A batch is no longer outstanding, and took so much: what of that is billed. `is_measured`: the
-    /// card said so, so that it cannot be more than the time that has passed.
+    /// A batch is no longer outstanding, and took so much: what of that is billed. What was measured is
+    /// billed at most for the time in which it can have run ([`Wall`]).
     pub(super) fn end(&mut self, queue: Queue, predicted: u64, took: Took, at: u64) -> u64 {
         self.outstanding.end(queue, predicted);
         let rest = !self.outstanding.is_empty();
@@ -62,7 +62,7 @@ impl State {
         }
         match took {
             Took::Measured(ns) => self.wall.bill(at, ns, rest),
-            Took::Predicted(ns) => {
+            Took::Unmeasured(ns) => {
                 self.wall.bill_unmeasured(at, ns, rest);
                 ns
             }
@@ -114,16 +114,16 @@ impl State {
 
     /// Notes what this process does, and writes it in the outermost slice's account, whose coordinator
     /// has to know. Whether that is news.
-    pub(super) fn say(&mut self, seats: &[Seat], stand: ComputeState, turn: u32, at: u64) -> bool {
-        if self.stand == (stand, turn) {
+    pub(super) fn say(&mut self, seats: &[Seat], state: ComputeState, turn: u32, at: u64) -> bool {
+        let said = Said { state, turn };
+        if self.said == said {
             return false;
         }
-        let before = self.stand;
-        self.stand = (stand, turn);
+        let before = std::mem::replace(&mut self.said, said);
         if let Some((seat, words)) = seats.first().and_then(|seat| Some((seat, seat.words()?))) {
             words.active_at.store(at, Ordering::Relaxed);
-            words.say(turn, stand);
-            if (stand, before.0) != (Runs, Runs) {
+            words.say(turn, state);
+            if (state, before.state) != (Runs, Runs) {
                 seat.ring();
             }
         }
@@ -155,11 +155,19 @@ impl State {
     }
 }
 
+/// What a process has told its coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) state: ComputeState,
+    /// That of the grant which it had seen.
+    pub(super) turn: u32,
+}
+
 /// What a batch took, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Took {
     /// By the card's own clock.
     Measured(u64),
-    /// Nobody could measure it.
-    Predicted(u64),
+    /// Nobody could measure it: what was predicted, or the time that it had at most.
+    Unmeasured(u64),
 }

@@ -3,7 +3,7 @@
 //! A limited launch must cost a few nanoseconds, so the gate ([`super::gate`]) answers for many launches
 //! at once. It gives the thread a budget for one stream, in predicted engine time and in launches; and
 //! the thread keeps a table of what each kind of launch is predicted to take
-//! ([`super::batch::Kinds`]). The wrapper in [`crate::arch`] looks the kind up, takes its price off the
+//! ([`super::batch`]). The wrapper in [`crate::arch`] looks the kind up, takes its price off the
 //! budget and jumps. What is not in the table, is for another stream, or is more than is left, comes
 //! to the gate. Whoever has a reason to look again moves the epoch on, and every ticket is void.
 //!
@@ -194,3 +194,6 @@ pub(crate) fn revoke_all() {
         EPOCH.store(1, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,9 @@
 
 use hami_share::limiter::Busy;
 
-use super::batch::Flight;
 use super::contexts::{Ends, Life};
 use super::events::{self, Event};
+use super::flight::Flight;
 
 /// An epoch older than this is replaced, because a float counts the milliseconds since.
 const EPOCH_NS: i64 = 500_000_000;

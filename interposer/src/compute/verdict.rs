@@ -11,17 +11,20 @@
 
 use hami_limits::Mode;
 use hami_limits::grants::{Grant, Holder, Kind};
-use hami_share::limiter::fits;
+use hami_share::limiter::{BATCH_NS, WHOLE_PPM, fits};
 
 use super::card::CardLimiter;
 use super::outstanding::Queue;
 use super::state::State;
 use crate::slice::Seat;
 
-/// Predicted engine time that may be in flight on a stream beyond its first two batches, and on all
-/// streams beyond the first on each.
-const IN_FLIGHT_NS: u64 = 4_000_000;
-const IN_FLIGHT_ALL_NS: u64 = 16_000_000;
+/// A third batch goes behind two on a stream only while these are predicted to take less: as much as
+/// two full ones, one that runs and one behind it.
+const IN_FLIGHT_NS: u64 = 2 * BATCH_NS;
+/// A stream that has a batch gets no second while those of all streams are predicted to take so long:
+/// less than a turn, so that what outlasts one is shorter than it.
+const IN_FLIGHT_ALL_NS: u64 = 8 * BATCH_NS;
+/// So many streams may have a first one in any case, because kernels on them may wait for each other.
 const IN_FLIGHT_STREAMS: usize = 16;
 /// After a turn, how long a slice with work on another card may still launch here: a collective that
 /// has begun there must find its partner.
@@ -56,7 +59,7 @@ impl CardLimiter {
         {
             return Verdict::Turn(grant.turn);
         }
-        let turn = grant.map_or(state.stand.1, |grant| grant.turn);
+        let turn = grant.map_or(state.said.turn, |grant| grant.turn);
         let turn_ends = grant.filter(|grant| grant.kind == Kind::Turn).map(|grant| grant.until);
         if is_full(state, queue, turn_ends, at) {
             return Verdict::Full;
@@ -64,7 +67,8 @@ impl CardLimiter {
         if let Some(rate) = self.rate(grant.as_ref(), at) {
             state.set_rate(Some(rate), at);
             if let Ok(missing @ 1..) = u64::try_from(missing(state, queue, at)) {
-                let until = at + missing.saturating_mul(1_000_000) / u64::from(rate.max(1));
+                let until =
+                    at + missing.saturating_mul(u64::from(WHOLE_PPM)) / u64::from(rate.max(1));
                 return Verdict::Empty { until, turn: turn_ends.map(|_| turn) };
             }
         }

@@ -7,12 +7,10 @@ use std::time::Duration;
 use hami_account::{ComputeState, ComputeWords};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime};
+use hami_share::turns::{ACTIVE_NS, SILENT_NS};
 
 use super::level::Level;
 use crate::settings::EnvironmentShare;
-
-/// How long a process counts as active after it has last had work.
-const ACTIVE_NS: u64 = 100_000_000;
 
 /// See the module.
 pub(crate) struct Seat {
@@ -95,7 +93,7 @@ impl Seat {
         (0..hami_account::CARDS).filter(|row| *row != self.row).any(|row| {
             self.level.computing(row).any(|(_, words)| {
                 words.said().1 == ComputeState::Runs
-                    && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENCE_NS)
+                    && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENT_NS)
             })
         })
     }

@@ -24,6 +24,7 @@ pub(super) use self::thread::{Thread, threads, with_mine};
 use super::capture::{self, Capturing};
 use super::card::CardLimiter;
 use super::events::{self, Event, Reached};
+use super::flight::Flight;
 use super::outstanding::Queue;
 use super::sleep::now;
 use super::ticket::{self, Price};
@@ -75,28 +76,6 @@ struct Batch {
     launched_at: Option<u64>,
     /// How many launches the meter has seen, and when that last changed.
     seen: (u32, u64),
-}
-
-/// A batch that waits to be measured.
-pub(super) struct Flight {
-    pub(super) limiter: &'static CardLimiter,
-    pub(super) queue: Queue,
-    pub(super) context: usize,
-    pub(super) start: Event,
-    pub(super) end: Event,
-    /// Since when its context's handle means this context.
-    pub(super) born: u64,
-    pub(super) launches: u32,
-    pub(super) key: Option<u64>,
-    pub(super) predicted: Option<u64>,
-    pub(super) expected: u64,
-    /// Host time over which its launches were made.
-    pub(super) window: u64,
-    /// Idle time between its first event and its only launch.
-    pub(super) gap: u64,
-    /// Its second event is right behind its only launch; what else may still be idle time in it.
-    pub(super) sample: Option<u64>,
-    pub(super) closed_at: u64,
 }
 
 /// About the shortest time that a launch has taken from our first event on.

@@ -131,7 +131,7 @@ impl Thread {
         let open = &mut *all;
         open.count_used(self.ticket().take_back());
         let batches = &mut open.batches;
-        // Another context with the same handle, or a batch that its thread was interrupted in.
+        // One that a signal handler of this thread has opened since it asked.
         close(batches, |batch| batch.stream == stream);
         if batches.len() >= OPEN {
             let oldest = batches.first().map(|batch| batch.stream);

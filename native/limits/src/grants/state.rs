@@ -7,12 +7,14 @@
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputeState {
-    /// Nothing in flight, and nobody waits.
+    /// Nothing in flight, and nothing asked for. A thread may wait all the same, in a turn of its own:
+    /// for its own bucket, which no grant fills.
     #[default]
     Idle = 0,
-    /// Nothing in flight, and a thread waits for permission to launch.
+    /// A thread waits to launch, for a turn or, without turns, for its own bucket. Nothing is in flight,
+    /// or what is has not ended for so long that it may wait for that very launch.
     Wants = 1,
-    /// Work may be in flight.
+    /// Work may be in flight; the last may just have ended.
     Runs = 2,
 }
 

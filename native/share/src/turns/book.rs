@@ -2,16 +2,20 @@
 //! the card's queue.
 
 use super::MS;
+use crate::limiter::DEBT_NS;
 use crate::{Mode, Regime};
 
-/// What a slice saves up in hard mode while it does not want its share, in hundredths of a ns.
-const SAVED: i64 = 4_000 * MS as i64;
+/// Balances are in hundredths of a ns, so that a percent of a ns is not lost.
+const NS: i64 = 100;
 
-/// What it is owed at most while it waits.
-const CLAIM: i64 = 200_000 * MS as i64;
+/// What a slice saves up in hard mode while it does not want its share: two turns.
+const SAVED: i64 = 40 * MS as i64 * NS;
+
+/// What it is owed at most while it waits for others' turns and drains.
+const CLAIM: i64 = 2_000 * MS as i64 * NS;
 
 /// What it owes at most: as much as a process's own bucket does.
-const DEBT: i64 = 6_000_000 * MS as i64;
+const DEBT: i64 = DEBT_NS * NS;
 
 /// How far a slice may be behind the others of a queue when it comes back from a short pause, in its
 /// own engine time.
@@ -36,7 +40,7 @@ pub(super) enum Claims {
 
 #[derive(Debug)]
 pub(super) struct Book {
-    /// In hundredths of a ns, so that a percent of a ns is not lost.
+    /// In units of 1/[`NS`] ns.
     balance: i64,
     /// What the balance may be at most while the slice does not wait: what it was when it last did.
     most: i64,
@@ -55,7 +59,7 @@ impl Book {
     }
 
     pub fn balance_ns(&self) -> i64 {
-        self.balance.div_euclid(100)
+        self.balance.div_euclid(NS)
     }
 
     /// Bills `growth` of engine time, told after `passed` of wall time: never more than the time in
@@ -68,7 +72,7 @@ impl Book {
         if in_turns {
             self.served = self.served.saturating_add(self.weighed(billed));
         }
-        let debit = i64::try_from(billed).unwrap_or(i64::MAX).saturating_mul(100);
+        let debit = i64::try_from(billed).unwrap_or(i64::MAX).saturating_mul(NS);
         self.balance = self.balance.saturating_sub(debit).max(-DEBT);
     }
 
@@ -86,13 +90,13 @@ impl Book {
             self.most = SAVED;
         }
         // What runs will be billed yet.
-        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(100);
+        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(NS);
         self.balance = self.balance.min(self.most.saturating_add(unbilled));
     }
 
     /// Whether the slice may have a turn, if `more` engine time were billed to it.
     pub fn is_open(&self, regime: Regime, more: u64) -> bool {
-        limit(regime).is_none() || regime.mode == Mode::Soft || self.balance >= more as i64 * 100
+        limit(regime).is_none() || regime.mode == Mode::Soft || self.balance >= more as i64 * NS
     }
 
     /// Whether it has waited for more of its share than a slice in hard mode may save up.

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::driver::{By, Kind, launch, launch_nothing};
-use super::batch::{Kinds, learn, line_of};
-use super::door;
-use super::shape::Launch;
-use super::ticket::{self, Price};
+use super::Price;
+use crate::compute::batch::{Kinds, learn, line_of};
+use crate::compute::door;
+use crate::compute::shape::Launch;
+use crate::compute::ticket;
 
 const STREAM: usize = 0x7f00_1234_5678_9ab0;
 const AMPLE: u64 = 1_000_000_000;

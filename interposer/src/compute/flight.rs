@@ -2,11 +2,36 @@
 
 use hami_share::limiter::{bill, idle};
 
-use super::batch::{self, Flight};
+use super::batch;
+use super::card::CardLimiter;
+use super::events::Event;
+use super::outstanding::Queue;
 
 /// The shortest and longest time between two looks at an event.
 pub(super) const SHORTEST_POLL_NS: u64 = 20_000;
 pub(super) const LONGEST_POLL_NS: u64 = 500_000;
+
+/// A batch that waits to be measured.
+pub(super) struct Flight {
+    pub(super) limiter: &'static CardLimiter,
+    pub(super) queue: Queue,
+    pub(super) context: usize,
+    pub(super) start: Event,
+    pub(super) end: Event,
+    /// Since when its context's handle means this context.
+    pub(super) born: u64,
+    pub(super) launches: u32,
+    pub(super) key: Option<u64>,
+    pub(super) predicted: Option<u64>,
+    pub(super) expected: u64,
+    /// Host time over which its launches were made.
+    pub(super) window: u64,
+    /// Idle time between its first event and its only launch.
+    pub(super) gap: u64,
+    /// Its second event is right behind its only launch; what else may still be idle time in it.
+    pub(super) sample: Option<u64>,
+    pub(super) closed_at: u64,
+}
 
 impl Flight {
     /// When its first event was put in its stream.
