@@ -7,7 +7,7 @@ import pytest
 
 from share import workloads as w
 from share.workloads import Workload
-from support.world import Container, Event, World
+from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
@@ -62,6 +62,18 @@ def test_modes_and_priorities_change_too(world: Worlds) -> None:
     lent = [played.share(name, 2.0 + _CHANGE, 4.0) for name in "ab"]
     assert lent == pytest.approx([50, 50], abs=1.5)
     assert played.share("a", 4.0 + _CHANGE, 6.0) >= 98.5
+
+
+def test_a_share_that_was_lifted_and_set_again_holds(world: Worlds) -> None:
+    """Launches that were let pass without one do not go on unasked."""
+    container = Container("one", [Program(("--work", "sync", "--kernel-us", "20000"))], 10)
+    events = [
+        Event(2.0, "set", "one", now=replace(container, share=None)),
+        Event(3.0, "set", "one", now=replace(container, share=10)),
+    ]
+    played = world().play([container], 8.0, events)
+    assert played.share("one", 2.2, 3.0) >= 99.0
+    assert played.share("one", 3.5, 8.0) == pytest.approx(10, abs=1.0)
 
 
 @pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_50MS], ids=lambda one: one.name)

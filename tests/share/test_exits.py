@@ -1,11 +1,13 @@
 """Programs that end when their work has: it is billed, and what they owe is not forgotten."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from share import workloads as w
 from support.artifacts import ROOT
-from support.world import Container, Kit, Program, World
+from support.world import Container, Event, Kit, Program, World
 
 Worlds = Callable[..., World]
 
@@ -36,6 +38,39 @@ def test_a_context_that_has_ended_before_us_is_no_harm(world: Worlds) -> None:
     played = world().play([Container("one", [_once("late")], 10)], 1.0)
     assert played.said["one"] == [{"launched": 1}]
     assert played.billed["one"] == pytest.approx(_KERNEL, rel=0.01)
+
+
+def test_what_a_handler_launches_at_the_exit_is_limited_and_does_not_hang(world: Worlds) -> None:
+    """The storage of the main thread is gone by then."""
+    seconds = 12.0
+    half = Container("half", [w.ASYNC_500US.program], 50)
+    played = world().play([Container("one", [_once("handler")], 20), half], seconds)
+    assert played.busy("one") == pytest.approx(4 * _KERNEL, abs=0.001)
+    assert played.said["one"] == [{"launched": 1}]
+    assert played.share("half", 1.0) == pytest.approx(50, abs=1.5)
+
+
+def test_a_program_that_executes_itself_again_and_again_gets_its_share(world: Worlds) -> None:
+    loop = Program((10.0, 20_000), name="reexec")
+    half = Container("half", [w.ASYNC_500US.program], 60)
+    played = world().play([Container("loop", [loop], 10), half], 10.0)
+    parts = [played.share(name) for name in ("loop", "half")]
+    assert parts == pytest.approx([10, 60], abs=1.0)
+
+
+@pytest.mark.parametrize("coordinator", [True, False], ids=["coordinated", "by itself"])
+@pytest.mark.parametrize(("before", "after", "fair"), [(10, 90, 6.44), (20, 10, 26.5)])
+def test_a_debt_left_behind_is_as_large_at_another_share(
+    world: Worlds, before: int, after: int, fair: float, coordinator: bool
+) -> None:
+    """Three seconds of work, half a second after which the share changes, and another begins."""
+    first = Program((3_000_000, "exit"), name="once")
+    container = Container("one", [first, Program((_US, "exit"), 4.0, name="once")], before)
+    change = Event(3.5, "set", "one", now=replace(container, share=after))
+    played = world(coordinator=coordinator).play([container], 40.0, [change])
+    # By itself nobody pays between the change and the next one's beginning but at the old share.
+    unpaid = 0.0 if coordinator else 0.5 * abs(after - before) / after
+    assert played.first("one", 3.2) == pytest.approx(fair, abs=0.6 + unpaid)
 
 
 @pytest.mark.parametrize("coordinator", [True, False], ids=["coordinated", "by itself"])

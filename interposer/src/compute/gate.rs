@@ -142,10 +142,8 @@ fn begin(
     let expected = batch::expectation(launch.key());
     match limiter.pass(stream.queue(), expected) {
         Passed::Metered => mine.open(limiter, launch, stream, expected),
-        Passed::Free => {
-            mine.pass_freely(launch.stream);
-            Next::Launch
-        }
+        // No ticket for it: nobody could take that back when a share is set.
+        Passed::Free => Next::Launch,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use hami_account::ComputeState::{self, Idle, Runs};
-use hami_account::ComputeWords;
-use hami_share::limiter::{Bucket, DEBT_NS, WHOLE_PPM, Wall};
+use hami_account::{ComputeWords, Owed};
+use hami_share::limiter::{Bucket, DEBT_NS, Wall};
 
 use super::outstanding::{Outstanding, Queue};
 use crate::slice::Seat;
@@ -13,7 +13,7 @@ use crate::slice::Seat;
 pub(super) struct State {
     pub(super) bucket: Bucket,
     /// Until then the slices' share pays what processes before this one have left behind.
-    debt_left_until: u64,
+    left_behind: Owed,
     /// Batches that are open or in flight.
     pub(super) outstanding: Outstanding,
     /// Since when what is outstanding has been running, as far as it is not billed.
@@ -32,7 +32,7 @@ impl State {
     pub(super) fn new(seats: &[Seat], at: u64) -> Self {
         Self {
             bucket: Bucket::new(at),
-            debt_left_until: seats.iter().map(|seat| seat.debt_left_until(at)).max().unwrap_or(0),
+            left_behind: seats.iter().map(|seat| seat.left_behind(at)).max().unwrap_or_default(),
             outstanding: Outstanding::default(),
             unbilled_since: None,
             wall: Wall::default(),
@@ -88,15 +88,19 @@ impl State {
 
     pub(super) fn set_rate(&mut self, rate: Option<u32>, at: u64) {
         self.bucket.set_rate(at, rate.unwrap_or(0));
-        if let Some(rate) = rate {
+        if rate.is_some() {
             // Else a loop of short programs would begin without debt each time.
-            let left = std::mem::take(&mut self.debt_left_until).saturating_sub(at);
-            let debt = left.saturating_mul(u64::from(rate)) / u64::from(WHOLE_PPM);
+            let debt = std::mem::take(&mut self.left_behind).ns(at);
             // More than anybody carries was written before a reboot, by another clock.
             if debt <= DEBT_NS.unsigned_abs() {
                 self.bucket.debit(at, debt);
             }
         }
+    }
+
+    /// It keeps a book of the whole slice, and lets those wait who come after a debtor.
+    pub(super) fn leave_debts_to_the_coordinator(&mut self) {
+        self.left_behind = Owed::default();
     }
 
     fn set_unbilled(&mut self, at: u64, since: Option<u64>) {
@@ -108,8 +112,9 @@ impl State {
     pub(super) fn show_debt(&self, words: &ComputeWords, at: u64) {
         let debt = self.bucket.balance(at).min(0).unsigned_abs();
         let paid_at = if debt > 0 { self.bucket.opens_at(at) } else { None };
+        let owed = paid_at.map_or(Owed::default(), |at| Owed::new(at, self.bucket.rate_ppm()));
         words.debt_ns.store(debt, Ordering::Relaxed);
-        words.paid_at.store(paid_at.unwrap_or(0), Ordering::Relaxed);
+        words.owed.store(owed.to_word(), Ordering::Relaxed);
     }
 
     /// Notes what this process does, and writes it in the outermost slice's account, whose coordinator

@@ -61,10 +61,6 @@ const OTHER: u64 = 1;
 impl Price {
     /// More than any batch can pay: the price of what no batch may take unasked.
     pub(crate) const DEAR_NS: u32 = 1 << 22;
-    /// As much as [`FREE`](Self::FREE) such launches.
-    const FREE_NS: u32 = Self::DEAR_NS << 8;
-    /// Launches that pass where no share holds on this card, but on another.
-    const FREE: u16 = 256;
     const MOST_LAUNCHES: u32 = 0x7fff;
     const MOST_NS: u32 = 0x7fff_ffff;
 
@@ -79,11 +75,6 @@ impl Price {
         let launches = u64::from(launches.min(Self::MOST_LAUNCHES));
         // As many others as can be counted: fewer launches than that are made on one ticket.
         Self(ns << NS_SHIFT | launches << LAUNCHES_SHIFT | u64::from(u16::MAX))
-    }
-
-    /// The budget of a ticket on which anything passes, whatever it costs.
-    fn free() -> Self {
-        Self::budget(u64::from(Self::FREE_NS), u32::from(Self::FREE))
     }
 
     /// The same, counted as one of the batch's own kind, or as another.
@@ -113,15 +104,7 @@ impl Price {
 impl Ticket {
     /// Lets launches on a stream pass: so many, that together are predicted to take so long.
     pub(super) fn issue(&self, kinds: *const Line, stream: usize, ns: u64, launches: u32) {
-        self.grant(kinds, stream, Price::budget(ns, launches));
-    }
-
-    /// Lets a number of launches on a stream pass, whatever they take.
-    pub(super) fn issue_free(&self, kinds: *const Line, stream: usize) {
-        self.grant(kinds, stream, Price::free());
-    }
-
-    fn grant(&self, kinds: *const Line, stream: usize, Price(budget): Price) {
+        let Price(budget) = Price::budget(ns, launches);
         self.stream.store(stream, Ordering::Relaxed);
         self.kinds.store(kinds.cast_mut(), Ordering::Relaxed);
         self.granted.store(budget, Ordering::Relaxed);

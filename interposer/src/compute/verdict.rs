@@ -51,6 +51,9 @@ pub(super) enum Verdict {
 impl CardLimiter {
     pub(super) fn verdict(&self, state: &mut State, queue: Queue, at: u64) -> Verdict {
         let grant = self.grant(at);
+        if grant.is_some() {
+            state.leave_debts_to_the_coordinator();
+        }
         if grant.is_none() && !self.has_share() {
             return Verdict::Free;
         }

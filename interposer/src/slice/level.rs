@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::{Account, ComputeWords, Living, Member};
+use hami_account::{Account, ComputeWords, Living, Member, Owed};
 use hami_limits::grants::GrantsView;
 use hami_limits::{LimitsView, NO_LIMIT, Regime};
 
@@ -110,9 +110,9 @@ impl Level {
         (0..members).map(move |slot| (slot as u16, self.account.compute(slot, row)))
     }
 
-    /// When the debt is paid that processes which are gone have left behind on a row.
-    pub(super) fn debt_left_until(&self, row: usize, now: u64) -> u64 {
-        if row < hami_account::CARDS { self.account.debt_left_until(row, now) } else { 0 }
+    /// The debt that processes which are gone have left behind on a row.
+    pub(super) fn left_behind(&self, row: usize, now: u64) -> Owed {
+        if row < hami_account::CARDS { self.account.left_behind(row, now) } else { Owed::default() }
     }
 
     #[inline]

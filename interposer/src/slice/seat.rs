@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hami_account::{ComputeState, ComputeWords};
+use hami_account::{ComputeState, ComputeWords, Owed};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime};
 use hami_share::turns::{ACTIVE_NS, SILENT_NS};
@@ -67,9 +67,9 @@ impl Seat {
         self.level.member()?.compute(self.row)
     }
 
-    /// When the debt is paid that processes of the slice which are gone have left behind here.
-    pub(crate) fn debt_left_until(&self, now: u64) -> u64 {
-        self.level.debt_left_until(self.row, now)
+    /// The debt that processes of the slice which are gone have left behind here.
+    pub(crate) fn left_behind(&self, now: u64) -> Owed {
+        self.level.left_behind(self.row, now)
     }
 
     /// Tells the coordinator that it has said something.

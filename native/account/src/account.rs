@@ -116,6 +116,12 @@ impl Account {
         words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
     }
 
+    /// When the process that has a slot joined, in nanoseconds of `CLOCK_MONOTONIC`: whoever has the
+    /// slot after it has joined later.
+    pub fn joined_at(&self, slot: usize) -> u64 {
+        self.layout().records[slot].joined_at.load(Ordering::Relaxed)
+    }
+
     /// Which process has a slot, dead or alive; `None` where nobody has.
     #[inline]
     pub fn holder(&self, slot: usize) -> Option<ProcessIdentity> {
@@ -179,4 +185,12 @@ fn introduce(record: &Record) {
     record.pid.store(own.pid, Ordering::Relaxed);
     record.start_time.store(own.start_time, Ordering::Relaxed);
     record.pid_namespace.store(own.pid_namespace, Ordering::Relaxed);
+    record.joined_at.store(monotonic_ns(), Ordering::Relaxed);
+}
+
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a local variable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -30,9 +30,33 @@ pub struct ComputeWords {
     /// The same for who shares the slice where nobody coordinates; also of a slice inside another,
     /// whose turns are the outer one's.
     pub metered_at: AtomicU64,
-    /// When the process's own bucket will have paid its debt (`CLOCK_MONOTONIC`); 0: it owes nothing.
-    pub paid_at: AtomicU64,
+    /// What the process's own bucket owes ([`Owed::to_word`]).
+    pub owed: AtomicU64,
     reserved: u64,
+}
+
+/// A debt as it outlives its process: when it will be paid, and at which rate. Both, so that whoever
+/// has to pay the rest at another rate knows how much that is. Of two the one that is paid later is larger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owed(u64);
+
+impl Owed {
+    /// A debt that will be paid at an instant (`CLOCK_MONOTONIC`, in ns; kept to the millisecond), at a
+    /// rate in millionths of the card's time.
+    pub fn new(paid_at: u64, rate_ppm: u32) -> Self {
+        Self((paid_at.div_ceil(1_000_000) << 20) | u64::from(rate_ppm & 0xf_ffff))
+    }
+
+    /// As it stands in [`ComputeWords::owed`]; 0: nothing is owed.
+    pub fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// What of it is not paid yet, in ns of engine time.
+    pub fn ns(self, now: u64) -> u64 {
+        let left = ((self.0 >> 20) * 1_000_000).saturating_sub(now);
+        (u128::from(left) * u128::from(self.0 & 0xf_ffff) / 1_000_000) as u64
+    }
 }
 
 /// What is told about one process's use of a card, or all processes'. Times are nanoseconds.
@@ -51,8 +75,8 @@ pub struct Compute {
 pub(crate) struct ComputeSums {
     pub used_ns: [AtomicU64; CARDS],
     pub throttled_ns: [AtomicU64; CARDS],
-    /// The latest instant at which one of them would have paid its debt.
-    pub paid_at: [AtomicU64; CARDS],
+    /// The debt of them that would be paid last.
+    pub owed: [AtomicU64; CARDS],
 }
 
 const _: () = assert!(size_of::<ComputeWords>() == 64);
@@ -61,7 +85,7 @@ const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
 const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
 const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
 const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
-const _: () = assert!(offset_of!(ComputeWords, paid_at) == 48);
+const _: () = assert!(offset_of!(ComputeWords, owed) == 48);
 
 impl ComputeWords {
     /// Says what the process has, having seen `turn`. What it launched or waited for before is
@@ -90,7 +114,7 @@ impl ComputeSums {
         };
         add(&self.used_ns[card], &words.used_ns);
         add(&self.throttled_ns[card], &words.throttled_ns);
-        self.paid_at[card].fetch_max(words.paid_at.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+        self.owed[card].fetch_max(words.owed.swap(0, Ordering::SeqCst), Ordering::SeqCst);
         for word in [&words.debt_ns, &words.active_at, &words.metered_at, &words.state] {
             word.store(0, Ordering::SeqCst);
         }
@@ -113,24 +137,39 @@ impl Account {
         &self.layout().header.bell.0
     }
 
-    /// When the debt will be paid that processes have left behind on a card (`CLOCK_MONOTONIC`, in
-    /// nanoseconds; 0: there is none): those whose slots are free again, and the dead. Probes the locks
-    /// of those who owe something.
+    /// The debt that processes have left behind on a card, where it is not paid yet: of those whose
+    /// slots are free again, and of the dead. Probes the locks of those who owe something.
     ///
     /// # Panics
     /// As [`Self::compute`].
-    pub fn debt_left_until(&self, card: usize, now: u64) -> u64 {
-        let paid_at = |slot: usize| self.compute(slot, card).paid_at.load(Ordering::SeqCst);
-        let dead = self.find_dead(|slot| paid_at(slot) > now);
-        let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(paid_at).max();
+    pub fn left_behind(&self, card: usize, now: u64) -> Owed {
+        let owed = |slot: usize| Owed(self.compute(slot, card).owed.load(Ordering::SeqCst));
+        let dead = self.find_dead(|slot| owed(slot).ns(now) > 0);
+        let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(owed).max();
         // Whose slot became free meanwhile is in the header by now.
         let departed = &self.layout().header.departed_compute;
-        departed.paid_at[card].load(Ordering::SeqCst).max(of_dead.unwrap_or(0))
+        Owed(departed.owed[card].load(Ordering::SeqCst)).max(of_dead.unwrap_or_default())
     }
 
     /// Engine time on a card of processes whose slots are free again, in nanoseconds.
     pub fn departed_used_ns(&self, card: usize) -> u64 {
         let departed = &self.layout().header.departed_compute;
         departed.used_ns.get(card).map_or(0, |sum| sum.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Owed;
+
+    #[test]
+    fn a_debt_is_as_large_at_whatever_rate_it_is_paid_on() {
+        let second = 1_000_000_000;
+        let owed = Owed::new(30 * second, 100_000);
+        assert_eq!(owed.ns(0), 3 * second);
+        assert_eq!(owed.ns(20 * second), second);
+        assert_eq!(owed.ns(31 * second), 0);
+        assert_eq!(Owed::default().ns(0), 0);
+        assert!(owed < Owed::new(31 * second, 1));
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Record {
     /// How often the process has begun to lower one of its words, and how often it has done so.
     pub releases_begun: AtomicU32,
     pub releases_done: AtomicU32,
+    /// When the process joined, in nanoseconds since boot: exec makes another of it under the same pid.
+    pub joined_at: AtomicU64,
     pub counters: Counters,
 }
 

@@ -36,19 +36,19 @@
 //!    192  probed_at: u64             when the locks were last probed, ms since boot
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
 //!    448  bell: u32                  what a coordinator waits for; a futex
-//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; paid_at [u64; 16]
+//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; owed [u64; 16]
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: committed in the high half
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)
-//!           32 releases_begun: u32, releases_done: u32
+//!           32 releases_begun: u32, releases_done: u32 | 40 joined_at: u64 (ns since boot)
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
 //! compute:  0 state: u64 (turn in the high half; 0 idle, 1 wants, 2 runs) | 8 used_ns: u64
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
-//!          48 paid_at: u64 | zero
+//!          48 owed: u64 | zero
 //! ```
 //!
 //! Byte i of the file carries the lock of slot i. Words are packed per card because every charge
@@ -74,7 +74,7 @@ pub mod steps;
 mod wait;
 
 pub use account::{Account, Departed, Oracle};
-pub use compute::{Compute, ComputeWords};
+pub use compute::{Compute, ComputeWords, Owed};
 pub use error::AccountError;
 pub use hami_limits::grants::ComputeState;
 pub use identity::ProcessIdentity;

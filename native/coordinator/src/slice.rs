@@ -168,7 +168,7 @@ impl Slice {
         let (turn, state) = State::from_word(words.state.load(Ordering::SeqCst));
         Some(ProcessView {
             slot: slot as u16,
-            id: id_of(holder),
+            id: id_of(holder, self.account.joined_at(slot)),
             state,
             turn,
             used_ns: words.used_ns.load(Ordering::SeqCst),
@@ -213,9 +213,9 @@ impl Slice {
 }
 
 /// A number for a process: none that has its slot after it has the same.
-fn id_of(process: ProcessIdentity) -> u64 {
+fn id_of(process: ProcessIdentity, joined_at: u64) -> u64 {
     let ProcessIdentity { pid, start_time, pid_namespace } = process;
-    u64::from(pid) ^ start_time.rotate_left(32) ^ pid_namespace.rotate_left(16)
+    joined_at ^ u64::from(pid) ^ start_time.rotate_left(32) ^ pid_namespace.rotate_left(16)
 }
 
 fn has_turn(grant: &Grant, slot: usize) -> bool {

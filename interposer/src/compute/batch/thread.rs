@@ -24,8 +24,9 @@ const _: () = assert!(BATCH_NS < Price::DEAR_NS as u64);
 /// One batch in so many has a single launch, so that what a kernel takes is measured alone now and
 /// then, however its launches come; and so have as many at first, when nothing is known for sure.
 const SAMPLED: u32 = 16;
-/// Streams that a thread may have open batches on; beyond that the oldest is closed.
-const OPEN: usize = 8;
+/// Streams that a thread may have open batches on; beyond that the oldest is closed, long after its
+/// last launch, and idle time in it is billed. As many as programs with many streams have.
+const OPEN: usize = 64;
 
 /// One thread that launches.
 pub(in crate::compute) struct Thread {
@@ -153,12 +154,6 @@ impl Thread {
         drop(all);
         meter::wake_by(opened_at);
         next
-    }
-
-    /// Lets launches on a stream pass where no share holds.
-    pub(in crate::compute) fn pass_freely(&self, stream: usize) {
-        let open = lock(&self.open);
-        self.ticket().issue_free(open.kinds.table(), stream);
     }
 
     /// The driver has taken the launch that was to be the last of its batch.

@@ -33,6 +33,11 @@ impl Bucket {
         Self { balance: 0, at: now, rate_ppm: 0, unbilled_since: None, forgiven_ns: 0 }
     }
 
+    /// The rate at which it is credited.
+    pub fn rate_ppm(&self) -> u32 {
+        self.rate_ppm
+    }
+
     /// Credits `rate_ppm` millionths of the time from `now` on; more than the whole card counts as it.
     pub fn set_rate(&mut self, now: u64, rate_ppm: u32) {
         self.settle(now);

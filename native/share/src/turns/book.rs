@@ -101,7 +101,7 @@ impl Book {
 
     /// Whether it has waited for more of its share than a slice in hard mode may save up.
     pub fn is_owed(&self, regime: Regime) -> bool {
-        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(100);
+        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(NS);
         let claim = self.balance.saturating_sub(unbilled);
         limit(regime).is_some() && regime.mode == Mode::Hard && claim > SAVED
     }
