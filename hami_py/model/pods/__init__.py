@@ -1,0 +1,80 @@
+"""Pods: what they ask for, what they get, and what nodes and quotas say. Pure, without I/O.
+
+One reader for all: the webhook, the scheduler, the device plugin and the command line read a pod
+with the same functions, so they cannot disagree. ``objects`` are Kubernetes' types, as far as we
+read them; ``wire`` are the allocator's.
+"""
+
+from hami_py.model.pods import annotations, objects, wire
+from hami_py.model.pods.admission import Admission, ContainerEdit, admit, judge
+from hami_py.model.pods.assignment import (
+    UnknownVersion,
+    assignment_of,
+    bind_annotations,
+    binding,
+    decode_assignment,
+    encode_assignment,
+)
+from hami_py.model.pods.decoding import Decoder
+from hami_py.model.pods.environment import EnvironmentPlan, Injected, injected
+from hami_py.model.pods.findings import Finding
+from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile, aliyun, hami
+from hami_py.model.pods.nodes import (
+    UnknownCardsVersion,
+    decode_cards,
+    encode_cards,
+    read_node,
+    unknown_cordons,
+)
+from hami_py.model.pods.objects import (
+    Pod,
+    decode_binding,
+    decode_node,
+    decode_pod,
+    decode_quota,
+)
+from hami_py.model.pods.quotas import read_quota
+from hami_py.model.pods.request import PodReading, is_ignored, read_pod, read_request
+from hami_py.model.pods.settings import PodSettings
+
+__all__ = [
+    "ALIYUN",
+    "HAMI",
+    "Admission",
+    "ContainerEdit",
+    "Decoder",
+    "EnvironmentPlan",
+    "Finding",
+    "Injected",
+    "NameProfile",
+    "Pod",
+    "PodReading",
+    "PodSettings",
+    "UnknownCardsVersion",
+    "UnknownVersion",
+    "admit",
+    "aliyun",
+    "annotations",
+    "assignment_of",
+    "bind_annotations",
+    "binding",
+    "decode_assignment",
+    "decode_binding",
+    "decode_cards",
+    "decode_node",
+    "decode_pod",
+    "decode_quota",
+    "encode_assignment",
+    "encode_cards",
+    "hami",
+    "injected",
+    "is_ignored",
+    "judge",
+    "objects",
+    "read_node",
+    "read_pod",
+    "read_quota",
+    "read_request",
+    "unknown_cordons",
+    "wire",
+]

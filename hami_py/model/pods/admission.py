@@ -1,0 +1,204 @@
+"""What the webhook does with a new pod, decided here and carried out there.
+
+Judged is what could defeat a limit, for the containers that ask for a GPU. What merely looks bold
+is let in: a privileged init container that asks for no card, ``hostNetwork``, ``hostIPC``, a root
+user, ``SYS_PTRACE`` without the host's processes, ``LD_LIBRARY_PATH``. An image's own environment
+and files cannot be seen here: the limits page on the node is the lock, this is the sign on the
+door.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hami_py.errors import InvalidValue
+from hami_py.model.names import legible
+from hami_py.model.pods.annotations import is_written_by_us
+from hami_py.model.pods.asks import Place, Reading
+from hami_py.model.pods.environment import EnvironmentPlan, plan_environment
+from hami_py.model.pods.findings import Finding, refused
+from hami_py.model.pods.objects import Pod
+from hami_py.model.pods.request import PodReading, read_pod
+from hami_py.model.pods.settings import DEFAULT, PodSettings
+from hami_py.model.pods.wire import Request, Size
+
+_SHOWN = 80
+"""Characters of a name that somebody else made, in a message."""
+
+_LOADER = ("LD_PRELOAD", "LD_AUDIT")
+# Each of them alone leads to the limits page: by mounting, by the kernel, by the disk.
+_CAPABILITIES = {
+    "ALL": "name the few that the program needs",
+    "SYS_ADMIN": "it may unmount the limits; to profile, let the driver show counters to all users "
+    "(NVreg_RestrictProfilingToAdminUsers=0)",
+    "SYS_MODULE": "it may change the node's kernel; leave it out",
+    "SYS_RAWIO": "it may write to the node's memory and disks; leave it out",
+    "DAC_READ_SEARCH": "it may open the node's files; leave it out",
+}
+
+
+@dataclass(frozen=True)
+class ContainerEdit:
+    """What a container gets and loses.
+
+    Attributes:
+        path: ``spec.containers[0]``.
+        container: its name.
+        limits: to be set in ``resources.limits``.
+        environment: to be done to ``env``.
+    """
+
+    path: str
+    container: str
+    limits: Mapping[str, str]
+    environment: EnvironmentPlan
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to do."""
+        return not (self.limits or self.environment.add or self.environment.remove)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What is to be done with a pod.
+
+    Attributes:
+        request: what it asks for; None = nothing, or it cannot be read.
+        findings: what there is to say; a refusal among them means that it is not let in.
+        edits: to its containers; those without one stay as they are.
+        remove_annotations: the ones that only we write.
+    """
+
+    request: Request | None = None
+    findings: tuple[Finding, ...] = ()
+    edits: tuple[ContainerEdit, ...] = ()
+    remove_annotations: tuple[str, ...] = ()
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """Why it is not let in; empty = it is."""
+        return tuple(each for each in self.findings if each.action == "refuse")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What its author is told if it is let in."""
+        return tuple(each for each in self.findings if each.action != "refuse")
+
+
+def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
+    """What is to be done with a new pod. Done again with what came of it, nothing is left to do.
+
+    A pod that asks for no GPU loses forged annotations, and nothing else happens to it.
+    """
+    forged = tuple(key for key in pod.annotations if is_written_by_us(key))
+    findings = [_forged(pod, key) for key in forged]
+    try:
+        reading = read_pod(pod, settings)
+    except InvalidValue as error:
+        return Admission(None, (refused(error), *findings), (), forged)
+    if reading.request is None:
+        return Admission(None, tuple(findings), (), forged)
+    findings += judge(pod, reading, settings)
+    edits = [
+        _edit(place, reading.readings.get(place.container.name), settings)
+        for place in reading.places
+    ]
+    findings += [each for edit in edits for each in edit.environment.findings]
+    kept = tuple(edit for edit in edits if not edit.is_empty)
+    return Admission(reading.request, tuple(findings), kept, forged)
+
+
+def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Finding]:
+    """What would defeat a limit, and what deserves a remark."""
+    if pod.spec.node_name:
+        mend = "the scheduler has to choose the cards; select the node with spec.nodeSelector"
+        yield Finding("node-name", "refuse", "spec.nodeName", pod.spec.node_name, mend)
+    if pod.spec.host_pid:
+        mend = "it sees, and may end, the processes of others on the node, those of limits too"
+        yield Finding("host-pid", "remark", "spec.hostPID", "true", mend)
+    for place in reading.places:
+        asked = reading.readings.get(place.container.name)
+        if asked is not None:
+            yield from _loader_variables(place)
+            yield from _privileges(place, pod)
+            yield from _mounts(place, pod, settings)
+            yield from _sizes(place, asked, settings)
+
+
+def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> ContainerEdit:
+    missing = reading.missing if reading is not None else {}
+    limits = {name: str(number) for name, number in missing.items()}
+    environment = plan_environment(place, reading, settings)
+    return ContainerEdit(place.path, place.container.name, limits, environment)
+
+
+def _forged(pod: Pod, key: str) -> Finding:
+    mend = "only the scheduler writes it; leave it out"
+    path = f"metadata.annotations[{legible(key[:_SHOWN])}]"
+    return Finding("forged-annotation", "remove", path, pod.annotations[key], mend)
+
+
+def _loader_variables(place: Place) -> Iterator[Finding]:
+    for variable in place.container.env or ():
+        if variable.name in _LOADER and (variable.value or variable.value_from):
+            mend = "what it loads could stand before the library that keeps the limit; leave it out"
+            path, value = f"{place.path}.env[{variable.name}]", variable.value or "valueFrom"
+            yield Finding("loader-variable", "refuse", path, value, mend)
+
+
+def _privileges(place: Place, pod: Pod) -> Iterator[Finding]:
+    context = place.container.security_context
+    if context is None:
+        return
+    path = f"{place.path}.securityContext"
+    if context.privileged:
+        mend = "it reaches every card of the node; leave it out where a GPU is asked for"
+        yield Finding("privileged", "refuse", f"{path}.privileged", "true", mend)
+    for name in (context.capabilities and context.capabilities.add) or ():
+        plain = name.upper().removeprefix("CAP_")
+        why = _CAPABILITIES.get(plain)
+        if plain == "SYS_PTRACE" and pod.spec.host_pid:
+            why = "with spec.hostPID it may change the node's processes; leave one of them out"
+        if why is not None:
+            yield Finding("capability", "refuse", f"{path}.capabilities.add", name, why)
+
+
+def _mounts(place: Place, pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    host_paths = {
+        volume.name: volume.host_path.path
+        for volume in pod.spec.volumes or ()
+        if volume.host_path is not None
+    }
+    for number, mount in enumerate(place.container.volume_mounts or ()):
+        path = f"{place.path}.volumeMounts[{number}]"
+        inside = _normal(mount.mount_path)
+        if inside in settings.guarded_mounts:
+            mend = "the limits are mounted there; choose another path"
+            yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
+        outside = host_paths.get(mount.name)
+        if outside is None or mount.read_only:
+            continue
+        guarded = [g for g in settings.guarded_host_paths if _overlap(_normal(outside), g)]
+        if guarded:
+            mend = f"limits lie in {guarded[0]}; mount another directory, or this with readOnly"
+            yield Finding("host-path", "refuse", path, outside, mend)
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one of two directories is the other, or in it."""
+    return posixpath.commonpath((one, other)) in (one, other)
+
+
+def _sizes(place: Place, reading: Reading, settings: PodSettings) -> Iterator[Finding]:
+    memory = reading.ask.memory
+    mib = memory.mib if isinstance(memory, Size) else None
+    if mib is not None and mib < settings.small_memory_mib:
+        name = reading.profile.memory
+        mend = f"a CUDA context alone takes 100 MiB and more; {name} counts MiB"
+        path = f"{place.path}.resources.limits[{name}]"
+        yield Finding("small-memory", "remark", path, str(mib), mend)

@@ -1,0 +1,178 @@
+"""Nodes as their annotations and labels say them, for the allocator.
+
+| on the node | written by | says |
+|---|---|---|
+| annotation ``hami.io/cards`` | the device plugin | ``{"version":1,"cards":[…]}``, of wire.Card |
+| annotation ``hami.io/cordon`` | an operator | cards that get nothing new: UUIDs, or ``all`` |
+| label ``hami.io/mode`` | an operator | what the cards are for (wire.NodeMode) |
+| label ``hami.io/placement`` | an operator | ``binpack`` or ``spread`` |
+
+The labels' names and values are the profile's (names.py).
+"""
+
+import msgspec
+
+from hami_py.errors import HamiError, InvalidValue
+from hami_py.model.pods.annotations import CARDS
+from hami_py.model.pods.decoding import Decoder
+from hami_py.model.pods.names import NameProfile
+from hami_py.model.pods.objects import Node as ApiNode
+from hami_py.model.pods.settings import DEFAULT, PodSettings
+from hami_py.model.pods.wire import PLACEMENTS, Card, Node, NodeMode, Placement
+
+VERSION = 1
+
+MAX_BYTES = 128 * 1024
+"""Half of what Kubernetes allows for all annotations; 64 MIG cards with their links need 60 KiB."""
+
+FIELD = f"metadata.annotations[{CARDS}]"
+
+ALL = "all"
+
+
+class UnknownCardsVersion(HamiError):
+    """The node's device plugin is of another version: leave the node's cards as they are known."""
+
+    def __init__(self, version: int) -> None:
+        why = f"version {version} is not known here, only {VERSION}"
+        super().__init__(FIELD, why, "leave the node alone until all parts have the same version")
+        self.args = (version,)
+        self.version = version
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
+
+
+class Cards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the annotation holds."""
+
+    version: int
+    cards: tuple[Card, ...]
+
+
+_decode_version = Decoder(_Version, FIELD, f"{FIELD}.")
+_decode = Decoder(Cards, FIELD, f"{FIELD}.")
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def encode_cards(cards: tuple[Card, ...]) -> str:
+    """The annotation's value: the same bytes for the same cards, whatever their order was.
+
+    ``cordoned`` is left out: that is the operator's, and stands in an annotation of its own.
+
+    Raises:
+        InvalidValue: they cannot be the cards of a node.
+    """
+    own = (msgspec.structs.replace(card, cordoned=False) for card in cards)
+    ordered = tuple(sorted(own, key=lambda card: (card.index, card.uuid)))
+    _check(ordered)
+    text = _encoder.encode(Cards(VERSION, ordered))
+    _check_size(len(text))
+    return text.decode()
+
+
+def decode_cards(text: str) -> tuple[Card, ...]:
+    """The cards that an annotation says.
+
+    Raises:
+        InvalidValue: it says none.
+        UnknownCardsVersion: it is one of another version.
+    """
+    _check_size(len(text.encode(errors="replace")))
+    version = _decode_version(text).version
+    if version != VERSION:
+        raise UnknownCardsVersion(version)
+    cards = _decode(text).cards
+    _check(cards)
+    return cards
+
+
+def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
+    """The node for the allocator, or None if no device plugin has described its cards.
+
+    Raises:
+        InvalidValue: an annotation or label is not understood.
+        UnknownCardsVersion: its device plugin is of another version.
+    """
+    text = node.annotations.get(CARDS)
+    if text is None:
+        return None
+    cordoned = _cordoned(node, settings)
+    cards = tuple(
+        msgspec.structs.replace(card, cordoned=ALL in cordoned or card.uuid in cordoned)
+        for card in decode_cards(text)
+    )
+    profile = _profile(node, settings)
+    return Node(node.name, cards, _mode(node, profile), _placement(node, profile))
+
+
+def unknown_cordons(node: ApiNode, settings: PodSettings = DEFAULT) -> tuple[str, ...]:
+    """What is cordoned and not there: a card that has gone, or a typing error to tell of."""
+    read = read_node(node, settings)
+    known = {card.uuid for card in read.cards} if read else set()
+    return tuple(sorted(_cordoned(node, settings) - known - {ALL}))
+
+
+def _cordoned(node: ApiNode, settings: PodSettings) -> set[str]:
+    found: set[str] = set()
+    for profile in settings.profiles:
+        for name in profile.cordon:
+            entries = [part.strip() for part in node.annotations.get(name, "").split(",")]
+            for entry in filter(None, entries):
+                if entry != ALL and not entry.startswith(("GPU-", "MIG-")):
+                    mend = f"write UUIDs of cards with commas between them, or {ALL}"
+                    raise InvalidValue(f"metadata.annotations[{name}]", entry, mend)
+                found.add(entry)
+    return found
+
+
+def _profile(node: ApiNode, settings: PodSettings) -> NameProfile:
+    """Whose labels the node has; without any, the first profile's defaults hold."""
+    labelled = [
+        profile
+        for profile in settings.profiles
+        if profile.mode_label in node.labels or profile.placement_label in node.labels
+    ]
+    if len(labelled) > 1:
+        label, other = labelled[1].mode_label, labelled[0].mode_label
+        value = node.labels.get(label, "")
+        mend = f"labels of {other.split('/')[0]} are there too: keep one kind"
+        raise InvalidValue(f"metadata.labels[{label}]", value, mend)
+    return labelled[0] if labelled else settings.profiles[0]
+
+
+def _mode(node: ApiNode, profile: NameProfile) -> NodeMode:
+    value = node.labels.get(profile.mode_label)
+    if value is None:
+        return profile.default_mode
+    if value not in profile.modes:
+        mend = f"write one of {', '.join(profile.modes)}"
+        raise InvalidValue(f"metadata.labels[{profile.mode_label}]", value, mend)
+    return profile.modes[value]
+
+
+def _placement(node: ApiNode, profile: NameProfile) -> Placement | None:
+    value = node.labels.get(profile.placement_label)
+    if value is None:
+        return profile.default_placement
+    for placement in PLACEMENTS:
+        if value == placement:
+            return placement
+    mend = f"write {' or '.join(PLACEMENTS)}"
+    raise InvalidValue(f"metadata.labels[{profile.placement_label}]", value, mend)
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise InvalidValue(FIELD, f"{size} bytes", f"it must have at most {MAX_BYTES}")
+
+
+def _check(cards: tuple[Card, ...]) -> None:
+    for name in ("uuid", "index"):
+        values = [getattr(card, name) for card in cards]
+        for value in values:
+            if values.count(value) > 1:
+                raise InvalidValue(f"{FIELD}.cards.{name}", str(value), "each card has its own")
+            if value == "":
+                raise InvalidValue(f"{FIELD}.cards.{name}", "", "write the card's UUID")

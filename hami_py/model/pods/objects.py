@@ -1,0 +1,242 @@
+"""What the API server says of pods, nodes and quotas: the fields that we read, typed.
+
+Kubernetes' objects have hundreds of fields and get new ones with each release: unknown ones are
+ignored, and a field that we do not read is not listed here. What we do read has to have the right
+type; a wrong one is an ``InvalidValue`` that names the path in the JSON. ``null`` is what an absent
+field is, as in Kubernetes' own decoder.
+
+Field names and types: https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.36/
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from hami_py.model.pods.decoding import Decoder
+
+Quantity: TypeAlias = str | int | float
+"""The API server writes quantities as strings; in people's manifests they may also be numbers."""
+
+Quantities: TypeAlias = dict[str, Quantity]
+
+_NONE: Mapping[str, str] = {}
+
+
+class _Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """No cycles, so nothing for the garbage collector to look at in 100,000 pods."""
+
+
+class Metadata(_Object, frozen=True):
+    """``ObjectMeta``."""
+
+    name: str = ""
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class FieldRef(_Object, frozen=True):
+    """``ObjectFieldSelector``."""
+
+    field_path: str = ""
+
+
+class VariableSource(_Object, frozen=True):
+    """``EnvVarSource``; its other kinds count as there, and are not looked into."""
+
+    field_ref: FieldRef | None = None
+
+
+class Variable(_Object, frozen=True):
+    """``EnvVar``."""
+
+    name: str
+    value: str | None = None
+    value_from: VariableSource | None = None
+
+
+class Resources(_Object, frozen=True):
+    """``ResourceRequirements``."""
+
+    limits: Quantities | None = None
+    requests: Quantities | None = None
+
+
+class Capabilities(_Object, frozen=True):
+    """``Capabilities``."""
+
+    add: tuple[str, ...] | None = None
+
+
+class SecurityContext(_Object, frozen=True):
+    """A container's ``SecurityContext``."""
+
+    privileged: bool | None = None
+    capabilities: Capabilities | None = None
+
+
+class VolumeMount(_Object, frozen=True):
+    """``VolumeMount``."""
+
+    name: str = ""
+    mount_path: str = ""
+    read_only: bool | None = None
+
+
+class Container(_Object, frozen=True):
+    """``Container``."""
+
+    name: str
+    env: tuple[Variable, ...] | None = None
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    security_context: SecurityContext | None = None
+    volume_mounts: tuple[VolumeMount, ...] | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: it keeps running beside the containers that come after it."""
+        return self.restart_policy == "Always"
+
+
+class HostPath(_Object, frozen=True):
+    """``HostPathVolumeSource``."""
+
+    path: str = ""
+
+
+class Volume(_Object, frozen=True):
+    """``Volume``; only its kind ``hostPath`` is looked at."""
+
+    name: str = ""
+    host_path: HostPath | None = None
+
+
+class PodSpec(_Object, frozen=True):
+    """``PodSpec``."""
+
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    runtime_class_name: str | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
+    host_pid: bool | None = msgspec.field(name="hostPID", default=None)
+    volumes: tuple[Volume, ...] | None = None
+
+
+class Condition(_Object, frozen=True):
+    """``PodCondition``."""
+
+    type: str
+    status: str = "Unknown"
+
+
+class PodStatus(_Object, frozen=True):
+    """``PodStatus``."""
+
+    phase: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Pod(_Object, frozen=True):
+    """``Pod``."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus | None = None
+
+    @property
+    def uid(self) -> str:
+        """The API server's, or nothing: a pod in admission has none yet."""
+        return self.metadata.uid or ""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, none if there are none."""
+        return self.metadata.labels or _NONE
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, none if there are none."""
+        return self.metadata.annotations or _NONE
+
+    @property
+    def is_over(self) -> bool:
+        """All its containers have ended for good: it holds nothing any more."""
+        return self.status is not None and self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_started(self) -> bool:
+        """Its ordinary init containers are done, so that what only they asked for is free.
+
+        The kubelet takes the condition back where it has to run them again.
+        """
+        conditions = (self.status and self.status.conditions) or ()
+        return any(c.type == "Initialized" and c.status == "True" for c in conditions)
+
+
+class Node(_Object, frozen=True):
+    """``Node``."""
+
+    metadata: Metadata
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, none if there are none."""
+        return self.metadata.labels or _NONE
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, none if there are none."""
+        return self.metadata.annotations or _NONE
+
+
+class QuotaSpec(_Object, frozen=True):
+    """``ResourceQuotaSpec``."""
+
+    hard: Quantities | None = None
+
+
+class ResourceQuota(_Object, frozen=True):
+    """``ResourceQuota``."""
+
+    metadata: Metadata
+    spec: QuotaSpec = QuotaSpec()
+
+
+class Target(_Object, frozen=True, omit_defaults=False):
+    """What a ``Binding`` binds to."""
+
+    name: str
+    api_version: str = "v1"
+    kind: str = "Node"
+
+
+class Binding(_Object, frozen=True, omit_defaults=False):
+    """``Binding``: its annotations go onto the pod in the same write as the node's name.
+
+    An annotation of that name which is there already is overwritten, and ``metadata.uid`` is a
+    precondition: a pod of the same name that is another one is not bound.
+    """
+
+    metadata: Metadata
+    target: Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+decode_pod = Decoder(Pod, "pod")
+decode_node = Decoder(Node, "node")
+decode_quota = Decoder(ResourceQuota, "resourcequota")
+decode_binding = Decoder(Binding, "binding")

@@ -1,0 +1,94 @@
+"""What a cluster's operator decides about pods: the names, and what holds where nothing is said."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias, get_args
+
+from hami_py.errors import InvalidValue
+from hami_py.model.plan import MAX_CARDS
+from hami_py.model.pods.counts import Table, table
+from hami_py.model.pods.names import HAMI, NameProfile
+
+CorePolicy: TypeAlias = Literal["default", "force", "disable"]
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """How pods are read."""
+
+    profiles: tuple[NameProfile, ...] = (HAMI,)
+    """The names that are understood. Which cards a pod wants is read by the first one's names."""
+
+    default_cards: int = 1
+    """Cards of a container that asks for memory or cores and names no number, as HAMi's
+    ``defaultGPUNum``. 0 = such a pod is refused."""
+
+    default_memory_mib: int = 0
+    """MiB on each card for a container that names cards and no memory, as HAMi's ``defaultMemory``.
+    0 = the whole card: that is what ``nvidia.com/gpu: 1`` means without us."""
+
+    default_cores: int = 0
+    """Percent for a container that has a part of a card's memory and names no cores, as HAMi's
+    ``defaultCores``. 0 = no limit on its time."""
+
+    whole_card_cores: int = 100
+    """Percent for a container that has all of a card's memory and names no cores: without memory
+    nobody else could use the time, and HAMi's webhook says the same. 0 = nothing reserved."""
+
+    max_cards: int = MAX_CARDS
+    """Most cards of a container: the rows of a limits page, and no machine has more."""
+
+    max_memory_mib: int = (1 << 20) - 1
+    """Largest memory on one card, in MiB. Just below 1 TiB: more than three times the largest card
+    there is, and ``1Mi``, by which a person means 1 MiB, is already beyond it."""
+
+    small_memory_mib: int = 100
+    """MiB below which a limit is remarked upon: a CUDA context alone takes 100 to 500 MiB. Whoever
+    wrote ``3`` probably counted GiB."""
+
+    core_policy: CorePolicy = "default"
+    """How cores hold, as HAMi's ``gpuCorePolicy``: the value of ``GPU_CORE_UTILIZATION_POLICY``.
+    With ``default`` the variable is not set, and a pod may set it."""
+
+    guarded_mounts: tuple[str, ...] = ("/etc/ld.so.preload",)
+    """Files in a container that make the limits hold: a volume of the pod's at the same path would
+    come over them. One at a directory above does not, runtimes mount the deeper path later."""
+
+    guarded_host_paths: tuple[str, ...] = ("/var/lib/hami", "/var/lib/kubelet/device-plugins")
+    """Directories of the node with limits and ledgers in them: a container that can write there, or
+    in a directory around one, can change its own."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, with the setting's name.
+
+        Raises:
+            InvalidValue: a number is out of range, or there is no profile.
+        """
+        ranges = {
+            "max_cards": (1, MAX_CARDS),
+            "max_memory_mib": (1, 1 << 41),
+            "default_cards": (0, self.max_cards),
+            "default_memory_mib": (0, self.max_memory_mib),
+            "default_cores": (0, 100),
+            "whole_card_cores": (0, 100),
+        }
+        for name, (least, most) in ranges.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidValue(name, str(value), f"write a number from {least} to {most}")
+        if self.core_policy not in get_args(CorePolicy):
+            mend = f"write {', '.join(get_args(CorePolicy))}"
+            raise InvalidValue("core_policy", self.core_policy, mend)
+        if not self.profiles:
+            raise InvalidValue("profiles", "", "name one at least")
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """What each resource counts, by profile."""
+        return tuple(
+            table(profile, self.max_cards, self.max_memory_mib) for profile in self.profiles
+        )
+
+
+DEFAULT = PodSettings()
+"""HAMi's names and defaults."""

@@ -1,0 +1,93 @@
+"""Pods for the tests, made of a few words, and a webhook that carries an admission out."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from hami_py.errors import InvalidValue
+from hami_py.model import pods
+from hami_py.model.pods import Admission, Pod, PodSettings
+
+Manifest = dict[str, Any]
+
+UID = "7a0c5d2e-9b1f-4d3a-8c6e-1f2a3b4c5d6e"
+FIRST, SECOND = "GPU-" + "a" * 8, "GPU-" + "b" * 8
+
+
+def container(name: str = "train", **fields: Any) -> Manifest:
+    """``limits`` and ``requests`` by short name: ``gpu``, ``gpumem``, or a full one."""
+    made: Manifest = {"name": name}
+    for where in ("limits", "requests"):
+        if where in fields:
+            named = {full(key): value for key, value in fields.pop(where).items()}
+            made.setdefault("resources", {})[where] = named
+    if "env" in fields:
+        env = fields.pop("env")
+        made["env"] = [{"name": key, **variable(value)} for key, value in env.items()]
+    return made | fields
+
+
+def full(name: str) -> str:
+    return name if "/" in name else f"nvidia.com/{name}"
+
+
+def variable(value: str | Manifest) -> Manifest:
+    return {"value": value} if isinstance(value, str) else {"valueFrom": value}
+
+
+def manifest(*containers: Manifest, init: tuple[Manifest, ...] = (), **fields: Any) -> Manifest:
+    metadata = {"name": "p", "namespace": "ml", "uid": UID, **fields.pop("metadata", {})}
+    for part in ("annotations", "labels"):
+        if part in fields:
+            metadata[part] = fields.pop(part)
+    spec = {"containers": list(containers), **fields}
+    if init:
+        spec["initContainers"] = list(init)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def pod(*containers: Manifest, **fields: Any) -> Pod:
+    return read(manifest(*containers, **fields))
+
+
+def read(written: Manifest) -> Pod:
+    return pods.decode_pod.convert(written)
+
+
+def asking(**limits: Any) -> Pod:
+    """A pod with one container that has these limits."""
+    return pod(container(limits={name.replace("_", "-"): n for name, n in limits.items()}))
+
+
+def carried_out(written: Manifest, admission: Admission) -> Manifest:
+    """The pod after what the webhook does."""
+    done = copy.deepcopy(written)
+    for key in admission.remove_annotations:
+        del done["metadata"]["annotations"][key]
+    for edit in admission.edits:
+        kind, _, number = edit.path.removeprefix("spec.").partition("[")
+        target = done["spec"][kind][int(number.rstrip("]"))]
+        assert target["name"] == edit.container
+        if edit.limits:
+            target.setdefault("resources", {}).setdefault("limits", {}).update(edit.limits)
+        env = [e for e in target.get("env", []) if e["name"] not in edit.environment.remove]
+        target["env"] = env + [added.manifest() for added in edit.environment.add]
+    return done
+
+
+def refused(written: Pod, field: str, value: str, mend: str, **settings: Any) -> None:
+    """Reading it fails with an error that names all three, on one line."""
+    with pytest.raises(InvalidValue) as caught:
+        pods.read_request(written, PodSettings(**settings))
+    says(caught.value, field, value, mend)
+
+
+def says(error: InvalidValue, field: str, value: str, mend: str) -> None:
+    assert error.field == field
+    assert error.value == value
+    assert mend in error.mend
+    line = str(error)
+    assert field in line
+    assert mend in line
+    assert "\n" not in line

@@ -1,0 +1,316 @@
+"""What the webhook does with a pod: refusals, warnings, and the same the second time."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from hami_py.model import pods
+from hami_py.model.pods import ALIYUN, HAMI, PodSettings
+from unit.pods.build import Manifest, asking, carried_out, container, manifest, pod, read
+
+GPU = {"gpu": 1, "gpumem": 3000}
+
+
+def mount(path: str, name: str = "v", **fields: Any) -> Manifest:
+    return {"volumeMounts": [{"name": name, "mountPath": path, **fields}]}
+
+
+def host(path: str) -> Manifest:
+    return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
+
+
+def able(*names: str) -> Manifest:
+    return {"securityContext": {"capabilities": {"add": list(names)}}}
+
+
+C = "spec.containers[0]"
+# The container's fields, the pod's; rule, field, value, a part of the mend
+REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
+    (
+        {"env": {"LD_PRELOAD": "/x.so"}},
+        {},
+        "loader-variable",
+        f"{C}.env[LD_PRELOAD]",
+        "/x.so",
+        "leave it out",
+    ),
+    (
+        {"env": {"LD_AUDIT": {"configMapKeyRef": {"name": "x", "key": "y"}}}},
+        {},
+        "loader-variable",
+        f"{C}.env[LD_AUDIT]",
+        "valueFrom",
+        "leave it out",
+    ),
+    (
+        {"securityContext": {"privileged": True}},
+        {},
+        "privileged",
+        f"{C}.securityContext.privileged",
+        "true",
+        "leave it out where a GPU is asked for",
+    ),
+    *(
+        (able(name), {}, "capability", f"{C}.securityContext.capabilities.add", name, mend)
+        for name, mend in (
+            ("ALL", "name the few"),
+            ("SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"),
+            ("CAP_SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"),
+            ("sys_module", "leave it out"),
+            ("SYS_RAWIO", "leave it out"),
+            ("DAC_READ_SEARCH", "leave it out"),
+        )
+    ),
+    (
+        mount("/etc/ld.so.preload"),
+        {},
+        "mount",
+        f"{C}.volumeMounts[0].mountPath",
+        "/etc/ld.so.preload",
+        "choose another path",
+    ),
+    (
+        mount("//etc/./x/../ld.so.preload/"),
+        {},
+        "mount",
+        f"{C}.volumeMounts[0].mountPath",
+        "//etc/./x/../ld.so.preload/",
+        "choose another path",
+    ),
+    *(
+        (mount("/host"), host(path), "host-path", f"{C}.volumeMounts[0]", path, "readOnly")
+        for path in ("/", "/var", "/var/lib/hami", "/var/lib/hami/slots/x", "/var//lib/./hami/")
+    ),
+    (
+        {},
+        {"nodeName": "n1"},
+        "node-name",
+        "spec.nodeName",
+        "n1",
+        "select the node with spec.nodeSelector",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inside", "around", "rule", "field", "value", "mend"), REFUSED)
+def test_what_defeats_a_limit_is_refused(  # noqa: PLR0917
+    inside: Manifest, around: Manifest, rule: str, field: str, value: str, mend: str
+) -> None:
+    (finding,) = pods.admit(pod(container(limits=GPU, **inside), **around)).refusals
+    assert (finding.rule, finding.action) == (rule, "refuse")
+    assert (finding.field, finding.value) == (field, value)
+    assert mend in finding.mend
+    assert str(finding) == f"{field}: {json.dumps(value)} is refused: {finding.mend}"
+
+
+HARMLESS: list[tuple[Manifest, Manifest]] = [
+    ({"env": {"LD_PRELOAD": "", "LD_LIBRARY_PATH": "/x", "LD_DEBUG": "libs"}}, {}),
+    ({"securityContext": {"privileged": False, "runAsUser": 0, "capabilities": None}}, {}),
+    (able("NET_ADMIN", "SYS_PTRACE", "IPC_LOCK", "SYS_NICE"), {}),
+    (mount("/etc/ld.so.conf.d"), {}),
+    (mount("/etc"), {}),
+    (mount("/cache"), {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}),
+    (mount("/data"), host("/data")),
+    (mount("/data"), host("/var/lib/hamilton")),
+    (mount("/host", readOnly=True), host("/")),
+    (mount("/host", name="other"), host("/")),
+    ({}, {"hostNetwork": True, "hostIPC": True, "shareProcessNamespace": True}),
+    ({}, {"nodeName": "", "nodeSelector": {"gpu": "on"}}),
+]
+
+
+@pytest.mark.parametrize(("inside", "around"), HARMLESS)
+def test_what_is_common_and_harmless_is_let_in(inside: Manifest, around: Manifest) -> None:
+    admission = pods.admit(pod(container(limits=GPU, **inside), **around))
+    assert admission.findings == ()
+    assert admission.request is not None
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        {"env": {"LD_PRELOAD": "/x.so"}},
+        {"securityContext": {"privileged": True}},
+        able("ALL"),
+        mount("/etc/ld.so.preload"),
+    ],
+)
+def test_a_container_without_a_gpu_may_do_so(inside: Manifest) -> None:
+    """Such as an init container that sets a sysctl, or a sidecar that needs the network."""
+    written = pod(container(limits=GPU), init=(container("sysctl", **inside),))
+    assert pods.admit(written).findings == ()
+
+
+@pytest.mark.parametrize("name", ["SYS_PTRACE", "CAP_SYS_PTRACE"])
+def test_the_hosts_processes_are_remarked_upon_and_with_ptrace_refused(name: str) -> None:
+    (finding,) = pods.admit(pod(container(limits=GPU), hostPID=True)).findings
+    assert (finding.rule, finding.action, finding.field) == ("host-pid", "remark", "spec.hostPID")
+    assert '"true" is let in: ' in str(finding)
+    written = pod(container(limits=GPU, **able(name)), hostPID=True)
+    (refusal,) = pods.admit(written).refusals
+    assert refusal.rule == "capability"
+    assert "spec.hostPID" in refusal.mend
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    bad = {"securityContext": {"privileged": True}, "env": {"LD_PRELOAD": "/x.so"}}
+    written = pod(
+        container(limits=GPU, **bad), container("b", limits=GPU, **able("ALL")), nodeName="n1"
+    )
+    rules = [each.rule for each in pods.admit(written).refusals]
+    assert rules == ["node-name", "loader-variable", "privileged", "capability"]
+
+
+def test_a_request_that_cannot_be_read_is_a_refusal() -> None:
+    admission = pods.admit(asking(gpu=17))
+    assert admission.request is None
+    assert admission.edits == ()
+    (finding,) = admission.refusals
+    assert finding.rule == "request"
+    assert str(finding) == str(finding.error())
+    assert finding.field == "spec.containers[0].resources.limits[nvidia.com/gpu]"
+
+
+@pytest.mark.parametrize("value", [1, 3, 99])
+def test_a_memory_that_is_too_small_for_cuda_is_remarked_upon(value: int) -> None:
+    (finding,) = pods.admit(asking(gpumem=value)).findings
+    assert (finding.rule, finding.action, finding.value) == ("small-memory", "remark", str(value))
+    assert "nvidia.com/gpumem counts MiB" in finding.mend
+    assert pods.admit(asking(gpumem=100)).findings == ()
+
+
+# Annotations that only we write.
+
+
+@pytest.mark.parametrize("limits", [GPU, {}])
+def test_a_forged_assignment_is_removed(limits: Manifest) -> None:
+    forged = {
+        "hami.io/assignment": '{"version":1}',
+        "hami.io/gpumem.train": "80000m",
+        "hami.io/gpumem-1.train": "80000m",
+        "hami.io/gpu-scheduler-policy": "spread",
+        "mine": "x",
+    }
+    written = manifest(container(limits=limits), annotations=forged)
+    admission = pods.admit(read(written))
+    assert [(f.rule, f.action) for f in admission.warnings] == [("forged-annotation", "remove")] * 3
+    done = carried_out(written, admission)
+    assert set(done["metadata"]["annotations"]) == {"hami.io/gpu-scheduler-policy", "mine"}
+    assert pods.admit(read(done)).warnings == ()
+
+
+# What is added.
+
+
+@pytest.mark.parametrize(
+    ("limits", "added"),
+    [
+        ({"gpu": 1, "gpumem": 3000}, {}),
+        ({"gpumem": 3000}, {"nvidia.com/gpu": "1"}),
+        ({"gpumem-percentage": 50}, {"nvidia.com/gpu": "1"}),
+        ({"gpucores": 30}, {"nvidia.com/gpu": "1"}),
+        ({"gpu": 1}, {"nvidia.com/gpucores": "100"}),
+        ({"gpu": 1, "gpucores": 0}, {}),
+        ({"gpumem-percentage": 100}, {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "100"}),
+    ],
+)
+def test_limits_that_are_left_out_are_added(limits: Manifest, added: Manifest) -> None:
+    edits = pods.admit(pod(container(limits=limits))).edits
+    assert (dict(edits[0].limits) if edits else {}) == added
+
+
+def test_the_kubelets_resource_is_added_for_other_names_too() -> None:
+    settings = PodSettings(profiles=(HAMI, ALIYUN))
+    labels = {"aliyun.com/gpu-count": "2"}
+    written = manifest(container(limits={"aliyun.com/gpu-mem": 8}), labels=labels)
+    admission = pods.admit(read(written), settings)
+    (edit,) = admission.edits
+    assert edit.limits == {"nvidia.com/gpu": "2"}
+    assert [added.value for added in edit.environment.add] == ["4096m"]
+    again = pods.admit(read(carried_out(written, admission)), settings)
+    assert again.edits == ()
+    assert again.request == admission.request
+
+
+def test_containers_that_need_nothing_are_left_alone() -> None:
+    written = manifest(
+        container("proxy", env={"A": "b"}),
+        container("train", limits={"gpumem": 3000}),
+        init=(container("copy"), container("warm", limits={"gpucores": 10})),
+    )
+    edits = pods.admit(read(written)).edits
+    assert [(e.path, e.container) for e in edits] == [
+        ("spec.initContainers[1]", "warm"),
+        ("spec.containers[1]", "train"),
+    ]
+    assert pods.admit(read(manifest(container(limits={"cpu": 1})))) == pods.Admission()
+
+
+# Twice.
+
+
+def any_pod(chosen: random.Random) -> Manifest:
+    """Pods good and bad, of everything that a webhook looks at."""
+
+    def some(*values: Any) -> Any:
+        return chosen.choice(values)
+
+    def one(name: str) -> Manifest:
+        limits = {
+            "gpu": some(None, None, 1, 2, 1, 2, 1, 17),
+            "gpumem": some(None, None, None, 3000, "3k", 50),
+            "gpumem-percentage": some(None, None, None, 0, 50, 100),
+            "gpucores": some(None, 0, 30, 100),
+            "priority": some(None, None, None, 0, 1),
+        }
+        env = {
+            "CUDA_DEVICE_MEMORY_LIMIT": some(None, "2000m", "9g", "0"),
+            "CUDA_DEVICE_MEMORY_LIMIT_1": some(None, None, "1g", "99g"),
+            "CUDA_DEVICE_SM_LIMIT": some(None, None, "20", "90", "0"),
+            "CUDA_TASK_PRIORITY": some(None, None, "0", "1"),
+            "GPU_CORE_UTILIZATION_POLICY": some(None, None, "disable"),
+            "NVIDIA_VISIBLE_DEVICES": some(None, "all", "void"),
+            "CUDA_DISABLE_CONTROL": some(None, None, "true"),
+        }
+        return container(
+            name,
+            limits={key: value for key, value in limits.items() if value is not None},
+            env={key: value for key, value in env.items() if value is not None},
+        )
+
+    annotations = {
+        "hami.io/assignment": some(None, "{}"),
+        "hami.io/gpumem.a": some(None, "1m"),
+        "hami.io/gpu-scheduler-policy": some(None, "spread"),
+    }
+    return manifest(
+        one("a"),
+        one("b"),
+        init=(one("c"), {**one("d"), "restartPolicy": "Always"}),
+        annotations={key: value for key, value in annotations.items() if value is not None},
+    )
+
+
+def test_done_twice_is_done_once() -> None:
+    chosen = random.Random(4)  # noqa: S311
+    let_in = 0
+    for number in range(3000):
+        settings = PodSettings(
+            core_policy=chosen.choice(["default", "force"]),
+            default_memory_mib=chosen.choice([0, 0, 2000]),
+        )
+        written = any_pod(chosen)
+        admission = pods.admit(read(written), settings)
+        if admission.refusals:
+            continue
+        let_in += 1
+        done = carried_out(written, admission)
+        again = pods.admit(read(done), settings)
+        assert again.edits == (), number
+        assert again.remove_annotations == ()
+        assert all(each.action == "remark" for each in again.findings)
+        assert again.request == admission.request
+        assert carried_out(done, again) == done
+    assert let_in > 300

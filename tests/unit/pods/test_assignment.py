@@ -1,0 +1,286 @@
+"""The annotation that says which cards a pod has."""
+
+import json
+import random
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from hami_py.errors import InvalidValue
+from hami_py.model import pods
+from hami_py.model.pods import annotations
+from hami_py.model.pods.assignment import FIELD, MAX_BYTES
+from hami_py.model.pods.wire import Assignment, Grant, Instance
+from unit.pods.build import FIRST, SECOND, UID, asking, container, pod, read, says
+from unit.pods.build import manifest as written_pod
+
+GRANT = {"card": FIRST, "memory_mib": 3000, "cores": 30}
+WRITTEN = {"version": 1, "pod": UID, "node": "n1", "containers": {"train": [GRANT]}}
+MEANT = Assignment(1, UID, "n1", {"train": (Grant(FIRST, 3000, 30),)})
+TEXT = (
+    '{"version":1,"pod":"7a0c5d2e-9b1f-4d3a-8c6e-1f2a3b4c5d6e","node":"n1","containers":'
+    '{"train":[{"card":"GPU-aaaaaaaa","memory_mib":3000,"cores":30}]}}'
+)
+
+
+def test_an_assignment_is_these_bytes() -> None:
+    """They are in clusters: a change of them is a new version."""
+    assert pods.encode_assignment(MEANT) == TEXT
+    assert pods.decode_assignment(TEXT) == MEANT
+    assert pods.decode_assignment(TEXT.encode()) == MEANT
+
+
+def test_the_order_in_which_containers_were_named_does_not_matter() -> None:
+    names = ["b", "a", "d", "c"]
+    forwards = {name: (Grant(FIRST, 1, 0),) for name in names}
+    backwards = {name: (Grant(FIRST, 1, 0),) for name in reversed(names)}
+    texts = {
+        pods.encode_assignment(Assignment(1, UID, "n1", each)) for each in (forwards, backwards)
+    }
+    assert len(texts) == 1
+
+
+def test_random_assignments_come_back_as_they_were() -> None:
+    chosen = random.Random(1)  # noqa: S311
+    for _ in range(500):
+        containers = {
+            f"c{chosen.randrange(1000)}": tuple(
+                Grant(
+                    f"GPU-{card}",
+                    chosen.randrange(1 << 40),
+                    chosen.randrange(101),
+                    Instance("1g.10gb", card % 7, 1) if chosen.random() < 0.2 else None,
+                )
+                for card in chosen.sample(range(10**6), chosen.randrange(1, 17))
+            )
+            for _ in range(chosen.randrange(1, 8))
+        }
+        made = Assignment(1, str(chosen.randrange(10**12)), f"n{chosen.randrange(99)}", containers)
+        text = pods.encode_assignment(made)
+        assert pods.decode_assignment(text) == made
+        assert pods.encode_assignment(pods.decode_assignment(text)) == text
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {key: value for key, value in {**WRITTEN, **changes}.items() if value is not ...}
+
+
+def granted(**changes: Any) -> dict[str, Any]:
+    grant = {key: value for key, value in {**GRANT, **changes}.items() if value is not ...}
+    return changed(containers={"train": [grant]})
+
+
+BAD: list[tuple[Any, str, str, str]] = [
+    ([], "", "array", "object"),
+    ({}, ".version", "", "required"),
+    (changed(version="1"), ".version", "str", "int"),
+    (changed(version=True), ".version", "bool", "int"),
+    (changed(version=1.5), ".version", "float", "int"),
+    (changed(pod=...), ".pod", "", "required"),
+    (changed(pod=""), ".pod", "", "required"),
+    (changed(node=""), ".node", "", "required"),
+    (changed(node=None), ".node", "null", "str"),
+    (changed(containers={}), ".containers", "{}", "name a container"),
+    (changed(containers=[]), ".containers", "array", "object"),
+    (changed(containers={"train": []}), ".containers[train]", "[]", "name a card"),
+    (changed(more=1), "", "Object contains unknown field `more`", "format"),
+    (granted(card=""), ".containers[train].card", "", "UUID"),
+    (granted(card=...), ".containers[...][0].card", "", "required"),
+    (granted(memory_mib=-1), ".containers[...][0].memory_mib", "Expected `int` >= 0", "format"),
+    (granted(memory_mib="3000"), ".containers[...][0].memory_mib", "str", "int"),
+    (granted(cores=101), ".containers[...][0].cores", "Expected `int` <= 100", "format"),
+    (granted(more=1), ".containers[...][0]", "Object contains unknown field `more`", "format"),
+    (changed(containers={"train": [GRANT, GRANT]}), ".containers[train]", FIRST, "once"),
+    (
+        changed(
+            containers={
+                "train": [GRANT, {**GRANT, "mig": {"profile": "1g.10gb", "start": 0, "size": 1}}]
+            }
+        ),
+        ".containers[train]",
+        FIRST,
+        "once",
+    ),
+]
+
+
+@pytest.mark.parametrize(("written", "place", "value", "mend"), BAD)
+def test_a_bad_one_is_refused(written: Any, place: str, value: str, mend: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        pods.decode_assignment(json.dumps(written))
+    says(caught.value, FIELD + place, value, mend)
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", TEXT + "x", "a" * (MAX_BYTES + 1), "\udcff"])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        pods.decode_assignment(text)
+    assert caught.value.field == FIELD
+
+
+def test_two_instances_of_one_card_are_two() -> None:
+    instances = tuple(Grant(FIRST, 9728, 14, Instance("1g.10gb", start, 1)) for start in (0, 1))
+    made = Assignment(1, UID, "n1", {"train": instances})
+    assert pods.decode_assignment(pods.encode_assignment(made)) == made
+
+
+@pytest.mark.parametrize("version", [0, 2, -1, 10**6])
+def test_another_version_is_waited_for_not_guessed(version: int) -> None:
+    later = json.dumps({"version": version, "cards": "whatever they are then"})
+    with pytest.raises(pods.UnknownVersion) as caught:
+        pods.decode_assignment(later)
+    assert caught.value.version == version
+    assert not isinstance(caught.value, InvalidValue)
+    assert "only 1" in str(caught.value)
+
+
+def test_it_stays_small() -> None:
+    grants = tuple(Grant(f"GPU-{i:036}", 80000, 100) for i in range(16))
+    most = Assignment(1, UID, "n" * 253, {f"{i:063}": grants for i in range(19)})
+    assert len(pods.encode_assignment(most)) <= MAX_BYTES
+    too_many = Assignment(1, UID, "n1", {f"{i:063}": grants for i in range(40)})
+    with pytest.raises(InvalidValue, match="at most 32768"):
+        pods.encode_assignment(too_many)
+
+
+# Whose it is.
+
+
+def bound(text: str | None, node: str | None = "n1") -> pods.Pod:
+    notes = {} if text is None else {"hami.io/assignment": text}
+    fields = {} if node is None else {"nodeName": node}
+    return pod(container(limits={"gpu": 1}), annotations=notes, **fields)
+
+
+def test_a_bound_pods_assignment_is_read() -> None:
+    assert pods.assignment_of(bound(TEXT)) == MEANT
+    assert pods.assignment_of(bound(None)) is None
+
+
+def test_before_a_binding_an_assignment_is_forged() -> None:
+    assert pods.assignment_of(bound(TEXT, node=None)) is None
+    assert pods.assignment_of(bound(TEXT, node="")) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "value"),
+    [(changed(pod="another"), "pod", "another"), (changed(node="n2"), "node", "n2")],
+)
+def test_a_copied_assignment_is_another_pods(written: Any, field: str, value: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        pods.assignment_of(bound(json.dumps(written)))
+    says(caught.value, f"{FIELD}.{field}", value, "delete the pod")
+
+
+# What the binding writes.
+
+
+def request_of(written: pods.Pod) -> pods.wire.Request:
+    request = pods.read_request(written)
+    assert request is not None
+    return request
+
+
+def test_a_number_that_is_in_the_pod_is_not_written_again() -> None:
+    request = request_of(asking(gpumem=3000, gpucores=30))
+    assert pods.bind_annotations(request, MEANT) == {"hami.io/assignment": TEXT}
+
+
+def test_a_percentage_becomes_a_number() -> None:
+    request = request_of(asking(gpumem_percentage=50))
+    made = pods.bind_annotations(request, MEANT)
+    assert made["hami.io/gpumem.train"] == "3000m"
+    assert set(made) == {"hami.io/assignment", "hami.io/gpumem.train"}
+
+
+def test_a_percentage_of_unlike_cards_is_a_number_each() -> None:
+    request = request_of(asking(gpu=2, gpumem_percentage=50))
+    grants = (Grant(FIRST, 20000, 0), Grant(SECOND, 40000, 0))
+    made = pods.bind_annotations(request, Assignment(1, UID, "n1", {"train": grants}))
+    assert made["hami.io/gpumem-0.train"] == "20000m"
+    assert made["hami.io/gpumem-1.train"] == "40000m"
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("containers", [{"train": (Grant(FIRST, 1, 0),)}, {}])
+def test_an_assignment_of_another_request_is_refused(containers: Any) -> None:
+    request = request_of(asking(gpu=2))
+    with pytest.raises(InvalidValue, match="asks for 2 cards"):
+        pods.bind_annotations(
+            request, Assignment(1, UID, "n1", {"x": MEANT.containers["train"], **containers})
+        )
+
+
+def test_a_binding_is_one_write_of_all_of_it() -> None:
+    binding = pods.binding(request_of(asking(gpumem=3000, gpucores=30)), MEANT)
+    assert json.loads(msgspec.json.encode(binding)) == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": "p",
+            "namespace": "ml",
+            "uid": UID,
+            "annotations": {"hami.io/assignment": TEXT},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+
+
+# The annotations' names.
+
+QUALIFIED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?[A-Za-z0-9]")
+"""Of what stands behind the slash, by Kubernetes' own rule (at most 63 characters)."""
+
+
+@pytest.mark.parametrize("length", [1, 2, 50, 55, 56, 57, 60, 63])
+@pytest.mark.parametrize("card", [None, 0, 9, 15])
+def test_a_key_is_a_qualified_name_however_long_the_containers_is(
+    length: int, card: int | None
+) -> None:
+    key = annotations.memory_key("c" * length, card)
+    prefix, _, name = key.partition("/")
+    assert prefix == "hami.io"
+    assert QUALIFIED.fullmatch(name)
+    assert len(name) <= 63
+    assert annotations.is_written_by_us(key)
+
+
+def test_keys_are_different_for_different_containers_and_cards() -> None:
+    chosen = random.Random(2)  # noqa: S311
+    names = {"a" * 62 + last for last in "abcdefgh"}
+    names |= {"".join(chosen.choices("ab-", k=61)).join("aa") for _ in range(500)}
+    # A short name that looks like what a long one becomes.
+    names |= {annotations.memory_key(n).partition(".")[2].replace("_", "-") for n in list(names)}
+    keys = {annotations.memory_key(n, c) for n in names for c in (None, 0, 1, 10)}
+    assert len(keys) == 4 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("hami.io/assignment", True),
+        ("hami.io/gpumem.train", True),
+        ("hami.io/gpumem-15.train", True),
+        ("hami.io/gpumem", False),
+        ("hami.io/gpu-scheduler-policy", False),
+        ("hami.io/assignments", False),
+        ("example.com/hami.io/assignment", False),
+        ("nvidia.com/gpumem.train", False),
+    ],
+)
+def test_what_only_we_write(key: str, ours: bool) -> None:
+    assert annotations.is_written_by_us(key) is ours
+
+
+def test_the_pod_that_was_read_is_the_one_that_was_written() -> None:
+    """From one end to the other: read, bound, and read again as the API server has it then."""
+    written = written_pod(container(limits={"gpu": 1, "gpumem-percentage": 50}))
+    request = request_of(read(written))
+    binding = pods.binding(request, MEANT)
+    written["metadata"]["annotations"] = dict(binding.metadata.annotations or {})
+    written["spec"]["nodeName"] = binding.target.name
+    again = read(written)
+    assert pods.assignment_of(again) == MEANT
+    assert pods.read_request(again) == request

@@ -1,0 +1,265 @@
+"""The variables that a container gets, and whether those who read them understand them."""
+
+from typing import Any
+
+import pytest
+
+from hami_py import config
+from hami_py.errors import InvalidValue
+from hami_py.model import pods
+from hami_py.model.pods import PodSettings
+from hami_py.model.pods.annotations import memory_key
+from hami_py.slices.variables import read_variables
+from unit.pods.build import Manifest, carried_out, container, manifest, read
+
+MIB = 1 << 20
+DEFAULT, FORCED = PodSettings(), PodSettings(core_policy="force")
+
+
+def environment(settings: PodSettings = DEFAULT, **limits: Any) -> dict[str, Any]:
+    """What the container gets: values, and annotations as ``{key}``."""
+    named = {name.replace("_", "-"): value for name, value in limits.items()}
+    written = manifest(container(limits=named))
+    (edit,) = pods.admit(read(written), settings).edits or (None,)
+    if edit is None:
+        return {}
+    return {
+        added.name: added.value if added.annotation is None else {added.annotation}
+        for added in edit.environment.add
+    }
+
+
+MEMORY, CORES = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
+
+
+@pytest.mark.parametrize(
+    ("limits", "settings", "meant"),
+    [
+        ({"gpu": 1, "gpumem": 3000}, {}, {MEMORY: "3000m"}),
+        ({"gpu": 1, "gpumem": "3k", "gpucores": 30}, {}, {MEMORY: "3000m", CORES: "30"}),
+        ({"gpu": 2, "gpumem": 3000}, {}, {MEMORY: "3000m"}),
+        ({"gpu": 1, "gpucores": 30}, {}, {CORES: "30"}),
+        ({"gpu": 1, "gpucores": 0, "gpumem": 9}, {}, {MEMORY: "9m"}),
+        ({"gpu": 1, "gpucores": 100, "gpumem": 9}, {}, {MEMORY: "9m"}),
+        ({"gpu": 1}, {}, {}),
+        ({"gpumem_percentage": 50}, {}, {MEMORY: {"hami.io/gpumem.train"}}),
+        (
+            {"gpu": 2, "gpumem_percentage": 50},
+            {},
+            {
+                f"{MEMORY}_0": {"hami.io/gpumem-0.train"},
+                f"{MEMORY}_1": {"hami.io/gpumem-1.train"},
+            },
+        ),
+        (
+            {"gpu": 1, "gpumem": 9, "priority": 0},
+            {},
+            {MEMORY: "9m", "CUDA_TASK_PRIORITY": "0"},
+        ),
+        (
+            {"gpu": 1, "gpumem": 9, "gpucores": 30},
+            {"core_policy": "force"},
+            {MEMORY: "9m", CORES: "30", "GPU_CORE_UTILIZATION_POLICY": "force"},
+        ),
+    ],
+)
+def test_what_a_container_is_told(
+    limits: Manifest, settings: Manifest, meant: dict[str, Any]
+) -> None:
+    assert environment(PodSettings(**settings), **limits) == meant
+
+
+def test_the_kubelet_is_told_where_a_percentage_will_stand() -> None:
+    written = manifest(container(limits={"gpu": 1, "gpumem-percentage": 50}))
+    done = carried_out(written, pods.admit(read(written)))
+    assert done["spec"]["containers"][0]["env"] == [
+        {
+            "name": MEMORY,
+            "valueFrom": {
+                "fieldRef": {
+                    "apiVersion": "v1",
+                    "fieldPath": "metadata.annotations['hami.io/gpumem.train']",
+                }
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize("mib", [1, 100, 3000, 81920, (1 << 20) - 1])
+@pytest.mark.parametrize("cores", [0, 1, 30, 99, 100])
+@pytest.mark.parametrize("priority", [None, 0, 1])
+def test_who_reads_the_variables_understands_what_the_pod_said(
+    mib: int, cores: int, priority: int | None
+) -> None:
+    """The preload library has the same rules; docs/configuration.md says so and its tests too."""
+    limits = {"gpu": 2, "gpumem": mib, "gpucores": cores}
+    limits |= {} if priority is None else {"priority": priority}
+    variables = read_variables(config.read(environment(FORCED, **limits)))
+    for card in (0, 1, None):
+        limit = variables.limit(card)
+        assert limit.memory == mib * MIB
+        assert limit.share == (cores if 0 < cores < 100 else None)
+        assert limit.priority == {None: None, 0: "high", 1: "normal"}[priority]
+        assert limit.mode == "hard"
+
+
+@pytest.mark.parametrize("mibs", [[20000], [20000, 40000], list(range(1000, 1016))])
+def test_who_reads_the_variables_understands_what_the_binding_wrote(mibs: list[int]) -> None:
+    """As the kubelet resolves them."""
+    asked = environment(gpu=len(mibs), gpumem_percentage=50)
+    grants = tuple(pods.wire.Grant(f"GPU-{i}", mib, 0) for i, mib in enumerate(mibs))
+    request = pods.read_request(
+        read(manifest(container(limits={"gpu": len(mibs), "gpumem-percentage": 50})))
+    )
+    assert request is not None
+    written = pods.bind_annotations(request, pods.wire.Assignment(1, "u", "n1", {"train": grants}))
+    resolved = {name: written[key] for name, (key,) in asked.items()}
+    variables = read_variables(config.read(resolved))
+    assert [variables.limit(i).memory for i in range(len(mibs))] == [mib * MIB for mib in mibs]
+
+
+def test_a_binding_that_wrote_nothing_is_no_unlimited_container() -> None:
+    """The kubelet puts an empty text there, and that is an error to everybody who reads it."""
+    (annotation,) = environment(gpumem_percentage=50)[MEMORY]
+    assert annotation == memory_key("train")
+    with pytest.raises(InvalidValue):
+        read_variables(config.read({MEMORY: ""}))
+
+
+# What a container brings itself. Resources; its variables; the names that stay as they are, those
+# that are ours afterwards, what its author is told.
+OWN: list[tuple[Manifest, dict[str, Any], dict[str, Any], list[tuple[str, str]]]] = [
+    ({"gpumem": 3000}, {MEMORY: "2000m"}, {MEMORY: "2000m"}, []),
+    ({"gpumem": 3000}, {MEMORY: "3000m"}, {MEMORY: "3000m"}, []),
+    ({"gpumem": 3000}, {MEMORY: "2GiB"}, {MEMORY: "2GiB"}, []),
+    ({"gpumem": 3000}, {MEMORY: "4000m"}, {MEMORY: "3000m"}, [("own-limit", "replace")]),
+    ({"gpumem": 3000}, {MEMORY: "0"}, {MEMORY: "3000m"}, [("own-limit", "replace")]),
+    (
+        {"gpumem": 3000},
+        {f"{MEMORY}_0": "4g"},
+        {MEMORY: "3000m"},
+        [("own-limit", "replace")],
+    ),
+    (
+        {"gpumem": 3000},
+        {f"{MEMORY}_0": "1g"},
+        {f"{MEMORY}_0": "1g", MEMORY: "3000m"},
+        [],
+    ),
+    ({"gpumem": 3000}, {f"{MEMORY}_16": "9g"}, {f"{MEMORY}_16": "9g", MEMORY: "3000m"}, []),
+    (
+        {"gpumem": 3000},
+        {MEMORY: {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {MEMORY: "3000m"},
+        [("own-limit", "replace")],
+    ),
+    (
+        {"gpumem-percentage": 50},
+        {MEMORY: "1m"},
+        {MEMORY: {"hami.io/gpumem.train"}},
+        [("own-limit", "replace")],
+    ),
+    (
+        {"gpumem-percentage": 50},
+        {MEMORY: {"fieldRef": {"fieldPath": "metadata.annotations['mine']"}}},
+        {MEMORY: {"hami.io/gpumem.train"}},
+        [("own-limit", "replace")],
+    ),
+    ({"gpu": 1}, {MEMORY: "1000m"}, {MEMORY: "1000m"}, []),
+    ({"gpu": 1}, {CORES: "50"}, {CORES: "50"}, []),
+    ({"gpu": 1, "gpucores": 30}, {CORES: "20"}, {CORES: "20"}, []),
+    ({"gpu": 1, "gpucores": 30}, {CORES: "40"}, {CORES: "30"}, [("own-limit", "replace")]),
+    ({"gpu": 1, "gpucores": 30}, {CORES: "0"}, {CORES: "30"}, [("own-limit", "replace")]),
+    (
+        {"gpu": 1, "gpucores": 30},
+        {"CUDA_TASK_PRIORITY": "0"},
+        {"CUDA_TASK_PRIORITY": "0", CORES: "30"},
+        [],
+    ),
+    (
+        {"gpu": 1, "gpucores": 30, "priority": 1},
+        {"CUDA_TASK_PRIORITY": "0"},
+        {"CUDA_TASK_PRIORITY": "1", CORES: "30"},
+        [("own-priority", "replace")],
+    ),
+    (
+        {"gpu": 1},
+        {"NVIDIA_VISIBLE_DEVICES": "all"},
+        {},
+        [("visible-devices", "remove")],
+    ),
+    ({"gpu": 1}, {"NVIDIA_VISIBLE_DEVICES": "none"}, {}, [("visible-devices", "remove")]),
+    ({}, {"NVIDIA_VISIBLE_DEVICES": "all"}, {}, [("visible-devices", "remove")]),
+    ({}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {"NVIDIA_VISIBLE_DEVICES": "void"}, []),
+    ({}, {MEMORY: "4g"}, {MEMORY: "4g"}, []),
+    ({"gpu": 1}, {"CUDA_DISABLE_CONTROL": "true"}, {}, [("off-switch", "remove")]),
+    (
+        {"gpu": 1},
+        {"CUDA_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": "/x"},
+        {"CUDA_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": "/x"},
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("limits", "own", "meant", "told"), OWN)
+def test_what_becomes_of_a_containers_own_variables(
+    limits: Manifest, own: dict[str, Any], meant: dict[str, Any], told: list[tuple[str, str]]
+) -> None:
+    # Another container asks, so that the pod is ours in any case.
+    other = container("other", limits={"gpu": 1})
+    written = manifest(container(limits=limits, env=own), other)
+    admission = pods.admit(read(written))
+    assert [(each.rule, each.action) for each in admission.findings] == told
+    done = carried_out(written, admission)
+    assert told_to(done["spec"]["containers"][0]) == meant
+    again = pods.admit(read(done))
+    assert again.edits == ()
+    assert again.findings == ()
+
+
+def told_to(written: Manifest) -> dict[str, Any]:
+    found = {}
+    for each in written.get("env", []):
+        assert each["name"] not in found
+        found[each["name"]] = each.get("value")
+        if "valueFrom" in each:
+            path = each["valueFrom"]["fieldRef"]["fieldPath"]
+            found[each["name"]] = {path.removeprefix("metadata.annotations['").removesuffix("']")}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limits", "name", "value", "mend"),
+    [
+        ({"gpumem": 3000}, MEMORY, "3000", None),
+        ({"gpumem": 3000}, MEMORY, "010g", "without the leading zero"),
+        ({"gpumem": 3000}, f"{MEMORY}_0", "lots", "write a whole number and a unit"),
+        ({"gpumem": 3000}, MEMORY, "", "write a whole number and a unit"),
+        ({"gpu": 1}, MEMORY, "50%", "a percentage is a share"),
+        ({"gpu": 1}, CORES, "101", "write a whole percentage"),
+        ({"gpumem-percentage": 50}, MEMORY, "$(OTHER)", "write a whole number and a unit"),
+    ],
+)
+def test_a_variable_that_cuda_would_be_refused_for_is_refused_now(
+    limits: Manifest, name: str, value: str, mend: str | None
+) -> None:
+    written = manifest(container(limits=limits, env={name: value}))
+    refusals = pods.admit(read(written)).refusals
+    if mend is None:
+        assert refusals == ()
+        return
+    (finding,) = refusals
+    assert finding.field == f"spec.containers[0].env[{name}]"
+    assert finding.value == value
+    assert mend in str(finding)
+
+
+def test_of_several_entries_of_a_name_none_is_left() -> None:
+    written = manifest(container(limits={"gpumem": 3000}))
+    env = [{"name": MEMORY, "value": value} for value in ("1000m", "9000m", "8000m")]
+    written["spec"]["containers"][0]["env"] = env
+    admission = pods.admit(read(written))
+    assert [each.value for each in admission.findings] == ["8000m"]
+    done = carried_out(written, admission)
+    assert done["spec"]["containers"][0]["env"] == [{"name": MEMORY, "value": "3000m"}]

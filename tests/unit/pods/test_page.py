@@ -1,0 +1,100 @@
+"""docs/pods.md: its examples are pods, its names are those that are read, its errors are said."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from hami_py.model import pods
+from hami_py.model.pods import ALIYUN, HAMI
+from support.artifacts import ROOT
+from unit.pods.build import container, full, pod, read
+
+PAGE = (ROOT / "docs" / "pods.md").read_text()
+EXAMPLES = [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)]
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Of a workload, what it makes."""
+    made = manifest if manifest["kind"] == "Pod" else manifest["spec"]["template"]
+    return {**made, "metadata": {"namespace": "default", **made["metadata"]}}
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda each: each["metadata"]["name"])
+def test_an_example_is_let_in(manifest: dict[str, Any]) -> None:
+    admission = pods.admit(read(pod_of(manifest)))
+    assert admission.findings == ()
+    assert admission.request is not None
+
+
+def test_the_first_example_is_what_it_says() -> None:
+    request = pods.read_request(read(pod_of(EXAMPLES[0])))
+    assert request is not None
+    (ask,) = request.asks
+    assert (ask.cards, ask.memory, ask.cores) == (1, pods.wire.Size(mib=3000), 30)
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        {
+            *HAMI.resources,
+            *HAMI.wishes,
+            *HAMI.cordon,
+            *(f"limits.{n}" for n in (HAMI.gpu, HAMI.memory, HAMI.cores)),
+            HAMI.mode_label,
+            HAMI.placement_label,
+            f"{HAMI.ignore_label}: {HAMI.ignore_value}",
+            *ALIYUN.resources,
+            ALIYUN.cards_label or "",
+            ALIYUN.mode_label,
+            ALIYUN.placement_label,
+            *pods.wire.NODE_MODES,
+            *ALIYUN.modes,
+            pods.annotations.ASSIGNMENT,
+            pods.annotations.CARDS,
+        }
+    ),
+)
+def test_a_name_that_is_read_is_on_the_page(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+ROWS = re.findall(
+    r"^\| (`nvidia\.com/[^|]*?) \| ([^|]+) \|$", PAGE.split("of a mistake\n")[1], re.M
+)
+
+
+def test_there_are_errors() -> None:
+    assert len(ROWS) >= 14
+
+
+@pytest.mark.parametrize(("written", "said"), ROWS)
+def test_an_error_is_said_as_on_the_page(written: str, said: str) -> None:
+    limits = dict(re.findall(r"`(nvidia\.com/[a-z-]+): ([^`]+)`", written))
+    (finding,) = pods.admit(pod(container(limits=limits))).findings
+    assert finding.mend == said.strip()
+    assert finding.action == ("remark" if "let in" in written else "refuse")
+    assert finding.field.startswith("spec.containers[0].resources.limits[nvidia.com/")
+
+
+RESOURCES = re.findall(r"^\| `(nvidia\.com/\S+)` \|[^|]+\| (\d+) to (\d+) \|", PAGE, re.M)
+
+
+@pytest.mark.parametrize(("name", "least", "most"), RESOURCES)
+def test_the_range_of_a_resource_is_the_pages(name: str, least: str, most: str) -> None:
+    assert len(RESOURCES) == len(HAMI.resources)
+    beside = {} if name == HAMI.gpu else {"gpu": 1}
+    for number, good in (
+        (int(least), True),
+        (int(most), True),
+        (int(least) - 1, False),
+        (int(most) + 1, False),
+    ):
+        written = pod(container(limits={**beside, full(name): number}))
+        assert (pods.admit(written).refusals == ()) is good
