@@ -1,6 +1,7 @@
-"""The Rust core: quantities, the files of a slice, and the coordinator.
+"""The Rust core: quantities, the files of a slice, the coordinator, and the cluster allocator.
 
-Raises ``hami_py.errors.InvalidValue`` and ``DamagedFile``, and ``OSError`` with a file name.
+Raises ``hami_py.errors.InvalidValue``, ``DamagedFile`` and ``Unfit``, and ``OSError`` with a file
+name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ __all__ = [
     "MAX_CARDS",
     "Account",
     "AccountSnapshot",
+    "Allocator",
     "Grants",
     "LimitRow",
     "LimitsPage",
@@ -56,6 +58,91 @@ def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
     Raises:
         OSError: it cannot begin.
     """
+
+@final
+class Allocator:
+    """Which pod may have which card: fit, score, hold, reserve, release, over all nodes.
+
+    JSON comes and goes as bytes; native/allocator/src/wire.rs is its schema. Times are nanoseconds
+    of one clock of the caller's. Bad input is an ``InvalidValue`` that names the field. Its state
+    is in memory only. Methods may be called from several threads; they take turns, without the
+    interpreter's lock.
+    """
+
+    def __new__(cls) -> Self: ...
+    @staticmethod
+    def restore(snapshot: bytes) -> Allocator:
+        """The state that ``snapshot`` wrote."""
+
+    def set_node(self, node: bytes) -> None:
+        """A ``Node`` as its agent publishes it; pods that are placed there stay."""
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; what is placed there counts again when it returns."""
+
+    def set_quota(self, quota: bytes) -> None:
+        """A ``Quota`` object, new or changed."""
+
+    def remove_quota(self, namespace: str, name: str) -> None:
+        """A quota object is gone."""
+
+    def place(self, request: bytes, assignment: bytes, started: bool) -> None:
+        """What the API says is bound, in place of anything held or reserved for the pod.
+
+        ``started``: its ordinary init containers are done. The same again changes nothing.
+        """
+
+    def remove(self, uid: str) -> None:
+        """A pod is deleted or has ended."""
+
+    def release(self, uid: str) -> None:
+        """Give up what is held or reserved for a pod; what is bound stays."""
+
+    def expire(self, now_ns: int) -> None:
+        """End holds whose time is over."""
+
+    def filter(
+        self, request: bytes, names: list[str] | None, now_ns: int
+    ) -> tuple[list[str], dict[str, str], dict[str, str]]:
+        """Nodes that do, in the order given (None: all, by name), and why the others do not.
+
+        The reasons are of nodes that are full, where other pods' going may help, and of nodes that
+        would not do if they were empty either.
+        """
+
+    def score(
+        self, pod: str | bytes, names: list[str], now_ns: int, hold_ns: int
+    ) -> list[tuple[str, int]]:
+        """0 to 100 for each node; the best one's cards are held for ``hold_ns``.
+
+        The pod is a request, or the UID of one that was filtered lately (256 are remembered).
+        """
+
+    def reserve(self, request: bytes, node: str, now_ns: int) -> bytes:
+        """Promise cards on a node: the ``Assignment``. The same again for the same pod and node.
+
+        Raises:
+            Unfit: the node does not take the pod, with the reason.
+        """
+
+    def victims(self, request: bytes, node: str, candidates: bytes) -> list[str] | None:
+        """UIDs of the pods that would have to go, fewest and lowest first; None: it would not help.
+
+        ``candidates`` is a list of ``Candidate``; those of no lower priority than the request's
+        are never chosen.
+        """
+
+    def explain(self, request: bytes, node: str) -> bytes:
+        """Every card of a node: room, or why not; plan and score if the pod fits."""
+
+    def snapshot(self) -> bytes:
+        """The whole state, for ``restore``."""
+
+    def digest(self) -> str:
+        """Equal for equal states, however they came about."""
+
+    def usage(self) -> bytes:
+        """What is given on each card of each node, and to which pods."""
 
 @final
 class LimitRow:

@@ -19,6 +19,7 @@ __all__ = [
     "NoDriver",
     "SliceInUse",
     "StateError",
+    "Unfit",
     "UnknownCard",
     "UnknownSlice",
     "UnsupportedPlatform",
@@ -84,6 +85,21 @@ class NoDevice(HamiError):
 
 class DriverError(HamiError):
     """The driver failed in a call: look at the card (``nvidia-smi``, ``dmesg``), then try again."""
+
+
+class Unfit(HamiError):
+    """A node does not take a pod.
+
+    Attributes:
+        node: its name.
+        reason: why, in one line with figures.
+    """
+
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(f"node {node}", reason, "try another one, or again when pods have ended")
+        self.args = (node, reason)
+        self.node = node
+        self.reason = reason
 
 
 class UnknownCard(HamiError):

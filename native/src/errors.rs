@@ -11,10 +11,15 @@ use std::path::Path;
 mod python {
     pyo3::import_exception!(hami_py.errors, InvalidValue);
     pyo3::import_exception!(hami_py.errors, DamagedFile);
+    pyo3::import_exception!(hami_py.errors, Unfit);
 }
 
 pub fn invalid(error: InvalidValue) -> PyErr {
     python::InvalidValue::new_err((error.field, error.value, error.mend))
+}
+
+pub fn unfit(node: &str, reason: &str) -> PyErr {
+    python::Unfit::new_err((node.to_owned(), reason.to_owned()))
 }
 
 pub fn page(error: PageError) -> PyErr {

@@ -7,6 +7,7 @@
 #![allow(clippy::doc_markdown, reason = "doc comments on what Python sees are its docstrings")]
 
 mod account;
+mod allocator;
 mod coordinator;
 mod errors;
 mod grants;
@@ -16,11 +17,13 @@ mod regime;
 
 use pyo3::prelude::*;
 
-/// The Rust core: quantities, the files of a slice, and the coordinator.
+/// The Rust core: quantities, the files of a slice, the coordinator, and the cluster allocator.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use crate::account::{Account, AccountSnapshot, ProcessUse};
+    #[pymodule_export]
+    use crate::allocator::Allocator;
     #[pymodule_export]
     use crate::coordinator::coordinate;
     #[pymodule_export]

@@ -1,0 +1,192 @@
+//! How long a filter, a score, a reservation and a placement take in a large cluster, and how much
+//! memory that cluster takes: `cargo run --release -p hami-allocator --example scale [NODES [PODS]]`.
+//!
+//! 5,000 nodes of eight cards and 100,000 pods by default, on one core. Prints one row per number; times
+//! are processor time, so that what else runs on the machine does not count.
+
+use hami_allocator::Allocator;
+use hami_allocator::wire::{Ask, Card, Kind, Memory, Mode, Node, Placement, Pod, Request, Wish};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const CARDS: u32 = 8;
+
+fn main() {
+    let mut arguments =
+        std::env::args().skip(1).map(|argument| argument.parse::<usize>().expect("a number"));
+    let nodes = arguments.next().unwrap_or(5_000);
+    let pods = arguments.next().unwrap_or(100_000);
+    let empty = resident_kib();
+    let mut allocator = Allocator::new();
+    for at in 0..nodes {
+        allocator.set_node(node(at)).expect("a good node");
+    }
+    println!("memory after {nodes} nodes: {} MiB", (resident_kib() - empty) / 1024);
+    let begin = processor_time();
+    for at in 0..pods {
+        let request = request(at, at % KINDS.len());
+        // Twenty pods a node fit well; a few kinds do not fit the last few cards.
+        let name = node_name(at % nodes);
+        if let Ok(assignment) = allocator.reserve(&request, &name, 0) {
+            allocator.place(&request, assignment, true).expect("a good assignment");
+        }
+    }
+    println!("placed {pods} pods: {:?}", processor_time().saturating_sub(begin));
+    println!("memory with pods: {} MiB", (resident_kib() - empty) / 1024);
+    restart(&mut allocator);
+
+    let names: Vec<String> = (0..nodes).map(node_name).collect();
+    cold(&mut allocator, &names);
+    warm(&mut allocator, &names, pods);
+    println!("memory at the end: {} MiB", (resident_kib() - empty) / 1024);
+}
+
+/// The state from a snapshot, as at a start.
+fn restart(allocator: &mut Allocator) {
+    let begin = processor_time();
+    let snapshot = allocator.snapshot();
+    println!(
+        "snapshot of {} MiB: {:?}",
+        snapshot.len() >> 20,
+        processor_time().saturating_sub(begin)
+    );
+    let begin = processor_time();
+    let mut restored = Allocator::restore(&snapshot).expect("our own snapshot");
+    println!("restored: {:?}", processor_time().saturating_sub(begin));
+    assert_eq!(restored.digest(), allocator.digest());
+}
+
+/// Requests of classes that were never met: every node is looked at.
+fn cold(allocator: &mut Allocator, names: &[String]) {
+    let mut filters = Vec::new();
+    let mut full = Vec::new();
+    for at in 0..300 {
+        let mut pod = request(at + 1_000_000, 0);
+        pod.asks[0].memory = Memory::Mib(1000 + at as u64);
+        let (took, filtered) = timed(|| allocator.filter(&pod, names, 0).expect("a good request"));
+        assert!(!filtered.feasible.is_empty());
+        filters.push(took);
+        pod.asks[0].memory = Memory::Mib(70_000 + at as u64);
+        pod.asks[0].cards = 8;
+        let (took, _) = timed(|| allocator.filter(&pod, names, 0).expect("a good request"));
+        full.push(took);
+    }
+    report("filter, new class", &mut filters);
+    report("filter, new class, all nodes refused", &mut full);
+}
+
+/// The scheduler's loop: filter, score with a hold, reserve, place; and pods that end.
+fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
+    let [mut filters, mut scores, mut reserves, mut places, mut both] = [const { Vec::new() }; 5];
+    for at in 0..5_000 {
+        let pod = request(pods + at, at % KINDS.len());
+        let now = at as u64 * 10_000_000;
+        let (filter, filtered) =
+            timed(|| allocator.filter(&pod, names, now).expect("a good request"));
+        let there: Vec<&String> =
+            filtered.feasible.iter().map(|node| &names[*node as usize]).collect();
+        let (score, rated) =
+            timed(|| allocator.score(&pod, &there, now, 5_000_000_000).expect("good"));
+        let best = (0..there.len()).max_by_key(|at| rated[*at]);
+        // The first kinds are warmed up by now.
+        if at >= KINDS.len() * 4 {
+            filters.push(filter);
+            scores.push(score);
+            both.push(filter + score);
+        }
+        let Some(best) = best else { continue };
+        let (took, assignment) = timed(|| allocator.reserve(&pod, there[best], now));
+        reserves.push(took);
+        let Ok(assignment) = assignment else { continue };
+        places.push(timed(|| allocator.place(&pod, assignment, true).expect("good")).0);
+        allocator.remove(&format!("pod-{at:08}"));
+    }
+    report("filter", &mut filters);
+    report("score and hold", &mut scores);
+    report("filter and score", &mut both);
+    report("reserve", &mut reserves);
+    report("place", &mut places);
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let begin = processor_time();
+    let done = work();
+    (processor_time().saturating_sub(begin), done)
+}
+
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on every Linux, and `time` is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn report(what: &str, times: &mut [Duration]) {
+    times.sort_unstable();
+    let at = |part: usize| times[(times.len() - 1) * part / 100];
+    println!("{what}: p50 {:?}, p99 {:?}, max {:?} (n = {})", at(50), at(99), at(100), times.len());
+}
+
+fn node_name(at: usize) -> String {
+    format!("gpu-node-{at:05}")
+}
+
+fn node(at: usize) -> Node {
+    let card = |index: u32| Card {
+        uuid: format!("GPU-{at:05}-{index}-4b1f-9d0e-6f1d2c3b4a59"),
+        index,
+        model: if at.is_multiple_of(3) { "NVIDIA H100 80GB HBM3" } else { "NVIDIA A100-SXM4-80GB" }
+            .into(),
+        memory_mib: 81_920,
+        cores: 100,
+        slots: 32,
+        numa: Some(index / 4),
+        healthy: true,
+        cordoned: false,
+        foreign_mib: 0,
+        overhead_mib: 300,
+        links: BTreeMap::new(),
+        mig: None,
+    };
+    Node {
+        name: node_name(at),
+        mode: Mode::Full,
+        placement: None,
+        cards: (0..CARDS).map(card).collect(),
+    }
+}
+
+/// Memory, cores and cards of a few usual pods.
+const KINDS: [(u64, u32, u32); 8] = [
+    (3_000, 10, 1),
+    (8_000, 20, 1),
+    (16_000, 30, 1),
+    (10_000, 0, 1),
+    (24_000, 40, 1),
+    (4_000, 5, 2),
+    (30_000, 30, 1),
+    (2_000, 10, 1),
+];
+
+fn request(at: usize, kind: usize) -> Request {
+    let (mib, cores, cards) = KINDS[kind];
+    let ask =
+        Ask { container: "main".into(), kind: Kind::App, cards, memory: Memory::Mib(mib), cores };
+    let node_order = if kind.is_multiple_of(2) { Placement::Binpack } else { Placement::Spread };
+    Request {
+        pod: Pod {
+            uid: format!("pod-{at:08}"),
+            namespace: format!("team-{}", at % 50),
+            name: format!("job-{at}"),
+        },
+        priority: 0,
+        asks: vec![ask],
+        wish: Wish { node_order: Some(node_order), ..Wish::default() },
+    }
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,62 @@
+//! What was found out about nodes, by class of request, for as long as the node stays as it is.
+//!
+//! Between two requests of a class one node has changed, or a few. Everything else is read here.
+
+use crate::class::{Class, Key};
+use crate::hash::Map;
+use crate::wire::Request;
+use std::sync::Arc;
+
+/// Classes that are remembered; with 5,000 nodes each takes 160 KB.
+const CLASSES: usize = 64;
+
+/// What a node is to a class.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It does, with this score.
+    Fits(u8),
+    /// It does not; other pods' going may help.
+    Full(Arc<str>),
+    /// It never does.
+    Never(Arc<str>),
+}
+
+/// A class and what is known of nodes.
+pub struct Cached {
+    /// The class.
+    pub class: Class,
+    /// By node: the generation for which it holds, and the verdict.
+    pub verdicts: Vec<(u64, Verdict)>,
+    used_at: u64,
+}
+
+/// The classes met last.
+#[derive(Default)]
+pub struct Cache {
+    classes: Map<Arc<Key>, Cached>,
+    clock: u64,
+}
+
+impl Cache {
+    /// Takes the request's class out, so that the rest of the allocator can be read meanwhile.
+    pub fn take(&mut self, request: &Request) -> (Arc<Key>, Cached) {
+        self.clock += 1;
+        let key = Key::of(request);
+        if let Some((key, cached)) = self.classes.remove_entry(&key) {
+            return (key, Cached { used_at: self.clock, ..cached });
+        }
+        let class = Class::of(request);
+        (Arc::new(key), Cached { class, verdicts: Vec::new(), used_at: self.clock })
+    }
+
+    /// Puts it back; the class that was not used for longest makes room.
+    pub fn put(&mut self, key: Arc<Key>, cached: Cached) {
+        if self.classes.len() >= CLASSES {
+            let oldest = self.classes.iter().min_by_key(|(_, cached)| cached.used_at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.classes.remove(&oldest);
+            }
+        }
+        self.classes.insert(key, cached);
+    }
+}

@@ -1,0 +1,313 @@
+//! The allocator's state, and the events that change it.
+//!
+//! Nodes, quotas and placed pods come from watches of the API: whole objects, possibly twice, late, or
+//! for things that are not known yet. Each event states what is, not what changed, so the same one twice is
+//! nothing, and the order of events about different things leaves no trace.
+
+use crate::book::{Book, Holding, State};
+use crate::cache::Cache;
+use crate::charge;
+use crate::check;
+use crate::names::Names;
+use crate::node::Node;
+use crate::quota::{Quotas, Spent};
+use crate::search::Entry;
+use crate::wire::{self, Assignment, Grant, Quota, Request};
+use hami_limits::InvalidValue;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Which pod may have which card.
+#[derive(Default)]
+pub struct Allocator {
+    pub(crate) nodes: Vec<Option<Node>>,
+    free_nodes: Vec<u32>,
+    names: Names,
+    /// By number: changes with whatever concerns the node; 0 = there is none.
+    pub(crate) generations: Vec<u64>,
+    pub(crate) book: Book,
+    pub(crate) quotas: Quotas,
+    /// Models in lower case, in the order in which they were met.
+    pub(crate) models: Vec<Box<str>>,
+    generation: u64,
+    pub(crate) cache: Cache,
+    /// What was filtered last, for scoring by UID.
+    pub(crate) recent: VecDeque<Request>,
+    /// For one search.
+    pub(crate) entries: Vec<Entry>,
+    /// Numbers of present nodes by name, if that is known.
+    by_name: Option<Arc<[u32]>>,
+}
+
+impl Allocator {
+    /// One that knows nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A node as its agent publishes it. Pods that are placed there stay, whatever has become of their cards.
+    pub fn set_node(&mut self, node: wire::Node) -> Result<(), InvalidValue> {
+        check::node(&node)?;
+        let number = self.number_or_new(&node.name);
+        let mut fresh = Node::unknown(&node.name);
+        fresh.publish(node);
+        let there = self.node(number);
+        if there.present && there.as_published() == fresh.as_published() {
+            return Ok(());
+        }
+        let pods = std::mem::take(&mut self.node_mut(number).pods);
+        let name = self.node(number).name.clone();
+        (fresh.name, fresh.pods) = (name, pods);
+        *self.node_mut(number) = fresh;
+        self.by_name = None;
+        self.settle(number);
+        Ok(())
+    }
+
+    /// A node is gone. What is placed there counts again when it returns.
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(number) = self.number(name) else { return };
+        self.node_mut(number).withdraw();
+        self.by_name = None;
+        self.settle(number);
+        self.forget_if_empty(number);
+    }
+
+    /// A quota object.
+    pub fn set_quota(&mut self, quota: Quota) -> Result<(), InvalidValue> {
+        check::quota(&quota)?;
+        self.quotas.set(quota);
+        Ok(())
+    }
+
+    /// A quota object is gone.
+    pub fn remove_quota(&mut self, namespace: &str, name: &str) {
+        self.quotas.remove(namespace, name);
+    }
+
+    /// What the API says is bound. It is taken as it is, also where it is more than a card has; it
+    /// replaces whatever was held or reserved for the pod. `started`: its ordinary init containers are done.
+    pub fn place(
+        &mut self,
+        request: &Request,
+        assignment: Assignment,
+        started: bool,
+    ) -> Result<(), InvalidValue> {
+        check::request(request)?;
+        check::assignment(&assignment, request)?;
+        let (node, grants) = self.read(request, assignment);
+        let same = |old: &Holding| {
+            let Holding { pod, priority, asks, .. } = old;
+            old.state == State::Placed
+                && old.node == node
+                && old.started == started
+                && old.grants == grants
+                && (pod, *priority, asks.as_ref())
+                    == (&request.pod, request.priority, request.asks.as_slice())
+        };
+        let old = self.book.find(&request.pod.uid);
+        if !old.is_some_and(same) {
+            self.enter(request, grants, node, State::Placed, started);
+        }
+        Ok(())
+    }
+
+    /// A pod is deleted or has ended.
+    pub fn remove(&mut self, uid: &str) {
+        if let Some(number) = self.book.number(uid) {
+            self.leave(number);
+        }
+    }
+
+    /// Gives up what is held or reserved for a pod; what the API has bound stays.
+    pub fn release(&mut self, uid: &str) {
+        if self.book.find(uid).is_some_and(|holding| holding.state != State::Placed) {
+            self.remove(uid);
+        }
+    }
+
+    /// Ends holds whose time is over.
+    pub fn expire(&mut self, now_ns: u64) {
+        while let Some(number) = self.book.ended(now_ns) {
+            self.leave(number);
+        }
+    }
+
+    /// An entry of whatever firmness, as a snapshot has it.
+    pub(crate) fn enter_assignment(
+        &mut self,
+        request: &Request,
+        assignment: Assignment,
+        state: State,
+        started: bool,
+    ) {
+        let (node, grants) = self.read(request, assignment);
+        self.enter(request, grants, node, state, started);
+    }
+
+    /// The node's number, and grants by ask.
+    fn read(&mut self, request: &Request, assignment: Assignment) -> (u32, crate::Grants) {
+        let Assignment { node, mut containers, .. } = assignment;
+        let grants = request
+            .asks
+            .iter()
+            .map(|ask| containers.remove(&ask.container).unwrap_or_default().into());
+        (self.number_or_new(&node), grants.collect())
+    }
+
+    /// The pod's only entry.
+    pub(crate) fn enter(
+        &mut self,
+        request: &Request,
+        grants: Box<[Box<[Grant]>]>,
+        node: u32,
+        state: State,
+        started: bool,
+    ) -> u32 {
+        let asks: Box<[wire::Ask]> = request.asks.as_slice().into();
+        let spent = Spent::of(&asks, |at| &grants[at], started);
+        // First in, then out: the node must not be forgotten between.
+        let before = self.book.number(&request.pod.uid).map(|number| self.take_out(number));
+        self.quotas.spend(&request.pod.namespace, &spent);
+        let number = self.book.insert(Holding {
+            pod: request.pod.clone(),
+            priority: request.priority,
+            asks,
+            grants,
+            node,
+            state,
+            started,
+            charges: Box::default(),
+            spent,
+        });
+        self.node_mut(node).pods.push(number);
+        self.charge(node, number);
+        if let Some(before) = before.filter(|before| *before != node) {
+            self.after_leaving(before);
+        }
+        number
+    }
+
+    fn leave(&mut self, number: u32) {
+        let node = self.take_out(number);
+        self.after_leaving(node);
+    }
+
+    /// Out of the book and the node's list; says which node that was.
+    fn take_out(&mut self, number: u32) -> u32 {
+        let holding = self.book.remove(number);
+        self.quotas.refund(&holding.pod.namespace, &holding.spent);
+        self.node_mut(holding.node).pods.retain(|other| *other != number);
+        holding.node
+    }
+
+    fn after_leaving(&mut self, node: u32) {
+        if self.node(node).has_ghosts() {
+            self.settle(node);
+        } else {
+            self.sum(node);
+        }
+        self.forget_if_empty(node);
+    }
+
+    /// Works out what one new entry weighs.
+    fn charge(&mut self, node: u32, number: u32) {
+        let there = self.node(node);
+        let holding = self.book.get(number);
+        let known = |grant: &Grant| there.place(&grant.card).is_some();
+        if there.has_ghosts() || !holding.grants.iter().flatten().all(known) {
+            return self.settle(node);
+        }
+        self.book.get_mut(number).charges = charges(there, self.book.get(number));
+        self.sum(node);
+    }
+
+    /// Works a node out anew from what was published and from who is there.
+    fn settle(&mut self, number: u32) {
+        let Self { nodes, book, models, .. } = self;
+        let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
+        let pods = node.pods.clone();
+        let held = pods.iter().flat_map(|pod| book.get(*pod).grants.iter().flatten());
+        node.settle(held.map(|grant| grant.card.as_str()), |name| model(models, name));
+        for pod in pods {
+            let charges = charges(node, book.get(pod));
+            book.get_mut(pod).charges = charges;
+        }
+        self.sum(number);
+    }
+
+    fn sum(&mut self, number: u32) {
+        self.generation += 1;
+        let Self { nodes, book, .. } = self;
+        let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
+        let pods = std::mem::take(&mut node.pods);
+        node.sum(pods.iter().flat_map(|pod| &book.get(*pod).charges));
+        node.pods = pods;
+        self.generations[number as usize] = self.generation;
+    }
+
+    fn forget_if_empty(&mut self, number: u32) {
+        let node = self.node(number);
+        if !node.present && node.pods.is_empty() {
+            self.names.remove(number);
+            self.generations[number as usize] = 0;
+            self.nodes[number as usize] = None;
+            self.free_nodes.push(number);
+        }
+    }
+
+    pub(crate) fn node(&self, number: u32) -> &Node {
+        self.nodes[number as usize].as_ref().expect("numbers in use have nodes")
+    }
+
+    fn node_mut(&mut self, number: u32) -> &mut Node {
+        self.nodes[number as usize].as_mut().expect("numbers in use have nodes")
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
+        self.names.get(name)
+    }
+
+    fn number_or_new(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.number(name) {
+            return number;
+        }
+        let node = Node::unknown(name);
+        let number = self.free_nodes.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            self.generations.push(0);
+            self.nodes.len() as u32 - 1
+        });
+        self.names.insert(name, number);
+        self.nodes[number as usize] = Some(node);
+        number
+    }
+
+    /// Numbers of the present nodes, by name.
+    pub(crate) fn present(&mut self) -> Arc<[u32]> {
+        let nodes = &self.nodes;
+        let listed = || {
+            let there =
+                nodes.iter().enumerate().filter_map(|(at, node)| Some((at as u32, node.as_ref()?)));
+            let mut there: Vec<(u32, &Node)> = there.filter(|(_, node)| node.present).collect();
+            there.sort_unstable_by(|(_, one), (_, other)| one.name.cmp(&other.name));
+            there.into_iter().map(|(number, _)| number).collect()
+        };
+        self.by_name.get_or_insert_with(listed).clone()
+    }
+}
+
+fn charges(node: &Node, holding: &Holding) -> Box<[crate::card::Charge]> {
+    let Holding { asks, grants, started, .. } = holding;
+    charge::charges(asks, grants, *started, |uuid| node.place(uuid), &node.facts, node.mode)
+}
+
+fn model(models: &mut Vec<Box<str>>, name: &str) -> u16 {
+    let name = name.to_lowercase();
+    let number = models.iter().position(|known| **known == *name).unwrap_or_else(|| {
+        models.push(name.into());
+        models.len() - 1
+    });
+    // There are a few dozen in the world; a type that is not known is never the one that is wished for.
+    number.try_into().unwrap_or(u16::MAX)
+}

@@ -1,0 +1,164 @@
+//! Filter, score, reserve: a pod's way to its node.
+//!
+//! Filter looks at nodes and remembers verdicts; it changes nothing else but that holds whose time
+//! is over end. Score answers from the same verdicts and holds the best node's cards for a moment, because kube-scheduler
+//! binds asynchronously and filters the next pod meanwhile. Reserve is the promise at bind. A pod never stands in its
+//! own way: on a node where it has an entry, it is judged as if it were not there.
+
+use crate::book::State;
+use crate::cache::Verdict;
+use crate::check;
+use crate::engine::Allocator;
+use crate::plan;
+use crate::reason::NodeReason;
+use crate::wire::{Assignment, Request};
+use hami_limits::InvalidValue;
+use std::sync::Arc;
+
+/// Pods that can be scored by UID after they were filtered.
+const RECENT: usize = 256;
+
+/// Where a pod could go. Nodes are positions in the names that were given, in their order.
+#[derive(Debug, Default)]
+pub struct Filtered {
+    /// Nodes that do.
+    pub feasible: Vec<u32>,
+    /// Nodes that are full, and why.
+    pub failed: Vec<(u32, Arc<str>)>,
+    /// Nodes that would not do if they were empty either, and why.
+    pub unresolvable: Vec<(u32, Arc<str>)>,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The request cannot be.
+    Invalid(InvalidValue),
+    /// The node does not do.
+    Unfit(NodeReason),
+}
+
+impl From<InvalidValue> for Refusal {
+    fn from(error: InvalidValue) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl From<NodeReason> for Refusal {
+    fn from(reason: NodeReason) -> Self {
+        Self::Unfit(reason)
+    }
+}
+
+impl Allocator {
+    /// Which of these nodes do, and why the others do not.
+    pub fn filter<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        now_ns: u64,
+    ) -> Result<Filtered, InvalidValue> {
+        check::request(request)?;
+        self.expire(now_ns);
+        self.recent.retain(|other| other.pod.uid != request.pod.uid);
+        self.recent.truncate(RECENT - 1);
+        self.recent.push_front(request.clone());
+        let mut filtered = Filtered::default();
+        self.judge(request, names, |at, verdict| match verdict {
+            Verdict::Fits(_) => filtered.feasible.push(at),
+            Verdict::Full(why) => filtered.failed.push((at, why.clone())),
+            Verdict::Never(why) => filtered.unresolvable.push((at, why.clone())),
+        });
+        Ok(filtered)
+    }
+
+    /// Names of all nodes that are present, sorted.
+    pub fn node_names(&mut self) -> Vec<Arc<str>> {
+        self.present().iter().map(|number| self.node(*number).name.clone()).collect()
+    }
+
+    /// The request of a pod that was filtered lately.
+    pub fn filtered(&self, uid: &str) -> Option<&Request> {
+        self.recent.iter().find(|request| request.pod.uid == uid)
+    }
+
+    /// 0 to 100 for each of these nodes, and cards held on the best one for so long.
+    pub fn score<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Result<Vec<u8>, InvalidValue> {
+        check::request(request)?;
+        self.expire(now_ns);
+        let mut scores = vec![0; names.len()];
+        let mut best: Option<(u8, usize)> = None;
+        self.judge(request, names, |at, verdict| {
+            let Verdict::Fits(score) = verdict else { return };
+            let at = at as usize;
+            scores[at] = *score;
+            let better = best.is_none_or(|(most, first)| {
+                *score > most || (*score == most && names[at].as_ref() < names[first].as_ref())
+            });
+            if better {
+                best = Some((*score, at));
+            }
+        });
+        if let Some((_, at)) = best.filter(|_| hold_ns > 0) {
+            self.hold(request, names[at].as_ref(), now_ns.saturating_add(hold_ns));
+        }
+        Ok(scores)
+    }
+
+    /// Promises cards on this node. The same again for the same pod and node is the same answer.
+    pub fn reserve(
+        &mut self,
+        request: &Request,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<Assignment, Refusal> {
+        check::request(request)?;
+        self.expire(now_ns);
+        if let Some(holding) = self.book.find(&request.pod.uid) {
+            let (there, held) =
+                (self.node(holding.node).name.clone(), matches!(holding.state, State::Held { .. }));
+            if *there == *name && !held {
+                return Ok(holding.assignment(name));
+            }
+            if holding.state == State::Placed {
+                return Err(NodeReason::Elsewhere(there).into());
+            }
+        }
+        let node = self.number(name).ok_or(NodeReason::NoCards)?;
+        let grants = self.plan(request, node)?;
+        let number = self.enter(request, grants, node, State::Reserved, false);
+        Ok(self.book.get(number).assignment(name))
+    }
+
+    fn hold(&mut self, request: &Request, name: &str, until_ns: u64) {
+        let held = self.book.find(&request.pod.uid).map(|holding| holding.state);
+        if matches!(held, Some(State::Reserved | State::Placed)) {
+            return;
+        }
+        let Some(node) = self.number(name) else { return };
+        if let Ok(grants) = self.plan(request, node) {
+            self.enter(request, grants, node, State::Held { until_ns }, false);
+        }
+    }
+
+    /// What each ask would be given on that node.
+    fn plan(&mut self, request: &Request, node: u32) -> Result<crate::Grants, NodeReason> {
+        let (key, mut cached) = self.cache.take(request);
+        cached.class.meet_models(&self.models);
+        let mut entries = std::mem::take(&mut self.entries);
+        let plan = self.with_view(request, node, &[], |allocator, view| {
+            allocator.try_fit(&cached.class, request, view, &[], &mut entries)?;
+            let grants = plan::grants(&cached.class, view, &entries);
+            Ok(grants.into_iter().map(Into::into).collect())
+        });
+        self.entries = entries;
+        self.cache.put(key, cached);
+        plan
+    }
+}

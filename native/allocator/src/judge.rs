@@ -1,0 +1,171 @@
+//! One request, one node or thousands: a verdict for each.
+//!
+//! Verdicts come from the cache where nothing about the pod itself matters: not on the node where it has an entry, and not
+//! where a quota counts what only the chosen card decides.
+
+use crate::book::Holding;
+use crate::cache::{Cached, Verdict};
+use crate::class::Class;
+use crate::engine::Allocator;
+use crate::fit::View;
+use crate::hash::Map;
+use crate::node;
+use crate::quota::{Room, Spent};
+use crate::reason::NodeReason;
+use crate::score;
+use crate::search::{self, Entry};
+use crate::wire::Request;
+use std::sync::Arc;
+
+impl Allocator {
+    /// Looks at a node as it would be without this pod and those.
+    pub(crate) fn with_view<T>(
+        &self,
+        request: &Request,
+        number: u32,
+        gone: &[&str],
+        look: impl FnOnce(&Self, &View<'_>) -> T,
+    ) -> T {
+        let node = self.node(number);
+        let here = |uid: &str| self.book.find(uid).is_some_and(|holding| holding.node == number);
+        if gone.is_empty() && !here(&request.pod.uid) {
+            return look(self, &node.view());
+        }
+        let stays = |holding: &&Holding| {
+            let uid = holding.pod.uid.as_str();
+            uid != request.pod.uid && !gone.contains(&uid)
+        };
+        let pods = node.pods.iter().map(|pod| self.book.get(*pod)).filter(stays);
+        let mut used = Vec::new();
+        let charges = pods.flat_map(|holding| &holding.charges);
+        let totals = node::sum(&mut used, &node.facts, charges);
+        look(self, &node.view_with(&used, totals))
+    }
+
+    /// Cards for a request, with its namespace's quotas as they would be without this pod and those.
+    pub(crate) fn try_fit(
+        &self,
+        class: &Class,
+        request: &Request,
+        view: &View<'_>,
+        gone: &[&str],
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), NodeReason> {
+        let room = self.room(request, gone);
+        if let Some(over) =
+            room.as_ref().filter(|_| !class.shares).and_then(|room| over(class, room))
+        {
+            return Err(over);
+        }
+        search::find(class, view, room.as_ref().filter(|_| class.shares), entries)
+    }
+
+    fn room(&self, request: &Request, gone: &[&str]) -> Option<Room<'_>> {
+        let out = gone
+            .iter()
+            .copied()
+            .filter(|uid| *uid != request.pod.uid)
+            .chain([request.pod.uid.as_str()]);
+        let out = out.filter_map(|uid| self.book.find(uid));
+        let mine = out.filter(|holding| holding.pod.namespace == request.pod.namespace);
+        self.quotas.room(&request.pod.namespace, mine.map(|holding| &holding.spent))
+    }
+
+    /// A verdict for each name, from the cache where that may be.
+    pub(crate) fn judge<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        mut tell: impl FnMut(u32, &Verdict),
+    ) {
+        let (key, mut cached) = self.cache.take(request);
+        cached.class.meet_models(&self.models);
+        cached.verdicts.resize(self.nodes.len(), (0, Verdict::Fits(0)));
+        let mut entries = std::mem::take(&mut self.entries);
+        let own = self.book.find(&request.pod.uid).map(|holding| holding.node);
+        let room = self.room(request, &[]);
+        let of_all = room
+            .as_ref()
+            .filter(|_| !cached.class.shares)
+            .and_then(|room| over(&cached.class, room));
+        let of_all = of_all.map(|reason| Verdict::Never(reason.to_string().into()));
+        let unknown = Verdict::Never(NodeReason::NoCards.to_string().into());
+        let room = room.filter(|_| cached.class.shares);
+        let Cached { class, verdicts, .. } = &mut cached;
+        let mut looked =
+            Looker { allocator: self, class, texts: Map::default(), loads: Vec::new() };
+        // One kind of work after the other, so that memory is waited for many times at once.
+        let numbers: Vec<Option<u32>> =
+            names.iter().map(|name| looked.allocator.number(name.as_ref())).collect();
+        for (at, number) in numbers.into_iter().enumerate() {
+            let at = at as u32;
+            match (&of_all, number) {
+                (Some(verdict), _) => tell(at, verdict),
+                (None, None) => tell(at, &unknown),
+                // Such a verdict is of this pod, not of its class.
+                (None, Some(number)) if own == Some(number) || room.is_some() => {
+                    let looked = &mut looked;
+                    let verdict = looked.allocator.with_view(request, number, &[], |_, view| {
+                        looked.look(view, room.as_ref(), &mut entries)
+                    });
+                    tell(at, &verdict);
+                }
+                (None, Some(number)) => {
+                    let (generation, verdict) = &mut verdicts[number as usize];
+                    let now = looked.allocator.generations[number as usize];
+                    if *generation != now {
+                        let view = looked.allocator.node(number).view();
+                        *verdict = looked.look(&view, None, &mut entries);
+                        *generation = now;
+                    }
+                    tell(at, verdict);
+                }
+            }
+        }
+        self.entries = entries;
+        self.cache.put(key, cached);
+    }
+}
+
+/// The quota that forbids such pods on whatever card.
+fn over(class: &Class, room: &Room<'_>) -> Option<NodeReason> {
+    let over = room.over(&Spent::of(&class.asks, |_| &[], false))?;
+    Some(NodeReason::Quota(Box::new(over)))
+}
+
+/// Works verdicts out.
+struct Looker<'a> {
+    allocator: &'a Allocator,
+    class: &'a Class,
+    /// Nodes often have the same reason; it is put into words once.
+    texts: Map<NodeReason, Arc<str>>,
+    loads: Vec<(u8, crate::card::Use)>,
+}
+
+impl Looker<'_> {
+    fn look(
+        &mut self,
+        view: &View<'_>,
+        room: Option<&Room<'_>>,
+        entries: &mut Vec<Entry>,
+    ) -> Verdict {
+        match search::find(self.class, view, room, entries) {
+            Ok(()) => {
+                score::loads(self.class, view, entries, &mut self.loads);
+                Verdict::Fits(score::score(self.class, view, entries, &self.loads))
+            }
+            Err(reason) => self.refuse(view, reason, entries),
+        }
+    }
+
+    fn refuse(&mut self, view: &View<'_>, reason: NodeReason, entries: &mut Vec<Entry>) -> Verdict {
+        let never = reason.is_lasting() || search::never(self.class, view, entries);
+        let text = self.say(reason);
+        if never { Verdict::Never(text) } else { Verdict::Full(text) }
+    }
+
+    fn say(&mut self, reason: NodeReason) -> Arc<str> {
+        let text = |reason: &NodeReason| Arc::from(reason.to_string());
+        self.texts.entry(reason).or_insert_with_key(text).clone()
+    }
+}

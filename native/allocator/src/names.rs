@@ -1,0 +1,126 @@
+//! The numbers of nodes by their names.
+//!
+//! A filter looks up thousands of names, and what that costs is waiting for memory. So the map holds hashes and
+//! numbers alone and stays in the cache, and the names stand one after the other by number, the short ones, which are nearly
+//! all, in place. Names with one hash, should there ever be two, have a map of their own.
+
+use crate::hash::{Map, Quick};
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hasher;
+
+const SHORT: usize = 38;
+
+/// A string, in place if it is short.
+#[derive(Clone, Debug)]
+enum Name {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+/// Names and numbers.
+#[derive(Debug)]
+pub struct Names {
+    by_hash: Map<u64, u32>,
+    by_number: Vec<Name>,
+    twins: BTreeMap<Box<[u8]>, u32>,
+    /// Bits of the hash that are used: all, but in a test.
+    bits: u64,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let (by_hash, by_number, twins) = (Map::default(), Vec::new(), BTreeMap::new());
+        Self { by_hash, by_number, twins, bits: u64::MAX }
+    }
+}
+
+impl Names {
+    /// The number of a name.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        let there = self.by_hash.get(&self.hash(name.as_bytes())).copied();
+        let there =
+            there.filter(|number| self.by_number[*number as usize].bytes() == name.as_bytes());
+        there.or_else(|| {
+            if self.twins.is_empty() { None } else { self.twins.get(name.as_bytes()).copied() }
+        })
+    }
+
+    /// A new name with a free number.
+    pub fn insert(&mut self, name: &str, number: u32) {
+        let at = number as usize;
+        if self.by_number.len() <= at {
+            self.by_number.resize(at + 1, Name::of(b""));
+        }
+        self.by_number[at] = Name::of(name.as_bytes());
+        let hash = self.hash(name.as_bytes());
+        match self.by_hash.entry(hash) {
+            Entry::Vacant(place) => {
+                place.insert(number);
+            }
+            Entry::Occupied(_) => {
+                self.twins.insert(name.as_bytes().into(), number);
+            }
+        }
+    }
+
+    /// The name of that number is gone.
+    pub fn remove(&mut self, number: u32) {
+        let name = std::mem::replace(&mut self.by_number[number as usize], Name::of(b""));
+        let hash = self.hash(name.bytes());
+        if self.by_hash.get(&hash) == Some(&number) {
+            self.by_hash.remove(&hash);
+        } else {
+            self.twins.remove(name.bytes());
+        }
+    }
+
+    fn hash(&self, name: &[u8]) -> u64 {
+        let mut hasher = Quick::default();
+        hasher.write(name);
+        hasher.finish() & self.bits
+    }
+}
+
+impl Name {
+    fn of(text: &[u8]) -> Self {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..text.len()) {
+            None => Self::Long(text.into()),
+            Some(place) => {
+                place.copy_from_slice(text);
+                Self::Short(text.len() as u8, bytes)
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Long(text) => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Names;
+
+    #[test]
+    fn names_are_found_also_where_hashes_are_equal() {
+        for bits in [u64::MAX, 3, 0] {
+            let mut names = Names { bits, ..Names::default() };
+            let name =
+                |at: u32| format!("node-{at}{}", ".a-rather-long-domain".repeat(at as usize % 3));
+            (0..40).for_each(|at| names.insert(&name(at), at));
+            (0..40).for_each(|at| assert_eq!(names.get(&name(at)), Some(at)));
+            (0..40).step_by(2).for_each(|at| names.remove(at));
+            (0..40).for_each(|at| assert_eq!(names.get(&name(at)), (at % 2 == 1).then_some(at)));
+            names.insert("new", 0);
+            assert_eq!((names.get("new"), names.get("")), (Some(0), None));
+            (1..40).step_by(2).for_each(|at| names.remove(at));
+            names.remove(0);
+            assert!(names.by_hash.is_empty() && names.twins.is_empty());
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! JSON into values, or an error that says which field is wrong, what stood there, and what should.
+//!
+//! The path comes from `serde_path_to_error`, a few lines of `serde`'s author: `serde_json` alone
+//! names a line and a column, which is no help to whoever wrote a pod. It is asked only after a plain
+//! parse has failed, so what is right pays nothing for it.
+
+use hami_limits::InvalidValue;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+/// The value in `json`; `what` is its name in errors.
+pub fn parse<T: DeserializeOwned>(what: &str, json: &[u8]) -> Result<T, InvalidValue> {
+    serde_json::from_slice(json).map_err(|error| refusal::<T>(what, json, &error))
+}
+
+#[cold]
+fn refusal<T: DeserializeOwned>(
+    what: &str,
+    json: &[u8],
+    plain: &serde_json::Error,
+) -> InvalidValue {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let (path, message) = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        Err(error) => (Some(error.path().clone()), error.inner().to_string()),
+        // Only what follows the value is wrong then.
+        Ok(_) => (None, plain.to_string()),
+    };
+    let message = message.split(" at line ").next().unwrap_or_default();
+    let found = path.as_ref().zip(serde_json::from_slice(json).ok());
+    let value = found.and_then(|(path, whole): (&Path, Value)| at(&whole, path));
+    let field = match path.map(|path| path.to_string()) {
+        Some(path) if path.starts_with('[') => format!("{what}{path}"),
+        Some(path) if path != "." => format!("{what}.{path}"),
+        _ => what.to_owned(),
+    };
+    let value =
+        value.unwrap_or_else(|| String::from_utf8_lossy(&json[..json.len().min(256)]).into());
+    InvalidValue { field, value, mend: format!("write what was agreed: {message}") }
+}
+
+fn at(whole: &Value, path: &Path) -> Option<String> {
+    let mut value = whole;
+    for segment in path {
+        value = match segment {
+            Segment::Seq { index } => value.get(index)?,
+            Segment::Map { key } => value.get(key)?,
+            Segment::Enum { .. } | Segment::Unknown => break,
+        };
+    }
+    Some(match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+    use crate::wire::{Node, Request};
+
+    #[test]
+    fn the_field_the_value_and_the_mend_are_named() {
+        let json = br#"{"pod": {"uid": "a", "namespace": "b", "name": "c"},
+            "asks": [{"container": "x", "kind": "app", "cards": "two", "memory": "whole"}]}"#;
+        let error = parse::<Request>("request", json).unwrap_err();
+        assert_eq!(error.field, "request.asks[0].cards");
+        assert_eq!(error.value, "two");
+        assert!(error.mend.contains("expected u32"), "{}", error.mend);
+    }
+
+    #[test]
+    fn unknown_fields_and_what_follows_are_errors() {
+        let error = parse::<Node>("node", br#"{"name": "n", "cards": [], "gpus": 1}"#).unwrap_err();
+        assert_eq!(error.field, "node.gpus");
+        assert_eq!(error.value, "1");
+        let error = parse::<Node>("node", br#"{"name": "n", "cards": []} x"#).unwrap_err();
+        assert_eq!(error.field, "node");
+        assert!(parse::<Node>("node", b"\xff\xfe").is_err());
+        assert!(parse::<Node>("node", "[".repeat(100_000).as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! `ResourceQuota` objects with HAMi's `limits.` names: cards, MiB times cards, percent times cards.
+//!
+//! The API server does not count these, and what it does count it counts per container, not per card.
+//! All objects of a namespace hold together; each counts all of the namespace's pods. Memory
+//! asked for as a share counts as what it comes to on the card that was chosen, which only a plan knows.
+
+use crate::reason::QuotaReason;
+use crate::wire::{Ask, Grant, Kind, Memory, Quota};
+use std::collections::BTreeMap;
+
+/// What counts against quotas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Cards.
+    pub cards: u64,
+    /// MiB times cards.
+    pub memory_mib: u64,
+    /// Percent times cards.
+    pub cores: u64,
+}
+
+impl Spent {
+    /// What a pod counts: at the peak of its phases, or, once `started`, without its init containers.
+    pub fn of<'a>(asks: &[Ask], grants: impl Fn(usize) -> &'a [Grant], started: bool) -> Self {
+        let (mut steady, mut peak) = (Self::default(), Self::default());
+        for (at, ask) in asks.iter().enumerate() {
+            let cards = u64::from(ask.cards);
+            let memory_mib = match ask.memory {
+                Memory::Mib(mib) => mib * cards,
+                Memory::Percent(_) | Memory::Whole => {
+                    grants(at).iter().map(|grant| grant.memory_mib).sum()
+                }
+            };
+            let one = Self { cards, memory_mib, cores: u64::from(ask.cores) * cards };
+            if ask.kind != Kind::Init {
+                steady = steady.plus(&one);
+                peak = peak.most(&steady);
+            } else if !started {
+                peak = peak.most(&steady.plus(&one));
+            }
+        }
+        peak
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            cards: self.cards + other.cards,
+            memory_mib: self.memory_mib + other.memory_mib,
+            cores: self.cores + other.cores,
+        }
+    }
+
+    fn less(&self, other: &Self) -> Self {
+        Self {
+            cards: self.cards.saturating_sub(other.cards),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+            cores: self.cores.saturating_sub(other.cores),
+        }
+    }
+
+    fn most(&self, other: &Self) -> Self {
+        Self {
+            cards: self.cards.max(other.cards),
+            memory_mib: self.memory_mib.max(other.memory_mib),
+            cores: self.cores.max(other.cores),
+        }
+    }
+}
+
+/// A namespace's quotas and what is spent of them.
+#[derive(Debug, Default)]
+struct Namespace {
+    /// By the objects' names.
+    quotas: BTreeMap<String, Quota>,
+    spent: Spent,
+    pods: usize,
+}
+
+/// All namespaces that have quotas or pods.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    namespaces: BTreeMap<String, Namespace>,
+}
+
+/// What is left to one pod.
+pub struct Room<'a> {
+    namespace: &'a Namespace,
+    spent: Spent,
+}
+
+impl Quotas {
+    /// A new or changed object.
+    pub fn set(&mut self, quota: Quota) {
+        let namespace = self.namespaces.entry(quota.namespace.clone()).or_default();
+        namespace.quotas.insert(quota.name.clone(), quota);
+    }
+
+    /// An object that is gone.
+    pub fn remove(&mut self, namespace: &str, name: &str) {
+        if let Some(there) = self.namespaces.get_mut(namespace) {
+            there.quotas.remove(name);
+        }
+        self.forget(namespace);
+    }
+
+    /// One more pod.
+    pub fn spend(&mut self, namespace: &str, spent: &Spent) {
+        // Nearly always there; a key is made only where not.
+        if !self.namespaces.contains_key(namespace) {
+            self.namespaces.insert(namespace.to_owned(), Namespace::default());
+        }
+        if let Some(there) = self.namespaces.get_mut(namespace) {
+            there.spent = there.spent.plus(spent);
+            there.pods += 1;
+        }
+    }
+
+    /// A pod that [`Self::spend`] counted is gone.
+    pub fn refund(&mut self, namespace: &str, spent: &Spent) {
+        if let Some(there) = self.namespaces.get_mut(namespace) {
+            there.spent = there.spent.less(spent);
+            there.pods -= 1;
+        }
+        self.forget(namespace);
+    }
+
+    /// What is left in a namespace if those were not there; `None`: it has no quotas.
+    pub fn room<'a>(
+        &self,
+        namespace: &str,
+        without: impl Iterator<Item = &'a Spent>,
+    ) -> Option<Room<'_>> {
+        let namespace = self.namespaces.get(namespace).filter(|there| !there.quotas.is_empty())?;
+        let spent = without.fold(namespace.spent, |spent, gone| spent.less(gone));
+        Some(Room { namespace, spent })
+    }
+
+    /// All objects, by namespace and name.
+    pub fn all(&self) -> impl Iterator<Item = &Quota> {
+        self.namespaces.values().flat_map(|namespace| namespace.quotas.values())
+    }
+
+    fn forget(&mut self, namespace: &str) {
+        if self
+            .namespaces
+            .get(namespace)
+            .is_some_and(|there| there.pods == 0 && there.quotas.is_empty())
+        {
+            self.namespaces.remove(namespace);
+        }
+    }
+}
+
+impl Room<'_> {
+    /// What the first quota says that does not allow so much more.
+    pub fn over(&self, more: &Spent) -> Option<QuotaReason> {
+        let measures = |quota: &Quota| {
+            [
+                ("cards", quota.gpu, self.spent.cards, more.cards),
+                ("MiB", quota.memory_mib, self.spent.memory_mib, more.memory_mib),
+                ("% of cores", quota.cores, self.spent.cores, more.cores),
+            ]
+        };
+        self.namespace.quotas.values().find_map(|quota| {
+            measures(quota).into_iter().find_map(|(unit, allowed, used, asked)| {
+                let allowed = allowed.filter(|allowed| asked > 0 && used + asked > *allowed)?;
+                Some(QuotaReason {
+                    namespace: quota.namespace.clone(),
+                    quota: quota.name.clone(),
+                    unit,
+                    figures: (allowed, used, asked),
+                })
+            })
+        })
+    }
+}

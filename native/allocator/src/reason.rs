@@ -1,0 +1,236 @@
+//! Why a card or a node does not do, with figures, for programs and for people.
+
+use crate::class;
+use crate::tally::Tally;
+use crate::wire::Mode;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why one card does not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CardReason {
+    /// It is not there any more.
+    Gone,
+    /// Its agent says that it does not work.
+    Unhealthy,
+    /// The operator keeps it free.
+    Cordoned,
+    /// The pod wishes for other UUIDs.
+    NotNamed,
+    /// The pod wishes for another type.
+    OtherType,
+    /// Memory: asked for with overhead, and free.
+    Memory {
+        /// MiB.
+        asked: u64,
+        /// MiB.
+        free: u64,
+    },
+    /// The share of memory is no more than what the driver takes.
+    Overhead {
+        /// MiB.
+        share: u64,
+        /// MiB.
+        overhead: u64,
+    },
+    /// Percent: asked for, and free.
+    Cores {
+        /// Percent.
+        asked: u32,
+        /// Percent.
+        free: u32,
+    },
+    /// All cores are given; who asks for none would get none.
+    CoresGiven,
+    /// A card of one's own was asked for, and this one is in use.
+    InUse,
+    /// The pod wishes for idle cards.
+    NotIdle,
+    /// All device IDs are given.
+    Slots {
+        /// How many there are.
+        slots: u32,
+    },
+    /// It cannot be cut into instances.
+    NoMig,
+    /// No profile is large enough.
+    MigTooSmall {
+        /// MiB.
+        asked: u64,
+        /// MiB of the largest.
+        largest: u64,
+    },
+    /// The profile has no free place.
+    MigPlaces,
+}
+
+/// How many kinds of [`CardReason`] there are.
+pub(crate) const KINDS: usize = 15;
+
+impl CardReason {
+    pub(crate) fn kind(self) -> usize {
+        match self {
+            Self::Memory { .. } => 0,
+            Self::Cores { .. } => 1,
+            Self::CoresGiven => 2,
+            Self::InUse => 3,
+            Self::NotIdle => 4,
+            Self::Slots { .. } => 5,
+            Self::MigPlaces => 6,
+            Self::MigTooSmall { .. } => 7,
+            Self::NoMig => 8,
+            Self::Overhead { .. } => 9,
+            Self::OtherType => 10,
+            Self::NotNamed => 11,
+            Self::Cordoned => 12,
+            Self::Unhealthy => 13,
+            Self::Gone => 14,
+        }
+    }
+
+    /// A word for programs.
+    pub fn code(self) -> &'static str {
+        const CODES: [&str; KINDS] = [
+            "memory",
+            "cores",
+            "cores-given",
+            "in-use",
+            "not-idle",
+            "slots",
+            "mig-places",
+            "mig-too-small",
+            "no-mig",
+            "overhead",
+            "other-type",
+            "not-named",
+            "cordoned",
+            "unhealthy",
+            "gone",
+        ];
+        CODES[self.kind()]
+    }
+
+    /// What is asked for and what is there, where it is a matter of how much.
+    pub(crate) fn figures(self) -> (u64, u64) {
+        match self {
+            Self::Memory { asked, free } => (asked, free),
+            Self::Cores { asked, free } => (asked.into(), free.into()),
+            Self::Slots { slots } => (0, slots.into()),
+            Self::MigTooSmall { asked, largest } => (asked, largest),
+            Self::Overhead { share, overhead } => (share, overhead),
+            _ => (0, 0),
+        }
+    }
+}
+
+impl fmt::Display for CardReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut one = Tally::default();
+        one.count(*self);
+        one.sentence(f, self.kind(), "")
+    }
+}
+
+/// Why a node does not do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NodeReason {
+    /// Nothing is known of cards there.
+    NoCards,
+    /// The pod wishes for another mode.
+    Mode(Mode),
+    /// The node gives whole cards only.
+    WholeOnly,
+    /// Too few cards.
+    Cards {
+        /// Which of the pod's containers with cards, and of how many.
+        ask: (u8, u8),
+        /// Its cards.
+        tally: Box<Tally>,
+    },
+    /// No NUMA node has as many fitting cards as a container wants.
+    Numa {
+        /// How many it wants.
+        wanted: u8,
+        /// The most that one has.
+        most: u8,
+    },
+    /// The free cards are not linked as well as others of this node.
+    Links {
+        /// How many cards must be linked.
+        wanted: u8,
+        /// The best sum of pairs that the node has; 0: its links are not known.
+        best: u64,
+    },
+    /// Each container has fitting cards, but not all of them together.
+    Together,
+    /// As before, or so: the search was given up.
+    TooMany,
+    /// A quota of the namespace.
+    Quota(Box<QuotaReason>),
+    /// The pod is bound to another node.
+    Elsewhere(Arc<str>),
+}
+
+/// What a quota does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QuotaReason {
+    /// Whose.
+    pub namespace: String,
+    /// The object.
+    pub quota: String,
+    /// `cards`, `MiB` or `% of cores`.
+    pub unit: &'static str,
+    /// Allowed, in use, asked for.
+    pub figures: (u64, u64, u64),
+}
+
+impl NodeReason {
+    /// Whether no pod's going would help: it is about what the node is.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::NoCards | Self::Mode(_) | Self::WholeOnly | Self::Quota(_))
+            || matches!(self, Self::Elsewhere(_))
+    }
+}
+
+impl fmt::Display for NodeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCards => f.write_str("no cards are registered"),
+            Self::Mode(mode) => {
+                write!(f, "its mode is {}, another is asked for", class::name(*mode))
+            }
+            Self::WholeOnly => f.write_str("it gives whole cards only (mode exclusive)"),
+            Self::Cards { ask: (_, 1), tally } => tally.fmt(f),
+            Self::Cards { ask: (ask, of), tally } => {
+                write!(f, "container {} of {of} that ask: {tally}", ask + 1)
+            }
+            Self::Numa { wanted, most } => {
+                write!(f, "no NUMA node has {wanted} fitting cards (the best has {most})")
+            }
+            Self::Links { wanted, best: 0 } => {
+                write!(
+                    f,
+                    "it is not known how its cards are linked, and {wanted} linked are asked for"
+                )
+            }
+            Self::Links { wanted, best } => {
+                write!(f, "no {wanted} free cards are linked as well as the node's best ({best})")
+            }
+            Self::Together => {
+                f.write_str("cards fit each container, but not all containers together")
+            }
+            Self::TooMany => f.write_str("no way was found to place all containers together"),
+            Self::Quota(quota) => quota.fmt(f),
+            Self::Elsewhere(node) => write!(f, "the pod is bound to node {node}"),
+        }
+    }
+}
+
+impl fmt::Display for QuotaReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (allowed, used, asked) = self.figures;
+        let Self { namespace, quota, unit, .. } = self;
+        write!(f, "quota {quota} of namespace {namespace} allows {allowed} {unit}: ")?;
+        write!(f, "{used} in use, {asked} asked")
+    }
+}

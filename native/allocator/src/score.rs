@@ -1,0 +1,167 @@
+//! How good a node would be *with* the pod, 0 to 100. Figures from before it was placed
+//! would rate a node that the pod fills up no better than one that it scratches.
+//!
+//! A weighted mean of what is asked for:
+//!
+//! * 6 parts: how full the node is (binpack), or how empty (spread);
+//! * 3 parts, where links matter and a container has several cards: how well they are linked. A pair
+//!   of score 100, one `NVLink`, counts half; the scale is the same on all nodes;
+//! * 3 parts, where the order has `numa`: containers whose cards are on one NUMA node;
+//! * 1 part: waste. Filled up with more pods like this one, what would be left over on the pod's cards
+//!   that no such pod can use, of memory and of cores? It needs no guess about future pods, and it is
+//!   what makes 24 GiB go to the card with 24 or 48 GiB left and not to the one with 40.
+
+use crate::card::{Facts, Use};
+use crate::class::Class;
+use crate::fit::View;
+use crate::mig;
+use crate::search::Entry;
+use crate::topology;
+use crate::wire::{Mode, Order, Placement, Topology, Weights};
+
+const PARTS: f64 = 6.0;
+const LINKS: f64 = 3.0;
+const NUMA: f64 = 3.0;
+const WASTE: f64 = 1.0;
+/// The pair score that counts half.
+const HALF: f64 = 100.0;
+
+/// What cards have and what of it is given: slots, cores, memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    has: [u64; 3],
+    given: [u64; 3],
+}
+
+impl Totals {
+    /// One more card.
+    pub fn add(&mut self, facts: &Facts, used: &Use) {
+        let has = [facts.slots.into(), facts.cores.into(), facts.memory_mib()];
+        self.has.iter_mut().zip(has).for_each(|(all, one)| *all += one);
+        self.give(used);
+    }
+
+    /// More is given.
+    pub fn give(&mut self, used: &Use) {
+        let given = [used.slots.into(), used.cores.into(), used.memory_mib];
+        self.given.iter_mut().zip(given).for_each(|(all, one)| *all += one);
+    }
+
+    /// How full they are by these weights, in millionths.
+    pub fn fullness(&self, weights: Weights) -> i64 {
+        let weights = [weights.slot, weights.core, weights.memory].map(f64::from);
+        let part = |at: usize| weights[at] * self.given[at] as f64 / self.has[at].max(1) as f64;
+        let sum = part(0) + part(1) + part(2);
+        (sum / weights.iter().sum::<f64>() * 1e6) as i64
+    }
+}
+
+/// What each card would have to give for the entries: the most in any phase of the pod's life.
+pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<(u8, Use)>) {
+    loads.clear();
+    for entry in entries {
+        if loads.iter().any(|(card, _)| *card == entry.card) {
+            continue;
+        }
+        let here = || entries.iter().filter(|other| other.card == entry.card);
+        let facts = &view.facts[usize::from(entry.card)];
+        let mut load = Use { slots: here().count() as u32, ..Use::default() };
+        if let Some(mig) =
+            view.cards[usize::from(entry.card)].mig.as_ref().filter(|_| entry.place.is_some())
+        {
+            for place in here().filter_map(|entry| entry.place) {
+                let profile = &mig.profiles[place.profile];
+                load.memory_mib += profile.memory_mib;
+                load.cores += mig::cores(mig, profile);
+                load.mig |= mig::mask(place.start, profile.size);
+            }
+        } else {
+            for phase in 0..class.shape.phases {
+                let demands =
+                    || here().map(|entry| &class.demands[usize::from(entry.group)][phase]);
+                let memory_mib = demands().map(|demand| demand.memory(facts)).sum();
+                load.memory_mib = load.memory_mib.max(memory_mib);
+                load.cores = load.cores.max(demands().map(|demand| demand.cores(view.mode)).sum());
+            }
+            load.plain_slots = load.slots;
+        }
+        loads.push((entry.card, load));
+    }
+}
+
+/// 0 to 100 for a node with these entries and the [`loads`] that come of them.
+pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Use)]) -> u8 {
+    let weights = class.wish.weights.unwrap_or_default();
+    let mut totals = view.totals;
+    for (_, load) in loads {
+        totals.give(load);
+    }
+    let full = (totals.fullness(weights) as f64 / 1e6).clamp(0.0, 1.0);
+    let policy = match class.wish.node_order {
+        Some(Placement::Spread) => 1.0 - full,
+        Some(Placement::Binpack) | None => full,
+    };
+    let (mut sum, mut parts) = (PARTS * policy, PARTS);
+    sum += WASTE * (1.0 - waste(view, loads));
+    parts += WASTE;
+    let several = class.asks.iter().any(|ask| ask.cards > 1);
+    if several && class.topology(view.mode) != Topology::None {
+        sum += LINKS * linked(class, view, entries);
+        parts += LINKS;
+    }
+    if several && class.wish.order.contains(&Order::Numa) {
+        sum += NUMA * together(class, view, entries);
+        parts += NUMA;
+    }
+    (sum / parts * 100.0).round() as u8
+}
+
+/// The part of the touched cards that no further pod like this one could use.
+fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
+    let one = |(card, load): &(u8, Use)| {
+        let (facts, mut used) = (&view.facts[usize::from(*card)], view.used[usize::from(*card)]);
+        used.add(load);
+        let memory = facts.free_memory(&used);
+        let cores = u64::from(facts.cores.saturating_sub(used.cores));
+        let slots = u64::from(u32::from(facts.slots).saturating_sub(used.slots));
+        let core_load = if view.mode == Mode::Memory { 0 } else { u64::from(load.cores) };
+        let by_memory = memory.checked_div(load.memory_mib).unwrap_or(slots);
+        let by_cores = cores.checked_div(core_load).unwrap_or(slots);
+        let more = by_memory.min(by_cores).min(slots / u64::from(load.slots.max(1)));
+        let memory = (memory - more * load.memory_mib) as f64 / facts.memory_mib().max(1) as f64;
+        if core_load == 0 {
+            return memory;
+        }
+        let cores = (cores - more * core_load) as f64 / f64::from(facts.cores.max(1));
+        f64::midpoint(memory, cores)
+    };
+    loads.iter().map(one).sum::<f64>() / loads.len().max(1) as f64
+}
+
+/// The cards of each container with several, as planned.
+fn hands(class: &Class, entries: &[Entry]) -> impl Iterator<Item = Vec<u8>> {
+    let of = |group: usize| entries.iter().filter(move |entry| usize::from(entry.group) == group);
+    let groups: Vec<Vec<u8>> = (0..class.shape.groups.len())
+        .map(|group| of(group).map(|entry| entry.card).collect())
+        .collect();
+    class.shape.deal(&class.asks, &groups).into_iter().filter(|hand| hand.len() > 1)
+}
+
+fn linked(class: &Class, view: &View<'_>, entries: &[Entry]) -> f64 {
+    let mean = |hand: &Vec<u8>| {
+        let pairs = (hand.len() * (hand.len() - 1) / 2) as f64;
+        topology::pairs(view, hand) as f64 / pairs
+    };
+    // The worst container is the one that waits.
+    let worst = hands(class, entries).map(|hand| mean(&hand)).fold(f64::INFINITY, f64::min);
+    if worst.is_finite() { worst / (worst + HALF) } else { 1.0 }
+}
+
+fn together(class: &Class, view: &View<'_>, entries: &[Entry]) -> f64 {
+    let numa = |card: &u8| view.facts[usize::from(*card)].numa;
+    let one = |hand: &Vec<u8>| {
+        numa(&hand[0]).is_some() && hand.iter().all(|card| numa(card) == numa(&hand[0]))
+    };
+    let hands: Vec<Vec<u8>> = hands(class, entries).collect();
+    hands.iter().filter(|hand| one(hand)).count() as f64 / hands.len().max(1) as f64
+}

@@ -1,0 +1,112 @@
+//! The reasons of many cards in one line that a person understands.
+
+use crate::reason::{CardReason, KINDS};
+use std::fmt;
+
+/// The reasons of a node's cards, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tally {
+    /// How many cards the node has.
+    pub cards: u8,
+    /// How many would do.
+    pub fit: u8,
+    /// How many are asked for.
+    pub wanted: u8,
+    counts: [u8; KINDS],
+    /// By kind: the most that was asked for, the most that is there.
+    figures: [(u64, u64); KINDS],
+}
+
+impl Tally {
+    /// So many cards, of which so many would do, and so many are asked for.
+    pub fn of(cards: u8, fit: u8, wanted: u8) -> Self {
+        Self { cards, fit, wanted, ..Self::default() }
+    }
+
+    /// One more card.
+    pub fn count(&mut self, reason: CardReason) {
+        let (kind, (asked, there)) = (reason.kind(), reason.figures());
+        self.counts[kind] += 1;
+        let most = &mut self.figures[kind];
+        *most = (most.0.max(asked), most.1.max(there));
+    }
+
+    /// One kind of reason in words; `most` stands before what is free where several cards are meant.
+    pub(crate) fn sentence(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        kind: usize,
+        most: &str,
+    ) -> fmt::Result {
+        let (asked, there) = self.figures[kind];
+        let (has, is, does) = match self.counts[kind] {
+            1 => ("has", "is", "does"),
+            _ => ("have", "are", "do"),
+        };
+        match kind {
+            0 => write!(f, "{has} too little memory ({asked} MiB asked, {most}free {there})"),
+            1 => write!(f, "{has} too few cores ({asked} % asked, {most}free {there})"),
+            2 => write!(f, "{has} all cores given"),
+            3 => write!(f, "{is} in use and a card of one's own is asked for"),
+            4 => write!(f, "{is} not idle"),
+            5 => write!(f, "{has} no slot left (of {there})"),
+            6 => write!(f, "{has} no free place for the MIG profile"),
+            7 => write!(f, "{has} no MIG profile so large ({asked} MiB asked, largest {there})"),
+            8 => write!(f, "{does} not do MIG"),
+            9 => write!(f, "{has} overhead beyond the share asked for ({asked} MiB of {there})"),
+            10 => write!(f, "{is} of another type"),
+            11 => write!(f, "{is} excluded by UUID"),
+            12 => write!(f, "{is} cordoned"),
+            13 => write!(f, "{is} unhealthy"),
+            _ => write!(f, "{is} gone"),
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.cards == 1 { "" } else { "s" };
+        write!(f, "{} card{plural}: ", self.cards)?;
+        let mut comma = "";
+        if self.fit > 0 {
+            let s = if self.fit == 1 { "s" } else { "" };
+            write!(f, "{} fit{s} ({} asked)", self.fit, self.wanted)?;
+            comma = ", ";
+        } else if self.counts.iter().all(|count| *count == 0) {
+            write!(f, "{} asked", self.wanted)?;
+        }
+        for kind in (0..KINDS).filter(|kind| self.counts[*kind] > 0) {
+            write!(f, "{comma}{} ", self.counts[kind])?;
+            self.sentence(f, kind, if self.counts[kind] == 1 { "" } else { "most " })?;
+            comma = ", ";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+    use crate::reason::CardReason;
+
+    #[test]
+    fn a_node_says_it_in_one_line() {
+        let mut tally = Tally::of(8, 0, 1);
+        for free in [100, 1200, 0, 7, 9] {
+            tally.count(CardReason::Memory { asked: 3000, free });
+        }
+        (0..3).for_each(|_| tally.count(CardReason::Cordoned));
+        let said =
+            "8 cards: 5 have too little memory (3000 MiB asked, most free 1200), 3 are cordoned";
+        assert_eq!(tally.to_string(), said);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let mut tally = Tally::of(2, 1, 2);
+        tally.count(CardReason::Cores { asked: 30, free: 10 });
+        let said = "2 cards: 1 fits (2 asked), 1 has too few cores (30 % asked, free 10)";
+        assert_eq!(tally.to_string(), said);
+        assert_eq!(CardReason::Gone.to_string(), "is gone");
+    }
+}

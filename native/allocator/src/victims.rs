@@ -1,0 +1,179 @@
+//! Who would have to go so that a pod fits on a node.
+//!
+//! Of all sets of pods with lower priority whose going makes room: the one with the fewest violated
+//! disruption budgets, then with the lowest highest priority, then the smallest. More gone is never less room, so the
+//! first two are found by widening step by step. The smallest set is tried for by size; where that is too much, pods
+//! are spared one by one, the most important first, as kube-scheduler does it.
+
+use crate::check;
+use crate::class::Class;
+use crate::engine::Allocator;
+use crate::wire::{Candidate, Request};
+use hami_limits::InvalidValue;
+use std::cell::Cell;
+
+/// Sets tried before the exact search is given up.
+const TRIES: u32 = 20_000;
+
+struct Search<'a> {
+    allocator: &'a Allocator,
+    class: &'a Class,
+    request: &'a Request,
+    node: u32,
+    tries: Cell<u32>,
+}
+
+impl Allocator {
+    /// The pods that have to go, by UID, or `None`: it would not help. Candidates that are not on
+    /// the node, or that are not of lower priority by what they say *and* by what was placed, never have to.
+    pub fn victims(
+        &mut self,
+        request: &Request,
+        name: &str,
+        candidates: &[Candidate],
+    ) -> Result<Option<Vec<String>>, InvalidValue> {
+        check::request(request)?;
+        let Some(node) = self.number(name) else { return Ok(None) };
+        let mut class = Class::of(request);
+        class.meet_models(&self.models);
+        let search = Search { allocator: self, class: &class, request, node, tries: Cell::new(0) };
+        let mut lower: Vec<&Candidate> =
+            candidates.iter().filter(|one| search.may_go(one)).collect();
+        lower.sort_unstable_by(|one, other| {
+            (one.priority, &one.uid).cmp(&(other.priority, &other.uid))
+        });
+        lower.dedup_by(|one, other| one.uid == other.uid);
+        let found = search.smallest(&lower);
+        Ok(found.map(|found| {
+            let mut uids: Vec<String> = found.iter().map(|one| one.uid.clone()).collect();
+            uids.sort_unstable();
+            uids
+        }))
+    }
+}
+
+impl<'a> Search<'_> {
+    fn may_go(&self, candidate: &Candidate) -> bool {
+        let below = self.request.priority;
+        let placed = self.allocator.book.find(&candidate.uid);
+        let here =
+            placed.is_some_and(|holding| holding.node == self.node && holding.priority < below);
+        here && candidate.priority < below && candidate.uid != self.request.pod.uid
+    }
+
+    fn fits_without(&self, gone: &[&Candidate]) -> bool {
+        self.tries.set(self.tries.get() + 1);
+        let gone: Vec<&str> = gone.iter().map(|one| one.uid.as_str()).collect();
+        self.allocator.with_view(self.request, self.node, &gone, |allocator, view| {
+            allocator.try_fit(self.class, self.request, view, &gone, &mut Vec::new()).is_ok()
+        })
+    }
+
+    fn smallest(&self, lower: &[&'a Candidate]) -> Option<Vec<&'a Candidate>> {
+        if !self.fits_without(lower) {
+            return None;
+        }
+        let (protected, free): (Vec<&Candidate>, Vec<&Candidate>) =
+            lower.iter().partition(|one| one.pdb_violating);
+        let fits =
+            |gone: &[&Candidate], with: &[&Candidate]| self.fits_without(&[with, gone].concat());
+        // As few violations as can be; of several such choices the one that leads to the best whole.
+        for count in 0..=protected.len() {
+            let mut best: Option<Vec<&Candidate>> = None;
+            let whole = self.each_choice(&protected, count, &mut |violated| {
+                if fits(&free, violated) {
+                    let found = self.with_free(&free, violated);
+                    if best.as_ref().is_none_or(|best| cost(&found) < cost(best)) {
+                        best = Some(found);
+                    }
+                }
+                false
+            });
+            if best.is_some() {
+                return best;
+            }
+            if !whole.1 {
+                break;
+            }
+        }
+        Some(self.spare(lower, &[]))
+    }
+
+    /// The rest, given what is violated: up to the lowest priority that will do, and as few as can be.
+    fn with_free(&self, free: &[&'a Candidate], violated: &[&'a Candidate]) -> Vec<&'a Candidate> {
+        let with = |gone: &[&'a Candidate]| [violated, gone].concat();
+        let floor = violated.iter().map(|one| one.priority).max();
+        // Sorted by priority: the shortest run from the bottom that will do.
+        let enough = (0..=free.len()).find(|count| self.fits_without(&with(&free[..*count])));
+        let run = &free[..enough.unwrap_or(free.len())];
+        let limit = floor.max(run.last().map(|one| one.priority));
+        let within: Vec<&Candidate> =
+            free.iter().copied().filter(|one| Some(one.priority) <= limit).collect();
+        for count in 0..=within.len() {
+            let mut found = None;
+            let (_, whole) = self.each_choice(&within, count, &mut |gone| {
+                let fits = self.fits_without(&with(gone));
+                if fits {
+                    found = Some(with(gone));
+                }
+                fits
+            });
+            if let Some(found) = found {
+                return found;
+            }
+            if !whole {
+                break;
+            }
+        }
+        self.spare(&within, violated)
+    }
+
+    /// Tries all choices of so many until one is taken. Says whether one was, and whether all were tried.
+    fn each_choice(
+        &self,
+        from: &[&'a Candidate],
+        count: usize,
+        take: &mut dyn FnMut(&[&'a Candidate]) -> bool,
+    ) -> (bool, bool) {
+        let mut chosen: Vec<usize> = (0..count).collect();
+        if count > from.len() {
+            return (false, true);
+        }
+        loop {
+            if self.tries.get() > TRIES {
+                return (false, false);
+            }
+            let hand: Vec<&Candidate> = chosen.iter().map(|at| from[*at]).collect();
+            if take(&hand) {
+                return (true, true);
+            }
+            // The next choice in lexicographic order.
+            let movable = (0..count).rev().find(|at| chosen[*at] < from.len() - count + at);
+            let Some(at) = movable else { return (false, true) };
+            chosen[at] += 1;
+            for later in at + 1..count {
+                chosen[later] = chosen[later - 1] + 1;
+            }
+        }
+    }
+
+    /// All of them, less whom it works without: violations and high priorities are spared first.
+    fn spare(&self, from: &[&'a Candidate], with: &[&'a Candidate]) -> Vec<&'a Candidate> {
+        let mut gone = [with, from].concat();
+        let mut order = gone.clone();
+        order.sort_by_key(|one| (!one.pdb_violating, -i64::from(one.priority)));
+        for one in order {
+            let without: Vec<&Candidate> =
+                gone.iter().copied().filter(|other| other.uid != one.uid).collect();
+            if self.fits_without(&without) {
+                gone = without;
+            }
+        }
+        gone
+    }
+}
+
+fn cost(victims: &[&Candidate]) -> (usize, Option<i32>, usize) {
+    let violations = victims.iter().filter(|one| one.pdb_violating).count();
+    (violations, victims.iter().map(|one| one.priority).max(), victims.len())
+}

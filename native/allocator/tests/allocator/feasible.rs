@@ -1,0 +1,160 @@
+//! Small clusters, every plan tried: the allocator finds one exactly where there is one, and the one
+//! that it answers holds whatever the kubelet chooses.
+
+use crate::build::{ask, cards, node, pod, with};
+use crate::kubelet::{Machine, Others, Plan, weight};
+use crate::prng::Prng;
+use hami_allocator::wire::{Ask, Card, Kind, Memory, Mode, Request, Wish};
+use std::cell::RefCell;
+
+const CASES: u64 = 6_000;
+
+#[test]
+fn a_plan_is_found_exactly_where_there_is_one() {
+    let (mut found, mut none, mut open) = (0, 0, 0);
+    for seed in 0..CASES {
+        let random = &mut Prng::new(seed);
+        let mode = random.pick(&[Mode::Full, Mode::Full, Mode::Memory, Mode::Share]);
+        let cards = some_cards(random);
+        let mut published = node("n", cards.clone());
+        published.mode = mode;
+        let mut allocator = with(vec![published]);
+        let others = others(random, &mut allocator, &cards);
+        let request = some_request(random);
+        let numa = request.wish.numa;
+        let nothing = || vec![Others::default(); cards.len()];
+        let worst = RefCell::new(nothing());
+        let machine =
+            Machine { cards: &cards, others: &others, mode, numa, request: &request, worst };
+        let feasible = machine.is_feasible();
+        let answer = allocator.reserve(&request, "n", 0);
+        match answer {
+            Ok(assignment) => {
+                assert!(
+                    feasible,
+                    "seed {seed}: {assignment:?} cannot be, for {request:?} beside {others:?} on {cards:?}"
+                );
+                let plan = plan_of(&machine, &request, &assignment, &cards);
+                machine.worst.replace(nothing());
+                assert!(
+                    machine.holds(&plan),
+                    "seed {seed}: {plan:?} for {request:?} beside {others:?} on {cards:?}"
+                );
+                is_charged(&allocator, &machine);
+                found += 1;
+                open += u32::from(request.asks[0].kind == Kind::Init && request.asks.len() > 2);
+            }
+            Err(refusal) => {
+                assert!(
+                    !feasible,
+                    "seed {seed}: {refusal:?} for {request:?} beside {others:?} on {cards:?}"
+                );
+                none += 1;
+            }
+        }
+    }
+    // A test that always sees the same is none.
+    assert!(
+        found > 1000 && none > 1000 && open > 300,
+        "{found} found, {none} not, {open} with choices"
+    );
+}
+
+/// What counts against a card is the worst that may come, and no more.
+fn is_charged(allocator: &hami_allocator::Allocator, machine: &Machine<'_>) {
+    let usage = allocator.usage();
+    for (at, worst) in machine.worst.borrow().iter().enumerate() {
+        let others = machine.others[at];
+        let given = &usage[0].cards[at];
+        let charged = (given.memory_given_mib, given.cores_given, given.slots_given);
+        let counted =
+            (others.memory + worst.memory, others.cores + worst.cores, others.slots + worst.slots);
+        assert_eq!(charged, counted, "{:?}", machine.request);
+    }
+}
+
+fn some_cards(random: &mut Prng) -> Vec<Card> {
+    let count = 1 + random.below(4);
+    let overhead_mib = random.pick(&[0, 0, 5]);
+    let one = |at: usize| {
+        let mut card = crate::build::card(&format!("g{at}"), random.pick(&[100, 100, 60]));
+        card.overhead_mib = overhead_mib;
+        card.foreign_mib = random.pick(&[0, 0, 0, 20]);
+        card.healthy = !random.chance(5);
+        card.cordoned = random.chance(5);
+        card.slots = random.pick(&[32, 32, 2]);
+        card.numa = random.pick(&[Some(0), Some(1), Some(1), None]);
+        card
+    };
+    (0..count).map(one).collect()
+}
+
+/// Places a few pods of one container each, and counts what they hold.
+fn others(
+    random: &mut Prng,
+    allocator: &mut hami_allocator::Allocator,
+    cards: &[Card],
+) -> Vec<Others> {
+    let mut others = vec![Others::default(); cards.len()];
+    for at in 0..random.below(4) {
+        let one = Ask { kind: Kind::App, cards: 1, ..some_ask(random) };
+        let request = pod(&format!("other-{at}"), &[one]);
+        let Ok(assignment) = allocator.reserve(&request, "n", 0) else { continue };
+        let grant = &assignment.containers["c0"][0];
+        let at = cards.iter().position(|card| card.uuid == grant.card).expect("a card of the node");
+        others[at].memory += weight(&request.asks[0], &cards[at]);
+        others[at].cores += grant.cores;
+        others[at].slots += 1;
+    }
+    others
+}
+
+fn some_ask(random: &mut Prng) -> Ask {
+    let memory = match random.below(8) {
+        0 => Memory::Whole,
+        1 => Memory::Percent(random.pick(&[10, 34, 50])),
+        _ => Memory::Mib(random.pick(&[5, 20, 30, 45, 60])),
+    };
+    ask(
+        Kind::App,
+        random.pick(&[1, 1, 1, 2, 2, 3]),
+        memory,
+        random.pick(&[0, 0, 10, 30, 50, 60, 100]),
+    )
+}
+
+fn some_request(random: &mut Prng) -> Request {
+    let kinds = [Kind::Init, Kind::Init, Kind::Sidecar, Kind::App, Kind::App];
+    let mut kinds: Vec<Kind> = (0..=random.below(4)).map(|_| random.pick(&kinds)).collect();
+    kinds.sort_by_key(|kind| *kind == Kind::App);
+    let asks: Vec<Ask> = kinds.into_iter().map(|kind| Ask { kind, ..some_ask(random) }).collect();
+    let mut request = pod("pod", &asks);
+    request.wish = Wish { numa: random.chance(20), ..Wish::default() };
+    request
+}
+
+fn plan_of(
+    machine: &Machine<'_>,
+    request: &Request,
+    assignment: &hami_allocator::wire::Assignment,
+    all: &[Card],
+) -> Plan {
+    let index =
+        |uuid: &String| all.iter().position(|card| card.uuid == *uuid).expect("a card of the node");
+    let mut waiting: Vec<usize> = Vec::new();
+    let mut plan = Vec::new();
+    let hands = cards(request, assignment);
+    for ((ask, hand), need) in request.asks.iter().zip(hands).zip(machine.needs()) {
+        let hand: Vec<usize> = hand.iter().map(index).collect();
+        assert_eq!(hand.len(), ask.cards as usize);
+        // Reused ones are named first.
+        let (reused, new) = hand.split_at(hand.len() - need);
+        assert!(reused.iter().all(|card| waiting.contains(card)), "{hand:?} of {waiting:?}");
+        match ask.kind {
+            Kind::Init => waiting.extend(new),
+            Kind::Sidecar | Kind::App => waiting.retain(|card| !reused.contains(card)),
+        }
+        plan.push(new.to_vec());
+    }
+    plan
+}

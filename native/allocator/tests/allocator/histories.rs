@@ -1,0 +1,375 @@
+//! Long histories by chance, in any order: what was answered is counted by itself, and never more
+//! than there is; nothing stays behind; the same again gives the same; order leaves no trace.
+
+use crate::build::{app, ask, init, node, pod, sidecar};
+use crate::prng::Prng;
+use hami_allocator::wire::{
+    Ask, Assignment, Kind, Memory, Mode, Node, Order, Placement, Quota, Request, Topology, Wish,
+};
+use hami_allocator::{Allocator, Refusal};
+use std::collections::BTreeMap;
+
+const HISTORIES: u64 = 100;
+const STEPS: usize = 120;
+const NODES: usize = 4;
+
+type Event<'a> = Box<dyn Fn(&mut Allocator) + 'a>;
+
+/// What a watcher of the answers knows.
+#[derive(Default)]
+struct Ledger {
+    nodes: BTreeMap<String, Node>,
+    quotas: BTreeMap<String, Quota>,
+    /// By UID: request, answer, whether started, whether the API has it.
+    pods: BTreeMap<String, (Request, Assignment, bool, bool)>,
+}
+
+#[test]
+fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
+    let mut reserved = 0;
+    for seed in 0..HISTORIES {
+        let (mut allocator, mut ledger, mut answers) =
+            (Allocator::new(), Ledger::default(), Vec::new());
+        history(seed, &mut allocator, &mut ledger, &mut answers);
+        reserved += answers.iter().filter(|answer| answer.starts_with("reserved")).count();
+
+        // The same again.
+        let (mut again, mut other, mut repeated) =
+            (Allocator::new(), Ledger::default(), Vec::new());
+        history(seed, &mut again, &mut other, &mut repeated);
+        assert_eq!(answers, repeated, "seed {seed}");
+        assert_eq!(allocator.digest(), again.digest(), "seed {seed}");
+
+        allocator.expire(u64::MAX);
+        from_scratch(seed, &mut allocator, &ledger);
+
+        // Nothing stays behind.
+        for uid in ledger.pods.keys() {
+            allocator.remove(uid);
+        }
+        let mut empty = Allocator::new();
+        ledger.nodes.values().for_each(|node| empty.set_node(node.clone()).expect("a good node"));
+        ledger
+            .quotas
+            .values()
+            .for_each(|quota| empty.set_quota(quota.clone()).expect("a good quota"));
+        assert_eq!(allocator.digest(), empty.digest(), "seed {seed}");
+        assert_eq!(json(&allocator), json(&empty), "seed {seed}");
+    }
+    assert!(reserved > 1200, "{reserved} reservations");
+}
+
+/// What is true in the end, told in any order, gives the same state; so does a snapshot.
+fn from_scratch(seed: u64, allocator: &mut Allocator, ledger: &Ledger) {
+    let digest = allocator.digest();
+    let restored = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
+    assert_eq!(json(&restored), json(allocator), "seed {seed}");
+    for order in 0..3 {
+        let mut other = Allocator::new();
+        let mut events: Vec<Event<'_>> = Vec::new();
+        for node in ledger.nodes.values() {
+            events.push(Box::new(|other| other.set_node(node.clone()).expect("a good node")));
+            events.push(Box::new(|other| other.set_node(node.clone()).expect("a good node")));
+        }
+        for quota in ledger.quotas.values() {
+            events.push(Box::new(|other| other.set_quota(quota.clone()).expect("a good quota")));
+        }
+        for (request, assignment, started, placed) in ledger.pods.values() {
+            if !placed {
+                continue;
+            }
+            let started = *started;
+            events.push(Box::new(move |other| {
+                other.place(request, assignment.clone(), started).expect("good");
+            }));
+        }
+        Prng::new(seed * 10 + order).shuffle(&mut events);
+        for event in &events {
+            event(&mut other);
+        }
+        // Reservations are no events.
+        let mut without = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
+        assert_eq!(without.digest(), digest);
+        ledger.pods.keys().for_each(|uid| without.release(uid));
+        assert_eq!(other.digest(), without.digest(), "seed {seed}");
+        assert_eq!(json(&other), json(&without), "seed {seed}");
+    }
+}
+
+fn json(allocator: &Allocator) -> String {
+    serde_json::to_string(&allocator.usage()).expect("plain values")
+}
+
+fn history(seed: u64, allocator: &mut Allocator, ledger: &mut Ledger, answers: &mut Vec<String>) {
+    let random = &mut Prng::new(seed);
+    let mut now = 0;
+    for step in 0..STEPS {
+        now += random.below(3_000_000_000) as u64;
+        match if step < NODES { 0 } else { random.below(20) } {
+            0 | 1 => {
+                let node = some_node(random, step % NODES, seed.is_multiple_of(3));
+                allocator.set_node(node.clone()).expect("a good node");
+                ledger.nodes.insert(node.name.clone(), node);
+            }
+            2 if random.chance(30) => {
+                let name = format!("n{}", random.below(NODES));
+                allocator.remove_node(&name);
+                ledger.nodes.remove(&name);
+            }
+            3 if random.chance(30) => some_quota(random, allocator, ledger),
+            4 | 5 => end(random, allocator, ledger),
+            6 | 7 => bound(random, allocator, ledger),
+            8 => {
+                let Some(uid) = some_uid(random, ledger) else { continue };
+                allocator.release(&uid);
+                if ledger.pods.get(&uid).is_some_and(|(.., placed)| !placed) {
+                    ledger.pods.remove(&uid);
+                }
+            }
+            9 => allocator.expire(now),
+            _ => schedule(random, step, now, allocator, ledger, answers),
+        }
+    }
+}
+
+fn some_node(random: &mut Prng, at: usize, changes: bool) -> Node {
+    let cards = (0..2 + random.below(3)).map(|card| {
+        let mut card = crate::build::card(&format!("n{at}-g{card}"), 1000);
+        card.numa = Some(card.index % 2);
+        card.slots = 6;
+        card.overhead_mib = 10;
+        card.cordoned = random.chance(5);
+        card.healthy = !random.chance(5);
+        for peer in 0..4 {
+            card.links.insert(format!("n{at}-g{peer}"), 10 * (1 + peer + card.index % 3));
+        }
+        // A card that shrinks or that others use is over-committed without our doing.
+        if changes {
+            card.memory_mib = random.pick(&[1000, 1000, 600]);
+            card.foreign_mib = random.pick(&[0, 0, 300]);
+            card.overhead_mib = random.pick(&[10, 20]);
+        }
+        card
+    });
+    let mut node = node(&format!("n{at}"), cards.collect());
+    if changes {
+        node.mode = random.pick(&[Mode::Full, Mode::Memory, Mode::Topology, Mode::Exclusive]);
+    }
+    node.placement = random.pick(&[None, Some(Placement::Binpack)]);
+    node
+}
+
+fn some_quota(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger) {
+    let name = format!("q{}", random.below(2));
+    if random.chance(40) {
+        allocator.remove_quota("team", &name);
+        ledger.quotas.remove(&name);
+        return;
+    }
+    let quota = crate::build::quota(&name, Some(6), Some(random.pick(&[2000, 4000])), None);
+    allocator.set_quota(quota.clone()).expect("a good quota");
+    ledger.quotas.insert(name, quota);
+}
+
+fn some_uid(random: &mut Prng, ledger: &Ledger) -> Option<String> {
+    let uids: Vec<&String> = ledger.pods.keys().collect();
+    (!uids.is_empty()).then(|| uids[random.below(uids.len())].clone())
+}
+
+fn end(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger) {
+    // One that never was, sometimes.
+    let uid =
+        some_uid(random, ledger).filter(|_| random.chance(90)).unwrap_or_else(|| "ghost".into());
+    allocator.remove(&uid);
+    allocator.remove(&uid);
+    ledger.pods.remove(&uid);
+}
+
+/// The API says what was promised, once or twice; and that init containers are done.
+fn bound(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger) {
+    let Some(uid) = some_uid(random, ledger) else { return };
+    let (request, assignment, started, placed) = ledger.pods.get_mut(&uid).expect("a known pod");
+    *started |= random.chance(50);
+    *placed = true;
+    for _ in 0..=random.below(2) {
+        allocator.place(request, assignment.clone(), *started).expect("our own answer");
+    }
+}
+
+fn schedule(
+    random: &mut Prng,
+    step: usize,
+    now: u64,
+    allocator: &mut Allocator,
+    ledger: &mut Ledger,
+    answers: &mut Vec<String>,
+) {
+    let fresh = some_request(random, &format!("p{step}"));
+    // Sometimes a pod that is there already comes again.
+    let old = some_uid(random, ledger)
+        .filter(|_| random.chance(10))
+        .map(|uid| ledger.pods[&uid].0.clone());
+    let request = old.unwrap_or(fresh);
+    let mut names: Vec<String> = (0..=NODES).map(|at| format!("n{at}")).collect();
+    random.shuffle(&mut names);
+    let filtered = allocator.filter(&request, &names, now).expect("a good request");
+    answers.push(format!("{filtered:?}"));
+    // Without any cache, from what was written down.
+    if random.chance(30) {
+        let mut fresh = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
+        let again = fresh.filter(&request, &names, now).expect("a good request");
+        assert_eq!(format!("{again:?}"), format!("{filtered:?}"));
+    }
+    assert_eq!(
+        filtered.feasible.len() + filtered.failed.len() + filtered.unresolvable.len(),
+        names.len()
+    );
+
+    let scores =
+        allocator.score(&request, &names, now, random.pick(&[0, 4_000_000_000])).expect("good");
+    answers.push(format!("{scores:?}"));
+    assert!(scores.iter().all(|score| *score <= 100));
+    if random.chance(20) {
+        return;
+    }
+    let feasible = &filtered.feasible;
+    let node = if feasible.is_empty() || random.chance(10) {
+        random.below(names.len())
+    } else {
+        feasible[random.below(feasible.len())] as usize
+    };
+    match allocator.reserve(&request, &names[node], now) {
+        Ok(assignment) => {
+            answers.push(format!("reserved {assignment:?}"));
+            let twice = allocator.reserve(&request, &names[node], now).expect("the same again");
+            assert_eq!(assignment, twice);
+            let old = ledger.pods.get(&request.pod.uid);
+            if old.is_none_or(|(_, old, ..)| *old != assignment) {
+                assert!(old.is_none_or(|(.., placed)| !placed), "what is bound does not move");
+                let entry = (request.clone(), assignment.clone(), false, false);
+                ledger.pods.insert(request.pod.uid.clone(), entry);
+                ledger.check(&request, &assignment);
+            }
+        }
+        Err(Refusal::Unfit(reason)) => answers.push(reason.to_string()),
+        Err(Refusal::Invalid(error)) => panic!("{error}"),
+    }
+}
+
+fn some_request(random: &mut Prng, uid: &str) -> Request {
+    let mib = random.pick(&[100, 200, 450, 700]);
+    let cores = random.pick(&[0, 10, 30, 60, 100]);
+    let cards = random.pick(&[1, 1, 1, 2]);
+    let memory = random.pick(&[Memory::Percent(20), Memory::Percent(50), Memory::Whole]);
+    let asks = match random.below(8) {
+        0 => vec![init(cards, mib, cores), app(1, 100, 10)],
+        1 => vec![init(1, 50, 0), sidecar(1, 100, 5), app(cards, mib, cores)],
+        2 => vec![app(cards, mib, cores), app(1, 200, 20)],
+        3 => vec![ask(Kind::App, cards, memory, cores)],
+        4 => vec![init(2, 100, 10), app(1, mib, cores), app(1, 150, 0)],
+        _ => vec![app(cards, mib, cores)],
+    };
+    let mut request = pod(uid, &asks);
+    if random.chance(30) {
+        request.wish = Wish {
+            order: vec![random.pick(&[
+                Order::Binpack,
+                Order::Spread,
+                Order::Numa,
+                Order::Topology,
+                Order::Mutex,
+            ])],
+            numa: random.chance(20),
+            topology: random.pick(&[Topology::None, Topology::BestEffort, Topology::Strict]),
+            node_order: random.pick(&[None, Some(Placement::Spread)]),
+            avoid: if random.chance(20) { vec!["n0-g0".into()] } else { Vec::new() },
+            ..Wish::default()
+        };
+    }
+    request
+}
+
+impl Ledger {
+    /// The cards of a new answer: all that was answered for them, counted from nothing.
+    fn check(&self, request: &Request, assignment: &Assignment) {
+        let node = &self.nodes[&assignment.node];
+        let granted: Vec<&str> =
+            assignment.containers.values().flatten().map(|grant| grant.card.as_str()).collect();
+        for card in node.cards.iter().filter(|card| granted.contains(&card.uuid.as_str())) {
+            let on = self.pods.values().filter(|(_, answer, ..)| answer.node == node.name);
+            let (mut memory, mut cores, mut pods) = (0, 0, 0);
+            for (request, answer, started, _) in on {
+                let (more, most) = peak(request, answer, *started, &card.uuid, card.overhead_mib);
+                memory += more;
+                cores += most;
+                pods += u32::from(more > 0);
+            }
+            assert!(memory + card.foreign_mib <= card.memory_mib, "{memory} MiB on {card:?}");
+            assert!(cores <= card.cores, "{cores} % on {card:?}");
+            assert!(pods <= card.slots);
+            assert!(card.healthy && !card.cordoned && !request.wish.avoid.contains(&card.uuid));
+        }
+        let containers =
+            request.asks.iter().map(|ask| (ask, &assignment.containers[&ask.container]));
+        for (ask, grants) in containers {
+            assert_eq!(grants.len(), ask.cards as usize);
+            let mut cards: Vec<&str> = grants.iter().map(|grant| grant.card.as_str()).collect();
+            cards.sort_unstable();
+            cards.dedup();
+            assert_eq!(cards.len(), ask.cards as usize, "different cards: {grants:?}");
+        }
+        for quota in self.quotas.values() {
+            let spent: u64 = self
+                .pods
+                .values()
+                .map(|(request, answer, started, _)| cards_of(request, answer, *started))
+                .sum();
+            assert!(
+                spent <= quota.gpu.unwrap_or(u64::MAX) || !self.within_before(request, quota),
+                "{spent} of {quota:?}"
+            );
+        }
+    }
+
+    /// Whether the quota held before this pod; one may be set when more is in use already.
+    fn within_before(&self, request: &Request, quota: &Quota) -> bool {
+        let others = self.pods.values().filter(|(other, ..)| other.pod.uid != request.pod.uid);
+        let spent: u64 =
+            others.map(|(request, answer, started, _)| cards_of(request, answer, *started)).sum();
+        spent <= quota.gpu.unwrap_or(u64::MAX)
+    }
+}
+
+/// MiB and percent of one pod on one card in its heaviest phase.
+fn peak(
+    request: &Request,
+    answer: &Assignment,
+    started: bool,
+    card: &str,
+    overhead: u64,
+) -> (u64, u32) {
+    let (mut steady, mut peak) = ((0, 0), (0, 0));
+    for ask in &request.asks {
+        let mine = answer.containers[&ask.container].iter().filter(|grant| grant.card == card);
+        let one = mine
+            .fold((0, 0), |sum, grant| (sum.0 + grant.memory_mib + overhead, sum.1 + grant.cores));
+        let now = (steady.0 + one.0, steady.1 + one.1);
+        if ask.kind != Kind::Init {
+            steady = now;
+        }
+        if ask.kind != Kind::Init || !started {
+            peak = (peak.0.max(now.0), peak.1.max(now.1));
+        }
+    }
+    peak
+}
+
+fn cards_of(request: &Request, _: &Assignment, started: bool) -> u64 {
+    let of = |ask: &Ask| u64::from(ask.cards);
+    let steady = |before: usize| {
+        request.asks[..before].iter().filter(|ask| ask.kind != Kind::Init).map(of).sum::<u64>()
+    };
+    let init =
+        request.asks.iter().enumerate().filter(|(_, ask)| ask.kind == Kind::Init && !started);
+    init.map(|(at, ask)| steady(at) + of(ask)).max().unwrap_or(0).max(steady(request.asks.len()))
+}

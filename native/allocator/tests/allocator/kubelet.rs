@@ -1,0 +1,174 @@
+//! The kubelet's hand-out, step by step, with every choice that it may make.
+//!
+//! The oracle for plans: it knows cards, what other pods hold, and how `devicesToReuse` works; nothing of groups,
+//! envelopes or peaks.
+
+use hami_allocator::wire::{Ask, Card, Kind, Memory, Mode, Request};
+use std::cell::RefCell;
+
+/// What others hold of a card.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Others {
+    pub memory: u64,
+    pub cores: u32,
+    pub slots: u32,
+}
+
+pub struct Machine<'a> {
+    pub cards: &'a [Card],
+    pub others: &'a [Others],
+    pub mode: Mode,
+    pub numa: bool,
+    pub request: &'a Request,
+    /// By card: the most that ran there at a time, over all choices that were tried.
+    pub worst: RefCell<Vec<Others>>,
+}
+
+/// By ask: the cards that come to it beside those it reuses.
+pub type Plan = Vec<Vec<usize>>;
+
+#[derive(Clone, Default)]
+struct State {
+    /// IDs that wait for the next container, by their cards.
+    waiting: Vec<usize>,
+    /// Who runs from now on: ask and card.
+    running: Vec<(usize, usize)>,
+    ids: Vec<usize>,
+}
+
+impl Machine<'_> {
+    /// How many cards each ask needs beyond those that it reuses.
+    pub fn needs(&self) -> Vec<usize> {
+        let mut waiting = 0;
+        let need = |ask: &Ask| {
+            let count = ask.cards as usize;
+            let reused = count.min(waiting);
+            match ask.kind {
+                Kind::Init => waiting = waiting.max(count),
+                Kind::Sidecar | Kind::App => waiting -= reused,
+            }
+            count - reused
+        };
+        self.request.asks.iter().map(need).collect()
+    }
+
+    /// Whether some plan holds whatever the kubelet chooses.
+    pub fn is_feasible(&self) -> bool {
+        self.some_plan(&self.needs(), &mut Vec::new())
+    }
+
+    fn some_plan(&self, needs: &[usize], plan: &mut Plan) -> bool {
+        if plan.len() == needs.len() {
+            return self.holds(plan);
+        }
+        subsets(self.cards.len(), needs[plan.len()]).into_iter().any(|cards| {
+            plan.push(cards);
+            let found = self.some_plan(needs, plan);
+            plan.pop();
+            found
+        })
+    }
+
+    /// Whether this plan holds whatever the kubelet chooses.
+    pub fn holds(&self, plan: &Plan) -> bool {
+        self.hand_out(0, plan, &State::default())
+    }
+
+    fn hand_out(&self, at: usize, plan: &Plan, state: &State) -> bool {
+        let Some(ask) = self.request.asks.get(at) else {
+            return self.runs(&state.running, &state.ids);
+        };
+        let reused = ask.cards as usize - plan[at].len();
+        subsets(state.waiting.len(), reused).into_iter().all(|chosen| {
+            let mut next = state.clone();
+            let taken: Vec<usize> = chosen.iter().map(|at| state.waiting[*at]).collect();
+            let hand: Vec<usize> = taken.iter().chain(&plan[at]).copied().collect();
+            if !self.may_be_together(&hand) {
+                return false;
+            }
+            next.ids.extend(&plan[at]);
+            let mut running = state.running.clone();
+            running.extend(hand.iter().map(|card| (at, *card)));
+            match ask.kind {
+                Kind::Init => {
+                    if !self.runs(&running, &next.ids) {
+                        return false;
+                    }
+                    next.waiting.extend(&plan[at]);
+                }
+                Kind::Sidecar | Kind::App => {
+                    next.running = running;
+                    for at in chosen.iter().rev() {
+                        next.waiting.remove(*at);
+                    }
+                }
+            }
+            self.hand_out(at + 1, plan, &next)
+        })
+    }
+
+    fn may_be_together(&self, hand: &[usize]) -> bool {
+        let differ = (1..hand.len()).all(|at| !hand[..at].contains(&hand[at]));
+        let numa = |card: usize| self.cards[card].numa;
+        let near = hand.len() < 2
+            || (numa(hand[0]).is_some() && hand.iter().all(|card| numa(*card) == numa(hand[0])));
+        differ && (near || !self.numa)
+    }
+
+    /// Whether these containers can run at the same time.
+    fn runs(&self, running: &[(usize, usize)], ids: &[usize]) -> bool {
+        (0..self.cards.len()).all(|card| {
+            let (has, others) = (&self.cards[card], self.others[card]);
+            let here = || {
+                running.iter().filter(|(_, on)| *on == card).map(|(at, _)| &self.request.asks[*at])
+            };
+            let slots = ids.iter().filter(|on| **on == card).count() as u32;
+            if slots == 0 {
+                return true;
+            }
+            let memory: u64 = here().map(|ask| weight(ask, has)).sum();
+            let cores: u32 = here().map(|ask| self.cores(ask)).sum();
+            let worst = &mut self.worst.borrow_mut()[card];
+            worst.memory = worst.memory.max(memory);
+            worst.cores = worst.cores.max(cores);
+            worst.slots = worst.slots.max(slots);
+            let starved =
+                here().any(|ask| self.cores(ask) == 0 && others.cores + cores >= has.cores);
+            let alone = here().all(|ask| ask.cores < 100 || others.slots == 0);
+            has.healthy
+                && !has.cordoned
+                && others.memory + memory + has.foreign_mib <= has.memory_mib
+                && others.cores + cores <= has.cores
+                && others.slots + slots <= has.slots
+                && alone
+                && !starved
+        })
+    }
+
+    fn cores(&self, ask: &Ask) -> u32 {
+        if self.mode == Mode::Memory && ask.cores < 100 { 0 } else { ask.cores }
+    }
+}
+
+/// MiB that a container takes of a card. (A share smaller than the overhead is not asked for here.)
+pub fn weight(ask: &Ask, card: &Card) -> u64 {
+    match ask.memory {
+        Memory::Mib(mib) => mib + card.overhead_mib,
+        Memory::Percent(percent) => card.memory_mib * u64::from(percent) / 100,
+        Memory::Whole => card.memory_mib,
+    }
+}
+
+/// All subsets of so many of `0..end`.
+pub fn subsets(end: usize, count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let with_last = |last: usize| {
+        subsets(last, count - 1).into_iter().map(move |mut first| {
+            first.push(last);
+            first
+        })
+    };
+    (0..end).flat_map(with_last).collect()
+}

@@ -1,0 +1,125 @@
+//! Cards that are cut.
+
+use crate::build::{app, card, init, node, pod, reserve, with};
+use hami_allocator::wire::{Ask, Card, Memory, Mig, MigProfile, Mode, Node};
+
+/// An A100 with 80 GB, as NVML lists it.
+fn a100(uuid: &str) -> Card {
+    let profile = |name: &str, memory_mib, slices, size, placements: &[u32]| MigProfile {
+        name: name.into(),
+        memory_mib,
+        slices,
+        placements: placements.to_vec(),
+        size,
+    };
+    let mut card = card(uuid, 81_920);
+    card.mig = Some(Mig {
+        profiles: vec![
+            profile("1g.10gb", 9_728, 1, 1, &[0, 1, 2, 3, 4, 5, 6]),
+            profile("1g.20gb", 19_968, 1, 2, &[0, 2, 4, 6]),
+            profile("2g.20gb", 19_968, 2, 2, &[0, 2, 4]),
+            profile("3g.40gb", 40_192, 3, 4, &[0, 4]),
+            profile("4g.40gb", 40_192, 4, 4, &[0]),
+            profile("7g.80gb", 81_152, 7, 8, &[0]),
+        ],
+    });
+    card
+}
+
+fn mig(cards: Vec<Card>) -> Node {
+    Node { mode: Mode::Mig, ..node("n", cards) }
+}
+
+fn instance(
+    allocator: &mut hami_allocator::Allocator,
+    uid: &str,
+    ask: Ask,
+) -> Result<(String, u32), String> {
+    let request = pod(uid, &[ask]);
+    reserve(allocator, &request)?;
+    let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
+    let grant = assignment.containers["c0"][0].clone();
+    let instance = grant.mig.expect("an instance");
+    Ok((instance.profile, instance.start))
+}
+
+#[test]
+fn the_smallest_profile_that_is_large_enough() {
+    let profile = |ask| {
+        instance(&mut with(vec![mig(vec![a100("g0")])]), "p", ask).map(|(profile, _)| profile)
+    };
+    assert_eq!(profile(app(1, 5_000, 0)).as_deref(), Ok("1g.10gb"));
+    assert_eq!(profile(app(1, 9_729, 0)).as_deref(), Ok("1g.20gb"));
+    assert_eq!(profile(app(1, 9_729, 20)).as_deref(), Ok("2g.20gb"));
+    assert_eq!(profile(app(1, 30_000, 43)).as_deref(), Ok("4g.40gb"));
+    assert_eq!(profile(Ask { memory: Memory::Whole, ..app(1, 1, 0) }).as_deref(), Ok("7g.80gb"));
+    assert_eq!(
+        profile(Ask { memory: Memory::Percent(40), ..app(1, 1, 0) }).as_deref(),
+        Ok("3g.40gb")
+    );
+    let said = "1 card: 1 has no MIG profile so large (90000 MiB asked, largest 81152)";
+    assert_eq!(profile(app(1, 90_000, 0)), Err(said.to_owned()));
+}
+
+#[test]
+fn small_instances_leave_room_for_large_ones() {
+    let mut allocator = with(vec![mig(vec![a100("g0")])]);
+    for at in 0..3 {
+        instance(&mut allocator, &format!("small-{at}"), app(1, 5_000, 0)).expect("room");
+    }
+    instance(&mut allocator, "large", app(1, 40_000, 0)).expect("half of the card is still whole");
+    let error = instance(&mut allocator, "large-2", app(1, 40_000, 0)).unwrap_err();
+    assert_eq!(error, "1 card: 1 has too little memory (40192 MiB asked, free 12544)");
+    let error = instance(&mut allocator, "small-3", app(1, 5_000, 0)).unwrap_err();
+    assert_eq!(error, "1 card: 1 has no free place for the MIG profile");
+}
+
+#[test]
+fn instances_of_one_container_may_be_of_one_card() {
+    let mut allocator = with(vec![mig(vec![a100("g0")])]);
+    let request = pod("p", &[app(3, 9_000, 0)]);
+    assert_eq!(reserve(&mut allocator, &request), Ok(vec![vec!["g0".to_owned(); 3]]));
+    let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
+    let mut starts: Vec<u32> = assignment.containers["c0"]
+        .iter()
+        .map(|grant| grant.mig.as_ref().expect("cut").start)
+        .collect();
+    starts.sort_unstable();
+    starts.dedup();
+    assert_eq!(starts.len(), 3);
+}
+
+#[test]
+fn an_instance_is_handed_on_as_it_is() {
+    let mut allocator = with(vec![mig(vec![a100("g0")])]);
+    let request = pod("p", &[init(1, 30_000, 0), app(1, 5_000, 0)]);
+    reserve(&mut allocator, &request).expect("room");
+    let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
+    assert_eq!(assignment.containers["c0"], assignment.containers["c1"]);
+    assert_eq!(assignment.containers["c1"][0].memory_mib, 40_192);
+    assert_eq!(assignment.containers["c1"][0].cores, 42);
+    // An instance that only init containers had is free when they are done.
+    let request = pod("q", &[init(2, 9_000, 0), app(1, 9_000, 0)]);
+    reserve(&mut allocator, &request).expect("room");
+    let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
+    let given =
+        |allocator: &hami_allocator::Allocator| allocator.usage()[0].cards[0].memory_given_mib;
+    assert_eq!(given(&allocator), 40_192 + 2 * 9_728);
+    allocator.place(&request, assignment, true).expect("our own answer");
+    assert_eq!(given(&allocator), 40_192 + 9_728);
+}
+
+#[test]
+fn whole_cards_and_cut_ones_do_not_mix() {
+    let mut allocator = with(vec![node("n", vec![a100("g0")])]);
+    let plain = pod("plain", &[app(1, 1_000, 0)]);
+    assert_eq!(reserve(&mut allocator, &plain), Ok(vec![vec!["g0".into()]]));
+    allocator.set_node(mig(vec![a100("g0"), card("g1", 81_920)])).expect("a good node");
+    let error = instance(&mut allocator, "cut", app(1, 1_000, 0)).unwrap_err();
+    assert_eq!(
+        error,
+        "2 cards: 1 is in use and a card of one's own is asked for, 1 does not do MIG"
+    );
+    allocator.remove("plain");
+    assert!(instance(&mut allocator, "cut", app(1, 1_000, 0)).is_ok());
+}

@@ -1,0 +1,100 @@
+//! Victims against every set of pods.
+
+use crate::build::{app, node, pod};
+use crate::prng::Prng;
+use hami_allocator::Allocator;
+use hami_allocator::wire::{Candidate, Request};
+
+fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
+    let cards =
+        (0..=random.below(2)).map(|at| crate::build::card(&format!("g{at}"), 100)).collect();
+    let mut allocator = crate::build::with(vec![node("n", cards)]);
+    let mut candidates = Vec::new();
+    for at in 0..9 {
+        let mut request = pod(
+            &format!("p{at}"),
+            &[app(1, random.pick(&[20, 30, 50]), random.pick(&[0, 20, 50]))],
+        );
+        request.priority = random.pick(&[0, 5, 10, 20]);
+        let Ok(assignment) = allocator.reserve(&request, "n", 0) else { continue };
+        allocator.place(&request, assignment, true).expect("our own answer");
+        let pdb_violating = random.chance(25);
+        candidates.push(Candidate {
+            uid: request.pod.uid,
+            priority: request.priority,
+            pdb_violating,
+        });
+    }
+    random.shuffle(&mut candidates);
+    (allocator, candidates)
+}
+
+fn fits_without(allocator: &mut Allocator, request: &Request, gone: &[&Candidate]) -> bool {
+    let mut other = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
+    for one in gone {
+        other.remove(&one.uid);
+    }
+    other.reserve(request, "n", 0).is_ok()
+}
+
+type Cost = (usize, Option<i32>, usize);
+
+fn cost(gone: &[&Candidate]) -> Cost {
+    let violations = gone.iter().filter(|one| one.pdb_violating).count();
+    (violations, gone.iter().map(|one| one.priority).max(), gone.len())
+}
+
+#[test]
+fn the_cheapest_set_goes() {
+    let (mut some, mut none) = (0, 0);
+    for seed in 0..150 {
+        let random = &mut Prng::new(seed);
+        let (mut allocator, candidates) = full_node(random);
+        let ask =
+            app(random.pick(&[1, 1, 2]), random.pick(&[40, 70, 100]), random.pick(&[0, 40, 100]));
+        let mut request = pod("urgent", &[ask]);
+        request.priority = 15;
+        let lower: Vec<&Candidate> = candidates.iter().filter(|one| one.priority < 15).collect();
+        let sets = (0..1_usize << lower.len()).map(|set| {
+            let of = |at: &usize| set >> at & 1 == 1;
+            (0..lower.len()).filter(of).map(|at| lower[at]).collect::<Vec<&Candidate>>()
+        });
+        let cheapest: Option<Cost> = sets
+            .filter(|gone| fits_without(&mut allocator, &request, gone))
+            .map(|gone| cost(&gone))
+            .min();
+        let before = allocator.digest();
+        let victims = allocator.victims(&request, "n", &candidates).expect("a good request");
+        assert_eq!(before, allocator.digest(), "a question changes nothing");
+        let found: Option<Vec<&Candidate>> = victims.map(|uids| {
+            uids.iter()
+                .map(|uid| candidates.iter().find(|one| one.uid == *uid).expect("a candidate"))
+                .collect()
+        });
+        if let Some(found) = &found {
+            assert!(fits_without(&mut allocator, &request, found), "seed {seed}");
+        }
+        assert_eq!(found.as_ref().map(|found| cost(found)), cheapest, "seed {seed}");
+        some += u32::from(cheapest.is_some());
+        none += u32::from(cheapest.is_none());
+    }
+    assert!(some > 50 && none > 10, "{some} {none}");
+}
+
+#[test]
+fn who_is_as_important_stays_whatever_is_said_of_it() {
+    let mut allocator = crate::build::with(vec![crate::build::plain("n", 1)]);
+    let mut old = pod("old", &[app(1, 900, 0)]);
+    old.priority = 10;
+    let assignment = allocator.reserve(&old, "n", 0).expect("room");
+    allocator.place(&old, assignment, true).expect("our own answer");
+    let mut request = pod("new", &[app(1, 900, 0)]);
+    request.priority = 10;
+    let candidate = Candidate { uid: "old".into(), priority: 0, pdb_violating: false };
+    assert_eq!(allocator.victims(&request, "n", std::slice::from_ref(&candidate)), Ok(None));
+    request.priority = 11;
+    let important = Candidate { priority: 11, ..candidate.clone() };
+    assert_eq!(allocator.victims(&request, "n", &[important]), Ok(None));
+    assert_eq!(allocator.victims(&request, "n", &[candidate]), Ok(Some(vec!["old".into()])));
+    assert_eq!(allocator.victims(&request, "elsewhere", &[]), Ok(None));
+}

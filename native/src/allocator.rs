@@ -1,0 +1,220 @@
+//! The cluster allocator: JSON in, JSON or plain values out.
+
+use crate::errors;
+use hami_allocator::wire::{Assignment, Candidate, Request};
+use hami_allocator::{Allocator as Engine, Filtered, InvalidValue, Refusal, parse};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use serde::Serialize;
+use std::sync::{Arc, Mutex};
+
+/// Which pod may have which card: fit, score, hold, reserve, release, over all nodes.
+///
+/// Its state is in memory only. Methods may be called from several threads; they take turns.
+#[pyclass(module = "hami_py._native", frozen)]
+pub struct Allocator(Mutex<Engine>);
+
+impl Allocator {
+    fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Engine) -> T) -> T {
+        py.detach(|| work(&mut self.0.lock().expect("no earlier call has panicked")))
+    }
+}
+
+#[pymethods]
+impl Allocator {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// The state that `snapshot` wrote.
+    #[staticmethod]
+    fn restore(py: Python<'_>, snapshot: &[u8]) -> PyResult<Self> {
+        let engine = py.detach(|| Engine::restore(snapshot)).map_err(errors::invalid)?;
+        Ok(Self(Mutex::new(engine)))
+    }
+
+    /// A node as its agent publishes it; pods that are placed there stay.
+    fn set_node(&self, py: Python<'_>, node: &[u8]) -> PyResult<()> {
+        self.with(py, |engine| engine.set_node(parse("node", node)?)).map_err(errors::invalid)
+    }
+
+    /// A node is gone; what is placed there counts again when it returns.
+    fn remove_node(&self, py: Python<'_>, name: &str) {
+        self.with(py, |engine| engine.remove_node(name));
+    }
+
+    /// A quota object, new or changed.
+    fn set_quota(&self, py: Python<'_>, quota: &[u8]) -> PyResult<()> {
+        self.with(py, |engine| engine.set_quota(parse("quota", quota)?)).map_err(errors::invalid)
+    }
+
+    /// A quota object is gone.
+    fn remove_quota(&self, py: Python<'_>, namespace: &str, name: &str) {
+        self.with(py, |engine| engine.remove_quota(namespace, name));
+    }
+
+    /// What the API says is bound; `started`: its ordinary init containers are done.
+    fn place(
+        &self,
+        py: Python<'_>,
+        request: &[u8],
+        assignment: &[u8],
+        started: bool,
+    ) -> PyResult<()> {
+        let placed = self.with(py, |engine| {
+            let request: Request = parse("request", request)?;
+            let assignment: Assignment = parse("assignment", assignment)?;
+            engine.place(&request, assignment, started)
+        });
+        placed.map_err(errors::invalid)
+    }
+
+    /// A pod is deleted or has ended.
+    fn remove(&self, py: Python<'_>, uid: &str) {
+        self.with(py, |engine| engine.remove(uid));
+    }
+
+    /// Give up what is held or reserved for a pod; what is bound stays.
+    fn release(&self, py: Python<'_>, uid: &str) {
+        self.with(py, |engine| engine.release(uid));
+    }
+
+    /// End holds whose time is over.
+    fn expire(&self, py: Python<'_>, now_ns: u64) {
+        self.with(py, |engine| engine.expire(now_ns));
+    }
+
+    /// Nodes that do, and why the others do not: now, or never.
+    #[allow(clippy::type_complexity, reason = "three plain things for Python")]
+    fn filter<'py>(
+        &self,
+        py: Python<'py>,
+        request: &[u8],
+        names: Option<Vec<PyBackedStr>>,
+        now_ns: u64,
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+        let request = || parse::<Request>("request", request);
+        let Some(names) = names else {
+            let all = self.with(py, |engine| {
+                let names = engine.node_names();
+                let filtered = engine.filter(&request()?, &names, now_ns)?;
+                Ok((names, filtered))
+            });
+            let (names, filtered): (Vec<Arc<str>>, Filtered) = all.map_err(errors::invalid)?;
+            return answer(py, &filtered, |node| Ok(PyString::new(py, &names[node]).into_any()));
+        };
+        let filtered = self.with(py, |engine| engine.filter(&request()?, &names, now_ns));
+        // The very strings that were given.
+        let name = |node: usize| Ok((&names[node]).into_pyobject(py)?.into_any());
+        answer(py, &filtered.map_err(errors::invalid)?, name)
+    }
+
+    /// 0 to 100 for each node; the best one's cards are held for so long.
+    fn score(
+        &self,
+        py: Python<'_>,
+        pod: &Bound<'_, PyAny>,
+        names: Vec<PyBackedStr>,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> PyResult<Vec<(PyBackedStr, u8)>> {
+        let uid = pod.cast::<PyString>().ok().map(Bound::to_str).transpose()?;
+        let json = if uid.is_none() { Some(pod.extract::<&[u8]>()?) } else { None };
+        let scores = self.with(py, |engine| {
+            let request = match (uid, json) {
+                (Some(uid), _) => engine.filtered(uid).cloned().ok_or_else(|| not_filtered(uid))?,
+                (None, json) => parse("request", json.unwrap_or_default())?,
+            };
+            engine.score(&request, &names, now_ns, hold_ns)
+        });
+        Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
+    }
+
+    /// Promise cards on a node: the assignment. The same again for the same pod and node.
+    fn reserve<'py>(
+        &self,
+        py: Python<'py>,
+        request: &[u8],
+        node: &str,
+        now_ns: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let reserved = self.with(py, |engine| {
+            let request: Request = parse("request", request)?;
+            engine.reserve(&request, node, now_ns)
+        });
+        match reserved {
+            Ok(assignment) => Ok(json(py, &assignment)),
+            Err(Refusal::Invalid(error)) => Err(errors::invalid(error)),
+            Err(Refusal::Unfit(reason)) => Err(errors::unfit(node, &reason.to_string())),
+        }
+    }
+
+    /// UIDs of the pods that would have to go, or None: it would not help.
+    fn victims(
+        &self,
+        py: Python<'_>,
+        request: &[u8],
+        node: &str,
+        candidates: &[u8],
+    ) -> PyResult<Option<Vec<String>>> {
+        let victims = self.with(py, |engine| {
+            let request: Request = parse("request", request)?;
+            let candidates: Vec<Candidate> = parse("candidates", candidates)?;
+            engine.victims(&request, node, &candidates)
+        });
+        victims.map_err(errors::invalid)
+    }
+
+    /// Every card of a node: room, or why not; plan and score if the pod fits.
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        request: &[u8],
+        node: &str,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let explained = self.with(py, |engine| engine.explain(&parse("request", request)?, node));
+        Ok(json(py, &explained.map_err(errors::invalid)?))
+    }
+
+    /// The whole state, for `restore`.
+    fn snapshot<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.with(py, Engine::snapshot))
+    }
+
+    /// Equal for equal states, however they came about.
+    fn digest(&self, py: Python<'_>) -> String {
+        self.with(py, Engine::digest)
+    }
+
+    /// What is given on each card, and to which pods.
+    fn usage<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        json(py, &self.with(py, |engine| engine.usage()))
+    }
+}
+
+fn answer<'py>(
+    py: Python<'py>,
+    filtered: &Filtered,
+    name: impl Fn(usize) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let feasible = filtered.feasible.iter().map(|node| name(*node as usize));
+    let feasible = PyList::new(py, feasible.collect::<PyResult<Vec<_>>>()?)?;
+    let reasons = |nodes: &[(u32, Arc<str>)]| {
+        let reasons = PyDict::new(py);
+        for (node, why) in nodes {
+            reasons.set_item(name(*node as usize)?, &**why)?;
+        }
+        PyResult::Ok(reasons)
+    };
+    Ok((feasible, reasons(&filtered.failed)?, reasons(&filtered.unresolvable)?))
+}
+
+fn not_filtered(uid: &str) -> InvalidValue {
+    InvalidValue::new("uid", uid, "filter the pod first, or give its request")
+}
+
+fn json<'py>(py: Python<'py>, value: &impl Serialize) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &serde_json::to_vec(value).expect("plain values are JSON"))
+}

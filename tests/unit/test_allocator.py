@@ -1,0 +1,240 @@
+"""The allocator at its boundary: JSON in and out, what is refused. Its rules are tested in Rust."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from hami_py._native import Allocator
+from hami_py.errors import InvalidValue, Unfit
+from unit.machine import DEADLINE
+
+
+def node(name: str, memory_mib: int = 1000, cards: int = 2) -> bytes:
+    card = {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": memory_mib}
+    return json.dumps(
+        {
+            "name": name,
+            "cards": [{**card, "uuid": f"GPU-{name}-{i}", "index": i} for i in range(cards)],
+        }
+    ).encode()
+
+
+def request(uid: str, mib: int = 600, **more: Any) -> bytes:
+    ask = {"container": "main", "kind": "app", "cards": 1, "memory": {"mib": mib}, "cores": 30}
+    pod = {"uid": uid, "namespace": "team", "name": uid}
+    return json.dumps({"pod": pod, "asks": [ask], **more}).encode()
+
+
+@pytest.fixture
+def allocator() -> Allocator:
+    allocator = Allocator()
+    for name in ("a", "b"):
+        allocator.set_node(node(name))
+    return allocator
+
+
+def test_a_pod_goes_its_way(allocator: Allocator) -> None:
+    empty = allocator.digest()
+    allocator.set_node(node("small", 500))
+    feasible, failed, unresolvable = allocator.filter(request("p"), ["b", "small", "a", "c"], 0)
+    assert feasible == ["b", "a"]
+    assert failed == {}
+    assert unresolvable == {
+        "small": "2 cards: 2 have too little memory (600 MiB asked, most free 500)",
+        "c": "no cards are registered",
+    }
+    scores = allocator.score("p", feasible, 0, 1000)
+    assert [name for name, _ in scores] == feasible
+    assert all(0 <= score <= 100 for _, score in scores)
+    assignment = allocator.reserve(request("p"), "b", 10)
+    assert json.loads(assignment) == {
+        "version": 1,
+        "pod": "p",
+        "node": "b",
+        "containers": {"main": [{"card": "GPU-b-0", "memory_mib": 600, "cores": 30}]},
+    }
+    assert allocator.reserve(request("p"), "b", 10**12) == assignment
+    allocator.place(request("p"), assignment, True)
+    (card, _) = next(node for node in json.loads(allocator.usage()) if node["name"] == "b")["cards"]
+    assert (card["memory_given_mib"], card["cores_given"], card["slots_given"]) == (600, 30, 1)
+    assert [pod["uid"] for pod in card["pods"]] == ["p"]
+    allocator.remove("p")
+    allocator.remove_node("small")
+    assert allocator.digest() == empty
+
+
+def test_all_nodes_where_none_are_named(allocator: Allocator) -> None:
+    allocator.set_node(node("0", 500))
+    feasible, _, unresolvable = allocator.filter(request("p"), None, 0)
+    assert feasible == ["a", "b"]
+    assert list(unresolvable) == ["0"]
+
+
+def test_a_full_node_says_why(allocator: Allocator) -> None:
+    for uid in ("p", "q"):
+        allocator.reserve(request(uid), "a", 0)
+    with pytest.raises(Unfit, match="most free 400") as caught:
+        allocator.reserve(request("r"), "a", 0)
+    assert caught.value.node == "a"
+    assert caught.value.reason == (
+        "2 cards: 2 have too little memory (600 MiB asked, most free 400)"
+    )
+    assert allocator.filter(request("r"), ["a"], 0) == ([], {"a": caught.value.reason}, {})
+    explained = json.loads(allocator.explain(request("r"), "a"))
+    assert not explained["fits"]
+    assert [card["containers"][0]["code"] for card in explained["cards"]] == ["memory", "memory"]
+
+
+def test_the_unimportant_go(allocator: Allocator) -> None:
+    for uid in ("p", "q"):
+        allocator.place(request(uid), allocator.reserve(request(uid), "a", 0), True)
+    candidates = json.dumps(
+        [
+            {"uid": "p", "priority": 0, "pdb_violating": True},
+            {"uid": "q", "priority": 0},
+        ]
+    ).encode()
+    assert allocator.victims(request("r", priority=10), "a", candidates) == ["q"]
+    assert allocator.victims(request("r"), "a", candidates) is None
+
+
+def test_quotas_are_counted(allocator: Allocator) -> None:
+    allocator.set_quota(b'{"namespace": "team", "name": "q", "memory_mib": 1000}')
+    allocator.reserve(request("p"), "a", 0)
+    _, failed, unresolvable = allocator.filter(request("q"), ["b"], 0)
+    assert failed == {}
+    assert unresolvable == {"b": "quota q of namespace team allows 1000 MiB: 600 in use, 600 asked"}
+    allocator.remove_quota("team", "q")
+    assert allocator.filter(request("q"), ["b"], 0)[0] == ["b"]
+
+
+def test_what_is_held_is_given_up_in_time(allocator: Allocator) -> None:
+    empty = allocator.digest()
+    allocator.score(request("p"), ["a"], 0, 100)
+    assert allocator.digest() != empty
+    allocator.expire(99)
+    assert allocator.digest() != empty
+    allocator.expire(100)
+    assert allocator.digest() == empty
+    allocator.score(request("p"), ["a"], 100, 100)
+    allocator.release("p")
+    assert allocator.digest() == empty
+
+
+def test_a_snapshot_can_be_gone_on_from(allocator: Allocator) -> None:
+    allocator.reserve(request("p"), "a", 0)
+    other = Allocator.restore(allocator.snapshot())
+    assert other.digest() == allocator.digest()
+    assert other.reserve(request("q"), "a", 0) == allocator.reserve(request("q"), "a", 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "field", "value", "mend"),
+    [
+        (b"", "request", "", "EOF"),
+        (b"\xff\xff", "request", "\ufffd", "expected value"),
+        (b"[" * 100_000, "request[0][0]", "[[[", "invalid type"),
+        (b"[]", "request", "[]", "invalid length"),
+        (request("p").replace(b'"cards": 1', b'"cards": "1"'), "request.asks[0].cards", "1", "u32"),
+        (
+            request("p").replace(b'"cards": 1', b'"cards": 0'),
+            "request.asks[0].cards",
+            "0",
+            "1 to 64",
+        ),
+        (
+            request("p").replace(b'"cores": 30', b'"cores": 101'),
+            "request.asks[0].cores",
+            "101",
+            "0 to 100",
+        ),
+        (
+            request("p").replace(b'"cores": 30', b'"cors": 30'),
+            "request.asks[0].cors",
+            "30",
+            "cores",
+        ),
+        (request("p").replace(b'"app"', b'"apps"'), "request.asks[0].kind", "apps", "sidecar"),
+        (request(""), "request.pod.uid", "", "a name"),
+        (request("p", priority=2**31), "request.priority", "2147483648", "i32"),
+        (request("p", asks=[]), "request.asks", "0", "1 to 64"),
+        (request("p", wish={"mode": "fast"}), "request.wish.mode", "fast", "hami-core"),
+        (request("p", wish={"order": ["best"]}), "request.wish.order[0]", "best", "binpack"),
+    ],
+)
+def test_bad_requests_are_refused(
+    allocator: Allocator, bad: bytes, field: str, value: str, mend: str
+) -> None:
+    assignment = allocator.reserve(request("good"), "a", 0)
+    before = allocator.digest()
+    for ask in (
+        lambda: allocator.filter(bad, ["a"], 0),
+        lambda: allocator.score(bad, ["a"], 0, 1),
+        lambda: allocator.reserve(bad, "a", 0),
+        lambda: allocator.explain(bad, "a"),
+        lambda: allocator.victims(bad, "a", b"[]"),
+        lambda: allocator.place(bad, assignment, True),
+    ):
+        with pytest.raises(InvalidValue) as caught:
+            ask()
+        assert caught.value.field == field
+        assert caught.value.value.startswith(value)
+        assert mend in caught.value.mend
+    assert allocator.digest() == before
+
+
+def test_other_bad_values_are_refused(allocator: Allocator) -> None:
+    before = allocator.digest()
+    assignment = allocator.reserve(request("p"), "a", 0)
+    allocator.release("p")
+    refused = {
+        "node.cards[1].uuid": lambda: allocator.set_node(node("a").replace(b"GPU-a-1", b"GPU-a-0")),
+        "node.cards[0].memory_mib": lambda: allocator.set_node(node("a", 0)),
+        "quota.namespace": lambda: allocator.set_quota(b'{"namespace": "", "name": "q"}'),
+        "assignment.pod": lambda: allocator.place(request("q"), assignment, True),
+        "assignment.version": lambda: allocator.place(
+            request("p"), assignment.replace(b'"version":1', b'"version":2'), True
+        ),
+        "assignment.containers.other": lambda: allocator.place(
+            request("p"), assignment.replace(b"main", b"other"), True
+        ),
+        "candidates[0].priority": lambda: allocator.victims(
+            request("p"), "a", b'[{"uid": "x", "priority": "high"}]'
+        ),
+        "uid": lambda: allocator.score("never filtered", ["a"], 0, 1),
+        "snapshot.nodes": lambda: Allocator.restore(b'{"version": 1, "nodes": 0}'),
+    }
+    for field, call in refused.items():
+        with pytest.raises(InvalidValue) as caught:
+            call()
+        assert caught.value.field == field
+    with pytest.raises(TypeError):
+        allocator.filter("text", ["a"], 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        allocator.score(3, ["a"], 0, 0)  # type: ignore[arg-type]
+    assert allocator.digest() == before
+
+
+def test_threads_take_turns(allocator: Allocator) -> None:
+    """Sum <= card also where many ask at once."""
+    allocator.set_node(node("wide", 100_000, cards=8))
+    taken: list[bytes] = []
+
+    def work(thread: int) -> None:
+        for at in range(50):
+            try:
+                taken.append(allocator.reserve(request(f"{thread}-{at}", 10_000), "wide", 0))
+            except Unfit:
+                continue
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    # Three times 30 percent on each card.
+    assert len(taken) == 24
+    cards = next(node for node in json.loads(allocator.usage()) if node["name"] == "wide")["cards"]
+    assert [card["cores_given"] for card in cards] == [90] * 8
