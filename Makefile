@@ -104,8 +104,28 @@ test-tools:
 	@$(call offer,ffmpeg,ffmpeg)
 	@$(call offer,hashcat,hashcat)
 
+# Only root can start a node, so nobody else needs what one is made of.
+ROOT := $(filter 0,$(shell id -u))
+
+.PHONY: test-cluster-tools
+test-cluster-tools: $(if $(ROOT),test-node-tools) ## Kubernetes for the tests, built once per version into the user's cache (Go 1.26)
+	@$(call require,go,Go 1.26 builds Kubernetes,see https://go.dev/dl/)
+	@PYTHONPATH=tests python3 -m cluster.binaries control-plane controllers kubectl $(if $(ROOT),node) >/dev/null
+
+.PHONY: test-node-tools
+test-node-tools:
+	@$(call provide,ip,iproute2)
+	@$(call provide,runc,runc)
+	@$(call provide,busybox,busybox-static)
+	@[ -x /usr/lib/cni/ptp ] || { $(call package,containernetworking-plugins); } || { \
+		echo "missing: CNI plugins; install them with: apt-get install containernetworking-plugins" >&2; exit 1; }
+
+.PHONY: test-cluster
+test-cluster: build test-cluster-tools ## the tests on a real Kubernetes alone
+	@$(PYTHON) -m pytest tests/cluster
+
 .PHONY: test
-test: build wheel gpu-kit test-tools ## all tests; no GPU needed
+test: build wheel gpu-kit test-tools test-cluster-tools ## all tests; no GPU needed
 	@cargo test --quiet --workspace
 	@$(PYTHON) -m pytest
 
@@ -116,6 +136,7 @@ lint: build ## formatting, warnings, types, import layers, generated files
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
+	@MYPYPATH=tests $(BIN)/mypy --no-error-summary --explicit-package-bases --package cluster
 	@$(PYTHON) -m mypy.stubtest hami_py._native
 	@$(BIN)/lint-imports --no-cache
 	@$(PYTHON) interposer/sys/generate --check $(HEADERS)

@@ -1,0 +1,236 @@
+"""The programs of a cluster: there is no package of them to install, so they are built, once.
+
+`tools/kubernetes` and `tools/containerd` are Go modules that lock every version; Go fetches their
+sources from its module proxy. What comes out is kept per user, in a folder named by what went in:
+`${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<tier>-<key>/`. A tier is what one kind of test
+needs, so that nobody waits for a kubelet who only asks a scheduler.
+
+`PYTHONPATH=tests python3 -m cluster.binaries control-plane kubectl` builds what is missing and
+prints the folders. Standard library only: it runs before there is an environment.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = Path(__file__).parent / "tools"
+
+#: Seconds that a tier may take to build: several times what two busy cores need.
+DEADLINE = 60 * 60.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """One Go program: its name, the module of ours that locks it, its package."""
+
+    name: str
+    module: str
+    package: str
+
+
+def _kubernetes(name: str) -> Program:
+    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}")
+
+
+def _containerd(name: str) -> Program:
+    return Program(name, "containerd", f"github.com/containerd/containerd/v2/cmd/{name}")
+
+
+TIERS: dict[str, tuple[Program, ...]] = {
+    "control-plane": (
+        Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
+        _kubernetes("kube-apiserver"),
+        _kubernetes("kube-scheduler"),
+    ),
+    "kubectl": (_kubernetes("kubectl"),),
+    "controllers": (_kubernetes("kube-controller-manager"),),
+    "node": (
+        _kubernetes("kubelet"),
+        _containerd("containerd"),
+        _containerd("containerd-shim-runc-v2"),
+        _containerd("ctr"),
+    ),
+}
+
+
+#: Interfaces of the kubelet that the node tier comes with, below k8s.io/kubelet/pkg/apis.
+PROTOS = {
+    "deviceplugin": "deviceplugin/v1beta1/api.proto",
+    "podresources": "podresources/v1/api.proto",
+}
+
+
+class CannotBuild(Exception):
+    """What is missing on this machine, and what to do."""
+
+
+def cache() -> Path:
+    """Where built programs are kept, for all clones of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "hami-py" / "kubernetes"
+
+
+def folder(tier: str) -> Path:
+    """Where the programs of this tier are, or will be; named by sources and commands."""
+    programs = TIERS[tier]
+    digest = hashlib.sha256(repr([_command(program) for program in programs]).encode())
+    for module in sorted({program.module for program in programs}):
+        for name in ("go.mod", "go.sum"):
+            digest.update((TOOLS / module / name).read_bytes())
+    return cache() / f"{tier}-{digest.hexdigest()[:16]}"
+
+
+def ensure(tier: str) -> Path:
+    """The folder with this tier's programs, which are built if they are not there.
+
+    Raises:
+        CannotBuild: something is missing; the message says what.
+    """
+    target = folder(tier)
+    if target.is_dir():
+        return target
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        # Whoever comes second waits and finds it built.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            _build_tier(tier, target)
+    return target
+
+
+def _build_tier(tier: str, target: Path) -> None:
+    if shutil.which("go") is None:
+        raise CannotBuild("missing: go (1.26 or newer, builds Kubernetes); see https://go.dev/dl/")
+    names = ", ".join(program.name for program in TIERS[tier])
+    _say(f"building {names}: once per version, many minutes on two cores")
+    begin = time.monotonic()
+    # Beside the target, so that a rename makes it whole or not at all.
+    building = Path(tempfile.mkdtemp(prefix=f".{tier}-", dir=cache()))
+    try:
+        for program in TIERS[tier]:
+            _build(program, building / program.name, begin + DEADLINE - time.monotonic())
+            _say(f"  {program.name}, after {time.monotonic() - begin:.0f} s")
+        if tier == "node":
+            _copy_protos(building)
+        building.chmod(0o755)
+        building.rename(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    if all(folder(other).is_dir() for other in TIERS):
+        # Gigabytes that only another version's build would read.
+        shutil.rmtree(_go_cache(), ignore_errors=True)
+
+
+def _go_cache() -> Path:
+    return cache() / "go-build"
+
+
+def _build(program: Program, output: Path, deadline: float) -> None:
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOCACHE": str(_go_cache())}
+    with subprocess.Popen(
+        ["nice", "-n", "19", *_command(program), "-p", "2", "-o", str(output), program.package],
+        cwd=TOOLS / program.module,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as go:
+        try:
+            out, _ = go.communicate(timeout=deadline)
+        except BaseException as error:
+            # The compilers too, not only `go` itself.
+            os.killpg(go.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                late = f"building {program.name} took more than {DEADLINE:.0f} s"
+                raise CannotBuild(f"{late}; run it again: it goes on where it was") from None
+            raise
+    if go.returncode != 0:
+        last = "\n".join(line for line in out.splitlines() if "downloading" not in line)[-2000:]
+        raise CannotBuild(
+            f"cannot build {program.name}; it needs Go's module proxy (go env GOPROXY) and the Go "
+            f"that {TOOLS / program.module / 'go.mod'} names:\n{last}"
+        )
+
+
+def _copy_protos(folder: Path) -> None:
+    """The kubelet's own gRPC interfaces, as of this version: ``protos/deviceplugin.proto``, ..."""
+    found = subprocess.run(
+        ["go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubelet"],
+        cwd=TOOLS / "kubernetes",
+        env={**os.environ, "GOFLAGS": "-mod=readonly"},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+    )
+    apis = Path(found.stdout.strip()) / "pkg" / "apis"
+    (folder / "protos").mkdir()
+    for name, source in PROTOS.items():
+        shutil.copyfile(apis / source, folder / "protos" / f"{name}.proto")
+
+
+def _command(program: Program) -> list[str]:
+    """What decides, besides the sources, what is built."""
+    command = ["go", "build", "-trimpath", "-mod=readonly", "-tags", "grpcnotrace"]
+    return [*command, "-ldflags", " ".join(["-s", "-w", *_stamps(program)])]
+
+
+def _stamps(program: Program) -> list[str]:
+    """What makes /version and a node's kubeletVersion say which release this is."""
+    if not program.package.startswith("k8s.io/"):
+        return []
+    version = kubernetes_version()
+    major, minor, _ = version.split(".")
+    says = {
+        "gitVersion": f"v{version}",
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "archive",
+        "gitCommit": "0" * 40,
+        "buildDate": "2026-01-01T00:00:00Z",
+    }
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return [f"-X {package}.{name}={value}" for package in packages for name, value in says.items()]
+
+
+def kubernetes_version() -> str:
+    """The locked version, such as ``1.36.3``."""
+    text = (TOOLS / "kubernetes" / "go.mod").read_text()
+    found = re.search(r"^\s*k8s\.io/kubernetes v(\S+)", text, re.MULTILINE)
+    assert found is not None, "tools/kubernetes/go.mod does not name k8s.io/kubernetes"
+    return found.group(1)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(tiers: Sequence[str]) -> int:
+    """Build the named tiers; one line for what is in the way."""
+    unknown = [tier for tier in tiers if tier not in TIERS]
+    if unknown or not tiers:
+        _say(f"usage: python3 -m cluster.binaries TIER...; the tiers are {', '.join(TIERS)}")
+        return 2
+    try:
+        for tier in tiers:
+            print(ensure(tier))
+    except CannotBuild as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

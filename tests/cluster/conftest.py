@@ -1,0 +1,185 @@
+"""Clusters for tests: `control_plane()` starts one, and the programs are built before any test.
+
+A test that asks for `programs`, directly or not, needs the tier "control-plane"; more tiers are
+named by `@pytest.mark.tiers("controllers")`. They are built right after collection, outside every
+test's time limit, with a line that says so. What cannot be built is an error of the run, no skip.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import binaries, waiting
+from cluster.control_plane import ControlPlane, Programs, Settings
+from cluster.device_plugin import Interfaces, Plugin, StartPlugin, interfaces
+from cluster.gpu_pods import IDS, PODS, shows
+from cluster.node import Node
+from cluster.recordings import Recordings
+from cluster.servers import tail
+
+StartControlPlane = Callable[..., ControlPlane]
+StartNode = Callable[..., Node]
+
+_LOGS = pytest.StashKey[list[Path]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="write tests/cluster/recordings anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "tiers(name, ...): programs that the test needs, see binaries"
+    )
+    config.stash[_LOGS] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the chosen tests need."""
+    if session.config.option.collectonly:
+        return
+    try:
+        for tier in sorted({tier for item in session.items for tier in _tiers(item)}):
+            binaries.ensure(tier)
+    except binaries.CannotBuild as error:
+        pytest.exit(str(error), returncode=1)
+
+
+def _tiers(item: pytest.Item) -> set[str]:
+    if "programs" not in getattr(item, "fixturenames", ()):
+        return set()
+    named = {tier for mark in item.iter_markers("tiers") for tier in mark.args}
+    # Only root can start a node; those tests say so.
+    return {*named, "control-plane"} - (set() if os.geteuid() == 0 else {"node"})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows the ends of the logs of the clusters that ran then."""
+    report = yield
+    if report.failed:
+        for log in item.config.stash[_LOGS]:
+            report.sections.append((str(log), tail(log)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def recordings(pytestconfig: pytest.Config) -> Recordings:
+    """`recordings.keep(name, object)` writes or compares a recording."""
+    return Recordings(record=bool(pytestconfig.getoption("--record", default=False)))
+
+
+@pytest.fixture(scope="session")
+def programs() -> Programs:
+    """The built programs; a tier that no test was marked with may be absent."""
+    controllers = binaries.folder("controllers")
+    return Programs(
+        control_plane=binaries.folder("control-plane"),
+        controllers=controllers if controllers.is_dir() else None,
+    )
+
+
+@pytest.fixture(scope="session")
+def node_programs(programs: Programs) -> Path:
+    """kubelet, containerd, its shim and ctr; for tests with `@pytest.mark.tiers("node")`."""
+    return binaries.folder("node")
+
+
+@pytest.fixture(scope="module")
+def module_control_plane(
+    programs: Programs, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[StartControlPlane]:
+    """As `control_plane`, for clusters that a module's tests share."""
+    with _starter(programs, tmp_path_factory.mktemp("cluster"), request.config) as start:
+        yield start
+
+
+@pytest.fixture
+def control_plane(
+    programs: Programs, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[StartControlPlane]:
+    """`control_plane(scheduler=..., settings=...)` starts one that ends with the test."""
+    with _starter(programs, tmp_path, request.config) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def module_node(
+    node_programs: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[StartNode]:
+    """`module_node(cluster, "n1", kubelet_config={...})` starts one that a module's tests share."""
+    logs = request.config.stash[_LOGS]
+    before = len(logs)
+    with contextlib.ExitStack() as nodes:
+
+        def start(cluster: ControlPlane, name: str = "n1", **options: Any) -> Node:
+            folder = tmp_path_factory.mktemp(name)
+            node = Node(node_programs, cluster, folder, name, **options)
+            logs.extend(server.log for server in node.servers)
+            return nodes.enter_context(node)
+
+        yield start
+    del logs[before:]
+
+
+@pytest.fixture(scope="module")
+def node(module_control_plane: StartControlPlane, module_node: StartNode) -> Node:
+    """A node of a cluster of its own, which a module's tests share."""
+    return module_node(module_control_plane())
+
+
+@pytest.fixture(scope="session")
+def compiled(node_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Interfaces:
+    """The kubelet's gRPC interfaces."""
+    return interfaces(node_programs / "protos", tmp_path_factory.mktemp("interfaces"))
+
+
+@pytest.fixture
+def plugin(node: Node, compiled: Interfaces) -> Iterator[StartPlugin]:
+    """`plugin(hooks={...})` registers one with eight devices; the test's pods end before it."""
+    started: list[Plugin] = []
+    api = node.cluster.api
+
+    def start(**options: Any) -> Plugin:
+        plugin = Plugin(compiled, node.device_plugins, IDS, **options)
+        started.append(plugin)
+        plugin.__enter__()
+        shows(node, "allocatable", len(IDS))
+        return plugin
+
+    yield start
+    api.delete_all(PODS)
+    waiting.until(lambda: not api.list(PODS), "the test's pods are gone")
+    for plugin in started:
+        plugin.stop()
+    # Else the next test takes these devices for its own.
+    shows(node, "allocatable", 0)
+
+
+@contextlib.contextmanager
+def _starter(
+    programs: Programs, folder: Path, config: pytest.Config
+) -> Iterator[StartControlPlane]:
+    logs = config.stash[_LOGS]
+    before, count = len(logs), 0
+    with contextlib.ExitStack() as clusters:
+
+        def start(
+            *, scheduler: Mapping[str, Any] | None = None, settings: Settings | None = None
+        ) -> ControlPlane:
+            nonlocal count
+            count += 1
+            cluster = ControlPlane(
+                programs, folder / f"cluster{count}", scheduler=scheduler, settings=settings
+            )
+            logs.extend(server.log for server in cluster.servers)
+            return clusters.enter_context(cluster)
+
+        yield start
+    del logs[before:]

@@ -1,0 +1,289 @@
+"""etcd, the API server, the scheduler and, if wanted, the controller manager, on loopback.
+
+Nothing here needs root, and nodes are objects that a test makes by hand (`objects.node`): no
+kubelet has to run for a pod to be mutated, filtered, scored and bound.
+
+    with ControlPlane(programs, tmp_path, scheduler={"extenders": [...]}) as cluster:
+        cluster.api.create("/api/v1/nodes", objects.node("a"))
+
+Each server can be stopped and started, paused and resumed: `cluster.apiserver.stop()`.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from cluster.api import Api
+from cluster.certificates import Authority, Identity
+from cluster.servers import Server, accepts, free_ports
+
+#: What needs a controller manager: service account tokens, and the end of a new node's taint.
+_NEEDS_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
+
+#: Where in-cluster clients find the API server, were there a proxy.
+SERVICE_NETWORK = "10.96.0.0/24"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Folders that `binaries` built; None is a tier that this cluster does without."""
+
+    control_plane: Path
+    controllers: Path | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a test may want otherwise.
+
+    ``apiserver`` and ``controller_manager`` are flags by name, added to or instead of ours.
+    ``controllers`` are the controllers that run; none is no controller manager at all.
+    ``address`` is what the API server listens on: loopback, or an address of a node's namespace.
+    """
+
+    apiserver: Mapping[str, str] = field(default_factory=dict)
+    controller_manager: Mapping[str, str] = field(default_factory=dict)
+    controllers: Sequence[str] = ()
+    address: str = "127.0.0.1"
+
+
+class ControlPlane:
+    """A running control plane; used in `with`.
+
+    ``scheduler`` is merged over our KubeSchedulerConfiguration (``extenders``, ``profiles``, ...).
+    Attributes: ``url``, ``authority`` (signs what clients trust), ``api`` (as cluster-admin),
+    ``kubeconfig`` (the same, for other clients), and the servers by their names.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        folder: Path,
+        *,
+        scheduler: Mapping[str, Any] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._programs, self.settings = programs, settings or Settings()
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._etcd_port, self._etcd_peers, api_port, scheduler_port, manager_port = free_ports(5)
+        self.url = f"https://{self.settings.address}:{api_port}"
+        self.authority = Authority(folder / "certificates")
+        self._tokens = self.authority.signing_key()
+        self.admin = self.authority.issue("admin", groups=["system:masters"])
+        self.api = Api(self.url, self.authority.certificate, self.admin)
+        self.kubeconfig = self.kubeconfig_for(self.admin)
+        self.etcd = self._etcd()
+        self.apiserver = self._apiserver(api_port)
+        self.scheduler = self._scheduler(scheduler_port, scheduler or {})
+        self.controller_manager = self._controller_manager(manager_port)
+
+    @property
+    def servers(self) -> list[Server]:
+        """Those that this control plane has, in the order in which they start."""
+        manager = [self.controller_manager] if self.controller_manager else []
+        return [self.etcd, self.apiserver, *manager, self.scheduler]
+
+    def __enter__(self) -> "ControlPlane":
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)
+            self.etcd.start()
+            self.apiserver.start()
+            clients = self.servers[2:]
+            for server in clients:
+                server.launch()
+            for server in clients:
+                server.wait()
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all servers, those first that talk to the others."""
+        for server in reversed(self.servers):
+            server.stop()
+
+    def compact(self) -> None:
+        """Let etcd forget all revisions but the last, as the API server does every five minutes."""
+        revision = int(self.api.get("/api/v1/namespaces")["metadata"]["resourceVersion"])
+        answer = urllib3.request(
+            "POST",
+            f"http://127.0.0.1:{self._etcd_port}/v3/kv/compaction",
+            json={"revision": revision, "physical": True},
+            timeout=30.0,
+        )
+        assert answer.status == 200, answer.data
+
+    def user(self, name: str, *groups: str) -> Identity:
+        """A client certificate for this user; ``system:serviceaccount:NS:NAME`` is one too."""
+        return self.authority.issue(name, groups=groups)
+
+    def api_as(self, name: str, *groups: str) -> Api:
+        """Requests of another user."""
+        return Api(self.url, self.authority.certificate, self.user(name, *groups))
+
+    def kubeconfig_for(self, identity: Identity) -> Path:
+        """A kubeconfig beside this identity's certificate."""
+        cluster = {"server": self.url, "certificate-authority": str(self.authority.certificate)}
+        user = {
+            "client-certificate": str(identity.certificate),
+            "client-key": str(identity.key),
+        }
+        path = identity.certificate.with_suffix(".kubeconfig")
+        # JSON is YAML.
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "test", "cluster": cluster}],
+                    "users": [{"name": "test", "user": user}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
+
+    def scheduler_config(self, wanted: Mapping[str, Any]) -> Path:
+        """Write what kube-scheduler reads; it does so at its next start."""
+        path = self.folder / "scheduler.json"
+        ours: dict[str, Any] = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {
+                "kubeconfig": str(self._component("system:kube-scheduler")),
+                # A test cluster is not to be throttled.
+                "qps": 1000,
+                "burst": 2000,
+            },
+            "leaderElection": {"leaderElect": False},
+        }
+        path.write_text(json.dumps({**ours, **wanted}))
+        return path
+
+    def reschedule(self, wanted: Mapping[str, Any]) -> None:
+        """Start kube-scheduler anew with this configuration."""
+        self.scheduler.stop()
+        self.scheduler_config(wanted)
+        self.scheduler.start()
+
+    def _component(self, user: str) -> Path:
+        return self.kubeconfig_for(self.user(user))
+
+    def _program(self, name: str) -> Path:
+        return self._programs.control_plane / name
+
+    def _server(
+        self, program: Path, flags: Mapping[str, object], ready: Callable[[], bool]
+    ) -> Server:
+        command = [str(program), *(f"--{name}={value}" for name, value in flags.items())]
+        return Server(command, self.folder / f"{program.name}.log", ready)
+
+    def _etcd(self) -> Server:
+        clients = f"http://127.0.0.1:{self._etcd_port}"
+        peers = f"http://127.0.0.1:{self._etcd_peers}"
+        flags = {
+            "name": "test",
+            "data-dir": self.folder / "etcd",
+            "listen-client-urls": clients,
+            "advertise-client-urls": clients,
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"test={peers}",
+            # What is lost with the machine is lost with the test.
+            "unsafe-no-fsync": "true",
+            "quota-backend-bytes": 4 << 30,
+            "log-level": "warn",
+        }
+        return self._server(self._program("etcd"), flags, lambda: accepts(self._etcd_port))
+
+    def _apiserver(self, port: int) -> Server:
+        hosts = [self.settings.address, "127.0.0.1", "localhost", "kubernetes.default.svc"]
+        serving = self.authority.issue("kube-apiserver", hosts=[*hosts, "10.96.0.1"])
+        kubelets = self.authority.issue("apiserver-kubelets", groups=["system:masters"])
+        flags: dict[str, object] = {
+            "etcd-servers": f"http://127.0.0.1:{self._etcd_port}",
+            "bind-address": self.settings.address,
+            "secure-port": port,
+            "tls-cert-file": serving.certificate,
+            "tls-private-key-file": serving.key,
+            "client-ca-file": self.authority.certificate,
+            "kubelet-certificate-authority": self.authority.certificate,
+            "kubelet-client-certificate": kubelets.certificate,
+            "kubelet-client-key": kubelets.key,
+            "kubelet-preferred-address-types": "InternalIP",
+            "service-cluster-ip-range": SERVICE_NETWORK,
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": self._tokens.certificate,
+            "service-account-signing-key-file": self._tokens.key,
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            "allow-privileged": "true",
+            # A Service's endpoints are called directly, as if every node had a proxy.
+            "enable-aggregator-routing": "true",
+            # An endpoint on loopback is refused, and nobody asks for this one.
+            "endpoint-reconciler-type": "none",
+            "cert-dir": self.folder / "apiserver",
+            # Tests start and stop this by the dozen, and throttle nobody.
+            "max-requests-inflight": 2000,
+            "max-mutating-requests-inflight": 1000,
+            "shutdown-delay-duration": "0s",
+        }
+        if not self.settings.controllers:
+            flags["disable-admission-plugins"] = _NEEDS_CONTROLLERS
+        flags.update(self.settings.apiserver)
+        return self._server(self._program("kube-apiserver"), flags, self.api.ready)
+
+    def _scheduler(self, port: int, wanted: Mapping[str, Any]) -> Server:
+        kubeconfig = self._component("system:kube-scheduler")
+        flags: dict[str, object] = {
+            "config": self.scheduler_config(wanted),
+            **self._loopback("kube-scheduler", port, kubeconfig),
+        }
+        ready = Api(f"https://127.0.0.1:{port}", self.authority.certificate, self.admin).ready
+        return self._server(self._program("kube-scheduler"), flags, ready)
+
+    def _controller_manager(self, port: int) -> Server | None:
+        if not self.settings.controllers:
+            return None
+        assert self._programs.controllers, "controllers are wanted, but their tier is not named"
+        kubeconfig = self._component("system:kube-controller-manager")
+        flags: dict[str, object] = {
+            "kubeconfig": kubeconfig,
+            "controllers": ",".join(self.settings.controllers),
+            "leader-elect": "false",
+            "service-account-private-key-file": self._tokens.key,
+            "root-ca-file": self.authority.certificate,
+            "use-service-account-credentials": "true",
+            "kube-api-qps": 1000,
+            "kube-api-burst": 2000,
+            **self._loopback("kube-controller-manager", port, kubeconfig),
+            **self.settings.controller_manager,
+        }
+        program = self._programs.controllers / "kube-controller-manager"
+        # It has no /readyz.
+        ready = Api(f"https://127.0.0.1:{port}", self.authority.certificate, self.admin).healthy
+        return self._server(program, flags, ready)
+
+    def _loopback(self, name: str, port: int, kubeconfig: Path) -> dict[str, object]:
+        """The flags of a component that serves health and metrics on loopback."""
+        serving = self.authority.issue(f"{name}-serving", hosts=["127.0.0.1"])
+        return {
+            "bind-address": "127.0.0.1",
+            "secure-port": port,
+            "tls-cert-file": serving.certificate,
+            "tls-private-key-file": serving.key,
+            "client-ca-file": self.authority.certificate,
+            "authentication-kubeconfig": kubeconfig,
+            # Its users come with certificates of ours; nothing is to be looked up for that.
+            "authentication-skip-lookup": "true",
+            "authorization-kubeconfig": kubeconfig,
+        }

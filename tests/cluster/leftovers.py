@@ -1,0 +1,75 @@
+"""What a node leaves on the host when all its processes are gone: cgroups, an address, a folder.
+
+A guard removes them: a process of its own that sees the test go, by the end of a pipe, whether the
+test closed it or was killed.
+
+    python leftovers.py FOLDER ADDRESS CGROUP...    # waits for the end of its standard input
+"""
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+#: Seconds that killed processes may take to leave their cgroups.
+_DEADLINE = 60.0
+
+
+class Leftovers:
+    """Those of one node."""
+
+    def __init__(self, folder: Path, cgroups: Sequence[Path], address: str) -> None:
+        self._folder, self._cgroups, self._address = folder, list(cgroups), address
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def guard(self) -> None:
+        """From here on they are removed, also when this process is killed."""
+        program = [sys.executable, __file__, str(self._folder), self._address]
+        self._guard = subprocess.Popen(
+            [*program, *map(str, self._cgroups)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def remove(self) -> None:
+        """Remove them now."""
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+            code = self._guard.wait(timeout=2 * _DEADLINE)
+            self._guard = None
+            assert code == 0, f"{self._folder}, {self._cgroups}: not removed"
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _remove(folder: Path, address: str, cgroups: Sequence[Path]) -> None:
+    until = time.monotonic() + _DEADLINE
+    for cgroup in cgroups:
+        # The containers' are below it; a directory can go when its last process has gone.
+        for path in sorted([*cgroup.rglob("*"), cgroup], reverse=True):
+            while path.is_dir():
+                try:
+                    path.rmdir()
+                except OSError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.05)
+    subprocess.run(
+        ["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=False, capture_output=True
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    folder, address, *cgroups = sys.argv[1:]
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.stdin.read()
+    _remove(Path(folder), address, [Path(cgroup) for cgroup in cgroups])
+
+
+if __name__ == "__main__":
+    main()

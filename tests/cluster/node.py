@@ -1,0 +1,286 @@
+"""A whole node: containerd and a kubelet, in mount and PID namespaces of their own. Needs root.
+
+    with Node(folder_of_programs, cluster, tmp_path, "n1") as node:
+        ...  # node.device_plugins / "kubelet.sock" is where a plugin registers
+
+What the kubelet changes on a host it changes in there (`inside`); what it cannot help changing
+outside is taken back: cgroups, and an address of the loopback device. `leftovers` does that also
+when the test process was killed.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster import images, waiting
+from cluster.control_plane import ControlPlane
+from cluster.leftovers import Leftovers
+from cluster.servers import Server, accepts_unix, free_ports
+
+#: The node's address: endpoints and nodes must not be 127.x.
+ADDRESS = "10.99.99.1"
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Node:
+    """A running node; used in `with`.
+
+    ``kubelet_config`` is merged over our KubeletConfiguration.
+    Attributes: ``kubelet`` and ``containerd`` (servers, to be stopped and started), ``state`` (the
+    kubelet's /var/lib/kubelet), ``cdi`` (a folder that containerd reads CDI specs from).
+    """
+
+    def __init__(
+        self,
+        programs: Path,
+        cluster: ControlPlane,
+        logs: Path,
+        name: str = "n1",
+        *,
+        kubelet_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._programs, self.cluster, self.name = programs, cluster, name
+        logs.mkdir(parents=True, exist_ok=True)
+        # Short: the path of a socket has 108 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="hami-node-"))
+        self._cgroup = self.folder.name
+        self._leftovers = Leftovers(self.folder, _hierarchies(self._cgroup), ADDRESS)
+        self._undo = contextlib.ExitStack()
+        self._undo.callback(self._leftovers.remove)
+        self._init: subprocess.Popen[str] | None = None
+        self.state, self.cdi = self.folder / "kubelet", self.folder / "cdi"
+        for folder in (self.state, self.cdi):
+            folder.mkdir()
+        self.device_plugins = self.state / "device-plugins"
+        self.checkpoint = self.device_plugins / "kubelet_internal_checkpoint"
+        self.pod_resources = self.state / "pod-resources" / "kubelet.sock"
+        self.containerd = self._containerd(logs)
+        self.kubelet = self._kubelet(logs, dict(kubelet_config or {}))
+
+    @property
+    def servers(self) -> list[Server]:
+        """containerd and the kubelet."""
+        return [self.containerd, self.kubelet]
+
+    def __enter__(self) -> "Node":
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)
+            self._leftovers.guard()
+            subprocess.run(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"], check=True)
+            _make_cgroups(self._cgroup)
+            self._enter_namespaces()
+            self.containerd.start()
+            images.busybox(self.folder / "busybox.tar")
+            self.ctr("images", "import", str(self.folder / "busybox.tar"))
+            self.kubelet.start()
+            waiting.until(self._is_ready, f"node {self.name} is ready")
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all that runs on the node, and take back what it changed."""
+        self.kubelet.stop()
+        self.containerd.stop()
+        if self._init is not None:
+            # unshare's child goes with it, and with that all processes of the namespace.
+            self._init.kill()
+            self._init.communicate(timeout=60.0)
+            self._init = None
+        self._undo.close()
+
+    def ctr(self, *arguments: str) -> str:
+        """Ask containerd, in the kubelet's namespace of names; its answer."""
+        program = [str(self._programs / "ctr"), "--address", str(self._socket)]
+        command = [*program, "--namespace", "k8s.io"]
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=120.0, check=False
+        )
+        assert done.returncode == 0, f"ctr {arguments}: {done.stderr}\n{self.containerd.tail()}"
+        return done.stdout
+
+    def log(self, pod: str, container: str = "main") -> str:
+        """What a container of ``default/pod`` has written."""
+        uid = self.cluster.api.get(f"/api/v1/namespaces/default/pods/{pod}")["metadata"]["uid"]
+        folder = self.folder / "pod-logs" / f"default_{pod}_{uid}"
+        return "".join(path.read_text() for path in sorted((folder / container).glob("*.log")))
+
+    @property
+    def _socket(self) -> Path:
+        return self.folder / "ctd" / "containerd.sock"
+
+    def _is_ready(self) -> bool:
+        for node in self.cluster.api.list("/api/v1/nodes"):
+            if node["metadata"]["name"] == self.name:
+                conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}
+                return conditions.get("Ready") == "True"
+        return False
+
+    def _enter_namespaces(self) -> None:
+        inside = Path(__file__).with_name("inside.py")
+        unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        self._init = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *unshare, sys.executable, inside, self.folder],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._init.stdout is not None
+        assert self._init.stderr is not None
+        if self._init.stdout.readline() != "ready\n":
+            self._init.kill()
+            raise AssertionError(f"the node's namespaces: {self._init.stderr.read()}")
+
+    def _init_pid(self) -> int:
+        assert self._init is not None, f"node {self.name} was not started"
+        children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children")
+        return int(children.read_text().split()[0])
+
+    def _server(self, command: list[str], log: Path, ready: Callable[[], bool]) -> Server:
+        # containerd finds its shim, and CNI its plugins' helpers, by the path.
+        env = {"PATH": f"{self._programs}:{os.environ['PATH']}"}
+        return Server(command, log, ready, env=env, within=self._init_pid)
+
+    def _containerd(self, logs: Path) -> Server:
+        path = self.folder / "containerd.toml"
+        path.write_text(_containerd_config(self.folder, self._socket, self.cdi))
+        network = self.folder / "cni"
+        network.mkdir()
+        (network / "10-ptp.conflist").write_text(json.dumps(_network(self.folder)))
+        command = [str(self._programs / "containerd"), "--config", str(path)]
+        return self._server(command, logs / "containerd.log", lambda: accepts_unix(self._socket))
+
+    def _kubelet(self, logs: Path, wanted: dict[str, Any]) -> Server:
+        cluster, folder = self.cluster, self.folder
+        port, health = free_ports(2)
+        identity = cluster.authority.issue(
+            f"system:node:{self.name}", groups=["system:nodes"], hosts=[ADDRESS, self.name]
+        )
+        config = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": ADDRESS,
+            "port": port,
+            "healthzPort": health,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "x509": {"clientCAFile": str(cluster.authority.certificate)},
+            },
+            "tlsCertFile": str(identity.certificate),
+            "tlsPrivateKeyFile": str(identity.key),
+            "containerRuntimeEndpoint": f"unix://{self._socket}",
+            "imageServiceEndpoint": f"unix://{self._socket}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self._cgroup}",
+            "enforceNodeAllocatable": [],
+            # The default from 1.35 on; the override is there in 1.37 still.
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "makeIPTablesUtilChains": False,
+            "resolvConf": "",
+            "podLogsDir": str(folder / "pod-logs"),
+            "volumePluginDir": str(folder / "volume-plugins"),
+            # To lower it takes CAP_SYS_RESOURCE, which root does not have everywhere.
+            "oomScoreAdj": 0,
+            "evictionHard": {"memory.available": "1Mi"},
+            "nodeStatusUpdateFrequency": "1s",
+            "kubeAPIQPS": 1000,
+            "kubeAPIBurst": 2000,
+            **wanted,
+        }
+        path = folder / "kubelet.json"
+        path.write_text(json.dumps(config))
+        flags = {
+            "config": path,
+            "kubeconfig": cluster.kubeconfig_for(identity),
+            "hostname-override": self.name,
+            "node-ip": ADDRESS,
+            "v": 4,
+        }
+        command = [str(self._programs / "kubelet"), *(f"--{k}={v}" for k, v in flags.items())]
+        registry = self.device_plugins / "kubelet.sock"
+        return self._server(command, logs / "kubelet.log", lambda: accepts_unix(registry))
+
+
+def _hierarchies(name: str) -> list[Path]:
+    """This cgroup in every hierarchy that is mounted; there is one where all is cgroup v2."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS / name]
+    return [hierarchy / name for hierarchy in sorted(_CGROUPS.iterdir()) if hierarchy.is_dir()]
+
+
+def _make_cgroups(name: str) -> None:
+    for cgroup in _hierarchies(name):
+        cgroup.mkdir()
+        # A v1 cpuset has to be given what its parent has before anybody may enter it.
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            if (cgroup / file).exists():
+                (cgroup / file).write_text((cgroup.parent / file).read_text())
+
+
+def _network(folder: Path) -> dict[str, Any]:
+    """Point to point between a pod and the host; nothing is routed further."""
+    return {
+        "cniVersion": "1.0.0",
+        "name": "test",
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": str(folder / "addresses"),
+                    "ranges": [[{"subnet": "10.244.77.0/24"}]],
+                },
+            }
+        ],
+    }
+
+
+def _containerd_config(folder: Path, socket: Path, cdi: Path) -> str:
+    """Version 3 of containerd's configuration, all of it in the node's folder."""
+    runtime = shutil.which("runc")
+    assert runtime, "missing: runc; install it with: apt-get install runc"
+    return f"""
+version = 3
+root = "{folder}/ctd/root"
+state = "{folder}/ctd/state"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp",
+]
+[grpc]
+  address = "{socket}"
+[ttrpc]
+  address = "{socket}.ttrpc"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{images.BUSYBOX}"
+[plugins."io.containerd.cri.v1.runtime"]
+  # Without it: "can't get final child's PID from pipe: EOF", where CAP_SYS_RESOURCE is missing.
+  restrict_oom_score_adj = true
+  cdi_spec_dirs = ["{cdi}"]
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni", "/opt/cni/bin"]
+    conf_dir = "{folder}/cni"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      BinaryName = "{runtime}"
+      SystemdCgroup = false
+[plugins."io.containerd.nri.v1.nri"]
+  socket_path = "{folder}/nri.sock"
+"""

@@ -1,0 +1,54 @@
+"""What Kubernetes really sends, kept in `recordings/` for the tests that run without one.
+
+`pytest tests/cluster --record` writes them anew. Without it a recording is compared with what came
+now, by shape: which fields there are and what types they have. So a new version that says something
+differently fails here first.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "recordings"
+
+
+class Recordings:
+    """Written where ``record`` is true, else compared."""
+
+    def __init__(self, record: bool) -> None:
+        self._record = record
+
+    def keep(self, name: str, content: Any) -> None:
+        """``recordings/NAME.json`` is this, or at least looks like this."""
+        path = _FOLDER / f"{name}.json"
+        if self._record:
+            _FOLDER.mkdir(exist_ok=True)
+            path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+            return
+        recorded = shape(json.loads(path.read_text()))
+        now = shape(content)
+        assert now == recorded, (
+            f"{name}: new {sorted(now - recorded)}, gone {sorted(recorded - now)}; "
+            "if Kubernetes has changed, run pytest with --record and look at the difference"
+        )
+
+
+def read(name: str) -> Any:
+    """A recording."""
+    return json.loads((_FOLDER / f"{name}.json").read_text())
+
+
+def shape(content: Any, at: str = "") -> set[str]:
+    """The paths of all values with their JSON types; the elements of a list share one path.
+
+    >>> sorted(shape({"a": [1, {"b": None}]}))
+    ['.a[] int', '.a[].b NoneType']
+    """
+    # Whose fields are there differs with how an object came to be, and nobody here reads it.
+    if at.endswith(".managedFields"):
+        return set()
+    if isinstance(content, dict) and content:
+        return set().union(*(shape(value, f"{at}.{key}") for key, value in content.items()))
+    if isinstance(content, list) and content:
+        return set().union(*(shape(value, f"{at}[]") for value in content))
+    return {f"{at} {type(content).__name__}"}

@@ -1,0 +1,345 @@
+"""What kube-scheduler sends to an extender, when, and what it does with the answers."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from cluster import extender as extenders
+from cluster import objects, waiting
+from cluster.api import Object
+from cluster.certificates import Authority
+from cluster.control_plane import ControlPlane
+from cluster.extender import Extender
+from cluster.recorder import Call
+from cluster.recordings import Recordings
+
+PODS = "/api/v1/namespaces/default/pods"
+
+#: What one card with eight slots shows.
+CARD = {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 40960, "nvidia.com/gpucores": 100}
+SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+
+Scheduling = Callable[..., tuple[ControlPlane, Extender]]
+
+
+@pytest.fixture(scope="module")
+def whole_cluster(module_control_plane: Callable[..., ControlPlane]) -> ControlPlane:
+    return module_control_plane()
+
+
+@pytest.fixture
+def scheduling(whole_cluster: ControlPlane) -> Iterator[Scheduling]:
+    """`scheduling({"/filter": ...}, nodeCacheCapable=False)`: a cluster with nodes a and b.
+
+    ``whole`` is merged over the scheduler's configuration, what is else named over the extender's.
+    The API server is the module's; scheduler, extender, nodes and pods are the test's own.
+    """
+    api = whole_cluster.api
+    with contextlib.ExitStack() as undo:
+
+        def start(
+            handlers: Mapping[str, Any] | None = None,
+            *,
+            nodes: Mapping[str, Mapping[str, object]] | None = None,
+            whole: Mapping[str, object] | None = None,
+            **config: object,
+        ) -> tuple[ControlPlane, Extender]:
+            extender = undo.enter_context(Extender(handlers))
+            extender.api = api
+            scheduler = {**extenders.config(extender.url, **config), **(whole or {})}
+            for name, resources in (nodes or {"a": CARD, "b": CARD}).items():
+                api.create("/api/v1/nodes", objects.node(name, resources))
+            # A scheduler that starts knows all nodes before it looks at a pod.
+            whole_cluster.reschedule(scheduler)
+            return whole_cluster, extender
+
+        yield start
+        whole_cluster.scheduler.stop()
+    for path in (PODS, "/api/v1/nodes"):
+        api.delete_all(path)
+    api.delete_all("/apis/scheduling.k8s.io/v1/priorityclasses")
+
+
+def priority_class(cluster: ControlPlane, name: str, value: int) -> None:
+    body = {"metadata": {"name": name}, "value": value}
+    cluster.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+
+def test_filter_prioritize_bind_speak_of_names_where_nodes_are_cached(
+    scheduling: Scheduling, recordings: Recordings
+) -> None:
+    cluster, extender = scheduling({"/prioritize": extenders.prefer("b")})
+    pod = cluster.api.create(PODS, objects.pod("one", SHARE))
+    bound = waiting.bound(cluster.api, "one")
+    assert bound["spec"]["nodeName"] == "b"
+    assert bound["metadata"]["annotations"] == {extenders.ASSIGNED: "card-0"}
+    (asked,) = extender.calls("/filter")
+    assert sorted(asked.body) == ["NodeNames", "Nodes", "Pod"]
+    assert sorted(asked.body["NodeNames"]) == ["a", "b"]
+    assert asked.body["Nodes"] is None
+    assert asked.body["Pod"]["metadata"]["uid"] == pod["metadata"]["uid"]
+    (scored,) = extender.calls("/prioritize")
+    assert sorted(scored.body) == ["NodeNames", "Nodes", "Pod"]
+    (bind,) = extender.calls("/bind")
+    assert bind.body == {
+        "PodName": "one",
+        "PodNamespace": "default",
+        "PodUID": pod["metadata"]["uid"],
+        "Node": "b",
+    }
+    recordings.keep("extender-filter-names", asked.body)
+    recordings.keep("extender-prioritize-names", scored.body)
+    recordings.keep("extender-bind", bind.body)
+
+
+def test_filter_gets_whole_nodes_where_they_are_not_cached(
+    scheduling: Scheduling, recordings: Recordings
+) -> None:
+    cluster, extender = scheduling(nodeCacheCapable=False)
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+    (asked,) = extender.calls("/filter")
+    assert asked.body["NodeNames"] is None
+    assert sorted(extenders.names(asked.body)) == ["a", "b"]
+    recordings.keep("extender-filter-nodes", asked.body)
+
+
+def test_a_pod_that_asks_for_nothing_managed_is_not_sent(scheduling: Scheduling) -> None:
+    cluster, extender = scheduling()
+    cluster.api.create(PODS, objects.pod("plain", {"cpu": 1}))
+    waiting.bound(cluster.api, "plain")
+    assert extender.calls() == []
+    cluster.api.create(PODS, objects.pod("memory-only", {"nvidia.com/gpumem": 1000}))
+    waiting.bound(cluster.api, "memory-only")
+    assert [call.path for call in extender.calls()] == ["/filter", "/prioritize", "/bind"]
+
+
+def test_an_init_container_alone_makes_a_pod_managed(scheduling: Scheduling) -> None:
+    cluster, extender = scheduling()
+    init = [objects.container("init", SHARE)]
+    pod = objects.pod("init", containers=[objects.container()], initContainers=init)
+    cluster.api.create(PODS, pod)
+    waiting.bound(cluster.api, "init")
+    assert len(extender.calls("/filter")) == 1
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_nodes_short_of_a_resource_are_sent_only_where_it_is_ignored(
+    scheduling: Scheduling, ignored: bool
+) -> None:
+    managed = [{"name": name, "ignoredByScheduler": ignored} for name in extenders.RESOURCES]
+    small = {**CARD, "nvidia.com/gpumem": 2000}
+    cluster, extender = scheduling(nodes={"a": CARD, "small": small}, managedResources=managed)
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+    (asked,) = extender.calls("/filter")
+    assert ("small" in asked.body["NodeNames"]) == ignored
+
+
+def test_reasons_of_the_extender_stand_in_the_pods_condition(scheduling: Scheduling) -> None:
+    cluster, _ = scheduling({"/filter": extenders.filter_none})
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    message = waiting.unschedulable(cluster.api, "one")
+    assert "0/2 nodes are available: 2 no card with 3000 MiB free" in message
+
+
+def test_keys_of_an_answer_may_have_any_case(scheduling: Scheduling) -> None:
+    """Go's decoder does not mind; nobody should rely on it to tell two keys apart."""
+    cluster, _ = scheduling({"/filter": lambda call: {"nodenames": call.body["NodeNames"]}})
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+
+
+def test_a_filter_that_forgets_the_nodes_has_refused_them_all(scheduling: Scheduling) -> None:
+    cluster, _ = scheduling({"/filter": lambda call: {}})
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    message = waiting.unschedulable(cluster.api, "one")
+    assert message.startswith("0/2 nodes are available"), message
+
+
+def test_an_error_of_prioritize_is_ignored(scheduling: Scheduling) -> None:
+    cluster, extender = scheduling({"/prioritize": lambda call: (500, {})})
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+    assert len(extender.calls("/prioritize")) == 1
+
+
+@pytest.mark.parametrize(("percentage", "sent"), [(None, 100), (100, 200)])
+def test_of_200_nodes_the_extender_gets_half_unless_all_are_asked_for(
+    scheduling: Scheduling, percentage: int | None, sent: int
+) -> None:
+    """numFeasibleNodesToFind: max(100, 50 % - nodes / 125) where the percentage is not set."""
+    whole = {} if percentage is None else {"percentageOfNodesToScore": percentage}
+    names = [f"n{number:03}" for number in range(200)]
+    cluster, extender = scheduling(nodes=dict.fromkeys(names, CARD), whole=whole)
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+    (asked,) = extender.calls("/filter")
+    assert len(asked.body["NodeNames"]) == sent
+
+
+def test_an_error_of_the_filter_is_said_and_retried(scheduling: Scheduling) -> None:
+    answers = iter([{"Error": "not ready yet"}])
+    cluster, extender = scheduling(
+        {"/filter": lambda call: next(answers, None) or extenders.filter_all(call)}
+    )
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+    assert len(extender.calls("/filter")) == 2
+
+
+def test_an_extender_that_is_down_keeps_pods_pending_until_it_is_back(
+    scheduling: Scheduling,
+) -> None:
+    down = threading.Event()
+    down.set()
+
+    def filter_unless_down(call: Call) -> Any:
+        return (503, {}) if down.is_set() else extenders.filter_all(call)
+
+    cluster, _ = scheduling({"/filter": filter_unless_down})
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    message = waiting.unschedulable(cluster.api, "one")
+    assert "503" in message
+    down.clear()
+    waiting.bound(cluster.api, "one")
+
+
+def test_a_bind_that_fails_is_tried_again_from_the_filter_on(scheduling: Scheduling) -> None:
+    failed = iter([{"Error": "the card is taken"}])
+    cluster, extender = scheduling(
+        {"/bind": lambda call: next(failed, None) or extenders.bind_with(lambda: cluster.api)(call)}
+    )
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.bound(cluster.api, "one")
+    paths = [call.path for call in extender.calls()]
+    assert paths == ["/filter", "/prioritize", "/bind"] * 2
+
+
+def test_the_next_pod_is_filtered_before_the_last_one_is_bound(scheduling: Scheduling) -> None:
+    held = threading.Event()
+    binders: list[str] = []
+
+    def hold_first(call: Call) -> Object:
+        binders.append(call.body["PodName"])
+        if call.body["PodName"] == "one":
+            assert held.wait(60.0)
+        return extenders.bind_with(lambda: cluster.api)(call)
+
+    cluster, extender = scheduling({"/bind": hold_first}, httpTimeout="60s")
+    try:
+        cluster.api.create(PODS, objects.pod("one", SHARE))
+        extender.wait_for("/bind", 1)
+        cluster.api.create(PODS, objects.pod("two", SHARE))
+        waiting.bound(cluster.api, "two")
+        assert "nodeName" not in cluster.api.get(f"{PODS}/one")["spec"]
+    finally:
+        held.set()
+    waiting.bound(cluster.api, "one")
+    assert binders == ["one", "two"]
+
+
+def test_a_waiting_pod_is_asked_again_when_an_annotation_of_a_node_changes(
+    scheduling: Scheduling,
+) -> None:
+    cluster, extender = scheduling({"/filter": extenders.filter_none})
+    cluster.api.create(PODS, objects.pod("one", SHARE))
+    waiting.unschedulable(cluster.api, "one")
+    before = len(extender.calls("/filter"))
+    cluster.api.patch("/api/v1/nodes/a", {"metadata": {"annotations": {"hami-py.test/woken": "1"}}})
+    extender.wait_for("/filter", before + 1)
+
+
+def test_the_preempt_verb_is_not_called_for_a_shortage_that_only_the_extender_sees(
+    scheduling: Scheduling,
+) -> None:
+    full = threading.Event()
+
+    def filter_until_full(call: Call) -> Object:
+        return (extenders.filter_none if full.is_set() else extenders.filter_all)(call)
+
+    cluster, extender = scheduling({"/filter": filter_until_full})
+    priority_class(cluster, "high", 1000)
+    cluster.api.create(PODS, objects.pod("low", SHARE))
+    waiting.bound(cluster.api, "low")
+    full.set()
+    cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
+    message = waiting.unschedulable(cluster.api, "high")
+    # In-tree filters pass with nobody evicted, so the dry run finds nobody to evict and gives up.
+    assert "expected at least one victim pod" in message
+    assert extender.calls("/preempt") == []
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_preempt_verb_is_called_for_a_shortage_that_the_scheduler_sees(
+    scheduling: Scheduling, recordings: Recordings, cached: bool
+) -> None:
+    one = {**CARD, "nvidia.com/gpumem": 3000}
+    cluster, extender = scheduling(nodes={"a": one}, nodeCacheCapable=cached)
+    priority_class(cluster, "high", 1000)
+    low = cluster.api.create(PODS, objects.pod("low", SHARE))
+    waiting.bound(cluster.api, "low")
+    cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
+    asked = extender.wait_for("/preempt")[0]
+    recordings.keep(f"extender-preempt-{'names' if cached else 'nodes'}", asked.body)
+    if cached:
+        assert asked.body["NodeNameToVictims"] is None
+        victims = asked.body["NodeNameToMetaVictims"]["a"]["Pods"]
+        assert victims == [{"UID": low["metadata"]["uid"]}]
+    else:
+        victims = asked.body["NodeNameToVictims"]["a"]["Pods"]
+        assert [victim["metadata"]["name"] for victim in victims] == ["low"]
+    waiting.gone(cluster.api, f"{PODS}/low")
+    waiting.bound(cluster.api, "high")
+
+
+def test_victims_that_the_extender_adds_are_evicted_whatever_their_priority(
+    scheduling: Scheduling,
+) -> None:
+    added: list[str] = []
+
+    def preempt(call: Call) -> Object:
+        return {
+            "NodeNameToMetaVictims": {
+                node: {**victims, "Pods": [*victims["Pods"], *({"UID": uid} for uid in added)]}
+                for node, victims in call.body["NodeNameToMetaVictims"].items()
+            }
+        }
+
+    one = {**CARD, "nvidia.com/gpumem": 3000}
+    cluster, _ = scheduling({"/preempt": preempt}, nodes={"a": one})
+    priority_class(cluster, "high", 1000)
+    priority_class(cluster, "higher", 2000)
+    higher = objects.pod("higher", {"cpu": 1}, priorityClassName="higher")
+    added.append(cluster.api.create(PODS, higher)["metadata"]["uid"])
+    cluster.api.create(PODS, objects.pod("low", SHARE))
+    for name in ("higher", "low"):
+        waiting.bound(cluster.api, name)
+    cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
+    waiting.gone(cluster.api, f"{PODS}/low")
+    waiting.gone(cluster.api, f"{PODS}/higher")
+
+
+def test_an_extender_behind_tls_is_checked_by_its_authority(
+    control_plane: Callable[..., ControlPlane], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    client = authority.issue("kube-scheduler")
+    server = authority.issue("extender", hosts=["127.0.0.1"])
+    tls = {
+        "caFile": str(authority.certificate),
+        "certFile": str(client.certificate),
+        "keyFile": str(client.key),
+    }
+    with Extender(identity=server) as extender:
+        config = extenders.config(extender.url, enableHTTPS=True, tlsConfig=tls)
+        cluster = control_plane(scheduler=config)
+        extender.api = cluster.api
+        cluster.api.create("/api/v1/nodes", objects.node("a", CARD))
+        cluster.api.create(PODS, objects.pod("one", SHARE))
+        waiting.bound(cluster.api, "one")
+        # The pool of the scheduler's connections is closed with it.
+        cluster.stop()

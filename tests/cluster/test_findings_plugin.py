@@ -1,0 +1,168 @@
+"""Plugins and kubelets that end and come back: what the other side makes of it."""
+
+import os
+
+import pytest
+
+from cluster import objects, waiting
+from cluster.api import STRATEGIC, Object
+from cluster.control_plane import ControlPlane
+from cluster.device_plugin import HEALTHY, UNHEALTHY, StartPlugin
+from cluster.gpu_pods import GPU, IDS, PODS, checkpoint, ids, phase, pod, runs, shows
+from cluster.node import Node
+from cluster.recordings import Recordings
+
+pytestmark = [
+    pytest.mark.tiers("node"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a node needs root"),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(node: Node) -> ControlPlane:
+    return node.cluster
+
+
+def test_health_moves_allocatable_and_leaves_capacity(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin
+) -> None:
+    asked = plugin()
+    asked.health(IDS[0], UNHEALTHY)
+    shows(node, "allocatable", len(IDS) - 1)
+    shows(node, "capacity", len(IDS))
+    asked.health(IDS[0], HEALTHY)
+    shows(node, "allocatable", len(IDS))
+
+
+def test_a_pod_that_arrives_while_the_plugin_is_dead_fails_at_once(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin
+) -> None:
+    asked = plugin()
+    cluster.api.create(PODS, pod("before"))
+    phase(cluster, "before", "Running")
+    asked.stop()
+    shows(node, "allocatable", 0)
+    shows(node, "capacity", len(IDS))
+    # Bound before the scheduler heard of it, as in the gap of a restart.
+    wanted = pod("gap", schedulerName="nobody", restartPolicy="Always")
+    made = cluster.api.create(PODS, wanted)
+    cluster.api.create(f"{PODS}/gap/binding", objects.binding(made, node.name))
+    status = phase(cluster, "gap", "Failed")["status"]
+    print("in the gap:", status["reason"], status["message"])
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert cluster.api.get(f"{PODS}/before")["status"]["phase"] == "Running"
+    asked.serve()
+    asked.register()
+    shows(node, "allocatable", len(IDS))
+
+
+def test_the_end_of_an_old_plugin_disconnects_the_new_one_too(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin
+) -> None:
+    """A rolling update with maxSurge: the new one registers before the old one ends.
+
+    The kubelet knows plugins by resource name; when a stream of that name ends it closes whichever
+    it has now (devicemanager/plugin/v1beta1/handler.go, runClient). So the new one registers again.
+    """
+    old = plugin()
+    cluster.api.create(PODS, pod("before"))
+    phase(cluster, "before", "Running")
+    new = plugin(name="hami-new.sock")
+    waiting.until(lambda: new.calls("ListAndWatch"), "the kubelet watches the new one")
+    assert not old.calls("ListAndWatch ended"), "and the old one still"
+    old.stop()
+    waiting.until(lambda: new.calls("ListAndWatch ended"), "the new one is disconnected")
+    shows(node, "allocatable", 0)
+    new.register()
+    shows(node, "allocatable", len(IDS))
+    cluster.api.create(PODS, pod("after"))
+    phase(cluster, "after", "Running")
+    assert len(new.calls("Allocate")) == 1
+    assert cluster.api.get(f"{PODS}/before")["status"]["phase"] == "Running"
+
+
+def test_a_kubelet_that_restarts_removes_all_sockets_and_keeps_running_pods(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin, recordings: Recordings
+) -> None:
+    asked = plugin()
+    cluster.api.create(PODS, pod("one"))
+    phase(cluster, "one", "Running")
+    before = checkpoint(node)
+    container = cluster.api.get(f"{PODS}/one")["status"]["containerStatuses"][0]["containerID"]
+    socket = node.device_plugins / "hami.sock"
+    node.kubelet.stop()
+    assert socket.exists()
+    node.kubelet.start()
+    assert not socket.exists(), "a plugin has to make its own socket again"
+    asked.stop()
+    asked.serve()
+    asked.register()
+    shows(node, "allocatable", len(IDS))
+    assert checkpoint(node) == before
+    status = phase(cluster, "one", "Running")["status"]["containerStatuses"][0]
+    assert status["containerID"] == container
+    assert status["restartCount"] == 0
+    # The next pod gets other IDs than the one that runs.
+    cluster.api.create(PODS, pod("two"))
+    phase(cluster, "two", "Running")
+    first, second = ids(asked, "Allocate")
+    assert not set(first) & set(second)
+
+
+def test_a_kubelet_that_restarts_without_the_plugin_ends_running_pods_with_a_gpu_init_container(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin
+) -> None:
+    """Kubernetes issue 138446, pinned: if this fails, mend docs/kubernetes-findings.md.
+
+    The init container is long done, and admission asks for its devices again.
+    """
+    asked = plugin()
+    cluster.api.create(PODS, pod("plain"))
+    again = {"initContainers": [runs("init", "true")], "restartPolicy": "Always"}
+    cluster.api.create(PODS, pod("with-init", **again))
+    for name in ("plain", "with-init"):
+        phase(cluster, name, "Running")
+    node.kubelet.stop()
+    asked.stop()
+    node.kubelet.start()
+    status = phase(cluster, "with-init", "Failed")["status"]
+    assert status["reason"] == "UnexpectedAdmissionError"
+    status = phase(cluster, "plain", "Running")["status"]
+    assert status["containerStatuses"][0]["restartCount"] == 0
+    asked.serve()
+    asked.register()
+    shows(node, "allocatable", len(IDS))
+
+
+def test_resources_that_are_patched_into_the_node_survive_the_kubelets_heartbeats(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin
+) -> None:
+    plugin()
+    shown = {"nvidia.com/gpumem": "40960", "nvidia.com/gpucores": "100"}
+    path = f"/api/v1/nodes/{node.name}"
+    patch: Object = {"status": {"capacity": shown, "allocatable": shown}}
+    cluster.api.patch(f"{path}/status", patch, STRATEGIC)
+
+    def beats() -> str:
+        conditions = cluster.api.get(path)["status"]["conditions"]
+        return str(max(condition["lastHeartbeatTime"] for condition in conditions))
+
+    def kept() -> bool:
+        status = cluster.api.get(path)["status"]
+        seen = [status[which].get("nvidia.com/gpumem") for which in ("allocatable", "capacity")]
+        return seen == ["40960", "40960"]
+
+    first = beats()
+    waiting.until(lambda: beats() != first, "the kubelet has written its status")
+    assert kept()
+    limits = {GPU: 1, "nvidia.com/gpumem": 3000}
+    wanted = {**runs("main"), "resources": {"limits": {k: str(v) for k, v in limits.items()}}}
+    cluster.api.create(PODS, pod("one", wanted))
+    phase(cluster, "one", "Running")
+    node.kubelet.stop()
+    node.kubelet.start()
+    second = beats()
+    waiting.until(lambda: beats() != second, "the restarted kubelet has written its status")
+    assert kept(), "a kubelet that finds its node again leaves them"
+    assert phase(cluster, "one", "Running", "Failed")["status"]["phase"] == "Running"

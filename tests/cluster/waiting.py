@@ -1,0 +1,60 @@
+"""Waiting for a cluster to come to something: polls, with a deadline, and says what it last saw."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from cluster.api import Api, ApiError, Object
+
+T = TypeVar("T")
+
+#: Seconds; far more than anything here takes on a busy machine.
+DEADLINE = 60.0
+
+
+def until(look: Callable[[], T | None], what: str, deadline: float = DEADLINE) -> T:
+    """The first answer of ``look`` that is neither None nor False."""
+    give_up = time.monotonic() + deadline
+    while True:
+        seen = look()
+        if seen is not None and seen is not False:
+            return seen
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"not within {deadline} s: {what}")
+        time.sleep(0.05)
+
+
+def bound(api: Api, name: str, deadline: float = DEADLINE) -> Object:
+    """The pod ``default/name``, once it has a node."""
+
+    def look() -> Object | None:
+        pod = api.get(f"/api/v1/namespaces/default/pods/{name}")
+        return pod if pod["spec"].get("nodeName") else None
+
+    return until(look, f"pod {name} is bound", deadline)
+
+
+def unschedulable(api: Api, name: str, deadline: float = DEADLINE) -> str:
+    """The message of the pod's condition PodScheduled=False, once it has one."""
+
+    def look() -> str | None:
+        pod = api.get(f"/api/v1/namespaces/default/pods/{name}")
+        for condition in pod["status"].get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return str(condition.get("message", ""))
+        return None
+
+    return until(look, f"pod {name} is said to be unschedulable", deadline)
+
+
+def gone(api: Api, path: str, deadline: float = DEADLINE) -> None:
+    """Wait until there is no such object."""
+
+    def look() -> bool:
+        try:
+            api.get(path)
+        except ApiError as error:
+            return error.code == 404
+        return False
+
+    until(look, f"{path} is gone", deadline)
