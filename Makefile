@@ -65,7 +65,7 @@ $(UV): | tools
 
 .venv/.complete: pyproject.toml uv.lock | tools $(UV)
 	@echo "downloading what uv.lock names from PyPI: tools and the CUDA programs of the demo (1.3 GB on disk, cached by uv)"
-	@$(UV) sync --quiet --frozen --inexact --group clients
+	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients
 	@touch $@
 
 .PHONY: build
@@ -149,7 +149,7 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
 .PHONY: bench
 bench: build ## measure what docs/results/ claims
 	@$(call provide,valgrind,valgrind)
-	@$(UV) sync --quiet --frozen --inexact --group clients --group bench
+	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients --group bench
 	@PYTHONPATH=tests $(PYTHON) -m bench
 
 .PHONY: wheel
