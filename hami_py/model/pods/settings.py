@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
+from hami_py._native import MAX_CARDS
 from hami_py.errors import InvalidValue
-from hami_py.model.plan import MAX_CARDS
 from hami_py.model.pods.counts import Table, table
 from hami_py.model.pods.names import HAMI, NameProfile
 

@@ -1,0 +1,80 @@
+"""The requests that change something on the API server, each of them one write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from hami_py.kube.server import MERGE_PATCH, ApiServer
+
+__all__ = ["bind", "patch_metadata", "patch_node_status"]
+
+
+def bind(
+    server: ApiServer,
+    *,
+    namespace: str,
+    pod: str,
+    uid: str,
+    node: str,
+    annotations: Mapping[str, str],
+    deadline_s: float,
+) -> None:
+    """Binds a pod to a node and sets its annotations, in one write.
+
+    The API server merges a Binding's annotations into the pod's in the write that sets
+    ``nodeName``, so nobody ever sees one without the other.
+
+    Args:
+        server: where.
+        namespace: the pod's.
+        pod: its name.
+        uid: its UID: a pod of the same name that came later is another, and is left alone.
+        node: the node's name.
+        annotations: what becomes part of the pod's.
+        deadline_s: how long to wait for the answer.
+
+    Raises:
+        Conflict: the pod is bound already, or is another one.
+        NotFound: it is gone.
+        KubeError: see there.
+    """
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": pod,
+            "namespace": namespace,
+            "uid": uid,
+            "annotations": dict(annotations),
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/binding"
+    server.post(path, binding, deadline_s=deadline_s)
+
+
+def patch_metadata(
+    server: ApiServer,
+    path: str,
+    *,
+    annotations: Mapping[str, str | None] | None = None,
+    labels: Mapping[str, str | None] | None = None,
+    deadline_s: float,
+) -> None:
+    """Sets annotations and labels of the object at a path; ``None`` removes one."""
+    metadata = {
+        key: dict(values)
+        for key, values in (("annotations", annotations), ("labels", labels))
+        if values is not None
+    }
+    server.patch(path, {"metadata": metadata}, MERGE_PATCH, deadline_s=deadline_s)
+
+
+def patch_node_status(
+    server: ApiServer, node: str, resources: Mapping[str, int], *, deadline_s: float
+) -> None:
+    """Publishes extended resources of a node, in capacity and allocatable alike."""
+    amounts = {name: str(amount) for name, amount in resources.items()}
+    body = {"status": {"capacity": amounts, "allocatable": amounts}}
+    server.patch(f"/api/v1/nodes/{quote(node)}/status", body, MERGE_PATCH, deadline_s=deadline_s)

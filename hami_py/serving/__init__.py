@@ -1,0 +1,10 @@
+"""Answering over HTTP: JSON in, JSON out, with limits and deadlines, on uvicorn.
+
+``routes`` makes one route of a typed function, ``server`` listens, with TLS where certificates are
+given. What the answers are is the business of ``scheduler`` and ``webhook``.
+"""
+
+from hami_py.serving.routes import json_route, page
+from hami_py.serving.server import Listen, Server
+
+__all__ = ["Listen", "Server", "json_route", "page"]

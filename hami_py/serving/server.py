@@ -1,0 +1,123 @@
+"""Listening, on uvicorn: the HTTP parser is httptools', the loop uvloop's where they are there.
+
+The certificate is exchanged in place: connections made from then on see the new one, those that are
+open stay. So nothing is restarted, and nobody is cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from hami_py.errors import StateError
+
+__all__ = ["Listen", "Server"]
+
+_KEEP_ALIVE_S = 120
+"""Longer than the API server and kube-scheduler keep an idle connection (90 s), so that it is never
+us who closes one just as a request comes."""
+
+_DRAIN_S = 10
+"""What runs when we are to end may take so long yet."""
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where to listen.
+
+    Attributes:
+        host: an address; loopback where only a neighbour in the same pod asks.
+        port: 0 takes a free one.
+        connections: more at once are refused with 503, so that memory has a bound.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    connections: int = 1024
+
+
+class Server:
+    """One application that listens in a thread of its own.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(
+        self, app: Starlette, listen: Listen, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            host=listen.host,
+            port=listen.port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=listen.connections,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_DRAIN_S,
+        )
+        config.load()
+        config.ssl = tls
+        try:
+            self._socket = config.bind_socket()
+            # Whoever comes before the first answer waits, and is not turned away.
+            self._socket.listen(config.backlog)
+        except (OSError, SystemExit) as error:
+            raise StateError(
+                f"listening on {listen.host}:{listen.port}", str(error), "name another address"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answers what has come, and ends."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(_DRAIN_S + 5)
+        self._socket.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+
+def tls_context() -> ssl.SSLContext:
+    """A server's context that has no certificate yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def show(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Lets a context show another certificate from now on.
+
+    ssl reads files alone, so the key is on disk for the moment, readable by us only.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        pem = Path(folder) / "serving.pem"
+        pem.touch(0o600)
+        pem.write_text(key + certificate)
+        context.load_cert_chain(pem)
+        with contextlib.suppress(OSError):
+            pem.unlink()
