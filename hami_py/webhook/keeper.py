@@ -1,0 +1,231 @@
+"""Keeps the certificates as ``certificates.step`` wants them, there and in our listener.
+
+All replicas do the same: read the Secret, compute what it should hold, write it if that is
+something else. Two that write at once are told apart by the resource version; the loser reads
+again. The configurations get the new bundle before anything signed by a new authority is shown,
+because the Secret names the time at which an authority was announced, and that time has to pass.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hami_py.errors import HamiError
+from hami_py.kube import ApiServer
+from hami_py.kube.errors import Conflict, NotFound
+from hami_py.kube.server import JSON_PATCH
+from hami_py.serving.server import show
+from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
+
+__all__ = ["Keeper", "Place"]
+
+_log = logging.getLogger(__name__)
+
+_FIELD = "certificates.json"
+_RETRIES = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the certificates are kept, and who has to trust them.
+
+    Attributes:
+        namespace: of the Secret.
+        secret: its name.
+        mutating: the MutatingWebhookConfiguration, ``None`` where there is none.
+        validating: the ValidatingWebhookConfiguration, ``None`` where there is none.
+        names: DNS names and addresses that the API server reaches us by.
+    """
+
+    namespace: str
+    secret: str
+    mutating: str | None
+    validating: str | None
+    names: Sequence[str]
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+class _Client(msgspec.Struct, rename="camel"):
+    ca_bundle: str | None = None
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _Client
+
+
+class _Configuration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_Webhook] | None = None
+
+
+class Keeper:
+    """Keeps the certificates, in a thread of its own.
+
+    Attributes:
+        expires_at: when the certificate that is shown expires, in seconds since 1970; 0 before.
+        failures: rounds that failed, so far.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        place: Place,
+        context: ssl.SSLContext,
+        lifetimes: Lifetimes,
+        *,
+        period_s: float = 10.0,
+        deadline_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.expires_at = 0.0
+        self.failures = 0
+        self._server = server
+        self._place = place
+        self._context = context
+        self._lifetimes = lifetimes
+        self._period_s = period_s
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._shown = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
+
+    def start(self) -> None:
+        """Makes sure that there is a certificate, then keeps it so.
+
+        Raises:
+            KubeError: the API server does not let us.
+        """
+        self.round()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * self._deadline_s)
+
+    def round(self) -> None:
+        """Does what is due."""
+        certificates = self._keep_secret()
+        trusted = bundle(certificates)
+        for kind, name in (
+            ("mutatingwebhookconfigurations", self._place.mutating),
+            ("validatingwebhookconfigurations", self._place.validating),
+        ):
+            if name is not None:
+                self._keep_bundle(kind, name, trusted)
+        serving = certificates.serving
+        if serving is not None and serving.certificate != self._shown:
+            show(self._context, serving.certificate, serving.key)
+            self._shown = serving.certificate
+            self.expires_at = serving.expires_at
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._period_s):
+            try:
+                self.round()
+            except HamiError as error:
+                # What is shown stays good for a third of its life.
+                self.failures += 1
+                _log.warning("certificates: %s", error)
+            except Exception:
+                self.failures += 1
+                _log.exception("certificates")
+
+    def _keep_secret(self) -> Certificates:
+        for _ in range(_RETRIES):
+            secret = self._read_secret()
+            held = _held(secret)
+            wanted = step(held, self._place.names, self._clock(), self._lifetimes)
+            if wanted is held:
+                return held
+            try:
+                self._write_secret(secret, wanted)
+            except Conflict:
+                continue
+            return wanted
+        raise Conflict(
+            f"secret {self._place.namespace}/{self._place.secret}",
+            "somebody else wrote it each time",
+            "look who does",
+        )
+
+    def _read_secret(self) -> _Secret | None:
+        path = f"/api/v1/namespaces/{self._place.namespace}/secrets/{self._place.secret}"
+        try:
+            return msgspec.json.decode(
+                self._server.get(path, deadline_s=self._deadline_s), type=_Secret
+            )
+        except NotFound:
+            return None
+
+    def _write_secret(self, before: _Secret | None, wanted: Certificates) -> None:
+        serving = wanted.serving
+        data = {_FIELD: msgspec.json.encode(wanted)}
+        if serving is not None:
+            # As `kubectl create secret tls` names them, for whoever looks.
+            data |= {"tls.crt": serving.certificate.encode(), "ca.crt": bundle(wanted).encode()}
+        body: dict[str, object] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {
+                "name": self._place.secret,
+                "namespace": self._place.namespace,
+                **({"resourceVersion": before.metadata.resource_version} if before else {}),
+            },
+            "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
+        }
+        path = f"/api/v1/namespaces/{self._place.namespace}/secrets"
+        if before is None:
+            self._server.post(path, body, deadline_s=self._deadline_s)
+        else:
+            self._server.put(f"{path}/{self._place.secret}", body, deadline_s=self._deadline_s)
+
+    def _keep_bundle(self, kind: str, name: str, trusted: str) -> None:
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}"
+        found = msgspec.json.decode(
+            self._server.get(path, deadline_s=self._deadline_s), type=_Configuration
+        )
+        wanted = base64.b64encode(trusted.encode()).decode()
+        changes: list[dict[str, object]] = [
+            {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": wanted}
+            for place, webhook in enumerate(found.webhooks or [])
+            if webhook.client_config.ca_bundle != wanted
+        ]
+        if not changes:
+            return
+        # The places are those of this version.
+        version = found.metadata.resource_version
+        test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        self._server.patch(path, [test, *changes], JSON_PATCH, deadline_s=self._deadline_s)
+
+
+def _held(secret: _Secret | None) -> Certificates:
+    text = (secret.data or {}).get(_FIELD) if secret is not None else None
+    if text is None:
+        return Certificates()
+    try:
+        return msgspec.json.decode(base64.b64decode(text), type=Certificates)
+    except (msgspec.DecodeError, ValueError) as error:
+        # Nobody can serve with it, so a new beginning is no loss.
+        _log.warning("the secret's %s cannot be read and is made anew: %s", _FIELD, error)
+        return Certificates()

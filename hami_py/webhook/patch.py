@@ -1,0 +1,113 @@
+"""An admission as a JSON patch (RFC 6902) of the pod that it was made for.
+
+Only what we decide is touched: entries of lists are removed by their place and added at the end, so
+fields that we do not know stay as they came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hami_py.model.pods import Admission, ContainerEdit, objects
+
+__all__ = ["Extras", "make_patch"]
+
+Operation = dict[str, object]
+
+_PLACE = re.compile(r"spec\.(?P<list>containers|initContainers)\[(?P<index>\d+)\]")
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What every pod that asks for a card gets besides.
+
+    Attributes:
+        labels: so that schedulers need not read all pods of the cluster to find ours.
+        scheduler_name: who schedules it; ``None`` leaves that to the pod.
+        runtime_class: the runtime that brings the driver; ``None`` leaves that to the node.
+    """
+
+    labels: Mapping[str, str]
+    scheduler_name: str | None = None
+    runtime_class: str | None = None
+
+
+def make_patch(pod: objects.Pod, admission: Admission, extras: Extras) -> list[Operation]:
+    """The operations that carry out an admission; none where the pod is as it should be."""
+    operations = list(_annotations(admission))
+    if admission.request is not None:
+        operations += _labels(pod, extras.labels)
+        operations += _spec(pod, extras)
+    for edit in admission.edits:
+        operations += _container(pod, edit)
+    return operations
+
+
+def _annotations(admission: Admission) -> Iterator[Operation]:
+    for key in admission.remove_annotations:
+        yield {"op": "remove", "path": f"/metadata/annotations/{_escaped(key)}"}
+
+
+def _labels(pod: objects.Pod, labels: Mapping[str, str]) -> Iterator[Operation]:
+    missing = {key: value for key, value in labels.items() if pod.labels.get(key) != value}
+    if not missing:
+        return
+    if pod.metadata.labels is None:
+        yield {"op": "add", "path": "/metadata/labels", "value": {}}
+    for key, value in missing.items():
+        yield {"op": "add", "path": f"/metadata/labels/{_escaped(key)}", "value": value}
+
+
+def _spec(pod: objects.Pod, extras: Extras) -> Iterator[Operation]:
+    # Whoever names another scheduler than the default means it.
+    theirs = pod.spec.scheduler_name
+    if extras.scheduler_name and theirs in (None, "", "default-scheduler"):
+        yield {"op": "add", "path": "/spec/schedulerName", "value": extras.scheduler_name}
+    if extras.runtime_class and not pod.spec.runtime_class_name:
+        yield {"op": "add", "path": "/spec/runtimeClassName", "value": extras.runtime_class}
+
+
+def _container(pod: objects.Pod, edit: ContainerEdit) -> Iterator[Operation]:
+    place = _PLACE.fullmatch(edit.path)
+    if place is None:
+        raise ValueError(f"no container's path: {edit.path}")
+    listed = pod.spec.containers if place["list"] == "containers" else pod.spec.init_containers
+    container = (listed or ())[int(place["index"])]
+    path = f"/spec/{place['list']}/{place['index']}"
+    yield from _limits(path, container, edit.limits)
+    yield from _environment(path, container, edit)
+
+
+def _limits(
+    path: str, container: objects.Container, limits: Mapping[str, str]
+) -> Iterator[Operation]:
+    if not limits:
+        return
+    if container.resources is None:
+        yield {"op": "add", "path": f"{path}/resources", "value": {}}
+    if container.resources is None or container.resources.limits is None:
+        yield {"op": "add", "path": f"{path}/resources/limits", "value": {}}
+    for name, amount in limits.items():
+        pointer = f"{path}/resources/limits/{_escaped(name)}"
+        yield {"op": "add", "path": pointer, "value": amount}
+
+
+def _environment(
+    path: str, container: objects.Container, edit: ContainerEdit
+) -> Iterator[Operation]:
+    plan = edit.environment
+    entries = container.env or ()
+    # From the end, so that the places of those before stay what they are.
+    for index in reversed(range(len(entries))):
+        if entries[index].name in plan.remove:
+            yield {"op": "remove", "path": f"{path}/env/{index}"}
+    if plan.add and container.env is None:
+        yield {"op": "add", "path": f"{path}/env", "value": []}
+    for ours in plan.add:
+        yield {"op": "add", "path": f"{path}/env/-", "value": ours.manifest()}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

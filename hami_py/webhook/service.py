@@ -1,0 +1,72 @@
+"""The webhook as one thing that runs: certificates, listener, routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hami_py.kube import ApiServer
+from hami_py.model import pods
+from hami_py.serving import Listen, Server
+from hami_py.serving.server import tls_context
+from hami_py.webhook.app import make_app
+from hami_py.webhook.certificates import Lifetimes
+from hami_py.webhook.keeper import Keeper, Place
+from hami_py.webhook.metrics import exposition
+from hami_py.webhook.patch import Extras
+from hami_py.webhook.review import Reviewer
+
+__all__ = ["LABELS", "Webhook", "WebhookSettings"]
+
+LABELS: Mapping[str, str] = {"hami.io/pod": "true"}
+"""Every pod that asks for a card has them: the scheduler lists and watches these pods alone."""
+
+
+@dataclass(frozen=True)
+class WebhookSettings:
+    """How the webhook runs.
+
+    Attributes:
+        place: where its certificates are kept, and who trusts them.
+        listen: where it listens; all addresses, because the API server comes from anywhere.
+        lifetimes: of its certificates.
+        pods: how pods are read.
+        extras: what every pod that asks for a card gets.
+        period_s: how often the certificates are looked at.
+    """
+
+    place: Place
+    listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9443))  # noqa: S104
+    lifetimes: Lifetimes = field(default_factory=Lifetimes)
+    pods: pods.PodSettings = field(default_factory=pods.PodSettings)
+    extras: Extras = field(default_factory=lambda: Extras(LABELS))
+    period_s: float = 10.0
+
+
+class Webhook:
+    """One replica. Replicas need not know of each other.
+
+    Attributes:
+        reviewer: who judges.
+        keeper: who keeps the certificates.
+        server: who listens.
+    """
+
+    def __init__(self, server: ApiServer, settings: WebhookSettings) -> None:
+        context = tls_context()
+        self.reviewer = Reviewer(settings.pods, settings.extras)
+        self.keeper = Keeper(
+            server, settings.place, context, settings.lifetimes, period_s=settings.period_s
+        )
+        app = make_app(self.reviewer, lambda: exposition(self.reviewer, self.keeper))
+        self.server = Server(app, settings.listen, tls=context)
+
+    def start(self) -> None:
+        """Begins to answer; there is a certificate by then."""
+        self.keeper.start()
+        self.server.start()
+
+    def stop(self) -> None:
+        """Answers what has come, and ends."""
+        self.server.stop()
+        self.keeper.stop()

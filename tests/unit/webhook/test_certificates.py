@@ -1,0 +1,96 @@
+"""Certificates are replaced without a moment at which a handshake fails: tried with real TLS."""
+
+import ssl
+
+from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
+
+NAMES = ["hami-webhook.hami-system.svc", "127.0.0.1"]
+LIVES = Lifetimes(authority_s=300.0, serving_s=60.0, overlap_s=10.0)
+START = 2_000_000_000.0
+
+
+def handshake(shown: Certificates, trusted: str, name: str = NAMES[0]) -> None:
+    """A TLS handshake in memory; raises ``ssl.SSLError`` where it fails."""
+    assert shown.serving is not None
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load(server, shown)
+    client = ssl.create_default_context(cadata=trusted)
+    # The certificates are of the year 2033, which the tests do not wait for.
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    client.verify_flags |= _NO_CHECK_TIME
+    ends = [ssl.MemoryBIO() for _ in range(2)]
+    sides = [
+        client.wrap_bio(ends[0], ends[1], server_hostname=name),
+        server.wrap_bio(ends[1], ends[0], server_side=True),
+    ]
+    done = [False, False]
+    for _ in range(10):
+        for at, side in enumerate(sides):
+            if not done[at]:
+                try:
+                    side.do_handshake()
+                    done[at] = True
+                except ssl.SSLWantReadError:
+                    pass
+    assert all(done)
+
+
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+
+
+def _load(context: ssl.SSLContext, shown: Certificates) -> None:
+    import tempfile
+    from pathlib import Path
+
+    assert shown.serving is not None
+    with tempfile.TemporaryDirectory() as folder:
+        pem = Path(folder) / "both.pem"
+        pem.write_text(shown.serving.certificate + shown.serving.key)
+        context.load_cert_chain(pem)
+
+
+def test_the_first_certificates_serve_at_once():
+    made = step(Certificates(), NAMES, START, LIVES)
+    for name in NAMES:
+        handshake(made, bundle(made), name)
+    assert step(made, NAMES, START + 1, LIVES) is made
+
+
+def test_a_reader_that_lags_behind_by_the_overlap_never_fails():
+    """Over many lives, with either side as it was up to the overlap ago."""
+    history = []
+    now, made = START, Certificates()
+    for _ in range(400):
+        made = step(made, NAMES, now, LIVES)
+        history.append((now, made))
+        now += 2.5
+    assert len({state.serving.certificate for _, state in history}) > 10
+    assert len({a.certificate for _, state in history for a in state.authorities}) > 4
+    tried = set()
+    for at, state in history:
+        for then, before in history:
+            if 0 <= at - then < LIVES.overlap_s:
+                # A replica that still shows the old one, and an API server that still trusts the
+                # old.
+                for shown, trusted in ((before, state), (state, before)):
+                    pair = (shown.serving.certificate, bundle(trusted))
+                    if pair not in tried:
+                        tried.add(pair)
+                        handshake(shown, bundle(trusted))
+        assert all(now < a.expires_at for now, a in [(at, a) for a in state.authorities])
+        assert at < state.serving.expires_at
+    assert all(len(state.authorities) <= 2 for _, state in history)
+
+
+def test_another_name_makes_another_certificate_of_the_same_authority():
+    made = step(Certificates(), NAMES, START, LIVES)
+    again = step(made, [*NAMES, "10.96.0.7"], START + 1, LIVES)
+    assert bundle(again) == bundle(made)
+    handshake(again, bundle(made), "10.96.0.7")
+
+
+def test_after_a_long_time_away_everything_is_new():
+    made = step(Certificates(), NAMES, START, LIVES)
+    again = step(made, NAMES, START + 10_000, LIVES)
+    assert bundle(again) != bundle(made)
+    handshake(again, bundle(again))
