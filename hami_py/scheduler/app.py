@@ -1,0 +1,65 @@
+"""The extender's routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from starlette.routing import Route
+
+from hami_py.model.pods.decoding import Decoder
+from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.verbs import Verbs
+from hami_py.scheduler.wire import BindArgs, FilterArgs, PreemptArgs
+from hami_py.serving import json_route, page
+
+__all__ = ["make_app", "probes"]
+
+_NODES = 64 << 20
+"""Where kube-scheduler is not told that we know the nodes it sends all of them, whole."""
+
+_BIND = 1 << 16
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
+    """The verbs, for kube-scheduler.
+
+    Args:
+        verbs: who answers.
+        meter: who counts, and takes the time.
+    """
+
+    def verb(
+        name: str,
+        kind: type[A],
+        answer: Callable[[A], R],
+        most_bytes: int,
+        *,
+        waits: bool = False,
+    ) -> Route:
+        decode = Decoder(kind, f"{name} arguments")
+        timed = meter.timed(name, answer)
+        return json_route(f"/{name}", decode, timed, most_bytes=most_bytes, waits=waits)
+
+    return [
+        verb("filter", FilterArgs, verbs.filter, _NODES),
+        verb("prioritize", FilterArgs, verbs.prioritize, _NODES),
+        verb("bind", BindArgs, verbs.bind, _BIND, waits=True),
+        verb("preempt", PreemptArgs, verbs.preempt, _NODES),
+    ]
+
+
+def probes(is_ready: Callable[[], bool], metrics: Callable[[], str]) -> list[Route]:
+    """Health and metrics."""
+
+    def ready() -> tuple[int, str]:
+        return (200, "ready\n") if is_ready() else (503, "the cluster is not known yet\n")
+
+    return [
+        page("/healthz", lambda: (200, "alive\n")),
+        page("/readyz", ready),
+        page("/metrics", lambda: (200, metrics())),
+    ]

@@ -1,0 +1,269 @@
+"""The cluster as the allocator sees it, kept so by three watches.
+
+Nodes say which cards they have (an annotation of the node agent's), bound pods which cards they
+were given (an annotation of the binding's), quotas what a namespace may have. A pod that asks for
+nothing of ours is not looked at; one that is not bound is remembered, so that its request is known
+when kube-scheduler asks to bind it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hami_py.errors import HamiError, InvalidValue
+from hami_py.model import pods
+from hami_py.model.pods import objects, wire
+
+if TYPE_CHECKING:
+    from hami_py._native import Allocator
+
+__all__ = ["Cluster", "NodeSink", "PodSink", "QuotaSink"]
+
+_log = logging.getLogger(__name__)
+
+
+class Cluster:
+    """The allocator, and the requests of pods that are not bound yet.
+
+    Attributes:
+        allocator: the engine. It has its own lock; its answers are whole.
+        refused: annotations and requests that could not be read, so far.
+    """
+
+    def __init__(self, allocator: Allocator, settings: pods.PodSettings) -> None:
+        self.allocator = allocator
+        self.settings = settings
+        self.refused = 0
+        self._pending: dict[str, wire.Request] = {}
+        self._lock = threading.Lock()
+        self.nodes = NodeSink(self)
+        self.pods = PodSink(self)
+        self.quotas = QuotaSink(self)
+
+    def remember(self, request: wire.Request) -> None:
+        """A pod that is to be bound asks for this."""
+        with self._lock:
+            self._pending[request.pod.uid] = request
+
+    def pending(self, uid: str) -> wire.Request | None:
+        """What the pod asks for, as far as it is known."""
+        with self._lock:
+            return self._pending.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """The pod is bound, or gone."""
+        with self._lock:
+            self._pending.pop(uid, None)
+
+    def refuse(self, what: str, error: HamiError) -> None:
+        """Something on the API server cannot be read: said, counted and left out."""
+        self.refused += 1
+        _log.warning("%s: %s", what, error)
+
+
+class NodeSink:
+    """Nodes, by name."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, bytes] = {}
+
+    def replace(self, nodes: list[objects.Node]) -> None:
+        """These are all the nodes."""
+        for name in self._known.keys() - {node.name for node in nodes}:
+            self._remove(name)
+        for node in nodes:
+            self.changed(node)
+
+    def changed(self, node: objects.Node) -> None:
+        """A node came or changed. Most changes are none of ours: its heartbeat, its images."""
+        try:
+            seen = pods.read_node(node, self._cluster.settings)
+        except HamiError as error:
+            self._cluster.refuse(f"node {node.name}", error)
+            # What it had is no longer true, as far as anybody can tell: nothing new goes there.
+            seen = None
+        if seen is None:
+            self._remove(node.name)
+            return
+        encoded = wire.encode(seen)
+        if self._known.get(node.name) != encoded:
+            self._cluster.allocator.set_node(encoded)
+            self._known[node.name] = encoded
+
+    def gone(self, node: objects.Node) -> None:
+        """A node was deleted."""
+        self._remove(node.name)
+
+    def _remove(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            self._cluster.allocator.remove_node(name)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """What was told of a pod that has its cards."""
+
+    node: str
+    priority: int
+    assignment: str
+    is_started: bool
+
+
+class PodSink:
+    """Pods that ask for our resources, by UID."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # None: it waits to be bound.
+        self._known: dict[str, _Placed | None] = {}
+
+    def candidates(self, node: str, chosen: Iterable[str]) -> list[dict[str, object]]:
+        """Whom a preemption on a node may evict, those first who are to go anyhow."""
+        going = set(chosen)
+        there = [
+            (uid, placed)
+            for uid, placed in tuple(self._known.items())
+            if placed is not None and placed.node == node
+        ]
+        return [
+            {"uid": uid, "priority": placed.priority, "pdb_violating": False}
+            for uid, placed in sorted(there, key=lambda pod: (pod[0] not in going, pod[0]))
+        ]
+
+    def replace(self, listed: list[objects.Pod]) -> None:
+        """These are all the pods."""
+        for uid in self._known.keys() - {pod.uid for pod in listed}:
+            self._remove(uid)
+        for pod in listed:
+            self.changed(pod)
+
+    def changed(self, pod: objects.Pod) -> None:
+        """A pod came or changed."""
+        if pod.is_over:
+            self._remove(pod.uid)
+            return
+        try:
+            self._take(pod)
+        except HamiError as error:
+            self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+
+    def gone(self, pod: objects.Pod) -> None:
+        """A pod was deleted."""
+        self._remove(pod.uid)
+
+    def _take(self, pod: objects.Pod) -> None:
+        if pod.spec.node_name is None:
+            self._wait(pod)
+            return
+        assignment = pods.assignment_of(pod)
+        if assignment is None:
+            # Bound by somebody else, or not one of ours: it holds no card that we know of.
+            self._remove(pod.uid)
+            return
+        text = pod.annotations[pods.annotations.ASSIGNMENT]
+        placed = _Placed(pod.spec.node_name, pod.spec.priority or 0, text, pod.is_started)
+        if self._known.get(pod.uid) == placed:
+            return
+        request = self._request(pod) or _as_assigned(pod, assignment)
+        self._cluster.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
+        self._known[pod.uid] = placed
+        self._cluster.forget(pod.uid)
+
+    def _wait(self, pod: objects.Pod) -> None:
+        request = self._request(pod)
+        if request is None:
+            return
+        self._known.setdefault(pod.uid, None)
+        self._cluster.remember(request)
+
+    def _request(self, pod: objects.Pod) -> wire.Request | None:
+        try:
+            return pods.read_request(pod, self._cluster.settings)
+        except InvalidValue as error:
+            self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            return None
+
+    def _remove(self, uid: str) -> None:
+        self._cluster.forget(uid)
+        if uid in self._known:
+            del self._known[uid]
+            self._cluster.allocator.remove(uid)
+
+
+class QuotaSink:
+    """Quotas, by namespace and name."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: set[tuple[str, str]] = set()
+
+    def replace(self, quotas: list[objects.ResourceQuota]) -> None:
+        """These are all the quotas."""
+        for key in self._known - {_key(quota) for quota in quotas}:
+            self._remove(key)
+        for quota in quotas:
+            self.changed(quota)
+
+    def changed(self, quota: objects.ResourceQuota) -> None:
+        """A quota came or changed."""
+        try:
+            seen = pods.read_quota(quota, self._cluster.settings)
+        except InvalidValue as error:
+            # The limit that it had stays: an unreadable quota is not "no limit".
+            self._cluster.refuse("resourcequota {}/{}".format(*_key(quota)), error)
+            return
+        if seen is None:
+            self._remove(_key(quota))
+            return
+        self._cluster.allocator.set_quota(wire.encode(seen))
+        self._known.add(_key(quota))
+
+    def gone(self, quota: objects.ResourceQuota) -> None:
+        """A quota was deleted."""
+        self._remove(_key(quota))
+
+    def _remove(self, key: tuple[str, str]) -> None:
+        if key in self._known:
+            self._known.discard(key)
+            self._cluster.allocator.remove_quota(*key)
+
+
+def _key(quota: objects.ResourceQuota) -> tuple[str, str]:
+    return quota.metadata.namespace or "", quota.metadata.name
+
+
+def _as_assigned(pod: objects.Pod, assignment: wire.Assignment) -> wire.Request:
+    """The request of a bound pod whose own cannot be read: what it was given, it holds."""
+    asks = tuple(
+        wire.Ask(
+            container=container.name,
+            kind=kind(container),
+            cards=len(shares),
+            memory=wire.Size(mib=max(share.memory_mib for share in shares)),
+            cores=max(share.cores for share in shares),
+        )
+        for containers, kind in _phases(pod)
+        for container in containers or ()
+        if (shares := assignment.containers.get(container.name))
+    )
+    name = wire.PodName(uid=pod.uid, namespace=pod.metadata.namespace or "", name=pod.metadata.name)
+    return wire.Request(name, pod.spec.priority or 0, asks, wire.Wish())
+
+
+def _phases(
+    pod: objects.Pod,
+) -> tuple[
+    tuple[tuple[objects.Container, ...] | None, Callable[[objects.Container], wire.Kind]], ...
+]:
+    def before(container: objects.Container) -> wire.Kind:
+        return "sidecar" if container.is_sidecar else "init"
+
+    def beside(_: objects.Container) -> wire.Kind:
+        return "app"
+
+    return (pod.spec.init_containers, before), (pod.spec.containers, beside)

@@ -1,0 +1,65 @@
+"""What the extender tells Prometheus: how it answers, and how it sees the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from hami_py.scheduler.cluster import Cluster
+
+__all__ = ["Meter"]
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 4.0, 16.0)
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Meter:
+    """Times the verbs, and reads what the cluster counts."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "hami_scheduler_verb_duration_seconds",
+            "Time from a decoded request to its answer.",
+            labelnames=("verb",),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._registry.register(_Told(cluster))
+
+    def timed(self, verb: str, answer: Callable[[A], R]) -> Callable[[A], R]:
+        """The same function, timed."""
+        seconds = self._seconds.labels(verb)
+
+        def timed(argument: A) -> R:
+            began = time.perf_counter()
+            try:
+                return answer(argument)
+            finally:
+                seconds.observe(time.perf_counter() - began)
+
+        return timed
+
+    def exposition(self) -> str:
+        """The metrics, in Prometheus' text format."""
+        return generate_latest(self._registry).decode()
+
+
+class _Told(Collector):
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "hami_scheduler_unreadable_objects",
+            "Nodes, pods and quotas whose annotations or requests could not be read.",
+            value=self._cluster.refused,
+        )

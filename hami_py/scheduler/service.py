@@ -1,0 +1,110 @@
+"""The extender as one thing that runs: three watches, the allocator, two listeners."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from starlette.applications import Starlette
+
+from hami_py._native import Allocator
+from hami_py.kube import ApiServer, Reflector
+from hami_py.model import pods
+from hami_py.model.pods import objects
+from hami_py.scheduler.app import make_app, probes
+from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.serving import Listen, Server
+
+__all__ = ["Scheduler", "SchedulerSettings"]
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+QUOTAS = "/api/v1/resourcequotas"
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    """How the extender runs.
+
+    Attributes:
+        listen: where kube-scheduler asks; loopback, because it runs beside us in one pod.
+        probes: where health and metrics are read; ``None``: at ``listen`` too.
+        pods: how pods are read.
+        timing: how long things are waited for, and kept.
+        pod_selector: the pods that are followed; the webhook labels them. Empty follows all.
+        expire_s: how often holds are looked through for those that have run out.
+    """
+
+    listen: Listen = field(default_factory=lambda: Listen("127.0.0.1", 9380))
+    probes: Listen | None = None
+    pods: pods.PodSettings = field(default_factory=pods.PodSettings)
+    timing: Timing = field(default_factory=Timing)
+    pod_selector: str = "hami.io/pod=true"
+    expire_s: float = 1.0
+
+
+class Scheduler:
+    """One replica. It follows the cluster whether or not its kube-scheduler has the lease.
+
+    Attributes:
+        cluster: the cluster as it is known.
+        verbs: who answers.
+        server: who listens.
+    """
+
+    def __init__(self, api: ApiServer, settings: SchedulerSettings) -> None:
+        self.cluster = Cluster(Allocator(), settings.pods)
+        self.meter = Meter(self.cluster)
+        self.verbs = Verbs(self.cluster, api, settings.timing)
+        selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
+        self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
+            Reflector(api, NODES, objects.Node, self.cluster.nodes),
+            Reflector(api, PODS, objects.Pod, self.cluster.pods, query=selector),
+            Reflector(api, QUOTAS, objects.ResourceQuota, self.cluster.quotas),
+        )
+        pages = probes(self.is_ready, self.meter.exposition)
+        asked = make_app(self.verbs, self.meter)
+        self.server = Server(Starlette(routes=[*asked, *pages]), settings.listen)
+        self._probes = Server(Starlette(routes=pages), settings.probes) if settings.probes else None
+        self._expire_s = settings.expire_s
+        self._stopping = threading.Event()
+        self._expirer = threading.Thread(target=self._expire, name="expire", daemon=True)
+
+    def is_ready(self) -> bool:
+        """Whether the whole cluster has been read once: before, every node would look empty."""
+        return all(reflector.listed.is_set() for reflector in self._reflectors)
+
+    def wait_until_ready(self, deadline_s: float) -> bool:
+        """Waits for that; whether it came in time."""
+        give_up = time.monotonic() + deadline_s
+        return all(
+            reflector.listed.wait(max(0.0, give_up - time.monotonic()))
+            for reflector in self._reflectors
+        )
+
+    def start(self) -> None:
+        """Begins to follow the cluster and to answer."""
+        for reflector in self._reflectors:
+            reflector.start()
+        self._expirer.start()
+        self.server.start()
+        if self._probes is not None:
+            self._probes.start()
+
+    def stop(self) -> None:
+        """Answers what has come, and ends."""
+        self._stopping.set()
+        self.server.stop()
+        if self._probes is not None:
+            self._probes.stop()
+        for reflector in self._reflectors:
+            reflector.stop()
+        if self._expirer.is_alive():
+            self._expirer.join(5)
+
+    def _expire(self) -> None:
+        while not self._stopping.wait(self._expire_s):
+            self.cluster.allocator.expire(time.monotonic_ns())

@@ -1,0 +1,107 @@
+"""What kube-scheduler sends to an extender and expects back.
+
+The names are those of ``k8s.io/kube-scheduler/extender/v1``, whose Go structs have no JSON tags:
+every field is written as it is spelled there. Recorded ones are in ``tests/cluster/recordings``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hami_py.model.pods.objects import Node, Pod
+
+__all__ = [
+    "BindArgs",
+    "BindResult",
+    "FilterArgs",
+    "FilterResult",
+    "HostPriority",
+    "MetaPod",
+    "MetaVictims",
+    "PreemptArgs",
+    "PreemptResult",
+    "Victims",
+]
+
+
+class NodeList(msgspec.Struct, omit_defaults=True):
+    """A list of whole nodes: sent where the extender is not said to know them."""
+
+    items: list[Node] | None = None
+
+
+class FilterArgs(msgspec.Struct):
+    """Asks which of the nodes a pod fits on, or how good they are (ExtenderArgs)."""
+
+    pod: Pod = msgspec.field(name="Pod")
+    nodes: NodeList | None = msgspec.field(name="Nodes", default=None)
+    node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
+
+
+class FilterResult(msgspec.Struct, rename="pascal"):
+    """Where it fits (ExtenderFilterResult). ``error`` fails the whole attempt."""
+
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] = {}
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+    error: str = ""
+
+
+class HostPriority(msgspec.Struct, rename="pascal"):
+    """How good a node is, 0 to 10."""
+
+    host: str
+    score: int
+
+
+class BindArgs(msgspec.Struct):
+    """Asks to bind a pod (ExtenderBindingArgs)."""
+
+    pod_name: str = msgspec.field(name="PodName")
+    pod_namespace: str = msgspec.field(name="PodNamespace")
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+class BindResult(msgspec.Struct, rename="pascal"):
+    """Whether it is bound; an error lets kube-scheduler try the pod again later."""
+
+    error: str = ""
+
+
+class MetaPod(msgspec.Struct):
+    """A pod by its UID alone."""
+
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(msgspec.Struct):
+    """Whom to evict from a node so that a pod fits."""
+
+    pods: list[MetaPod] | None = msgspec.field(name="Pods", default=None)
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class Victims(msgspec.Struct):
+    """The same with whole pods: sent where the extender is not said to know them."""
+
+    pods: list[Pod] | None = msgspec.field(name="Pods", default=None)
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptArgs(msgspec.Struct):
+    """Asks whether evicting these would make room (ExtenderPreemptionArgs)."""
+
+    pod: Pod = msgspec.field(name="Pod")
+    victims: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
+    meta_victims: dict[str, MetaVictims] | None = msgspec.field(
+        name="NodeNameToMetaVictims", default=None
+    )
+
+
+class PreemptResult(msgspec.Struct):
+    """The nodes where it would, and whom to evict there (ExtenderPreemptionResult)."""
+
+    meta_victims: dict[str, MetaVictims] = msgspec.field(
+        name="NodeNameToMetaVictims", default_factory=dict
+    )
