@@ -11,6 +11,7 @@ import hami_py
 from hami_py.cli.devices import devices
 from hami_py.cli.doctor import doctor
 from hami_py.cli.jupyter import jupyter
+from hami_py.cli.kubernetes import explain, replay, scheduler, snapshot, webhook, what_if
 from hami_py.cli.ps import ps
 from hami_py.cli.rm import rm
 from hami_py.cli.run import run
@@ -33,6 +34,12 @@ hami.add_command(rm)
 hami.add_command(devices)
 hami.add_command(doctor)
 hami.add_command(jupyter)
+hami.add_command(explain)
+hami.add_command(what_if)
+hami.add_command(snapshot)
+hami.add_command(replay)
+hami.add_command(webhook)
+hami.add_command(scheduler)
 
 
 def main() -> NoReturn:

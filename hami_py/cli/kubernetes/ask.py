@@ -1,0 +1,174 @@
+"""``hami explain``, ``hami what-if``, ``hami snapshot`` and ``hami replay``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hami_py.cli.kubernetes.common import api_server_options, connect
+from hami_py.cli.kubernetes.source import read_pods, read_view, snapshot_option
+from hami_py.cli.say import table
+from hami_py.errors import StateError
+
+if TYPE_CHECKING:
+    from hami_py.scheduler.view import NodeView, Outcome
+
+__all__ = ["explain", "replay", "snapshot", "what_if"]
+
+_READ_S = 30.0
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+_files = click.argument(
+    "manifests", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False)
+)
+
+
+@click.group(short_help="Say why something is as it is.")
+def explain() -> None:
+    """Say why something is as it is."""
+
+
+@explain.command("pod", short_help="Say where a pod's cards are, or why nowhere.")
+@click.argument("name")
+@click.option("--namespace", "-n", default="default", show_default=True)
+@_json_option
+@api_server_options
+def explain_pod(
+    *,
+    name: str,
+    namespace: str,
+    as_json: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Say on which nodes a pod's cards are, and why not on the others.
+
+    The answer is the scheduler's own, for the cluster as it is now. A pod that has its cards
+    already is looked at as if it had not.
+    """
+    server = connect(kubeconfig, context)
+    from hami_py.model import pods  # noqa: PLC0415
+    from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
+
+    pod = find_pod(server, namespace, name, deadline_s=_READ_S)
+    views = ClusterView.read(server).explain(pod)
+    if as_json:
+        _write_json(views)
+        return
+    assignment = pods.assignment_of(pod)
+    if assignment is not None:
+        for container, shares in assignment.containers.items():
+            for share in shares:
+                given = f"{share.memory_mib} MiB, {share.cores or 'no limit of'} percent"
+                click.echo(f"{container} has {share.card} on {assignment.node}: {given}")
+    elif pod.spec.node_name is None:
+        click.echo(f"pod {namespace}/{name} waits for a node")
+    _write_views(views)
+
+
+@click.command("what-if", short_help="Say where pods would go.")
+@_files
+@snapshot_option
+@_json_option
+@api_server_options
+def what_if(
+    *,
+    manifests: tuple[Path, ...],
+    snapshot: Path | None,
+    as_json: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Say where the pods of these manifests would go, one after the other, if they were made now.
+
+    What nodes have but cards, such as processors and taints, is not looked at.
+    """
+    wanted = read_pods(manifests)
+    outcomes = read_view(snapshot, kubeconfig, context).what_if(wanted)
+    _write_outcomes(outcomes, as_json=as_json)
+
+
+@click.command(short_help="Write down what the scheduler knows.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; - if left out.",
+)
+@api_server_options
+def snapshot(*, output: Path | None, kubeconfig: Path | None, context: str | None) -> None:
+    """Write down nodes, cards, quotas and who has what, for `hami replay` and `hami what-if`.
+
+    It has names and sizes in it, and nobody's images, variables or secrets.
+    """
+    state = read_view(None, kubeconfig, context).snapshot()
+    if output is None or str(output) == "-":
+        sys.stdout.buffer.write(state + b"\n")
+        return
+    try:
+        output.write_bytes(state + b"\n")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StateError(str(output), why, "name a file that can be written") from error
+
+
+@click.command(short_help="Place pods on a snapshot, as the scheduler would have.")
+@click.argument("snapshot", type=click.Path(path_type=Path, dir_okay=False))
+@_files
+@_json_option
+def replay(*, snapshot: Path, manifests: tuple[Path, ...], as_json: bool) -> None:
+    """Place the pods of these manifests on a snapshot, by the scheduler's own engine.
+
+    The same snapshot and pods give the same answers on every machine.
+    """
+    view = read_view(snapshot, None, None)
+    _write_outcomes(view.what_if(read_pods(manifests)), as_json=as_json)
+    if not as_json:
+        click.echo(f"state {view.digest()}")
+
+
+def _write_views(views: Sequence[NodeView]) -> None:
+    if not views:
+        click.echo("no node has cards")
+        return
+    lines = [("NODE", "FITS", "SCORE", "WHY")]
+    for view in views:
+        score = "" if view.score is None else str(view.score)
+        lines.append((view.node, "yes" if view.fits else "no", score, view.reason or ""))
+    for line in table(lines):
+        click.echo(line)
+    for view in views:
+        for card in view.cards:
+            reasons = [each.reason for each in card.containers if each.reason]
+            free = f"{card.free_mib} MiB, {card.free_cores} percent, {card.free_slots} slots free"
+            click.echo("; ".join([f"{view.node} card {card.index} {card.uuid}: {free}", *reasons]))
+
+
+def _write_outcomes(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+    if as_json:
+        _write_json(outcomes)
+        return
+    for outcome in outcomes:
+        if outcome.node is None or outcome.assignment is None:
+            click.echo(f"{outcome.pod}: nowhere")
+            for node, reason in sorted(outcome.reasons.items()):
+                click.echo(f"  {node}: {reason}" if node else f"  {reason}")
+            if not outcome.reasons:
+                click.echo("  no node has cards")
+            continue
+        shares = [
+            f"{container}: {share.card}"
+            for container, given in outcome.assignment.containers.items()
+            for share in given
+        ]
+        click.echo(f"{outcome.pod}: {outcome.node} ({', '.join(shares)})")
+
+
+def _write_json(value: object) -> None:
+    import msgspec  # noqa: PLC0415
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
