@@ -1,0 +1,91 @@
+"""What Python writes the engine reads and says again: both sides of the wire have one schema."""
+
+import msgspec
+
+from hami_py._native import Allocator
+from hami_py.model.pods import wire
+
+PROFILE = wire.MigProfile("1g.10gb", memory_mib=9_856, slices=1, placements=(0, 1, 2), size=1)
+NODES = [
+    wire.Node("empty", cards=()),
+    wire.Node(
+        "full",
+        mode="memory",
+        placement="spread",
+        cards=(
+            wire.Card(
+                "GPU-0",
+                0,
+                "NVIDIA A100-SXM4-80GB",
+                81_920,
+                cores=200,
+                slots=64,
+                numa=1,
+                healthy=False,
+                cordoned=True,
+                foreign_mib=7,
+                overhead_mib=8,
+                links={"GPU-1": 3},
+            ),
+            wire.Card("GPU-1", 1, "NVIDIA T4", 16_384),
+        ),
+    ),
+    wire.Node(
+        "mig", mode="mig", cards=(wire.Card("GPU-2", 0, "A", 81_920, mig=wire.Mig((PROFILE,))),)
+    ),
+]
+QUOTAS = [
+    wire.Quota("a", "all", gpu=1, memory_mib=2, cores=3),
+    wire.Quota("a", "none"),
+]
+REQUEST = wire.Request(
+    wire.PodName("uid-1", "a", "pod"),
+    -5,
+    (
+        wire.Ask("first", "init", 2, wire.Size(mib=3_000), 30),
+        wire.Ask("beside", "sidecar", 1, wire.Size(percent=50), 0),
+        wire.Ask("main", "app", 1, "whole", 100),
+    ),
+    wire.Wish(
+        use=("GPU-0", "GPU-1"),
+        avoid=("GPU-9",),
+        types=("a100",),
+        avoid_types=("t4",),
+        numa=True,
+        order=("numa", "binpack", "spread", "topology", "mutex"),
+        topology="strict",
+        mutex=True,
+        weights=wire.Weights(1, 2, 3),
+        node_order="binpack",
+        mode="hami-core",
+    ),
+)
+ASSIGNMENT = wire.Assignment(
+    1,
+    "uid-1",
+    "full",
+    {
+        "first": (wire.Grant("GPU-0", 3_000, 30), wire.Grant("GPU-1", 3_000, 30)),
+        "beside": (wire.Grant("GPU-2", 9_856, 14, wire.Instance("1g.10gb", 2, 1)),),
+        "main": (wire.Grant("GPU-0", 81_000, 100),),
+    },
+)
+
+
+def test_each_type_comes_back_as_it_went_in() -> None:
+    engine = Allocator()
+    for node in NODES:
+        engine.set_node(wire.encode(node))
+    for quota in QUOTAS:
+        engine.set_quota(wire.encode(quota))
+    engine.place(wire.encode(REQUEST), wire.encode(ASSIGNMENT), True)
+    said = msgspec.json.decode(engine.snapshot())
+    assert msgspec.convert(said["nodes"], list[wire.Node]) == NODES
+    assert msgspec.convert(said["quotas"], list[wire.Quota]) == QUOTAS
+    (pod,) = said["pods"]
+    assert msgspec.convert(pod["assignment"], wire.Assignment) == ASSIGNMENT
+    assert msgspec.convert(pod["asks"], tuple[wire.Ask, ...]) == REQUEST.asks
+    assert msgspec.convert(pod["pod"], wire.PodName) == REQUEST.pod
+    # A wish decides once and is not kept: that it is understood is all that can be seen.
+    engine.filter(wire.encode(REQUEST), None, 0)
+    assert Allocator.restore(engine.snapshot()).digest() == engine.digest()
