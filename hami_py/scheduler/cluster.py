@@ -21,7 +21,11 @@ from hami_py.model.pods import objects, wire
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["Cluster", "NodeSink", "PodSink", "QuotaSink"]
+__all__ = ["NODES", "PODS", "QUOTAS", "Cluster", "NodeSink", "PodSink", "QuotaSink"]
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+QUOTAS = "/api/v1/resourcequotas"
 
 _log = logging.getLogger(__name__)
 

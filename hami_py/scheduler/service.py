@@ -13,16 +13,12 @@ from hami_py.kube import ApiServer, Reflector
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.app import make_app, probes
-from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.metrics import Meter
 from hami_py.scheduler.verbs import Timing, Verbs
 from hami_py.serving import Listen, Server
 
 __all__ = ["Scheduler", "SchedulerSettings"]
-
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/pods"
-QUOTAS = "/api/v1/resourcequotas"
 
 
 @dataclass(frozen=True)

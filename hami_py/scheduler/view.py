@@ -18,8 +18,7 @@ from hami_py.kube import ApiServer, list_objects
 from hami_py.kube.errors import NotFound
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.service import NODES, PODS, QUOTAS
+from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 
 __all__ = ["CardView", "ClusterView", "ContainerView", "NodeView", "Outcome", "find_pod"]
 

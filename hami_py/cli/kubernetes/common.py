@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from hami_py.kube import ApiServer
     from hami_py.serving import Listen
 
-__all__ = ["api_server_options", "connect", "parse_listen", "run_until_told"]
+__all__ = [
+    "api_server_options",
+    "connect",
+    "kubernetes_extra",
+    "parse_listen",
+    "run_until_told",
+]
 
 
 class _Service(Protocol):
@@ -39,22 +46,29 @@ def api_server_options(command: Callable[..., None]) -> Callable[..., None]:
     return kubeconfig(context(command))
 
 
-def connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
-    """The API server that is named.
-
-    Raises:
-        StateError: it cannot be read, or what speaks with it is not installed.
-    """
+@contextlib.contextmanager
+def kubernetes_extra() -> Iterator[None]:
+    """Says how to install what an import in it does not find."""
     try:
-        from hami_py.kube import ApiServer  # noqa: PLC0415
-
-        return ApiServer.connect(kubeconfig, context)
+        yield
     except ImportError as error:
         raise StateError(
             "the Kubernetes side",
             f"{error.name} is not installed",
             "run: pip install 'hami-py[kubernetes]'",
         ) from error
+
+
+def connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
+    """The API server that is named.
+
+    Raises:
+        StateError: it cannot be read, or what speaks with it is not installed.
+    """
+    with kubernetes_extra():
+        from hami_py.kube import ApiServer  # noqa: PLC0415
+
+        return ApiServer.connect(kubeconfig, context)
 
 
 def parse_listen(field: str, text: str) -> Listen:

@@ -9,6 +9,7 @@ import click
 from hami_py.cli.kubernetes.common import (
     api_server_options,
     connect,
+    kubernetes_extra,
     parse_listen,
     run_until_told,
 )
@@ -39,7 +40,8 @@ def scheduler(
     It belongs beside kube-scheduler, in one pod: deploy/scheduler has the configuration.
     """
     server = connect(kubeconfig, context)
-    from hami_py.scheduler.service import Scheduler, SchedulerSettings  # noqa: PLC0415
+    with kubernetes_extra():
+        from hami_py.scheduler.service import Scheduler, SchedulerSettings  # noqa: PLC0415
 
     settings = SchedulerSettings(
         listen=parse_listen("--listen", listen),

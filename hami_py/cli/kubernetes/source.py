@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hami_py.cli.kubernetes.common import connect
+from hami_py.cli.kubernetes.common import connect, kubernetes_extra
 from hami_py.errors import InvalidValue, StateError
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def read_pods(paths: tuple[Path, ...]) -> list[Pod]:
 
 
 def _documents(path: Path) -> Iterator[dict[str, object]]:
-    # kubernetes brings it: its own kubeconfigs are YAML.
-    import yaml  # noqa: PLC0415
+    with kubernetes_extra():
+        # kubernetes brings it: its own kubeconfigs are YAML.
+        import yaml  # noqa: PLC0415
 
     try:
         for document in yaml.safe_load_all(_read(path)):

@@ -9,6 +9,7 @@ import click
 from hami_py.cli.kubernetes.common import (
     api_server_options,
     connect,
+    kubernetes_extra,
     parse_listen,
     run_until_told,
 )
@@ -49,9 +50,10 @@ def webhook(
     it in the two webhook configurations; deploy/ has both, and the rights that it needs.
     """
     server = connect(kubeconfig, context)
-    from hami_py.webhook.keeper import Place  # noqa: PLC0415
-    from hami_py.webhook.patch import Extras  # noqa: PLC0415
-    from hami_py.webhook.service import LABELS, Webhook, WebhookSettings  # noqa: PLC0415
+    with kubernetes_extra():
+        from hami_py.webhook.keeper import Place  # noqa: PLC0415
+        from hami_py.webhook.patch import Extras  # noqa: PLC0415
+        from hami_py.webhook.service import LABELS, Webhook, WebhookSettings  # noqa: PLC0415
 
     names = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     settings = WebhookSettings(

@@ -1,0 +1,57 @@
+"""The commands of the Kubernetes side, where no cluster is needed to see what they do."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hami_py._native import Allocator
+from hami_py.cli import hami
+from hami_py.errors import InvalidValue, StateError
+from hami_py.model.pods import wire
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {
+        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpumem": "4k"}}}]
+    },
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """A snapshot of a node with one card, and a manifest of a pod."""
+    engine = Allocator()
+    card = wire.Card("GPU-0", 0, "NVIDIA T4", 16_384)
+    engine.set_node(wire.encode(wire.Node("a", cards=(card,))))
+    snapshot, manifest = tmp_path / "state.json", tmp_path / "pod.json"
+    snapshot.write_bytes(engine.snapshot())
+    manifest.write_text(json.dumps(POD))
+    return str(snapshot), str(manifest)
+
+
+def test_a_replay_says_where_pods_go(files: tuple[str, str]) -> None:
+    done = CliRunner().invoke(hami, ["replay", *files], catch_exceptions=False)
+    assert "default/p: a (main: GPU-0)" in done.output
+    assert "state " in done.output
+
+
+def test_what_is_not_installed_is_said(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    done = CliRunner().invoke(hami, ["replay", *files])
+    assert isinstance(done.exception, StateError)
+    assert "hami-py[kubernetes]" in str(done.exception)
+
+
+@pytest.mark.parametrize("listen", ["9380", ":9380", "127.0.0.1:", "127.0.0.1:65536", "a:b"])
+def test_an_address_that_is_none_is_refused(listen: str) -> None:
+    from hami_py.cli.kubernetes.common import parse_listen
+
+    with pytest.raises(InvalidValue, match="an address and a port"):
+        parse_listen("--listen", listen)
