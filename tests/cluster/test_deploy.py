@@ -2,11 +2,13 @@
 
 import contextlib
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import urllib3
 import yaml
 
 from cluster import binaries, objects, waiting
@@ -15,12 +17,6 @@ from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import assignment, card, node
 from cluster.servers import free_ports
-from hami_py.kube import ApiServer
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.serving import Listen
-from hami_py.webhook.keeper import Place
-from hami_py.webhook.patch import Extras
-from hami_py.webhook.service import LABELS, Webhook, WebhookSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PODS = "/api/v1/namespaces/default/pods"
@@ -55,23 +51,30 @@ def scheduler_configuration(port: int) -> Object:
     return wanted
 
 
-def account(cluster: ControlPlane, name: str) -> ApiServer:
-    """The API server as a service account of ours sees it."""
-    user = cluster.user(f"system:serviceaccount:hami-system:{name}")
-    return ApiServer.connect(cluster.kubeconfig_for(user))
+@contextlib.contextmanager
+def running(cluster: ControlPlane, part: str, *more: str) -> Iterator[None]:
+    """A program of ours with the arguments of its Deployment, as its service account."""
+    documents = yaml.safe_load_all((DEPLOY / part / "deployment.yaml").read_text())
+    (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    (arguments,) = [each["args"] for each in containers if each["image"] == "hami-py"]
+    user = cluster.user(f"system:serviceaccount:hami-system:hami-{part}")
+    kubeconfig = str(cluster.kubeconfig_for(user))
+    command = [sys.executable, "-m", "hami_py", *arguments, *more, "--kubeconfig", kubeconfig]
+    log = cluster.folder / f"{part}.log"
+    with log.open("wb") as output, subprocess.Popen(command, stderr=output) as process:
+        try:
+            yield
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0, log.read_text()
 
 
 @contextlib.contextmanager
-def webhook(cluster: ControlPlane, address: str) -> Iterator[Webhook]:
-    """The webhook of the Service, with the options of its Deployment."""
-    names = ["hami-webhook.hami-system.svc"]
-    settings = WebhookSettings(
-        place=Place("hami-system", "hami-webhook", "hami-webhook", "hami-webhook", names),
-        listen=Listen(address, 0),
-        extras=Extras(LABELS, "hami-scheduler"),
-    )
-    hook = Webhook(account(cluster, "hami-webhook"), settings)
-    hook.start()
+def webhook(cluster: ControlPlane, address: str) -> Iterator[None]:
+    """The webhook behind its Service."""
+    (port,) = free_ports(1)
     cluster.api.create(
         "/apis/discovery.k8s.io/v1/namespaces/hami-system/endpointslices",
         {
@@ -81,13 +84,28 @@ def webhook(cluster: ControlPlane, address: str) -> Iterator[Webhook]:
             },
             "addressType": "IPv4",
             "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-            "ports": [{"name": "https", "port": hook.server.port}],
+            "ports": [{"name": "https", "port": port}],
         },
     )
-    try:
-        yield hook
-    finally:
-        hook.stop()
+    with running(cluster, "webhook", "--listen", f"{address}:{port}"):
+        yield
+
+
+@contextlib.contextmanager
+def extender(cluster: ControlPlane, port: int) -> Iterator[None]:
+    """The extender, once it knows the cluster."""
+    (probes,) = free_ports(1)
+    where = ("--listen", f"127.0.0.1:{port}", "--probes", f"127.0.0.1:{probes}")
+
+    def is_ready() -> bool:
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            url = f"http://127.0.0.1:{probes}/readyz"
+            return urllib3.request("GET", url, timeout=2.0, retries=False).status == 200
+        return False
+
+    with running(cluster, "scheduler", *where):
+        waiting.until(is_ready, "the extender knows the cluster")
+        yield
 
 
 def create(cluster: ControlPlane, pod: Object) -> Object:
@@ -112,18 +130,14 @@ def test_a_pod_goes_all_the_way(control_plane: StartControlPlane, address: str) 
     assert not changes
 
     cluster.api.create("/api/v1/nodes", node("a", [card("a", 0), card("a", 1)]))
-    listen = Listen("127.0.0.1", port)
-    scheduler = Scheduler(account(cluster, "hami-scheduler"), SchedulerSettings(listen=listen))
-    scheduler.start()
-    try:
-        assert scheduler.wait_until_ready(60)
+    asked = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+    with extender(cluster, port):
         with webhook(cluster, address):
-            asked = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
             pod = create(cluster, objects.pod("one", asked))
             assert pod["spec"]["schedulerName"] == "hami-scheduler"
             waiting.bound(cluster.api, "one")
-            (share,) = assignment(cluster.api, "one").containers["main"]
-            assert (share.memory_mib, share.cores) == (3000, 30)
+            (grant,) = assignment(cluster.api, "one").containers["main"]
+            assert (grant.memory_mib, grant.cores) == (3000, 30)
             # The assignment is ours.
             change = {"metadata": {"annotations": {"hami.io/assignment": "{}"}}}
             with pytest.raises(ApiError, match="written by hami alone"):
@@ -134,8 +148,6 @@ def test_a_pod_goes_all_the_way(control_plane: StartControlPlane, address: str) 
         with pytest.raises(ApiError, match="failed calling webhook"):
             cluster.api.create(PODS, objects.pod("two", asked))
         cluster.api.create(PODS, objects.pod("plain-too", {}))
-    finally:
-        scheduler.stop()
 
 
 def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:
