@@ -70,6 +70,9 @@ def main() -> int:
     _compile(kit / "programs")
     # Without links: not every way to carry a folder keeps them.
     shutil.copytree(artifacts.find().stub_dir, kit / "stub")
+    # Four fifths of the stub are line tables, which nobody reads where the kit runs.
+    stub = sorted(map(str, (kit / "stub").iterdir()))
+    subprocess.run(["strip", "--strip-debug", *stub], check=True)
     for source in SOURCES:
         _copy(source, kit)
     shutil.move(kit / "tests" / "gpu" / "run.py", kit / "run.py")
