@@ -109,7 +109,7 @@ def test_a_neighbour_without_a_cap_takes_no_more_than_its_part(world: Worlds) ->
 
 @pytest.mark.parametrize(
     ("share", "mode", "parts"),
-    [(30, "hard", (30, 68)), (70, "hard", (40, 58)), (70, "soft", (49, 49))],
+    [(30, "hard", (30, 68)), (70, "hard", (41, 56)), (70, "soft", (49, 49))],
 )
 def test_beside_a_program_without_hami_a_share_is_no_promise(
     world: Worlds, share: int, mode: str, parts: tuple[int, int]

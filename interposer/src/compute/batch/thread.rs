@@ -21,8 +21,8 @@ use crate::init;
 // No batch can pay what is dear.
 const _: () = assert!(BATCH_NS < Price::DEAR_NS as u64);
 
-/// One batch in so many has a single launch, so that what a kernel takes is measured alone now and
-/// then, however its launches come; and so have as many at first, when nothing is known for sure.
+/// About one batch in so many has a single launch, so that what a kernel takes is measured alone now
+/// and then, however its launches come; and so have as many at first, when nothing is known for sure.
 const SAMPLED: u32 = 16;
 /// Streams that a thread may have open batches on; beyond that the oldest is closed, long after its
 /// last launch, and idle time in it is billed. As many as programs with many streams have.
@@ -144,7 +144,7 @@ impl Thread {
             || stream.is_threads_own
             || capture::any()
             || open.opened <= SAMPLED
-            || open.opened.is_multiple_of(SAMPLED);
+            || is_sampled(open.opened);
         let cost = open.kinds.cost(launch);
         let contents = Contents::begin(launch.key(), cost, is_single);
         let mut batch = Batch::open(limiter, stream, start, contents, expected);
@@ -268,6 +268,16 @@ fn issue(ticket: &Ticket, batch: &mut Batch, kinds: &mut Kinds, cost: u64) -> Ne
         batch.has_ticket = true;
     }
     Next::Launch
+}
+
+/// Whether a thread's batch of this number is one of those with a single launch. They come at no fixed
+/// distance: a program that launches the same kernels over and over would keep step with it, and
+/// always the same few would be measured.
+fn is_sampled(number: u32) -> bool {
+    // The multipliers of MurmurHash3's finalizer, in which every bit reaches every other.
+    let mixed = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
+    let mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
+    (mixed ^ mixed >> 16).is_multiple_of(SAMPLED)
 }
 
 /// Puts the second event behind those batches.

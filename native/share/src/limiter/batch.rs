@@ -5,7 +5,7 @@
 pub const BATCH_NS: u64 = 2_000_000;
 
 /// The most launches in one batch, so that the shortest kernels do not hide a wrong prediction.
-pub const LARGEST_BATCH: u32 = 256;
+pub const LARGEST_BATCH: u32 = 512;
 
 /// How many launches of a kernel that takes `cost` ns go into a batch: 1 while nothing is known.
 pub fn batch_size(cost: Option<u64>) -> u32 {
@@ -49,8 +49,8 @@ mod tests {
         assert_eq!(batch_size(Some(50_000_000)), 1);
         assert_eq!(batch_size(Some(500_000)), 4);
         assert_eq!(batch_size(Some(20_000)), 100);
-        assert_eq!(batch_size(Some(1)), 256);
-        assert_eq!(batch_size(Some(0)), 256);
+        assert_eq!(batch_size(Some(1)), 512);
+        assert_eq!(batch_size(Some(0)), 512);
     }
 
     #[test]
