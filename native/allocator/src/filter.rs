@@ -5,9 +5,8 @@
 //! binds asynchronously and filters the next pod meanwhile. Reserve is the promise at bind. A pod never stands in its
 //! own way: on a node where it has an entry, it is judged as if it were not there.
 
-use crate::book::{Holding, State};
+use crate::book::State;
 use crate::cache::Verdict;
-use crate::card::Standing;
 use crate::check;
 use crate::engine::Allocator;
 use crate::plan;
@@ -124,10 +123,7 @@ impl Allocator {
         if let Some(holding) = self.book.find(&request.pod.uid) {
             let (there, held) =
                 (self.node(holding.node).name.clone(), matches!(holding.state, State::Held { .. }));
-            // What was promised is said again, so that a bind can be tried again; but not for a card
-            // that has gone or failed since.
-            let stands = holding.state == State::Placed || self.is_open(holding);
-            if *there == *name && !held && stands {
+            if *there == *name && !held {
                 return Ok(holding.assignment(name));
             }
             if holding.state == State::Placed {
@@ -138,16 +134,6 @@ impl Allocator {
         let grants = self.plan(request, node)?;
         let number = self.enter(request, grants, node, State::Reserved, false);
         Ok(self.book.get(number).assignment(name))
-    }
-
-    /// Whether all its cards still take pods.
-    fn is_open(&self, holding: &Holding) -> bool {
-        let node = self.node(holding.node);
-        let is_open = |uuid: &str| {
-            let place = node.place(uuid).map(usize::from);
-            place.is_some_and(|at| node.facts[at].standing == Standing::Open)
-        };
-        holding.grants.iter().flatten().all(|grant| is_open(&grant.card))
     }
 
     fn hold(&mut self, request: &Request, name: &str, until_ns: u64) {

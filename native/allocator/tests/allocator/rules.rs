@@ -355,20 +355,3 @@ fn a_snapshot_is_the_whole_state() {
         Allocator::restore(br#"{"version": 2, "nodes": [], "quotas": [], "pods": []}"#).map(drop);
     assert_eq!(error.unwrap_err().field, "snapshot.version");
 }
-
-#[test]
-fn a_promise_does_not_outlive_its_card() {
-    let mut allocator = with(vec![plain("n", 2)]);
-    let request = pod("p", &[app(1, 100, 0)]);
-    let first = allocator.reserve(&request, "n", 0).expect("room");
-    assert_eq!(allocator.reserve(&request, "n", 0).expect("the same again"), first);
-    let lost = &first.containers["c0"][0].card;
-    let mut sick = plain("n", 2);
-    sick.cards.iter_mut().filter(|card| card.uuid == *lost).for_each(|card| card.healthy = false);
-    allocator.set_node(sick).expect("a good node");
-    let second = allocator.reserve(&request, "n", 0).expect("the other card");
-    assert_ne!(second.containers["c0"][0].card, *lost);
-    // What is bound stays where it is.
-    allocator.place(&request, first.clone(), false).expect("our own answer");
-    assert_eq!(allocator.reserve(&request, "n", 0).expect("it is there"), first);
-}
