@@ -80,6 +80,7 @@ class ApiServer:
             StateError: neither is there, or it cannot be read.
         """
         # Imported where it is needed: it takes half a second that `hami run` must not wait for.
+        import yaml  # noqa: PLC0415
         from kubernetes import client, config  # noqa: PLC0415
         from kubernetes.config import ConfigException  # noqa: PLC0415
 
@@ -98,10 +99,10 @@ class ApiServer:
                 context=context,
                 client_configuration=configuration,
             )
-        except (ConfigException, OSError, ValueError, TypeError) as error:
+        except (ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
             raise StateError(
                 f"kubeconfig {kubeconfig or '(default)'}",
-                str(error),
+                " ".join(str(error).split()),
                 "name one with --kubeconfig, or set KUBECONFIG",
             ) from error
         return cls(client.ApiClient(configuration))
@@ -187,6 +188,11 @@ class ApiServer:
             ) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _unavailable(question.what, error) from error
+        except ValueError as error:
+            # A token with a line break, for one, is no header.
+            raise Forbidden(
+                question.what, f"it cannot be sent: {error}", "look at the credentials"
+            ) from error
         answer.release_conn()
         raise _failure(question.what, answer.status, data)
 

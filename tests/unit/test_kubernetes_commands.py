@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from hami_py._native import Allocator
 from hami_py.cli import hami
-from hami_py.errors import InvalidValue, StateError
+from hami_py.errors import HamiError, InvalidValue, StateError
 from hami_py.model.pods import wire
 
 POD = {
@@ -55,3 +55,33 @@ def test_an_address_that_is_none_is_refused(listen: str) -> None:
 
     with pytest.raises(InvalidValue, match="an address and a port"):
         parse_listen("--listen", listen)
+
+
+def test_a_manifest_without_end_is_refused(files: tuple[str, str], tmp_path: Path) -> None:
+    deep = tmp_path / "deep.yaml"
+    deep.write_text(100_000 * "[")
+    done = CliRunner().invoke(hami, ["replay", files[0], str(deep)])
+    assert isinstance(done.exception, InvalidValue)
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: "two\\nlines"}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "mend"),
+    [("a: b: c", "--kubeconfig"), ("hello", "--kubeconfig"), (KUBECONFIG, "credentials")],
+)
+def test_a_kubeconfig_that_is_none_is_said(tmp_path: Path, content: str, mend: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    done = CliRunner().invoke(hami, ["snapshot", "--kubeconfig", str(path)])
+    assert isinstance(done.exception, HamiError), done.exception
+    assert mend in str(done.exception)
+    assert "\n" not in str(done.exception)

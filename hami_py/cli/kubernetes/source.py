@@ -69,7 +69,7 @@ def _documents(path: Path) -> Iterator[dict[str, object]]:
                 yield document
             elif document is not None:
                 raise InvalidValue(str(path), str(document), "write a manifest of a pod")
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise InvalidValue(str(path), problem, "write well-formed YAML or JSON") from None
 

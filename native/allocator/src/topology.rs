@@ -2,7 +2,7 @@
 //!
 //! Branch and bound over all subsets. With eight cards it always looks at all it has to; with sixteen it
 //! stops after a fixed number of steps and keeps the best so far, which with uniform links, the usual
-//! case, is the very first.
+//! case, is the very first. Where none was found by then it says that there is none.
 
 use crate::fit::View;
 
@@ -64,8 +64,9 @@ impl Search<'_> {
         let pairs = |cards: usize| (cards * cards.saturating_sub(1) / 2) as u64;
         let left = (pairs(whole) - pairs(self.hand.len())) * self.best_pair;
         for at in next..self.choice.from.len() {
-            if self.best.as_ref().is_some_and(|(best, _)| sum + left <= *best || self.steps > STEPS)
-            {
+            let is_hopeless = self.choice.from.len() - at < whole - self.hand.len();
+            let is_beaten = self.best.as_ref().is_some_and(|(best, _)| sum + left <= *best);
+            if is_hopeless || is_beaten || self.steps > STEPS {
                 return;
             }
             let card = self.choice.from[at];

@@ -1,6 +1,7 @@
 //! Who would have to go so that a pod fits on a node.
 //!
-//! Of all sets of pods with lower priority whose going makes room: the one with the fewest violated
+//! Those whom kube-scheduler has chosen go in any case, and often they are enough. Who has to go beyond
+//! them is, of all sets of pods with lower priority whose going makes room, the one with the fewest violated
 //! disruption budgets, then with the lowest highest priority, then the smallest. More gone is never less room, so the
 //! first two are found by widening step by step. The smallest set is tried for by size; where that is too much, pods
 //! are spared one by one, the most important first, as kube-scheduler does it.
@@ -12,14 +13,17 @@ use crate::wire::{Candidate, Request};
 use hami_limits::InvalidValue;
 use std::cell::Cell;
 
-/// Sets tried before the exact search is given up.
-const TRIES: u32 = 20_000;
+/// Sets tried before the exact search is given up: kube-scheduler asks for a hundred nodes or more at
+/// once, and a try takes some 10 us.
+const TRIES: u32 = 1_000;
 
 struct Search<'a> {
     allocator: &'a Allocator,
     class: &'a Class,
     request: &'a Request,
     node: u32,
+    /// Who goes in any case.
+    chosen: Vec<&'a Candidate>,
     tries: Cell<u32>,
 }
 
@@ -36,16 +40,20 @@ impl Allocator {
         let Some(node) = self.number(name) else { return Ok(None) };
         let mut class = Class::of(request);
         class.meet_models(&self.models);
-        let search = Search { allocator: self, class: &class, request, node, tries: Cell::new(0) };
+        let (chosen, tries) = (Vec::new(), Cell::new(0));
+        let mut search = Search { allocator: self, class: &class, request, node, chosen, tries };
         let mut lower: Vec<&Candidate> =
             candidates.iter().filter(|one| search.may_go(one)).collect();
         lower.sort_unstable_by(|one, other| {
-            (one.priority, &one.uid).cmp(&(other.priority, &other.uid))
+            (one.priority, &one.uid, !one.chosen).cmp(&(other.priority, &other.uid, !other.chosen))
         });
         lower.dedup_by(|one, other| one.uid == other.uid);
-        let found = search.smallest(&lower);
+        let (chosen, others) = lower.into_iter().partition(|one| one.chosen);
+        search.chosen = chosen;
+        let found = search.smallest(&others);
         Ok(found.map(|found| {
-            let mut uids: Vec<String> = found.iter().map(|one| one.uid.clone()).collect();
+            let going = search.chosen.iter().chain(&found);
+            let mut uids: Vec<String> = going.map(|one| one.uid.clone()).collect();
             uids.sort_unstable();
             uids
         }))
@@ -63,7 +71,7 @@ impl<'a> Search<'_> {
 
     fn fits_without(&self, gone: &[&Candidate]) -> bool {
         self.tries.set(self.tries.get() + 1);
-        let gone: Vec<&str> = gone.iter().map(|one| one.uid.as_str()).collect();
+        let gone: Vec<&str> = self.chosen.iter().chain(gone).map(|one| one.uid.as_str()).collect();
         self.allocator.with_view(self.request, self.node, &gone, |allocator, view| {
             allocator.try_fit(self.class, self.request, view, &gone, &mut Vec::new()).is_ok()
         })

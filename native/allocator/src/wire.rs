@@ -343,6 +343,9 @@ pub struct Candidate {
     /// Whether its going violates a `PodDisruptionBudget`.
     #[serde(default)]
     pub pdb_violating: bool,
+    /// It goes in any case.
+    #[serde(default)]
+    pub chosen: bool,
 }
 
 fn hundred() -> u32 {

@@ -1,6 +1,7 @@
 //! The allocator as its users see it: rules one by one, and whole histories against simple checkers that
 //! know nothing of how it works and count from its answers alone.
 
+mod bounds;
 mod build;
 mod feasible;
 mod histories;

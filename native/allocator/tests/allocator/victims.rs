@@ -23,6 +23,7 @@ fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
             uid: request.pod.uid,
             priority: request.priority,
             pdb_violating,
+            chosen: false,
         });
     }
     random.shuffle(&mut candidates);
@@ -90,11 +91,50 @@ fn who_is_as_important_stays_whatever_is_said_of_it() {
     allocator.place(&old, assignment, true).expect("our own answer");
     let mut request = pod("new", &[app(1, 900, 0)]);
     request.priority = 10;
-    let candidate = Candidate { uid: "old".into(), priority: 0, pdb_violating: false };
+    let candidate =
+        Candidate { uid: "old".into(), priority: 0, pdb_violating: false, chosen: false };
     assert_eq!(allocator.victims(&request, "n", std::slice::from_ref(&candidate)), Ok(None));
     request.priority = 11;
     let important = Candidate { priority: 11, ..candidate.clone() };
     assert_eq!(allocator.victims(&request, "n", &[important]), Ok(None));
     assert_eq!(allocator.victims(&request, "n", &[candidate]), Ok(Some(vec!["old".into()])));
     assert_eq!(allocator.victims(&request, "elsewhere", &[]), Ok(None));
+}
+
+#[test]
+fn nobody_goes_beside_those_who_go_anyhow_if_they_are_enough() {
+    let mut allocator = crate::build::with(vec![crate::build::plain("n", 2)]);
+    for name in ["a", "b", "c"] {
+        let request = pod(name, &[app(1, 500, 0)]);
+        let assignment = allocator.reserve(&request, "n", 0).expect("room");
+        allocator.place(&request, assignment, true).expect("our own answer");
+    }
+    let mut request = pod("new", &[app(1, 1000, 0)]);
+    request.priority = 10;
+    let going = |chosen: &[&str]| {
+        let one = |uid: &str| Candidate {
+            uid: uid.into(),
+            priority: 0,
+            pdb_violating: false,
+            chosen: chosen.contains(&uid),
+        };
+        ["a", "b", "c"].map(one)
+    };
+    let mut victims = |chosen: &[&str]| {
+        let found = allocator.victims(&request, "n", &going(chosen)).expect("a good request");
+        found.expect("there is a way").join(" ")
+    };
+    // One of them is alone on its card; the other two share theirs.
+    let alone = victims(&[]);
+    assert_eq!(alone.len(), 1, "{alone}");
+    let [one, other] = ["a", "b", "c"]
+        .map(str::to_owned)
+        .into_iter()
+        .filter(|uid| *uid != alone)
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("two");
+    assert_eq!(victims(&[&alone]), alone);
+    assert_eq!(victims(&[&one, &other]), format!("{one} {other}"), "the third is spared");
+    assert_eq!(victims(&[&one]).len(), 3, "one more, whichever");
 }
