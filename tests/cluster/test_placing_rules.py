@@ -1,0 +1,198 @@
+"""What an operator says of nodes, cards, namespaces and priorities, and how pods fare by it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from cluster import objects, waiting
+from cluster.api import Api, Object
+from cluster.conftest import StartControlPlane
+from cluster.extended import card, extended, node
+from cluster.placing import (
+    NODE_POLICY,
+    PODS,
+    QUOTAS,
+    USE,
+    Placing,
+    asks,
+)
+from hami_py.model import pods
+
+
+@pytest.fixture(scope="module")
+def cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
+    with extended(module_control_plane) as (cluster, scheduler):
+        cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
+        for name, value in (("low", 10), ("high", 1000)):
+            priority_class(cluster.api, name, value)
+        yield Placing(cluster, scheduler)
+
+
+@pytest.fixture
+def placing(cluster: Placing) -> Iterator[Placing]:
+    yield cluster
+    cluster.clear()
+
+
+def priority_class(api: Api, name: str, value: int) -> None:
+    """One that may be named by pods: admission knows it a moment after it is made."""
+    api.create(
+        "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
+    )
+    pod = objects.pod(priorityClassName=name)
+    waiting.until(
+        lambda: api.request("POST", f"{PODS}?dryRun=All", pod)[0] == 201, f"class {name} is known"
+    )
+
+
+def annotate(**said: str | None) -> Object:
+    """A patch of annotations in the domain hami.io."""
+    return {"metadata": {"annotations": {f"hami.io/{name}": text for name, text in said.items()}}}
+
+
+def test_an_unschedulable_node_gets_nothing_and_what_is_there_counts(placing: Placing) -> None:
+    """Of card a 60 % are given before and of card b 50 % while a is closed: afterwards 51 % fit
+    on neither. Percentages, which only the extender adds up."""
+    placing.add(*(node(name, [card(name, 0)]) for name in "ab"))
+    placing.fill("GPU-a-0", asks(percent=60))
+    placing.change("a", {"spec": {"unschedulable": True}})
+    placing.place("one", asks(percent=30), {NODE_POLICY: "binpack"})
+    assert placing.node("one") == "b"
+    assert "node(s) were unschedulable" in placing.refuse("two", asks(percent=40), {USE: "GPU-a-0"})
+    placing.place("three", asks(percent=20))
+    assert placing.node("three") == "b"
+    placing.change("a", {"spec": {"unschedulable": None}})
+    # It waited, and 60 + 40 are a card.
+    assert placing.node("two") == "a"
+    assert "too little memory" in placing.refuse("four", asks(percent=51))
+    placing.place("five", asks(percent=50))
+    assert placing.given()[0] == {"GPU-a-0": 10_000, "GPU-b-0": 10_000}
+
+
+def test_a_cordoned_card_gets_nothing_and_what_is_there_counts(placing: Placing) -> None:
+    placing.add(node("a", [card("a", 0), card("a", 1)]))
+    placing.fill("GPU-a-0", asks(6000))
+    placing.change("a", annotate(cordon="GPU-a-0"))
+    placing.place("one", asks(3000))
+    assert placing.cards("one") == ["GPU-a-1"]
+    assert "cordoned" in placing.refuse("two", asks(3000, cards=2))
+    placing.change("a", annotate(cordon="all"))
+    assert "cordoned" in placing.refuse("three", asks(1000))
+    placing.change("a", annotate(cordon=None))
+    assert set(placing.cards("two")) == {"GPU-a-0", "GPU-a-1"}
+    placing.cards("three")
+    assert "too little memory" in placing.refuse("four", asks(1001), {USE: "GPU-a-0"})
+    placing.place("five", asks(1000), {USE: "GPU-a-0"})
+
+
+def test_an_unhealthy_card_gets_nothing_until_it_recovers(placing: Placing) -> None:
+    placing.add(node("a", [card("a", 0), card("a", 1)]))
+    placing.fill("GPU-a-0", asks(4000))
+
+    def ill(*indices: int) -> Object:
+        cards = tuple(card("a", i, healthy=i not in indices) for i in range(2))
+        return annotate(cards=pods.encode_cards(cards))
+
+    placing.change("a", ill(0))
+    for name in ("one", "two"):
+        placing.place(name, asks(2000))
+        assert placing.cards(name) == ["GPU-a-1"]
+    placing.change("a", ill(0, 1))
+    assert "unhealthy" in placing.refuse("three", asks(6001))
+    placing.change("a", ill(1))
+    # Well again, with what it had: 6000 of it are free.
+    waiting.until(
+        lambda: "too little memory" in waiting.unschedulable(placing.api, "three"),
+        "what is in the way is the memory",
+    )
+    placing.place("four", asks(6000))
+    assert placing.given()[0] == {"GPU-a-0": 10_000, "GPU-a-1": 4000}
+
+
+@pytest.mark.parametrize(
+    ("limit", "first", "second", "said"),
+    [
+        ("gpumem: 10000", asks(3000, cards=2), asks(5000), "10000 MiB: 6000 in use, 5000 asked"),
+        ("gpu: 3", asks(1000, cards=2), asks(1000, cards=2), "3 cards: 2 in use, 2 asked"),
+        (
+            "gpucores: 100",
+            asks(1000, cards=2, cores=30),
+            asks(1000, cores=50),
+            "100 % of cores: 60 in use, 50 asked",
+        ),
+        # A share counts as what it is on the card that was chosen.
+        ("gpumem: 8000", asks(percent=50), asks(percent=40), "8000 MiB: 5000 in use, 4000 asked"),
+    ],
+)
+def test_a_quota_of_the_namespace_holds(
+    placing: Placing, limit: str, first: Object, second: Object, said: str
+) -> None:
+    placing.add(node("a", [card("a", index) for index in range(4)]))
+    name, number = limit.split(": ")
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {f"limits.nvidia.com/{name}": number}}}
+    placing.api.create(QUOTAS, quota)
+    placing.settle()
+    placing.place("one", first)
+    why = placing.refuse("two", second)
+    assert f"quota gpus of namespace default allows {said}" in why
+    # Another namespace has its own.
+    other = placing.api.create("/api/v1/namespaces/other/pods", objects.pod("two", second))
+    path = f"/api/v1/namespaces/other/pods/{other['metadata']['name']}"
+    waiting.until(
+        lambda: placing.api.get(path)["spec"].get("nodeName"), "the other namespace's is bound"
+    )
+    placing.api.delete(path, grace_seconds=0)
+    placing.delete("one")
+    placing.grants("two")
+
+
+def preempt(placing: Placing, name: str, limits: Object) -> None:
+    """A pod of high priority, once it is bound to a card from which others were evicted."""
+    placing.create(name, limits, priorityClassName="high")
+
+    def is_bound() -> bool:
+        # kube-scheduler may hear of a deletion before the extender does, and asks once.
+        placing.settle()
+        return bool(placing.api.get(f"{PODS}/{name}")["spec"].get("nodeName"))
+
+    waiting.until(is_bound, f"pod {name} is bound")
+
+
+def there(placing: Placing) -> set[str]:
+    return {pod["metadata"]["name"] for pod in placing.api.list(PODS)}
+
+
+def test_a_pod_of_higher_priority_gets_a_card_by_evicting_one(placing: Placing) -> None:
+    """6000 beside 8000 on each of two cards: one of them has to go, and no second."""
+    placing.add(node("a", [card("a", 0), card("a", 1)]))
+    lower = {placing.fill(f"GPU-a-{i}", asks(8000), priorityClassName="low") for i in range(2)}
+    preempt(placing, "high", asks(6000))
+    assert len(there(placing) & lower) == 1
+    assert sorted(placing.given()[0].values()) == [6000, 8000]
+
+
+def test_as_many_are_evicted_as_one_card_needs(placing: Placing) -> None:
+    """8000 beside 5000 + 4000 on each of two cards. kube-scheduler sees a sum of both and would be
+    content with one pod of each; a card has room only without both of its own."""
+    placing.add(node("a", [card("a", 0), card("a", 1)]))
+    for index in range(2):
+        for mib in (5000, 4000):
+            placing.fill(f"GPU-a-{index}", asks(mib), priorityClassName="low")
+    preempt(placing, "high", asks(8000))
+    memory, _ = placing.given()
+    (mine,) = placing.cards("high")
+    assert memory[mine] == 8000
+    assert max(memory.values()) <= 10_000
+
+
+def test_nobody_of_equal_priority_is_evicted(placing: Placing) -> None:
+    """The two of low priority would be enough by their sum, but are on two cards; what shares
+    their cards with them is of the same priority as the new pod."""
+    placing.add(node("a", [card("a", 0), card("a", 1)]))
+    equal = [placing.fill(f"GPU-a-{i}", asks(5000), priorityClassName="high") for i in range(2)]
+    lower = [placing.fill(f"GPU-a-{i}", asks(4000), priorityClassName="low") for i in range(2)]
+    why = placing.refuse("high", asks(8000), priorityClassName="high")
+    assert "Insufficient nvidia.com/gpumem" in why
+    placing.settle()
+    assert there(placing) == {*equal, *lower, "high"}
+    assert not placing.api.get(f"{PODS}/high")["spec"].get("nodeName")
