@@ -55,3 +55,9 @@ def test_an_address_that_is_none_is_refused(listen: str) -> None:
 
     with pytest.raises(InvalidValue, match="an address and a port"):
         parse_listen("--listen", listen)
+
+
+def test_the_webhooks_allowed_preloads_are_exact_paths() -> None:
+    done = CliRunner().invoke(hami, ["webhook", "--allow-preload", "libx.so"])
+    assert isinstance(done.exception, InvalidValue)
+    assert done.exception.field == "allowed_preloads"
