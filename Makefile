@@ -127,7 +127,7 @@ test-cluster: build test-cluster-tools ## the tests on a real Kubernetes alone
 .PHONY: test
 test: build wheel gpu-kit test-tools test-cluster-tools ## all tests; no GPU needed
 	@cargo test --quiet --workspace
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -m "not soak"
 
 .PHONY: lint
 lint: build ## formatting, warnings, types, import layers, generated files

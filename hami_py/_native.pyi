@@ -29,7 +29,7 @@ __all__ = [
 MAX_CARDS: Final[int]
 """Cards that a slice can have: rows of its limits page."""
 
-_Source = Literal["api", "gpumem", "hami-env"]
+_Source = Literal["api", "hami-env"]
 _Mode = Literal["hard", "soft"]
 _Priority = Literal["low", "normal", "high"]
 

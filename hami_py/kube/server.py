@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from urllib3 import HTTPResponse
 
 __all__ = [
-    "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC_PATCH",
     "ApiServer",
@@ -42,7 +41,6 @@ __all__ = [
     "failure",
 ]
 
-JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 

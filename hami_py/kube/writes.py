@@ -18,11 +18,12 @@ def bind(
     uid: str,
     node: str,
     annotations: Mapping[str, str],
+    labels: Mapping[str, str],
     deadline_s: float,
 ) -> None:
-    """Binds a pod to a node and sets its annotations, in one write.
+    """Binds a pod to a node and sets its annotations and labels, in one write.
 
-    The API server merges a Binding's annotations into the pod's in the write that sets
+    The API server merges a Binding's annotations and labels into the pod's in the write that sets
     ``nodeName``, so nobody ever sees one without the other.
 
     Args:
@@ -32,6 +33,7 @@ def bind(
         uid: its UID: a pod of the same name that came later is another, and is left alone.
         node: the node's name.
         annotations: what becomes part of the pod's.
+        labels: the same.
         deadline_s: how long to wait for the answer.
 
     Raises:
@@ -47,6 +49,7 @@ def bind(
             "namespace": namespace,
             "uid": uid,
             "annotations": dict(annotations),
+            "labels": dict(labels),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }

@@ -5,7 +5,7 @@ from typing import Literal
 from hami_py import _native
 from hami_py.errors import InvalidValue
 
-Source = Literal["api", "gpumem", "hami-env"]
+Source = Literal["api", "hami-env"]
 """Who wrote the text, and so which spellings are understood (docs/configuration.md)."""
 
 

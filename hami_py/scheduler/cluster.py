@@ -173,7 +173,17 @@ class PodSink:
         placed = _Placed(pod.spec.node_name, pod.spec.priority or 0, text, pod.is_started)
         if self._known.get(pod.uid) == placed:
             return
-        request = self._request(pod) or _as_assigned(pod, assignment)
+        try:
+            request = pods.read_request(pod, self._cluster.settings)
+        except InvalidValue as error:
+            self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            request = _as_assigned(pod, assignment)
+        if request is None:
+            raise InvalidValue(
+                f"metadata.annotations[{pods.annotations.ASSIGNMENT}]",
+                text,
+                "the pod asks for no card, so nobody gave it one: leave it out",
+            )
         self._cluster.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
         self._known[pod.uid] = placed
         self._cluster.forget(pod.uid)

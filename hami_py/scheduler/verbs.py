@@ -147,6 +147,9 @@ class Verbs:
                 uid=args.pod_uid,
                 node=args.node,
                 annotations=annotations,
+                # Also onto a pod that the webhook was not asked about: else the watch would not
+                # tell of it, and its cards would look free.
+                labels=pods.annotations.LABELS,
                 deadline_s=self._timing.bind_s,
             )
         except Unavailable:

@@ -5,6 +5,6 @@ given. What the answers are is the business of ``scheduler`` and ``webhook``.
 """
 
 from hami_py.serving.routes import json_route, page
-from hami_py.serving.server import Listen, Server
+from hami_py.serving.server import Listen, Server, Tls
 
-__all__ = ["Listen", "Server", "json_route", "page"]
+__all__ = ["Listen", "Server", "Tls", "json_route", "page"]

@@ -92,12 +92,21 @@ def page(path: str, text: Callable[[], tuple[int, str]], media_type: str = "text
 
 
 async def _read(request: Request, most_bytes: int) -> bytes:
+    too_large = f"the body is larger than {most_bytes} bytes"
+    # HTTP parsers have made sure that it is a number.
+    if int(request.headers.get("content-length", "0")) > most_bytes:
+        raise _Refused(413, too_large)
     body = bytearray()
     try:
         async for chunk in request.stream():
             body += chunk
             if len(body) > most_bytes:
-                raise _Refused(413, f"the body is larger than {most_bytes} bytes")
-    except ClientDisconnect:
-        raise _Refused(400, "the connection ended before the body did") from None
+                raise _Refused(413, too_large)
+    except BaseException as error:
+        # The error holds this frame, and asyncio's task the error, until the garbage collector
+        # comes: of a hundred such, each with its megabytes, there may be many by then.
+        body.clear()
+        if isinstance(error, ClientDisconnect):
+            raise _Refused(400, "the connection ended before the body did") from None
+        raise
     return bytes(body)

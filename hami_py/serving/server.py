@@ -6,7 +6,6 @@ open stay. So nothing is restarted, and nobody is cut off.
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from starlette.applications import Starlette
 
 from hami_py.errors import StateError
 
-__all__ = ["Listen", "Server"]
+__all__ = ["Listen", "Server", "Tls"]
 
 _KEEP_ALIVE_S = 120
 """Longer than the API server and kube-scheduler keep an idle connection (90 s), so that it is never
@@ -50,9 +49,7 @@ class Server:
         port: where it listens.
     """
 
-    def __init__(
-        self, app: Starlette, listen: Listen, *, tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, app: Starlette, listen: Listen, *, tls: Tls | None = None) -> None:
         config = uvicorn.Config(
             app,
             host=listen.host,
@@ -68,7 +65,7 @@ class Server:
             timeout_graceful_shutdown=_DRAIN_S,
         )
         config.load()
-        config.ssl = tls
+        config.ssl = tls.context if tls is not None else None
         try:
             self._socket = config.bind_socket()
             # Whoever comes before the first answer waits, and is not turned away.
@@ -101,23 +98,43 @@ class Server:
         self._server.run(sockets=[self._socket])
 
 
-def tls_context() -> ssl.SSLContext:
-    """A server's context that has no certificate yet."""
+class Tls:
+    """What a listener shows; it can be changed while connections are made.
+
+    A context is not changed once connections begin with it: between its new certificate and its new
+    key it would have none, and a handshake then would fail. So each certificate has a context, and
+    the listener's own only says which.
+
+    Attributes:
+        context: the listener's.
+    """
+
+    def __init__(self) -> None:
+        self.context = _context()
+        self._shown: ssl.SSLContext | None = None
+        # It is called for clients that name no server, too.
+        self.context.sni_callback = self._choose
+
+    def show(self, certificate: str, key: str) -> None:
+        """Connections made from now on see this certificate.
+
+        ssl reads files alone, so the key is on disk for the moment, readable by us only.
+        """
+        context = _context()
+        with tempfile.TemporaryDirectory() as folder:
+            pem = Path(folder) / "serving.pem"
+            pem.touch(0o600)
+            pem.write_text(key + certificate)
+            context.load_cert_chain(pem)
+        self._shown = context
+
+    def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        if self._shown is not None:
+            connection.context = self._shown
+
+
+def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def show(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Lets a context show another certificate from now on.
-
-    ssl reads files alone, so the key is on disk for the moment, readable by us only.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        pem = Path(folder) / "serving.pem"
-        pem.touch(0o600)
-        pem.write_text(key + certificate)
-        context.load_cert_chain(pem)
-        with contextlib.suppress(OSError):
-            pem.unlink()

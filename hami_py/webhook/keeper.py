@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +20,8 @@ import msgspec
 from hami_py.errors import HamiError
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound
-from hami_py.kube.server import JSON_PATCH
-from hami_py.serving.server import show
+from hami_py.kube.server import STRATEGIC_PATCH
+from hami_py.serving import Tls
 from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
 
 __all__ = ["Keeper", "Place"]
@@ -87,7 +86,7 @@ class Keeper:
         self,
         server: ApiServer,
         place: Place,
-        context: ssl.SSLContext,
+        tls: Tls,
         lifetimes: Lifetimes,
         *,
         period_s: float = 10.0,
@@ -98,7 +97,7 @@ class Keeper:
         self.failures = 0
         self._server = server
         self._place = place
-        self._context = context
+        self._tls = tls
         self._lifetimes = lifetimes
         self._period_s = period_s
         self._deadline_s = deadline_s
@@ -134,7 +133,7 @@ class Keeper:
                 self._keep_bundle(kind, name, trusted)
         serving = certificates.serving
         if serving is not None and serving.certificate != self._shown:
-            show(self._context, serving.certificate, serving.key)
+            self._tls.show(serving.certificate, serving.key)
             self._shown = serving.certificate
             self.expires_at = serving.expires_at
 
@@ -202,21 +201,28 @@ class Keeper:
 
     def _keep_bundle(self, kind: str, name: str, trusted: str) -> None:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}"
-        found = msgspec.json.decode(
-            self._server.get(path, deadline_s=self._deadline_s), type=_Configuration
-        )
         wanted = base64.b64encode(trusted.encode()).decode()
-        changes: list[dict[str, object]] = [
-            {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": wanted}
-            for place, webhook in enumerate(found.webhooks or [])
-            if webhook.client_config.ca_bundle != wanted
-        ]
-        if not changes:
+        for _ in range(_RETRIES):
+            found = msgspec.json.decode(
+                self._server.get(path, deadline_s=self._deadline_s), type=_Configuration
+            )
+            # Merged by name.
+            changes = [
+                {"name": webhook.name, "clientConfig": {"caBundle": wanted}}
+                for webhook in found.webhooks or []
+                if webhook.client_config.ca_bundle != wanted
+            ]
+            if not changes:
+                return
+            version = {"resourceVersion": found.metadata.resource_version}
+            patch = {"metadata": version, "webhooks": changes}
+            try:
+                self._server.patch(path, patch, STRATEGIC_PATCH, deadline_s=self._deadline_s)
+            except Conflict:
+                # Another replica, most likely with the same.
+                continue
             return
-        # The places are those of this version.
-        version = found.metadata.resource_version
-        test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-        self._server.patch(path, [test, *changes], JSON_PATCH, deadline_s=self._deadline_s)
+        raise Conflict(path, "somebody else wrote it each time", "look who does")
 
 
 def _held(secret: _Secret | None) -> Certificates:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hami_py.model.pods import Admission, ContainerEdit, objects
+from hami_py.model.pods.annotations import LABELS
 
 __all__ = ["Extras", "make_patch"]
 
@@ -24,12 +25,10 @@ class Extras:
     """What every pod that asks for a card gets besides.
 
     Attributes:
-        labels: so that schedulers need not read all pods of the cluster to find ours.
         scheduler_name: who schedules it; ``None`` leaves that to the pod.
         runtime_class: the runtime that brings the driver; ``None`` leaves that to the node.
     """
 
-    labels: Mapping[str, str]
     scheduler_name: str | None = None
     runtime_class: str | None = None
 
@@ -38,7 +37,7 @@ def make_patch(pod: objects.Pod, admission: Admission, extras: Extras) -> list[O
     """The operations that carry out an admission; none where the pod is as it should be."""
     operations = list(_annotations(admission))
     if admission.request is not None:
-        operations += _labels(pod, extras.labels)
+        operations += _labels(pod, LABELS)
         operations += _spec(pod, extras)
     for edit in admission.edits:
         operations += _container(pod, edit)

@@ -1,8 +1,9 @@
 """AdmissionReviews (admission.k8s.io/v1): a pod comes in, a verdict goes out.
 
 ``mutate`` completes and corrects a pod, ``validate`` looks at what became of it when all webhooks
-have had it; both ask the same ``admit``. A review that asks about anything but the making of a pod
-is let pass: rules of the configuration keep them away, and a wrong rule must not stop a cluster.
+have had it; both ask the same ``admit``. A review that asks about anything but the making of a pod,
+or of an ephemeral container in one, is let pass: rules of the configuration keep them away, and a
+wrong rule must not stop a cluster.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Status(msgspec.Struct):
     """Why not."""
 
     message: str
-    code: int = 403
-    reason: str = "Forbidden"
+    code: int = 422
+    reason: str = "Invalid"
 
 
 class Response(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -94,10 +95,10 @@ class Reviewer:
 
     def mutate(self, review: Review) -> Answer:
         """Completes a pod, or refuses it."""
-        pod = _pod(review)
+        pod = _pod(review, "CREATE")
         if pod is None:
             return _allowed(review)
-        admission = self._judge("mutate", pod)
+        admission = self._count("mutate", pods.admit(pod, self._settings))
         if admission.refusals:
             return _denied(review, admission)
         answer = _allowed(review, _texts(admission.warnings))
@@ -108,11 +109,17 @@ class Reviewer:
         return answer
 
     def validate(self, review: Review) -> Answer:
-        """Refuses a pod that another webhook, or nobody, has made what it must not be."""
-        pod = _pod(review)
-        if pod is None:
+        """Refuses a pod that another webhook, or nobody, has made what it must not be.
+
+        So it does with a container that is added later, to debug.
+        """
+        if (pod := _pod(review, "CREATE")) is not None:
+            admission = pods.admit(pod, self._settings)
+        elif (pod := _pod(review, "UPDATE", "ephemeralcontainers")) is not None:
+            admission = Admission(findings=pods.judge_ephemeral(pod, self._settings))
+        else:
             return _allowed(review)
-        admission = self._judge("validate", pod)
+        self._count("validate", admission)
         return _denied(review, admission) if admission.refusals else _allowed(review)
 
     def counts(self) -> dict[tuple[str, str, str], int]:
@@ -120,8 +127,7 @@ class Reviewer:
         with self._lock:
             return dict(self._verdicts)
 
-    def _judge(self, verb: str, pod: objects.Pod) -> Admission:
-        admission = pods.admit(pod, self._settings)
+    def _count(self, verb: str, admission: Admission) -> Admission:
         with self._lock:
             for finding in admission.findings:
                 self._verdicts[verb, finding.action, finding.rule] += 1
@@ -130,11 +136,13 @@ class Reviewer:
         return admission
 
 
-def _pod(review: Review) -> objects.Pod | None:
+def _pod(review: Review, operation: str, sub_resource: str = "") -> objects.Pod | None:
+    """The pod, if this is what is done with one."""
     request = review.request
-    is_new_pod = request.operation == "CREATE" and not request.sub_resource
     pod = request.object
-    if not is_new_pod or request.kind.kind != "Pod" or pod is None:
+    if (request.operation, request.sub_resource) != (operation, sub_resource):
+        return None
+    if request.kind.kind != "Pod" or pod is None:
         return None
     if pod.metadata.namespace is None:
         # A pod in admission need not say where it is to be; the request does.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hami_py.kube import ApiServer
 from hami_py.model import pods
-from hami_py.serving import Listen, Server
-from hami_py.serving.server import tls_context
+from hami_py.serving import Listen, Server, Tls
 from hami_py.webhook.app import make_app
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.keeper import Keeper, Place
@@ -16,10 +14,7 @@ from hami_py.webhook.metrics import exposition
 from hami_py.webhook.patch import Extras
 from hami_py.webhook.review import Reviewer
 
-__all__ = ["LABELS", "Webhook", "WebhookSettings"]
-
-LABELS: Mapping[str, str] = {"hami.io/pod": "true"}
-"""Every pod that asks for a card has them: the scheduler lists and watches these pods alone."""
+__all__ = ["Webhook", "WebhookSettings"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class WebhookSettings:
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9443))  # noqa: S104
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
-    extras: Extras = field(default_factory=lambda: Extras(LABELS))
+    extras: Extras = field(default_factory=Extras)
     period_s: float = 10.0
 
 
@@ -53,13 +48,13 @@ class Webhook:
     """
 
     def __init__(self, server: ApiServer, settings: WebhookSettings) -> None:
-        context = tls_context()
+        tls = Tls()
         self.reviewer = Reviewer(settings.pods, settings.extras)
         self.keeper = Keeper(
-            server, settings.place, context, settings.lifetimes, period_s=settings.period_s
+            server, settings.place, tls, settings.lifetimes, period_s=settings.period_s
         )
         app = make_app(self.reviewer, lambda: exposition(self.reviewer, self.keeper))
-        self.server = Server(app, settings.listen, tls=context)
+        self.server = Server(app, settings.listen, tls=tls)
 
     def start(self) -> None:
         """Begins to answer; there is a certificate by then."""

@@ -13,10 +13,9 @@ impl FromPyObject<'_, '_> for Written {
     fn extract(name: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         match name.extract::<&str>()? {
             "api" => Ok(Self(Source::Api)),
-            "gpumem" => Ok(Self(Source::Gpumem)),
             "hami-env" => Ok(Self(Source::HamiEnv)),
             other => {
-                let mend = "write api, gpumem or hami-env";
+                let mend = "write api or hami-env";
                 Err(errors::invalid(InvalidValue::new("source", other, mend)))
             }
         }
@@ -31,7 +30,8 @@ pub fn parse_memory(text: &str, source: Written, field: &str) -> PyResult<u64> {
     Ok(bytes.unwrap_or(0))
 }
 
-/// Percent meant by `text`: 1 to 100; 0 is no limit, only where HAMi's names are spoken.
+/// Percent meant by `text`: 1 to 100; 0 is no limit, which only HAMi's variables
+/// can say.
 #[pyfunction]
 pub fn parse_share(text: &str, source: Written, field: &str) -> PyResult<u32> {
     let percent = hami_limits::parse_share(text, source.0, field).map_err(errors::invalid)?;

@@ -1,6 +1,8 @@
 """``hami explain``, ``what-if``, ``snapshot`` and ``replay`` beside a scheduler that is at work."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +69,27 @@ def test_all_of_them(cluster: ControlPlane, tmp_path: Path) -> None:
     assert "default/p: nowhere" in replays[0]
     # Nothing of it has happened.
     assert len(cluster.api.get(PODS)["items"]) == 3
+
+
+def test_the_pages_example(cluster: ControlPlane, tmp_path: Path) -> None:
+    """docs/kubernetes.md's Python, as it stands there, about a pod that would fit."""
+    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert examples
+    asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}
+    cluster.api.create(PODS, objects.pod("train", asked, schedulerName="nobody"))
+    for example in examples:
+        script = tmp_path / "example.py"
+        script.write_text(example)
+        done = subprocess.run(
+            [sys.executable, script],
+            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "a True None\n"), done.stderr
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 RECORDINGS = Path(__file__).parents[1] / "cluster" / "recordings"
 
 #: Which recorded request goes to which of our routes.
-ROUTES = {
+WEBHOOK = {
     "admission-review-create": ("/mutate", "/validate"),
     "admission-review-binding": ("/mutate",),
+}
+SCHEDULER = {
     "extender-filter-names": ("/filter", "/prioritize"),
     "extender-filter-nodes": ("/filter", "/prioritize"),
     "extender-bind": ("/bind",),
@@ -40,16 +43,22 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def requests(seed: int, count: int) -> Iterator[tuple[str, bytes]]:
-    """Paths and bodies. About one in a thousand is large."""
+def recorded(name: str) -> Any:
+    """What Kubernetes once sent."""
+    return json.loads((RECORDINGS / f"{name}.json").read_text())
+
+
+def requests(
+    routes: Mapping[str, tuple[str, ...]], seed: int, count: int
+) -> Iterator[tuple[str, bytes]]:
+    """Paths and bodies. About one in five hundred is large."""
     prng = random.Random(seed)  # noqa: S311
-    recorded = {
-        name: json.loads((RECORDINGS / f"{name}.json").read_text()) for name in sorted(ROUTES)
-    }
+    names = sorted(routes)
+    whole = {name: recorded(name) for name in names}
     for _ in range(count):
-        name = prng.choice(sorted(ROUTES))
-        path = prng.choice(ROUTES[name])
-        yield path, prng.choice(_MUTATIONS)(prng, copy.deepcopy(recorded[name]))
+        name = prng.choice(names)
+        path = prng.choice(routes[name])
+        yield path, prng.choice(_MUTATIONS)(prng, copy.deepcopy(whole[name]))
 
 
 def _as_recorded(_: random.Random, body: Any) -> bytes:
@@ -72,8 +81,6 @@ def _retyped(prng: random.Random, body: Any) -> bytes:
     for _ in range(prng.randint(1, 4)):
         holder, key = prng.choice(list(_places(body)))
         holder[key] = copy.deepcopy(prng.choice(VALUES))
-        if not list(_places(body)):
-            break
     return json.dumps(body).encode("utf-8", "surrogatepass")
 
 
@@ -84,6 +91,22 @@ def _dropped(prng: random.Random, body: Any) -> bytes:
             holder, key = prng.choice(places)
             holder.pop(key, None)
     return json.dumps(body).encode()
+
+
+def _nameless(_: random.Random, body: Any) -> bytes:
+    for _, inner in [("", body), *body.items()]:
+        for key in ("uid", "PodUID"):
+            if isinstance(inner, dict):
+                inner.pop(key, None)
+    return json.dumps(body).encode()
+
+
+def _miscoded(prng: random.Random, body: Any) -> bytes:
+    """Bytes inside a text that are no UTF-8: a lone one, a surrogate, one that is cut, too long."""
+    bad = prng.choice((b"\xff", b"\xed\xa0\x80", b"\xe2\x82", b"\xc0\xaf"))
+    whole = json.dumps(body).encode()
+    start = prng.choice([place.end() for place in re.finditer(rb': "', whole)])
+    return whole[:start] + bad + whole[start:]
 
 
 def _deep(prng: random.Random, body: Any) -> bytes:
@@ -123,6 +146,8 @@ _MUTATIONS: tuple[Callable[[random.Random, Any], bytes], ...] = (
     _retyped,
     _retyped,
     _dropped,
+    _nameless,
+    _miscoded,
     _deep,
     _large,
     _noise,

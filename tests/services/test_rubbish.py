@@ -1,46 +1,57 @@
-"""Rubbish is turned away at once, with a reason, and costs nothing that stays."""
+"""Rubbish is turned away at once, with a reason, and costs nothing that stays.
+
+Both services run as in a cluster, by their commands, and are asked over their sockets.
+"""
 
 import contextlib
 import http.client
+import json
 import os
+import ssl
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from cluster.servers import accepts, free_ports
 from services import rubbish
+from services.api_server import api_server
 
 #: Seconds that one answer may take, on a busy machine.
 DEADLINE = 30.0
-COUNT = 100_000
+EACH = 50_000
 WARM_UP = 5_000
 MOST_GROWTH = 20 << 20
 FINE = {200, 400, 413, 422}
 
+Connect = Callable[[], http.client.HTTPConnection]
 
-@pytest.fixture
-def services() -> Iterator[tuple[int, int]]:
-    """The port and PID of our services."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "services.serve"],
-        cwd=Path(__file__).parents[1],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[1:3]))},
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+
+@contextlib.contextmanager
+def command(log: Path, *arguments: str) -> Iterator[int]:
+    """A command of ours that serves; its PID."""
+    with (
+        log.open("wb") as output,
+        subprocess.Popen([sys.executable, "-m", "hami_py", *arguments], stderr=output) as process,
+    ):
         try:
-            yield int(process.stdout.readline()), process.pid
-            assert process.poll() is None
+            yield process.pid
+            assert process.poll() is None, log.read_text()
         finally:
-            process.stdin.close()
+            process.terminate()
             process.wait(DEADLINE)
+
+
+def until_ready(port: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not accepts(port):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def resident(pid: int) -> int:
@@ -48,14 +59,14 @@ def resident(pid: int) -> int:
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.timeout(600)
-def test_a_hundred_thousand_malformed_requests(services: tuple[int, int]) -> None:
-    port, pid = services
+def bear(
+    connect: Connect, pid: int, routes: Mapping[str, tuple[str, ...]], seed: int
+) -> Counter[int]:
+    """The statuses of the answers to rubbish; the process has not grown by then."""
     statuses: Counter[int] = Counter()
     before = 0
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
-    with contextlib.closing(link) as connection:
-        for number, (path, body) in enumerate(rubbish.requests(7, COUNT)):
+    with contextlib.closing(connect()) as connection:
+        for number, (path, body) in enumerate(rubbish.requests(routes, seed, EACH)):
             if number == WARM_UP:
                 before = resident(pid)
             connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -65,5 +76,51 @@ def test_a_hundred_thousand_malformed_requests(services: tuple[int, int]) -> Non
             assert answer.status in FINE, (path, body[:2_000], text)
             assert text
     assert resident(pid) - before < MOST_GROWTH
-    assert statuses[200] > COUNT // 20
-    assert statuses[400] > COUNT // 5
+    return statuses
+
+
+def ask(connect: Connect, path: str, name: str) -> tuple[int, object]:
+    with contextlib.closing(connect()) as connection:
+        connection.request("POST", path, json.dumps(rubbish.recorded(name)))
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.timeout(1200)
+def test_a_hundred_thousand_malformed_requests(tmp_path: Path) -> None:
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    hook_port, port = free_ports(2)
+
+    def hook() -> http.client.HTTPConnection:
+        return http.client.HTTPSConnection("127.0.0.1", hook_port, timeout=DEADLINE, context=tls)
+
+    def extender() -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+
+    with api_server(tmp_path) as kubeconfig, contextlib.ExitStack() as services:
+        pids = [
+            services.enter_context(
+                command(
+                    tmp_path / f"{name}.log",
+                    *(name, "--listen", f"127.0.0.1:{at}", "--kubeconfig", str(kubeconfig)),
+                )
+            )
+            for name, at in (("webhook", hook_port), ("scheduler", port))
+        ]
+        until_ready(hook_port)
+        until_ready(port)
+        good = [
+            (hook, "/mutate", "admission-review-create"),
+            (extender, "/filter", "extender-filter-names"),
+        ]
+        before = [ask(*question) for question in good]
+        assert [status for status, _ in before] == [200, 200]
+        with ThreadPoolExecutor() as threads:
+            webhook = threads.submit(bear, hook, pids[0], rubbish.WEBHOOK, 7)
+            scheduler = threads.submit(bear, extender, pids[1], rubbish.SCHEDULER, 8)
+            for statuses in (webhook.result(), scheduler.result()):
+                assert statuses[200] > EACH // 20
+                assert statuses[400] > EACH // 5
+        # And they are as they were.
+        assert [ask(*question) for question in good] == before

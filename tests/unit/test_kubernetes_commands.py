@@ -85,3 +85,9 @@ def test_a_kubeconfig_that_is_none_is_said(tmp_path: Path, content: str, mend: s
     assert isinstance(done.exception, HamiError), done.exception
     assert mend in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_the_webhooks_allowed_preloads_are_exact_paths() -> None:
+    done = CliRunner().invoke(hami, ["webhook", "--allow-preload", "libx.so"])
+    assert isinstance(done.exception, InvalidValue)
+    assert done.exception.field == "allowed_preloads"

@@ -30,7 +30,21 @@ from hami_py.cli.kubernetes.common import (
     multiple=True,
     help="A name or address that the API server reaches us by; the Service's if left out.",
 )
-@click.option("--scheduler", help="The scheduler of pods that ask for a card; theirs if left out.")
+@click.option(
+    "--scheduler",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="Who may place pods that ask for a card; the first is given to those that name none. "
+    "Left out: whom they name.",
+)
+@click.option(
+    "--allow-preload",
+    "preloads",
+    multiple=True,
+    metavar="PATH",
+    help="A library that such pods may name in LD_PRELOAD; none if left out.",
+)
 @click.option("--runtime-class", help="The runtime class of such pods, where they name none.")
 @api_server_options
 def webhook(
@@ -39,7 +53,8 @@ def webhook(
     namespace: str,
     name: str,
     hosts: tuple[str, ...],
-    scheduler: str | None,
+    schedulers: tuple[str, ...],
+    preloads: tuple[str, ...],
     runtime_class: str | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -49,16 +64,20 @@ def webhook(
     It keeps its own certificate in a Secret, and the authority that the API server needs to trust
     it in the two webhook configurations; deploy/ has both, and the rights that it needs.
     """
+    from hami_py.model.pods import PodSettings  # noqa: PLC0415
+
+    judged = PodSettings(schedulers=schedulers, allowed_preloads=preloads)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.webhook.keeper import Place  # noqa: PLC0415
         from hami_py.webhook.patch import Extras  # noqa: PLC0415
-        from hami_py.webhook.service import LABELS, Webhook, WebhookSettings  # noqa: PLC0415
+        from hami_py.webhook.service import Webhook, WebhookSettings  # noqa: PLC0415
 
     names = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     settings = WebhookSettings(
         place=Place(namespace, name, name, name, names),
         listen=parse_listen("--listen", listen),
-        extras=Extras(LABELS, scheduler, runtime_class),
+        pods=judged,
+        extras=Extras(schedulers[0] if schedulers else None, runtime_class),
     )
     run_until_told(Webhook(server, settings))

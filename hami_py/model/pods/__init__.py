@@ -6,7 +6,7 @@ read them; ``wire`` are the allocator's.
 """
 
 from hami_py.model.pods import annotations, objects, wire
-from hami_py.model.pods.admission import Admission, ContainerEdit, admit, judge
+from hami_py.model.pods.admission import Admission, ContainerEdit, admit, judge, judge_ephemeral
 from hami_py.model.pods.assignment import (
     UnknownVersion,
     assignment_of,
@@ -34,7 +34,7 @@ from hami_py.model.pods.objects import (
     decode_quota,
 )
 from hami_py.model.pods.quotas import read_quota
-from hami_py.model.pods.request import PodReading, is_ignored, read_pod, read_request
+from hami_py.model.pods.request import PodReading, read_pod, read_request
 from hami_py.model.pods.settings import PodSettings
 
 __all__ = [
@@ -68,8 +68,8 @@ __all__ = [
     "encode_cards",
     "hami",
     "injected",
-    "is_ignored",
     "judge",
+    "judge_ephemeral",
     "objects",
     "read_node",
     "read_pod",

@@ -8,6 +8,7 @@ door.
 """
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,10 +23,15 @@ from hami_py.model.pods.request import PodReading, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.wire import Request, Size
 
+_ENTRIES = re.compile(r"[ :]")
+"""What stands between two libraries in ``LD_PRELOAD`` (ld.so(8))."""
+
 _SHOWN = 80
 """Characters of a name that somebody else made, in a message."""
 
 _LOADER = ("LD_PRELOAD", "LD_AUDIT")
+_DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server writes where a pod names none."""
 # Each of them alone leads to the limits page: by mounting, by the kernel, by the disk.
 _CAPABILITIES = {
     "ALL": "name the few that the program needs",
@@ -34,6 +40,7 @@ _CAPABILITIES = {
     "SYS_MODULE": "it may change the node's kernel; leave it out",
     "SYS_RAWIO": "it may write to the node's memory and disks; leave it out",
     "DAC_READ_SEARCH": "it may open the node's files; leave it out",
+    "BPF": "it may write to the memory of the node's processes; leave it out",
 }
 
 
@@ -114,16 +121,66 @@ def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Find
     if pod.spec.node_name:
         mend = "the scheduler has to choose the cards; select the node with spec.nodeSelector"
         yield Finding("node-name", "refuse", "spec.nodeName", pod.spec.node_name, mend)
+    theirs = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
+    if settings.schedulers and theirs not in (_DEFAULT_SCHEDULER, *settings.schedulers):
+        mend = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"
+        yield Finding("scheduler", "refuse", "spec.schedulerName", theirs, mend)
+    if pod.spec.os is not None and pod.spec.os.name == "windows":
+        mend = "limits are kept on Linux alone; leave out the GPU, or this"
+        yield Finding("windows", "refuse", "spec.os.name", "windows", mend)
+    yield from _opt_outs(pod, settings)
     if pod.spec.host_pid:
         mend = "it sees, and may end, the processes of others on the node, those of limits too"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", mend)
     for place in reading.places:
         asked = reading.readings.get(place.container.name)
         if asked is not None:
-            yield from _loader_variables(place)
+            yield from _loader_variables(place, settings)
+            yield from _unseen_variables(place)
             yield from _privileges(place, pod)
             yield from _mounts(place, pod, settings)
             yield from _sizes(place, asked, settings)
+
+
+def judge_ephemeral(pod: Pod, settings: PodSettings = DEFAULT) -> tuple[Finding, ...]:
+    """What of a pod's ephemeral containers would defeat its limits.
+
+    They come into a pod that is there already, and among the processes of its containers. They have
+    no resources, so no card and nothing that a loader's variables could undo.
+    """
+    try:
+        if read_pod(pod, settings).request is None:
+            return ()
+    except InvalidValue:
+        # It asks for something, whatever that was meant to be.
+        pass
+    found: list[Finding] = []
+    for number, container in enumerate(pod.spec.ephemeral_containers or ()):
+        place = _Ephemeral(container, number, "app")
+        found += _privileges(place, pod)
+        found += _mounts(place, pod, settings)
+        # It could be taken away here as in other containers, but who debugs should know.
+        found += [
+            Finding(each.rule, "refuse", each.field, each.value, each.mend)
+            for each in plan_environment(place, None, settings).findings
+        ]
+    return tuple(found)
+
+
+class _Ephemeral(Place, frozen=True):
+    @property
+    def path(self) -> str:
+        return f"spec.ephemeralContainers[{self.number}]"
+
+
+def _opt_outs(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    """HAMi lets pods leave themselves out; then whoever makes pods would make the rules."""
+    for profile in settings.profiles:
+        label = profile.ignore_label
+        if label is not None and pod.labels.get(label) == profile.ignore_value:
+            mend = "it counts on a namespace, which is the operator's, and not on a pod"
+            path = f"metadata.labels[{label}]"
+            yield Finding("opt-out", "remark", path, profile.ignore_value, mend)
 
 
 def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> ContainerEdit:
@@ -139,12 +196,30 @@ def _forged(pod: Pod, key: str) -> Finding:
     return Finding("forged-annotation", "remove", path, pod.annotations[key], mend)
 
 
-def _loader_variables(place: Place) -> Iterator[Finding]:
+def _loader_variables(place: Place, settings: PodSettings) -> Iterator[Finding]:
     for variable in place.container.env or ():
-        if variable.name in _LOADER and (variable.value or variable.value_from):
-            mend = "what it loads could stand before the library that keeps the limit; leave it out"
-            path, value = f"{place.path}.env[{variable.name}]", variable.value or "valueFrom"
-            yield Finding("loader-variable", "refuse", path, value, mend)
+        if variable.name not in _LOADER or not (variable.value or variable.value_from):
+            continue
+        loaded = [each for each in _ENTRIES.split(variable.value or "") if each]
+        if (
+            variable.name == "LD_PRELOAD"
+            and variable.value_from is None
+            and all(each in settings.allowed_preloads for each in loaded)
+        ):
+            continue
+        mend = "what it loads could stand before the library that keeps the limit; leave it out"
+        if variable.name == "LD_PRELOAD" and settings.allowed_preloads:
+            mend += f", or name only {', '.join(settings.allowed_preloads)}"
+        path, value = f"{place.path}.env[{variable.name}]", variable.value or "valueFrom"
+        yield Finding("loader-variable", "refuse", path, value, mend)
+
+
+def _unseen_variables(place: Place) -> Iterator[Finding]:
+    # Neither is an image's environment, nor what a command sets: so it is not worth a refusal.
+    if place.container.env_from:
+        mend = "what is in it is not seen here; leave variables like LD_* and NVIDIA_* out of it"
+        path = f"{place.path}.envFrom"
+        yield Finding("unseen-variables", "remark", path, str(len(place.container.env_from)), mend)
 
 
 def _privileges(place: Place, pod: Pod) -> Iterator[Finding]:

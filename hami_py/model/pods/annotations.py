@@ -1,4 +1,6 @@
-"""The annotations that we write, all of them. Nobody else may: on a new pod they are removed.
+"""The annotations that we write, all of them, and the label. Nobody else may.
+
+On a new pod forged annotations are removed; later ``deploy/policy.yaml`` keeps all as it is.
 
 | annotation | on | written by | what it says |
 |---|---|---|---|
@@ -6,6 +8,7 @@
 | ``hami.io/gpumem.<container>`` | pod | the binding | the memory limit, where it was a percentage |
 | ``hami.io/gpumem-<i>.<container>`` | pod | the binding | the same on the i-th of several cards |
 | ``hami.io/cards`` | node | the device plugin | its cards (nodes.py) |
+| ``hami.io/pod``, a label | pod | the webhook, the binding | it asks for a card |
 
 An operator writes ``hami.io/cordon`` on nodes; it is among the names in names.py.
 
@@ -17,9 +20,12 @@ one ends in a hash, behind a ``_``, which no container's name can contain.
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 ASSIGNMENT = "hami.io/assignment"
 CARDS = "hami.io/cards"
+LABELS: Mapping[str, str] = {"hami.io/pod": "true"}
+"""Every pod that asks for a card has them: the scheduler lists and watches these pods alone."""
 
 _MEMORY = "hami.io/gpumem"
 _LONGEST = 63

@@ -11,7 +11,11 @@ ours instead. ``remark``: it is let in as it is, and its author is told somethin
 
 Rule: TypeAlias = Literal[
     "request",
+    "opt-out",
+    "scheduler",
+    "windows",
     "loader-variable",
+    "unseen-variables",
     "privileged",
     "capability",
     "host-pid",

@@ -53,7 +53,7 @@ class NameProfile:
         node_policy: annotation of a pod: full nodes first, or empty ones.
         card_policy: annotation of a pod: which cards first.
         weights: annotation of a pod: what counts when cards are compared.
-        ignore_label: label of a pod or namespace that the webhook leaves alone.
+        ignore_label: label of a namespace that the webhook leaves alone.
         ignore_value: its value.
         cordon: annotations of a node: cards that get nothing new.
         mode_label: label of a node: what its cards are for.

@@ -60,6 +60,10 @@ class Variable(_Object, frozen=True):
     value_from: VariableSource | None = None
 
 
+class VariablesFrom(_Object, frozen=True):
+    """``EnvFromSource``; what is in it is not seen here, only that it is there."""
+
+
 class Resources(_Object, frozen=True):
     """``ResourceRequirements``."""
 
@@ -93,6 +97,7 @@ class Container(_Object, frozen=True):
 
     name: str
     env: tuple[Variable, ...] | None = None
+    env_from: tuple[VariablesFrom, ...] | None = None
     resources: Resources | None = None
     restart_policy: str | None = None
     security_context: SecurityContext | None = None
@@ -117,11 +122,19 @@ class Volume(_Object, frozen=True):
     host_path: HostPath | None = None
 
 
+class PodOs(_Object, frozen=True):
+    """``PodOS``."""
+
+    name: str = ""
+
+
 class PodSpec(_Object, frozen=True):
-    """``PodSpec``."""
+    """``PodSpec``; an ephemeral container is a container, and never has resources."""
 
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
+    ephemeral_containers: tuple[Container, ...] | None = None
+    os: PodOs | None = None
     node_name: str | None = None
     scheduler_name: str | None = None
     runtime_class_name: str | None = None

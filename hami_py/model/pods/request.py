@@ -12,6 +12,9 @@ from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.wire import PodName, Request
 from hami_py.model.pods.wish import read_wish
 
+MOST_ASKING = 64
+"""Containers of a pod that may ask for cards; the allocator takes no more."""
+
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -50,21 +53,15 @@ def read_pod(pod: Pod, settings: PodSettings = DEFAULT) -> PodReading:
         reading = read_container(place, pod, settings)
         if reading is not None:
             readings[_fresh_name(place, readings)] = reading
+            if len(readings) > MOST_ASKING:
+                mend = f"more than {MOST_ASKING} containers ask for a GPU: split the pod"
+                raise InvalidValue(place.path, place.container.name, mend)
     if not readings:
         return PodReading(None, readings, found)
     name = PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name)
     asks = tuple(reading.ask for reading in readings.values())
     wish = read_wish(pod, settings.profiles[0])
     return PodReading(Request(name, pod.spec.priority or 0, asks, wish), readings, found)
-
-
-def is_ignored(labels: Mapping[str, str], settings: PodSettings = DEFAULT) -> bool:
-    """Whether the labels of a pod or namespace say that the webhook leaves it alone."""
-    return any(
-        profile.ignore_label is not None
-        and labels.get(profile.ignore_label) == profile.ignore_value
-        for profile in settings.profiles
-    )
 
 
 def _fresh_name(place: Place, taken: Mapping[str, Reading]) -> str:

@@ -11,6 +11,8 @@ from hami_py.model.pods.names import HAMI, NameProfile
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
+_IN_PRELOADS = frozenset(" \t\n:$")
+
 
 @dataclass(frozen=True)
 class PodSettings:
@@ -50,13 +52,28 @@ class PodSettings:
     """How cores hold, as HAMi's ``gpuCorePolicy``: the value of ``GPU_CORE_UTILIZATION_POLICY``.
     With ``default`` the variable is not set, and a pod may set it."""
 
+    schedulers: tuple[str, ...] = ()
+    """Who may place pods that ask for a GPU; the first is given to those that name none. Another
+    one would bind them without cards of theirs. Empty = whomever the pod names."""
+
+    allowed_preloads: tuple[str, ...] = ()
+    """Libraries that a container with a GPU may name in ``LD_PRELOAD``: exact paths, such as an
+    allocator's. The path is all that is known of them: which file lies there is the image's."""
+
     guarded_mounts: tuple[str, ...] = ("/etc/ld.so.preload",)
     """Files in a container that make the limits hold: a volume of the pod's at the same path would
     come over them. One at a directory above does not, runtimes mount the deeper path later."""
 
-    guarded_host_paths: tuple[str, ...] = ("/var/lib/hami", "/var/lib/kubelet/device-plugins")
-    """Directories of the node with limits and ledgers in them: a container that can write there, or
-    in a directory around one, can change its own."""
+    guarded_host_paths: tuple[str, ...] = (
+        "/var/lib/hami",
+        "/var/lib/kubelet/device-plugins",
+        "/etc/cdi",
+        "/run/cdi",
+        "/var/run/cdi",
+    )
+    """Directories of the node with limits and ledgers in them, or with what runtimes put into
+    containers (CDI): a container that can write there, or in a directory around one, can change its
+    own."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, with the setting's name.
@@ -79,6 +96,11 @@ class PodSettings:
         if self.core_policy not in get_args(CorePolicy):
             mend = f"write {', '.join(get_args(CorePolicy))}"
             raise InvalidValue("core_policy", self.core_policy, mend)
+        for path in self.allowed_preloads:
+            # What ld.so takes for two entries, or expands, is no exact path.
+            if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
+                mend = "write a path from the root without spaces, colons and $"
+                raise InvalidValue("allowed_preloads", path, mend)
         if not self.profiles:
             raise InvalidValue("profiles", "", "name one at least")
 

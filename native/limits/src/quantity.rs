@@ -12,8 +12,6 @@ use std::fmt;
 pub enum Source {
     /// hami-py's own options and Python arguments: a unit is required.
     Api,
-    /// The Kubernetes resources `gpumem` and `gpucores`: a bare size is MiB.
-    Gpumem,
     /// Variables such as `CUDA_DEVICE_MEMORY_LIMIT`: a bare size is bytes, `k`, `m`, `g` are binary.
     HamiEnv,
 }
@@ -46,21 +44,15 @@ impl Source {
     const fn own_units(self) -> Units {
         match self {
             Source::Api => &[],
-            Source::Gpumem => &[("", MIB)],
             Source::HamiEnv => {
                 &[("", 1), ("k", KIB), ("K", KIB), ("m", MIB), ("M", MIB), ("g", GIB), ("G", GIB)]
             }
         }
     }
 
-    /// Where the names of `HAMi` are spoken, 0 is "no limit" for a share; for memory only in its
-    /// variables.
-    const fn zero_is_no_limit(self, share: bool) -> bool {
-        match self {
-            Source::Api => false,
-            Source::Gpumem => share,
-            Source::HamiEnv => true,
-        }
+    /// In `HAMi`'s variables 0 is "no limit".
+    const fn zero_is_no_limit(self) -> bool {
+        matches!(self, Source::HamiEnv)
     }
 }
 
@@ -118,14 +110,14 @@ pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u6
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_bytes));
     match bytes.filter(|bytes| *bytes != u64::MAX) {
         None => refuse("it must be less than 16777216TiB".to_owned()),
-        Some(0) if source.zero_is_no_limit(false) => Ok(None),
+        Some(0) if source.zero_is_no_limit() => Ok(None),
         Some(0) => refuse("0 is no limit that a program could run in; leave it out".to_owned()),
         bytes => Ok(bytes),
     }
 }
 
-/// Percent meant by `text`, 1 to 100; `None` is "no limit", which [`Source::Gpumem`] and
-/// [`Source::HamiEnv`] can say (`0`).
+/// Percent meant by `text`, 1 to 100; `None` is "no limit", which only [`Source::HamiEnv`] can say
+/// (`0`).
 pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32>, InvalidValue> {
     let refuse = |mend: String| Err(InvalidValue::new(field, text, mend));
     let (digits, unit) = split_number(text);
@@ -136,7 +128,7 @@ pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32
         return refuse(mend);
     }
     match digits.parse::<u32>() {
-        Ok(0) if source.zero_is_no_limit(true) => Ok(None),
+        Ok(0) if source.zero_is_no_limit() => Ok(None),
         Ok(0) => refuse("leave it out for no compute limit".to_owned()),
         Ok(percent @ 1..=100) => Ok(Some(percent)),
         _ => refuse(SHARE_EXAMPLE.to_owned()),
@@ -200,7 +192,7 @@ fn memory_mend(text: &str, source: Source) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Source::{Api, Gpumem, HamiEnv};
+    use super::Source::{Api, HamiEnv};
     use super::*;
 
     fn memory(text: &str, source: Source) -> Result<Option<u64>, String> {
@@ -209,7 +201,7 @@ mod tests {
 
     #[test]
     fn units_mean_the_same_from_every_source() {
-        for source in [Api, Gpumem, HamiEnv] {
+        for source in [Api, HamiEnv] {
             for (text, bytes) in [
                 ("1KiB", 1024),
                 ("1Ki", 1024),
@@ -231,16 +223,14 @@ mod tests {
 
     #[test]
     fn each_source_adds_its_own_spellings_and_no_other() {
-        assert_eq!(memory("3000", Gpumem), Ok(Some(3000 << 20)));
         assert_eq!(memory("4294967296", HamiEnv), Ok(Some(4 << 30)));
         for (text, bytes) in [("8k", 8 << 10), ("8M", 8 << 20), ("4096m", 4 << 30), ("4G", 4 << 30)]
         {
             assert_eq!(memory(text, HamiEnv), Ok(Some(bytes)), "{text}");
             assert!(memory(text, Api).is_err(), "{text}");
-            assert!(memory(text, Gpumem).is_err(), "{text}");
         }
         assert_eq!(memory("4096", Api), Err("add a unit: 4096MiB".to_owned()));
-        assert_eq!(memory("4096m", Gpumem), Err("write 4096MiB".to_owned()));
+        assert_eq!(memory("4096m", Api), Err("write 4096MiB".to_owned()));
         assert_eq!(memory("4t", HamiEnv), Err("write 4TiB".to_owned()));
     }
 
@@ -275,7 +265,7 @@ mod tests {
             "0GiB0",
         ];
         for text in bad {
-            for source in [Api, Gpumem, HamiEnv] {
+            for source in [Api, HamiEnv] {
                 let mend = memory(text, source).expect_err(text);
                 assert!(!mend.is_empty() && !mend.contains('\n'), "{text:?}: {mend}");
             }
@@ -302,14 +292,13 @@ mod tests {
     fn zero_is_no_limit_only_where_hami_says_so() {
         assert_eq!(memory("0", HamiEnv), Ok(None));
         assert_eq!(memory("0g", HamiEnv), Ok(None));
-        assert!(memory("0", Gpumem).is_err());
         assert!(memory("0MiB", Api).is_err());
     }
 
     #[test]
     fn shares() {
         let share = |text, source| parse_share(text, source, "gpucores").map_err(|e| e.mend);
-        for source in [Api, Gpumem, HamiEnv] {
+        for source in [Api, HamiEnv] {
             assert_eq!(share("30", source), Ok(Some(30)));
             assert_eq!(share("100%", source), Ok(Some(100)));
             for bad in ["", "%", "101", "-1", "1.5", "30 %", "030", "4294967297", "thirty", "30%%"]
@@ -317,7 +306,7 @@ mod tests {
                 assert!(share(bad, source).is_err(), "{bad} from {source:?}");
             }
         }
-        assert_eq!(share("0", Gpumem), Ok(None));
+        assert_eq!(share("0", HamiEnv), Ok(None));
         assert_eq!(share("0%", HamiEnv), Ok(None));
         assert!(share("0", Api).is_err());
     }
@@ -342,8 +331,8 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_that_names_field_value_and_mend() {
-        let error = parse_memory("4096m", Gpumem, "nvidia.com/gpumem").unwrap_err();
-        assert_eq!(error.to_string(), r#"nvidia.com/gpumem: "4096m" is refused: write 4096MiB"#);
+        let error = parse_memory("4096m", Api, "gpumem").unwrap_err();
+        assert_eq!(error.to_string(), r#"gpumem: "4096m" is refused: write 4096MiB"#);
         let long = format!("4\n{}", "x".repeat(10_000));
         let line = parse_memory(&long, Api, "gpumem").unwrap_err().to_string();
         assert!(line.len() < 200 && !line.contains('\n'), "{line}");

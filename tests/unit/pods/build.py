@@ -1,6 +1,7 @@
 """Pods for the tests, made of a few words, and a webhook that carries an admission out."""
 
 import copy
+import random
 from typing import Any
 
 import pytest
@@ -58,6 +59,60 @@ def read(written: Manifest) -> Pod:
 def asking(**limits: Any) -> Pod:
     """A pod with one container that has these limits."""
     return pod(container(limits={name.replace("_", "-"): n for name, n in limits.items()}))
+
+
+def mount(path: str, name: str = "v", **fields: Any) -> Manifest:
+    return {"volumeMounts": [{"name": name, "mountPath": path, **fields}]}
+
+
+def host(path: str) -> Manifest:
+    return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
+
+
+def able(*names: str) -> Manifest:
+    return {"securityContext": {"capabilities": {"add": list(names)}}}
+
+
+def any_pod(chosen: random.Random) -> Manifest:
+    """Pods good and bad, of everything that a webhook looks at."""
+
+    def some(*values: Any) -> Any:
+        return chosen.choice(values)
+
+    def one(name: str) -> Manifest:
+        limits = {
+            "gpu": some(None, None, 1, 2, 1, 2, 1, 17),
+            "gpumem": some(None, None, None, 3000, "3k", 50),
+            "gpumem-percentage": some(None, None, None, 0, 50, 100),
+            "gpucores": some(None, 0, 30, 100),
+            "priority": some(None, None, None, 0, 1),
+        }
+        env = {
+            "CUDA_DEVICE_MEMORY_LIMIT": some(None, "2000m", "9g", "0"),
+            "CUDA_DEVICE_MEMORY_LIMIT_1": some(None, None, "1g", "99g"),
+            "CUDA_DEVICE_SM_LIMIT": some(None, None, "20", "90", "0"),
+            "CUDA_TASK_PRIORITY": some(None, None, "0", "1"),
+            "GPU_CORE_UTILIZATION_POLICY": some(None, None, "disable"),
+            "NVIDIA_VISIBLE_DEVICES": some(None, "all", "void"),
+            "CUDA_DISABLE_CONTROL": some(None, None, "true"),
+        }
+        return container(
+            name,
+            limits={key: value for key, value in limits.items() if value is not None},
+            env={key: value for key, value in env.items() if value is not None},
+        )
+
+    annotations = {
+        "hami.io/assignment": some(None, "{}"),
+        "hami.io/gpumem.a": some(None, "1m"),
+        "hami.io/gpu-scheduler-policy": some(None, "spread"),
+    }
+    return manifest(
+        one("a"),
+        one("b"),
+        init=(one("c"), {**one("d"), "restartPolicy": "Always"}),
+        annotations={key: value for key, value in annotations.items() if value is not None},
+    )
 
 
 def carried_out(written: Manifest, admission: Admission) -> Manifest:

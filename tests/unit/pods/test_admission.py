@@ -2,27 +2,26 @@
 
 import json
 import random
-from typing import Any
 
 import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI, PodSettings
-from unit.pods.build import Manifest, asking, carried_out, container, manifest, pod, read
+from unit.pods.build import (
+    Manifest,
+    able,
+    any_pod,
+    asking,
+    carried_out,
+    container,
+    host,
+    manifest,
+    mount,
+    pod,
+    read,
+)
 
 GPU = {"gpu": 1, "gpumem": 3000}
-
-
-def mount(path: str, name: str = "v", **fields: Any) -> Manifest:
-    return {"volumeMounts": [{"name": name, "mountPath": path, **fields}]}
-
-
-def host(path: str) -> Manifest:
-    return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
-
-
-def able(*names: str) -> Manifest:
-    return {"securityContext": {"capabilities": {"add": list(names)}}}
 
 
 C = "spec.containers[0]"
@@ -61,6 +60,7 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
             ("sys_module", "leave it out"),
             ("SYS_RAWIO", "leave it out"),
             ("DAC_READ_SEARCH", "leave it out"),
+            ("BPF", "leave it out"),
         )
     ),
     (
@@ -81,7 +81,23 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
     ),
     *(
         (mount("/host"), host(path), "host-path", f"{C}.volumeMounts[0]", path, "readOnly")
-        for path in ("/", "/var", "/var/lib/hami", "/var/lib/hami/slots/x", "/var//lib/./hami/")
+        for path in (
+            "/",
+            "/var",
+            "/var/lib/hami",
+            "/var/lib/hami/slots/x",
+            "/var//lib/./hami/",
+            "/etc/cdi",
+            "/run",
+        )
+    ),
+    (
+        {},
+        {"os": {"name": "windows"}},
+        "windows",
+        "spec.os.name",
+        "windows",
+        "leave out the GPU, or this",
     ),
     (
         {},
@@ -118,6 +134,7 @@ HARMLESS: list[tuple[Manifest, Manifest]] = [
     (mount("/host", name="other"), host("/")),
     ({}, {"hostNetwork": True, "hostIPC": True, "shareProcessNamespace": True}),
     ({}, {"nodeName": "", "nodeSelector": {"gpu": "on"}}),
+    ({}, {"schedulerName": "volcano", "os": {"name": "linux"}}),
 ]
 
 
@@ -249,48 +266,6 @@ def test_containers_that_need_nothing_are_left_alone() -> None:
 
 
 # Twice.
-
-
-def any_pod(chosen: random.Random) -> Manifest:
-    """Pods good and bad, of everything that a webhook looks at."""
-
-    def some(*values: Any) -> Any:
-        return chosen.choice(values)
-
-    def one(name: str) -> Manifest:
-        limits = {
-            "gpu": some(None, None, 1, 2, 1, 2, 1, 17),
-            "gpumem": some(None, None, None, 3000, "3k", 50),
-            "gpumem-percentage": some(None, None, None, 0, 50, 100),
-            "gpucores": some(None, 0, 30, 100),
-            "priority": some(None, None, None, 0, 1),
-        }
-        env = {
-            "CUDA_DEVICE_MEMORY_LIMIT": some(None, "2000m", "9g", "0"),
-            "CUDA_DEVICE_MEMORY_LIMIT_1": some(None, None, "1g", "99g"),
-            "CUDA_DEVICE_SM_LIMIT": some(None, None, "20", "90", "0"),
-            "CUDA_TASK_PRIORITY": some(None, None, "0", "1"),
-            "GPU_CORE_UTILIZATION_POLICY": some(None, None, "disable"),
-            "NVIDIA_VISIBLE_DEVICES": some(None, "all", "void"),
-            "CUDA_DISABLE_CONTROL": some(None, None, "true"),
-        }
-        return container(
-            name,
-            limits={key: value for key, value in limits.items() if value is not None},
-            env={key: value for key, value in env.items() if value is not None},
-        )
-
-    annotations = {
-        "hami.io/assignment": some(None, "{}"),
-        "hami.io/gpumem.a": some(None, "1m"),
-        "hami.io/gpu-scheduler-policy": some(None, "spread"),
-    }
-    return manifest(
-        one("a"),
-        one("b"),
-        init=(one("c"), {**one("d"), "restartPolicy": "Always"}),
-        annotations={key: value for key, value in annotations.items() if value is not None},
-    )
 
 
 def test_done_twice_is_done_once() -> None:

@@ -222,6 +222,7 @@ def test_a_binding_is_one_write_of_all_of_it() -> None:
             "name": "p",
             "namespace": "ml",
             "uid": UID,
+            "labels": {"hami.io/pod": "true"},
             "annotations": {"hami.io/assignment": TEXT},
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},

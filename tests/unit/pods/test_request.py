@@ -341,13 +341,6 @@ def test_names_that_are_not_switched_on_ask_for_nothing() -> None:
     assert pods.read_request(pod(container(limits={"aliyun.com/gpu-mem": 3}))) is None
 
 
-def test_a_pod_that_the_webhook_is_to_leave_alone() -> None:
-    assert pods.is_ignored({"hami.io/webhook": "ignore"})
-    assert not pods.is_ignored({"hami.io/webhook": "no"})
-    assert not pods.is_ignored({})
-    assert not pods.is_ignored({"hami.io/webhook": "ignore"}, PodSettings(profiles=(ALIYUN,)))
-
-
 def test_the_request_type_is_the_allocators() -> None:
     """Field by field, as they were agreed on; the Rust side is compared where it is built."""
     assert Request.__struct_fields__ == ("pod", "priority", "asks", "wish")

@@ -1,0 +1,61 @@
+"""What somebody reads whose pod is refused: `kubectl`'s own words around ours."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster import binaries, objects
+from cluster.conftest import StartControlPlane
+from cluster.webhooks import ensure_policy, webhook
+
+pytestmark = pytest.mark.tiers("kubectl")
+
+
+def test_a_refusal_says_field_value_why_and_mend(
+    control_plane: StartControlPlane, tmp_path: Path
+) -> None:
+    cluster = control_plane()
+    preload = [{"name": "LD_PRELOAD", "value": "/x.so"}]
+    limits = {"nvidia.com/gpu": 17}
+    pods = {
+        "bold": objects.pod(
+            "bold", containers=[objects.container(limits={"nvidia.com/gpu": 1}, env=preload)]
+        ),
+        "many": objects.pod("many", limits),
+        "forged": objects.pod("forged", metadata={"annotations": {"hami.io/assignment": "{}"}}),
+    }
+    said = {}
+    ensure_policy(cluster)
+    with webhook(cluster):
+        for name, pod in pods.items():
+            manifest = tmp_path / f"{name}.json"
+            manifest.write_text(json.dumps(pod))
+            done = subprocess.run(
+                [
+                    *(binaries.folder("kubectl") / "kubectl", "--kubeconfig", cluster.kubeconfig),
+                    *("create", "-f", manifest),
+                ],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            assert done.returncode == 1
+            said[name] = done.stderr.strip()
+    ours = 'admission webhook "pods.hami.io" denied the request: '
+    assert said["bold"].endswith(
+        f'{ours}spec.containers[0].env[LD_PRELOAD]: "/x.so" is refused: what it loads could stand '
+        "before the library that keeps the limit; leave it out"
+    )
+    assert said["many"].endswith(
+        f'{ours}spec.containers[0].resources.limits[nvidia.com/gpu]: "17" is refused: it counts '
+        "cards, from 0 to 16; write a number in between, like 1"
+    )
+    assert said["forged"].endswith(
+        "metadata.annotations[hami.io/assignment]: it is written by hami alone; leave it as it "
+        "was, and out of a new pod"
+    )
+    for line in said.values():
+        assert "\n" not in line

@@ -1,0 +1,277 @@
+"""What a tenant who may make pods, and change them, tries at a real API server to get more.
+
+The webhook, the policy and the extender are deploy/'s. One node has one card, so that a card that
+is given twice is seen at once.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster import objects, waiting
+from cluster.admission import CONFIGURATIONS
+from cluster.api import MERGE, Api, ApiError, Object
+from cluster.conftest import StartControlPlane
+from cluster.control_plane import ControlPlane
+from cluster.extended import assignment, card, configuration, node
+from cluster.servers import free_ports
+from cluster.webhooks import NAME, PODS, as_scheduler, ensure_policy, webhook
+from hami_py.kube import ApiServer
+from hami_py.model.pods import PodSettings
+from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from hami_py.serving import Listen
+
+GPU = {"nvidia.com/gpu": 1}
+LEFT_OUT = "/api/v1/namespaces/left-out/pods"
+TCMALLOC = "/usr/lib/libtcmalloc.so.4"
+
+
+@pytest.fixture(scope="module")
+def both(module_control_plane: StartControlPlane) -> Iterator[tuple[ControlPlane, Scheduler]]:
+    (port,) = free_ports(1)
+    cluster = module_control_plane(scheduler=configuration(port))
+    # As with many cards: kube-scheduler's own sums leave the one card to us.
+    plenty = {f"nvidia.com/{name}": 1_000_000 for name in ("gpu", "gpumem", "gpucores")}
+    made = node("a", [card("a", 0)])
+    made["status"] = objects.node("a", plenty)["status"]
+    cluster.api.create("/api/v1/nodes", made)
+    labels = {"hami.io/webhook": "ignore"}
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "left-out", "labels": labels}})
+    ensure_policy(cluster)
+    kubeconfig, _ = as_scheduler(cluster)
+    settings = SchedulerSettings(listen=Listen("127.0.0.1", port))
+    scheduler = Scheduler(ApiServer.connect(kubeconfig), settings)
+    scheduler.start()
+    judged = PodSettings(schedulers=("default-scheduler",), allowed_preloads=(TCMALLOC,))
+    try:
+        assert scheduler.wait_until_ready(60)
+        with webhook(cluster, pods=judged):
+            yield cluster, scheduler
+    finally:
+        scheduler.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(both: tuple[ControlPlane, Scheduler]) -> ControlPlane:
+    return both[0]
+
+
+@pytest.fixture
+def api(both: tuple[ControlPlane, Scheduler]) -> Iterator[Api]:
+    """The tenant's requests; its pods are gone afterwards, and the scheduler has heard of it."""
+    cluster, scheduler = both
+    empty = scheduler.cluster.allocator.digest()
+    yield cluster.api
+    for path in (PODS, LEFT_OUT):
+        cluster.api.delete_all(path)
+    waiting.until(
+        lambda: not [*cluster.api.list(PODS), *cluster.api.list(LEFT_OUT)], "the pods are gone"
+    )
+    waiting.until(lambda: scheduler.cluster.allocator.digest() == empty, "the card is free")
+
+
+def refused(api: Api, pod: Object, path: str = PODS) -> str:
+    with pytest.raises(ApiError) as refusal:
+        api.create(f"{path}?dryRun=All", pod)
+    assert refusal.value.code == 422
+    return str(refusal.value.status["message"])
+
+
+def mine(**fields: Any) -> Object:
+    """A pod with a GPU whose container has these fields."""
+    return objects.pod("mine", containers=[objects.container(limits=GPU, **fields)])
+
+
+def changed_by_us(api: Api, path: str, metadata: Object) -> str:
+    with pytest.raises(ApiError) as refusal:
+        api.patch(path, {"metadata": metadata}, MERGE)
+    assert refusal.value.code == 422
+    assert "it is written by hami alone" in str(refusal.value)
+    return str(refusal.value)
+
+
+def nobody_else_gets_the_card(api: Api) -> None:
+    api.create(PODS, objects.pod("second", GPU))
+    assert "in use" in waiting.unschedulable(api, "second")
+
+
+def test_a_pod_cannot_leave_itself_out(api: Api) -> None:
+    pod = mine(env=[{"name": "LD_PRELOAD", "value": "/x.so"}])
+    pod["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
+    assert "env[LD_PRELOAD]" in refused(api, pod)
+    del pod["spec"]["containers"][0]["env"]
+    labels = api.create(f"{PODS}?dryRun=All", pod)["metadata"]["labels"]
+    assert labels == {"hami.io/webhook": "ignore", "hami.io/pod": "true"}
+
+
+def test_a_namespace_can_be_left_out_and_its_cards_are_counted(api: Api) -> None:
+    pod = objects.pod("mine", GPU)
+    pod["spec"]["containers"][0]["env"] = [{"name": "LD_PRELOAD", "value": "/x.so"}]
+    made = api.create(LEFT_OUT, pod)
+    assert made["spec"]["containers"][0]["env"] == pod["spec"]["containers"][0]["env"]
+    assert "labels" not in made["metadata"]
+    path = f"{LEFT_OUT}/mine"
+    waiting.until(lambda: api.get(path)["spec"].get("nodeName"), "it is bound")
+    # The binding has given it the label, without which the scheduler would not see it.
+    assert api.get(path)["metadata"]["labels"] == {"hami.io/pod": "true"}
+    changed_by_us(api, path, {"labels": {"hami.io/pod": None}})
+    nobody_else_gets_the_card(api)
+
+
+def test_who_has_a_card_keeps_the_label_and_the_card(api: Api) -> None:
+    made = api.create(PODS, objects.pod("mine", GPU))
+    waiting.bound(api, "mine")
+    path = f"{PODS}/mine"
+    for labels in ({"hami.io/pod": None}, {"hami.io/pod": "no"}):
+        for where in (path, f"{path}/status"):
+            assert "metadata.labels[hami.io/pod]" in changed_by_us(api, where, {"labels": labels})
+    whole = api.get(path)
+    del whole["metadata"]["labels"]
+    for where in ("", "/status"):
+        with pytest.raises(ApiError, match="it is written by hami alone"):
+            api.replace(path + where, whole)
+    # These two take nothing but what they are there for.
+    for where in ("ephemeralcontainers", "resize"):
+        with contextlib.suppress(ApiError):
+            api.replace(f"{path}/{where}", whole)
+    assert api.get(path)["metadata"]["labels"] == made["metadata"]["labels"]
+    api.patch(path, {"metadata": {"labels": {"app": "a"}}})
+    nobody_else_gets_the_card(api)
+
+
+def test_what_the_binding_wrote_stays(api: Api) -> None:
+    asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 40}
+    api.create(PODS, objects.pod("mine", asked))
+    waiting.bound(api, "mine")
+    path = f"{PODS}/mine"
+    before = api.get(path)["metadata"]["annotations"]
+    assert before["hami.io/gpumem.main"] == "4000m"
+    for key, value in (
+        ("hami.io/gpumem.main", "9999m"),
+        ("hami.io/gpumem.main", None),
+        ("hami.io/gpumem-0.main", "9999m"),
+        ("hami.io/assignment", None),
+        ("hami.io/assignment", "{}"),
+    ):
+        for where in (path, f"{path}/status"):
+            said = changed_by_us(api, where, {"annotations": {key: value}})
+            assert f"metadata.annotations[{key}]" in said
+    api.patch(path, {"metadata": {"annotations": {"mine": "x", "hami.io/cordon": "y"}}})
+    now = api.get(path)["metadata"]["annotations"]
+    assert now == {**before, "mine": "x", "hami.io/cordon": "y"}
+    assert assignment(api, "mine").containers["main"][0].memory_mib == 4000
+
+
+def test_a_pod_without_a_gpu_cannot_claim_a_card(cluster: ControlPlane, api: Api) -> None:
+    """Else whoever may make pods could make every card look used."""
+    forged = '{"version":1,"pod":"x","node":"a","containers":{"main":[{"card":"GPU-a-0"}]}}'
+    claims = {"annotations": {"hami.io/assignment": forged}, "labels": {"hami.io/pod": "true"}}
+    for path in (PODS, LEFT_OUT):
+        for limits in ({}, GPU) if path == LEFT_OUT else ({},):
+            pod = objects.pod("mine", limits, metadata=claims, nodeName="a")
+            assert "metadata.annotations[hami.io/assignment]" in refused(api, pod, path)
+    # From a pod with one it is removed.
+    made = api.create(f"{PODS}?dryRun=All", objects.pod("mine", GPU, metadata=claims))
+    assert "annotations" not in made["metadata"]
+    # Where there is no policy the scheduler is not taken in either.
+    _, allowed = as_scheduler(cluster)
+    uid = api.create(PODS, objects.pod("mine", schedulerName="nobody"))["metadata"]["uid"]
+    said = (
+        f'{{"version":1,"pod":"{uid}","node":"a","containers":'
+        '{"main":[{"card":"GPU-a-0","memory_mib":10000,"cores":100}]}}'
+    )
+    bound = objects.binding(
+        {"metadata": {"name": "mine"}},
+        "a",
+        annotations={"hami.io/assignment": said},
+        labels={"hami.io/pod": "true"},
+    )
+    allowed.create(f"{PODS}/mine/binding", bound)
+    api.create(PODS, objects.pod("second", GPU))
+    waiting.bound(api, "second")
+
+
+def test_nobody_else_binds_with_cards(api: Api) -> None:
+    api.create(PODS, objects.pod("mine", GPU, schedulingGates=[{"name": "test/wait"}]))
+    forged = objects.binding(
+        {"metadata": {"name": "mine"}}, "a", annotations={"hami.io/assignment": "{}"}
+    )
+    for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
+        with pytest.raises(ApiError, match="it is written by hami alone") as refusal:
+            api.create(path, forged)
+        assert refusal.value.code == 422
+
+
+def test_containers_that_come_later_are_judged(api: Api) -> None:
+    for name, limits in (("mine", GPU), ("plain", {})):
+        api.create(PODS, objects.pod(name, limits, schedulerName=None))
+
+    def debug(pod: str, **fields: object) -> Object:
+        added = {"name": "debug", "image": objects.IMAGE, **fields}
+        return api.patch(
+            f"{PODS}/{pod}/ephemeralcontainers",
+            {"spec": {"ephemeralContainers": [added]}},
+            "application/strategic-merge-patch+json",
+        )
+
+    bold = {"securityContext": {"privileged": True}}
+    with pytest.raises(ApiError) as refusal:
+        debug("mine", **bold)
+    assert refusal.value.code == 422
+    assert "spec.ephemeralContainers[0].securityContext.privileged" in str(refusal.value)
+    with pytest.raises(ApiError, match="NVIDIA_VISIBLE_DEVICES"):
+        debug("mine", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    # Kubernetes itself gives them no cards.
+    with pytest.raises(ApiError, match="cannot be set for an Ephemeral Container") as refusal:
+        debug("mine", resources={"limits": GPU})
+    assert refusal.value.code == 422
+    assert debug("mine", command=["sh"])["spec"]["ephemeralContainers"]
+    assert debug("plain", **bold)["spec"]["ephemeralContainers"]
+
+
+@pytest.mark.parametrize(
+    ("around", "named"),
+    [
+        ({"nodeName": "a"}, "spec.nodeName"),
+        ({"schedulerName": "nobody"}, "spec.schedulerName"),
+        ({"os": {"name": "windows"}}, "spec.os.name"),
+    ],
+)
+def test_a_pod_that_would_have_no_cards_of_its_own_is_refused(
+    api: Api, around: Object, named: str
+) -> None:
+    said = refused(api, objects.pod("mine", GPU, **around))
+    assert f'{named}: "{around.get(named.removeprefix("spec."), "windows")}" is refused' in said
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"containers": [{"resources": {"requests": {"nvidia.com/gpumem": "3000"}}}]},
+        {"resources": {"limits": {"nvidia.com/gpu": "1"}}},
+    ],
+)
+def test_kubernetes_itself_refuses_a_card_that_is_not_in_a_containers_limits(
+    api: Api, pod: Object
+) -> None:
+    wanted = objects.pod("mine")
+    for container in pod.pop("containers", []):
+        wanted["spec"]["containers"][0] |= container
+    wanted["spec"] |= pod
+    refused(api, wanted)
+
+
+def test_an_allocator_that_the_operator_allows(api: Api) -> None:
+    wanted = mine(env=[{"name": "LD_PRELOAD", "value": TCMALLOC}])
+    assert api.create(f"{PODS}?dryRun=All", wanted)["spec"]["containers"][0]["env"]
+    other = mine(env=[{"name": "LD_PRELOAD", "value": f"{TCMALLOC}:/x.so"}])
+    assert f"or name only {TCMALLOC}" in refused(api, other)
+
+
+def test_the_configurations_are_those_that_are_deployed(api: Api) -> None:
+    for path in CONFIGURATIONS:
+        (entry,) = api.get(f"{path}/{NAME}")["webhooks"]
+        assert entry["failurePolicy"] == "Fail"
+        assert entry["objectSelector"] == {}

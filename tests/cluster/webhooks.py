@@ -1,0 +1,103 @@
+"""Our webhook and policy as deploy/ configures them; but they are asked on loopback, by URL."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from cluster import admission, objects, waiting
+from cluster.api import Api, ApiError, Object
+from cluster.control_plane import ControlPlane
+from hami_py.kube import ApiServer
+from hami_py.model.pods import PodSettings
+from hami_py.serving import Listen
+from hami_py.webhook.certificates import Lifetimes
+from hami_py.webhook.keeper import Place
+from hami_py.webhook.service import Webhook, WebhookSettings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PODS = "/api/v1/namespaces/default/pods"
+NAME = "hami-webhook"
+
+#: Who binds in a cluster; the policy knows it by this name.
+SCHEDULER = "system:serviceaccount:hami-system:hami-scheduler"
+
+_MUTATING, _VALIDATING = admission.CONFIGURATIONS
+
+
+def documents(file: str) -> Sequence[Object]:
+    """The objects of one of our manifests."""
+    return list(yaml.safe_load_all((DEPLOY / file).read_text()))
+
+
+@contextlib.contextmanager
+def webhook(
+    cluster: ControlPlane,
+    *,
+    pods: PodSettings | None = None,
+    period_s: float = 10.0,
+    lifetimes: Lifetimes | None = None,
+    replicas: int = 1,
+) -> Iterator[Webhook]:
+    """The webhook; of two replicas the first is asked to mutate, the other to validate."""
+    settings = WebhookSettings(
+        place=Place("default", NAME, NAME, NAME, ["127.0.0.1"]),
+        listen=Listen("127.0.0.1", 0),
+        lifetimes=lifetimes or Lifetimes(),
+        pods=pods or PodSettings(),
+        period_s=period_s,
+    )
+    server = ApiServer.connect(cluster.kubeconfig)
+    hooks = [Webhook(server, settings) for _ in range(replicas)]
+    for configuration in documents("webhook/configuration.yaml"):
+        is_mutating = configuration["kind"].startswith("Mutating")
+        path, hook = (_MUTATING, hooks[0]) if is_mutating else (_VALIDATING, hooks[-1])
+        for entry in configuration["webhooks"]:
+            verb = entry["clientConfig"]["service"]["path"]
+            entry["clientConfig"] = {"url": f"https://127.0.0.1:{hook.server.port}{verb}"}
+        cluster.api.create(path, configuration)
+    for hook in hooks:
+        hook.start()
+    try:
+        _wait_until_asked(cluster, hooks[-1])
+        yield hooks[0]
+    finally:
+        for hook in hooks:
+            hook.stop()
+        for path in admission.CONFIGURATIONS:
+            cluster.api.delete(f"{path}/{NAME}")
+
+
+def _wait_until_asked(cluster: ControlPlane, hook: Webhook) -> None:
+    """The API server looks at its configurations now and then."""
+    deadline = time.monotonic() + waiting.DEADLINE
+    while not any(verb == "validate" for verb, _, _ in hook.reviewer.counts()):
+        assert time.monotonic() < deadline
+        with contextlib.suppress(ApiError):
+            cluster.api.create(f"{PODS}?dryRun=All", objects.pod("first", {"nvidia.com/gpu": 1}))
+        time.sleep(0.1)
+
+
+def ensure_policy(cluster: ControlPlane) -> None:
+    """The policy, in force."""
+    policy, policy_binding = documents("policy.yaml")
+    cluster.api.create(admission.POLICIES, policy)
+    cluster.api.create(admission.POLICY_BINDINGS, policy_binding)
+    forged = objects.pod("first", metadata={"annotations": {"hami.io/assignment": "{}"}})
+
+    def is_refused() -> bool:
+        try:
+            cluster.api.create(f"{PODS}?dryRun=All", forged)
+        except ApiError as error:
+            return "written by hami alone" in str(error)
+        return False
+
+    waiting.until(is_refused, "the policy is in force")
+
+
+def as_scheduler(cluster: ControlPlane) -> tuple[Path, Api]:
+    """The kubeconfig and the API of the scheduler's account, which may do everything here."""
+    user = cluster.user(SCHEDULER, "system:masters")
+    return cluster.kubeconfig_for(user), cluster.api_as(SCHEDULER, "system:masters")

@@ -1,0 +1,128 @@
+"""What the makers of pods may try to get past the limits, and what the operator may allow them."""
+
+from typing import Any
+
+import pytest
+
+from hami_py.errors import InvalidValue
+from hami_py.model import pods
+from hami_py.model.pods import PodSettings
+from unit.pods.build import Manifest, able, container, host, mount, pod
+
+GPU = {"gpu": 1, "gpumem": 3000}
+
+TCMALLOC, JEMALLOC = "/usr/lib/libtcmalloc.so.4", "/usr/lib/libjemalloc.so.2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_let_in"),
+    [
+        ("LD_PRELOAD", TCMALLOC, True),
+        ("LD_PRELOAD", f"{TCMALLOC}:{JEMALLOC}", True),
+        ("LD_PRELOAD", f" {TCMALLOC} ::{JEMALLOC} ", True),
+        ("LD_PRELOAD", f"{TCMALLOC}:/tmp/x.so", False),
+        ("LD_PRELOAD", f"{TCMALLOC}/../x.so", False),
+        ("LD_PRELOAD", "libtcmalloc.so.4", False),
+        ("LD_PRELOAD", "$(MINE)", False),
+        ("LD_PRELOAD", f"{TCMALLOC}\n/tmp/x.so", False),
+        ("LD_PRELOAD", {"configMapKeyRef": {"name": "x", "key": "y"}}, False),
+        ("LD_AUDIT", TCMALLOC, False),
+    ],
+)
+def test_an_allocator_that_the_operator_allows_may_be_preloaded(
+    name: str, value: Any, is_let_in: bool
+) -> None:
+    settings = PodSettings(allowed_preloads=(TCMALLOC, JEMALLOC))
+    written = pod(container(limits=GPU, env={name: value}))
+    refusals = pods.admit(written, settings).refusals
+    assert (refusals == ()) == is_let_in
+    if not is_let_in:
+        assert (TCMALLOC in refusals[0].mend) == (name == "LD_PRELOAD")
+    assert pods.admit(written).refusals
+
+
+@pytest.mark.parametrize("path", ["", "libx.so", "/a:/b", "/a /b", "/usr/$LIB/x.so"])
+def test_what_is_no_exact_path_cannot_be_allowed(path: str) -> None:
+    with pytest.raises(InvalidValue, match="a path from the root"):
+        PodSettings(allowed_preloads=(path,))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_let_in"),
+    [
+        (None, True),
+        ("", True),
+        ("default-scheduler", True),
+        ("hami-scheduler", True),
+        ("second", True),
+        ("mine", False),
+    ],
+)
+def test_only_a_scheduler_that_knows_cards_may_be_named(name: str | None, is_let_in: bool) -> None:
+    settings = PodSettings(schedulers=("hami-scheduler", "second"))
+    refusals = pods.admit(pod(container(limits=GPU), schedulerName=name), settings).refusals
+    assert (refusals == ()) == is_let_in
+    for refusal in refusals:
+        assert (refusal.field, refusal.value) == ("spec.schedulerName", "mine")
+        assert "write hami-scheduler or second" in refusal.mend
+
+
+def test_a_pod_cannot_leave_itself_out() -> None:
+    labels = {"hami.io/webhook": "ignore"}
+    bad = container(limits=GPU, env={"LD_PRELOAD": "/x.so"})
+    found = pods.admit(pod(bad, labels=labels)).findings
+    assert [(each.rule, each.action) for each in found] == [
+        ("opt-out", "remark"),
+        ("loader-variable", "refuse"),
+    ]
+    assert found[0].field == "metadata.labels[hami.io/webhook]"
+    assert pods.admit(pod(container(), labels=labels)).findings == ()
+    assert pods.admit(pod(container(limits=GPU), labels={"hami.io/webhook": "x"})).findings == ()
+
+
+# Containers that come later, to debug.
+
+E = "spec.ephemeralContainers[0]"
+
+
+@pytest.mark.parametrize(
+    ("inside", "around", "field"),
+    [
+        ({"securityContext": {"privileged": True}}, {}, f"{E}.securityContext.privileged"),
+        (able("SYS_ADMIN"), {}, f"{E}.securityContext.capabilities.add"),
+        (able("SYS_PTRACE"), {"hostPID": True}, f"{E}.securityContext.capabilities.add"),
+        (mount("/x"), host("/var/lib/hami"), f"{E}.volumeMounts[0]"),
+        ({"env": {"NVIDIA_VISIBLE_DEVICES": "all"}}, {}, f"{E}.env[NVIDIA_VISIBLE_DEVICES]"),
+    ],
+)
+def test_what_defeats_a_limit_from_beside_is_refused(
+    inside: Manifest, around: Manifest, field: str
+) -> None:
+    around = {**around, "ephemeralContainers": [container("debug", **inside)]}
+    (refusal,) = pods.judge_ephemeral(pod(container(limits=GPU), **around))
+    assert (refusal.action, refusal.field) == ("refuse", field)
+    # One in a pod that asks for nothing is nobody's business.
+    assert pods.judge_ephemeral(pod(container(), **around)) == ()
+    assert pods.judge_ephemeral(pod(container(limits={"gpumem": "x"}), **around)) == (refusal,)
+
+
+def test_an_ordinary_container_to_debug_is_let_in() -> None:
+    debug = container("debug", env={"NVIDIA_VISIBLE_DEVICES": "none", "LD_PRELOAD": "/x.so"})
+    written = pod(container(limits=GPU), ephemeralContainers=[{**debug, **able("SYS_PTRACE")}])
+    assert pods.judge_ephemeral(written) == ()
+
+
+def test_variables_that_are_not_seen_are_remarked_upon() -> None:
+    brought = {"envFrom": [{"configMapRef": {"name": "mine"}}]}
+    (finding,) = pods.admit(pod(container(limits=GPU, **brought))).findings
+    assert (finding.rule, finding.action) == ("unseen-variables", "remark")
+    assert finding.field == "spec.containers[0].envFrom"
+    assert pods.admit(pod(container(**brought))).findings == ()
+
+
+def test_more_containers_than_the_allocator_takes_are_refused() -> None:
+    asking = [container(f"c{i}", limits=GPU) for i in range(65)]
+    assert pods.admit(pod(*asking[:64])).refusals == ()
+    (refusal,) = pods.admit(pod(*asking)).refusals
+    assert refusal.field == "spec.containers[64]"
+    assert "split the pod" in refusal.mend

@@ -1,0 +1,150 @@
+"""Reviews in, verdicts out: as the API server sends and reads them, JSON patches carried out."""
+
+import base64
+import copy
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from hami_py.errors import InvalidValue
+from hami_py.model.pods import PodSettings
+from hami_py.webhook.patch import Extras
+from hami_py.webhook.review import Reviewer, read_review
+from unit.pods.build import Manifest, any_pod, container, manifest
+
+UID = "7b9e1c2d-0000-4000-8000-000000000001"
+
+
+def reviewer(**settings: Any) -> Reviewer:
+    settings = {"schedulers": ("hami-scheduler",), **settings}
+    return Reviewer(PodSettings(**settings), Extras("hami-scheduler", "nvidia"))
+
+
+def ask(judge: Reviewer, verb: str, pod: Manifest, **request: Any) -> Manifest:
+    """The response to a review of this pod."""
+    asked = {
+        "uid": UID,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "ml",
+        "object": pod,
+        **request,
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    answer = getattr(judge, verb)(read_review(json.dumps(body).encode()))
+    response: Manifest = json.loads(msgspec.json.encode(answer))["response"]
+    assert response["uid"] == UID
+    return response
+
+
+def patched(pod: Manifest, response: Manifest) -> Manifest:
+    """The pod after the response's patch: RFC 6902, as far as the webhook uses it."""
+    done = copy.deepcopy(pod)
+    for operation in json.loads(base64.b64decode(response.get("patch", "W10="))):
+        *path, last = (
+            part.replace("~1", "/").replace("~0", "~")
+            for part in operation["path"].removeprefix("/").split("/")
+        )
+        target: Any = done
+        for part in path:
+            target = target[int(part) if isinstance(target, list) else part]
+        if operation["op"] == "remove":
+            del target[int(last) if isinstance(target, list) else last]
+        elif isinstance(target, list):
+            assert (operation["op"], last) == ("add", "-")
+            target.append(operation["value"])
+        else:
+            assert operation["op"] == "add"
+            target[last] = operation["value"]
+    return done
+
+
+def dressed(pod: Manifest, chosen: random.Random) -> Manifest:
+    """With more of what a patch touches, or must not."""
+    more: list[tuple[str, Any]] = [
+        ("labels", {"hami.io/pod": "false"}),
+        ("labels", {"app": "a", "hami.io/webhook": "ignore"}),
+        ("schedulerName", "default-scheduler"),
+        ("schedulerName", "hami-scheduler"),
+        ("runtimeClassName", "mine"),
+        ("hostPID", True),
+        ("unknown", {"to": ["us"]}),
+    ]
+    for key, value in chosen.sample(more, 3):
+        (pod["metadata"] if key == "labels" else pod["spec"])[key] = copy.deepcopy(value)
+    for each in [*pod["spec"]["containers"], *pod["spec"]["initContainers"]]:
+        if chosen.random() < 0.2:
+            each["env"] = [{"name": "A~/b", "value": "x"}, *each.get("env", []), *each["env"][:1]]
+    return pod
+
+
+def test_mutated_twice_is_mutated_once_and_valid() -> None:
+    chosen = random.Random(11)  # noqa: S311
+    let_in = 0
+    while let_in < 2500:
+        judge = reviewer(
+            core_policy=chosen.choice(["default", "force"]),
+            default_memory_mib=chosen.choice([0, 0, 2000]),
+        )
+        pod = dressed(any_pod(chosen), chosen)
+        first = ask(judge, "mutate", pod)
+        if not first["allowed"]:
+            continue
+        let_in += 1
+        once = patched(pod, first)
+        again = ask(judge, "mutate", once)
+        assert again["allowed"], (pod, again)
+        assert "patch" not in again, (pod, again)
+        assert ask(judge, "validate", once)["allowed"]
+
+
+BAD = manifest(container(limits={"gpu": 17}))
+
+
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+def test_a_refusal_is_422_with_field_value_and_mend(verb: str) -> None:
+    response = ask(reviewer(), verb, BAD)
+    assert not response["allowed"]
+    status = response["status"]
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert status["message"] == (
+        'spec.containers[0].resources.limits[nvidia.com/gpu]: "17" is refused: '
+        "it counts cards, from 0 to 16; write a number in between, like 1"
+    )
+
+
+def test_a_scheduler_that_knows_no_cards_is_refused() -> None:
+    pod = manifest(container(limits={"gpu": 1}), schedulerName="mine")
+    response = ask(reviewer(), "mutate", pod)
+    assert not response["allowed"]
+    assert 'spec.schedulerName: "mine" is refused' in response["status"]["message"]
+    assert ask(reviewer(schedulers=()), "mutate", pod)["allowed"]
+
+
+def test_who_leaves_itself_out_is_told() -> None:
+    pod = manifest(container(limits={"gpu": 1}), labels={"hami.io/webhook": "ignore"})
+    response = ask(reviewer(), "mutate", pod)
+    (warning,) = response["warnings"]
+    assert warning.startswith("metadata.labels[hami.io/webhook]")
+    assert patched(pod, response)["metadata"]["labels"]["hami.io/pod"] == "true"
+
+
+def test_a_container_that_comes_later_is_judged() -> None:
+    debug = container("debug", securityContext={"privileged": True})
+    pod = manifest(container(limits={"gpu": 1}), ephemeralContainers=[debug])
+    later = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
+    response = ask(reviewer(), "validate", pod, **later)
+    assert "spec.ephemeralContainers[0].securityContext" in response["status"]["message"]
+    judge = reviewer()
+    assert ask(judge, "mutate", pod, **later) == {"uid": UID, "allowed": True}
+    assert ask(judge, "validate", pod, operation="UPDATE")["allowed"]
+    assert ask(judge, "validate", pod, operation="DELETE")["allowed"]
+    assert judge.counts() == {}
+
+
+def test_a_review_without_a_uid_is_none() -> None:
+    with pytest.raises(InvalidValue, match="uid"):
+        read_review(b'{"request": {"operation": "CREATE"}}')
