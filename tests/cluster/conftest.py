@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "tiers(name, ...): programs that the test needs, see binaries"
     )
+    config.addinivalue_line("markers", "soak: takes minutes, because something has to last so long")
     config.stash[_LOGS] = []
 
 

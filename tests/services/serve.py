@@ -30,6 +30,8 @@ class Away:
 def main() -> None:
     settings = pods.PodSettings()
     cluster = Cluster(Allocator(), settings)
+    for sink in (cluster.nodes, cluster.pods, cluster.quotas):
+        sink.replace([])
     for name in ("a", "b"):
         cards = tuple(
             pods.wire.Card(f"GPU-{name}-{i}", i, "NVIDIA A100-SXM4-80GB", 81_920) for i in range(8)
