@@ -107,8 +107,12 @@ class Allocator:
         """Nodes that do, in the order given (None: all, by name), and why the others do not.
 
         The reasons are of nodes that are full, where other pods' going may help, and of nodes that
-        would not do if they were empty either.
+        would not do if they were empty either. They are brief, and equal where only figures differ;
+        ``explain`` has the figures.
         """
+
+    def only_promised(self, request: bytes, names: list[str]) -> bool:
+        """Whether a node would do, were it not for cards that are held or reserved for others."""
 
     def score(
         self, pod: str | bytes, names: list[str], now_ns: int, hold_ns: int

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 from starlette.routing import Route
 
+from hami_py.errors import HamiError
 from hami_py.model.pods.decoding import Decoder
 from hami_py.scheduler.metrics import Meter
 from hami_py.scheduler.verbs import Verbs
-from hami_py.scheduler.wire import BindArgs, FilterArgs, PreemptArgs
+from hami_py.scheduler.wire import (
+    BindArgs,
+    BindResult,
+    FilterArgs,
+    FilterResult,
+    PreemptArgs,
+    PreemptResult,
+)
 from hami_py.serving import json_route, page
 
 __all__ = ["make_app", "probes"]
+
+_log = logging.getLogger(__name__)
 
 _NODES = 64 << 20
 """Where kube-scheduler is not told that we know the nodes it sends all of them, whole."""
@@ -36,20 +47,42 @@ def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
         name: str,
         kind: type[A],
         answer: Callable[[A], R],
+        failed: Callable[[str], R],
         most_bytes: int,
         *,
         waits: bool = False,
     ) -> Route:
         decode = Decoder(kind, f"{name} arguments")
-        timed = meter.timed(name, answer)
+        timed = meter.timed(name, _answered(name, answer, failed))
         return json_route(f"/{name}", decode, timed, most_bytes=most_bytes, waits=waits)
 
     return [
-        verb("filter", FilterArgs, verbs.filter, _NODES),
-        verb("prioritize", FilterArgs, verbs.prioritize, _NODES),
-        verb("bind", BindArgs, verbs.bind, _BIND, waits=True),
-        verb("preempt", PreemptArgs, verbs.preempt, _NODES),
+        verb("filter", FilterArgs, verbs.filter, _refuse_all, _NODES),
+        # An error here would be ignored; without scores the pod is bound by those of others.
+        verb("prioritize", FilterArgs, verbs.prioritize, lambda _: [], _NODES),
+        verb("bind", BindArgs, verbs.bind, BindResult, _BIND, waits=True),
+        verb("preempt", PreemptArgs, verbs.preempt, lambda _: PreemptResult(), _NODES),
     ]
+
+
+def _refuse_all(why: str) -> FilterResult:
+    return FilterResult(node_names=[], error=why)
+
+
+def _answered(name: str, answer: Callable[[A], R], failed: Callable[[str], R]) -> Callable[[A], R]:
+    """The same function; where it fails, an answer that says so: of a 5xx nobody sees the text."""
+
+    def answered(argument: A) -> R:
+        try:
+            return answer(argument)
+        except HamiError as error:
+            _log.warning("%s: %s", name, error)
+            return failed(str(error))
+        except Exception:
+            _log.exception("%s", name)
+            return failed("hami: a fault of ours; the extender's log has more")
+
+    return answered
 
 
 def probes(is_ready: Callable[[], bool], metrics: Callable[[], str]) -> list[Route]:

@@ -2,21 +2,23 @@
 
 Nodes say which cards they have (an annotation of the node agent's), bound pods which cards they
 were given (an annotation of the binding's), quotas what a namespace may have. A pod that asks for
-nothing of ours is not looked at; one that is not bound is remembered, so that its request is known
-when kube-scheduler asks to bind it.
+nothing of ours is not looked at; one that is not bound is remembered (``waiting``), so that its
+request is known when kube-scheduler asks to bind it.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.scheduler.nodes import NodeSink
+from hami_py.scheduler.waiting import Waiting
+from hami_py.scheduler.waking import Waker
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator
@@ -35,77 +37,32 @@ class Cluster:
 
     Attributes:
         allocator: the engine. It has its own lock; its answers are whole.
+        waiting: pods that are not bound yet.
+        waker: is told of what may make room.
         refused: annotations and requests that could not be read, so far.
     """
 
-    def __init__(self, allocator: Allocator, settings: pods.PodSettings) -> None:
+    def __init__(
+        self, allocator: Allocator, settings: pods.PodSettings, waker: Waker | None = None
+    ) -> None:
         self.allocator = allocator
         self.settings = settings
+        self.waiting = Waiting()
+        self.waker = waker or Waker()
         self.refused = 0
-        self._pending: dict[str, wire.Request] = {}
-        self._lock = threading.Lock()
         self.nodes = NodeSink(self)
         self.pods = PodSink(self)
         self.quotas = QuotaSink(self)
 
-    def remember(self, request: wire.Request) -> None:
-        """A pod that is to be bound asks for this."""
-        with self._lock:
-            self._pending[request.pod.uid] = request
-
-    def pending(self, uid: str) -> wire.Request | None:
-        """What the pod asks for, as far as it is known."""
-        with self._lock:
-            return self._pending.get(uid)
-
-    def forget(self, uid: str) -> None:
-        """The pod is bound, or gone."""
-        with self._lock:
-            self._pending.pop(uid, None)
+    @property
+    def is_known(self) -> bool:
+        """Whether all of it has been listed once: before, full cards would look empty."""
+        return self.nodes.is_listed and self.pods.is_listed and self.quotas.is_listed
 
     def refuse(self, what: str, error: HamiError) -> None:
         """Something on the API server cannot be read: said, counted and left out."""
         self.refused += 1
         _log.warning("%s: %s", what, error)
-
-
-class NodeSink:
-    """Nodes, by name."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._known: dict[str, bytes] = {}
-
-    def replace(self, nodes: list[objects.Node]) -> None:
-        """These are all the nodes."""
-        for name in self._known.keys() - {node.name for node in nodes}:
-            self._remove(name)
-        for node in nodes:
-            self.changed(node)
-
-    def changed(self, node: objects.Node) -> None:
-        """A node came or changed. Most changes are none of ours: its heartbeat, its images."""
-        try:
-            seen = pods.read_node(node, self._cluster.settings)
-        except HamiError as error:
-            self._cluster.refuse(f"node {node.name}", error)
-            # What it had is no longer true, as far as anybody can tell: nothing new goes there.
-            seen = None
-        if seen is None:
-            self._remove(node.name)
-            return
-        encoded = wire.encode(seen)
-        if self._known.get(node.name) != encoded:
-            self._cluster.allocator.set_node(encoded)
-            self._known[node.name] = encoded
-
-    def gone(self, node: objects.Node) -> None:
-        """A node was deleted."""
-        self._remove(node.name)
-
-    def _remove(self, name: str) -> None:
-        if self._known.pop(name, None) is not None:
-            self._cluster.allocator.remove_node(name)
 
 
 @dataclass(frozen=True)
@@ -122,21 +79,31 @@ class PodSink:
     """Pods that ask for our resources, by UID."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self.is_listed = False
         self._cluster = cluster
-        # None: it waits to be bound.
+        # None: it waits to be bound, or nobody can read which cards it has.
         self._known: dict[str, _Placed | None] = {}
 
-    def candidates(self, node: str, chosen: Iterable[str]) -> list[dict[str, object]]:
-        """Whom a preemption on a node may evict, those first who are to go anyhow."""
-        going = set(chosen)
-        there = [
-            (uid, placed)
+    def is_placed(self, uid: str) -> bool:
+        """Whether the pod is known to have its cards."""
+        return self._known.get(uid) is not None
+
+    def candidates(self, node: str, chosen: frozenset[str]) -> list[dict[str, object]]:
+        """Whom a preemption on a node may evict, as the allocator reads them.
+
+        Args:
+            node: which.
+            chosen: those who go in any case.
+        """
+        return [
+            {
+                "uid": uid,
+                "priority": placed.priority,
+                "pdb_violating": False,
+                "chosen": uid in chosen,
+            }
             for uid, placed in tuple(self._known.items())
             if placed is not None and placed.node == node
-        ]
-        return [
-            {"uid": uid, "priority": placed.priority, "pdb_violating": False}
-            for uid, placed in sorted(there, key=lambda pod: (pod[0] not in going, pod[0]))
         ]
 
     def replace(self, listed: list[objects.Pod]) -> None:
@@ -145,6 +112,7 @@ class PodSink:
             self._remove(uid)
         for pod in listed:
             self.changed(pod)
+        self.is_listed = True
 
     def changed(self, pod: objects.Pod) -> None:
         """A pod came or changed."""
@@ -155,6 +123,10 @@ class PodSink:
             self._take(pod)
         except HamiError as error:
             self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            # One that asks for no card was given none, whatever its annotation says.
+            if pod.spec.node_name is not None and self._asks(pod):
+                self._known[pod.uid] = None
+                self._cluster.nodes.bar(pod.spec.node_name, pod.uid)
 
     def gone(self, pod: objects.Pod) -> None:
         """A pod was deleted."""
@@ -185,15 +157,25 @@ class PodSink:
                 "the pod asks for no card, so nobody gave it one: leave it out",
             )
         self._cluster.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
+        self._cluster.nodes.unbar(pod.uid)
+        if self._known.get(pod.uid) is not None:
+            # What its init containers had alone may be free.
+            self._cluster.waker.changed()
         self._known[pod.uid] = placed
-        self._cluster.forget(pod.uid)
+        self._cluster.waiting.forget(pod.uid)
 
     def _wait(self, pod: objects.Pod) -> None:
         request = self._request(pod)
         if request is None:
             return
         self._known.setdefault(pod.uid, None)
-        self._cluster.remember(request)
+        self._cluster.waiting.watched(pod, request)
+
+    def _asks(self, pod: objects.Pod) -> bool:
+        try:
+            return pods.read_request(pod, self._cluster.settings) is not None
+        except InvalidValue:
+            return True
 
     def _request(self, pod: objects.Pod) -> wire.Request | None:
         try:
@@ -203,16 +185,19 @@ class PodSink:
             return None
 
     def _remove(self, uid: str) -> None:
-        self._cluster.forget(uid)
+        self._cluster.waiting.forget(uid)
         if uid in self._known:
             del self._known[uid]
+            self._cluster.nodes.unbar(uid)
             self._cluster.allocator.remove(uid)
+            self._cluster.waker.changed()
 
 
 class QuotaSink:
     """Quotas, by namespace and name."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self.is_listed = False
         self._cluster = cluster
         self._known: set[tuple[str, str]] = set()
 
@@ -222,19 +207,21 @@ class QuotaSink:
             self._remove(key)
         for quota in quotas:
             self.changed(quota)
+        self.is_listed = True
 
     def changed(self, quota: objects.ResourceQuota) -> None:
         """A quota came or changed."""
         try:
             seen = pods.read_quota(quota, self._cluster.settings)
         except InvalidValue as error:
-            # The limit that it had stays: an unreadable quota is not "no limit".
             self._cluster.refuse("resourcequota {}/{}".format(*_key(quota)), error)
-            return
+            # Nobody knows what it allows: nothing more, also after a restart.
+            seen = wire.Quota(*_key(quota), gpu=0, memory_mib=0, cores=0)
         if seen is None:
             self._remove(_key(quota))
             return
         self._cluster.allocator.set_quota(wire.encode(seen))
+        self._cluster.waker.changed()
         self._known.add(_key(quota))
 
     def gone(self, quota: objects.ResourceQuota) -> None:
@@ -245,6 +232,7 @@ class QuotaSink:
         if key in self._known:
             self._known.discard(key)
             self._cluster.allocator.remove_quota(*key)
+            self._cluster.waker.changed()
 
 
 def _key(quota: objects.ResourceQuota) -> tuple[str, str]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from hami_py.scheduler.cluster import Cluster
 
-__all__ = ["Meter"]
+__all__ = ["Meter", "Watch"]
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 4.0, 16.0)
 
@@ -21,10 +21,21 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Meter:
-    """Times the verbs, and reads what the cluster counts."""
+class Watch(Protocol):
+    """What is told of a watch."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    @property
+    def undecoded(self) -> int:
+        """Objects left out so far."""
+
+    def silent_s(self) -> float | None:
+        """Seconds since the API server was last heard of there."""
+
+
+class Meter:
+    """Times the verbs, and reads what the cluster and its watches, by what they watch, count."""
+
+    def __init__(self, cluster: Cluster, watches: Mapping[str, Watch] | None = None) -> None:
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "hami_scheduler_verb_duration_seconds",
@@ -33,7 +44,7 @@ class Meter:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_Told(cluster))
+        self._registry.register(_Told(cluster, watches or {}))
 
     def timed(self, verb: str, answer: Callable[[A], R]) -> Callable[[A], R]:
         """The same function, timed."""
@@ -54,8 +65,9 @@ class Meter:
 
 
 class _Told(Collector):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, watches: Mapping[str, Watch]) -> None:
         self._cluster = cluster
+        self._watches = watches
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
@@ -63,3 +75,19 @@ class _Told(Collector):
             "Nodes, pods and quotas whose annotations or requests could not be read.",
             value=self._cluster.refused,
         )
+        undecoded = CounterMetricFamily(
+            "hami_scheduler_undecoded_objects",
+            "Objects of a watch that were left out, because they are not as their kind says.",
+            labels=("kind",),
+        )
+        silence = GaugeMetricFamily(
+            "hami_scheduler_watch_silence_seconds",
+            "Time since the API server was last heard of there; every minute or two is usual.",
+            labels=("kind",),
+        )
+        for kind, watch in self._watches.items():
+            undecoded.add_metric((kind,), watch.undecoded)
+            if (silent_s := watch.silent_s()) is not None:
+                silence.add_metric((kind,), silent_s)
+        yield undecoded
+        yield silence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,9 +17,12 @@ from hami_py.scheduler.app import make_app, probes
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.metrics import Meter
 from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.waking import Waker, touching
 from hami_py.serving import Listen, Server
 
 __all__ = ["Scheduler", "SchedulerSettings"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class SchedulerSettings:
         pods: how pods are read.
         timing: how long things are waited for, and kept.
         pod_selector: the pods that are followed; the webhook labels them. Empty follows all.
-        expire_s: how often holds are looked through for those that have run out.
+        wake: the StorageClass that is touched to have pods tried again; empty: none.
+        expire_s: how often holds, and bindings that were not answered, are looked through for those
+            whose time is over.
     """
 
     listen: Listen = field(default_factory=lambda: Listen("127.0.0.1", 9380))
@@ -39,6 +45,7 @@ class SchedulerSettings:
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     timing: Timing = field(default_factory=Timing)
     pod_selector: str = "hami.io/pod=true"
+    wake: str = "hami-wake"
     expire_s: float = 1.0
 
 
@@ -52,8 +59,8 @@ class Scheduler:
     """
 
     def __init__(self, api: ApiServer, settings: SchedulerSettings) -> None:
-        self.cluster = Cluster(Allocator(), settings.pods)
-        self.meter = Meter(self.cluster)
+        self._waker = Waker(touching(api, settings.wake) if settings.wake else None)
+        self.cluster = Cluster(Allocator(), settings.pods, self._waker)
         self.verbs = Verbs(self.cluster, api, settings.timing)
         selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
@@ -61,6 +68,8 @@ class Scheduler:
             Reflector(api, PODS, objects.Pod, self.cluster.pods, query=selector),
             Reflector(api, QUOTAS, objects.ResourceQuota, self.cluster.quotas),
         )
+        kinds = ("nodes", "pods", "resourcequotas")
+        self.meter = Meter(self.cluster, dict(zip(kinds, self._reflectors, strict=True)))
         pages = probes(self.is_ready, self.meter.exposition)
         asked = make_app(self.verbs, self.meter)
         self.server = Server(Starlette(routes=[*asked, *pages]), settings.listen)
@@ -70,8 +79,8 @@ class Scheduler:
         self._expirer = threading.Thread(target=self._expire, name="expire", daemon=True)
 
     def is_ready(self) -> bool:
-        """Whether the whole cluster has been read once: before, every node would look empty."""
-        return all(reflector.listed.is_set() for reflector in self._reflectors)
+        """Whether the whole cluster has been read once."""
+        return self.cluster.is_known
 
     def wait_until_ready(self, deadline_s: float) -> bool:
         """Waits for that; whether it came in time."""
@@ -86,6 +95,7 @@ class Scheduler:
         for reflector in self._reflectors:
             reflector.start()
         self._expirer.start()
+        self._waker.start()
         self.server.start()
         if self._probes is not None:
             self._probes.start()
@@ -98,9 +108,15 @@ class Scheduler:
             self._probes.stop()
         for reflector in self._reflectors:
             reflector.stop()
+        self._waker.stop()
         if self._expirer.is_alive():
             self._expirer.join(5)
 
     def _expire(self) -> None:
         while not self._stopping.wait(self._expire_s):
-            self.cluster.allocator.expire(time.monotonic_ns())
+            try:
+                self.cluster.allocator.expire(time.monotonic_ns())
+                self.verbs.binder.settle()
+            except Exception:
+                # The next round may do better; without one, promises would never end.
+                _log.exception("expire")

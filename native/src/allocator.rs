@@ -111,6 +111,17 @@ impl Allocator {
         answer(py, &filtered.map_err(errors::invalid)?, name)
     }
 
+    /// Whether one of these nodes would do, were it not for cards that are held or reserved.
+    fn only_promised(
+        &self,
+        py: Python<'_>,
+        request: &[u8],
+        names: Vec<PyBackedStr>,
+    ) -> PyResult<bool> {
+        self.with(py, |engine| engine.only_promised(&parse("request", request)?, &names))
+            .map_err(errors::invalid)
+    }
+
     /// 0 to 100 for each node; the best one's cards are held for so long.
     fn score(
         &self,

@@ -63,6 +63,8 @@ pub struct Book {
     numbers: Map<Arc<str>, u32>,
     /// When holds end.
     ends: BTreeSet<(u64, u32)>,
+    /// Those that are held or reserved.
+    promised: BTreeSet<u32>,
 }
 
 impl Book {
@@ -95,6 +97,9 @@ impl Book {
         if let State::Held { until_ns } = holding.state {
             self.ends.insert((until_ns, number));
         }
+        if holding.state != State::Placed {
+            self.promised.insert(number);
+        }
         self.numbers.insert(holding.pod.uid.as_str().into(), number);
         self.entries[number as usize] = Some(holding);
         number
@@ -107,6 +112,7 @@ impl Book {
         if let State::Held { until_ns } = holding.state {
             self.ends.remove(&(until_ns, number));
         }
+        self.promised.remove(&number);
         self.free.push(number);
         holding
     }
@@ -114,6 +120,11 @@ impl Book {
     /// A hold whose time is over.
     pub fn ended(&self, now_ns: u64) -> Option<u32> {
         self.ends.first().filter(|(until_ns, _)| *until_ns <= now_ns).map(|(_, number)| *number)
+    }
+
+    /// Entries that are held or reserved, so that they soon are placed or gone.
+    pub fn promised(&self) -> impl Iterator<Item = &Holding> {
+        self.promised.iter().map(|number| self.get(*number))
     }
 
     /// All entries, by UID.

@@ -5,8 +5,9 @@
 //! binds asynchronously and filters the next pod meanwhile. Reserve is the promise at bind. A pod never stands in its
 //! own way: on a node where it has an entry, it is judged as if it were not there.
 
-use crate::book::State;
+use crate::book::{Holding, State};
 use crate::cache::Verdict;
+use crate::card::Standing;
 use crate::check;
 use crate::engine::Allocator;
 use crate::plan;
@@ -111,7 +112,8 @@ impl Allocator {
         Ok(scores)
     }
 
-    /// Promises cards on this node. The same again for the same pod and node is the same answer.
+    /// Promises cards on this node. The same again for the same pod and node is the same answer, as long
+    /// as its cards may be given.
     pub fn reserve(
         &mut self,
         request: &Request,
@@ -121,9 +123,13 @@ impl Allocator {
         check::request(request)?;
         self.expire(now_ns);
         if let Some(holding) = self.book.find(&request.pod.uid) {
-            let (there, held) =
-                (self.node(holding.node).name.clone(), matches!(holding.state, State::Held { .. }));
-            if *there == *name && !held {
+            let there = self.node(holding.node).name.clone();
+            let stands = match holding.state {
+                State::Held { .. } => false,
+                State::Reserved => self.is_open(holding),
+                State::Placed => true,
+            };
+            if *there == *name && stands {
                 return Ok(holding.assignment(name));
             }
             if holding.state == State::Placed {
@@ -134,6 +140,16 @@ impl Allocator {
         let grants = self.plan(request, node)?;
         let number = self.enter(request, grants, node, State::Reserved, false);
         Ok(self.book.get(number).assignment(name))
+    }
+
+    /// Whether the cards may still be given: one may have failed since they were promised.
+    fn is_open(&self, holding: &Holding) -> bool {
+        let node = self.node(holding.node);
+        let open = |uuid: &str| {
+            node.place(uuid)
+                .is_some_and(|card| node.facts[usize::from(card)].standing == Standing::Open)
+        };
+        node.present && holding.grants.iter().flatten().all(|grant| open(&grant.card))
     }
 
     fn hold(&mut self, request: &Request, name: &str, until_ns: u64) {

@@ -5,6 +5,7 @@
 
 use crate::book::Holding;
 use crate::cache::{Cached, Verdict};
+use crate::check;
 use crate::class::Class;
 use crate::engine::Allocator;
 use crate::fit::View;
@@ -15,6 +16,8 @@ use crate::reason::NodeReason;
 use crate::score;
 use crate::search::{self, Entry};
 use crate::wire::Request;
+use hami_limits::InvalidValue;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Allocator {
@@ -88,8 +91,8 @@ impl Allocator {
             .as_ref()
             .filter(|_| !cached.class.shares)
             .and_then(|room| over(&cached.class, room));
-        let of_all = of_all.map(|reason| Verdict::Never(reason.to_string().into()));
-        let unknown = Verdict::Never(NodeReason::NoCards.to_string().into());
+        let of_all = of_all.map(|reason| Verdict::Never(reason.brief().into()));
+        let unknown = Verdict::Never(NodeReason::NoCards.brief().into());
         let room = room.filter(|_| cached.class.shares);
         let Cached { class, verdicts, .. } = &mut cached;
         let mut looked =
@@ -124,6 +127,41 @@ impl Allocator {
         }
         self.entries = entries;
         self.cache.put(key, cached);
+    }
+}
+
+impl Allocator {
+    /// Whether one of these nodes would do, were it not for cards that are held or reserved: what is promised so
+    /// is bound in a moment, or free again without an event that anybody hears of.
+    pub fn only_promised<N: AsRef<str>>(
+        &self,
+        request: &Request,
+        names: &[N],
+    ) -> Result<bool, InvalidValue> {
+        check::request(request)?;
+        let others = || self.book.promised().filter(|other| other.pod.uid != request.pod.uid);
+        let gone: Vec<&str> = others().map(|other| other.pod.uid.as_str()).collect();
+        if gone.is_empty() {
+            return Ok(false);
+        }
+        let mut class = Class::of(request);
+        class.meet_models(&self.models);
+        let names: HashSet<&str> = names.iter().map(AsRef::as_ref).collect();
+        let mut nodes: Vec<u32> = others().map(|other| other.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.retain(|node| names.contains(&*self.node(*node).name));
+        // A namespace's quota may be promised on nodes that would not do, and stands in the way on all.
+        let quota = |gone: &[&str]| self.room(request, gone).and_then(|room| over(&class, &room));
+        if quota(&[]).is_some() && quota(&gone).is_none() {
+            return Ok(true);
+        }
+        let mut entries = Vec::new();
+        Ok(nodes.into_iter().any(|node| {
+            self.with_view(request, node, &gone, |allocator, view| {
+                allocator.try_fit(&class, request, view, &gone, &mut entries).is_ok()
+            })
+        }))
     }
 }
 
@@ -165,7 +203,7 @@ impl Looker<'_> {
     }
 
     fn say(&mut self, reason: NodeReason) -> Arc<str> {
-        let text = |reason: &NodeReason| Arc::from(reason.to_string());
+        let text = |reason: &NodeReason| Arc::from(reason.brief());
         self.texts.entry(reason).or_insert_with_key(text).clone()
     }
 }

@@ -190,6 +190,19 @@ impl NodeReason {
         matches!(self, Self::NoCards | Self::Mode(_) | Self::WholeOnly | Self::Quota(_))
             || matches!(self, Self::Elsewhere(_))
     }
+
+    /// The same in few words and without what differs from node to node: kube-scheduler counts nodes by text,
+    /// and shows all texts on the pod.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Cards { tally, .. } => tally.brief().to_owned(),
+            Self::Numa { wanted, .. } => format!("no NUMA node has {wanted} fitting cards"),
+            Self::Links { wanted, best: 1.. } => {
+                format!("no {wanted} free cards are linked as well as the node's best")
+            }
+            _ => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for NodeReason {

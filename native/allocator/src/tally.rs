@@ -31,6 +31,29 @@ impl Tally {
         *most = (most.0.max(asked), most.1.max(there));
     }
 
+    /// Of the card that is nearest to doing, without figures.
+    pub(crate) fn brief(&self) -> &'static str {
+        const WORDS: [&str; KINDS] = [
+            "too little memory free on its cards",
+            "too few cores free on its cards",
+            "all cores of its cards given",
+            "its cards are in use",
+            "its cards are not idle",
+            "no slot left on its cards",
+            "no free place for the MIG profile",
+            "no MIG profile so large",
+            "its cards do not do MIG",
+            "overhead beyond the share asked for",
+            "its cards are of another type",
+            "its cards are excluded by UUID",
+            "its cards are cordoned",
+            "its cards are unhealthy",
+            "its cards are gone",
+        ];
+        let met = (0..KINDS).find(|kind| self.counts[*kind] > 0);
+        met.map_or("too few cards", |kind| WORDS[kind])
+    }
+
     /// One kind of reason in words; `most` stands before what is free where several cards are meant.
     pub(crate) fn sentence(
         &self,
@@ -99,6 +122,24 @@ mod tests {
         let said =
             "8 cards: 5 have too little memory (3000 MiB asked, most free 1200), 3 are cordoned";
         assert_eq!(tally.to_string(), said);
+    }
+
+    #[test]
+    fn nodes_that_differ_in_figures_alone_say_the_same() {
+        let of = |free: &[u64], cordoned| {
+            let mut tally = Tally::of(8, 0, 1);
+            for free in free {
+                tally.count(CardReason::Memory { asked: 3000, free: *free });
+            }
+            for _ in 0..cordoned {
+                tally.count(CardReason::Cordoned);
+            }
+            tally.brief()
+        };
+        assert_eq!(of(&[100, 200], 1), "too little memory free on its cards");
+        assert_eq!(of(&[7], 0), of(&[100, 200], 1));
+        assert_eq!(of(&[], 3), "its cards are cordoned");
+        assert_eq!(of(&[], 0), "too few cards");
     }
 
     #[test]

@@ -290,6 +290,46 @@ fn empty_nodes_that_would_not_do_are_told_apart() {
 }
 
 #[test]
+fn a_promise_of_a_card_that_failed_is_made_anew() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    let request = pod("a", &[app(1, 600, 0)]);
+    let cards = |allocator: &mut Allocator| reserve(allocator, &request);
+    assert_eq!(cards(&mut allocator), Ok(vec![names(&["g0"])]));
+    let mut failed = plain("n", 2);
+    failed.cards[0].healthy = false;
+    allocator.set_node(failed.clone()).expect("a good node");
+    assert_eq!(cards(&mut allocator), Ok(vec![names(&["g1"])]));
+    assert_eq!(given(&allocator), [0, 600]);
+    failed.cards[1].cordoned = true;
+    allocator.set_node(failed).expect("a good node");
+    assert!(cards(&mut allocator).is_err());
+}
+
+#[test]
+fn what_is_promised_is_told_from_what_is_bound() {
+    let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
+    let (held, reserved, waits) =
+        (pod("h", &[app(1, 600, 0)]), pod("r", &[app(1, 600, 0)]), pod("w", &[app(1, 600, 0)]));
+    assert_eq!(allocator.only_promised(&waits, &["n", "m"]), Ok(false));
+    allocator.score(&held, &["n"], 0, 10).expect("good");
+    assert_eq!(allocator.only_promised(&waits, &["n", "m"]), Ok(true));
+    assert_eq!(allocator.only_promised(&waits, &["m"]), Ok(false));
+    assert_eq!(allocator.only_promised(&pod("x", &[app(2, 1, 0)]), &["n"]), Ok(false));
+    // Its own hold is in nobody's way.
+    assert_eq!(allocator.only_promised(&held, &["n"]), Ok(false));
+    allocator.expire(10);
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(false));
+    let assignment = allocator.reserve(&reserved, "n", 10).expect("room");
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(true));
+    allocator.place(&reserved, assignment, false).expect("our own answer");
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(false));
+    // A quota is in the way on all nodes, wherever what it counts is promised.
+    allocator.set_quota(quota("q", Some(2), None, None)).expect("a good quota");
+    allocator.score(&held, &["m"], 10, 10).expect("good");
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(true));
+}
+
+#[test]
 fn scores_are_of_the_node_with_the_pod() {
     let mut allocator = with(vec![plain("n", 2), plain("m", 2)]);
     reserve(&mut allocator, &pod("a", &[app(1, 500, 50)])).expect("room");

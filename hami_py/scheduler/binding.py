@@ -1,0 +1,219 @@
+"""Bind: cards are reserved, and one write says so.
+
+What is hard about it is the time until the watch tells of the binding. Where no answer came, it may
+be there, may come yet, or may never have been made; and a pod may come and go while the watch is
+away. So what was sent is kept until the watch has told: meanwhile the pod can be bound to the same
+node again, which is the same write, but to no other, and if the watch does not tell in time the API
+server is asked what became of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+
+from hami_py.errors import HamiError, InvalidValue
+from hami_py.kube import ApiServer, bind, check_annotations
+from hami_py.kube.errors import Conflict, NotFound, Unavailable
+from hami_py.model import pods
+from hami_py.model.pods import objects, wire
+from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.waiting import WaitingPod
+from hami_py.scheduler.wire import BindArgs
+
+__all__ = ["Binder", "Timing"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long things are waited for, and kept.
+
+    Attributes:
+        hold_s: how long the best node found for a pod is kept for it, in memory only: binding is
+            asynchronous, and the next pods are filtered before it is done.
+        bind_s: how long the API server may take for a binding; kube-scheduler waits 30 s for us.
+        told_s: how long after a binding the watch may take to tell of it, and how long one that was
+            not answered may still be written. The API server drops a request when we hang up,
+            unless it was standing still itself.
+    """
+
+    hold_s: float = 5.0
+    bind_s: float = 10.0
+    told_s: float = 30.0
+
+
+@dataclass
+class _Write:
+    """A binding. ``ended_ns``: when it was answered, or given up; None: that is still to come."""
+
+    args: BindArgs
+    ended_ns: int | None = None
+
+
+class Binder:
+    """Binds the pods of one cluster. Threads may share it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        server: ApiServer,
+        timing: Timing,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._server = server
+        self._timing = timing
+        self._clock_ns = clock_ns
+        self._lock = threading.Lock()
+        self._writes: dict[str, _Write] = {}
+
+    def node_of(self, uid: str) -> str | None:
+        """The node that a pod is bound to, or may be, before the watch has told of it."""
+        with self._lock:
+            write = self._writes.get(uid)
+            return write.args.node if write is not None else None
+
+    def bind(self, args: BindArgs) -> None:
+        """Reserves cards for the pod and binds it; again is the same.
+
+        Raises:
+            HamiError: it is not bound, or it is not known whether it is.
+        """
+        pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args)
+        write, assignment = self._reserve(args, pod.request)
+        try:
+            annotations = pods.bind_annotations(pod.request, assignment)
+            check_annotations(pod.annotated, annotations)
+            self._post(args, annotations, assignment)
+        except HamiError as error:
+            if not isinstance(error, (Unavailable, _BoundOtherwise)):
+                self._end(write, release=True)
+            raise
+        finally:
+            with self._lock:
+                write.ended_ns = self._clock_ns()
+        self._cluster.waiting.forget(args.pod_uid)
+
+    def settle(self) -> None:
+        """Asks what became of bindings that the watch should have told of by now."""
+        late = self._clock_ns() - int(self._timing.told_s * 1e9)
+        with self._lock:
+            due = [
+                write
+                for write in self._writes.values()
+                if write.ended_ns is not None and write.ended_ns <= late
+            ]
+        for write in due:
+            if self._cluster.pods.is_placed(write.args.pod_uid):
+                self._end(write, release=False)
+                continue
+            try:
+                if self._assignment(write.args) is None:
+                    self._end(write, release=True)
+                    continue
+            except HamiError as error:
+                _log.warning("%s", error)
+            with self._lock:
+                write.ended_ns = self._clock_ns()
+
+    def _reserve(self, args: BindArgs, request: wire.Request) -> tuple[_Write, wire.Assignment]:
+        if args.node not in self._cluster.nodes:
+            # The API server would take a binding to a node that is not there.
+            raise NotFound(
+                f"node {args.node}", "it is gone, or has no cards any more", "try another one"
+            )
+        with self._lock:
+            before = self._writes.get(args.pod_uid)
+            if before is not None and (before.ended_ns is None or before.args.node != args.node):
+                raise Conflict(
+                    _called(args),
+                    f"it is being bound to node {before.args.node}",
+                    "try again when that is known to have failed",
+                )
+            reserved = self._cluster.allocator.reserve(
+                wire.encode(request), args.node, self._clock_ns()
+            )
+            write = self._writes[args.pod_uid] = _Write(args)
+        return write, msgspec.json.decode(reserved, type=wire.Assignment)
+
+    def _end(self, write: _Write, *, release: bool) -> None:
+        uid = write.args.pod_uid
+        with self._lock:
+            # Unless it is being bound once more.
+            if self._writes.get(uid) is write:
+                del self._writes[uid]
+                if release:
+                    self._cluster.allocator.release(uid)
+
+    def _post(
+        self, args: BindArgs, annotations: dict[str, str], assignment: wire.Assignment
+    ) -> None:
+        try:
+            bind(
+                self._server,
+                namespace=args.pod_namespace,
+                pod=args.pod_name,
+                uid=args.pod_uid,
+                node=args.node,
+                annotations=annotations,
+                # Also onto a pod that the webhook was not asked about: else the watch would not
+                # tell of it, and its cards would look free.
+                labels=pods.annotations.LABELS,
+                deadline_s=self._timing.bind_s,
+            )
+        except Conflict as error:
+            has = self._assignment(args)
+            if has is None:
+                raise
+            if has != assignment:
+                raise _BoundOtherwise(error.what, error.why, error.mend, error.status) from error
+            # An earlier attempt of ours, whose answer was lost, has done it.
+
+    def _assignment(self, args: BindArgs) -> wire.Assignment | None:
+        """The cards that the pod has by now; None: it is not bound, or without any, or gone.
+
+        Raises:
+            Unavailable: that cannot be told.
+        """
+        try:
+            pod = self._pod(args)
+            return pods.assignment_of(pod) if pod.uid == args.pod_uid else None
+        except NotFound:
+            return None
+        except HamiError as error:
+            mend = "try again later"
+            raise Unavailable(_called(args), f"its cards are not known ({error})", mend) from error
+
+    def _look_up(self, args: BindArgs) -> WaitingPod:
+        """A pod that no filter and no watch has told of: another replica was asked before."""
+        pod = self._pod(args)
+        if pod.uid != args.pod_uid:
+            raise NotFound(_called(args), "it is another pod of the same name by now", "forget it")
+        request = pods.read_request(pod, self._cluster.settings)
+        if request is None:
+            raise InvalidValue(
+                _called(args),
+                "",
+                "it asks for no card, so kube-scheduler binds it itself: list our resources as "
+                "managedResources of the extender",
+            )
+        return WaitingPod.of(pod, request)
+
+    def _pod(self, args: BindArgs) -> objects.Pod:
+        path = f"/api/v1/namespaces/{quote(args.pod_namespace)}/pods/{quote(args.pod_name)}"
+        return pods.decode_pod(self._server.get(path, deadline_s=self._timing.bind_s))
+
+
+class _BoundOtherwise(Conflict):
+    """It is bound already, with other cards: ours stay reserved for it until the watch has told."""
+
+
+def _called(args: BindArgs) -> str:
+    return f"pod {args.pod_namespace}/{args.pod_name}"

@@ -1,0 +1,95 @@
+"""Nodes and their cards, as the allocator is to see them.
+
+Nothing new goes to a node whose cards nobody can tell: its annotation cannot be read, the allocator
+refuses it, or a pod there has cards and it cannot be read which (another version of us wrote it).
+One such node must not keep the others from being followed.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from hami_py.errors import HamiError, InvalidValue
+from hami_py.model import pods
+from hami_py.model.pods import objects, wire
+
+if TYPE_CHECKING:
+    from hami_py.scheduler.cluster import Cluster
+
+__all__ = ["NodeSink"]
+
+
+class NodeSink:
+    """Nodes, by name. The watch of nodes tells of them, that of pods bars some."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.is_listed = False
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._seen: dict[str, bytes] = {}
+        # As the allocator has them.
+        self._known: dict[str, bytes] = {}
+        # By pod.
+        self._barred: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it is there, with cards to give."""
+        return name in self._known
+
+    def replace(self, nodes: list[objects.Node]) -> None:
+        """These are all the nodes."""
+        for name in self._seen.keys() - {node.name for node in nodes}:
+            self._take(name, None)
+        for node in nodes:
+            self.changed(node)
+        self.is_listed = True
+
+    def changed(self, node: objects.Node) -> None:
+        """A node came or changed. Most changes are none of ours: its heartbeat, its images."""
+        try:
+            seen = pods.read_node(node, self._cluster.settings)
+        except HamiError as error:
+            self._cluster.refuse(f"node {node.name}", error)
+            seen = None
+        self._take(node.name, wire.encode(seen) if seen is not None else None)
+
+    def gone(self, node: objects.Node) -> None:
+        """A node was deleted."""
+        self._take(node.name, None)
+
+    def bar(self, name: str, uid: str) -> None:
+        """A pod has cards of this node, and it is not known which."""
+        with self._lock:
+            self._barred[uid] = name
+            self._settle(name)
+
+    def unbar(self, uid: str) -> None:
+        """It is known now, or the pod is gone."""
+        with self._lock:
+            if (name := self._barred.pop(uid, None)) is not None:
+                self._settle(name)
+
+    def _take(self, name: str, seen: bytes | None) -> None:
+        with self._lock:
+            if seen is None:
+                self._seen.pop(name, None)
+            else:
+                self._seen[name] = seen
+            self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        wanted = None if name in self._barred.values() else self._seen.get(name)
+        if wanted == self._known.get(name):
+            return
+        if wanted is not None:
+            try:
+                self._cluster.allocator.set_node(wanted)
+            except InvalidValue as error:
+                self._cluster.refuse(f"node {name}", error)
+            else:
+                self._known[name] = wanted
+                self._cluster.waker.changed()
+                return
+        if self._known.pop(name, None) is not None:
+            self._cluster.allocator.remove_node(name)

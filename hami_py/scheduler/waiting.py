@@ -1,0 +1,78 @@
+"""Pods that are to be bound, by UID: what they ask for, and what they have of annotations.
+
+kube-scheduler's request to bind names a pod and no more, so what the watch and the filter have seen
+of it is kept until then. What the watch tells of, it also takes back. What only a filter has seen
+may be a pod that is gone, or that the watch does not follow: of those the last few are kept, and
+whose request is not here any more is read from the API server when it is bound.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from hami_py.kube import annotation_bytes
+from hami_py.model.pods import objects, wire
+
+__all__ = ["Waiting", "WaitingPod"]
+
+_ASKED = 1024
+"""kube-scheduler filters one pod at a time, and has some dozens between filter and bind."""
+
+
+@dataclass(frozen=True)
+class WaitingPod:
+    """A pod that is to be bound.
+
+    Attributes:
+        request: what it asks for.
+        annotated: bytes of its annotations.
+    """
+
+    request: wire.Request
+    annotated: int
+
+    @classmethod
+    def of(cls, pod: objects.Pod, request: wire.Request) -> WaitingPod:
+        """As it was seen."""
+        return cls(request, annotation_bytes(pod.annotations))
+
+
+class Waiting:
+    """All of them. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: dict[str, WaitingPod] = {}
+        self._asked: OrderedDict[str, WaitingPod] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._watched) + len(self._asked)
+
+    def watched(self, pod: objects.Pod, request: wire.Request) -> None:
+        """The watch tells of it, and will tell when it is gone."""
+        with self._lock:
+            self._asked.pop(pod.uid, None)
+            self._watched[pod.uid] = WaitingPod.of(pod, request)
+
+    def asked(self, pod: objects.Pod, request: wire.Request) -> None:
+        """kube-scheduler asks where it fits."""
+        with self._lock:
+            if pod.uid in self._watched:
+                return
+            self._asked[pod.uid] = WaitingPod.of(pod, request)
+            self._asked.move_to_end(pod.uid)
+            if len(self._asked) > _ASKED:
+                self._asked.popitem(last=False)
+
+    def find(self, uid: str) -> WaitingPod | None:
+        """The pod, if it is still here."""
+        with self._lock:
+            return self._watched.get(uid) or self._asked.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """It is bound, or gone."""
+        with self._lock:
+            self._watched.pop(uid, None)
+            self._asked.pop(uid, None)

@@ -1,0 +1,213 @@
+"""What the tests of failures share: sums over what the API server says, extenders, a cut cable."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import urllib3
+
+from cluster import objects, waiting
+from cluster.api import Api, Object
+from cluster.servers import free_ports
+from hami_py.kube import ApiServer
+from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from hami_py.serving import Listen
+
+PODS = "/api/v1/namespaces/default/pods"
+NODES = "/api/v1/nodes"
+
+#: A scheduler that there is not: such pods are bound by the test alone.
+NOBODY = "nobody"
+
+
+def pod(name: str, mib: int, **more: Any) -> Object:
+    """A pod with a share of a card."""
+    return objects.pod(name, {"nvidia.com/gpu": 1, "nvidia.com/gpumem": mib}, **more)
+
+
+def given(api: Api) -> Counter[str]:
+    """MiB by card, of all bound pods that have not ended, as their annotations say."""
+    sums: Counter[str] = Counter()
+    for seen in api.list(PODS):
+        if not seen["spec"].get("nodeName") or seen["status"].get("phase") in (
+            "Succeeded",
+            "Failed",
+        ):
+            continue
+        written = seen["metadata"].get("annotations", {}).get("hami.io/assignment")
+        if written is None:
+            continue
+        for shares in json.loads(written)["containers"].values():
+            for share in shares:
+                sums[share["card"]] += share["memory_mib"]
+    return sums
+
+
+def bound(api: Api) -> dict[str, str]:
+    """Nodes by pod, of those that are bound."""
+    seen = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in api.list(PODS)}
+    return {name: node for name, node in seen.items() if node}
+
+
+def bind_by_hand(api: Api, made: Object, node: str, card: str, mib: int) -> None:
+    """As the extender would write it."""
+    uid = made["metadata"]["uid"]
+    share = {"card": card, "memory_mib": mib, "cores": 0}
+    assignment = {"version": 1, "pod": uid, "node": node, "containers": {"main": [share]}}
+    annotations = {"hami.io/assignment": json.dumps(assignment)}
+    name = made["metadata"]["name"]
+    binding = objects.binding(made, node, uid=uid, annotations=annotations)
+    api.create(f"{PODS}/{name}/binding", binding)
+
+
+def at_once(work: Callable[[int], object], count: int, workers: int = 8) -> list[Any]:
+    """The work for 0, 1, …, by several threads."""
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, range(count)))
+
+
+class Gate(ApiServer):
+    """Lists of a path wait until they are let through."""
+
+    def __init__(self, server: ApiServer, path: str) -> None:
+        super().__init__(server._client)
+        self._path, self.open = path, threading.Event()
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
+        if path == self._path:
+            assert self.open.wait(120)
+        return super().get(path, query, deadline_s=deadline_s)
+
+
+@contextlib.contextmanager
+def extender(server: ApiServer, port: int) -> Iterator[Scheduler]:
+    """One replica; it may not know the cluster yet."""
+    settings = SchedulerSettings(listen=Listen("127.0.0.1", port), pod_selector="")
+    scheduler = Scheduler(server, settings)
+    scheduler.start()
+    try:
+        yield scheduler
+    finally:
+        scheduler.stop()
+
+
+def ask(port: int, verb: str, arguments: Object) -> Any:
+    """What an extender answers; it always does."""
+    answer = urllib3.request(
+        "POST", f"http://127.0.0.1:{port}/{verb}", json=arguments, timeout=60.0, retries=False
+    )
+    assert answer.status == 200, answer.data
+    return answer.json()
+
+
+def bind(port: int, made: Object, node: str) -> str:
+    """What bind says; nothing is success."""
+    metadata = made["metadata"]
+    return str(
+        ask(
+            port,
+            "bind",
+            {
+                "PodName": metadata["name"],
+                "PodNamespace": metadata["namespace"],
+                "PodUID": metadata["uid"],
+                "Node": node,
+            },
+        )["Error"]
+    )
+
+
+def fits(port: int, made: Object, *nodes: str) -> list[str]:
+    """Where the filter lets it go; an error of the filter's is none."""
+    return list(ask(port, "filter", {"Pod": made, "NodeNames": list(nodes)})["NodeNames"])
+
+
+class Cable:
+    """Forwards connections to a port until it is cut; used in `with`."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        (self.port,) = free_ports(1)
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._ends: list[socket.socket] = []
+        self._pumps: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def cut(self) -> None:
+        """Ends all connections, and new ones at once."""
+        with self._lock:
+            self._is_cut = True
+            for end in self._ends:
+                _hang_up(end)
+
+    def mend(self) -> None:
+        """New connections go through again."""
+        with self._lock:
+            self._is_cut = False
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                try:
+                    if self._is_cut:
+                        raise ConnectionError
+                    far = socket.create_connection(("127.0.0.1", self._to), timeout=10)
+                except OSError:
+                    near.close()
+                    continue
+                far.settimeout(None)
+                self._ends += [near, far]
+            for ends in ((near, far), (far, near)):
+                pump = threading.Thread(target=_pump, args=ends, daemon=True)
+                self._pumps.append(pump)
+                pump.start()
+
+    def __enter__(self) -> Cable:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        _hang_up(self._listener)
+        self._listener.close()
+        self._thread.join(10)
+        self.cut()
+        for pump in self._pumps:
+            pump.join(10)
+        for end in self._ends:
+            end.close()
+
+
+def _hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    _hang_up(source)
+    _hang_up(target)
+
+
+def until_bound(api: Api, count: int, deadline: float = 120.0) -> dict[str, str]:
+    """Nodes by pod, once so many are bound."""
+
+    def look() -> dict[str, str] | None:
+        seen = bound(api)
+        return seen if len(seen) >= count else None
+
+    return waiting.until(look, f"{count} pods are bound", deadline)

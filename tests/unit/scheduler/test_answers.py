@@ -1,0 +1,132 @@
+"""What kube-scheduler is told: few texts, none that makes a pod wait for nothing, never a 5xx."""
+
+from collections.abc import Iterator
+
+import pytest
+import urllib3
+from starlette.applications import Starlette
+
+from hami_py.model import pods
+from hami_py.scheduler.app import make_app
+from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.wire import FilterArgs, PreemptArgs
+from hami_py.serving import Listen, Server
+from unit.scheduler.small import Small
+
+
+def test_twenty_nodes_that_are_full_in_different_ways_say_it_in_few_words() -> None:
+    """kube-scheduler counts nodes by text, and shows all texts on the pod."""
+    names = [f"n{i}" for i in range(20)]
+    small = Small(names, cards=8).listed()
+    for i, name in enumerate(names):
+        for card in range(8):
+            small.create(f"p{i}-{card}", mib=6000 + 100 * i + card)
+            assert small.bind(f"p{i}-{card}", name) == ""
+            small.told(f"p{i}-{card}")
+    small.create("next", mib=5000)
+    answer = small.verbs.filter(FilterArgs(small.seen("next"), node_names=names))
+    assert answer.error == ""
+    assert set(answer.failed_nodes) == set(names)
+    assert set(answer.failed_nodes.values()) == {"too little memory free on its cards"}
+
+
+def test_cards_that_are_only_held_are_asked_for_again() -> None:
+    """No event says that a hold is over: a pod that is refused for one would wait for minutes."""
+    small = Small().listed()
+    small.create("first")
+    small.verbs.prioritize(FilterArgs(small.seen("first"), node_names=["a"]))
+    small.create("next")
+    answer = small.verbs.filter(FilterArgs(small.seen("next"), node_names=["a"]))
+    assert "promised to other pods just now" in answer.error
+    assert "1 too little memory free on its cards" in answer.error
+    # Elsewhere it fits: no error.
+    assert small.fits("next") == ["b"]
+    # It would not fit on an empty node: it waits for good.
+    small.create("large", mib=20_000)
+    answer = small.verbs.filter(FilterArgs(small.seen("large"), node_names=["a"]))
+    assert answer.error == ""
+    small.now_s = 6.0
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_cards_that_are_bound_are_not_asked_for_again() -> None:
+    small = Small(nodes="a").listed()
+    small.create("first")
+    small.told("first")
+    assert small.bind("first", "a") == ""
+    small.told("first")
+    small.create("next")
+    answer = small.verbs.filter(FilterArgs(small.seen("next"), node_names=["a"]))
+    assert answer.error == ""
+    assert list(answer.failed_nodes) == ["a"]
+
+
+def test_a_request_that_makes_no_sense_evicts_nobody() -> None:
+    small = Small().listed()
+    small.create("p")
+    limits = small.server.pods["p"]["spec"]["containers"][0]["resources"]["limits"]
+    limits["nvidia.com/gpumem"] = "-1"
+    assert small.verbs.preempt(PreemptArgs(small.seen("p"), meta_victims={})).meta_victims == {}
+
+
+def test_a_request_that_the_allocator_refuses_is_not_tried_for_ever() -> None:
+    """More containers than it takes."""
+    small = Small().listed()
+    small.create("p")
+    containers = small.server.pods["p"]["spec"]["containers"]
+    containers[:] = [{**containers[0], "name": f"c{i}"} for i in range(65)]
+    answer = small.verbs.filter(FilterArgs(small.seen("p"), node_names=["a", "b"]))
+    assert answer.error == ""
+    assert set(answer.failed_and_unresolvable_nodes) == {"a", "b"}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An extender whose every verb fails; its URL."""
+    small = Small().listed()
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(pods, "read_request", fail)
+    monkeypatch.setattr(small.verbs.binder, "bind", fail)
+    server = Server(Starlette(routes=make_app(small.verbs, Meter(small.cluster))), Listen())
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.stop()
+
+
+def test_a_fault_of_ours_is_an_answer(broken: str) -> None:
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
+    asked = {"Pod": pod, "NodeNames": ["a"]}
+    answers = {
+        "filter": asked,
+        "prioritize": asked,
+        "bind": {"PodName": "p", "PodNamespace": "ml", "PodUID": "u", "Node": "a"},
+        "preempt": {"Pod": pod, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "v"}]}}},
+    }
+    said = {}
+    for verb, arguments in answers.items():
+        answer = urllib3.request("POST", f"{broken}/{verb}", json=arguments, timeout=30.0)
+        assert answer.status == 200, answer.data
+        said[verb] = answer.json()
+    assert "a fault of ours" in said["filter"]["Error"]
+    assert said["filter"]["NodeNames"] == []
+    assert said["prioritize"] == []
+    assert "a fault of ours" in said["bind"]["Error"]
+    assert said["preempt"] == {"NodeNameToMetaVictims": {}}
+
+
+class DeadWatch:
+    undecoded = 3
+
+    def silent_s(self) -> float | None:
+        return 4000.0
+
+
+def test_a_watch_that_is_dead_is_seen() -> None:
+    text = Meter(Small().cluster, {"pods": DeadWatch()}).exposition()
+    assert 'hami_scheduler_watch_silence_seconds{kind="pods"} 4000.0' in text
+    assert 'hami_scheduler_undecoded_objects_total{kind="pods"} 3.0' in text

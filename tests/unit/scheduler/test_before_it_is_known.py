@@ -1,0 +1,34 @@
+"""kube-scheduler lives in our pod and asks at once; what has not been listed yet is not empty."""
+
+import pytest
+
+from hami_py.scheduler.wire import FilterArgs, MetaPod, MetaVictims, PreemptArgs
+from unit.scheduler.small import Small
+
+
+@pytest.mark.parametrize("missing", ["nodes", "pods", "quotas"])
+def test_nothing_is_given_before_all_is_listed(missing: str) -> None:
+    small = Small()
+    pod = small.create("p")
+    for name in {"nodes", "pods", "quotas"} - {missing}:
+        sink = getattr(small.cluster, name)
+        sink.replace(small._listed if name == "nodes" else [])
+    answer = small.verbs.filter(FilterArgs(pod, node_names=["a", "b"]))
+    assert "the cluster is not known yet" in answer.error
+    assert answer.node_names == []
+    assert "the cluster is not known yet" in small.bind("p", "a")
+    assert small.server.written == []
+    scores = small.verbs.prioritize(FilterArgs(pod, node_names=["a", "b"]))
+    assert {score.host: score.score for score in scores} == {"a": 0, "b": 0}
+    victims = {"a": MetaVictims([MetaPod("uid-other")])}
+    assert small.verbs.preempt(PreemptArgs(pod, meta_victims=victims)).meta_victims == {}
+    small.listed()
+    assert small.fits("p") == ["a", "b"]
+    assert small.bind("p", "a") == ""
+
+
+def test_a_pod_that_asks_for_nothing_of_ours_is_let_through() -> None:
+    small = Small()
+    small.create("p")
+    del small.server.pods["p"]["spec"]["containers"][0]["resources"]
+    assert small.fits("p") == ["a", "b"]

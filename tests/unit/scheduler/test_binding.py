@@ -1,0 +1,263 @@
+"""Bind, when it does not go well: who has the cards then."""
+
+import json
+import threading
+
+import pytest
+
+from hami_py.errors import InvalidValue
+from hami_py.kube import annotation_bytes, check_annotations
+from hami_py.kube.errors import Forbidden, Unavailable
+from hami_py.model import pods
+from hami_py.model.pods import wire
+from unit.scheduler.small import Object, Small
+
+
+def away(*_: object) -> None:
+    raise Unavailable("POST binding", "no answer from the API server", "try again later")
+
+
+@pytest.fixture
+def small() -> Small:
+    """Two nodes with a card each; a pod takes a whole one."""
+    return Small().listed()
+
+
+def elsewhere(small: Small, name: str, node: str, card: str) -> None:
+    """Another replica binds it."""
+    grant = wire.Grant(card, 10_000, 0)
+    assignment = wire.Assignment(1, f"uid-{name}", node, {"main": (grant,)})
+    pod = small.server.pods[name]
+    pod["spec"]["nodeName"] = node
+    pod["metadata"]["annotations"] = {"hami.io/assignment": pods.encode_assignment(assignment)}
+
+
+def test_annotations_that_would_be_too_large_are_not_written(small: Small) -> None:
+    """The API server would store them, and refuse every later write of the pod."""
+    small.create("p", annotations={"note": "x" * (256 * 1024 - 100)})
+    small.told("p")
+    said = small.bind("p", "a")
+    assert "metadata.annotations" in said
+    assert f"{256 * 1024 - 96} bytes" in said
+    assert "leave the pod at most" in said
+    assert small.server.written == []
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_annotations_that_just_fit_are_written(small: Small) -> None:
+    small.create("q")
+    assert small.bind("q", "b") == ""
+    ours = annotation_bytes(small.server.written[0]["metadata"]["annotations"])
+    small.create("p", annotations={"note": "x" * (256 * 1024 - ours - 4)})
+    assert small.bind("p", "a") == ""
+    annotations = small.server.pods["p"]["metadata"]["annotations"]
+    assert sum(len(key) + len(value) for key, value in annotations.items()) == 256 * 1024
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a b", "/a", "a/", "a/b/c", "x" * 64, "hami.io/-a", "ha_mi.io/a", "ü/a"]
+)
+def test_a_key_that_is_none_is_refused(key: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        check_annotations(0, {key: "1"})
+    assert caught.value.value == key
+
+
+@pytest.mark.parametrize("key", ["a", "A.b_c-9", "hami.io/gpumem-0.main", "HAMI.io/a", "x" * 63])
+def test_a_key_that_is_one_is_taken(key: str) -> None:
+    check_annotations(0, {key: "1"})
+
+
+def test_what_was_never_written_is_free_again_after_a_while(small: Small) -> None:
+    small.create("p")
+    small.server.before = away
+    assert "no answer" in small.bind("p", "a")
+    small.create("next")
+    small.now_s = 29.0
+    small.verbs.binder.settle()
+    assert small.fits("next", "a") == []
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_what_was_written_without_an_answer_is_kept(small: Small) -> None:
+    small.create("p")
+    small.server.after = away
+    assert "no answer" in small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.create("next")
+    assert small.fits("next", "a") == []
+    # The watch tells, late and twice.
+    small.told("p")
+    small.told("p")
+    small.verbs.binder.settle()
+    assert small.fits("next", "a") == []
+    assert small.bind("p", "a") == ""
+    small.cluster.pods.gone(small.seen("p"))
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_it_is_kept_while_the_api_server_stays_away(small: Small) -> None:
+    small.create("p")
+    small.told("p")
+    small.server.before = away
+    small.server.reading = away
+    small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.create("next")
+    assert small.fits("next", "a") == []
+    small.server.reading = lambda _: None
+    small.now_s = 62.0
+    small.verbs.binder.settle()
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_a_pod_whose_binding_may_yet_come_goes_nowhere_else(small: Small) -> None:
+    small.create("p")
+    small.server.before = away
+    small.bind("p", "a")
+    assert small.fits("p") == ["a"]
+    assert "it is being bound to node a" in small.bind("p", "b")
+    small.server.before = lambda _: None
+    assert small.bind("p", "a") == ""
+    assert [body["target"]["name"] for body in small.server.written] == ["a"]
+    small.create("next")
+    assert small.fits("next") == ["b"]
+
+
+def test_bound_it_goes_nowhere_else_before_the_watch_has_told(small: Small) -> None:
+    small.create("p")
+    assert small.bind("p", "a") == ""
+    assert small.bind("p", "b") != ""
+    small.create("next")
+    assert small.fits("next") == ["b"]
+    assert small.bind("p", "a") == ""
+
+
+def test_what_came_and_went_while_the_watch_was_away_is_released(small: Small) -> None:
+    small.create("p")
+    assert small.bind("p", "a") == ""
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.create("next")
+    assert small.fits("next", "a") == []
+    del small.server.pods["p"]
+    small.cluster.pods.replace([])
+    small.now_s = 62.0
+    small.verbs.binder.settle()
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small) -> None:
+    small.create("p")
+    sent, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Object) -> None:
+        sent.set()
+        assert go_on.wait(60)
+
+    small.server.before = slow
+    said: list[str] = []
+    first = threading.Thread(target=lambda: said.append(small.bind("p", "a")))
+    first.start()
+    try:
+        assert sent.wait(60)
+        assert "it is being bound to node a" in small.bind("p", "b")
+        small.create("next")
+        assert small.fits("next") == ["b"]
+    finally:
+        go_on.set()
+        first.join(60)
+    assert said == [""]
+    assert small.fits("next") == ["b"]
+
+
+def test_bound_by_another_replica_the_cards_stay_until_the_watch_tells(small: Small) -> None:
+    small.create("p")
+    elsewhere(small, "p", "b", "GPU-b-0")
+    assert "409" in small.bind("p", "a")
+    small.create("next")
+    assert small.fits("next", "a") == []
+    small.told("p")
+    assert small.fits("next") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "how", ["bound without cards", "another of that name", "gone", "forbidden"]
+)
+def test_what_was_refused_for_good_is_released_at_once(small: Small, how: str) -> None:
+    small.create("p")
+    small.told("p")
+
+    def happens(_: Object) -> None:
+        if how == "bound without cards":
+            small.server.pods["p"]["spec"]["nodeName"] = "b"
+        elif how == "another one":
+            small.server.pods["p"]["metadata"]["uid"] = "uid-other"
+        elif how == "gone":
+            del small.server.pods["p"]
+        else:
+            raise Forbidden("POST binding", "403: no", "give it the right", 403)
+
+    small.server.before = happens
+    assert small.bind("p", "a") != ""
+    small.server.before = lambda _: None
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_gone_between_the_conflict_and_the_look_it_is_released(small: Small) -> None:
+    small.create("p")
+    elsewhere(small, "p", "b", "GPU-b-0")
+
+    def go(name: str) -> None:
+        if name == "p":
+            small.server.pods.pop("p", None)
+
+    small.create("next")
+    assert small.fits("p", "a") == ["a"]
+    small.server.reading = go
+    assert "409" in small.bind("p", "a")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_a_node_that_has_gone_meanwhile_gets_no_binding(small: Small) -> None:
+    small.create("p")
+    small.server.before = away
+    small.bind("p", "a")
+    small.server.before = lambda _: None
+    small.cluster.nodes.gone(small._listed[0])
+    assert "node a" in small.bind("p", "a")
+    small.create("q")
+    assert "node a" in small.bind("q", "a")
+    assert small.server.written == []
+
+
+def test_a_fault_of_ours_leaves_the_cards_in_doubt_only(small: Small) -> None:
+    def fault(_: Object) -> None:
+        raise ZeroDivisionError
+
+    small.create("p")
+    small.server.before = fault
+    with pytest.raises(ZeroDivisionError):
+        small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_percentages_are_written_with_keys_that_are_some(small: Small) -> None:
+    """The longest name that a container can have."""
+    small.create("p")
+    container = small.server.pods["p"]["spec"]["containers"][0]
+    container["name"] = "x" * 63
+    container["resources"]["limits"] = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
+    assert small.bind("p", "a") == ""
+    (body,) = small.server.written
+    assert len(body["metadata"]["annotations"]) == 2
+    assert json.dumps(body)

@@ -1,0 +1,175 @@
+"""What the watches tell, when some of it cannot be read: nobody guesses, nobody else suffers."""
+
+import pytest
+
+from hami_py.model import pods
+from hami_py.model.pods import objects
+from hami_py.scheduler.wire import FilterArgs, MetaPod, MetaVictims, PreemptArgs
+from unit.scheduler.small import Small, node
+
+UNREADABLE = '{"version":2}'
+
+
+def cards(name: str, annotation: str) -> objects.Node:
+    metadata = objects.Metadata(name=name, annotations={pods.annotations.CARDS: annotation})
+    return objects.Node(metadata)
+
+
+def placed(small: Small, name: str, node: str, mib: int = 10_000, priority: int = 0) -> None:
+    """Bound by us, and told."""
+    small.create(name, mib)
+    small.server.pods[name]["spec"]["priority"] = priority
+    small.told(name)
+    assert small.bind(name, node) == ""
+    small.told(name)
+
+
+def test_a_node_that_the_allocator_refuses_hides_no_other() -> None:
+    """A card that fell off the bus has no memory, and is written so."""
+    small = Small()
+    first = pods.wire.Card("GPU-0", 0, "NVIDIA A100-SXM4-80GB", 0)
+    broken = cards("0", pods.encode_cards((first,)))
+    small._listed.insert(0, broken)
+    small.listed()
+    small.create("p")
+    assert small.fits("p", "0", "a", "b") == ["a", "b"]
+    # And one that becomes so loses what it had.
+    small.cluster.nodes.changed(cards("a", pods.encode_cards((first,))))
+    assert small.fits("p", "a", "b") == ["b"]
+
+
+@pytest.mark.parametrize("first", ["the pod", "the node"])
+def test_a_pod_with_cards_that_nobody_can_read_bars_its_node(first: str) -> None:
+    small = Small(nodes="b").listed()
+    small.create("p")
+    small.server.pods["p"]["spec"]["nodeName"] = "a"
+    small.server.pods["p"]["metadata"]["annotations"] = {"hami.io/assignment": UNREADABLE}
+    if first == "the pod":
+        small.told("p")
+    small.cluster.nodes.changed(node("a", 1))
+    small.told("p")
+    small.create("next")
+    assert small.fits("next") == ["b"]
+    assert "node a" in small.bind("next", "a")
+    small.now_s = 10
+    # A node that changes stays barred; when the pod is gone it is not any more.
+    small.cluster.nodes.changed(node("a", 2))
+    assert small.fits("next") == ["b"]
+    small.cluster.pods.gone(small.seen("p"))
+    assert small.fits("next") == ["a", "b"]
+
+
+def test_a_node_is_free_again_when_its_pods_are_listed_without_the_unreadable() -> None:
+    small = Small(nodes="a").listed()
+    small.create("p")
+    small.server.pods["p"]["spec"]["nodeName"] = "a"
+    small.server.pods["p"]["metadata"]["annotations"] = {"hami.io/assignment": UNREADABLE}
+    small.told("p")
+    small.create("next")
+    assert small.fits("next", "a") == []
+    small.cluster.pods.replace([])
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_a_readable_assignment_lifts_the_bar() -> None:
+    small = Small(nodes="a").listed()
+    placed(small, "p", "a", 4000)
+    annotations = small.server.pods["p"]["metadata"]["annotations"]
+    good = annotations["hami.io/assignment"]
+    annotations["hami.io/assignment"] = UNREADABLE
+    small.told("p")
+    small.create("next", 4000)
+    assert small.fits("next", "a") == []
+    annotations["hami.io/assignment"] = good
+    small.told("p")
+    assert small.fits("next", "a") == ["a"]
+    small.create("large", 7000)
+    small.now_s = 10
+    assert small.fits("large", "a") == []
+
+
+def test_a_pod_that_asks_for_no_card_bars_nothing_whatever_it_says() -> None:
+    """Who may make pods could bar nodes otherwise."""
+    small = Small(nodes="a").listed()
+    small.create("p")
+    del small.server.pods["p"]["spec"]["containers"][0]["resources"]
+    small.server.pods["p"]["spec"]["nodeName"] = "a"
+    small.server.pods["p"]["metadata"]["annotations"] = {"hami.io/assignment": UNREADABLE}
+    small.told("p")
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_a_quota_that_nobody_can_read_lets_nothing_in_before_and_after_a_restart() -> None:
+    for hard in ({"limits.nvidia.com/gpumem": "20000"}, None):
+        small = Small(nodes="a").listed()
+        metadata = objects.Metadata(name="q", namespace="ml")
+        if hard is not None:
+            small.cluster.quotas.changed(objects.ResourceQuota(metadata, objects.QuotaSpec(hard)))
+        small.create("p")
+        unreadable = objects.QuotaSpec({"limits.nvidia.com/gpumem": "4Gi"})
+        small.cluster.quotas.changed(objects.ResourceQuota(metadata, unreadable))
+        assert small.fits("p", "a") == []
+        small.cluster.quotas.gone(objects.ResourceQuota(metadata, unreadable))
+        assert small.fits("p", "a") == ["a"]
+
+
+def test_where_one_node_is_left_it_is_held() -> None:
+    """kube-scheduler asks for no priorities then, and filters the next pod before it has bound."""
+    small = Small(nodes="a").listed()
+    small.create("first")
+    small.create("second")
+    assert small.fits("first", "a") == ["a"]
+    answer = small.verbs.filter(FilterArgs(small.seen("second"), node_names=["a"]))
+    assert answer.node_names == []
+    assert "promised to other pods just now" in answer.error
+    assert small.bind("first", "a") == ""
+
+
+def test_a_bind_that_is_tried_again_gets_no_card_that_failed() -> None:
+    def away(*_: object) -> None:
+        raise OSError
+
+    small = Small(nodes="a", cards=2).listed()
+    small.create("p")
+    small.server.before = away
+    with pytest.raises(OSError):
+        small.bind("p", "a")
+    (good, bad) = (
+        pods.wire.Card(f"GPU-a-{i}", i, "NVIDIA A100-SXM4-80GB", 10_000, healthy=i == 1)
+        for i in (1, 0)
+    )
+    small.cluster.nodes.changed(cards("a", pods.encode_cards((bad, good))))
+    small.server.before = lambda _: None
+    assert small.fits("p", "a") == ["a"]
+    assert small.bind("p", "a") == ""
+    assert "GPU-a-1" in small.server.written[0]["metadata"]["annotations"]["hami.io/assignment"]
+
+
+def preempted(small: Small, chosen: list[str]) -> list[str]:
+    small.create("urgent")
+    small.server.pods["urgent"]["spec"]["priority"] = 1000
+    victims = {"a": MetaVictims([MetaPod(f"uid-{name}") for name in chosen])}
+    answer = small.verbs.preempt(PreemptArgs(small.seen("urgent"), meta_victims=victims))
+    found = answer.meta_victims.get("a", MetaVictims())
+    return [pod.uid.removeprefix("uid-") for pod in found.pods or []]
+
+
+def test_a_preemption_evicts_nobody_beyond_those_that_are_enough() -> None:
+    small = Small(nodes="a", cards=2).listed()
+    placed(small, "one", "a", priority=1)
+    placed(small, "two", "a", priority=2)
+    assert preempted(small, ["two"]) == ["two"]
+
+
+def test_a_preemption_adds_only_what_is_missing() -> None:
+    small = Small(nodes="a").listed()
+    for name in ("one", "two"):
+        placed(small, name, "a", 5000, priority=1)
+    assert sorted(preempted(small, ["two"])) == ["one", "two"]
+
+
+def test_a_preemption_that_would_not_help_is_none() -> None:
+    small = Small(nodes="a").listed()
+    placed(small, "more", "a", priority=2000)
+    assert preempted(small, ["more"]) == []

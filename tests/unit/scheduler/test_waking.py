@@ -1,0 +1,112 @@
+"""Who was refused for what is not so any more is tried again, and nobody for nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from hami_py.kube import ApiServer
+from hami_py.kube.errors import Unavailable
+from hami_py.model.pods import objects
+from hami_py.scheduler import waking
+from hami_py.scheduler.waking import Waker, touching
+from unit.scheduler.small import Small, node
+
+
+class Server:
+    def __init__(self) -> None:
+        self.touched = threading.Semaphore(0)
+        self.failing = 0
+
+    def patch(self, path: str, body: Any, kind: str, *, deadline_s: float) -> bytes:
+        assert path == "/apis/storage.k8s.io/v1/storageclasses/hami-wake"
+        if self.failing:
+            self.failing -= 1
+            raise Unavailable("PATCH", "away", "later")
+        self.touched.release()
+        return b"{}"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setattr(waking, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(waking, "_FAILED_S", 0.01)
+    return Server()
+
+
+def small(server: Server) -> Small:
+    made = Small(nodes="a").listed()
+    made.cluster.waker = Waker(touching(cast(ApiServer, server), "hami-wake"))
+    return made
+
+
+def refused(made: Small, name: str) -> None:
+    made.create(name)
+    assert made.fits(name, "a", "b") == []
+
+
+def full(server: Server) -> Small:
+    """Node a, with a pod on its one card, and a pod that was refused for that."""
+    made = small(server)
+    made.create("first")
+    made.told("first")
+    assert made.bind("first", "a") == ""
+    made.told("first")
+    refused(made, "next")
+    made.cluster.waker.start()
+    return made
+
+
+@pytest.mark.parametrize("what", ["a pod is gone", "a card is there", "a quota is there"])
+def test_what_makes_room_wakes(server: Server, what: str) -> None:
+    made = full(server)
+    quota = objects.ResourceQuota(
+        objects.Metadata(name="q", namespace="ml"),
+        objects.QuotaSpec({"limits.nvidia.com/gpu": "9"}),
+    )
+    try:
+        if what == "a pod is gone":
+            made.cluster.pods.gone(made.seen("first"))
+        elif what == "a card is there":
+            made.cluster.nodes.changed(node("b", 1))
+        else:
+            made.cluster.quotas.changed(quota)
+        assert server.touched.acquire(timeout=60)
+        # Nobody was refused since.
+        made.cluster.nodes.changed(node("c", 1))
+        assert not server.touched.acquire(timeout=0.3)
+    finally:
+        made.cluster.waker.stop()
+
+
+def test_what_changed_while_the_pod_was_looked_at_wakes(server: Server) -> None:
+    waker = Waker(touching(cast(ApiServer, server), "hami-wake"))
+    before = waker.changes
+    waker.changed()
+    waker.refused(before)
+    waker.start()
+    try:
+        assert server.touched.acquire(timeout=60)
+    finally:
+        waker.stop()
+
+
+def test_a_node_that_says_the_same_again_wakes_nobody(server: Server) -> None:
+    made = full(server)
+    try:
+        made.cluster.nodes.changed(node("a", 1))
+        assert not server.touched.acquire(timeout=0.3)
+    finally:
+        made.cluster.waker.stop()
+
+
+def test_a_wake_that_failed_is_made_again(server: Server) -> None:
+    server.failing = 2
+    made = full(server)
+    try:
+        made.cluster.pods.gone(made.seen("first"))
+        assert server.touched.acquire(timeout=60)
+    finally:
+        made.cluster.waker.stop()
