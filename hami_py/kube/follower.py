@@ -1,0 +1,262 @@
+"""A copy of a list on the API server that follows it: list once, then watch, list again when lost.
+
+The API server keeps old versions for minutes only, so a watch that was away for longer is told
+"expired" (410) and has to list again; what was deleted meanwhile is then known only by its absence.
+So whoever keeps the copy is handed whole lists and single changes, and needs no other state.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from hami_py.kube.errors import Expired, KubeError, Rejected, Unavailable
+from hami_py.kube.server import ApiServer, Status, Stream, failure
+from hami_py.model.pods.decoding import Decoder
+
+__all__ = ["Follower", "Sink", "list_objects"]
+
+_log = logging.getLogger(__name__)
+
+_PAGE = 500
+"""Objects per page of a list: what client-go asks for; a page of pods is about 2 MB."""
+
+_LIST_S = 60.0
+"""How long one page may take."""
+
+_WATCH_S = 290
+"""A watch is renewed after this long, so that a server which forgot us is noticed."""
+
+_SILENCE_S = 330.0
+"""Longer than a watch lives: bookmarks come about every minute, but are not promised."""
+
+_RETRY_S = (0.2, 15.0)
+"""The first pause after a failure, doubled each time, and the longest."""
+
+_SHORT_S = 1.0
+"""A watch that ends sooner, and has told of nothing, is no sign that the server is well."""
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """Where a list ends, and at which version it was read."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    class Meta(msgspec.Struct, rename="camel"):
+        resource_version: str = ""
+
+    metadata: Meta
+
+
+T = TypeVar("T")
+
+
+class Sink(Protocol[T]):
+    """Whoever keeps the copy. Called by one thread, the reflector's."""
+
+    def replace(self, objects: list[T]) -> None:
+        """These are all there are."""
+
+    def changed(self, item: T) -> None:
+        """This one came, or is now so."""
+
+    def gone(self, item: T) -> None:
+        """This one is gone; it is given as it was last."""
+
+
+class Follower(Generic[T]):
+    """What a reflector does, one step at a time, in nobody's thread.
+
+    ``pages``, then ``watch`` and ``take`` for each line of the stream. ``ended`` or ``failed`` is
+    told how that came to an end, and says how long to wait until all begins anew. With a
+    ``version`` there is no need to list: the watch goes on from there.
+
+    An object that cannot be decoded is left out, logged and counted: one strange object must not
+    hide all others.
+
+    Attributes:
+        version: of the list and the events handed on so far; ``None``: it has to be listed.
+        lists: whole lists handed on so far.
+        undecoded: objects left out so far.
+        heard_at: when the API server was last heard of, by the clock.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        path: str,
+        kind: type[T],
+        sink: Sink[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        page: int = _PAGE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.version: str | None = None
+        self.lists = 0
+        self.undecoded = 0
+        self.heard_at: float | None = None
+        self._server = server
+        self._path = path
+        self._query = query or {}
+        self._page = page
+        self._decoder = msgspec.json.Decoder(kind, strict=True)
+        self._sink = sink
+        self._clock = clock
+        self._pause_s = _RETRY_S[0]
+        self._opened_at = 0.0
+        self._has_told = False
+
+    def pages(self) -> Iterator[None]:
+        """Lists, page by page; behind the last one the whole is handed on."""
+        objects: list[T] = []
+        version = ""
+        for page in _pages(self._server, self._path, self._query, _LIST_S, self._page):
+            self.heard_at = self._clock()
+            version = version or page.metadata.resource_version
+            objects.extend(self._decoded(page.items or []))
+            yield
+        self._sink.replace(objects)
+        self.version = version
+        self.lists += 1
+
+    def watch(self) -> Stream:
+        """What has changed since ``version``, and goes on changing."""
+        query = {
+            **self._query,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.version or "",
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        self._opened_at = self._clock()
+        self._has_told = False
+        return self._server.stream(self._path, query, silence_s=_SILENCE_S)
+
+    def take(self, line: bytes) -> None:
+        """Hands one event on.
+
+        Raises:
+            KubeError: the event says that the watch cannot go on, or is none.
+        """
+        event = _decode(line, _Event)
+        if event.type == "ERROR":
+            status = _decode(event.object, Status)
+            raise failure(f"watch {self._path}", status.code, status)
+        self.heard_at = self._clock()
+        self._has_told = True
+        seen = _decode(event.object, _Versioned).metadata.resource_version
+        if event.type != "BOOKMARK":
+            act: Callable[[T], None] = (
+                self._sink.gone if event.type == "DELETED" else self._sink.changed
+            )
+            for item in self._decoded([event.object]):
+                act(item)
+        self.version = seen or self.version
+
+    def ended(self) -> float:
+        """The stream has ended by itself: the server is well, or ends all at once, as when it goes.
+
+        Returns:
+            Seconds to wait before the next attempt.
+        """
+        if not self._has_told and self._clock() - self._opened_at < _SHORT_S:
+            return self._pause()
+        self._pause_s = _RETRY_S[0]
+        return 0.0
+
+    def failed(self, error: Exception) -> float:
+        """Something was raised.
+
+        Returns:
+            Seconds to wait before the next attempt.
+        """
+        if isinstance(error, (Expired, Rejected)):
+            _log.info("%s: listed again: %s", self._path, error.why)
+            self.version = None
+        elif isinstance(error, KubeError):
+            _log.warning("%s", error)
+            # What was missed while nobody answered is told by the version, if it is still kept.
+        else:
+            # A fault of the sink's: what it has now is unknown, so it gets a whole list.
+            _log.error("%s: listed again", self._path, exc_info=error)
+            self.version = None
+        return self._pause()
+
+    def _pause(self) -> float:
+        pause = self._pause_s
+        self._pause_s = min(2 * pause, _RETRY_S[1])
+        # Many replicas that lost the same server shall not come back in step.
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _decoded(self, raws: list[msgspec.Raw]) -> Iterator[T]:
+        for raw in raws:
+            try:
+                yield self._decoder.decode(raw)
+            except msgspec.ValidationError as error:
+                self.undecoded += 1
+                _log.warning("%s: an object is left out: %s", self._path, error)
+
+
+def list_objects(
+    server: ApiServer,
+    path: str,
+    kind: type[T],
+    *,
+    query: Mapping[str, str] | None = None,
+    deadline_s: float = _LIST_S,
+) -> list[T]:
+    """All objects of a list, once.
+
+    Raises:
+        InvalidValue: one of them is not as its kind says.
+        KubeError: see there.
+    """
+    decode = Decoder(kind, path)
+    pages = _pages(server, path, query or {}, deadline_s)
+    return [decode(bytes(raw)) for page in pages for raw in page.items or []]
+
+
+def _pages(
+    server: ApiServer,
+    path: str,
+    query: Mapping[str, str],
+    deadline_s: float,
+    limit: int = _PAGE,
+) -> Iterator[_Page]:
+    rest = ""
+    while True:
+        asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
+        page = _decode(server.get(path, asked, deadline_s=deadline_s), _Page)
+        yield page
+        rest = page.metadata.continue_
+        if not rest:
+            return
+
+
+D = TypeVar("D")
+
+
+def _decode(data: bytes | msgspec.Raw, kind: type[D]) -> D:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable("the API server's answer", str(error), "try again later") from error

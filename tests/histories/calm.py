@@ -1,0 +1,108 @@
+"""The end of a history: nothing fails any more, and what must then be true."""
+
+from __future__ import annotations
+
+import json
+
+from hami_py._native import Allocator
+from hami_py.kube import list_objects
+from hami_py.model import pods
+from hami_py.model.pods import objects
+from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from histories.faults import Client
+from histories.kube_scheduler import FLUSH_S
+from histories.oracle import Broken
+from histories.scene import Scene
+
+CALM_S = 2 * FLUSH_S
+
+PAUSE_S = 15.0
+"""The longest that a follower waits after a failure."""
+
+FORGET_S = 90.0
+"""Longer than any hold or reservation that nobody speaks of any more."""
+
+
+def everybody_is_bound(scene: Scene) -> None:
+    """Nothing fails any more, and within ten minutes all pods that fit are bound."""
+    scene.is_calm = True
+    scene.tell("calm", "nothing fails any more")
+    give_up = scene.clock.now + CALM_S
+    quiesce(scene)
+    while stuck := scene.scheduler is None or _waiting_in_vain(scene):
+        if scene.clock.now > give_up:
+            raise Broken(f"not bound, and there is room: {stuck}")
+        _go_on(scene)
+
+
+def _go_on(scene: Scene) -> None:
+    """To the next moment at which something may happen."""
+    now = scene.clock.now
+    moments = [scene.clock.next_due(), scene.scheduler and scene.scheduler.next_at()]
+    moments += [watch.resume_at for each in scene.replicas for watch in each.watches]
+    later = min([at for at in moments if at and at > now], default=now + 10)
+    scene.clock.advance(min(later, now + 10))
+    scene.tick()
+    quiesce(scene)
+
+
+def quiesce(scene: Scene) -> None:
+    """Until there is nothing to do at this time."""
+    while True:
+        for replica in scene.replicas:
+            for watch in () if replica.is_dead else replica.watches:
+                watch.catch_up(scene.api.version)
+        if scene.scheduler is None:
+            return
+        scene.scheduler.look()
+        did = scene.scheduler.schedule_one() or scene.bind()
+        scene.tell("calm", did)
+        if did is None:
+            return
+
+
+def _waiting_in_vain(scene: Scene) -> list[str]:
+    return [
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on {node}"
+        for pod in scene.api.objects["pods"].values()
+        if not pod["spec"].get("nodeName")
+        and not pod["metadata"].get("deletionTimestamp")
+        and len(pod["spec"]["containers"]) == 1
+        and "initContainers" not in pod["spec"]
+        and (node := scene.oracle.has_room(pod))
+    ]
+
+
+def nothing_is_left(scene: Scene) -> None:
+    """The replicas know what a new one would, with all pods and then without any."""
+    scene.scheduler = None
+    _agree(scene, "the same pods")
+    scene.world.everything_goes()
+    _agree(scene, "no pods")
+
+
+def _agree(scene: Scene, what: str) -> None:
+    # All watches are told, what was not is asked for, and a watch may have to be opened anew.
+    for seconds in (FORGET_S, PAUSE_S, PAUSE_S):
+        scene.clock.advance(scene.clock.now + seconds)
+        scene.tick()
+        quiesce(scene)
+    client = Client(scene.api, scene.clock)
+    truth = Cluster(Allocator(), pods.PodSettings())
+    truth.nodes.replace(list_objects(client, NODES, objects.Node))  # type: ignore[arg-type]
+    truth.quotas.replace(list_objects(client, QUOTAS, objects.ResourceQuota))  # type: ignore[arg-type]
+    truth.pods.replace(list_objects(client, PODS, objects.Pod))  # type: ignore[arg-type]
+    for replica in scene.replicas:
+        if replica.cluster.allocator.digest() != truth.allocator.digest():
+            difference = _difference(replica.cluster.allocator, truth.allocator)
+            raise Broken(f"{what}: {replica.name} has {difference}")
+
+
+def _difference(one: Allocator, other: Allocator) -> str:
+    """What the first has and the second has not, and the other way round."""
+    states = [json.loads(allocator.snapshot()) for allocator in (one, other)]
+    had, wanted = (
+        {json.dumps(item) for part in ("nodes", "quotas", "pods") for item in state[part]}
+        for state in states
+    )
+    return f"{sorted(had - wanted)} and not {sorted(wanted - had)}"

@@ -1,0 +1,270 @@
+"""An API server in memory: nodes, pods, quotas, bindings and watches, without HTTP and threads.
+
+What it answers is what a real one was recorded to answer (``test_fake_api.py`` compares them). It
+does no more than the extender and its surroundings need, and none of it by chance: faults are the
+client's (``faults.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from histories import refusals
+from histories.refusals import Object, Refused
+
+MERGE_PATCH = "application/merge-patch+json"
+
+KINDS = {"nodes": "Node", "pods": "Pod", "resourcequotas": "ResourceQuota"}
+
+_encode = msgspec.json.encode
+
+
+class Event(NamedTuple):
+    """One line of the history that watches are told from."""
+
+    version: int
+    type: str
+    kind: str
+    labels: Mapping[str, str]
+    line: bytes
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a path names."""
+
+    kind: str
+    namespace: str | None = None
+    name: str | None = None
+    part: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace or "", self.name or ""
+
+
+class FakeApi:
+    """The server's state. Objects are never changed in place: each write makes a new one.
+
+    Attributes:
+        objects: by kind, then by namespace and name.
+        version: of the last write.
+        log: the events that watches may still be told.
+        floor: versions up to this one are forgotten.
+        on_write: told of every change, with the object before and after.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[tuple[str, str], Object]] = {kind: {} for kind in KINDS}
+        self.version = 100
+        self.floor = 100
+        self.log: list[Event] = []
+        self.on_write: Callable[[str, Object | None, Object | None], None] | None = None
+        self._lists: dict[tuple[int, str], list[bytes]] = {}
+        self._uids = 0
+
+    def request(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> tuple[int, bytes]:
+        """One request: the status code and the body."""
+        path, _, rest = path.partition("?")
+        query = {**dict(parse_qsl(rest)), **(query or {})}
+        try:
+            return 200, self._answer(method, _place(path), query, body)
+        except Refused as error:
+            return error.code, _encode(error.body)
+
+    def forget(self) -> None:
+        """Old versions and unfinished lists are compacted away."""
+        self.floor = self.version
+        self.log = []
+        self._lists = {}
+
+    def since(self, version: int) -> list[Event]:
+        """What happened after a version; an error where that is forgotten."""
+        if version < self.floor:
+            raise refusals.too_old(version, self.floor + 1)
+        low, high = 0, len(self.log)
+        while low < high:
+            middle = (low + high) // 2
+            if self.log[middle].version <= version:
+                low = middle + 1
+            else:
+                high = middle
+        return self.log[low:]
+
+    def bookmark(self, kind: str) -> bytes:
+        """The event that says how far a watch has come."""
+        made = {
+            "apiVersion": "v1",
+            "kind": KINDS[kind],
+            "metadata": {"resourceVersion": str(self.version)},
+        }
+        return _encode({"type": "BOOKMARK", "object": made})
+
+    def _answer(self, method: str, place: Place, query: Mapping[str, str], body: Any) -> bytes:
+        if method == "GET":
+            return _encode(self._find(place)) if place.name else self._list(place, query)
+        if method == "POST" and place.part == "binding":
+            return self._bind(place, body)
+        if method == "POST":
+            return self._create(place, body)
+        if method == "PUT":
+            self._check_version(place, body)
+            return _encode(self._change(place, body))
+        if method == "PATCH":
+            self._check_version(place, body)
+            return _encode(self._change(place, _merged(self._find(place), body)))
+        return self._delete(place, query)
+
+    def _find(self, place: Place) -> Object:
+        found = self.objects[place.kind].get(place.key)
+        if found is None:
+            raise refusals.not_found(place.kind, place.name)
+        return found
+
+    def _list(self, place: Place, query: Mapping[str, str]) -> bytes:
+        limit = int(query.get("limit", 0))
+        if token := query.get("continue"):
+            at = msgspec.json.decode(base64.b64decode(token))
+            version, start = at["rv"], at["start"]
+            if (version, place.kind) not in self._lists:
+                fresh = _token({"v": "meta.k8s.io/v1", "rv": -1, "start": start})
+                raise refusals.page_too_old(fresh)
+            items = self._lists[version, place.kind]
+        else:
+            version, start = self.version, 0
+            items = [
+                _encode(item)
+                for (namespace, _), item in sorted(self.objects[place.kind].items())
+                if place.namespace in (None, namespace) and _selected(item, query)
+            ]
+        page = items[start : start + limit] if limit else items[start:]
+        metadata = {"resourceVersion": str(version)}
+        if limit and start + limit < len(items):
+            self._lists[version, place.kind] = items
+            metadata["continue"] = _token({"rv": version, "start": start + limit})
+        head = {"apiVersion": "v1", "kind": f"{KINDS[place.kind]}List", "metadata": metadata}
+        return _encode({**head, "items": [msgspec.Raw(item) for item in page]})
+
+    def _create(self, place: Place, body: Object) -> bytes:
+        metadata = body["metadata"]
+        place = Place(place.kind, place.namespace, metadata["name"])
+        if place.key in self.objects[place.kind]:
+            raise refusals.already_there(place.kind, place.name)
+        self._uids += 1
+        named = {"uid": f"{self._uids:08x}-0000-4000-8000-000000000000", **metadata}
+        if place.namespace is not None:
+            named["namespace"] = place.namespace
+        return _encode(self._write(place, "ADDED", None, {**body, "metadata": named}))
+
+    def _bind(self, place: Place, binding: Object) -> bytes:
+        pod = self._find(place)
+        metadata, wanted = pod["metadata"], binding["metadata"]
+        uid = wanted.get("uid", metadata["uid"])
+        if uid != metadata["uid"]:
+            why = (
+                "StorageError: invalid object, Code: 4, Key: "
+                f"/registry/pods/{place.namespace}/{place.name}, ResourceVersion: 0, "
+                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
+                f"UID in object meta: {metadata['uid']}"
+            )
+            raise refusals.conflict("pods", place.name, why)
+        if metadata.get("deletionTimestamp"):
+            why = f"pod {place.name} is being deleted, cannot be assigned to a host"
+            raise refusals.conflict("pods/binding", place.name, why)
+        if bound := pod["spec"].get("nodeName"):
+            why = f'pod {place.name} is already assigned to node "{bound}"'
+            raise refusals.conflict("pods/binding", place.name, why)
+        # A node that is not there is no error to the API server.
+        merged = {**metadata.get("annotations", {}), **wanted.get("annotations", {})}
+        self._change(
+            place,
+            {
+                **pod,
+                "metadata": {**metadata, "annotations": merged},
+                "spec": {**pod["spec"], "nodeName": binding["target"]["name"]},
+            },
+        )
+        return _encode({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"})
+
+    def _check_version(self, place: Place, body: Object) -> None:
+        stale = body["metadata"].get("resourceVersion")
+        if stale not in (None, self._find(place)["metadata"]["resourceVersion"]):
+            raise refusals.conflict(place.kind, place.name, refusals.MODIFIED)
+
+    def _change(self, place: Place, new: Object) -> Object:
+        return self._write(place, "MODIFIED", self._find(place), new)
+
+    def _delete(self, place: Place, query: Mapping[str, str]) -> bytes:
+        there = self._find(place)
+        metadata, spec = there["metadata"], there.get("spec", {})
+        grace = int(query.get("gracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0)))
+        # Whoever was never bound has no kubelet to wait for.
+        if metadata.get("finalizers") or (grace and spec.get("nodeName")):
+            if not metadata.get("deletionTimestamp"):
+                going = {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+                there = self._change(place, {**there, "metadata": going})
+            return _encode(there)
+        return _encode(self._write(place, "DELETED", there, None))
+
+    def _write(self, place: Place, type_: str, old: Object | None, new: Object | None) -> Object:
+        self.version += 1
+        told = new if new is not None else old
+        assert told is not None
+        metadata = {**told["metadata"], "resourceVersion": str(self.version)}
+        told = {"apiVersion": "v1", "kind": KINDS[place.kind], **told, "metadata": metadata}
+        if new is None:
+            del self.objects[place.kind][place.key]
+        else:
+            self.objects[place.kind][place.key] = told
+        line = _encode({"type": type_, "object": told})
+        labels = metadata.get("labels", {})
+        self.log.append(Event(self.version, type_, place.kind, labels, line))
+        if self.on_write is not None:
+            self.on_write(place.kind, old, None if new is None else told)
+        return told
+
+
+def _place(path: str) -> Place:
+    parts = path.removeprefix("/api/v1/").split("/")
+    namespace = None
+    if parts[0] == "namespaces" and len(parts) > 2:
+        namespace, parts = parts[1], parts[2:]
+    kind, name, part, *_ = [*parts, None, None]
+    return Place(str(kind), namespace, name, part)
+
+
+def _token(content: Object) -> str:
+    return base64.b64encode(_encode(content)).decode()
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
+
+
+def selects(selector: str | None, labels: Mapping[str, str]) -> bool:
+    """Whether a selector of the form ``key=value`` takes something with these labels."""
+    key, _, value = (selector or "").partition("=")
+    return not key or labels.get(key) == value
+
+
+def _selected(item: Object, query: Mapping[str, str]) -> bool:
+    field, _, value = query.get("fieldSelector", "").partition("=")
+    on = not field or item.get("spec", {}).get(field.removeprefix("spec.")) == value
+    return on and selects(query.get("labelSelector"), item["metadata"].get("labels", {}))

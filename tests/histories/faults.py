@@ -1,0 +1,220 @@
+"""What goes wrong between a client and the API server, and the clock by which it does.
+
+A request's fate is chosen by whoever makes the history. While a request is under way other things
+may happen: ``meanwhile`` is called before and after the server has done it, and may do anything,
+other requests included. So one thread shows the orders that several would.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from hami_py.kube.errors import Unavailable
+from hami_py.kube.server import Status, failure
+from histories.fake_api import FakeApi, selects
+from histories.refusals import Refused
+
+Do = Callable[[], tuple[int, bytes]]
+
+LATE_S = 0.9
+"""How much later than its client gave up a write may still take effect. The API server ends a
+request whose client has gone; what it has handed to etcd by then is done when etcd has done it. A
+program that was killed, or a kube-scheduler that tries again, comes back after a second or more."""
+
+
+class Clock:
+    """Time that passes when it is told to, and what is due then."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
+
+    def ns(self) -> int:
+        return int(self.now * 1e9)
+
+    def at(self, when: float, what: Callable[[], object]) -> None:
+        heapq.heappush(self._due, (when, next(self._order), what))
+
+    def next_due(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def advance(self, to: float) -> None:
+        while self._due and self._due[0][0] <= to:
+            when, _, what = heapq.heappop(self._due)
+            self.now = max(self.now, when)
+            what()
+        self.now = max(self.now, to)
+
+
+class Fate(Enum):
+    """What becomes of a request."""
+
+    DONE = auto()
+    BUSY = auto()
+    """429, 500 or 503: not done."""
+    LOST = auto()
+    """No answer in time, and not done."""
+    UNANSWERED = auto()
+    """No answer in time, but done."""
+    LATE = auto()
+    """No answer in time, and done a little later."""
+
+
+class Killed(BaseException):
+    """The program that asked is no more."""
+
+
+class Client:
+    """The interface of ``hami_py.kube.ApiServer``, on a fake server.
+
+    Args:
+        api: the server.
+        clock: by which deadlines pass.
+        fate: what becomes of a request, by its method.
+        meanwhile: what happens while it is under way.
+        pick: a random number of [0, 1), for how late.
+        send: told of each request as it is sent; what it gives is done in its place.
+    """
+
+    def __init__(
+        self,
+        api: FakeApi,
+        clock: Clock,
+        *,
+        fate: Callable[[str], Fate] = lambda _: Fate.DONE,
+        meanwhile: Callable[[], object] = lambda: None,
+        pick: Callable[[], float] = lambda: 0.5,
+        send: Callable[[Do], Do] = lambda do: do,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._fate = fate
+        self._meanwhile = meanwhile
+        self._pick = pick
+        self._send = send
+        self._under_way: list[Do] = []
+        self._killed = False
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
+        return self._ask("GET", path, query, None, deadline_s)
+
+    def post(self, path: str, body: object, *, deadline_s: float) -> bytes:
+        return self._ask("POST", path, None, body, deadline_s)
+
+    def put(self, path: str, body: object, *, deadline_s: float) -> bytes:
+        return self._ask("PUT", path, None, body, deadline_s)
+
+    def patch(self, path: str, body: object, kind: str, *, deadline_s: float) -> bytes:
+        return self._ask("PATCH", path, None, body, deadline_s)
+
+    def delete(self, path: str, *, deadline_s: float) -> bytes:
+        return self._ask("DELETE", path, None, None, deadline_s)
+
+    def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> FakeStream:
+        if self._fate("WATCH") is Fate.BUSY:
+            raise self._busy(f"GET {path}")
+        kind = path.rpartition("/")[2]
+        return FakeStream(self._api, kind, int(query["resourceVersion"]), query)
+
+    def kill(self) -> None:
+        """The program is ended. Of what it has sent some is done all the same."""
+        self._killed = True
+        for do in self._under_way:
+            if self._pick() < 0.5:
+                self._clock.at(self._clock.now + LATE_S * self._pick(), do)
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline_s: float
+    ) -> bytes:
+        what, give_up = f"{method} {path}", self._clock.now + deadline_s
+
+        do = self._send(lambda: self._api.request(method, path, query, body))
+        fate = self._fate(method)
+        if fate is Fate.BUSY:
+            raise self._busy(what)
+        self._check_alive()
+        self._under_way.append(do)
+        try:
+            self._meanwhile()
+        finally:
+            self._under_way.pop()
+        self._check_alive()
+        if fate in (Fate.LOST, Fate.LATE) or self._clock.now > give_up:
+            late = give_up + LATE_S * self._pick()
+            if fate is Fate.LATE and late >= self._clock.now:
+                self._clock.at(late, do)
+            raise self._timeout(what, give_up)
+        code, answer = do()
+        self._meanwhile()
+        self._check_alive()
+        if fate is Fate.UNANSWERED or self._clock.now > give_up:
+            raise self._timeout(what, give_up)
+        if code >= 300:
+            raise failure(what, code, msgspec.json.decode(answer, type=Status))
+        return answer
+
+    def _check_alive(self) -> None:
+        if self._killed:
+            raise Killed
+
+    def _busy(self, what: str) -> Exception:
+        code = (429, 500, 503)[int(3 * self._pick())]
+        return failure(what, code, Status(message="the server is busy", code=code))
+
+    def _timeout(self, what: str, give_up: float) -> Exception:
+        self._clock.advance(give_up)
+        self._check_alive()
+        return Unavailable(what, "no answer from the API server (timed out)", "try again later")
+
+
+class FakeStream:
+    """A watch: the lines that are there for it, whenever somebody asks.
+
+    Attributes:
+        at: the version up to which it has told.
+        over: whether it has ended.
+    """
+
+    def __init__(self, api: FakeApi, kind: str, version: int, query: Mapping[str, str]) -> None:
+        self.at = version
+        self.over = False
+        self._api = api
+        self._kind = kind
+        self._selector = query.get("labelSelector")
+
+    def ready(self, most: int | None = None, *, bookmark: bool = False) -> list[bytes]:
+        """The next lines, so many at most; with a bookmark if there are none."""
+        if self.over:
+            return []
+        try:
+            events = self._api.since(self.at)
+        except Refused as error:
+            self.over = True
+            return [msgspec.json.encode({"type": "ERROR", "object": error.body})]
+        lines: list[bytes] = []
+        for event in events:
+            if most is not None and len(lines) >= most:
+                return lines
+            self.at = event.version
+            if event.kind == self._kind and selects(self._selector, event.labels):
+                lines.append(event.line)
+        if bookmark and not lines:
+            lines.append(self._api.bookmark(self._kind))
+        return lines
+
+    def end(self) -> None:
+        """The server or the network ends it."""
+        self.over = True
+
+    def stop(self) -> None:
+        self.over = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.ready()

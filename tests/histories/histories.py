@@ -1,0 +1,231 @@
+"""Random histories: two replicas, their kube-schedulers, a fake API server and everything that may
+go wrong between them, driven step by step by one seeded generator.
+
+**The lease.** kube-scheduler gives up 10 s after its last renewal (renewDeadline) and nobody takes
+over before 15 s (leaseDuration): between the last call of one and the first of the next there are
+5 s at least. What the extender of the first has sent by then may still take effect.
+
+After its steps a history becomes calm: nothing fails any more, and within ten minutes of its clock
+all pods that fit must be bound, and nothing be left of those that are gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from itertools import accumulate
+
+from histories import calm
+from histories.faults import Fate
+from histories.replica import Replica, Watch
+from histories.scene import Did, Scene
+from histories.world import NODES as NAMES
+
+STEPS = 80
+
+GAP_S = (5.0, 15.0)
+"""From the last call of a kube-scheduler that loses its lease to the first of the next."""
+
+RESTART_S = (1.0, 4.0)
+
+
+class History(Scene):
+    """One history.
+
+    Args:
+        seed: of the generator: the same seed is the same history.
+        steps: before it becomes calm.
+        without: kinds of steps that are left out.
+    """
+
+    def __init__(self, seed: int, steps: int = STEPS, without: Collection[str] = ()) -> None:
+        super().__init__(seed)
+        self._steps = steps
+        self.kinds = [name for name, *_ in self._all()]
+        self._fault_rate = self.chance.choice((0.0, 0.1, 0.3))
+        self._meanwhile_rate = self.chance.choice((0.0, 0.3, 0.6))
+        self._share_of_b = self.chance.choice((0.1, 0.5, 0.5, 0.9))
+        allowed = [kind for kind in self._all() if kind[0] not in without]
+        self._acts = [(name, act) for name, _, act in allowed]
+        self._weights = list(accumulate(weight for _, weight, _ in allowed))
+
+    def run(self) -> int:
+        """Runs it to its end; says how many pods were bound.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+        for name in NAMES:
+            self.world.node_comes(name)
+        if self.chance.random() < 0.3:
+            for _ in range(3):
+                self.world.quota_changes()
+        calm.quiesce(self)
+        self.lead(0)
+        self.is_calm = False
+        for _ in range(self._steps):
+            self._step()
+        calm.everybody_is_bound(self)
+        calm.nothing_is_left(self)
+        return self.oracle.bound
+
+    def _all(self) -> list[tuple[str, int, Callable[[], Did]]]:
+        world = self.world
+        return [
+            ("pod comes", 12, world.pod_comes),
+            ("pod goes", 4, world.pod_goes),
+            ("pod starts", 3, world.pod_starts),
+            ("pod ends", 3, world.pod_ends),
+            ("kubelet is done", 4, world.kubelet_is_done),
+            ("node comes", 2, world.node_comes),
+            ("node changes", 2, world.node_changes),
+            ("node goes", 1, world.node_goes),
+            ("quota changes", 2, world.quota_changes),
+            ("schedule", 20, self._schedule),
+            ("bind", 16, self.bind),
+            ("informers", 12, self._inform),
+            ("watch", 25, self._watch),
+            ("watch ends", 3, self._end_a_watch),
+            ("versions", 1, self._forget),
+            ("time passes", 8, self._wait),
+            ("second", 4, self.tick),
+            ("leader changes", 2, self._change_leader),
+            ("lease is handed over", 2, self._hand_over),
+            ("replica restarts", 1, self._restart),
+        ]
+
+    def _step(self) -> None:
+        ((name, act),) = self.chance.choices(self._acts, cum_weights=self._weights)
+        self.tell(name, act())
+
+    def fate(self, method: str) -> Fate:
+        if self.is_calm or self.chance.random() >= self._fault_rate:
+            return Fate.DONE
+        fates = {
+            "WATCH": (Fate.BUSY,),
+            "GET": (Fate.BUSY, Fate.LOST),
+            "POST": (Fate.BUSY, Fate.LOST, Fate.UNANSWERED, Fate.LATE),
+        }
+        fate = self.chance.choice(fates[method])
+        self.tell(method, fate.name.lower())
+        return fate
+
+    def meanwhile(self) -> None:
+        if self.is_calm or self.depth == 2:
+            return
+        if self.chance.random() < self._meanwhile_rate:
+            self.depth += 1
+            for _ in range(self.chance.randint(1, 4)):
+                self._step()
+            self.depth -= 1
+
+    def _schedule(self) -> Did:
+        if self.scheduler is None:
+            return None
+        if self.chance.random() < 0.7:
+            self.scheduler.look()
+        return self.scheduler.schedule_one()
+
+    def _inform(self) -> Did:
+        if self.scheduler:
+            self.scheduler.look(self.chance.choice((1, 3, None)))
+        return None
+
+    def _some_watch(self) -> tuple[str, Watch]:
+        # One of them may be told of everything late.
+        replica = self.replicas[self.chance.random() < self._share_of_b]
+        watch = self.chance.choice((replica.nodes, replica.pods, replica.pods, replica.quotas))
+        return replica.name, watch
+
+    def _watch(self) -> Did:
+        name, watch = self._some_watch()
+        before = watch.told
+        watch.step(self.chance)
+        return f"{name} {watch.follower._path} {watch.told}" if watch.told != before else None
+
+    def _end_a_watch(self) -> Did:
+        name, watch = self._some_watch()
+        if watch.stream is None:
+            return None
+        watch.stream.end()
+        return f"{name} {watch.follower._path}"
+
+    def _forget(self) -> Did:
+        self.api.forget()
+        return f"up to {self.api.version} are forgotten"
+
+    def _wait(self) -> Did:
+        seconds = self.chance.choice((0.1, 0.1, 1.0, 1.0, 3.0, 12.0))
+        self.clock.advance(self.clock.now + seconds)
+        return f"{seconds} s"
+
+    def _change_leader(self) -> Did:
+        return self._lose_lease(self.chance.uniform(*GAP_S), self.chance.randrange(2))
+
+    def _hand_over(self) -> Did:
+        """As fast as can be, to the other one, and that one begins at once."""
+        if self.scheduler is None:
+            return None
+        other = 1 - self._number(self.scheduler.extender)
+        self.tell("lease", self._lose_lease(GAP_S[0], other))
+        self.clock.advance(self.clock.now + GAP_S[0])
+        for _ in range(2):
+            self.tell("schedule", self._schedule())
+            self.tell("bind", self.bind())
+        return "done"
+
+    def _lose_lease(self, after: float, next_one: int) -> Did:
+        if self.scheduler is None:
+            return None
+        self.scheduler.is_leading = False
+        self.scheduler = None
+        self.clock.at(self.clock.now + after, lambda: self.lead(next_one))
+        return f"nobody leads for {after:.1f} s"
+
+    def _number(self, replica: Replica) -> int:
+        return "ab".index(replica.name)
+
+    def _restart(self) -> Did:
+        which = self.chance.randrange(2)
+        old = self.replicas[which]
+        if old.is_dead:
+            return None
+        old.die()
+
+        def come_back() -> None:
+            fresh = self.replicas[which] = self.replica(old.name)
+            if self.scheduler and self.scheduler.extender is old:
+                self.scheduler.extender = fresh
+            self.tell("replica", f"{old.name} is back")
+
+        after = self.chance.uniform(*RESTART_S)
+        self.clock.at(self.clock.now + after, come_back)
+        return old.name
+
+
+def shrunk(seed: int) -> str:
+    """The steps of a history that fails, without the kinds of steps that it fails without, too."""
+    left_out: set[str] = set()
+    history, error = _fails(seed, left_out)
+    for kind in history.kinds:
+        without = left_out | {kind}
+        shorter, why = _fails(seed, without)
+        if why and len(shorter.told) <= len(history.told):
+            history, error, left_out = shorter, why, without
+    return "\n".join([f"seed {seed}:", *history.told, error])
+
+
+def _fails(seed: int, without: Collection[str]) -> tuple[History, str]:
+    """The history, and why it is broken: in this, seeds without a kind are other histories."""
+    history = History(seed, without=without)
+    try:
+        history.run()
+    except Exception as error:
+        return history, f"broken: {error!r}"
+    return history, ""
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        history, error = _fails(int(argument), ())
+        print("\n".join([f"seed {argument}:", *history.told, error or "it holds"]))

@@ -1,0 +1,182 @@
+"""kube-scheduler, as far as an extender sees it.
+
+It knows the cluster by its own informers, which are late in their own way. A pod is filtered and
+scored in one loop; its binding is a task of its own, and the pod counts as bound (is assumed)
+meanwhile. What failed comes back after a pause of 1 s, doubled up to 10 s; what fits nowhere waits
+for an event, or five minutes. Scores are not asked for where one node is left.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hami_py.model import pods
+from hami_py.scheduler.wire import BindArgs, FilterArgs
+from histories.fake_api import FakeApi
+from histories.faults import Clock, Killed
+from histories.refusals import Object, Refused
+from histories.replica import Replica
+
+BACKOFF_S = (1.0, 10.0)
+FLUSH_S = 300.0
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Binding:
+    """A binding that is to be asked for."""
+
+    key: Key
+    uid: str
+    node: str
+
+
+class KubeScheduler:
+    """One kube-scheduler while it has the lease.
+
+    Attributes:
+        extender: whom it asks.
+        bindings: pods that are filtered and scored, and not yet bound.
+        is_leading: false once it has lost the lease: the process has ended.
+    """
+
+    def __init__(
+        self, api: FakeApi, clock: Clock, chance: random.Random, extender: Replica
+    ) -> None:
+        self.extender = extender
+        self.bindings: list[Binding] = []
+        self.is_leading = True
+        self._api = api
+        self._clock = clock
+        self._chance = chance
+        self._assumed: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        self._ready_at: dict[Key, float] = {}
+        """Pods that are to be tried, and from when on."""
+        self._waiting: dict[Key, float] = {}
+        """Pods that fit nowhere, and since when."""
+        self._pods: dict[Key, Object] = {}
+        self._nodes: set[str] = set()
+        self._at = 0
+        self._list()
+
+    def look(self, most: int | None = None) -> None:
+        """The informers are told of so many events."""
+        try:
+            events = self._api.since(self._at)[:most]
+        except Refused:
+            self._list()
+            return
+        for event in events:
+            self._at = event.version
+            told = msgspec.json.decode(event.line)
+            if event.kind == "pods":
+                self._told_of_pod(event.type, told["object"])
+            elif event.kind == "nodes":
+                name = told["object"]["metadata"]["name"]
+                (self._nodes.discard if event.type == "DELETED" else self._nodes.add)(name)
+            self._wake()
+
+    def next_at(self) -> float | None:
+        """When there is something to try."""
+        flushes = [since + FLUSH_S for since in self._waiting.values()]
+        return min([*self._ready_at.values(), *flushes], default=None)
+
+    def schedule_one(self) -> str | None:
+        """Filters and scores one pod; says what came of it."""
+        now = self._clock.now
+        for key, since in list(self._waiting.items()):
+            if since + FLUSH_S <= now:
+                self._ready_at[key] = self._waiting.pop(key)
+        ready = sorted(key for key, at in self._ready_at.items() if at <= now)
+        if not ready or self.extender.is_dead:
+            return None
+        key = self._chance.choice(ready)
+        del self._ready_at[key]
+        pod = self._pods[key]
+        name = f"{'/'.join(key)} ({pod['metadata']['uid'][:8]})"
+        args = FilterArgs(pods.decode_pod.convert(pod), None, sorted(self._nodes))
+        found = self.extender.verbs.filter(args)
+        nodes = found.node_names or []
+        if found.error:
+            self._back_off(key, pod["metadata"]["uid"])
+            return f"filter {name}: {found.error}"
+        if not nodes:
+            self._waiting[key] = now
+            return f"filter {name}: nowhere"
+        node = self._best(args.pod, nodes)
+        self._assumed.add(pod["metadata"]["uid"])
+        self.bindings.append(Binding(key, pod["metadata"]["uid"], node))
+        return f"filter {name}: {nodes}, chosen {node}"
+
+    def bind_one(self) -> str | None:
+        """Asks for one binding, whichever goroutine comes first."""
+        if not self.bindings or self.extender.is_dead:
+            return None
+        task = self.bindings.pop(self._chance.randrange(len(self.bindings)))
+        namespace, name = task.key
+        try:
+            answer = self.extender.verbs.bind(BindArgs(name, namespace, task.uid, task.node))
+            error = answer.error
+        except Killed:
+            error = "connection refused"
+        if error and self.is_leading:
+            self._assumed.discard(task.uid)
+            pod = self._pods.get(task.key)
+            if pod and pod["metadata"]["uid"] == task.uid and not pod["spec"].get("nodeName"):
+                self._back_off(task.key, task.uid)
+        return f"bind {'/'.join(task.key)} ({task.uid[:8]}) to {task.node}: {error or 'done'}"
+
+    def _best(self, pod: Any, nodes: list[str]) -> str:
+        if len(nodes) == 1:
+            return nodes[0]
+        scores = self.extender.verbs.prioritize(FilterArgs(pod, None, nodes))
+        # Other plugins have a say, too.
+        if self._chance.random() < 0.2:
+            return self._chance.choice(nodes)
+        most = max(score.score for score in scores)
+        return self._chance.choice([score.host for score in scores if score.score == most])
+
+    def _list(self) -> None:
+        self._at = self._api.version
+        self._nodes = {name for _, name in self._api.objects["nodes"]}
+        self._pods = dict(self._api.objects["pods"])
+        waits = {key: 0.0 for key, pod in self._pods.items() if self._is_to_do(pod)}
+        self._ready_at = {**waits, **{k: v for k, v in self._ready_at.items() if k in waits}}
+        self._waiting = {}
+
+    def _told_of_pod(self, type_: str, pod: Object) -> None:
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        uid = pod["metadata"]["uid"]
+        if type_ == "DELETED":
+            self._pods.pop(key, None)
+        else:
+            self._pods[key] = pod
+        if type_ == "DELETED" or pod["spec"].get("nodeName"):
+            self._ready_at.pop(key, None)
+            self._waiting.pop(key, None)
+            self._assumed.discard(uid)
+        elif self._is_to_do(pod) and key not in self._waiting:
+            self._ready_at.setdefault(key, 0.0)
+
+    def _is_to_do(self, pod: Object) -> bool:
+        return (
+            not pod["spec"].get("nodeName")
+            and not pod["metadata"].get("deletionTimestamp")
+            and pod["metadata"]["uid"] not in self._assumed
+        )
+
+    def _wake(self) -> None:
+        for key in list(self._waiting):
+            self._back_off(key, self._pods[key]["metadata"]["uid"])
+        self._waiting = {}
+
+    def _back_off(self, key: Key, uid: str) -> None:
+        tried = self._attempts[uid] = self._attempts.get(uid, 0) + 1
+        pause = min(BACKOFF_S[0] * 2 ** (tried - 1), BACKOFF_S[1])
+        self._ready_at[key] = self._clock.now + pause

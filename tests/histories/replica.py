@@ -1,0 +1,137 @@
+"""One replica of the extender, as it is made for production, but for its threads."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from hami_py._native import Allocator
+from hami_py.kube.errors import KubeError
+from hami_py.kube.follower import Follower
+from hami_py.model import pods
+from hami_py.model.pods import objects
+from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.verbs import Timing, Verbs
+from histories.faults import Client, Clock, FakeStream, Killed
+
+LABEL = {"hami.io/pod": "true"}
+
+_PAGE = 3
+"""Objects per page, so that lists have several."""
+
+
+class Watch:
+    """A follower, step by step."""
+
+    def __init__(self, clock: Clock, follower: Follower[Any]) -> None:
+        self.follower = follower
+        self.stream: FakeStream | None = None
+        self.resume_at = 0.0
+        self._clock = clock
+        self._pages: Iterator[None] | None = None
+        self._is_busy = False
+
+    @property
+    def told(self) -> int:
+        """The version up to which it knows all that has happened."""
+        if self.stream is not None:
+            return self.stream.at
+        return int(self.follower.version or 0)
+
+    def catch_up(self, version: int) -> None:
+        """Steps until it has been told of that version, or has to pause."""
+        while self.resume_at <= self._clock.now:
+            if self.stream is not None and not self.stream.over and self.stream.at >= version:
+                return
+            self.step()
+
+    def step(self, chance: random.Random | None = None) -> None:
+        """One thing: a page of a list, the opening of a watch, or some of its events."""
+        if self._is_busy or self._clock.now < self.resume_at:
+            return
+        self._is_busy = True
+        try:
+            self._step(chance)
+        except KubeError as error:
+            self.stream = self._pages = None
+            self.resume_at = self._clock.now + self.follower.failed(error)
+        except Killed:
+            pass
+        finally:
+            self._is_busy = False
+
+    def _step(self, chance: random.Random | None) -> None:
+        if self.stream is not None:
+            self._read(self.stream, chance)
+        elif self.follower.version is None:
+            self._pages = self._pages or self.follower.pages()
+            if next(self._pages, self) is self:
+                self._pages = None
+        else:
+            self.stream = self.follower.watch()  # type: ignore[assignment]
+
+    def _read(self, stream: FakeStream, chance: random.Random | None) -> None:
+        if chance is None:
+            lines = stream.ready()
+        else:
+            lines = stream.ready(chance.choice((1, 2, 5, None)), bookmark=chance.random() < 0.2)
+            if lines and chance.random() < 0.15:
+                lines.insert(0, lines[0])
+        for line in lines:
+            self.follower.take(line)
+        if stream.over:
+            self.stream = None
+            self.resume_at = self._clock.now + self.follower.ended()
+
+
+class Replica:
+    """The allocator, what keeps it, and the verbs.
+
+    Attributes:
+        name: of the replica.
+        client: its connection to the API server.
+        cluster: the cluster as it knows it.
+        verbs: who answers.
+        watches: of nodes, pods and quotas.
+        is_dead: whether the program has ended.
+    """
+
+    def __init__(self, name: str, client: Client, clock: Clock) -> None:
+        self.name = name
+        self.client = client
+        self.cluster = Cluster(Allocator(), pods.PodSettings())
+        self.verbs = Verbs(self.cluster, client, Timing(), clock.ns)  # type: ignore[arg-type]
+        self._clock = clock
+        selector = {"labelSelector": "=".join(*LABEL.items())}
+
+        def watch(path: str, kind: type, sink: Any, query: dict[str, str] | None = None) -> Watch:
+            follower = Follower(
+                client,  # type: ignore[arg-type]
+                path,
+                kind,
+                sink,
+                query=query,
+                page=_PAGE,
+                clock=lambda: clock.now,
+            )
+            return Watch(clock, follower)
+
+        self.nodes = watch(NODES, objects.Node, self.cluster.nodes)
+        self.pods = watch(PODS, objects.Pod, self.cluster.pods, selector)
+        self.quotas = watch(QUOTAS, objects.ResourceQuota, self.cluster.quotas)
+        self.watches = (self.nodes, self.pods, self.quotas)
+        self.is_dead = False
+
+    def die(self) -> None:
+        """Of what it has under way some is done all the same."""
+        self.is_dead = True
+        self.client.kill()
+
+    def tick(self) -> None:
+        """What the service does every second."""
+        if not self.is_dead:
+            self.cluster.allocator.expire(self._clock.ns())
+            with contextlib.suppress(Killed):
+                self.verbs.binder.settle()

@@ -1,0 +1,103 @@
+"""What a history has: the API server, its clock, two replicas, and whichever of them is asked."""
+
+from __future__ import annotations
+
+import random
+
+from histories.fake_api import FakeApi
+from histories.faults import Client, Clock, Do, Fate
+from histories.kube_scheduler import KubeScheduler
+from histories.oracle import Belief, Oracle
+from histories.replica import Replica
+from histories.world import World
+
+Did = str | None
+"""What was done, in words; ``None``: there was nothing to do."""
+
+
+class Scene:
+    """All of it, and what it takes to keep it going.
+
+    Attributes:
+        told: all that was done so far.
+        is_calm: nothing fails, and nothing happens meanwhile.
+        scheduler: the kube-scheduler that has the lease; ``None``: nobody has it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.told: list[str] = []
+        self.clock = Clock()
+        self.api = FakeApi()
+        self.oracle = Oracle(self.api)
+        self.chance = random.Random(seed)  # noqa: S311
+        # A follower's pauses have a random part, too, of Python's own generator.
+        random.seed(seed)
+        self.world = World(self.api, self.chance)
+        self.depth = 0
+        self.is_calm = True
+        self.scheduler: KubeScheduler | None = None
+        self._beliefs: list[Belief] = []
+        self.replicas = [self.replica(name) for name in "ab"]
+
+    def fate(self, method: str) -> Fate:
+        """What becomes of a request of a replica's."""
+        raise NotImplementedError
+
+    def meanwhile(self) -> None:
+        """What happens while one is under way."""
+        raise NotImplementedError
+
+    def tell(self, name: str, did: Did) -> None:
+        """For whoever reads a history that failed."""
+        if did is not None:
+            self.told.append(f"{self.clock.now:9.2f} {'  ' * self.depth}{name}: {did}")
+
+    def replica(self, name: str) -> Replica:
+        """A new one, which knows nothing."""
+
+        def send(do: Do) -> Do:
+            """The same, in the name of whoever binds now."""
+            belief = self._beliefs[-1] if self._beliefs else None
+
+            def done() -> tuple[int, bytes]:
+                self.oracle.belief = belief
+                try:
+                    return do()
+                finally:
+                    self.oracle.belief = None
+
+            return done
+
+        client = Client(
+            self.api,
+            self.clock,
+            fate=self.fate,
+            meanwhile=self.meanwhile,
+            pick=self.chance.random,
+            send=send,
+        )
+        return Replica(name, client, self.clock)
+
+    def lead(self, which: int) -> None:
+        """The kube-scheduler of a replica has the lease."""
+        self.scheduler = KubeScheduler(self.api, self.clock, self.chance, self.replicas[which])
+        self.tell("lease", f"{self.replicas[which].name} leads")
+
+    def bind(self) -> Did:
+        """One binding is asked for."""
+        scheduler = self.scheduler
+        if scheduler is None:
+            return None
+        replica = scheduler.extender
+        self._beliefs.append(Belief(replica.name, replica.nodes.told, replica.quotas.told))
+        try:
+            did = scheduler.bind_one()
+        finally:
+            self._beliefs.pop()
+        return did and f"{replica.name}: {did}"
+
+    def tick(self) -> Did:
+        """A second has passed for the replicas."""
+        for replica in self.replicas:
+            replica.tick()
+        return None

@@ -1,0 +1,220 @@
+"""What the histories have found, each in the fewest steps that show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hami_py.model import pods
+from hami_py.model.pods import wire
+from hami_py.scheduler.verbs import Timing
+from hami_py.scheduler.wire import BindArgs, FilterArgs
+from histories import histories
+from histories.fake_api import FakeApi
+from histories.faults import LATE_S, Client, Clock, Fate
+from histories.oracle import ASSIGNMENT, CARDS
+from histories.refusals import Object
+from histories.replica import LABEL, Replica
+
+PODS = "/api/v1/namespaces/x/pods"
+
+
+class Stand:
+    """A server with nodes of one card of 10,000 MiB, and replicas that follow it."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.api, self.clock = FakeApi(), Clock()
+        self.fate = Fate.DONE
+        self.meanwhile: Callable[[], object] = lambda: None
+        for name in nodes:
+            self.do("POST", "/api/v1/nodes", node(name, [card(name, 0)]))
+
+    def replica(self, name: str) -> Replica:
+        def meanwhile() -> None:
+            self.meanwhile()
+
+        client = Client(self.api, self.clock, fate=lambda _: self.fate, meanwhile=meanwhile)
+        replica = Replica(name, client, self.clock)
+        self.tell(replica)
+        return replica
+
+    def tell(self, *replicas: Replica) -> None:
+        """Their watches are told of everything."""
+        for replica in replicas:
+            for watch in replica.watches:
+                watch.catch_up(self.api.version)
+
+    def do(self, method: str, path: str, body: Object | None = None) -> Object:
+        code, answer = self.api.request(method, path, None, body)
+        assert code == 200, answer
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    def pod(self, name: str, mib: int = 6000) -> Object:
+        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib)}
+        spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+        metadata = {"name": name, "labels": LABEL}
+        body = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+        return self.do("POST", PODS, body)
+
+    def filter(self, replica: Replica, pod: Object) -> list[str]:
+        names = sorted(name for _, name in self.api.objects["nodes"])
+        found = replica.verbs.filter(FilterArgs(pods.decode_pod.convert(pod), None, names))
+        return found.node_names or []
+
+    def bind(self, replica: Replica, pod: Object, node: str) -> str:
+        metadata = pod["metadata"]
+        asked = BindArgs(metadata["name"], metadata["namespace"], metadata["uid"], node)
+        return replica.verbs.bind(asked).error
+
+    def settle(self, replica: Replica) -> None:
+        """Longer than anything is in doubt."""
+        self.clock.advance(self.clock.now + 60)
+        replica.tick()
+
+    def given(self, pod: Object) -> str | None:
+        """The card that a pod has."""
+        seen = self.do("GET", f"{PODS}/{pod['metadata']['name']}")
+        text = seen["metadata"].get("annotations", {}).get(ASSIGNMENT)
+        return str(json.loads(text)["containers"]["main"][0]["card"]) if text else None
+
+
+def card(node: str, index: int, **more: Any) -> wire.Card:
+    return wire.Card(f"GPU-{node}-{index}", index, "NVIDIA A100-SXM4-80GB", 10_000, **more)
+
+
+def node(name: str, cards: list[wire.Card]) -> Object:
+    annotations = {CARDS: pods.encode_cards(tuple(cards))}
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": {}}
+
+
+def test_a_new_leader_waits_until_it_knows_who_is_on_a_node() -> None:
+    stand = Stand("n0")
+    old, new = stand.replica("a"), stand.replica("b")
+    first, second = stand.pod("first"), stand.pod("second")
+    assert stand.filter(old, first) == ["n0"]
+    assert stand.bind(old, first, "n0") == ""
+    # The lease has changed hands; the watch of the new one has not told yet.
+    stand.clock.advance(stand.clock.now + 5)
+    assert stand.filter(new, second) == ["n0"]
+    assert "the watch has not told yet that pod x/first is bound" in stand.bind(new, second, "n0")
+    assert stand.given(second) is None
+    stand.tell(new)
+    assert stand.filter(new, second) == []
+
+
+def test_a_new_leader_waits_until_it_knows_who_is_in_a_namespace_with_a_quota() -> None:
+    stand = Stand("n0", "n1")
+    hard = {"hard": {"limits.nvidia.com/gpumem": "8000"}}
+    path = "/api/v1/namespaces/x/resourcequotas"
+    stand.do("POST", path, {"metadata": {"name": "q"}, "spec": hard})
+    old, new = stand.replica("a"), stand.replica("b")
+    first, second = stand.pod("first"), stand.pod("second")
+    assert stand.bind(old, first, "n0") == ""
+    stand.clock.advance(stand.clock.now + 5)
+    assert stand.filter(new, second) == ["n0", "n1"]
+    assert "the watch has not told yet" in stand.bind(new, second, "n1")
+
+
+def test_a_leader_that_stays_looks_once_at_a_node() -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    asked: list[int] = []
+    stand.meanwhile = lambda: asked.append(1)
+    for number in range(3):
+        assert stand.bind(replica, stand.pod(f"p{number}", 1000), "n0") == ""
+    # Each request passes by twice: three pods are looked up and bound, one node is looked at.
+    assert len(asked) == 2 * (3 + 3 + 1)
+
+
+@pytest.mark.parametrize("fate", [Fate.BUSY, Fate.LOST])
+def test_a_bind_that_is_tried_again_does_not_get_a_card_that_has_become_too_small(
+    fate: Fate,
+) -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    pod = stand.pod("p")
+    stand.tell(replica)
+    # The node is looked at before the first binding.
+    assert stand.bind(replica, stand.pod("small", 1000), "n0") == ""
+    stand.fate = fate
+    assert "try again later" in stand.bind(replica, pod, "n0")
+    stand.fate = Fate.DONE
+    two = [card("n0", 0, foreign_mib=5000), card("n0", 1)]
+    stand.do("PATCH", "/api/v1/nodes/n0", node("n0", two))
+    stand.tell(replica)
+    assert stand.filter(replica, pod) == ["n0"]
+    assert "would not do any more" in stand.bind(replica, pod, "n0")
+    # When nothing can come of the first attempt any more, it is placed as any other.
+    stand.settle(replica)
+    stand.tell(replica)
+    assert stand.bind(replica, pod, "n0") == ""
+    assert stand.given(pod) == "GPU-n0-1"
+
+
+def test_a_bind_whose_time_is_over_writes_nothing() -> None:
+    """The lease may be another's by then."""
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    pod = stand.pod("p")
+    stand.meanwhile = lambda: stand.clock.advance(stand.clock.now + 1.5)
+    assert "try again later" in stand.bind(replica, pod, "n0")
+    stand.meanwhile = lambda: None
+    assert stand.given(pod) is None
+    before = stand.api.version
+    stand.clock.advance(stand.clock.now + 10)
+    assert stand.api.version == before
+
+
+def test_a_binding_under_way_when_the_lease_is_lost_does_not_meet_the_next_leaders() -> None:
+    """Less than those 5 s apart both would be bound: neither API server nor extender would see."""
+    stand = Stand("n0")
+    old, new = stand.replica("a"), stand.replica("b")
+    first, second = stand.pod("first"), stand.pod("second")
+    # So that the node is known to the old one, and only the binding is asked for.
+    assert stand.bind(old, stand.pod("small", 1000), "n0") == ""
+    stand.tell(old, new)
+
+    def meanwhile() -> None:
+        stand.meanwhile = lambda: None
+        stand.clock.advance(stand.clock.now + histories.GAP_S[0])
+        assert stand.bind(new, second, "n0") == ""
+
+    stand.meanwhile = meanwhile
+    assert "try again later" in stand.bind(old, first, "n0")
+    assert (stand.given(first), stand.given(second)) == (None, "GPU-n0-0")
+
+
+def test_what_one_leader_has_sent_is_over_before_the_next_begins() -> None:
+    assert Timing().bind_s + LATE_S < histories.GAP_S[0]
+
+
+def test_a_pod_that_ended_before_the_watch_told_of_it_leaves_nothing() -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    empty = replica.cluster.allocator.digest()
+    pod = stand.pod("p")
+    assert stand.bind(replica, pod, "n0") == ""
+    stand.do("PATCH", f"{PODS}/p", {"metadata": {}, "status": {"phase": "Succeeded"}})
+    stand.api.forget()
+    replica.pods.step()
+    stand.clock.advance(stand.clock.now + 1)
+    stand.tell(replica)
+    assert replica.cluster.allocator.digest() == empty
+
+
+def test_a_pod_that_came_and_went_while_the_watch_was_away_leaves_nothing() -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    empty = replica.cluster.allocator.digest()
+    pod = stand.pod("p")
+    assert stand.bind(replica, pod, "n0") == ""
+    stand.do("DELETE", f"{PODS}/p")
+    stand.api.forget()
+    replica.pods.step()
+    stand.clock.advance(stand.clock.now + 1)
+    stand.tell(replica)
+    stand.settle(replica)
+    assert replica.cluster.allocator.digest() == empty
