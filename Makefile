@@ -136,7 +136,7 @@ lint: build ## formatting, warnings, types, import layers, generated files
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@MYPYPATH=tests $(BIN)/mypy --no-error-summary --explicit-package-bases --package cluster
+	@MYPYPATH=tests $(BIN)/mypy --no-error-summary --explicit-package-bases --package cluster --package histories
 	@$(PYTHON) -m mypy.stubtest hami_py._native
 	@$(BIN)/lint-imports --no-cache
 	@$(PYTHON) interposer/sys/generate --check $(HEADERS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -23,6 +23,8 @@ from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.takeover import Takeover
+from hami_py.scheduler.view import NodeView
 from hami_py.scheduler.waiting import WaitingPod
 from hami_py.scheduler.wire import BindArgs
 
@@ -38,14 +40,16 @@ class Timing:
     Attributes:
         hold_s: how long the best node found for a pod is kept for it, in memory only: binding is
             asynchronous, and the next pods are filtered before it is done.
-        bind_s: how long the API server may take for a binding; kube-scheduler waits 30 s for us.
+        bind_s: how long a binding may take in all; kube-scheduler waits 30 s for us. Less than the
+            5 s that lie between two holders of its lease: what one has sent is written, or never
+            will be, when the next begins.
         told_s: how long after a binding the watch may take to tell of it, and how long one that was
             not answered may still be written. The API server drops a request when we hang up,
             unless it was standing still itself.
     """
 
     hold_s: float = 5.0
-    bind_s: float = 10.0
+    bind_s: float = 4.0
     told_s: float = 30.0
 
 
@@ -54,6 +58,7 @@ class _Write:
     """A binding. ``ended_ns``: when it was answered, or given up; None: that is still to come."""
 
     args: BindArgs
+    assignment: wire.Assignment
     ended_ns: int | None = None
 
 
@@ -66,8 +71,10 @@ class Binder:
         server: ApiServer,
         timing: Timing,
         clock_ns: Callable[[], int],
+        followed: Mapping[str, str],
     ) -> None:
         self._cluster = cluster
+        self._takeover = Takeover(cluster, server, followed, self._has_bound)
         self._server = server
         self._timing = timing
         self._clock_ns = clock_ns
@@ -86,12 +93,28 @@ class Binder:
         Raises:
             HamiError: it is not bound, or it is not known whether it is.
         """
-        pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args)
-        write, assignment = self._reserve(args, pod.request)
+        began_ns = self._clock_ns()
+
+        def left_s() -> float:
+            """Of the time for all of it.
+
+            Raises:
+                Unavailable: there is none, and the lease may be another's by now.
+            """
+            left = self._timing.bind_s - (self._clock_ns() - began_ns) / 1e9
+            if left <= 0:
+                raise Unavailable(
+                    _called(args), "there is no time left to bind it", "try again later"
+                )
+            return left
+
+        pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args, left_s)
+        self._takeover.check(args, began_ns, left_s)
+        write = self._reserve(args, pod.request)
         try:
-            annotations = pods.bind_annotations(pod.request, assignment)
+            annotations = pods.bind_annotations(pod.request, write.assignment)
             check_annotations(pod.annotated, annotations)
-            self._post(args, annotations, assignment)
+            self._post(args, annotations, write.assignment, left_s)
         except HamiError as error:
             if not isinstance(error, (Unavailable, _BoundOtherwise)):
                 self._end(write, release=True)
@@ -115,7 +138,7 @@ class Binder:
                 self._end(write, release=False)
                 continue
             try:
-                if self._assignment(write.args) is None:
+                if self._assignment(write.args, self._timing.bind_s) is None:
                     self._end(write, release=True)
                     continue
             except HamiError as error:
@@ -123,7 +146,12 @@ class Binder:
             with self._lock:
                 write.ended_ns = self._clock_ns()
 
-    def _reserve(self, args: BindArgs, request: wire.Request) -> tuple[_Write, wire.Assignment]:
+    def _has_bound(self, pod: objects.Pod) -> bool:
+        with self._lock:
+            write = self._writes.get(pod.uid)
+        return write is not None and pods.assignment_of(pod) == write.assignment
+
+    def _reserve(self, args: BindArgs, request: wire.Request) -> _Write:
         if args.node not in self._cluster.nodes:
             # The API server would take a binding to a node that is not there.
             raise NotFound(
@@ -140,8 +168,31 @@ class Binder:
             reserved = self._cluster.allocator.reserve(
                 wire.encode(request), args.node, self._clock_ns()
             )
-            write = self._writes[args.pod_uid] = _Write(args)
-        return write, msgspec.json.decode(reserved, type=wire.Assignment)
+            assignment = msgspec.json.decode(reserved, type=wire.Assignment)
+            if before is not None and not self._stands(request, assignment):
+                raise Conflict(
+                    _called(args),
+                    "the cards that it was to have would not do any more",
+                    "try again when it is known that it has not got them",
+                )
+            write = self._writes[args.pod_uid] = _Write(args, assignment)
+        return write
+
+    def _stands(self, request: wire.Request, assignment: wire.Assignment) -> bool:
+        """Whether cards that were reserved a while ago would do today.
+
+        They may have changed, and another replica may have given them since.
+        """
+        asked = self._cluster.allocator.explain(wire.encode(request), assignment.node)
+        seen = msgspec.json.decode(asked, type=NodeView)
+        if not seen.fits or seen.assignment == assignment:
+            return seen.fits
+        fitting = {
+            (c.container, card.uuid) for card in seen.cards for c in card.containers if c.fits
+        }
+        given = [(name, g.card) for name, grants in assignment.containers.items() for g in grants]
+        alone = len({card for _, card in given}) == len(given)
+        return alone and fitting.issuperset(given)
 
     def _end(self, write: _Write, *, release: bool) -> None:
         uid = write.args.pod_uid
@@ -153,7 +204,11 @@ class Binder:
                     self._cluster.allocator.release(uid)
 
     def _post(
-        self, args: BindArgs, annotations: dict[str, str], assignment: wire.Assignment
+        self,
+        args: BindArgs,
+        annotations: dict[str, str],
+        assignment: wire.Assignment,
+        left_s: Callable[[], float],
     ) -> None:
         try:
             bind(
@@ -166,34 +221,35 @@ class Binder:
                 # Also onto a pod that the webhook was not asked about: else the watch would not
                 # tell of it, and its cards would look free.
                 labels=pods.annotations.LABELS,
-                deadline_s=self._timing.bind_s,
+                deadline_s=left_s(),
             )
         except Conflict as error:
-            has = self._assignment(args)
+            has = self._assignment(args, self._timing.bind_s)
             if has is None:
                 raise
             if has != assignment:
                 raise _BoundOtherwise(error.what, error.why, error.mend, error.status) from error
             # An earlier attempt of ours, whose answer was lost, has done it.
 
-    def _assignment(self, args: BindArgs) -> wire.Assignment | None:
-        """The cards that the pod has by now; None: it is not bound, or without any, or gone.
+    def _assignment(self, args: BindArgs, deadline_s: float) -> wire.Assignment | None:
+        """The cards that the pod has by now; None: it has none, or is not bound, or over, or gone.
 
         Raises:
             Unavailable: that cannot be told.
         """
         try:
-            pod = self._pod(args)
-            return pods.assignment_of(pod) if pod.uid == args.pod_uid else None
+            pod = self._pod(args, deadline_s)
+            is_there = pod.uid == args.pod_uid and not pod.is_over
+            return pods.assignment_of(pod) if is_there else None
         except NotFound:
             return None
         except HamiError as error:
             mend = "try again later"
             raise Unavailable(_called(args), f"its cards are not known ({error})", mend) from error
 
-    def _look_up(self, args: BindArgs) -> WaitingPod:
+    def _look_up(self, args: BindArgs, left_s: Callable[[], float]) -> WaitingPod:
         """A pod that no filter and no watch has told of: another replica was asked before."""
-        pod = self._pod(args)
+        pod = self._pod(args, left_s())
         if pod.uid != args.pod_uid:
             raise NotFound(_called(args), "it is another pod of the same name by now", "forget it")
         request = pods.read_request(pod, self._cluster.settings)
@@ -206,9 +262,9 @@ class Binder:
             )
         return WaitingPod.of(pod, request)
 
-    def _pod(self, args: BindArgs) -> objects.Pod:
+    def _pod(self, args: BindArgs, deadline_s: float) -> objects.Pod:
         path = f"/api/v1/namespaces/{quote(args.pod_namespace)}/pods/{quote(args.pod_name)}"
-        return pods.decode_pod(self._server.get(path, deadline_s=self._timing.bind_s))
+        return pods.decode_pod(self._server.get(path, deadline_s=deadline_s))
 
 
 class _BoundOtherwise(Conflict):

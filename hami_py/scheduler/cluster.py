@@ -88,6 +88,12 @@ class PodSink:
         """Whether the pod is known to have its cards."""
         return self._known.get(uid) is not None
 
+    def is_told(self, pod: objects.Pod) -> bool:
+        """Whether the watch has told that this bound pod has these cards."""
+        placed = self._known.get(pod.uid)
+        text = pod.annotations.get(pods.annotations.ASSIGNMENT)
+        return placed is not None and (placed.node, placed.assignment) == (pod.spec.node_name, text)
+
     def candidates(self, node: str, chosen: frozenset[str]) -> list[dict[str, object]]:
         """Whom a preemption on a node may evict, as the allocator reads them.
 
@@ -186,10 +192,11 @@ class PodSink:
 
     def _remove(self, uid: str) -> None:
         self._cluster.waiting.forget(uid)
+        # Also of one that the watch tells of for the first time: we may have bound it since.
+        self._cluster.allocator.remove(uid)
         if uid in self._known:
             del self._known[uid]
             self._cluster.nodes.unbar(uid)
-            self._cluster.allocator.remove(uid)
             self._cluster.waker.changed()
 
 
@@ -200,6 +207,10 @@ class QuotaSink:
         self.is_listed = False
         self._cluster = cluster
         self._known: set[tuple[str, str]] = set()
+
+    def limits(self, namespace: str) -> bool:
+        """Whether a namespace has quotas of ours."""
+        return any(there == namespace for there, _ in tuple(self._known))
 
     def replace(self, quotas: list[objects.ResourceQuota]) -> None:
         """These are all the quotas."""

@@ -61,8 +61,8 @@ class Scheduler:
     def __init__(self, api: ApiServer, settings: SchedulerSettings) -> None:
         self._waker = Waker(touching(api, settings.wake) if settings.wake else None)
         self.cluster = Cluster(Allocator(), settings.pods, self._waker)
-        self.verbs = Verbs(self.cluster, api, settings.timing)
         selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
+        self.verbs = Verbs(self.cluster, api, settings.timing, followed=selector)
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
             Reflector(api, NODES, objects.Node, self.cluster.nodes),
             Reflector(api, PODS, objects.Pod, self.cluster.pods, query=selector),

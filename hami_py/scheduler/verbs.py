@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -53,8 +53,9 @@ class Verbs:
         server: ApiServer,
         timing: Timing,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        followed: Mapping[str, str] | None = None,
     ) -> None:
-        self.binder = Binder(cluster, server, timing, clock_ns)
+        self.binder = Binder(cluster, server, timing, clock_ns, followed or {})
         self._cluster = cluster
         self._timing = timing
         self._clock_ns = clock_ns
@@ -110,7 +111,7 @@ class Verbs:
         if request is None or not self._cluster.is_known:
             return [HostPriority(name, 0) for name in names]
         scores = self._score(wire.encode(request), names)
-        return [HostPriority(name, (score * _BEST + 50) // 100) for name, score in scores]
+        return _compared(scores)
 
     def _score(self, asked: bytes, names: list[str]) -> list[tuple[str, int]]:
         hold_ns = int(self._timing.hold_s * 1e9)
@@ -155,6 +156,26 @@ class Verbs:
         candidates = self._cluster.pods.candidates(node, frozenset(chosen))
         needed = self._cluster.allocator.victims(asked, node, msgspec.json.encode(candidates))
         return None if needed is None else [*dict.fromkeys([*chosen, *needed])]
+
+
+def _compared(scores: list[tuple[str, int]]) -> list[HostPriority]:
+    """0 to 10 by what the nodes are to each other, and 10 for the held one alone.
+
+    A pod is often so small beside a node that their scores are equal in tenths of the whole scale,
+    and among equals kube-scheduler takes any: full nodes would not be filled before empty ones.
+    """
+    if not scores:
+        return []
+    # The one that the allocator holds.
+    best = min(scores, key=lambda scored: (-scored[1], scored[0]))[0]
+    most, least = (pick(score for _, score in scores) for pick in (max, min))
+
+    def priority(name: str, score: int) -> int:
+        if name == best:
+            return _BEST
+        return (_BEST - 1) * (score - least) // (most - least) if most > least else _BEST - 1
+
+    return [HostPriority(name, priority(name, score)) for name, score in scores]
 
 
 def _names(args: FilterArgs) -> list[str]:

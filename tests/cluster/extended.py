@@ -34,7 +34,7 @@ def configuration(port: int, **more: Any) -> Object:
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
         "preemptVerb": "preempt",
-        "weight": 1,
+        "weight": 10,
         "nodeCacheCapable": True,
         "httpTimeout": "30s",
         "managedResources": [

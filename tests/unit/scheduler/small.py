@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from hami_py._native import Allocator
@@ -30,8 +30,14 @@ class Server:
         self.after: Callable[[Object], None] = lambda _: None
         self.reading: Callable[[str], None] = lambda _: None
 
-    def get(self, path: str, *, deadline_s: float) -> bytes:
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float
+    ) -> bytes:
         name = path.rpartition("/")[2]
+        if name == "pods":
+            node = (query or {}).get("fieldSelector", "=").partition("=")[2]
+            there = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
+            return json.dumps({"metadata": {}, "items": there}).encode()
         self.reading(name)
         if name not in self.pods:
             raise NotFound(f"GET {path}", "404: not found", "forget it", 404)
