@@ -150,7 +150,13 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
 bench: build ## measure what docs/results/ claims
 	@$(call provide,valgrind,valgrind)
 	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients --group bench
-	@PYTHONPATH=tests $(PYTHON) -m bench
+	@PYTHONPATH=tests $(PYTHON) -m bench calls share
+
+.PHONY: bench-scheduler
+bench-scheduler: build test-cluster-tools ## the same of the control plane: a large cluster, a real API server; 15 minutes
+	@$(call provide,taskset,util-linux)
+	@cargo build --quiet --release --package hami-allocator --example scale
+	@PYTHONPATH=tests $(PYTHON) -m bench scheduler
 
 .PHONY: wheel
 wheel: interposer ## one wheel for every CPython from 3.10, in dist/

@@ -122,6 +122,12 @@ class Allocator:
         The pod is a request, or the UID of one that was filtered lately (256 are remembered).
         """
 
+    def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bytes]:
+        """``filter`` of a JSON list of names: how many do, and ``ExtenderFilterResult`` as JSON."""
+
+    def prioritize_names(self, request: bytes, names: bytes, now_ns: int, hold_ns: int) -> bytes:
+        """``score`` of a JSON list of names: ``HostPriorityList``, 0 to 10, as JSON."""
+
     def reserve(self, request: bytes, node: str, now_ns: int) -> bytes:
         """Promise cards on a node: the ``Assignment``. The same again for the same pod and node.
 

@@ -1,6 +1,6 @@
 //! The cluster allocator: JSON in, JSON or plain values out.
 
-use crate::errors;
+use crate::{errors, extender};
 use hami_allocator::wire::{Assignment, Candidate, Request};
 use hami_allocator::{Allocator as Engine, Filtered, InvalidValue, Refusal, parse};
 use pyo3::prelude::*;
@@ -141,6 +141,40 @@ impl Allocator {
             engine.score(&request, &names, now_ns, hold_ns)
         });
         Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
+    }
+
+    /// `filter` of a JSON list of names: how many do, and `ExtenderFilterResult` as JSON.
+    fn filter_names<'py>(
+        &self,
+        py: Python<'py>,
+        request: &[u8],
+        names: &[u8],
+        now_ns: u64,
+    ) -> PyResult<(usize, Bound<'py, PyBytes>)> {
+        let answer = self.with(py, |engine| {
+            let (request, names) = (parse::<Request>("request", request)?, extender::names(names)?);
+            let filtered = engine.filter(&request, &names, now_ns)?;
+            Ok((filtered.feasible.len(), extender::filter_result(&names, &filtered)))
+        });
+        let (feasible, answer) = answer.map_err(errors::invalid)?;
+        Ok((feasible, PyBytes::new(py, &answer)))
+    }
+
+    /// `score` of a JSON list of names: `HostPriorityList`, as JSON.
+    fn prioritize_names<'py>(
+        &self,
+        py: Python<'py>,
+        request: &[u8],
+        names: &[u8],
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let answer = self.with(py, |engine| {
+            let (request, names) = (parse::<Request>("request", request)?, extender::names(names)?);
+            let scores = engine.score(&request, &names, now_ns, hold_ns)?;
+            Ok(extender::host_priorities(&names, &scores))
+        });
+        Ok(PyBytes::new(py, &answer.map_err(errors::invalid)?))
     }
 
     /// Promise cards on a node: the assignment. The same again for the same pod and node.

@@ -10,6 +10,7 @@ mod account;
 mod allocator;
 mod coordinator;
 mod errors;
+mod extender;
 mod grants;
 mod limits;
 mod quantity;

@@ -1,14 +1,14 @@
-"""`make bench`: the numbers of docs/results, measured again.
+"""`make bench` and `make bench-scheduler`: the numbers of docs/results, measured again.
 
-python -m bench [calls] [share]         all, or only these
+python -m bench [calls] [share] [scheduler]         all, or only these
 """
 
 import argparse
 import sys
 
-from bench import calls, share
+from bench import calls, scheduler, share
 
-SUITES = {"calls": calls.main, "share": share.main}
+SUITES = {"calls": calls.main, "share": share.main, "scheduler": scheduler.main}
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ kubelet has to run for a pod to be mutated, filtered, scored and bound.
 Each server can be stopped and started, paused and resumed: `cluster.apiserver.stop()`.
 """
 
+import base64
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 import urllib3
 
-from cluster.api import Api
+from cluster.api import Api, Object
 from cluster.certificates import Authority, Identity
 from cluster.servers import Server, accepts, free_ports
 
@@ -113,11 +114,24 @@ class ControlPlane:
     def compact(self) -> None:
         """Let etcd forget all revisions but the last, as the API server does every five minutes."""
         revision = int(self.api.get("/api/v1/namespaces")["metadata"]["resourceVersion"])
+        self._tell_etcd("compaction", {"revision": revision, "physical": True})
+
+    def store(self, objects: Mapping[str, Object]) -> None:
+        """Put whole objects into etcd, at most 128, by their keys such as ``pods/default/a``.
+
+        As if the API server had, at a thousandth of the time: nothing is defaulted or judged.
+        """
+
+        def put(key: str, value: Object) -> Object:
+            pair = (f"/registry/{key}".encode(), json.dumps(value).encode())
+            name, content = (base64.b64encode(part).decode() for part in pair)
+            return {"requestPut": {"key": name, "value": content}}
+
+        self._tell_etcd("txn", {"success": [put(*each) for each in objects.items()]})
+
+    def _tell_etcd(self, what: str, body: Object) -> None:
         answer = urllib3.request(
-            "POST",
-            f"http://127.0.0.1:{self._etcd_port}/v3/kv/compaction",
-            json={"revision": revision, "physical": True},
-            timeout=30.0,
+            "POST", f"http://127.0.0.1:{self._etcd_port}/v3/kv/{what}", json=body, timeout=30.0
         )
         assert answer.status == 200, answer.data
 

@@ -35,6 +35,33 @@ def allocator() -> Allocator:
     return allocator
 
 
+def test_names_in_bulk_are_answered_as_one_by_one(allocator: Allocator) -> None:
+    """Also a name that JSON has to escape, and one that is escaped without need."""
+    odd = 'o"d\\d'
+    allocator.set_node(node(odd))
+    allocator.set_node(node("small", 500))
+    asked = request("p")
+    allocator.reserve(request("q", 700), "a", 0)
+    names = ["b", "small", odd, "none", "a"]
+    feasible, failed, unresolvable = allocator.filter(asked, names, 0)
+    listed = json.dumps(names).replace('"b"', r'"\u0062"').encode()
+    count, answer = allocator.filter_names(asked, listed, 0)
+    assert json.loads(answer) == {
+        "NodeNames": feasible,
+        "FailedNodes": failed,
+        "FailedAndUnresolvableNodes": unresolvable,
+        "Error": "",
+    }
+    assert count == len(feasible) == 3
+    scores = allocator.score(asked, feasible, 0, 0)
+    rated = json.loads(allocator.prioritize_names(asked, json.dumps(feasible).encode(), 0, 0))
+    assert rated == [{"Host": name, "Score": (score * 10 + 50) // 100} for name, score in scores]
+    assert json.loads(allocator.filter_names(asked, b"[]", 0)[1])["NodeNames"] == []
+    for wrong in (b"null", b"{}", b"[1]", b'["a"', b""):
+        with pytest.raises(InvalidValue, match="names"):
+            allocator.filter_names(asked, wrong, 0)
+
+
 def test_a_pod_goes_its_way(allocator: Allocator) -> None:
     empty = allocator.digest()
     allocator.set_node(node("small", 500))

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const CARDS: u32 = 8;
+const HOLD_NS: u64 = 5_000_000_000;
 
 fn main() {
     let mut arguments =
@@ -24,12 +25,11 @@ fn main() {
     println!("memory after {nodes} nodes: {} MiB", (resident_kib() - empty) / 1024);
     let begin = processor_time();
     for at in 0..pods {
-        let request = request(at, at % KINDS.len());
-        // Twenty pods a node fit well; a few kinds do not fit the last few cards.
-        let name = node_name(at % nodes);
-        if let Ok(assignment) = allocator.reserve(&request, &name, 0) {
-            allocator.place(&request, assignment, true).expect("a good assignment");
-        }
+        let (round, number) = (at / nodes, at % nodes);
+        // Twenty pods fit, of all kinds on every node.
+        let request = request(at, (round + number) % KINDS.len());
+        let assignment = allocator.reserve(&request, &node_name(number), 0).expect("there is room");
+        allocator.place(&request, assignment, true).expect("a good assignment");
     }
     println!("placed {pods} pods: {:?}", processor_time().saturating_sub(begin));
     println!("memory with pods: {} MiB", (resident_kib() - empty) / 1024);
@@ -58,20 +58,24 @@ fn restart(allocator: &mut Allocator) {
 
 /// Requests of classes that were never met: every node is looked at.
 fn cold(allocator: &mut Allocator, names: &[String]) {
-    let mut filters = Vec::new();
-    let mut full = Vec::new();
-    for at in 0..300 {
+    let [mut filters, mut both, mut full] = [const { Vec::new() }; 3];
+    for at in 0..1_000 {
         let mut pod = request(at + 1_000_000, 0);
         pod.asks[0].memory = Memory::Mib(1000 + at as u64);
-        let (took, filtered) = timed(|| allocator.filter(&pod, names, 0).expect("a good request"));
-        assert!(!filtered.feasible.is_empty());
-        filters.push(took);
+        let (filter, filtered) = timed(|| allocator.filter(&pod, names, 0).expect("good"));
+        let there: Vec<&String> =
+            filtered.feasible.iter().map(|node| &names[*node as usize]).collect();
+        assert!(!there.is_empty());
+        let (score, _) = timed(|| allocator.score(&pod, &there, 0, HOLD_NS).expect("good"));
+        allocator.remove(&pod.pod.uid);
+        filters.push(filter);
+        both.push(filter + score);
         pod.asks[0].memory = Memory::Mib(70_000 + at as u64);
         pod.asks[0].cards = 8;
-        let (took, _) = timed(|| allocator.filter(&pod, names, 0).expect("a good request"));
-        full.push(took);
+        full.push(timed(|| allocator.filter(&pod, names, 0).expect("good")).0);
     }
     report("filter, new class", &mut filters);
+    report("filter and score, new class", &mut both);
     report("filter, new class, all nodes refused", &mut full);
 }
 
@@ -85,8 +89,7 @@ fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
             timed(|| allocator.filter(&pod, names, now).expect("a good request"));
         let there: Vec<&String> =
             filtered.feasible.iter().map(|node| &names[*node as usize]).collect();
-        let (score, rated) =
-            timed(|| allocator.score(&pod, &there, now, 5_000_000_000).expect("good"));
+        let (score, rated) = timed(|| allocator.score(&pod, &there, now, HOLD_NS).expect("good"));
         let best = (0..there.len()).max_by_key(|at| rated[*at]);
         // The first kinds are warmed up by now.
         if at >= KINDS.len() * 4 {
@@ -121,10 +124,12 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// `python -m bench scheduler` reads these lines.
 fn report(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
-    let at = |part: usize| times[(times.len() - 1) * part / 100];
-    println!("{what}: p50 {:?}, p99 {:?}, max {:?} (n = {})", at(50), at(99), at(100), times.len());
+    let at = |part: usize| times[(times.len() - 1) * part / 100].as_nanos() as f64 / 1e6;
+    let (p50, p99, most) = (at(50), at(99), at(100));
+    println!("{what}: p50 {p50:.4} ms, p99 {p99:.4} ms, max {most:.4} ms (n = {})", times.len());
 }
 
 fn node_name(at: usize) -> String {

@@ -78,6 +78,12 @@ impl Class {
         self.models.get(usize::from(model)).copied().unwrap_or(false)
     }
 
+    /// Whether a card of any model will do.
+    pub fn takes_all_models(&self) -> bool {
+        // One beyond what the numbers can say is not known, and not taken.
+        self.models.len() < usize::from(u16::MAX) && self.models.iter().all(|takes| *takes)
+    }
+
     /// Whether a node of this mode will do.
     pub fn takes_mode(&self, mode: Mode) -> bool {
         match self.wish.mode.as_deref() {

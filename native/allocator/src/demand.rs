@@ -89,7 +89,12 @@ impl Demand {
     /// Whether one of them wants the card for itself. Where the operator scaled cores, 100 of
     /// them are no whole card.
     pub fn own_card(&self, mode: Mode, card: &Facts) -> bool {
-        (self.all || mode == Mode::Exclusive) && card.cores <= 100
+        self.wants_alone(mode) && card.cores <= 100
+    }
+
+    /// The same, of cards whose cores nobody scaled.
+    pub fn wants_alone(&self, mode: Mode) -> bool {
+        self.all || mode == Mode::Exclusive
     }
 
     /// The share that leaves a container nothing beside the overhead, if there is one.

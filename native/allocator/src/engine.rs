@@ -12,6 +12,7 @@ use crate::names::Names;
 use crate::node::Node;
 use crate::quota::{Quotas, Spent};
 use crate::search::Entry;
+use crate::slim::Shelf;
 use crate::wire::{self, Assignment, Grant, Quota, Request};
 use hami_limits::InvalidValue;
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Allocator {
     pub(crate) nodes: Vec<Option<Node>>,
+    /// The same, as filters read them.
+    pub(crate) shelf: Shelf,
     free_nodes: Vec<u32>,
     names: Names,
     /// By number: changes with whatever concerns the node; 0 = there is none.
@@ -238,11 +241,12 @@ impl Allocator {
 
     fn sum(&mut self, number: u32) {
         self.generation += 1;
-        let Self { nodes, book, .. } = self;
+        let Self { nodes, book, shelf, .. } = self;
         let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
         let pods = std::mem::take(&mut node.pods);
         node.sum(pods.iter().flat_map(|pod| &book.get(*pod).charges));
         node.pods = pods;
+        shelf.put(number, node);
         self.generations[number as usize] = self.generation;
     }
 
@@ -250,6 +254,7 @@ impl Allocator {
         let node = self.node(number);
         if !node.present && node.pods.is_empty() {
             self.names.remove(number);
+            self.shelf.remove(number);
             self.generations[number as usize] = 0;
             self.nodes[number as usize] = None;
             self.free_nodes.push(number);

@@ -10,11 +10,14 @@ use crate::class::Class;
 use crate::engine::Allocator;
 use crate::fit::View;
 use crate::hash::Map;
+use crate::lens::{Lens, Lenses};
 use crate::node;
 use crate::quota::{Room, Spent};
 use crate::reason::NodeReason;
 use crate::score;
 use crate::search::{self, Entry};
+use crate::slim::Glance;
+use crate::tally::Tally;
 use crate::wire::Request;
 use hami_limits::InvalidValue;
 use std::collections::HashSet;
@@ -95,8 +98,15 @@ impl Allocator {
         let unknown = Verdict::Never(NodeReason::NoCards.brief().into());
         let room = room.filter(|_| cached.class.shares);
         let Cached { class, verdicts, .. } = &mut cached;
-        let mut looked =
-            Looker { allocator: self, class, texts: Map::default(), loads: Vec::new() };
+        let lenses = Lenses::of(class);
+        let mut looked = Looker {
+            allocator: self,
+            class,
+            texts: Map::default(),
+            tallies: Map::default(),
+            tally: Tally::default(),
+            loads: Vec::new(),
+        };
         // One kind of work after the other, so that memory is waited for many times at once.
         let numbers: Vec<Option<u32>> =
             names.iter().map(|name| looked.allocator.number(name.as_ref())).collect();
@@ -117,8 +127,14 @@ impl Allocator {
                     let (generation, verdict) = &mut verdicts[number as usize];
                     let now = looked.allocator.generations[number as usize];
                     if *generation != now {
-                        let view = looked.allocator.node(number).view();
-                        *verdict = looked.look(&view, None, &mut entries);
+                        let glance = looked.allocator.shelf.get(number);
+                        let lens = lenses.get(glance.mode, glance.placement);
+                        *verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
+                            looked.glance(lens, &glance)
+                        } else {
+                            let view = looked.allocator.node(number).view();
+                            looked.look(&view, None, &mut entries)
+                        };
                         *generation = now;
                     }
                     tell(at, verdict);
@@ -177,6 +193,9 @@ struct Looker<'a> {
     class: &'a Class,
     /// Nodes often have the same reason; it is put into words once.
     texts: Map<NodeReason, Arc<str>>,
+    /// The same where it is nothing but the cards.
+    tallies: Map<Tally, Arc<str>>,
+    tally: Tally,
     loads: Vec<(u8, crate::card::Use)>,
 }
 
@@ -194,6 +213,19 @@ impl Looker<'_> {
             }
             Err(reason) => self.refuse(view, reason, entries),
         }
+    }
+
+    fn glance(&mut self, lens: &Lens<'_>, node: &Glance<'_>) -> Verdict {
+        if let Some(score) = lens.look(node) {
+            return Verdict::Fits(score);
+        }
+        lens.tally(node, &mut self.tally);
+        let text = self.tallies.get(&self.tally).cloned().unwrap_or_else(|| {
+            let text: Arc<str> = lens.reason(&self.tally).to_string().into();
+            self.tallies.insert(self.tally.clone(), text.clone());
+            text
+        });
+        if lens.never(node) { Verdict::Never(text) } else { Verdict::Full(text) }
     }
 
     fn refuse(&mut self, view: &View<'_>, reason: NodeReason, entries: &mut Vec<Entry>) -> Verdict {

@@ -11,9 +11,9 @@
 //! | how will the kubelet hand cards out | [`shape`] |
 //! | what does an ask weigh on a card | `demand`, `card` |
 //! | has a card room, and why not | `fit`, `mig`, `candidates`, [`reason`], `tally` |
-//! | which cards, all containers together | `search`, `quick`, `order`, `topology`, `plan` |
+//! | which cards, all containers together | `search`, `order`, `topology`, `plan` |
 //! | how good would the node be | `score` |
-//! | what of the above is the same for many pods and nodes | `class`, `cache` |
+//! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
 //! | the events and the questions | [`Allocator`] (`engine`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
 //!
@@ -35,18 +35,19 @@ mod filter;
 mod fit;
 mod hash;
 mod judge;
+mod lens;
 mod mig;
 mod names;
 mod node;
 mod order;
 mod parse;
 mod plan;
-mod quick;
 mod quota;
 pub mod reason;
 mod score;
 mod search;
 pub mod shape;
+mod slim;
 mod snapshot;
 mod tally;
 mod topology;

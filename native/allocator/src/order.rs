@@ -7,7 +7,7 @@
 use crate::card::Use;
 use crate::class::Class;
 use crate::fit::View;
-use crate::score::Totals;
+use crate::score::{Totals, Weighing};
 use crate::wire::{Mode, Order, Placement, Topology};
 
 type Sorting = [i64; 4];
@@ -17,7 +17,7 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
     if cards.len() < 2 {
         return;
     }
-    let keys = keys(class, view);
+    let keys = keys(class, view.placement);
     let alone = class.shape.groups[group].count == 1 && class.topology(view.mode) != Topology::None;
     let all: Vec<u8> = cards.to_vec();
     let mut sorted: [(Sorting, u8); 64] = [([0; 4], 0); 64];
@@ -45,7 +45,7 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
 }
 
 /// The keys that order; each once, and the node's own or spread where the pod wishes none.
-fn keys(class: &Class, view: &View<'_>) -> [Option<Order>; 3] {
+fn keys(class: &Class, placement: Option<Placement>) -> [Option<Order>; 3] {
     let mut keys = [None; 3];
     let mut next = 0;
     for key in &class.wish.order {
@@ -56,7 +56,7 @@ fn keys(class: &Class, view: &View<'_>) -> [Option<Order>; 3] {
         }
     }
     if next == 0 {
-        keys[0] = Some(match view.placement {
+        keys[0] = Some(match placement {
             Some(Placement::Binpack) => Order::Binpack,
             Some(Placement::Spread) | None => Order::Spread,
         });
@@ -71,15 +71,12 @@ fn fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
     let mut totals = Totals::default();
     totals.add(facts, &view.used[usize::from(card)]);
     totals.give(&Use { memory_mib, cores: demand.cores(view.mode), slots: 1, ..Use::default() });
-    totals.fullness(class.wish.weights.unwrap_or_default())
+    totals.fullness(&Weighing::of(class.wish.weights.unwrap_or_default()))
 }
 
-/// The only key where nothing but fullness orders.
-pub fn only_fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
-    match keys(class, view)[0] {
-        Some(Order::Spread) => fullness(class, view, group, card),
-        _ => -fullness(class, view, group, card),
-    }
+/// Whether the fullest card comes first, where nothing but fullness orders.
+pub fn fullest_first(class: &Class, placement: Option<Placement>) -> bool {
+    keys(class, placement)[0] != Some(Order::Spread)
 }
 
 /// Cards of NUMA nodes that can serve the whole group come first, of those with the fewest to

@@ -16,8 +16,9 @@ use crate::class::Class;
 use crate::fit::View;
 use crate::mig;
 use crate::search::Entry;
+use crate::slim::Slim;
 use crate::topology;
-use crate::wire::{Mode, Order, Placement, Topology, Weights};
+use crate::wire::{Mode, Order, Placement, Topology, Weights, Wish};
 
 const PARTS: f64 = 6.0;
 const LINKS: f64 = 3.0;
@@ -48,12 +49,43 @@ impl Totals {
     }
 
     /// How full they are by these weights, in millionths.
-    pub fn fullness(&self, weights: Weights) -> i64 {
-        let weights = [weights.slot, weights.core, weights.memory].map(f64::from);
-        let part = |at: usize| weights[at] * self.given[at] as f64 / self.has[at].max(1) as f64;
-        let sum = part(0) + part(1) + part(2);
-        (sum / weights.iter().sum::<f64>() * 1e6) as i64
+    pub fn fullness(&self, weighing: &Weighing) -> i64 {
+        weighing.fullness(self.has, self.given)
     }
+}
+
+/// How much each measure counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Weighing {
+    weights: [f64; 3],
+    sum: f64,
+}
+
+impl Weighing {
+    /// By these weights.
+    pub fn of(weights: Weights) -> Self {
+        let weights = [weights.slot, weights.core, weights.memory].map(f64::from);
+        Self { weights, sum: weights.iter().sum() }
+    }
+
+    /// How full something is that has so many slots, cores and MiB, and has given so many, in millionths.
+    #[inline]
+    pub fn fullness(&self, has: [u64; 3], given: [u64; 3]) -> i64 {
+        // Nothing here comes near 63 bits, and signed numbers are what processors turn into others.
+        let real = |value: u64| value as i64 as f64;
+        let part = |at: usize| self.weights[at] * real(given[at]) / real(has[at].max(1));
+        let sum = part(0) + part(1) + part(2);
+        (sum / self.sum * 1e6) as i64
+    }
+}
+
+/// What a card would have left, and of how much.
+pub struct Left {
+    memory: u64,
+    cores: u64,
+    slots: u64,
+    all_memory: u64,
+    all_cores: u32,
 }
 
 /// What each card would have to give for the entries: the most in any phase of the pod's life.
@@ -91,19 +123,12 @@ pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<
 
 /// 0 to 100 for a node with these entries and the [`loads`] that come of them.
 pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Use)]) -> u8 {
-    let weights = class.wish.weights.unwrap_or_default();
+    let weighing = Weighing::of(class.wish.weights.unwrap_or_default());
     let mut totals = view.totals;
     for (_, load) in loads {
         totals.give(load);
     }
-    let full = (totals.fullness(weights) as f64 / 1e6).clamp(0.0, 1.0);
-    let policy = match class.wish.node_order {
-        Some(Placement::Spread) => 1.0 - full,
-        Some(Placement::Binpack) | None => full,
-    };
-    let (mut sum, mut parts) = (PARTS * policy, PARTS);
-    sum += WASTE * (1.0 - waste(view, loads));
-    parts += WASTE;
+    let (mut sum, mut parts) = usual_parts(&class.wish, &weighing, &totals, waste(view, loads));
     let several = class.asks.iter().any(|ask| ask.cards > 1);
     if several && class.topology(view.mode) != Topology::None {
         sum += LINKS * linked(class, view, entries);
@@ -113,6 +138,25 @@ pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Us
         sum += NUMA * together(class, view, entries);
         parts += NUMA;
     }
+    percent(sum, parts)
+}
+
+/// The same where neither links nor NUMA nodes matter; `totals` are with the pod.
+pub fn usual(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> u8 {
+    let (sum, parts) = usual_parts(wish, weighing, totals, waste);
+    percent(sum, parts)
+}
+
+fn usual_parts(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> (f64, f64) {
+    let full = (totals.fullness(weighing) as f64 / 1e6).clamp(0.0, 1.0);
+    let policy = match wish.node_order {
+        Some(Placement::Spread) => 1.0 - full,
+        Some(Placement::Binpack) | None => full,
+    };
+    (PARTS * policy + WASTE * (1.0 - waste), PARTS + WASTE)
+}
+
+fn percent(sum: f64, parts: f64) -> u8 {
     (sum / parts * 100.0).round() as u8
 }
 
@@ -121,21 +165,43 @@ fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
     let one = |(card, load): &(u8, Use)| {
         let (facts, mut used) = (&view.facts[usize::from(*card)], view.used[usize::from(*card)]);
         used.add(load);
-        let memory = facts.free_memory(&used);
-        let cores = u64::from(facts.cores.saturating_sub(used.cores));
-        let slots = u64::from(u32::from(facts.slots).saturating_sub(used.slots));
-        let core_load = if view.mode == Mode::Memory { 0 } else { u64::from(load.cores) };
-        let by_memory = memory.checked_div(load.memory_mib).unwrap_or(slots);
-        let by_cores = cores.checked_div(core_load).unwrap_or(slots);
-        let more = by_memory.min(by_cores).min(slots / u64::from(load.slots.max(1)));
-        let memory = (memory - more * load.memory_mib) as f64 / facts.memory_mib().max(1) as f64;
+        let left = Left {
+            memory: facts.free_memory(&used),
+            cores: facts.cores.saturating_sub(used.cores).into(),
+            slots: u32::from(facts.slots).saturating_sub(used.slots).into(),
+            all_memory: facts.memory_mib(),
+            all_cores: facts.cores,
+        };
+        left.waste(load, view.mode)
+    };
+    loads.iter().map(one).sum::<f64>() / loads.len().max(1) as f64
+}
+
+impl Left {
+    /// Of a card that has room for the load.
+    pub fn of(card: &Slim, load: &Use) -> Self {
+        Self {
+            memory: u64::from(card.room_mib) - load.memory_mib,
+            cores: (card.free_cores - load.cores).into(),
+            slots: u64::from(card.slots - card.used_slots) - u64::from(load.slots),
+            all_memory: card.memory_mib.into(),
+            all_cores: card.cores,
+        }
+    }
+
+    /// The part of the card that no further pod with such a load could use.
+    pub fn waste(&self, load: &Use, mode: Mode) -> f64 {
+        let core_load = if mode == Mode::Memory { 0 } else { u64::from(load.cores) };
+        let by_memory = self.memory.checked_div(load.memory_mib).unwrap_or(self.slots);
+        let by_cores = self.cores.checked_div(core_load).unwrap_or(self.slots);
+        let times = by_memory.min(by_cores).min(self.slots / u64::from(load.slots.max(1)));
+        let memory = (self.memory - times * load.memory_mib) as f64 / self.all_memory.max(1) as f64;
         if core_load == 0 {
             return memory;
         }
-        let cores = (cores - more * core_load) as f64 / f64::from(facts.cores.max(1));
+        let cores = (self.cores - times * core_load) as f64 / f64::from(self.all_cores.max(1));
         f64::midpoint(memory, cores)
-    };
-    loads.iter().map(one).sum::<f64>() / loads.len().max(1) as f64
+    }
 }
 
 /// The cards of each container with several, as planned.

@@ -12,7 +12,6 @@ use crate::fit::{self, View};
 use crate::mig::{self, Place};
 use crate::order;
 use crate::plan;
-use crate::quick;
 use crate::quota::{Room, Spent};
 use crate::reason::NodeReason;
 use crate::shape::members;
@@ -43,21 +42,6 @@ pub fn find(
 ) -> Result<(), NodeReason> {
     entries.clear();
     suits(class, view)?;
-    if quota.is_none() && quick::suits(class, view) {
-        let found = quick::pick(class, view, entries);
-        return if found { Ok(()) } else { candidates_of(class, view, 0).map(drop) };
-    }
-    find_all(class, view, quota, entries)
-}
-
-/// The same for any request.
-pub fn find_all(
-    class: &Class,
-    view: &View<'_>,
-    quota: Option<&Room<'_>>,
-    entries: &mut Vec<Entry>,
-) -> Result<(), NodeReason> {
-    entries.clear();
     let topology = class.topology(view.mode);
     let mut candidates: Vec<Vec<u8>> = Vec::with_capacity(class.shape.groups.len());
     for group in 0..class.shape.groups.len() {
@@ -271,9 +255,6 @@ fn every(pool: &[u8], count: usize, hand: &[u8], good: &mut impl FnMut(&[u8]) ->
 
 /// Whether there would be no cards either if no pod were on the node.
 pub fn never(class: &Class, view: &View<'_>, entries: &mut Vec<Entry>) -> bool {
-    if quick::suits(class, view) {
-        return quick::never(class, view);
-    }
     let unused = vec![Use::default(); view.used.len()];
     find(class, &View { used: &unused, ..*view }, None, entries).is_err()
 }

@@ -2,9 +2,10 @@
 
 use crate::reason::{CardReason, KINDS};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// The reasons of a node's cards, counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// How many cards the node has.
     pub cards: u8,
@@ -82,6 +83,16 @@ impl Tally {
             12 => write!(f, "{is} cordoned"),
             13 => write!(f, "{is} unhealthy"),
             _ => write!(f, "{is} gone"),
+        }
+    }
+}
+
+impl Hash for Tally {
+    /// Of the kinds that there are: two or three of many.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.cards, self.fit, self.wanted).hash(state);
+        for kind in (0..KINDS).filter(|kind| self.counts[*kind] > 0) {
+            (kind, self.counts[kind], self.figures[kind]).hash(state);
         }
     }
 }

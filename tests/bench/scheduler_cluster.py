@@ -1,0 +1,171 @@
+"""Under a real API server: starting in a large cluster, and how many pods are bound in a second."""
+
+import contextlib
+import itertools
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from bench.asking import Connection
+from bench.results import Row
+from bench.scheduler_programs import extender
+from bench.scheduler_rows import row
+from bench.scheduler_state import CARDS, Size, fill, limits, node, node_name, uid
+from cluster import binaries, extended, objects, recordings, waiting
+from cluster.api import Object
+from cluster.control_plane import ControlPlane, Programs
+from cluster.servers import free_ports
+from hami_py.model import pods as model
+
+START_S = 60.0
+BOUND_RATE = 80.0
+
+#: Objects in one write to etcd, which takes 128 and 1.5 MB.
+BATCH = 100
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@contextlib.contextmanager
+def control_plane(**options: object) -> Iterator[tuple[ControlPlane, Path]]:
+    """A real one in a folder that goes with it."""
+    programs = Programs(binaries.ensure("control-plane"))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with ControlPlane(programs, folder / "cluster", **options) as cluster:  # type: ignore[arg-type]
+            yield cluster, folder
+
+
+def start(size: Size, runs: int) -> list[Row]:
+    """From the start of the process to its readiness, and the memory that it has then."""
+    seconds, resident, most = [], [], []
+    with control_plane() as (cluster, folder):
+        # It would follow 100,000 pods as well, on the same processors.
+        cluster.scheduler.stop()
+        began = time.perf_counter()
+        _store(cluster, size)
+        prepared = time.perf_counter() - began
+        for _ in range(runs):
+            with extender(cluster.kubeconfig, folder) as ours:
+                seconds.append(ours.start_s)
+                resident.append(ours.resident_mib())
+                most.append(ours.resident_mib("VmHWM"))
+                _knows_all(ours.port, size)
+    note = f"written to etcd beforehand in {prepared:.0f} s"
+    return [
+        row(f"start from an API server, {size}", seconds, "s", START_S, note=note),
+        row("memory of the extender after that", resident, "MiB"),
+        row("memory of the extender, the most until then", most, "MiB"),
+    ]
+
+
+def _store(cluster: ControlPlane, size: Size) -> None:
+    """Nodes and pods, as the API server would have written them."""
+    recorded = recordings.read("admission-review-create")["request"]["object"]
+    template = msgspec.json.encode(recorded)
+
+    def stored_pod(at: int) -> Object:
+        ours = state.pod(at)
+        pod: Object = msgspec.json.decode(template)
+        del pod["metadata"]["generateName"]
+        pod["metadata"].update(ours["metadata"], creationTimestamp="2026-11-22T00:00:00Z")
+        pod["spec"]["nodeName"] = ours["spec"]["nodeName"]
+        (container,) = pod["spec"]["containers"]
+        resources = ours["spec"]["containers"][0]["resources"]["limits"]
+        container["resources"] = {"limits": resources, "requests": resources}
+        pod["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+        return pod
+
+    def stored_node(at: int) -> Object:
+        made = node(at)
+        made["metadata"].update(uid=uid(at), creationTimestamp="2026-11-22T00:00:00Z")
+        return made
+
+    state = fill(size)
+    nodes = ((f"minions/{node_name(at)}", stored_node(at)) for at in range(size.nodes))
+    pods = ((f"pods/default/job-{at}", stored_pod(at)) for at in range(size.pods))
+    everything = itertools.chain(nodes, pods)
+    while batch := dict(itertools.islice(everything, BATCH)):
+        cluster.store(batch)
+
+
+def _knows_all(port: int, size: Size) -> None:
+    """A pod that wants whole cards, all of a node, is told by every node that they are in use."""
+    pod = recordings.read("extender-filter-names")["Pod"]
+    (container,) = pod["spec"]["containers"]
+    container["resources"] = {"limits": {"nvidia.com/gpu": str(CARDS), "nvidia.com/gpucores": 100}}
+    names = [node_name(at) for at in range(size.nodes)]
+    asked = Connection(port)
+    body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+    answer = msgspec.json.decode(asked.ask("/filter", body))
+    asked.close()
+    assert len(answer["FailedNodes"]) == size.nodes, answer["FailedAndUnresolvableNodes"]
+    assert all("in use" in why for why in answer["FailedNodes"].values())
+
+
+def bound(nodes: int, pods: int, runs: int) -> list[Row]:
+    """Pods that wait all at once, from the first binding to the last, as a watch tells."""
+    (port,) = free_ports(1)
+    rates = []
+    with control_plane(scheduler=extended.configuration(port)) as (cluster, folder):
+        for at in range(nodes):
+            cluster.api.create("/api/v1/nodes", node(at))
+        with extender(cluster.kubeconfig, folder, port=port):
+            for run in range(runs):
+                rates.append(_bind_all(cluster, run, pods))
+                cluster.api.delete_all(PODS)
+                waiting.until(lambda: not cluster.api.list(PODS), "the pods are gone")
+    name = f"bound pods, {nodes} nodes, {pods:,} pods at once"
+    return [row(name, rates, "pods/s", BOUND_RATE, better="higher")]
+
+
+def _bind_all(cluster: ControlPlane, run: int, pods: int) -> float:
+    """Bound pods in a second."""
+    cluster.scheduler.stop()
+
+    def create(at: int) -> None:
+        asked = limits(1_000 + 500 * (at % 4), 5, 1)
+        labels = {"labels": {"hami.io/pod": "true"}}
+        cluster.api.create(PODS, objects.pod(f"job-{run}-{at}", asked, metadata=labels))
+
+    with ThreadPoolExecutor(8) as creators:
+        list(creators.map(create, range(pods)))
+    version = cluster.api.get(PODS)["metadata"]["resourceVersion"]
+    at_s: dict[str, float] = {}
+    seen = threading.Event()
+
+    def follow() -> None:
+        for event in cluster.api.watch(f"{PODS}?resourceVersion={version}", seconds=600):
+            pod = event["object"]
+            if pod["spec"].get("nodeName"):
+                at_s.setdefault(pod["metadata"]["name"], time.perf_counter())
+            if len(at_s) == pods:
+                seen.set()
+                return
+
+    watcher = threading.Thread(target=follow, daemon=True)
+    watcher.start()
+    cluster.scheduler.start()
+    assert seen.wait(300), f"{len(at_s)} of {pods} pods are bound"
+    watcher.join(10)
+    _check(cluster.api.list(PODS), pods)
+    return (pods - 1) / (max(at_s.values()) - min(at_s.values()))
+
+
+def _check(seen: list[Object], pods: int) -> None:
+    """Every pod has its card, and no card more than it has."""
+    used: dict[str, int] = defaultdict(int)
+    for pod in seen:
+        assignment = model.assignment_of(model.objects.decode_pod.convert(pod))
+        assert assignment is not None, pod["metadata"]["name"]
+        for grants in assignment.containers.values():
+            for grant in grants:
+                used[grant.card] += grant.memory_mib + 300
+    assert len(seen) == pods
+    assert max(used.values()) <= 81_920

@@ -1,0 +1,99 @@
+"""Filter and prioritize as kube-scheduler asks for them: its request, our process, one connection.
+
+The extender is `hami scheduler`, and it reads the cluster from an API server whose answers are
+ready. A pod's time is that of both questions, from the first byte sent to the last byte read. The
+cluster is full to about two thirds, and each pod's best node is held for it, as ever.
+"""
+
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.asking import Connection, in_turn
+from bench.results import Row
+from bench.scheduler_programs import canned, extender
+from bench.scheduler_rows import row, times
+from bench.scheduler_state import KINDS, Size, limits, node_name
+from cluster import recordings
+
+TARGET_MS = 4.0
+WARM_UP = 40
+SEED = 20261122
+
+#: MiB, cores and cards of the i-th pod.
+Kind = Callable[[int], tuple[int, int, int]]
+
+
+def http(size: Size, rounds: int, pods: int) -> list[Row]:
+    """Rows for classes met before and for new ones; ``pods`` a round."""
+    names = [node_name(at) for at in range(size.nodes)]
+    random.Random(SEED).shuffle(names)  # noqa: S311
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with canned(size, folder) as kubeconfig, extender(kubeconfig, folder) as ours:
+            asker = _Asker(ours.port, names)
+
+            def known(at: int) -> tuple[int, int, int]:
+                return KINDS[at % len(KINDS)]
+
+            def fresh(at: int) -> tuple[int, int, int]:
+                return 1_000 + at, 10, 1
+
+            asker.round(known, WARM_UP)
+            rows = []
+            for kind, said in ((known, "class met before"), (fresh, "a new class each time")):
+                name = f"filter + prioritize through HTTP, {said}"
+                before = ours.processor_s()
+                runs = [asker.round(kind, pods) for _ in range(rounds)]
+                used_ms = (ours.processor_s() - before) * 1e3 / (rounds * pods)
+                rows += times(name, runs, TARGET_MS)
+                rows.append(row(f"{name}, our processor time", [used_ms], "ms", n=rounds * pods))
+            asker.close()
+    return [*rows, row(f"start from answers that are ready, {size}", [ours.start_s], "s")]
+
+
+class _Asker:
+    """kube-scheduler, as far as the extender sees it."""
+
+    def __init__(self, port: int, names: Sequence[str]) -> None:
+        self._connection = Connection(port)
+        self._names = list(names)
+        self._pod = recordings.read("extender-filter-names")["Pod"]
+        self._asked = 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def round(self, kind: Kind, pods: int) -> list[float]:
+        """Milliseconds of each pod."""
+        took = []
+        for _ in range(pods):
+            self._asked += 1
+            pod = self._next(limits(*kind(self._asked)))
+            filtered, seconds = self._ask("/filter", pod, self._names)
+            fits = filtered["NodeNames"]
+            others = filtered["FailedNodes"], filtered["FailedAndUnresolvableNodes"]
+            assert len(fits) + sum(map(len, others)) == len(self._names)
+            assert fits, "the cluster is full: place fewer pods"
+            scores, more = self._ask("/prioritize", pod, fits)
+            assert [score["Host"] for score in scores] == fits
+            took.append((seconds + more) * 1e3)
+        return took
+
+    def _ask(self, path: str, pod: Any, names: Sequence[str]) -> tuple[Any, float]:
+        # In the order in which Go writes ExtenderArgs.
+        body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+        asked = in_turn([self._connection], path, [body])
+        return msgspec.json.decode(asked.answers[0]), asked.seconds[0]
+
+    def _next(self, asked: dict[str, int]) -> Any:
+        written = {name: str(value) for name, value in asked.items()}
+        (container,) = self._pod["spec"]["containers"]
+        container["resources"] = {"limits": written, "requests": written}
+        uid = f"11111111-0000-4000-8000-{self._asked:012}"
+        self._pod["metadata"].update(name=f"asked-{self._asked}", uid=uid)
+        return self._pod
