@@ -221,7 +221,7 @@ impl Looker<'_> {
         }
         lens.tally(node, &mut self.tally);
         let text = self.tallies.get(&self.tally).cloned().unwrap_or_else(|| {
-            let text: Arc<str> = lens.reason(&self.tally).to_string().into();
+            let text: Arc<str> = lens.reason(&self.tally).brief().into();
             self.tallies.insert(self.tally.clone(), text.clone());
             text
         });
