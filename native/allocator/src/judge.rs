@@ -7,6 +7,7 @@ use crate::book::Holding;
 use crate::cache::{Cached, Verdict};
 use crate::check;
 use crate::class::Class;
+use crate::demand;
 use crate::engine::Allocator;
 use crate::fit::View;
 use crate::hash::Map;
@@ -18,7 +19,7 @@ use crate::score;
 use crate::search::{self, Entry};
 use crate::slim::Glance;
 use crate::tally::Tally;
-use crate::wire::Request;
+use crate::wire::{Ask, Mode, Request};
 use hami_limits::InvalidValue;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,9 +59,7 @@ impl Allocator {
         entries: &mut Vec<Entry>,
     ) -> Result<(), NodeReason> {
         let room = self.room(request, gone);
-        if let Some(over) =
-            room.as_ref().filter(|_| !class.shares).and_then(|room| over(class, room))
-        {
+        if let Some(over) = room.as_ref().and_then(|room| over(class, room)) {
             return Err(over);
         }
         search::find(class, view, room.as_ref().filter(|_| class.shares), entries)
@@ -90,10 +89,7 @@ impl Allocator {
         let mut entries = std::mem::take(&mut self.entries);
         let own = self.book.find(&request.pod.uid).map(|holding| holding.node);
         let room = self.room(request, &[]);
-        let of_all = room
-            .as_ref()
-            .filter(|_| !cached.class.shares)
-            .and_then(|room| over(&cached.class, room));
+        let of_all = room.as_ref().and_then(|room| over(&cached.class, room));
         let of_all = of_all.map(|reason| Verdict::Never(reason.brief().into()));
         let unknown = Verdict::Never(NodeReason::NoCards.brief().into());
         let room = room.filter(|_| cached.class.shares);
@@ -112,11 +108,18 @@ impl Allocator {
             names.iter().map(|name| looked.allocator.number(name.as_ref())).collect();
         for (at, number) in numbers.into_iter().enumerate() {
             let at = at as u32;
+            let quota = room.as_ref().zip(number).map_or(Bound::Allows, |(room, number)| {
+                looked.allocator.bound(looked.class, room, number)
+            });
             match (&of_all, number) {
                 (Some(verdict), _) => tell(at, verdict),
                 (None, None) => tell(at, &unknown),
+                (None, Some(_)) if matches!(quota, Bound::Forbids(_)) => {
+                    let Bound::Forbids(reason) = quota else { continue };
+                    tell(at, &Verdict::Never(looked.say(reason)));
+                }
                 // Such a verdict is of this pod, not of its class.
-                (None, Some(number)) if own == Some(number) || room.is_some() => {
+                (None, Some(number)) if own == Some(number) || matches!(quota, Bound::Depends) => {
                     let looked = &mut looked;
                     let verdict = looked.allocator.with_view(request, number, &[], |_, view| {
                         looked.look(view, room.as_ref(), &mut entries)
@@ -178,6 +181,34 @@ impl Allocator {
                 allocator.try_fit(&class, request, view, &gone, &mut entries).is_ok()
             })
         }))
+    }
+}
+
+/// What quotas say of a pod on a node, before its cards are chosen.
+enum Bound {
+    /// Yes, whichever they are.
+    Allows,
+    /// No, whichever they are.
+    Forbids(NodeReason),
+    /// They say it of some.
+    Depends,
+}
+
+impl Allocator {
+    /// The cards of a node are mostly alike, and then which of them a share is of makes no difference.
+    fn bound(&self, class: &Class, room: &Room<'_>, number: u32) -> Bound {
+        let node = self.node(number);
+        if node.mode == Mode::Mig {
+            return Bound::Depends;
+        }
+        let limit = |facts, ask: &Ask| demand::limit(&ask.memory, facts);
+        let most = |ask: &Ask| node.facts.iter().map(|facts| limit(facts, ask)).max().unwrap_or(0);
+        let least = |ask: &Ask| node.facts.iter().map(|facts| limit(facts, ask)).min().unwrap_or(0);
+        if room.over(&Spent::with(&class.asks, most)).is_none() {
+            return Bound::Allows;
+        }
+        let over = room.over(&Spent::with(&class.asks, least));
+        over.map_or(Bound::Depends, |over| Bound::Forbids(NodeReason::Quota(Box::new(over))))
     }
 }
 

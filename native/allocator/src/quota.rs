@@ -22,14 +22,21 @@ pub struct Spent {
 impl Spent {
     /// What a pod counts: at the peak of its phases, or, once `started`, without its init containers.
     pub fn of<'a>(asks: &[Ask], grants: impl Fn(usize) -> &'a [Grant], started: bool) -> Self {
+        Self::sum(asks, |at| grants(at).iter().map(|grant| grant.memory_mib).sum(), started)
+    }
+
+    /// The same where each card gives so much to an ask for a share.
+    pub fn with(asks: &[Ask], share: impl Fn(&Ask) -> u64) -> Self {
+        Self::sum(asks, |at| share(&asks[at]) * u64::from(asks[at].cards), false)
+    }
+
+    fn sum(asks: &[Ask], share: impl Fn(usize) -> u64, started: bool) -> Self {
         let (mut steady, mut peak) = (Self::default(), Self::default());
         for (at, ask) in asks.iter().enumerate() {
             let cards = u64::from(ask.cards);
             let memory_mib = match ask.memory {
                 Memory::Mib(mib) => mib * cards,
-                Memory::Percent(_) | Memory::Whole => {
-                    grants(at).iter().map(|grant| grant.memory_mib).sum()
-                }
+                Memory::Percent(_) | Memory::Whole => share(at),
             };
             let one = Self { cards, memory_mib, cores: u64::from(ask.cores) * cards };
             if ask.kind != Kind::Init {

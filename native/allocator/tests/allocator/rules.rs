@@ -215,6 +215,28 @@ fn a_share_that_a_quota_forbids_on_one_card_may_do_on_another() {
 }
 
 #[test]
+fn a_quota_says_of_each_node_whether_its_cards_would_do() {
+    let mut allocator = with(vec![
+        node("alike", vec![card("g0", 1000), card("g1", 1000)]),
+        node("mixed", vec![card("g2", 1000), card("g3", 500)]),
+        node("small", vec![card("g4", 500), card("g5", 500)]),
+    ]);
+    let whole = pod("a", &[ask(Kind::App, 1, Memory::Whole, 0)]);
+    let all = ["alike", "mixed", "small"];
+    for (allowed, fits) in [(499, 0..0), (500, 1..3), (999, 1..3), (1000, 0..3)] {
+        allocator.set_quota(quota("memory", None, Some(allowed), None)).expect("good");
+        let found = allocator.filter(&whole, &all, 0).expect("good");
+        assert_eq!(found.feasible, fits.collect::<Vec<u32>>(), "{allowed}");
+        assert!(found.failed.is_empty(), "no pod's going would help");
+        for (node, name) in all.iter().enumerate() {
+            let reserved = allocator.reserve(&whole, name, 0).is_ok();
+            assert_eq!(reserved, found.feasible.contains(&(node as u32)), "{allowed} {name}");
+            allocator.release("a");
+        }
+    }
+}
+
+#[test]
 fn a_hold_keeps_the_best_node_for_a_while_and_not_from_its_own_pod() {
     let mut allocator = with(vec![plain("n", 1)]);
     let (one, other) = (pod("a", &[app(1, 600, 0)]), pod("b", &[app(1, 600, 0)]));
