@@ -63,6 +63,7 @@ def test_room_of_init_containers_that_are_done_is_used(cluster: ControlPlane) ->
             "one",
             containers=[objects.container("serve", {**limits, "nvidia.com/gpumem": 1000})],
             initContainers=[objects.container("compile", limits)],
+            restartPolicy="Never",
         ),
     )
     waiting.bound(api, "one")

@@ -53,13 +53,15 @@ def test_containers_that_fit_one_by_one_and_not_together(placing: Placing) -> No
 
 def test_an_app_has_the_card_of_the_init_container_before_it(placing: Placing) -> None:
     """The kubelet gives it that one, so nothing else is planned; and until the init container is
-    done the pod weighs what that one asks for. A percentage is the extender's alone to count."""
+    done for good the pod weighs what that one asks for. A percentage is the extender's alone to
+    count."""
     placing.add(node("a", [card("a", 0), card("a", 1)]))
     placing.fill("GPU-a-1", asks(percent=90))
     grants = placing.place(
         "one",
         containers=[objects.container("serve", asks(3000))],
         initContainers=[objects.container("compile", asks(8000))],
+        restartPolicy="Never",
     )
     assert [(has.card, has.memory_mib) for (has,) in grants.values()] == [
         ("GPU-a-0", 8000),

@@ -233,8 +233,11 @@ def asked_by(pod: Object) -> Use:
 
 
 def is_started(pod: Object) -> bool:
+    """Its init containers never run again."""
     conditions = pod["status"].get("conditions", ())
-    return any((one["type"], one["status"]) == ("Initialized", "True") for one in conditions)
+    return pod["spec"]["restartPolicy"] == "Never" and any(
+        (one["type"], one["status"]) == ("Initialized", "True") for one in conditions
+    )
 
 
 def cards(node: Object) -> dict[str, dict[str, Any]]:

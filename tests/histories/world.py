@@ -37,6 +37,7 @@ class World:
         spec: Object = {
             "containers": [_container("main", limits)],
             "terminationGracePeriodSeconds": chance.choice((0, 30)),
+            "restartPolicy": chance.choice(("Always", "Never")),
         }
         kind = chance.random()
         if kind < 0.1:

@@ -139,6 +139,7 @@ class PodSpec(_Object, frozen=True):
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
+    restart_policy: str | None = None
     host_pid: bool | None = msgspec.field(name="hostPID", default=None)
     volumes: tuple[Volume, ...] | None = None
 
@@ -186,12 +187,15 @@ class Pod(_Object, frozen=True):
 
     @property
     def is_started(self) -> bool:
-        """Its ordinary init containers are done, so that what only they asked for is free.
+        """Its ordinary init containers are done for good: what only they asked for is free.
 
-        The kubelet takes the condition back where it has to run them again.
+        They run again with a new sandbox, after a reboot for one, unless nothing of the pod is ever
+        restarted. So they count for as long as the pod is there, as Kubernetes itself counts them.
         """
         conditions = (self.status and self.status.conditions) or ()
-        return any(c.type == "Initialized" and c.status == "True" for c in conditions)
+        return self.spec.restart_policy == "Never" and any(
+            c.type == "Initialized" and c.status == "True" for c in conditions
+        )
 
 
 class Node(_Object, frozen=True):

@@ -126,11 +126,24 @@ def test_a_pod_is_over_when_all_its_containers_are(phase: str, over: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("status", "started"), [("True", True), ("False", False), ("Unknown", False)]
+    ("policy", "status", "started"),
+    [
+        ("Never", "True", True),
+        ("Never", "False", False),
+        ("Never", "Unknown", False),
+        ("OnFailure", "True", False),
+        ("Always", "True", False),
+        (None, "True", False),
+    ],
 )
-def test_a_pod_is_started_when_its_init_containers_are_done(status: str, started: bool) -> None:
+def test_a_pod_is_started_when_its_init_containers_are_done_for_good(
+    policy: str | None, status: str, started: bool
+) -> None:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": status}]
-    written = {"status": {"phase": "Pending", "conditions": conditions}}
+    written = {
+        "spec": {"restartPolicy": policy},
+        "status": {"phase": "Pending", "conditions": conditions},
+    }
     assert pods.decode_pod(json.dumps(written)).is_started is started
 
 

@@ -30,9 +30,7 @@ class Server:
         self.after: Callable[[Object], None] = lambda _: None
         self.reading: Callable[[str], None] = lambda _: None
 
-    def get(
-        self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float
-    ) -> bytes:
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
         name = path.rpartition("/")[2]
         if name == "pods":
             node = (query or {}).get("fieldSelector", "=").partition("=")[2]
