@@ -117,7 +117,7 @@ class Allocator:
     def score(
         self, pod: str | bytes, names: list[str], now_ns: int, hold_ns: int
     ) -> list[tuple[str, int]]:
-        """0 to 100 for each node; the best one's cards are held for ``hold_ns``.
+        """0 to 10,000 for each node; the best one's cards are held for ``hold_ns``.
 
         The pod is a request, or the UID of one that was filtered lately (256 are remembered).
         """
@@ -126,7 +126,10 @@ class Allocator:
         """``filter`` of a JSON list of names: how many do, and ``ExtenderFilterResult`` as JSON."""
 
     def prioritize_names(self, request: bytes, names: bytes, now_ns: int, hold_ns: int) -> bytes:
-        """``score`` of a JSON list of names: ``HostPriorityList``, 0 to 10, as JSON."""
+        """``score`` of a JSON list of names: ``HostPriorityList``, as JSON.
+
+        10 is the best, which is held; the others have 9 to 0.
+        """
 
     def reserve(self, request: bytes, node: str, now_ns: int) -> bytes:
         """Promise cards on a node: the ``Assignment``. The same again for the same pod and node.

@@ -16,6 +16,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import ApiServer
 from hami_py.model import pods
 from hami_py.model.pods import wire
+from hami_py.model.pods.decoding import Decoder
 from hami_py.scheduler.binding import Binder, Timing
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.wire import (
@@ -32,8 +33,7 @@ from hami_py.scheduler.wire import (
 
 __all__ = ["Timing", "Verbs"]
 
-_BEST = 10
-"""The best score that an extender may give (MaxExtenderPriority)."""
+_decode_names = Decoder(list[str], "NodeNames")
 
 _NOT_KNOWN = "the cluster is not known yet; the pod is tried again until it is"
 _PROMISED = "the cards that would do are promised to other pods just now; it is tried again"
@@ -60,62 +60,63 @@ class Verbs:
         self._timing = timing
         self._clock_ns = clock_ns
 
-    def filter(self, args: FilterArgs) -> FilterResult:
+    def filter(self, args: FilterArgs) -> FilterResult | msgspec.Raw:
         """The nodes with cards that the pod fits on, and why it does not fit on the others.
 
         A pod that is refused waits until something happens in the cluster. Where it may fit in a
         moment, and nothing would be seen to happen, the answer is an error: such a pod is tried
         again after kube-scheduler's back-off, and evicts nobody.
         """
-        names = _names(args)
         try:
             request = pods.read_request(args.pod, self._cluster.settings)
         except InvalidValue as error:
-            return _never(names, error)
+            return _never(_decode_names(args.names()), error)
         if request is None:
-            return FilterResult(node_names=names)
+            return FilterResult(node_names=_decode_names(args.names()))
         if not self._cluster.is_known:
             return FilterResult(node_names=[], error=_NOT_KNOWN)
         self._cluster.waiting.asked(args.pod, request)
         try:
-            return self._where(request, names)
+            return self._where(request, args.names())
         except InvalidValue as error:
-            return _never(names, error)
+            return _never(_decode_names(args.names()), error)
 
-    def _where(self, request: wire.Request, names: list[str]) -> FilterResult:
+    def _where(self, request: wire.Request, names: bytes) -> FilterResult | msgspec.Raw:
         bound_to = self.binder.node_of(request.pod.uid)
         if bound_to is not None:
-            names = [name for name in names if name == bound_to]
+            there = [name for name in _decode_names(names) if name == bound_to]
+            names = msgspec.json.encode(there)
         asked = wire.encode(request)
         changes = self._cluster.waker.changes
-        found = self._cluster.allocator.filter(asked, names, self._clock_ns())
-        result = FilterResult(*found)
+        fits, answer = self._cluster.allocator.filter_names(asked, names, self._clock_ns())
+        if fits > 1:
+            # Nearly always, and then of thousands: nobody here looks at them.
+            return msgspec.Raw(answer)
+        result = msgspec.json.decode(answer, type=FilterResult)
         if not result.node_names:
             if bound_to is not None:
                 return FilterResult(node_names=[], error=_BEING_BOUND.format(bound_to))
-            if self._cluster.allocator.only_promised(asked, names):
+            if self._cluster.allocator.only_promised(asked, _decode_names(names)):
                 return FilterResult(node_names=[], error=_counted(result, _PROMISED))
             self._cluster.waker.refused(changes)
-        elif len(result.node_names) == 1:
+        else:
             # Then kube-scheduler asks for no priorities.
-            self._score(asked, result.node_names)
+            self._prioritize(asked, msgspec.json.encode(result.node_names))
         return result
 
-    def prioritize(self, args: FilterArgs) -> list[HostPriority]:
+    def prioritize(self, args: FilterArgs) -> list[HostPriority] | msgspec.Raw:
         """How good the nodes are; the best is held for the pod."""
-        names = _names(args)
         try:
             request = pods.read_request(args.pod, self._cluster.settings)
         except InvalidValue:
             request = None
         if request is None or not self._cluster.is_known:
-            return [HostPriority(name, 0) for name in names]
-        scores = self._score(wire.encode(request), names)
-        return _compared(scores)
+            return [HostPriority(name, 0) for name in _decode_names(args.names())]
+        return msgspec.Raw(self._prioritize(wire.encode(request), args.names()))
 
-    def _score(self, asked: bytes, names: list[str]) -> list[tuple[str, int]]:
+    def _prioritize(self, asked: bytes, names: bytes) -> bytes:
         hold_ns = int(self._timing.hold_s * 1e9)
-        return self._cluster.allocator.score(asked, names, self._clock_ns(), hold_ns)
+        return self._cluster.allocator.prioritize_names(asked, names, self._clock_ns(), hold_ns)
 
     def bind(self, args: BindArgs) -> BindResult:
         """Reserves cards for the pod and binds it, in one write; again is the same."""
@@ -156,33 +157,6 @@ class Verbs:
         candidates = self._cluster.pods.candidates(node, frozenset(chosen))
         needed = self._cluster.allocator.victims(asked, node, msgspec.json.encode(candidates))
         return None if needed is None else [*dict.fromkeys([*chosen, *needed])]
-
-
-def _compared(scores: list[tuple[str, int]]) -> list[HostPriority]:
-    """0 to 10 by what the nodes are to each other, and 10 for the held one alone.
-
-    A pod is often so small beside a node that their scores are equal in tenths of the whole scale,
-    and among equals kube-scheduler takes any: full nodes would not be filled before empty ones.
-    """
-    if not scores:
-        return []
-    # The one that the allocator holds.
-    best = min(scores, key=lambda scored: (-scored[1], scored[0]))[0]
-    most, least = (pick(score for _, score in scores) for pick in (max, min))
-
-    def priority(name: str, score: int) -> int:
-        if name == best:
-            return _BEST
-        return (_BEST - 1) * (score - least) // (most - least) if most > least else _BEST - 1
-
-    return [HostPriority(name, priority(name, score)) for name, score in scores]
-
-
-def _names(args: FilterArgs) -> list[str]:
-    if args.node_names is not None:
-        return args.node_names
-    nodes = args.nodes.items if args.nodes is not None else None
-    return [node.name for node in nodes or []]
 
 
 def _never(names: list[str], error: InvalidValue) -> FilterResult:

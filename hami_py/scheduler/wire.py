@@ -30,12 +30,26 @@ class NodeList(msgspec.Struct, omit_defaults=True):
     items: list[Node] | None = None
 
 
+_NO_NAMES = msgspec.Raw(b"null")
+
+
 class FilterArgs(msgspec.Struct):
-    """Asks which of the nodes a pod fits on, or how good they are (ExtenderArgs)."""
+    """Asks which of the nodes a pod fits on, or how good they are (ExtenderArgs).
+
+    Names stay as they came, because they are thousands: the allocator reads them.
+    """
 
     pod: Pod = msgspec.field(name="Pod")
     nodes: NodeList | None = msgspec.field(name="Nodes", default=None)
-    node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
+    node_names: msgspec.Raw = msgspec.field(name="NodeNames", default=_NO_NAMES)
+
+    def names(self) -> bytes:
+        """The nodes' names: a JSON list, if the sender is right."""
+        names = bytes(self.node_names)
+        if names != b"null":
+            return names
+        nodes = self.nodes.items if self.nodes is not None else None
+        return msgspec.json.encode([node.name for node in nodes or []])
 
 
 class FilterResult(msgspec.Struct, rename="pascal"):

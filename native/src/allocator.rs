@@ -122,7 +122,7 @@ impl Allocator {
             .map_err(errors::invalid)
     }
 
-    /// 0 to 100 for each node; the best one's cards are held for so long.
+    /// 0 to 10,000 for each node; the best one's cards are held for so long.
     fn score(
         &self,
         py: Python<'_>,
@@ -130,7 +130,7 @@ impl Allocator {
         names: Vec<PyBackedStr>,
         now_ns: u64,
         hold_ns: u64,
-    ) -> PyResult<Vec<(PyBackedStr, u8)>> {
+    ) -> PyResult<Vec<(PyBackedStr, u16)>> {
         let uid = pod.cast::<PyString>().ok().map(Bound::to_str).transpose()?;
         let json = if uid.is_none() { Some(pod.extract::<&[u8]>()?) } else { None };
         let scores = self.with(py, |engine| {

@@ -7,6 +7,7 @@
 use hami_allocator::{Filtered, InvalidValue};
 use serde::Deserialize;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// What an extender may give at most (`MaxExtenderPriority`).
@@ -45,16 +46,26 @@ pub fn filter_result(names: &[Name<'_>], filtered: &Filtered) -> Vec<u8> {
     answer
 }
 
-/// `HostPriorityList` of scores from 0 to 100.
-pub fn host_priorities(names: &[Name<'_>], scores: &[u8]) -> Vec<u8> {
+/// `HostPriorityList` of scores, by what the nodes are to each other: 10 for the best alone, which is the
+/// one that is held, and 9 to 0 for the others.
+///
+/// A pod is often so small beside a node that their scores are equal in tenths of the whole scale,
+/// and among equals kube-scheduler takes any: full nodes would not be filled before empty ones.
+pub fn host_priorities(names: &[Name<'_>], scores: &[u16]) -> Vec<u8> {
     let mut answer = Vec::with_capacity(2 + 56 * names.len());
     answer.push(b'[');
-    let rated: Vec<_> = names.iter().zip(scores).collect();
+    let rated: Vec<(&Name<'_>, u16)> = names.iter().zip(scores.iter().copied()).collect();
+    let held = rated.iter().max_by_key(|(name, score)| (*score, Reverse(name.as_ref())));
+    let most = scores.iter().max().copied().unwrap_or(0);
+    let least = scores.iter().min().copied().unwrap_or(0);
     each(&mut answer, &rated, |answer, (host, score)| {
+        let level = u32::from(score - least) * (BEST - 1) / u32::from(most - least).max(1);
+        let is_held = held.is_some_and(|(best, _)| best.as_ref() == host.as_ref());
+        let level = if most == least { BEST - 1 } else { level };
         answer.extend_from_slice(br#"{"Host":"#);
         name(answer, host);
         answer.extend_from_slice(br#","Score":"#);
-        plain(answer, &((u32::from(**score) * BEST + 50) / 100));
+        plain(answer, &if is_held { BEST } else { level });
         answer.push(b'}');
     });
     answer.push(b']');

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from hami_py.model import pods
-from hami_py.scheduler.wire import BindArgs, FilterArgs
+from hami_py.scheduler.wire import BindArgs
 from histories.fake_api import FakeApi
 from histories.faults import Clock, Killed
 from histories.refusals import Object, Refused
 from histories.replica import Replica
+from support.asking import filtered, rated
 
 BACKOFF_S = (1.0, 10.0)
 FLUSH_S = 300.0
@@ -100,8 +101,8 @@ class KubeScheduler:
         del self._ready_at[key]
         pod = self._pods[key]
         name = f"{'/'.join(key)} ({pod['metadata']['uid'][:8]})"
-        args = FilterArgs(pods.decode_pod.convert(pod), None, sorted(self._nodes))
-        found = self.extender.verbs.filter(args)
+        asked = pods.decode_pod.convert(pod)
+        found = filtered(self.extender.verbs, asked, sorted(self._nodes))
         nodes = found.node_names or []
         if found.error:
             self._back_off(key, pod["metadata"]["uid"])
@@ -109,7 +110,7 @@ class KubeScheduler:
         if not nodes:
             self._waiting[key] = now
             return f"filter {name}: nowhere"
-        node = self._best(args.pod, nodes)
+        node = self._best(asked, nodes)
         self._assumed.add(pod["metadata"]["uid"])
         self.bindings.append(Binding(key, pod["metadata"]["uid"], node))
         return f"filter {name}: {nodes}, chosen {node}"
@@ -135,7 +136,7 @@ class KubeScheduler:
     def _best(self, pod: Any, nodes: list[str]) -> str:
         if len(nodes) == 1:
             return nodes[0]
-        scores = self.extender.verbs.prioritize(FilterArgs(pod, None, nodes))
+        scores = rated(self.extender.verbs, pod, nodes)
         # Other plugins have a say, too.
         if self._chance.random() < 0.2:
             return self._chance.choice(nodes)

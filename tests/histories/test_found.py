@@ -11,13 +11,14 @@ import pytest
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.verbs import Timing
-from hami_py.scheduler.wire import BindArgs, FilterArgs
+from hami_py.scheduler.wire import BindArgs
 from histories import histories
 from histories.fake_api import FakeApi
 from histories.faults import LATE_S, Client, Clock, Fate
 from histories.oracle import ASSIGNMENT, CARDS
 from histories.refusals import Object
 from histories.replica import LABEL, Replica
+from support.asking import filtered
 
 PODS = "/api/v1/namespaces/x/pods"
 
@@ -61,7 +62,7 @@ class Stand:
 
     def filter(self, replica: Replica, pod: Object) -> list[str]:
         names = sorted(name for _, name in self.api.objects["nodes"])
-        found = replica.verbs.filter(FilterArgs(pods.decode_pod.convert(pod), None, names))
+        found = filtered(replica.verbs, pods.decode_pod.convert(pod), names)
         return found.node_names or []
 
     def bind(self, replica: Replica, pod: Object, node: str) -> str:

@@ -55,7 +55,11 @@ def test_names_in_bulk_are_answered_as_one_by_one(allocator: Allocator) -> None:
     assert count == len(feasible) == 3
     scores = allocator.score(asked, feasible, 0, 0)
     rated = json.loads(allocator.prioritize_names(asked, json.dumps(feasible).encode(), 0, 0))
-    assert rated == [{"Host": name, "Score": (score * 10 + 50) // 100} for name, score in scores]
+    assert [one["Host"] for one in rated] == feasible
+    best = min(scores, key=lambda scored: (-scored[1], scored[0]))[0]
+    assert [one["Host"] for one in rated if one["Score"] == 10] == [best]
+    by_score = [one["Score"] for one in sorted(rated, key=lambda one: dict(scores)[one["Host"]])]
+    assert by_score == sorted(by_score)
     assert json.loads(allocator.filter_names(asked, b"[]", 0)[1])["NodeNames"] == []
     for wrong in (b"null", b"{}", b"[1]", b'["a"', b""):
         with pytest.raises(InvalidValue, match="names"):
@@ -74,7 +78,7 @@ def test_a_pod_goes_its_way(allocator: Allocator) -> None:
     }
     scores = allocator.score("p", feasible, 0, 1000)
     assert [name for name, _ in scores] == feasible
-    assert all(0 <= score <= 100 for _, score in scores)
+    assert all(0 <= score <= 10_000 for _, score in scores)
     assignment = allocator.reserve(request("p"), "b", 10)
     assert json.loads(assignment) == {
         "version": 1,

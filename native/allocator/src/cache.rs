@@ -14,7 +14,7 @@ const CLASSES: usize = 64;
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// It does, with this score.
-    Fits(u8),
+    Fits(u16),
     /// It does not; other pods' going may help.
     Full(Arc<str>),
     /// It never does.

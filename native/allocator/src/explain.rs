@@ -94,7 +94,8 @@ impl Allocator {
                 Ok(()) => {
                     let mut loads = Vec::new();
                     score::loads(&class, view, &entries, &mut loads);
-                    let score = Some(score::score(&class, view, &entries, &loads));
+                    let score = score::score(&class, view, &entries, &loads);
+                    let score = Some((score / (score::BEST / 100)) as u8);
                     let grants = plan::grants(&class, view, &entries);
                     let containers =
                         request.asks.iter().map(|ask| ask.container.clone()).zip(grants).collect();

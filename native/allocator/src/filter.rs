@@ -83,18 +83,18 @@ impl Allocator {
         self.recent.iter().find(|request| request.pod.uid == uid)
     }
 
-    /// 0 to 100 for each of these nodes, and cards held on the best one for so long.
+    /// 0 to 10,000 for each of these nodes, and cards held on the best one for so long.
     pub fn score<N: AsRef<str>>(
         &mut self,
         request: &Request,
         names: &[N],
         now_ns: u64,
         hold_ns: u64,
-    ) -> Result<Vec<u8>, InvalidValue> {
+    ) -> Result<Vec<u16>, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
         let mut scores = vec![0; names.len()];
-        let mut best: Option<(u8, usize)> = None;
+        let mut best: Option<(u16, usize)> = None;
         self.judge(request, names, |at, verdict| {
             let Verdict::Fits(score) = verdict else { return };
             let at = at as usize;

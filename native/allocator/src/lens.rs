@@ -88,7 +88,7 @@ impl<'a> Lens<'a> {
     }
 
     /// The node's score with the pod; none where the pod does not fit.
-    pub fn look(&self, node: &Glance<'_>) -> Option<u8> {
+    pub fn look(&self, node: &Glance<'_>) -> Option<u16> {
         if self.count == 1 {
             return self.first(node).map(|one| self.score(node, &[one]));
         }
@@ -229,7 +229,7 @@ impl<'a> Lens<'a> {
         Use { memory_mib, cores, slots: 1, plain_slots: 1, mig: 0 }
     }
 
-    fn score(&self, node: &Glance<'_>, chosen: &[(i64, u8)]) -> u8 {
+    fn score(&self, node: &Glance<'_>, chosen: &[(i64, u8)]) -> u16 {
         let mut totals = node.totals;
         let mut waste = 0.0;
         for (_, at) in chosen {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     /// What the search says of the node: the score, or the reason and whether it is for ever.
-    fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u8, (String, bool)> {
+    fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
         let (view, mut entries) = (allocator.node(number).view(), Vec::new());
         match search::find(class, &view, None, &mut entries) {
             Ok(()) => {

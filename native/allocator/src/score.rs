@@ -1,4 +1,4 @@
-//! How good a node would be *with* the pod, 0 to 100. Figures from before it was placed
+//! How good a node would be *with* the pod, 0 to 10,000. Figures from before it was placed
 //! would rate a node that the pod fills up no better than one that it scratches.
 //!
 //! A weighted mean of what is asked for:
@@ -121,8 +121,11 @@ pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<
     }
 }
 
-/// 0 to 100 for a node with these entries and the [`loads`] that come of them.
-pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Use)]) -> u8 {
+/// The best score. A pod is often a thousandth of a node, and yet it shall make a difference.
+pub const BEST: u16 = 10_000;
+
+/// 0 to [`BEST`] for a node with these entries and the [`loads`] that come of them.
+pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Use)]) -> u16 {
     let weighing = Weighing::of(class.wish.weights.unwrap_or_default());
     let mut totals = view.totals;
     for (_, load) in loads {
@@ -138,13 +141,13 @@ pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Us
         sum += NUMA * together(class, view, entries);
         parts += NUMA;
     }
-    percent(sum, parts)
+    of_best(sum, parts)
 }
 
 /// The same where neither links nor NUMA nodes matter; `totals` are with the pod.
-pub fn usual(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> u8 {
+pub fn usual(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> u16 {
     let (sum, parts) = usual_parts(wish, weighing, totals, waste);
-    percent(sum, parts)
+    of_best(sum, parts)
 }
 
 fn usual_parts(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> (f64, f64) {
@@ -156,8 +159,8 @@ fn usual_parts(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) ->
     (PARTS * policy + WASTE * (1.0 - waste), PARTS + WASTE)
 }
 
-fn percent(sum: f64, parts: f64) -> u8 {
-    (sum / parts * 100.0).round() as u8
+fn of_best(sum: f64, parts: f64) -> u16 {
+    (sum / parts * f64::from(BEST)).round() as u16
 }
 
 /// The part of the touched cards that no further pod like this one could use.

@@ -13,7 +13,8 @@ from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.verbs import Timing, Verbs
-from hami_py.scheduler.wire import BindArgs, FilterArgs
+from hami_py.scheduler.wire import BindArgs
+from support.asking import filtered
 
 Object = dict[str, Any]
 
@@ -102,7 +103,7 @@ class Small:
 
     def fits(self, name: str, *nodes: str) -> list[str]:
         """Where the filter lets it go."""
-        found = self.verbs.filter(FilterArgs(self.seen(name), node_names=list(nodes or "ab")))
+        found = filtered(self.verbs, self.seen(name), list(nodes or "ab"))
         return found.node_names or []
 
     def bind(self, name: str, node: str) -> str:

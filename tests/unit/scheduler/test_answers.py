@@ -9,8 +9,9 @@ from starlette.applications import Starlette
 from hami_py.model import pods
 from hami_py.scheduler.app import make_app
 from hami_py.scheduler.metrics import Meter
-from hami_py.scheduler.wire import FilterArgs, PreemptArgs
+from hami_py.scheduler.wire import PreemptArgs
 from hami_py.serving import Listen, Server
+from support.asking import filtered, rated
 from unit.scheduler.small import Small
 
 
@@ -24,7 +25,7 @@ def test_twenty_nodes_that_are_full_in_different_ways_say_it_in_few_words() -> N
             assert small.bind(f"p{i}-{card}", name) == ""
             small.told(f"p{i}-{card}")
     small.create("next", mib=5000)
-    answer = small.verbs.filter(FilterArgs(small.seen("next"), node_names=names))
+    answer = filtered(small.verbs, small.seen("next"), names)
     assert answer.error == ""
     assert set(answer.failed_nodes) == set(names)
     assert set(answer.failed_nodes.values()) == {"too little memory free on its cards"}
@@ -34,16 +35,16 @@ def test_cards_that_are_only_held_are_asked_for_again() -> None:
     """No event says that a hold is over: a pod that is refused for one would wait for minutes."""
     small = Small().listed()
     small.create("first")
-    small.verbs.prioritize(FilterArgs(small.seen("first"), node_names=["a"]))
+    rated(small.verbs, small.seen("first"), ["a"])
     small.create("next")
-    answer = small.verbs.filter(FilterArgs(small.seen("next"), node_names=["a"]))
+    answer = filtered(small.verbs, small.seen("next"), ["a"])
     assert "promised to other pods just now" in answer.error
     assert "1 too little memory free on its cards" in answer.error
     # Elsewhere it fits: no error.
     assert small.fits("next") == ["b"]
     # It would not fit on an empty node: it waits for good.
     small.create("large", mib=20_000)
-    answer = small.verbs.filter(FilterArgs(small.seen("large"), node_names=["a"]))
+    answer = filtered(small.verbs, small.seen("large"), ["a"])
     assert answer.error == ""
     small.now_s = 6.0
     assert small.fits("next", "a") == ["a"]
@@ -56,7 +57,7 @@ def test_cards_that_are_bound_are_not_asked_for_again() -> None:
     assert small.bind("first", "a") == ""
     small.told("first")
     small.create("next")
-    answer = small.verbs.filter(FilterArgs(small.seen("next"), node_names=["a"]))
+    answer = filtered(small.verbs, small.seen("next"), ["a"])
     assert answer.error == ""
     assert list(answer.failed_nodes) == ["a"]
 
@@ -75,7 +76,7 @@ def test_a_request_that_the_allocator_refuses_is_not_tried_for_ever() -> None:
     small.create("p")
     containers = small.server.pods["p"]["spec"]["containers"]
     containers[:] = [{**containers[0], "name": f"c{i}"} for i in range(65)]
-    answer = small.verbs.filter(FilterArgs(small.seen("p"), node_names=["a", "b"]))
+    answer = filtered(small.verbs, small.seen("p"), ["a", "b"])
     assert answer.error == ""
     assert set(answer.failed_and_unresolvable_nodes) == {"a", "b"}
 

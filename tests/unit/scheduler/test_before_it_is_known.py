@@ -2,7 +2,8 @@
 
 import pytest
 
-from hami_py.scheduler.wire import FilterArgs, MetaPod, MetaVictims, PreemptArgs
+from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
+from support.asking import filtered, rated
 from unit.scheduler.small import Small
 
 
@@ -13,12 +14,12 @@ def test_nothing_is_given_before_all_is_listed(missing: str) -> None:
     for name in {"nodes", "pods", "quotas"} - {missing}:
         sink = getattr(small.cluster, name)
         sink.replace(small._listed if name == "nodes" else [])
-    answer = small.verbs.filter(FilterArgs(pod, node_names=["a", "b"]))
+    answer = filtered(small.verbs, pod, ["a", "b"])
     assert "the cluster is not known yet" in answer.error
     assert answer.node_names == []
     assert "the cluster is not known yet" in small.bind("p", "a")
     assert small.server.written == []
-    scores = small.verbs.prioritize(FilterArgs(pod, node_names=["a", "b"]))
+    scores = rated(small.verbs, pod, ["a", "b"])
     assert {score.host: score.score for score in scores} == {"a": 0, "b": 0}
     victims = {"a": MetaVictims([MetaPod("uid-other")])}
     assert small.verbs.preempt(PreemptArgs(pod, meta_victims=victims)).meta_victims == {}

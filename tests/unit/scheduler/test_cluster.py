@@ -4,7 +4,8 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import objects
-from hami_py.scheduler.wire import FilterArgs, MetaPod, MetaVictims, PreemptArgs
+from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
+from support.asking import filtered
 from unit.scheduler.small import Small, node
 
 UNREADABLE = '{"version":2}'
@@ -120,7 +121,7 @@ def test_where_one_node_is_left_it_is_held() -> None:
     small.create("first")
     small.create("second")
     assert small.fits("first", "a") == ["a"]
-    answer = small.verbs.filter(FilterArgs(small.seen("second"), node_names=["a"]))
+    answer = filtered(small.verbs, small.seen("second"), ["a"])
     assert answer.node_names == []
     assert "promised to other pods just now" in answer.error
     assert small.bind("first", "a") == ""
