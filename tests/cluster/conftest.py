@@ -35,10 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "tiers(name, ...): programs that the test needs, see binaries"
     )
-    config.addinivalue_line(
-        "markers",
-        "soak: takes minutes by its nature; `make test` leaves it out, `make test-cluster` runs it",
-    )
     config.stash[_LOGS] = []
 
 
