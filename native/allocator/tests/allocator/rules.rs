@@ -420,17 +420,23 @@ fn a_snapshot_is_the_whole_state() {
 
 #[test]
 fn a_pod_that_is_small_beside_a_node_makes_a_difference() {
-    let cards = |name: &str| (0..8).map(|at| card(&format!("{name}{at}"), 81_920)).collect();
-    let mut allocator = with(vec![node("a", cards("a")), node("b", cards("b"))]);
-    let request = pod("there", &[app(1, 2000, 0)]);
-    let assignment = allocator.reserve(&request, "a", 0).expect("room");
-    allocator.place(&request, assignment, true).expect("our own answer");
+    let names: Vec<String> = (0..6).map(|at| format!("n{at}")).collect();
+    let cards = |name: &str| (0..8).map(|at| card(&format!("{name}-{at}"), 81_920)).collect();
+    let mut allocator = with(names.iter().map(|name| node(name, cards(name))).collect());
+    // No pod on the first, one on the second, and so on.
+    for (pods, name) in names.iter().enumerate() {
+        for at in 0..pods {
+            let request = pod(&format!("{name}-p{at}"), &[app(1, 100, 0)]);
+            let assignment = allocator.reserve(&request, name, 0).expect("room");
+            allocator.place(&request, assignment, true).expect("our own answer");
+        }
+    }
     let mut scores = |node_order| {
         let wish = Wish { node_order, ..Wish::default() };
-        let asked = wishing(pod("next", &[app(1, 2000, 0)]), wish);
-        allocator.score(&asked, &["a", "b"], 0, 0).expect("good")
+        let asked = wishing(pod("next", &[app(1, 100, 0)]), wish);
+        allocator.score(&asked, &names, 0, 0).expect("good")
     };
     let (packed, spread) = (scores(Some(Placement::Binpack)), scores(Some(Placement::Spread)));
-    assert!(packed[0] > packed[1], "{packed:?}");
-    assert!(spread[0] < spread[1], "{spread:?}");
+    assert!(packed.windows(2).all(|two| two[0] < two[1]), "{packed:?}");
+    assert!(spread.windows(2).all(|two| two[0] > two[1]), "{spread:?}");
 }
