@@ -167,7 +167,7 @@ impl Member {
 
     fn pass_until(&self, wait: &Wait, late: u64) -> Woken {
         let row = ROW.get() - 1;
-        let mut table = self.world.lock();
+        let mut table = self.lock_in_turn(row);
         table.row_mut(row).late = late;
         table.wait(row, wait, self.world.now());
         if table.pass() == Some(row) {
@@ -333,14 +333,21 @@ impl Member {
     }
 
     fn await_turn(&self, row: usize) {
-        self.world.await_turn(row, || {
-            let mut table = self.world.lock();
-            // Whoever can look at its mark is not stopped any more.
-            if table.row(row).stopped != 0 {
-                table.mark(raw::process_id(), false);
-            }
-            table.look_after();
-        });
+        self.world.await_turn(row, || self.look_after(row));
+    }
+
+    fn lock_in_turn(&self, row: usize) -> Guard<'_> {
+        self.world.lock_in_turn(row, || self.look_after(row))
+    }
+
+    /// Asks the kernel about the running thread, while a thread of this process waits for the turn.
+    fn look_after(&self, row: usize) {
+        let mut table = self.world.lock();
+        // Whoever can look at its mark is not stopped any more.
+        if table.row(row).stopped != 0 {
+            table.mark(raw::process_id(), false);
+        }
+        table.look_after();
     }
 }
 
@@ -363,12 +370,9 @@ extern "C" fn at_thread_end(round: *mut c_void) {
         WITHIN.set(false);
         return;
     }
-    if member.world.running() != Some(row) {
-        member.await_turn(row);
-    }
     // SAFETY: concerns the calling thread alone.
     let key = thread_key(unsafe { libc::pthread_self() });
-    let mut table = member.world.lock();
+    let mut table = member.lock_in_turn(row);
     table.wake(key, usize::MAX, u32::MAX, member.world.now());
     table.leave(row);
     table.pass();

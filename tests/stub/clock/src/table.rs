@@ -165,6 +165,13 @@ impl Table {
             (self.waits, BY_TIME, wait.bitset, keys as u32);
     }
 
+    /// The thread lost the turn at `now` without having waited; it listens for nothing.
+    pub fn interrupt(&mut self, index: usize, now: u64) {
+        let row = &mut self.rows[index];
+        row.state = State::Waiting;
+        (row.wake_at, row.keys) = (now.min(row.wake_at), 0);
+    }
+
     /// Wakes at most so many that wait for the word, the longest waiting first; how many it were.
     pub fn wake(&mut self, key: Key, count: usize, bitset: u32, now: u64) -> usize {
         for woken in 0..count {

@@ -102,6 +102,22 @@ impl World {
         }
     }
 
+    /// Takes the lock for a thread that is about to give its turn away, which it has when this
+    /// returns: one that was stopped from outside since it last looked may have lost it, and what
+    /// it gave away would be another's. `probe` is as for [`await_turn`](Self::await_turn).
+    pub fn lock_in_turn(&self, row: usize, mut probe: impl FnMut()) -> Guard<'_> {
+        loop {
+            let mut guard = self.lock();
+            if self.running() == Some(row) {
+                // It may have been given back before the thread noticed that it was gone.
+                guard.keep(row);
+                return guard;
+            }
+            drop(guard);
+            self.await_turn(row, &mut probe);
+        }
+    }
+
     #[cold]
     fn wait_for_lock(&self) {
         let word = self.lock.fetch_or(CONTENDED, Ordering::Relaxed) | CONTENDED;
@@ -147,7 +163,7 @@ impl Guard<'_> {
         next
     }
 
-    /// Takes the turn that `pass` has just given to the caller itself.
+    /// Takes the turn that `pass` has given to the caller itself.
     pub fn keep(&mut self, row: usize) {
         self.world.turns[row].store(0, Ordering::Release);
         self.wakes = None;
@@ -194,8 +210,7 @@ impl Guard<'_> {
                     let now = self.world.now();
                     self.withdraw(index);
                     self.mark(row.pid, true);
-                    let row = self.row_mut(index);
-                    (row.state, row.wake_at) = (State::Waiting, now.min(row.wake_at));
+                    self.interrupt(index, now);
                 }
             }
         }

@@ -211,6 +211,23 @@ fn who_is_stopped_from_outside_holds_up_nobody_and_may_go_on() {
 }
 
 #[test]
+fn who_is_stopped_in_the_middle_of_a_wait_takes_nobodys_turn() {
+    let mut world = World::new("middle", 2);
+    let stopped = world.start("turns", "s", &["100000", "1"]) as i32;
+    world.start("turns", "t", &["100000", "1"]);
+    // SAFETY: a signal to a child.
+    let send = |signal| assert_eq!(unsafe { libc::kill(stopped, signal) }, 0);
+    for round in 0..100 {
+        send(libc::SIGSTOP);
+        // Long enough for the other to find out and to go on without it.
+        std::thread::sleep(Duration::from_millis(30));
+        send(libc::SIGCONT);
+        std::thread::sleep(Duration::from_micros(10_000 + 37 * round));
+    }
+    assert_eq!(world.finish().len(), 200_000);
+}
+
+#[test]
 fn a_thread_that_spins_until_a_time_sees_it_come() {
     let mut world = World::new("spins", 2);
     world.start("spins", "a", &["5000"]);
