@@ -45,18 +45,25 @@ impl Cache {
         if let Some((key, cached)) = self.classes.remove_entry(&key) {
             return (key, Cached { used_at: self.clock, ..cached });
         }
+        let mut verdicts = self.make_room();
+        verdicts.clear();
         let class = Class::of(request);
-        (Arc::new(key), Cached { class, verdicts: Vec::new(), used_at: self.clock })
+        (Arc::new(key), Cached { class, verdicts, used_at: self.clock })
     }
 
-    /// Puts it back; the class that was not used for longest makes room.
+    /// Puts it back.
     pub fn put(&mut self, key: Arc<Key>, cached: Cached) {
-        if self.classes.len() >= CLASSES {
-            let oldest = self.classes.iter().min_by_key(|(_, cached)| cached.used_at);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                self.classes.remove(&oldest);
-            }
-        }
         self.classes.insert(key, cached);
+    }
+
+    /// The class that was not used for longest goes, if there are too many; its memory can be used again.
+    fn make_room(&mut self) -> Vec<(u64, Verdict)> {
+        if self.classes.len() < CLASSES {
+            return Vec::new();
+        }
+        let oldest = self.classes.iter().min_by_key(|(_, cached)| cached.used_at);
+        let oldest = oldest.map(|(key, _)| key.clone());
+        let gone = oldest.and_then(|key| self.classes.remove(&key));
+        gone.map_or_else(Vec::new, |cached| cached.verdicts)
     }
 }

@@ -8,7 +8,7 @@ use crate::book::{Book, Holding, State};
 use crate::cache::Cache;
 use crate::charge;
 use crate::check;
-use crate::names::Names;
+use crate::names::{Names, Sequence};
 use crate::node::Node;
 use crate::quota::{Quotas, Spent};
 use crate::search::Entry;
@@ -25,7 +25,9 @@ pub struct Allocator {
     /// The same, as filters read them.
     pub(crate) shelf: Shelf,
     free_nodes: Vec<u32>,
-    names: Names,
+    pub(crate) names: Names,
+    pub(crate) filtered_names: Sequence,
+    pub(crate) scored_names: Sequence,
     /// By number: changes with whatever concerns the node; 0 = there is none.
     pub(crate) generations: Vec<u64>,
     pub(crate) book: Book,

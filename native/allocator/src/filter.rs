@@ -65,7 +65,8 @@ impl Allocator {
         self.recent.truncate(RECENT - 1);
         self.recent.push_front(request.clone());
         let mut filtered = Filtered::default();
-        self.judge(request, names, |at, verdict| match verdict {
+        let numbers = self.names.get_all(names, &mut self.filtered_names);
+        self.judge(request, &numbers, |at, verdict| match verdict {
             Verdict::Fits(_) => filtered.feasible.push(at),
             Verdict::Full(why) => filtered.failed.push((at, why.clone())),
             Verdict::Never(why) => filtered.unresolvable.push((at, why.clone())),
@@ -95,7 +96,8 @@ impl Allocator {
         self.expire(now_ns);
         let mut scores = vec![0; names.len()];
         let mut best: Option<(u16, usize)> = None;
-        self.judge(request, names, |at, verdict| {
+        let numbers = self.names.get_all(names, &mut self.scored_names);
+        self.judge(request, &numbers, |at, verdict| {
             let Verdict::Fits(score) = verdict else { return };
             let at = at as usize;
             scores[at] = *score;

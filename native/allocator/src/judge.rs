@@ -11,14 +11,14 @@ use crate::demand;
 use crate::engine::Allocator;
 use crate::fit::View;
 use crate::hash::Map;
-use crate::lens::{Lens, Lenses};
+use crate::lens::{Lens, Lenses, Scales};
 use crate::node;
 use crate::quota::{Room, Spent};
-use crate::reason::NodeReason;
+use crate::reason::{KINDS, NodeReason};
 use crate::score;
 use crate::search::{self, Entry};
 use crate::slim::Glance;
-use crate::tally::Tally;
+use crate::tally;
 use crate::wire::{Ask, Mode, Request};
 use hami_limits::InvalidValue;
 use std::collections::HashSet;
@@ -76,11 +76,11 @@ impl Allocator {
         self.quotas.room(&request.pod.namespace, mine.map(|holding| &holding.spent))
     }
 
-    /// A verdict for each name, from the cache where that may be.
-    pub(crate) fn judge<N: AsRef<str>>(
+    /// A verdict for each node, from the cache where that may be.
+    pub(crate) fn judge(
         &mut self,
         request: &Request,
-        names: &[N],
+        numbers: &[Option<u32>],
         mut tell: impl FnMut(u32, &Verdict),
     ) {
         let (key, mut cached) = self.cache.take(request);
@@ -99,15 +99,12 @@ impl Allocator {
             allocator: self,
             class,
             texts: Map::default(),
-            tallies: Map::default(),
-            tally: Tally::default(),
+            obstacles: Default::default(),
             loads: Vec::new(),
+            scales: Scales::of(class),
         };
-        // One kind of work after the other, so that memory is waited for many times at once.
-        let numbers: Vec<Option<u32>> =
-            names.iter().map(|name| looked.allocator.number(name.as_ref())).collect();
-        for (at, number) in numbers.into_iter().enumerate() {
-            let at = at as u32;
+        for (at, number) in numbers.iter().enumerate() {
+            let (at, number) = (at as u32, *number);
             let quota = room.as_ref().zip(number).map_or(Bound::Allows, |(room, number)| {
                 looked.allocator.bound(looked.class, room, number)
             });
@@ -224,10 +221,11 @@ struct Looker<'a> {
     class: &'a Class,
     /// Nodes often have the same reason; it is put into words once.
     texts: Map<NodeReason, Arc<str>>,
-    /// The same where it is nothing but the cards.
-    tallies: Map<Tally, Arc<str>>,
-    tally: Tally,
+    /// The same where it is nothing but the cards, by what stands in the way of the nearest one; the last
+    /// is for none.
+    obstacles: [Option<Arc<str>>; KINDS + 1],
     loads: Vec<(u8, crate::card::Use)>,
+    scales: Scales,
 }
 
 impl Looker<'_> {
@@ -247,15 +245,12 @@ impl Looker<'_> {
     }
 
     fn glance(&mut self, lens: &Lens<'_>, node: &Glance<'_>) -> Verdict {
-        if let Some(score) = lens.look(node) {
+        if let Some(score) = lens.look(node, &mut self.scales) {
             return Verdict::Fits(score);
         }
-        lens.tally(node, &mut self.tally);
-        let text = self.tallies.get(&self.tally).cloned().unwrap_or_else(|| {
-            let text: Arc<str> = lens.reason(&self.tally).brief().into();
-            self.tallies.insert(self.tally.clone(), text.clone());
-            text
-        });
+        let obstacle = lens.obstacle(node);
+        let text = &mut self.obstacles[obstacle.unwrap_or(KINDS)];
+        let text = text.get_or_insert_with(|| tally::brief(obstacle).into()).clone();
         if lens.never(node) { Verdict::Never(text) } else { Verdict::Full(text) }
     }
 

@@ -7,10 +7,9 @@
 use crate::card::{Standing, Use};
 use crate::class::Class;
 use crate::order;
-use crate::reason::{CardReason, NodeReason};
-use crate::score::{self, Left, Weighing};
+use crate::reason::CardReason;
+use crate::score::{self, Left, Scale};
 use crate::slim::{Glance, Slim};
-use crate::tally::Tally;
 use crate::wire::{Mode, Order, Placement, Topology};
 
 /// Cards that can be chosen at a time ([`crate::check::MOST`]).
@@ -29,8 +28,23 @@ pub struct Lens<'a> {
     least_cores: u32,
     alone: bool,
     all_models: bool,
+    /// Nothing but room matters.
+    plain: bool,
     fullest_first: bool,
-    weighing: Weighing,
+}
+
+/// How full cards and nodes are, for the pods of a class.
+pub struct Scales {
+    card: Scale,
+    node: Scale,
+}
+
+impl Scales {
+    /// Of this class.
+    pub fn of(class: &Class) -> Self {
+        let scale = Scale::by(class.wish.weights.unwrap_or_default());
+        Self { card: scale, node: scale }
+    }
 }
 
 /// By their numbers.
@@ -82,18 +96,29 @@ impl<'a> Lens<'a> {
             least_cores: peak.cores(mode).max(peak.without_cores(mode).into()),
             alone: peak.wants_alone(mode),
             all_models: class.takes_all_models(),
+            plain: class.takes_all_models()
+                && peak.least_percent == 0
+                && !class.idle_only
+                && !peak.wants_alone(mode),
             fullest_first: order::fullest_first(class, placement),
-            weighing: Weighing::of(wish.weights.unwrap_or_default()),
         })
     }
 
     /// The node's score with the pod; none where the pod does not fit.
-    pub fn look(&self, node: &Glance<'_>) -> Option<u16> {
+    pub fn look(&self, node: &Glance<'_>, scales: &mut Scales) -> Option<u16> {
         if self.count == 1 {
-            return self.first(node).map(|one| self.score(node, &[one]));
+            let first = if self.plain {
+                self.first(node, &mut scales.card, |card| self.has_room(card))
+            } else {
+                self.first(node, &mut scales.card, |card| self.fits(card))
+            };
+            return first.map(|one| self.score(node, scales, &[one]));
+        }
+        if node.cards.iter().filter(|card| self.fits(card)).count() < self.count {
+            return None;
         }
         let fits = |(_, card): &(usize, &Slim)| self.fits(card);
-        let keyed = |(at, card)| (self.key(card), at as u8);
+        let keyed = |(at, card)| (self.key(card, &mut scales.card), at as u8);
         let rated = node.cards.iter().enumerate().filter(fits).map(keyed);
         // The best so far, with their keys.
         let mut best = [(0_i64, 0_u8); MOST];
@@ -107,39 +132,33 @@ impl<'a> Lens<'a> {
                 best[at] = one;
             }
         }
-        (found == self.count).then(|| self.score(node, &best[..found]))
+        Some(self.score(node, scales, &best[..found]))
     }
 
     /// The card that comes first; of equal ones the first on the node.
-    fn first(&self, node: &Glance<'_>) -> Option<(i64, u8)> {
-        let mut best = None;
-        let mut least = i64::MAX;
+    ///
+    /// Which cards fit is as good as chance to a processor that guesses: so nothing here depends on a
+    /// guess, and cards that do not fit are rated too.
+    #[inline]
+    fn first(
+        &self,
+        node: &Glance<'_>,
+        scale: &mut Scale,
+        fits: impl Fn(&Slim) -> bool,
+    ) -> Option<(i64, u8)> {
+        let (mut least, mut best) = (i64::MAX, 0);
         for (at, card) in node.cards.iter().enumerate() {
-            if self.fits(card) {
-                let key = self.key(card);
-                if key < least || best.is_none() {
-                    (least, best) = (key, Some((key, at as u8)));
-                }
-            }
+            let key = if fits(card) { self.key(card, scale) } else { i64::MAX };
+            best = if key < least { at } else { best };
+            least = least.min(key);
         }
-        best
+        (least < i64::MAX).then_some((least, best as u8))
     }
 
-    /// Why the cards do not fit, of a node where too few of them do.
-    pub fn tally(&self, node: &Glance<'_>, tally: &mut Tally) {
-        *tally = Tally::of(node.cards.len() as u8, 0, self.count as u8);
-        for card in node.cards {
-            match self.bar(card) {
-                Some(reason) => tally.count(reason),
-                None => tally.fit += 1,
-            }
-        }
-    }
-
-    /// The reason in full.
-    pub fn reason(&self, tally: &Tally) -> NodeReason {
-        let ask = (self.class.shape.groups[0].ask as u8, self.class.asks.len() as u8);
-        NodeReason::Cards { ask, tally: Box::new(tally.clone()) }
+    /// The kind of reason of the card that is nearest to doing, where too few do; none where no card is
+    /// refused.
+    pub fn obstacle(&self, node: &Glance<'_>) -> Option<usize> {
+        node.cards.iter().filter_map(|card| self.bar(card)).map(CardReason::kind).min()
     }
 
     /// Whether there are too few cards even where no pod is on the node.
@@ -151,11 +170,15 @@ impl<'a> Lens<'a> {
     /// Whether the pod can have this card.
     #[inline]
     fn fits(&self, card: &Slim) -> bool {
-        self.need(card) <= card.room_mib.into()
-            && self.least_cores <= card.free_cores
+        self.has_room(card)
             && (self.all_models || self.class.takes_model(card.model))
             && (self.least_percent == 0 || self.eaten_share(card).is_none())
             && !(card.used_slots > 0 && self.minds_company(card))
+    }
+
+    #[inline]
+    fn has_room(&self, card: &Slim) -> bool {
+        (self.need(card) <= card.room_mib.into()) & (self.least_cores <= card.free_cores)
     }
 
     /// Why the pod cannot have this card, if so; in the order of [`crate::fit`].
@@ -213,14 +236,14 @@ impl<'a> Lens<'a> {
 
     /// Of a card that fits; what comes first is least.
     #[inline]
-    fn key(&self, card: &Slim) -> i64 {
-        let has = [card.slots.into(), card.cores, card.memory_mib];
+    fn key(&self, card: &Slim, scale: &mut Scale) -> i64 {
+        let has = [card.slots.into(), card.cores.into(), card.memory_mib.into()];
         let given = [
             u64::from(card.used_slots) + 1,
             u64::from(card.cores - card.free_cores) + u64::from(self.cores),
             u64::from(card.usable_mib - card.room_mib) + self.need(card),
         ];
-        let full = self.weighing.fullness(has.map(u64::from), given);
+        let full = scale.made_for(has).fullness(given);
         if self.fullest_first { -full } else { full }
     }
 
@@ -229,7 +252,7 @@ impl<'a> Lens<'a> {
         Use { memory_mib, cores, slots: 1, plain_slots: 1, mig: 0 }
     }
 
-    fn score(&self, node: &Glance<'_>, chosen: &[(i64, u8)]) -> u16 {
+    fn score(&self, node: &Glance<'_>, scales: &mut Scales, chosen: &[(i64, u8)]) -> u16 {
         let mut totals = node.totals;
         let mut waste = 0.0;
         for (_, at) in chosen {
@@ -238,19 +261,19 @@ impl<'a> Lens<'a> {
             totals.give(&load);
             waste += Left::of(card, &load).waste(&load, self.mode);
         }
-        score::usual(&self.class.wish, &self.weighing, &totals, waste / chosen.len() as f64)
+        score::usual(&self.class.wish, &mut scales.node, &totals, waste / chosen.len() as f64)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Lenses;
+    use super::{Lenses, Scales};
     use crate::class::Class;
     use crate::engine::Allocator;
     use crate::parse::parse;
     use crate::score;
     use crate::search;
-    use crate::tally::Tally;
+    use crate::tally;
     use crate::wire::Node;
 
     const MODES: [&str; 6] = ["full", "memory", "exclusive", "share", "topology", "mps"];
@@ -304,7 +327,7 @@ mod tests {
         parse("request", json.as_bytes()).expect("a good request")
     }
 
-    /// What the search says of the node: the score, or the reason and whether it is for ever.
+    /// What the search says of the node: the score, or the reason in brief and whether it is for ever.
     fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
         let (view, mut entries) = (allocator.node(number).view(), Vec::new());
         match search::find(class, &view, None, &mut entries) {
@@ -315,7 +338,7 @@ mod tests {
             }
             Err(reason) => {
                 let never = reason.is_lasting() || search::never(class, &view, &mut entries);
-                Err((reason.to_string(), never))
+                Err((reason.brief(), never))
             }
         }
     }
@@ -344,10 +367,8 @@ mod tests {
                 if glance.cards.is_empty() {
                     continue;
                 }
-                let seen = lens.look(&glance).ok_or_else(|| {
-                    let mut tally = Tally::default();
-                    lens.tally(&glance, &mut tally);
-                    (lens.reason(&tally).to_string(), lens.never(&glance))
+                let seen = lens.look(&glance, &mut Scales::of(&class)).ok_or_else(|| {
+                    (tally::brief(lens.obstacle(&glance)).into(), lens.never(&glance))
                 });
                 match &seen {
                     Ok(_) => fit += 1,

@@ -18,6 +18,11 @@ enum Name {
     Long(Box<[u8]>),
 }
 
+/// Which name followed which when many were asked for: next time it is mostly the same, and then there is
+/// nothing to look up.
+#[derive(Debug, Default)]
+pub struct Sequence(Vec<u32>);
+
 /// Names and numbers.
 #[derive(Debug)]
 pub struct Names {
@@ -44,6 +49,30 @@ impl Names {
         there.or_else(|| {
             if self.twins.is_empty() { None } else { self.twins.get(name.as_bytes()).copied() }
         })
+    }
+
+    /// The numbers of many names.
+    pub fn get_all<N: AsRef<str>>(&self, names: &[N], known: &mut Sequence) -> Vec<Option<u32>> {
+        known.0.resize(self.by_number.len() + 1, 0);
+        // The place behind a name's number says what followed it; the first one, what came first.
+        let mut place = 0;
+        let number = |name: &N| {
+            let name = name.as_ref();
+            let expected = known.0[place];
+            let number = if self.is(expected, name) { Some(expected) } else { self.get(name) };
+            if let Some(number) = number {
+                known.0[place] = number;
+                place = number as usize + 1;
+            }
+            number
+        };
+        names.iter().map(number).collect()
+    }
+
+    fn is(&self, number: u32, name: &str) -> bool {
+        // Those that are gone are empty.
+        let there = self.by_number.get(number as usize);
+        !name.is_empty() && there.is_some_and(|there| there.bytes() == name.as_bytes())
     }
 
     /// A new name with a free number.
@@ -104,7 +133,7 @@ impl Name {
 
 #[cfg(test)]
 mod tests {
-    use super::Names;
+    use super::{Names, Sequence};
 
     #[test]
     fn names_are_found_also_where_hashes_are_equal() {
@@ -118,7 +147,17 @@ mod tests {
             (0..40).for_each(|at| assert_eq!(names.get(&name(at)), (at % 2 == 1).then_some(at)));
             names.insert("new", 0);
             assert_eq!((names.get("new"), names.get("")), (Some(0), None));
+            let mut known = Sequence::default();
+            let asked: Vec<String> =
+                (0..90).map(|at| name(at * 7 % 45)).chain(["new".into(), String::new()]).collect();
+            let one_by_one = |names: &Names| -> Vec<Option<u32>> {
+                asked.iter().map(|name| names.get(name)).collect()
+            };
+            for _ in 0..3 {
+                assert_eq!(names.get_all(&asked, &mut known), one_by_one(&names));
+            }
             (1..40).step_by(2).for_each(|at| names.remove(at));
+            assert_eq!(names.get_all(&asked, &mut known), one_by_one(&names));
             names.remove(0);
             assert!(names.by_hash.is_empty() && names.twins.is_empty());
         }

@@ -7,7 +7,7 @@
 use crate::card::Use;
 use crate::class::Class;
 use crate::fit::View;
-use crate::score::{Totals, Weighing};
+use crate::score::{Scale, Totals};
 use crate::wire::{Mode, Order, Placement, Topology};
 
 type Sorting = [i64; 4];
@@ -71,7 +71,7 @@ fn fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
     let mut totals = Totals::default();
     totals.add(facts, &view.used[usize::from(card)]);
     totals.give(&Use { memory_mib, cores: demand.cores(view.mode), slots: 1, ..Use::default() });
-    totals.fullness(&Weighing::of(class.wish.weights.unwrap_or_default()))
+    totals.fullness(&mut Scale::by(class.wish.weights.unwrap_or_default()))
 }
 
 /// Whether the fullest card comes first, where nothing but fullness orders.

@@ -1,7 +1,7 @@
 //! Why a card or a node does not do, with figures, for programs and for people.
 
 use crate::class;
-use crate::tally::Tally;
+use crate::tally::{self, Tally};
 use crate::wire::Mode;
 use std::fmt;
 use std::sync::Arc;
@@ -195,7 +195,7 @@ impl NodeReason {
     /// and shows all texts on the pod.
     pub fn brief(&self) -> String {
         match self {
-            Self::Cards { tally, .. } => tally.brief().to_owned(),
+            Self::Cards { tally, .. } => tally::brief(tally.nearest()).to_owned(),
             Self::Numa { wanted, .. } => format!("no NUMA node has {wanted} fitting cards"),
             Self::Links { wanted, best: 1.. } => {
                 format!("no {wanted} free cards are linked as well as the node's best")

@@ -49,34 +49,56 @@ impl Totals {
     }
 
     /// How full they are by these weights, in millionths.
-    pub fn fullness(&self, weighing: &Weighing) -> i64 {
-        weighing.fullness(self.has, self.given)
+    pub fn fullness(&self, scale: &mut Scale) -> i64 {
+        scale.made_for(self.has).fullness(self.given)
     }
 }
 
-/// How much each measure counts.
+/// How full something is, by what of it is given and how much each measure counts.
+///
+/// Dividing is slow, and cards are mostly alike, as nodes are: what one slot, percent or MiB makes is
+/// worked out once for many of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Weighing {
+pub struct Scale {
+    /// In millionths of all.
     weights: [f64; 3],
-    sum: f64,
+    has: [u64; 3],
+    each: [f64; 3],
 }
 
-impl Weighing {
-    /// By these weights.
-    pub fn of(weights: Weights) -> Self {
+impl Scale {
+    /// By these weights; made for nothing yet.
+    pub fn by(weights: Weights) -> Self {
         let weights = [weights.slot, weights.core, weights.memory].map(f64::from);
-        Self { weights, sum: weights.iter().sum() }
+        let sum: f64 = weights.iter().sum();
+        let weights = weights.map(|weight| weight / sum * 1e6);
+        Self { weights, has: [0; 3], each: weights }
     }
 
-    /// How full something is that has so many slots, cores and MiB, and has given so many, in millionths.
+    /// Made for something that has so many slots, cores and MiB.
     #[inline]
-    pub fn fullness(&self, has: [u64; 3], given: [u64; 3]) -> i64 {
-        // Nothing here comes near 63 bits, and signed numbers are what processors turn into others.
-        let real = |value: u64| value as i64 as f64;
-        let part = |at: usize| self.weights[at] * real(given[at]) / real(has[at].max(1));
-        let sum = part(0) + part(1) + part(2);
-        (sum / self.sum * 1e6) as i64
+    pub fn made_for(&mut self, has: [u64; 3]) -> &Self {
+        // Bit by bit: as arrays they would be put into memory first.
+        if (self.has[0] ^ has[0]) | (self.has[1] ^ has[1]) | (self.has[2] ^ has[2]) != 0 {
+            let each = |at: usize| self.weights[at] / real(has[at].max(1));
+            (self.has, self.each) = (has, [each(0), each(1), each(2)]);
+        }
+        self
     }
+
+    /// With so much given, in millionths.
+    #[inline]
+    pub fn fullness(&self, given: [u64; 3]) -> i64 {
+        let part = |at: usize| self.each[at] * real(given[at]);
+        // Rounded, so that what is the same by other figures is the same here.
+        (part(0) + part(1) + part(2) + 0.5) as i64
+    }
+}
+
+/// Nothing here comes near 63 bits, and signed numbers are what processors turn into others.
+#[inline]
+fn real(value: u64) -> f64 {
+    value as i64 as f64
 }
 
 /// What a card would have left, and of how much.
@@ -126,12 +148,12 @@ pub const BEST: u16 = 10_000;
 
 /// 0 to [`BEST`] for a node with these entries and the [`loads`] that come of them.
 pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Use)]) -> u16 {
-    let weighing = Weighing::of(class.wish.weights.unwrap_or_default());
+    let mut scale = Scale::by(class.wish.weights.unwrap_or_default());
     let mut totals = view.totals;
     for (_, load) in loads {
         totals.give(load);
     }
-    let (mut sum, mut parts) = usual_parts(&class.wish, &weighing, &totals, waste(view, loads));
+    let (mut sum, mut parts) = usual_parts(&class.wish, &mut scale, &totals, waste(view, loads));
     let several = class.asks.iter().any(|ask| ask.cards > 1);
     if several && class.topology(view.mode) != Topology::None {
         sum += LINKS * linked(class, view, entries);
@@ -145,13 +167,13 @@ pub fn score(class: &Class, view: &View<'_>, entries: &[Entry], loads: &[(u8, Us
 }
 
 /// The same where neither links nor NUMA nodes matter; `totals` are with the pod.
-pub fn usual(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> u16 {
-    let (sum, parts) = usual_parts(wish, weighing, totals, waste);
+pub fn usual(wish: &Wish, scale: &mut Scale, totals: &Totals, waste: f64) -> u16 {
+    let (sum, parts) = usual_parts(wish, scale, totals, waste);
     of_best(sum, parts)
 }
 
-fn usual_parts(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) -> (f64, f64) {
-    let full = (totals.fullness(weighing) as f64 / 1e6).clamp(0.0, 1.0);
+fn usual_parts(wish: &Wish, scale: &mut Scale, totals: &Totals, waste: f64) -> (f64, f64) {
+    let full = (totals.fullness(scale) as f64 / 1e6).clamp(0.0, 1.0);
     let policy = match wish.node_order {
         Some(Placement::Spread) => 1.0 - full,
         Some(Placement::Binpack) | None => full,
@@ -160,7 +182,7 @@ fn usual_parts(wish: &Wish, weighing: &Weighing, totals: &Totals, waste: f64) ->
 }
 
 fn of_best(sum: f64, parts: f64) -> u16 {
-    (sum / parts * f64::from(BEST)).round() as u16
+    (sum / parts * f64::from(BEST) + 0.5) as u16
 }
 
 /// The part of the touched cards that no further pod like this one could use.

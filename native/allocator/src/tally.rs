@@ -32,27 +32,9 @@ impl Tally {
         *most = (most.0.max(asked), most.1.max(there));
     }
 
-    /// Of the card that is nearest to doing, without figures.
-    pub(crate) fn brief(&self) -> &'static str {
-        const WORDS: [&str; KINDS] = [
-            "too little memory free on its cards",
-            "too few cores free on its cards",
-            "all cores of its cards given",
-            "its cards are in use",
-            "its cards are not idle",
-            "no slot left on its cards",
-            "no free place for the MIG profile",
-            "no MIG profile so large",
-            "its cards do not do MIG",
-            "overhead beyond the share asked for",
-            "its cards are of another type",
-            "its cards are excluded by UUID",
-            "its cards are cordoned",
-            "its cards are unhealthy",
-            "its cards are gone",
-        ];
-        let met = (0..KINDS).find(|kind| self.counts[*kind] > 0);
-        met.map_or("too few cards", |kind| WORDS[kind])
+    /// The kind of reason of the card that is nearest to doing; none where no card is refused.
+    pub(crate) fn nearest(&self) -> Option<usize> {
+        (0..KINDS).find(|kind| self.counts[*kind] > 0)
     }
 
     /// One kind of reason in words; `most` stands before what is free where several cards are meant.
@@ -85,6 +67,28 @@ impl Tally {
             _ => write!(f, "{is} gone"),
         }
     }
+}
+
+/// Why too few cards do, by the kind of reason of the one that is nearest to doing, without figures.
+pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
+    const WORDS: [&str; KINDS] = [
+        "too little memory free on its cards",
+        "too few cores free on its cards",
+        "all cores of its cards given",
+        "its cards are in use",
+        "its cards are not idle",
+        "no slot left on its cards",
+        "no free place for the MIG profile",
+        "no MIG profile so large",
+        "its cards do not do MIG",
+        "overhead beyond the share asked for",
+        "its cards are of another type",
+        "its cards are excluded by UUID",
+        "its cards are cordoned",
+        "its cards are unhealthy",
+        "its cards are gone",
+    ];
+    nearest.map_or("too few cards", |kind| WORDS[kind])
 }
 
 impl Hash for Tally {
@@ -120,7 +124,7 @@ impl fmt::Display for Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::{Tally, brief};
     use crate::reason::CardReason;
 
     #[test]
@@ -145,7 +149,7 @@ mod tests {
             for _ in 0..cordoned {
                 tally.count(CardReason::Cordoned);
             }
-            tally.brief()
+            brief(tally.nearest())
         };
         assert_eq!(of(&[100, 200], 1), "too little memory free on its cards");
         assert_eq!(of(&[7], 0), of(&[100, 200], 1));
