@@ -115,12 +115,9 @@ class Allocator:
         """Whether a node would do, were it not for cards that are held or reserved for others."""
 
     def score(
-        self, pod: str | bytes, names: list[str], now_ns: int, hold_ns: int
+        self, request: bytes, names: list[str], now_ns: int, hold_ns: int
     ) -> list[tuple[str, int]]:
-        """0 to 10,000 for each node; the best one's cards are held for ``hold_ns``.
-
-        The pod is a request, or the UID of one that was filtered lately (256 are remembered).
-        """
+        """0 to 10,000 for each node; the best one's cards are held for ``hold_ns``."""
 
     def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bytes]:
         """``filter`` of a JSON list of names: how many do, and ``ExtenderFilterResult`` as JSON."""

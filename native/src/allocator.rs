@@ -2,7 +2,7 @@
 
 use crate::{errors, extender};
 use hami_allocator::wire::{Assignment, Candidate, Request};
-use hami_allocator::{Allocator as Engine, Filtered, InvalidValue, Refusal, parse};
+use hami_allocator::{Allocator as Engine, Filtered, Refusal, parse};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -126,20 +126,13 @@ impl Allocator {
     fn score(
         &self,
         py: Python<'_>,
-        pod: &Bound<'_, PyAny>,
+        request: &[u8],
         names: Vec<PyBackedStr>,
         now_ns: u64,
         hold_ns: u64,
     ) -> PyResult<Vec<(PyBackedStr, u16)>> {
-        let uid = pod.cast::<PyString>().ok().map(Bound::to_str).transpose()?;
-        let json = if uid.is_none() { Some(pod.extract::<&[u8]>()?) } else { None };
-        let scores = self.with(py, |engine| {
-            let request = match (uid, json) {
-                (Some(uid), _) => engine.filtered(uid).cloned().ok_or_else(|| not_filtered(uid))?,
-                (None, json) => parse("request", json.unwrap_or_default())?,
-            };
-            engine.score(&request, &names, now_ns, hold_ns)
-        });
+        let scores = self
+            .with(py, |engine| engine.score(&parse("request", request)?, &names, now_ns, hold_ns));
         Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
     }
 
@@ -254,10 +247,6 @@ fn answer<'py>(
         PyResult::Ok(reasons)
     };
     Ok((feasible, reasons(&filtered.failed)?, reasons(&filtered.unresolvable)?))
-}
-
-fn not_filtered(uid: &str) -> InvalidValue {
-    InvalidValue::new("uid", uid, "filter the pod first, or give its request")
 }
 
 fn json<'py>(py: Python<'py>, value: &impl Serialize) -> Bound<'py, PyBytes> {

@@ -76,7 +76,7 @@ def test_a_pod_goes_its_way(allocator: Allocator) -> None:
         "small": "too little memory free on its cards",
         "c": "no cards are registered",
     }
-    scores = allocator.score("p", feasible, 0, 1000)
+    scores = allocator.score(request("p"), feasible, 0, 1000)
     assert [name for name, _ in scores] == feasible
     assert all(0 <= score <= 10_000 for _, score in scores)
     assignment = allocator.reserve(request("p"), "b", 10)
@@ -235,7 +235,6 @@ def test_other_bad_values_are_refused(allocator: Allocator) -> None:
         "candidates[0].priority": lambda: allocator.victims(
             request("p"), "a", b'[{"uid": "x", "priority": "high"}]'
         ),
-        "uid": lambda: allocator.score("never filtered", ["a"], 0, 1),
         "snapshot.nodes": lambda: Allocator.restore(b'{"version": 1, "nodes": 0}'),
     }
     for field, call in refused.items():

@@ -15,7 +15,6 @@ use crate::search::Entry;
 use crate::slim::Shelf;
 use crate::wire::{self, Assignment, Grant, Quota, Request};
 use hami_limits::InvalidValue;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Which pod may have which card.
@@ -36,8 +35,6 @@ pub struct Allocator {
     pub(crate) models: Vec<Box<str>>,
     generation: u64,
     pub(crate) cache: Cache,
-    /// What was filtered last, for scoring by UID.
-    pub(crate) recent: VecDeque<Request>,
     /// For one search.
     pub(crate) entries: Vec<Entry>,
     /// Numbers of present nodes by name, if that is known.

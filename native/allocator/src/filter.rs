@@ -1,7 +1,7 @@
 //! Filter, score, reserve: a pod's way to its node.
 //!
-//! Filter looks at nodes and remembers verdicts; it changes nothing else but that holds whose time
-//! is over end. Score answers from the same verdicts and holds the best node's cards for a moment, because kube-scheduler
+//! Filter looks at nodes and remembers verdicts; it ends holds whose time is over, and changes
+//! nothing else. Score answers from the same verdicts and holds the best node's cards for a moment, because kube-scheduler
 //! binds asynchronously and filters the next pod meanwhile. Reserve is the promise at bind. A pod never stands in its
 //! own way: on a node where it has an entry, it is judged as if it were not there.
 
@@ -15,9 +15,6 @@ use crate::reason::NodeReason;
 use crate::wire::{Assignment, Request};
 use hami_limits::InvalidValue;
 use std::sync::Arc;
-
-/// Pods that can be scored by UID after they were filtered.
-const RECENT: usize = 256;
 
 /// Where a pod could go. Nodes are positions in the names that were given, in their order.
 #[derive(Debug, Default)]
@@ -61,9 +58,6 @@ impl Allocator {
     ) -> Result<Filtered, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        self.recent.retain(|other| other.pod.uid != request.pod.uid);
-        self.recent.truncate(RECENT - 1);
-        self.recent.push_front(request.clone());
         let mut filtered = Filtered::default();
         let numbers = self.names.get_all(names, &mut self.filtered_names);
         self.judge(request, &numbers, |at, verdict| match verdict {
@@ -77,11 +71,6 @@ impl Allocator {
     /// Names of all nodes that are present, sorted.
     pub fn node_names(&mut self) -> Vec<Arc<str>> {
         self.present().iter().map(|number| self.node(*number).name.clone()).collect()
-    }
-
-    /// The request of a pod that was filtered lately.
-    pub fn filtered(&self, uid: &str) -> Option<&Request> {
-        self.recent.iter().find(|request| request.pod.uid == uid)
     }
 
     /// 0 to 10,000 for each of these nodes, and cards held on the best one for so long.

@@ -27,7 +27,6 @@ pub struct Lens<'a> {
     /// So many have to be left: also who counts none needs some that nobody else has.
     least_cores: u32,
     alone: bool,
-    all_models: bool,
     /// Nothing but room matters.
     plain: bool,
     fullest_first: bool,
@@ -95,7 +94,6 @@ impl<'a> Lens<'a> {
             cores: peak.cores(mode),
             least_cores: peak.cores(mode).max(peak.without_cores(mode).into()),
             alone: peak.wants_alone(mode),
-            all_models: class.takes_all_models(),
             plain: class.takes_all_models()
                 && peak.least_percent == 0
                 && !class.idle_only
@@ -107,11 +105,7 @@ impl<'a> Lens<'a> {
     /// The node's score with the pod; none where the pod does not fit.
     pub fn look(&self, node: &Glance<'_>, scales: &mut Scales) -> Option<u16> {
         if self.count == 1 {
-            let first = if self.plain {
-                self.first(node, &mut scales.card, |card| self.has_room(card))
-            } else {
-                self.first(node, &mut scales.card, |card| self.fits(card))
-            };
+            let first = self.first(node, &mut scales.card);
             return first.map(|one| self.score(node, scales, &[one]));
         }
         if node.cards.iter().filter(|card| self.fits(card)).count() < self.count {
@@ -136,19 +130,10 @@ impl<'a> Lens<'a> {
     }
 
     /// The card that comes first; of equal ones the first on the node.
-    ///
-    /// Which cards fit is as good as chance to a processor that guesses: so nothing here depends on a
-    /// guess, and cards that do not fit are rated too.
-    #[inline]
-    fn first(
-        &self,
-        node: &Glance<'_>,
-        scale: &mut Scale,
-        fits: impl Fn(&Slim) -> bool,
-    ) -> Option<(i64, u8)> {
+    fn first(&self, node: &Glance<'_>, scale: &mut Scale) -> Option<(i64, u8)> {
         let (mut least, mut best) = (i64::MAX, 0);
         for (at, card) in node.cards.iter().enumerate() {
-            let key = if fits(card) { self.key(card, scale) } else { i64::MAX };
+            let key = if self.fits(card) { self.key(card, scale) } else { i64::MAX };
             best = if key < least { at } else { best };
             least = least.min(key);
         }
@@ -170,15 +155,13 @@ impl<'a> Lens<'a> {
     /// Whether the pod can have this card.
     #[inline]
     fn fits(&self, card: &Slim) -> bool {
-        self.has_room(card)
-            && (self.all_models || self.class.takes_model(card.model))
-            && (self.least_percent == 0 || self.eaten_share(card).is_none())
+        let room = self.need(card) <= card.room_mib.into() && self.least_cores <= card.free_cores;
+        if self.plain || !room {
+            return room;
+        }
+        self.class.takes_model(card.model)
+            && self.eaten_share(card).is_none()
             && !(card.used_slots > 0 && self.minds_company(card))
-    }
-
-    #[inline]
-    fn has_room(&self, card: &Slim) -> bool {
-        (self.need(card) <= card.room_mib.into()) & (self.least_cores <= card.free_cores)
     }
 
     /// Why the pod cannot have this card, if so; in the order of [`crate::fit`].
