@@ -13,6 +13,21 @@ use std::sync::Arc;
 /// What an extender may give at most (`MaxExtenderPriority`).
 const BEST: u32 = 10;
 
+/// What follows a name, by its score.
+const ENDS: [&[u8]; BEST as usize + 1] = [
+    br#","Score":0}"#,
+    br#","Score":1}"#,
+    br#","Score":2}"#,
+    br#","Score":3}"#,
+    br#","Score":4}"#,
+    br#","Score":5}"#,
+    br#","Score":6}"#,
+    br#","Score":7}"#,
+    br#","Score":8}"#,
+    br#","Score":9}"#,
+    br#","Score":10}"#,
+];
+
 /// A node's name, in place where nothing in it is escaped.
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -56,17 +71,18 @@ pub fn host_priorities(names: &[Name<'_>], scores: &[u16]) -> Vec<u8> {
     answer.push(b'[');
     let rated: Vec<(&Name<'_>, u16)> = names.iter().zip(scores.iter().copied()).collect();
     let held = rated.iter().max_by_key(|(name, score)| (*score, Reverse(name.as_ref())));
+    let held = held.map_or("", |(name, _)| name.as_ref());
     let most = scores.iter().max().copied().unwrap_or(0);
     let least = scores.iter().min().copied().unwrap_or(0);
     each(&mut answer, &rated, |answer, (host, score)| {
-        let level = u32::from(score - least) * (BEST - 1) / u32::from(most - least).max(1);
-        let is_held = held.is_some_and(|(best, _)| best.as_ref() == host.as_ref());
-        let level = if most == least { BEST - 1 } else { level };
+        let level = match most - least {
+            0 => BEST - 1,
+            range => u32::from(score - least) * (BEST - 1) / u32::from(range),
+        };
+        let level = if *score == most && host.as_ref() == held { BEST } else { level };
         answer.extend_from_slice(br#"{"Host":"#);
         name(answer, host);
-        answer.extend_from_slice(br#","Score":"#);
-        plain(answer, &if is_held { BEST } else { level });
-        answer.push(b'}');
+        answer.extend_from_slice(ENDS[level as usize]);
     });
     answer.push(b']');
     answer
