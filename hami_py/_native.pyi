@@ -98,6 +98,9 @@ class Allocator:
     def release(self, uid: str) -> None:
         """Give up what is held or reserved for a pod; what is bound stays."""
 
+    def unhold(self, uid: str) -> None:
+        """End the hold for a pod; what is reserved or bound stays."""
+
     def expire(self, now_ns: int) -> None:
         """End holds whose time is over."""
 

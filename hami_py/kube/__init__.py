@@ -1,21 +1,24 @@
 """The Kubernetes API server: what is there, as it changes, and the few things that we write.
 
 ``server`` carries bytes and turns statuses into errors, ``follower`` keeps a copy of a list
-(``reflector`` in a thread), and ``writes`` has the requests that change something, ``annotations``
-what one of them has to look at itself. Who decodes what is decided by the callers: they hand in a
-msgspec type with the fields that they read.
+(``reflector`` in a thread; ``followed`` says of what, and what is told), and ``writes`` has the
+requests that change something, ``annotations`` what one of them has to look at itself. Who decodes
+what is decided by the callers: they hand in a msgspec type with the fields that they read.
 """
 
 from hami_py.kube.annotations import annotation_bytes, check_annotations
-from hami_py.kube.follower import Sink, list_objects
+from hami_py.kube.followed import Followed, Sink, Undecoded
+from hami_py.kube.follower import list_objects
 from hami_py.kube.reflector import Reflector
 from hami_py.kube.server import ApiServer
 from hami_py.kube.writes import bind, patch_metadata, patch_node_status
 
 __all__ = [
     "ApiServer",
+    "Followed",
     "Reflector",
     "Sink",
+    "Undecoded",
     "annotation_bytes",
     "bind",
     "check_annotations",

@@ -11,15 +11,16 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from hami_py.kube.errors import Expired, KubeError, Rejected, Unavailable
+from hami_py.kube.followed import Followed, Naming, Undecoded
 from hami_py.kube.server import ApiServer, Status, Stream, failure
 from hami_py.model.pods.decoding import Decoder
 
-__all__ = ["Follower", "Sink", "list_objects"]
+__all__ = ["Follower", "list_objects"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,20 +67,11 @@ class _Versioned(msgspec.Struct):
     metadata: Meta
 
 
+class _Named(msgspec.Struct):
+    metadata: Naming
+
+
 T = TypeVar("T")
-
-
-class Sink(Protocol[T]):
-    """Whoever keeps the copy. Called by one thread, the reflector's."""
-
-    def replace(self, objects: list[T]) -> None:
-        """These are all there are."""
-
-    def changed(self, item: T) -> None:
-        """This one came, or is now so."""
-
-    def gone(self, item: T) -> None:
-        """This one is gone; it is given as it was last."""
 
 
 class Follower(Generic[T]):
@@ -89,24 +81,19 @@ class Follower(Generic[T]):
     told how that came to an end, and says how long to wait until all begins anew. With a
     ``version`` there is no need to list: the watch goes on from there.
 
-    An object that cannot be decoded is left out, logged and counted: one strange object must not
-    hide all others.
+    One strange object must not hide all others: it is logged, counted and handed on as such.
 
     Attributes:
         version: of the list and the events handed on so far; ``None``: it has to be listed.
         lists: whole lists handed on so far.
-        undecoded: objects left out so far.
+        undecoded: objects so far that could not be decoded.
         heard_at: when the API server was last heard of, by the clock.
     """
 
     def __init__(
         self,
-        server: ApiServer,
-        path: str,
-        kind: type[T],
-        sink: Sink[T],
+        followed: Followed[T],
         *,
-        query: Mapping[str, str] | None = None,
         page: int = _PAGE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -114,12 +101,11 @@ class Follower(Generic[T]):
         self.lists = 0
         self.undecoded = 0
         self.heard_at: float | None = None
-        self._server = server
-        self._path = path
-        self._query = query or {}
+        self._followed = followed
+        self._path = followed.path
+        self._sink = followed.sink
         self._page = page
-        self._decoder = msgspec.json.Decoder(kind, strict=True)
-        self._sink = sink
+        self._decoder = msgspec.json.Decoder(followed.kind, strict=True)
         self._clock = clock
         self._pause_s = _RETRY_S[0]
         self._opened_at = 0.0
@@ -128,20 +114,27 @@ class Follower(Generic[T]):
     def pages(self) -> Iterator[None]:
         """Lists, page by page; behind the last one the whole is handed on."""
         objects: list[T] = []
+        undecoded: list[Undecoded] = []
         version = ""
-        for page in _pages(self._server, self._path, self._query, _LIST_S, self._page):
+        followed = self._followed
+        for page in _pages(followed.server, self._path, followed.query, _LIST_S, self._page):
             self.heard_at = self._clock()
             version = version or page.metadata.resource_version
-            objects.extend(self._decoded(page.items or []))
+            for raw in page.items or []:
+                item = self._decoded(raw)
+                if isinstance(item, Undecoded):
+                    undecoded.append(item)
+                elif item is not None:
+                    objects.append(item)
             yield
-        self._sink.replace(objects)
+        self._sink.replace(objects, undecoded)
         self.version = version
         self.lists += 1
 
     def watch(self) -> Stream:
         """What has changed since ``version``, and goes on changing."""
         query = {
-            **self._query,
+            **self._followed.query,
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.version or "",
@@ -149,7 +142,7 @@ class Follower(Generic[T]):
         }
         self._opened_at = self._clock()
         self._has_told = False
-        return self._server.stream(self._path, query, silence_s=_SILENCE_S)
+        return self._followed.server.stream(self._path, query, silence_s=_SILENCE_S)
 
     def take(self, line: bytes) -> None:
         """Hands one event on.
@@ -165,11 +158,7 @@ class Follower(Generic[T]):
         self._has_told = True
         seen = _decode(event.object, _Versioned).metadata.resource_version
         if event.type != "BOOKMARK":
-            act: Callable[[T], None] = (
-                self._sink.gone if event.type == "DELETED" else self._sink.changed
-            )
-            for item in self._decoded([event.object]):
-                act(item)
+            self._hand_on(event)
         self.version = seen or self.version
 
     def ended(self) -> float:
@@ -207,13 +196,33 @@ class Follower(Generic[T]):
         # Many replicas that lost the same server shall not come back in step.
         return pause * random.uniform(0.5, 1.0)  # noqa: S311
 
-    def _decoded(self, raws: list[msgspec.Raw]) -> Iterator[T]:
-        for raw in raws:
-            try:
-                yield self._decoder.decode(raw)
-            except msgspec.ValidationError as error:
-                self.undecoded += 1
-                _log.warning("%s: an object is left out: %s", self._path, error)
+    def _hand_on(self, event: _Event) -> None:
+        item = self._decoded(event.object)
+        if item is None:
+            return
+        if event.type == "DELETED":
+            self._sink.gone(item)
+        elif isinstance(item, Undecoded):
+            self._sink.undecoded(item)
+        else:
+            self._sink.changed(item)
+
+    def _decoded(self, raw: msgspec.Raw) -> T | Undecoded | None:
+        """``None``: nobody can say which object it is."""
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            self.undecoded += 1
+            why = error
+        try:
+            named = msgspec.json.decode(raw, type=_Named).metadata
+        except msgspec.ValidationError:
+            _log.warning("%s: an object without a name is left out: %s", self._path, why)
+            return None
+        name = f"{named.namespace}/{named.name}" if named.namespace else named.name
+        _log.warning("%s: %s cannot be decoded: %s", self._path, name, why)
+        # A copy: else it would keep the whole page.
+        return Undecoded(named, raw.copy())
 
 
 def list_objects(

@@ -6,8 +6,9 @@ import threading
 import time
 from typing import Generic, TypeVar
 
-from hami_py.kube.follower import Follower, Sink
-from hami_py.kube.server import ApiServer, Stream
+from hami_py.kube.followed import Followed
+from hami_py.kube.follower import Follower
+from hami_py.kube.server import Stream
 
 __all__ = ["Reflector"]
 
@@ -19,23 +20,16 @@ class Reflector(Generic[T]):
 
     Attributes:
         listed: set once a whole list has been handed on.
+        thread: where it follows, from ``start`` to ``stop``.
     """
 
-    def __init__(
-        self,
-        server: ApiServer,
-        path: str,
-        kind: type[T],
-        sink: Sink[T],
-        *,
-        query: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, followed: Followed[T]) -> None:
         self.listed = threading.Event()
-        self._follower = Follower(server, path, kind, sink, query=query)
+        self._follower = Follower(followed)
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"watch {followed.path}", daemon=True)
 
     @property
     def lists(self) -> int:
@@ -44,12 +38,12 @@ class Reflector(Generic[T]):
 
     @property
     def undecoded(self) -> int:
-        """Objects left out so far, because they could not be decoded."""
+        """Objects so far that could not be decoded."""
         return self._follower.undecoded
 
     def start(self) -> None:
         """Begins to follow."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self, deadline_s: float = 5.0) -> None:
         """Ends the thread; what was handed on stays."""
@@ -57,8 +51,8 @@ class Reflector(Generic[T]):
         with self._lock:
             if self._stream is not None:
                 self._stream.stop()
-        if self._thread.is_alive():
-            self._thread.join(deadline_s)
+        if self.thread.is_alive():
+            self.thread.join(deadline_s)
 
     def silent_s(self) -> float | None:
         """Seconds since the API server was last heard of, ``None`` if it never was."""

@@ -85,14 +85,26 @@ def _answered(name: str, answer: Callable[[A], R], failed: Callable[[str], R]) -
     return answered
 
 
-def probes(is_ready: Callable[[], bool], metrics: Callable[[], str]) -> list[Route]:
-    """Health and metrics."""
+def probes(
+    crashed: Callable[[], list[str]], is_ready: Callable[[], bool], metrics: Callable[[], str]
+) -> list[Route]:
+    """Health and metrics.
+
+    Args:
+        crashed: what has ended and only a restart brings back.
+        is_ready: whether the cluster is known.
+        metrics: the metrics, as text.
+    """
+
+    def alive() -> tuple[int, str]:
+        ended = crashed()
+        return (503, f"ended: {', '.join(ended)}\n") if ended else (200, "alive\n")
 
     def ready() -> tuple[int, str]:
         return (200, "ready\n") if is_ready() else (503, "the cluster is not known yet\n")
 
     return [
-        page("/healthz", lambda: (200, "alive\n")),
+        page("/healthz", alive),
         page("/readyz", ready),
         page("/metrics", lambda: (200, metrics())),
     ]

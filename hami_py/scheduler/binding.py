@@ -49,6 +49,7 @@ class Timing:
     """
 
     hold_s: float = 5.0
+    claims_s: float = 600.0
     bind_s: float = 4.0
     told_s: float = 30.0
 

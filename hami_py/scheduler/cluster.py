@@ -1,4 +1,4 @@
-"""The cluster as the allocator sees it, kept so by three watches.
+"""The cluster as the allocator sees it, kept so by watches.
 
 Nodes say which cards they have (an annotation of the node agent's), bound pods which cards they
 were given (an annotation of the binding's), quotas what a namespace may have. A pod that asks for
@@ -8,22 +8,28 @@ request is known when kube-scheduler asks to bind it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hami_py.errors import HamiError, InvalidValue
+from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.scheduler.budgets import BudgetSink
 from hami_py.scheduler.nodes import NodeSink
+from hami_py.scheduler.quotas import QuotaSink
 from hami_py.scheduler.waiting import Waiting
 from hami_py.scheduler.waking import Waker
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["NODES", "PODS", "QUOTAS", "Cluster", "NodeSink", "PodSink", "QuotaSink"]
+__all__ = ["NODES", "PODS", "QUOTAS", "Cluster", "NodeSink", "Placed", "PodSink", "QuotaSink"]
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -53,10 +59,14 @@ class Cluster:
         self.nodes = NodeSink(self)
         self.pods = PodSink(self)
         self.quotas = QuotaSink(self)
+        self.budgets = BudgetSink()
 
     @property
     def is_known(self) -> bool:
-        """Whether all of it has been listed once: before, full cards would look empty."""
+        """Whether all of it has been listed once: before, full cards would look empty.
+
+        Disruption budgets, which only a preemption looks at, are not waited for.
+        """
         return self.nodes.is_listed and self.pods.is_listed and self.quotas.is_listed
 
     def refuse(self, what: str, error: HamiError) -> None:
@@ -65,14 +75,58 @@ class Cluster:
         _log.warning("%s: %s", what, error)
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """What was told of a pod that has its cards."""
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What was told of a pod that has its cards.
 
+    Attributes:
+        namespace: the pod's.
+        name: its name.
+        labels: its labels; where they alone have changed the cards have not.
+        node: the node that it is bound to.
+        priority: Kubernetes' priority of it.
+        assignment: its cards, as the annotation has them.
+        is_started: whether its ordinary init containers are done for good.
+    """
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str] = field(compare=False)
     node: str
     priority: int
     assignment: str
     is_started: bool
+
+    @classmethod
+    def of(cls, pod: objects.Pod, node: str, assignment: str) -> Placed:
+        """As it was seen."""
+        metadata = pod.metadata
+        return cls(
+            metadata.namespace or "",
+            metadata.name,
+            pod.labels,
+            node,
+            pod.spec.priority or 0,
+            assignment,
+            pod.is_started,
+        )
+
+
+class _Outline(msgspec.Struct):
+    """Where a pod is, and whether it has cards, whatever else is in it."""
+
+    class Metadata(msgspec.Struct):
+        annotations: dict[str, str] | None = None
+
+    class Spec(msgspec.Struct, rename="camel"):
+        node_name: str | None = None
+
+    class Status(msgspec.Struct, frozen=True):
+        phase: str | None = None
+
+    metadata: Metadata
+    spec: Spec
+    status: Status = Status()
 
 
 class PodSink:
@@ -82,7 +136,7 @@ class PodSink:
         self.is_listed = False
         self._cluster = cluster
         # None: it waits to be bound, or nobody can read which cards it has.
-        self._known: dict[str, _Placed | None] = {}
+        self._known: dict[str, Placed | None] = {}
 
     def is_placed(self, uid: str) -> bool:
         """Whether the pod is known to have its cards."""
@@ -94,30 +148,23 @@ class PodSink:
         text = pod.annotations.get(pods.annotations.ASSIGNMENT)
         return placed is not None and (placed.node, placed.assignment) == (pod.spec.node_name, text)
 
-    def candidates(self, node: str, chosen: frozenset[str]) -> list[dict[str, object]]:
-        """Whom a preemption on a node may evict, as the allocator reads them.
+    def placed_on(self, nodes: Iterable[str]) -> dict[str, dict[str, Placed]]:
+        """By node, the pods that have cards there, by UID."""
+        found: dict[str, dict[str, Placed]] = {node: {} for node in nodes}
+        for uid, placed in tuple(self._known.items()):
+            if placed is not None and placed.node in found:
+                found[placed.node][uid] = placed
+        return found
 
-        Args:
-            node: which.
-            chosen: those who go in any case.
-        """
-        return [
-            {
-                "uid": uid,
-                "priority": placed.priority,
-                "pdb_violating": False,
-                "chosen": uid in chosen,
-            }
-            for uid, placed in tuple(self._known.items())
-            if placed is not None and placed.node == node
-        ]
-
-    def replace(self, listed: list[objects.Pod]) -> None:
+    def replace(self, listed: list[objects.Pod], undecoded: Sequence[Undecoded] = ()) -> None:
         """These are all the pods."""
-        for uid in self._known.keys() - {pod.uid for pod in listed}:
+        there = {pod.uid for pod in listed} | {item.metadata.uid for item in undecoded}
+        for uid in self._known.keys() - there:
             self._remove(uid)
         for pod in listed:
             self.changed(pod)
+        for item in undecoded:
+            self.undecoded(item)
         self.is_listed = True
 
     def changed(self, pod: objects.Pod) -> None:
@@ -134,9 +181,22 @@ class PodSink:
                 self._known[pod.uid] = None
                 self._cluster.nodes.bar(pod.spec.node_name, pod.uid)
 
-    def gone(self, pod: objects.Pod) -> None:
+    def undecoded(self, item: Undecoded) -> None:
+        """A pod is there and cannot be decoded: it has the cards that it was known to have."""
+        uid = item.metadata.uid or ""
+        if self._known.get(uid) is not None:
+            return
+        with contextlib.suppress(msgspec.ValidationError):
+            pod = msgspec.json.decode(item.raw, type=_Outline)
+            node = pod.spec.node_name
+            is_given = pods.annotations.ASSIGNMENT in (pod.metadata.annotations or {})
+            if node is not None and is_given and pod.status.phase not in objects.OVER:
+                self._known[uid] = None
+                self._cluster.nodes.bar(node, uid)
+
+    def gone(self, pod: objects.Pod | Undecoded) -> None:
         """A pod was deleted."""
-        self._remove(pod.uid)
+        self._remove(pod.metadata.uid or "")
 
     def _take(self, pod: objects.Pod) -> None:
         if pod.spec.node_name is None:
@@ -148,8 +208,9 @@ class PodSink:
             self._remove(pod.uid)
             return
         text = pod.annotations[pods.annotations.ASSIGNMENT]
-        placed = _Placed(pod.spec.node_name, pod.spec.priority or 0, text, pod.is_started)
+        placed = Placed.of(pod, pod.spec.node_name, text)
         if self._known.get(pod.uid) == placed:
+            self._known[pod.uid] = placed
             return
         try:
             request = pods.read_request(pod, self._cluster.settings)
@@ -198,56 +259,6 @@ class PodSink:
             del self._known[uid]
             self._cluster.nodes.unbar(uid)
             self._cluster.waker.changed()
-
-
-class QuotaSink:
-    """Quotas, by namespace and name."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.is_listed = False
-        self._cluster = cluster
-        self._known: set[tuple[str, str]] = set()
-
-    def limits(self, namespace: str) -> bool:
-        """Whether a namespace has quotas of ours."""
-        return any(there == namespace for there, _ in tuple(self._known))
-
-    def replace(self, quotas: list[objects.ResourceQuota]) -> None:
-        """These are all the quotas."""
-        for key in self._known - {_key(quota) for quota in quotas}:
-            self._remove(key)
-        for quota in quotas:
-            self.changed(quota)
-        self.is_listed = True
-
-    def changed(self, quota: objects.ResourceQuota) -> None:
-        """A quota came or changed."""
-        try:
-            seen = pods.read_quota(quota, self._cluster.settings)
-        except InvalidValue as error:
-            self._cluster.refuse("resourcequota {}/{}".format(*_key(quota)), error)
-            # Nobody knows what it allows: nothing more, also after a restart.
-            seen = wire.Quota(*_key(quota), gpu=0, memory_mib=0, cores=0)
-        if seen is None:
-            self._remove(_key(quota))
-            return
-        self._cluster.allocator.set_quota(wire.encode(seen))
-        self._cluster.waker.changed()
-        self._known.add(_key(quota))
-
-    def gone(self, quota: objects.ResourceQuota) -> None:
-        """A quota was deleted."""
-        self._remove(_key(quota))
-
-    def _remove(self, key: tuple[str, str]) -> None:
-        if key in self._known:
-            self._known.discard(key)
-            self._cluster.allocator.remove_quota(*key)
-            self._cluster.waker.changed()
-
-
-def _key(quota: objects.ResourceQuota) -> tuple[str, str]:
-    return quota.metadata.namespace or "", quota.metadata.name
 
 
 def _as_assigned(pod: objects.Pod, assignment: wire.Assignment) -> wire.Request:

@@ -26,7 +26,7 @@ class Watch(Protocol):
 
     @property
     def undecoded(self) -> int:
-        """Objects left out so far."""
+        """Objects so far that could not be decoded."""
 
     def silent_s(self) -> float | None:
         """Seconds since the API server was last heard of there."""
@@ -77,7 +77,7 @@ class _Told(Collector):
         )
         undecoded = CounterMetricFamily(
             "hami_scheduler_undecoded_objects",
-            "Objects of a watch that were left out, because they are not as their kind says.",
+            "Objects of a watch that count as they were known before: they cannot be decoded.",
             labels=("kind",),
         )
         silence = GaugeMetricFamily(

@@ -3,14 +3,19 @@
 Nothing new goes to a node whose cards nobody can tell: its annotation cannot be read, the allocator
 refuses it, or a pod there has cards and it cannot be read which (another version of us wrote it).
 One such node must not keep the others from being followed.
+
+A node that cannot even be decoded is another matter: that is a Kubernetes that we do not know, and
+would be all of them at once. It keeps the cards that it was known to have.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hami_py.errors import HamiError, InvalidValue
+from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 
@@ -37,9 +42,10 @@ class NodeSink:
         """Whether it is there, with cards to give."""
         return name in self._known
 
-    def replace(self, nodes: list[objects.Node]) -> None:
+    def replace(self, nodes: list[objects.Node], undecoded: Sequence[Undecoded] = ()) -> None:
         """These are all the nodes."""
-        for name in self._seen.keys() - {node.name for node in nodes}:
+        there = {node.name for node in nodes} | {item.metadata.name for item in undecoded}
+        for name in self._seen.keys() - there:
             self._take(name, None)
         for node in nodes:
             self.changed(node)
@@ -54,9 +60,12 @@ class NodeSink:
             seen = None
         self._take(node.name, wire.encode(seen) if seen is not None else None)
 
-    def gone(self, node: objects.Node) -> None:
+    def undecoded(self, item: Undecoded) -> None:
+        """A node is there and cannot be decoded: it has the cards that it was known to have."""
+
+    def gone(self, node: objects.Node | Undecoded) -> None:
         """A node was deleted."""
-        self._take(node.name, None)
+        self._take(node.metadata.name, None)
 
     def bar(self, name: str, uid: str) -> None:
         """A pod has cards of this node, and it is not known which."""

@@ -1,4 +1,4 @@
-"""The extender as one thing that runs: three watches, the allocator, two listeners."""
+"""The extender as one thing that runs: the watches, the allocator, two listeners."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from starlette.applications import Starlette
 
 from hami_py._native import Allocator
-from hami_py.kube import ApiServer, Reflector
+from hami_py.kube import ApiServer, Followed, Reflector
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.app import make_app, probes
+from hami_py.scheduler.budgets import BUDGETS, Budget
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.metrics import Meter
 from hami_py.scheduler.verbs import Timing, Verbs
@@ -64,19 +65,31 @@ class Scheduler:
         selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
         self.verbs = Verbs(self.cluster, api, settings.timing, followed=selector)
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
-            Reflector(api, NODES, objects.Node, self.cluster.nodes),
-            Reflector(api, PODS, objects.Pod, self.cluster.pods, query=selector),
-            Reflector(api, QUOTAS, objects.ResourceQuota, self.cluster.quotas),
+            Reflector(Followed(api, NODES, objects.Node, self.cluster.nodes)),
+            Reflector(Followed(api, PODS, objects.Pod, self.cluster.pods, selector)),
+            Reflector(Followed(api, QUOTAS, objects.ResourceQuota, self.cluster.quotas)),
+            Reflector(Followed(api, BUDGETS, Budget, self.cluster.budgets)),
         )
-        kinds = ("nodes", "pods", "resourcequotas")
+        kinds = ("nodes", "pods", "resourcequotas", "poddisruptionbudgets")
         self.meter = Meter(self.cluster, dict(zip(kinds, self._reflectors, strict=True)))
-        pages = probes(self.is_ready, self.meter.exposition)
+        pages = probes(self.crashed, self.is_ready, self.meter.exposition)
         asked = make_app(self.verbs, self.meter)
         self.server = Server(Starlette(routes=[*asked, *pages]), settings.listen)
         self._probes = Server(Starlette(routes=pages), settings.probes) if settings.probes else None
         self._expire_s = settings.expire_s
         self._stopping = threading.Event()
         self._expirer = threading.Thread(target=self._expire, name="expire", daemon=True)
+
+    def crashed(self) -> list[str]:
+        """Threads of ours that have ended though they should not: only a restart brings them back.
+
+        An API server that is away ends none, and a restart would lose what is held.
+        """
+        ours = [reflector.thread for reflector in self._reflectors]
+        threads = [*ours, self._expirer, self._waker.thread]
+        if self._stopping.is_set():
+            return []
+        return [t.name for t in threads if t.ident is not None and not t.is_alive()]
 
     def is_ready(self) -> bool:
         """Whether the whole cluster has been read once."""
@@ -116,6 +129,7 @@ class Scheduler:
         while not self._stopping.wait(self._expire_s):
             try:
                 self.cluster.allocator.expire(time.monotonic_ns())
+                self.verbs.holds.settle()
                 self.verbs.binder.settle()
             except Exception:
                 # The next round may do better; without one, promises would never end.

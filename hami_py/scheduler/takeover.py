@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
-from hami_py.errors import HamiError
+import msgspec
+
+from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import ApiServer, list_objects
 from hami_py.kube.errors import Unavailable
 from hami_py.model import pods
@@ -77,7 +79,12 @@ class Takeover:
         if what in seen:
             return
         asked = {**self._followed, **query}
-        for pod in list_objects(self._server, path, objects.Pod, query=asked, deadline_s=left_s()):
+        for raw in list_objects(self._server, path, msgspec.Raw, query=asked, deadline_s=left_s()):
+            try:
+                pod = pods.decode_pod(raw)
+            except InvalidValue:
+                # The watch has told the operator so, and has barred its node if need be.
+                continue
             if not self._is_known(pod):
                 raise Unavailable(
                     what,

@@ -15,18 +15,18 @@ import msgspec
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import ApiServer
 from hami_py.model import pods
-from hami_py.model.pods import wire
+from hami_py.model.pods import objects, wire
 from hami_py.model.pods.decoding import Decoder
+from hami_py.scheduler import preemption
 from hami_py.scheduler.binding import Binder, Timing
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.holds import Holds
 from hami_py.scheduler.wire import (
     BindArgs,
     BindResult,
     FilterArgs,
     FilterResult,
     HostPriority,
-    MetaPod,
-    MetaVictims,
     PreemptArgs,
     PreemptResult,
 )
@@ -45,6 +45,7 @@ class Verbs:
 
     Attributes:
         binder: who writes.
+        holds: how long cards are held.
     """
 
     def __init__(
@@ -56,8 +57,8 @@ class Verbs:
         followed: Mapping[str, str] | None = None,
     ) -> None:
         self.binder = Binder(cluster, server, timing, clock_ns, followed or {})
+        self.holds = Holds(cluster, timing, clock_ns)
         self._cluster = cluster
-        self._timing = timing
         self._clock_ns = clock_ns
 
     def filter(self, args: FilterArgs) -> FilterResult | msgspec.Raw:
@@ -75,13 +76,16 @@ class Verbs:
             return FilterResult(node_names=_decode_names(args.names()))
         if not self._cluster.is_known:
             return FilterResult(node_names=[], error=_NOT_KNOWN)
+        self.holds.end(request.pod.uid)
         self._cluster.waiting.asked(args.pod, request)
         try:
-            return self._where(request, args.names())
+            return self._where(args.pod, request, args.names())
         except InvalidValue as error:
             return _never(_decode_names(args.names()), error)
 
-    def _where(self, request: wire.Request, names: bytes) -> FilterResult | msgspec.Raw:
+    def _where(
+        self, pod: objects.Pod, request: wire.Request, names: bytes
+    ) -> FilterResult | msgspec.Raw:
         bound_to = self.binder.node_of(request.pod.uid)
         if bound_to is not None:
             there = [name for name in _decode_names(names) if name == bound_to]
@@ -101,7 +105,7 @@ class Verbs:
             self._cluster.waker.refused(changes)
         else:
             # Then kube-scheduler asks for no priorities.
-            self._prioritize(asked, msgspec.json.encode(result.node_names))
+            self._prioritize(pod, asked, msgspec.json.encode(result.node_names))
         return result
 
     def prioritize(self, args: FilterArgs) -> list[HostPriority] | msgspec.Raw:
@@ -112,10 +116,10 @@ class Verbs:
             request = None
         if request is None or not self._cluster.is_known:
             return [HostPriority(name, 0) for name in _decode_names(args.names())]
-        return msgspec.Raw(self._prioritize(wire.encode(request), args.names()))
+        return msgspec.Raw(self._prioritize(args.pod, wire.encode(request), args.names()))
 
-    def _prioritize(self, asked: bytes, names: bytes) -> bytes:
-        hold_ns = int(self._timing.hold_s * 1e9)
+    def _prioritize(self, pod: objects.Pod, asked: bytes, names: bytes) -> bytes:
+        hold_ns = self.holds.begin(pod)
         return self._cluster.allocator.prioritize_names(asked, names, self._clock_ns(), hold_ns)
 
     def bind(self, args: BindArgs) -> BindResult:
@@ -129,34 +133,17 @@ class Verbs:
         return BindResult()
 
     def preempt(self, args: PreemptArgs) -> PreemptResult:
-        """The nodes where evicting these pods, or some more, makes room for the pod's cards.
-
-        kube-scheduler has chosen by what it sees itself, so all of those stay chosen.
-        """
-        proposed = _proposed(args)
+        """The nodes where evicting these pods, or some more, makes room for the pod's cards."""
+        chosen = preemption.proposed(args)
         try:
             request = pods.read_request(args.pod, self._cluster.settings)
         except InvalidValue:
             return PreemptResult()
         if request is None:
-            return PreemptResult(proposed)
-        if not self._cluster.is_known:
+            return PreemptResult(chosen)
+        if not self._cluster.is_known or not self._cluster.budgets.is_listed:
             return PreemptResult()
-        answer = {}
-        for node, victims in sorted(proposed.items()):
-            chosen = [pod.uid for pod in victims.pods or []]
-            evicted = self._evicted(wire.encode(request), node, chosen)
-            if evicted is not None:
-                answer[node] = MetaVictims(
-                    [MetaPod(uid) for uid in evicted], victims.num_pdb_violations
-                )
-        return PreemptResult(answer)
-
-    def _evicted(self, asked: bytes, node: str, chosen: list[str]) -> list[str] | None:
-        """Those chosen, and no more others than make room; None: there is no way."""
-        candidates = self._cluster.pods.candidates(node, frozenset(chosen))
-        needed = self._cluster.allocator.victims(asked, node, msgspec.json.encode(candidates))
-        return None if needed is None else [*dict.fromkeys([*chosen, *needed])]
+        return PreemptResult(preemption.victims(self._cluster, request, chosen))
 
 
 def _never(names: list[str], error: InvalidValue) -> FilterResult:
@@ -175,14 +162,3 @@ def _counted(result: FilterResult, why: str) -> str:
     )
     counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     return f"{counted}: {why}"
-
-
-def _proposed(args: PreemptArgs) -> dict[str, MetaVictims]:
-    if args.meta_victims is not None:
-        return args.meta_victims
-    return {
-        node: MetaVictims(
-            [MetaPod(pod.uid) for pod in victims.pods or []], victims.num_pdb_violations
-        )
-        for node, victims in (args.victims or {}).items()
-    }

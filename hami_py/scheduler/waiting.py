@@ -28,15 +28,23 @@ class WaitingPod:
     Attributes:
         request: what it asks for.
         annotated: bytes of its annotations.
+        unscheduled: why the last attempt to schedule it failed, if one has.
+        nominated: the node that kube-scheduler has in mind for it, if it says so.
+        is_going: it is being deleted, and will never be bound.
     """
 
     request: wire.Request
     annotated: int
+    unscheduled: objects.Condition | None
+    nominated: str | None
+    is_going: bool
 
     @classmethod
     def of(cls, pod: objects.Pod, request: wire.Request) -> WaitingPod:
         """As it was seen."""
-        return cls(request, annotation_bytes(pod.annotations))
+        is_going = pod.metadata.deletion_timestamp is not None
+        annotated = annotation_bytes(pod.annotations)
+        return cls(request, annotated, pod.unscheduled, pod.nominated, is_going)
 
 
 class Waiting:
@@ -70,6 +78,11 @@ class Waiting:
         """The pod, if it is still here."""
         with self._lock:
             return self._watched.get(uid) or self._asked.get(uid)
+
+    def told(self, uid: str) -> WaitingPod | None:
+        """The pod as the watch has told of it, if it has."""
+        with self._lock:
+            return self._watched.get(uid)
 
     def forget(self, uid: str) -> None:
         """It is bound, or gone."""

@@ -35,6 +35,9 @@ class Waker:
 
     Args:
         touch: makes an event that kube-scheduler hears of; ``None``: nobody is woken.
+
+    Attributes:
+        thread: where it wakes, from ``start`` to ``stop``, if it does.
     """
 
     def __init__(self, touch: Callable[[], None] | None = None) -> None:
@@ -44,7 +47,7 @@ class Waker:
         self._has_refused = False
         self._due = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="wake", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="wake", daemon=True)
 
     @property
     def changes(self) -> int:
@@ -68,14 +71,14 @@ class Waker:
     def start(self) -> None:
         """Begins to wake."""
         if self._touch is not None:
-            self._thread.start()
+            self.thread.start()
 
     def stop(self) -> None:
         """Ends that."""
         self._stopping.set()
         self._due.set()
-        if self._thread.is_alive():
-            self._thread.join(5)
+        if self.thread.is_alive():
+            self.thread.join(5)
 
     def _run(self) -> None:
         while self._due.wait() and not self._stopping.is_set():

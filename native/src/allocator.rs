@@ -81,6 +81,11 @@ impl Allocator {
         self.with(py, |engine| engine.release(uid));
     }
 
+    /// End the hold for a pod; what is reserved or bound stays.
+    fn unhold(&self, py: Python<'_>, uid: &str) {
+        self.with(py, |engine| engine.unhold(uid));
+    }
+
     /// End holds whose time is over.
     fn expire(&self, py: Python<'_>, now_ns: u64) {
         self.with(py, |engine| engine.expire(now_ns));

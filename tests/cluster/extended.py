@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cluster import objects
@@ -73,7 +74,7 @@ def extended(
     (port,) = free_ports(1)
     cluster = start(scheduler=configuration(port, **more))
     listen = Listen("127.0.0.1", port)
-    wanted = settings or SchedulerSettings(listen=listen, pod_selector="")
+    wanted = replace(settings or SchedulerSettings(pod_selector=""), listen=listen)
     scheduler = Scheduler(ApiServer.connect(cluster.kubeconfig), wanted)
     scheduler.start()
     try:

@@ -93,11 +93,12 @@ class Placing:
         wish: Mapping[str, str] | None = None,
         *,
         containers: Iterable[Object] | None = None,
+        labels: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Object:
         """A pod with one container with these limits, or with ``containers``."""
         listed = None if containers is None else list(containers)
-        metadata = {"annotations": dict(wish or {})}
+        metadata = {"annotations": dict(wish or {}), "labels": dict(labels or {})}
         pod = objects.pod(name, limits, containers=listed, metadata=metadata, **spec)
         return self.api.create(PODS, pod)
 
@@ -111,10 +112,10 @@ class Placing:
         self.create(name, *arguments, **more)
         return waiting.unschedulable(self.api, name)
 
-    def fill(self, card: str, limits: Mapping[str, object], **spec: Any) -> str:
+    def fill(self, card: str, limits: Mapping[str, object], **more: Any) -> str:
         """A pod on this card; its name."""
         name = f"fills-{next(_numbers)}"
-        ((grant,),) = self.place(name, limits, {USE: card}, **spec).values()
+        ((grant,),) = self.place(name, limits, {USE: card}, **more).values()
         assert grant.card == card
         return name
 

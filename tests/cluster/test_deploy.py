@@ -97,14 +97,21 @@ def extender(cluster: ControlPlane, port: int) -> Iterator[None]:
     (probes,) = free_ports(1)
     where = ("--listen", f"127.0.0.1:{port}", "--probes", f"127.0.0.1:{probes}")
 
+    def asked(path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{probes}/{path}"
+        answer = urllib3.request("GET", url, timeout=2.0, retries=False)
+        return answer.status, answer.data.decode()
+
     def is_ready() -> bool:
         with contextlib.suppress(urllib3.exceptions.HTTPError):
-            url = f"http://127.0.0.1:{probes}/readyz"
-            return urllib3.request("GET", url, timeout=2.0, retries=False).status == 200
+            # It may read what preemption looks at, which it does not wait for, too.
+            budgets = 'watch_silence_seconds{kind="poddisruptionbudgets"}'
+            return asked("readyz")[0] == 200 and budgets in asked("metrics")[1]
         return False
 
     with running(cluster, "scheduler", *where):
         waiting.until(is_ready, "the extender knows the cluster")
+        assert asked("healthz") == (200, "alive\n")
         yield
 
 

@@ -185,6 +185,35 @@ def test_as_many_are_evicted_as_one_card_needs(placing: Placing) -> None:
     assert max(memory.values()) <= 10_000
 
 
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+
+
+@pytest.fixture
+def budget(placing: Placing) -> Iterator[Object]:
+    """The labels of pods of which a disruption budget lets none go."""
+    labels = {"app": "protected"}
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": labels}}
+    placing.api.create(BUDGETS, {"metadata": {"name": "none"}, "spec": spec})
+    # As its controller would write it.
+    status = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+    placing.api.patch(f"{BUDGETS}/none/status", {"status": status})
+    yield labels
+    placing.api.delete(f"{BUDGETS}/none")
+
+
+def test_whom_a_budget_protects_stays_where_others_can_go(placing: Placing, budget: Object) -> None:
+    """4000 and 5000 on one card, 9000 on the other, for 6500 more. kube-scheduler sees sums, and
+    would be content without the 5000. A card has room without the 4000 as well, or without the
+    9000, whose priority is the lowest; that is protected."""
+    placing.add(node("a", [card("a", 0), card("a", 1)]))
+    placing.fill("GPU-a-0", asks(4000), priorityClassName="low")
+    placing.fill("GPU-a-0", asks(5000), priorityClassName="low")
+    protected = placing.fill("GPU-a-1", asks(9000), labels=budget)
+    preempt(placing, "high", asks(6500))
+    assert there(placing) == {protected, "high"}
+    assert sorted(placing.given()[0].values()) == [6500, 9000]
+
+
 def test_nobody_of_equal_priority_is_evicted(placing: Placing) -> None:
     """The two of low priority would be enough by their sum, but are on two cards; what shares
     their cards with them is of the same priority as the new pod."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from hami_py._native import Allocator
 from hami_py.kube.errors import KubeError
+from hami_py.kube.followed import Followed
 from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects
@@ -107,16 +108,8 @@ class Replica:
         selector = {"labelSelector": "=".join(*LABEL.items())}
 
         def watch(path: str, kind: type, sink: Any, query: dict[str, str] | None = None) -> Watch:
-            follower = Follower(
-                client,  # type: ignore[arg-type]
-                path,
-                kind,
-                sink,
-                query=query,
-                page=_PAGE,
-                clock=lambda: clock.now,
-            )
-            return Watch(clock, follower)
+            followed = Followed(client, path, kind, sink, query or {})  # type: ignore[arg-type]
+            return Watch(clock, Follower(followed, page=_PAGE, clock=lambda: clock.now))
 
         self.nodes = watch(NODES, objects.Node, self.cluster.nodes)
         self.pods = watch(PODS, objects.Pod, self.cluster.pods, selector)
@@ -133,5 +126,6 @@ class Replica:
         """What the service does every second."""
         if not self.is_dead:
             self.cluster.allocator.expire(self._clock.ns())
+            self.verbs.holds.settle()
             with contextlib.suppress(Killed):
                 self.verbs.binder.settle()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from hami_py.kube.errors import Expired, Rejected, Unavailable
+from hami_py.kube.followed import Followed, Undecoded
 from hami_py.kube.follower import Follower
 from hami_py.kube.server import Status, failure
 from hami_py.model.pods import objects
@@ -24,17 +26,20 @@ class Copy:
         self.names: set[str] = set()
         self.told: list[str] = []
 
-    def replace(self, nodes: list[objects.Node]) -> None:
+    def replace(self, nodes: list[objects.Node], undecoded: Sequence[Undecoded] = ()) -> None:
         self.names = {node.name for node in nodes}
-        self.told.append("all")
+        self.told.append(" ".join(["all", *(f"?{item.metadata.name}" for item in undecoded)]))
 
     def changed(self, node: objects.Node) -> None:
         self.names.add(node.name)
         self.told.append(node.name)
 
-    def gone(self, node: objects.Node) -> None:
-        self.names.discard(node.name)
-        self.told.append(f"-{node.name}")
+    def undecoded(self, item: Undecoded) -> None:
+        self.told.append(f"?{item.metadata.name}")
+
+    def gone(self, node: objects.Node | Undecoded) -> None:
+        self.names.discard(node.metadata.name)
+        self.told.append(f"-{node.metadata.name}")
 
 
 class Stand:
@@ -44,9 +49,8 @@ class Stand:
         self.api, self.clock, self.sink = FakeApi(), Clock(), Copy()
         self.make(*names)
         client: Any = Client(self.api, self.clock)
-        self.follower = Follower(
-            client, NODES, objects.Node, self.sink, page=2, clock=lambda: self.clock.now
-        )
+        followed = Followed(client, NODES, objects.Node, self.sink)
+        self.follower = Follower(followed, page=2, clock=lambda: self.clock.now)
 
     def make(self, *names: str) -> None:
         for name in names:
@@ -153,12 +157,29 @@ def test_watches_that_end_at_once_are_not_asked_for_in_a_rush() -> None:
     assert ended_after(0.0) == 0
 
 
-def test_a_strange_object_is_left_out_and_a_strange_line_is_an_error() -> None:
+STRANGE = {"annotations": 3}
+
+
+def test_a_strange_object_is_told_of_as_such() -> None:
+    stand = Stand("a", "b", "c")
+    stand.list()
+    for path, patch in ((f"{NODES}/b", STRANGE), (f"{NODES}/a", {"labels": {"x": "y"}})):
+        assert stand.api.request("PATCH", path, None, {"metadata": patch})[0] == 200
+    stand.follow()
+    stand.list()
+    assert stand.api.request("DELETE", f"{NODES}/b")[0] == 200
+    stand.follow()
+    assert stand.sink.told == ["all", "?b", "a", "all ?b", "-b"]
+    assert stand.follower.undecoded == 3
+
+
+def test_an_object_without_a_name_is_left_out_and_a_strange_line_is_an_error() -> None:
     stand = Stand("a")
     stand.list()
     strange = {"type": "MODIFIED", "object": {"metadata": {"name": 3, "resourceVersion": "999"}}}
     stand.follower.take(msgspec.json.encode(strange))
     assert (stand.follower.undecoded, stand.follower.version) == (1, "999")
+    assert stand.sink.told == ["all"]
     with pytest.raises(Unavailable):
         stand.follower.take(b'{"type": "MODI')
 

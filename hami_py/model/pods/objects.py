@@ -20,6 +20,9 @@ Quantity: TypeAlias = str | int | float
 
 Quantities: TypeAlias = dict[str, Quantity]
 
+OVER = frozenset({"Succeeded", "Failed"})
+"""Phases of a pod whose containers have all ended for good."""
+
 _NONE: Mapping[str, str] = {}
 
 
@@ -115,11 +118,17 @@ class HostPath(_Object, frozen=True):
     path: str = ""
 
 
+class Claim(_Object, frozen=True):
+    """What has to be claimed for a pod; what is in it is not seen here, only that it is there."""
+
+
 class Volume(_Object, frozen=True):
-    """``Volume``; only its kind ``hostPath`` is looked at."""
+    """``Volume``; its other kinds are not looked at."""
 
     name: str = ""
     host_path: HostPath | None = None
+    persistent_volume_claim: Claim | None = None
+    ephemeral: Claim | None = None
 
 
 class PodOs(_Object, frozen=True):
@@ -142,6 +151,7 @@ class PodSpec(_Object, frozen=True):
     restart_policy: str | None = None
     host_pid: bool | None = msgspec.field(name="hostPID", default=None)
     volumes: tuple[Volume, ...] | None = None
+    resource_claims: tuple[Claim, ...] | None = None
 
 
 class Condition(_Object, frozen=True):
@@ -149,6 +159,8 @@ class Condition(_Object, frozen=True):
 
     type: str
     status: str = "Unknown"
+    reason: str | None = None
+    message: str | None = None
 
 
 class PodStatus(_Object, frozen=True):
@@ -156,6 +168,7 @@ class PodStatus(_Object, frozen=True):
 
     phase: str | None = None
     conditions: tuple[Condition, ...] | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(_Object, frozen=True):
@@ -183,7 +196,28 @@ class Pod(_Object, frozen=True):
     @property
     def is_over(self) -> bool:
         """All its containers have ended for good: it holds nothing any more."""
-        return self.status is not None and self.status.phase in ("Succeeded", "Failed")
+        return self.status is not None and self.status.phase in OVER
+
+    @property
+    def claims(self) -> bool:
+        """Whether volumes or devices are claimed for it, which may take until they are bound."""
+        volumes = self.spec.volumes or ()
+        return bool(self.spec.resource_claims) or any(
+            volume.persistent_volume_claim is not None or volume.ephemeral is not None
+            for volume in volumes
+        )
+
+    @property
+    def unscheduled(self) -> Condition | None:
+        """Why the last attempt to schedule it failed, as kube-scheduler wrote it."""
+        conditions = (self.status and self.status.conditions) or ()
+        failed = (c for c in conditions if c.type == "PodScheduled" and c.status == "False")
+        return next(failed, None)
+
+    @property
+    def nominated(self) -> str | None:
+        """The node that kube-scheduler has in mind for it; empty is none."""
+        return (self.status and self.status.nominated_node_name) or None
 
     @property
     def is_started(self) -> bool:

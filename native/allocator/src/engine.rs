@@ -128,6 +128,13 @@ impl Allocator {
         }
     }
 
+    /// Ends the hold for a pod; what is reserved or bound stays.
+    pub fn unhold(&mut self, uid: &str) {
+        if self.book.find(uid).is_some_and(|holding| matches!(holding.state, State::Held { .. })) {
+            self.remove(uid);
+        }
+    }
+
     /// Ends holds whose time is over.
     pub fn expire(&mut self, now_ns: u64) {
         while let Some(number) = self.book.ended(now_ns) {

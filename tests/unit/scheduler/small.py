@@ -82,6 +82,7 @@ class Small:
         self.cluster.nodes.replace(self._listed)
         self.cluster.pods.replace([])
         self.cluster.quotas.replace([])
+        self.cluster.budgets.replace([])
         return self
 
     def create(self, name: str, mib: int = 10_000, **metadata: Any) -> objects.Pod:

@@ -255,6 +255,23 @@ fn a_hold_keeps_the_best_node_for_a_while_and_not_from_its_own_pod() {
 }
 
 #[test]
+fn a_hold_that_is_ended_ends_and_nothing_firmer_does() {
+    let mut allocator = with(vec![plain("n", 1)]);
+    let request = pod("a", &[app(1, 600, 0)]);
+    allocator.unhold("a");
+    allocator.score(&request, &["n"], 0, 100).expect("good");
+    assert_eq!(given(&allocator), [600]);
+    allocator.unhold("a");
+    assert_eq!(given(&allocator), [0]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    allocator.unhold("a");
+    assert_eq!(given(&allocator), [600], "a promise is no hold");
+    allocator.place(&request, assignment, false).expect("the API decides");
+    allocator.unhold("a");
+    assert_eq!(given(&allocator), [600], "nor is what is bound");
+}
+
+#[test]
 fn one_pod_is_one_entry() {
     let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
     let request = pod("a", &[app(1, 600, 0)]);

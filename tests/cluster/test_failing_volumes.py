@@ -1,0 +1,154 @@
+"""Pods that kube-scheduler binds late: it has chosen a node, and waits for a volume there.
+
+Nobody provisions volumes in these clusters but the test.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster import failing, waiting
+from cluster.api import Api, Object
+from cluster.conftest import StartControlPlane
+from cluster.extended import card, extended, node
+from cluster.failing import NODES, PODS
+from hami_py.scheduler.binding import Timing
+from hami_py.scheduler.service import SchedulerSettings
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+
+#: Written by kube-scheduler when it has chosen: whoever provisions has to do it for that node.
+SELECTED = "volume.kubernetes.io/selected-node"
+
+HOLD_S = 1.0
+"""Shorter than usual: what outlives it several times was not held by it."""
+
+
+Stand = tuple[Api, int]
+"""The API server, and the extender's port."""
+
+
+@pytest.fixture
+def stand(control_plane: StartControlPlane) -> Iterator[Stand]:
+    """Volumes of the class `slow` come when somebody makes them, after a node was chosen."""
+    settings = SchedulerSettings(pod_selector="", timing=Timing(hold_s=HOLD_S))
+    with extended(control_plane, settings=settings) as (cluster, scheduler):
+        api = cluster.api
+        api.create(
+            CLASSES,
+            {
+                "metadata": {"name": "slow"},
+                "provisioner": "example.com/slow",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+        )
+        spec = {
+            "storageClassName": "slow",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        api.create(CLAIMS, {"metadata": {"name": "claim"}, "spec": spec})
+        yield api, scheduler.server.port
+
+
+def waits(api: Api, node: str, **spec: Any) -> None:
+    """A pod `waits` with a volume, for which kube-scheduler has chosen a node."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}
+    create(api, "waits", volumes=[volume], **spec)
+
+    def is_chosen() -> bool:
+        annotations = api.get(f"{CLAIMS}/claim")["metadata"].get("annotations", {})
+        return bool(annotations.get(SELECTED) == node)
+
+    waiting.until(is_chosen, f"kube-scheduler waits for the volume on node {node}")
+
+
+def create(api: Api, name: str, cards: str = "GPU-a-0", **spec: Any) -> None:
+    """A pod for most of one of these cards. kube-scheduler looks at the sum of a node's cards."""
+    wish = {"annotations": {"nvidia.com/use-gpuuuid": cards}}
+    api.create(PODS, failing.pod(name, 6000, metadata=wish, **spec))
+
+
+def provision(api: Api) -> None:
+    """What a provisioner and the controller of volumes do."""
+    claim = api.get(f"{CLAIMS}/claim")
+    metadata = {key: claim["metadata"][key] for key in ("name", "namespace", "uid")}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "slow",
+        "hostPath": {"path": "/nowhere"},
+        "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **metadata},
+    }
+    api.create(VOLUMES, {"metadata": {"name": "volume"}, "spec": spec})
+    done = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    api.patch(f"{CLAIMS}/claim", {"metadata": done, "spec": {"volumeName": "volume"}})
+    bound: Object = {"status": {"phase": "Bound"}}
+    api.patch(f"{VOLUMES}/volume/status", bound)
+    api.patch(f"{CLAIMS}/claim/status", bound)
+
+
+def two_cards(name: str, **metadata: Any) -> Object:
+    return node(name, [card(name, 0), card(name, 1)], **metadata)
+
+
+@pytest.mark.timeout(200)
+def test_cards_are_kept_for_a_pod_until_its_volume_is_there(stand: Stand) -> None:
+    api, _ = stand
+    api.create(NODES, two_cards("a"))
+    waits(api, "a")
+    create(api, "other")
+    assert "promised to other pods just now" in waiting.unschedulable(api, "other")
+    # kube-scheduler asks for it again and again.
+    time.sleep(5 * HOLD_S)
+    assert failing.bound(api) == {}
+    provision(api)
+    waiting.bound(api, "waits")
+    assert failing.given(api) == {"GPU-a-0": 6000}
+    assert failing.bound(api) == {"waits": "a"}
+
+
+@pytest.mark.timeout(200)
+def test_cards_are_free_again_when_kube_scheduler_has_given_up(stand: Stand) -> None:
+    """The claim is deleted: the attempt fails, and no other one comes as far as to ask us."""
+    api, _ = stand
+    api.create(NODES, two_cards("a"))
+    waits(api, "a")
+    create(api, "other")
+    assert "promised to other pods just now" in waiting.unschedulable(api, "other")
+    api.patch(f"{CLAIMS}/claim", {"metadata": {"finalizers": None}})
+    api.delete(f"{CLAIMS}/claim")
+    waiting.bound(api, "other")
+    assert "claim" in waiting.unschedulable(api, "waits")
+    assert failing.bound(api) == {"other": "a"}
+
+
+@pytest.mark.timeout(200)
+def test_cards_are_kept_on_the_node_that_kube_scheduler_has_chosen(stand: Stand) -> None:
+    """Both nodes are as good to us, so a is held, by its name. kube-scheduler would rather not
+    have a; what is left for others there is free again."""
+    api, port = stand
+    tainted = two_cards("a", labels={"for": "waits"})
+    taint = {"key": "example.com/old", "effect": "PreferNoSchedule"}
+    api.create(NODES, {**tainted, "spec": {"taints": [taint]}})
+    api.create(NODES, two_cards("b", labels={"for": "waits"}))
+    api.create(NODES, two_cards("c"))
+    waits(api, "b", cards="GPU-a-0,GPU-b-0", nodeSelector={"for": "waits"})
+    wish = {"annotations": {"nvidia.com/use-gpuuuid": "GPU-b-0,GPU-c-0,GPU-c-1"}}
+    more = {"schedulerName": failing.NOBODY, "metadata": wish}
+    probe = api.create(PODS, failing.pod("probe", 6000, **more))
+    waiting.until(lambda: failing.fits(port, probe, "b", "c") == ["c"], "the card of b is held")
+    create(api, "other", cards="GPU-b-0")
+    assert "promised to other pods just now" in waiting.unschedulable(api, "other")
+    create(api, "free", cards="GPU-a-0")
+    waiting.bound(api, "free")
+    provision(api)
+    waiting.bound(api, "waits")
+    assert failing.bound(api) == {"free": "a", "waits": "b"}
+    assert failing.given(api) == {"GPU-a-0": 6000, "GPU-b-0": 6000}

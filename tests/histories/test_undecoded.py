@@ -1,0 +1,117 @@
+"""Objects that we cannot decode, as a later Kubernetes may have them: they are there, though."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from histories.refusals import Object
+from histories.replica import Replica
+from histories.test_found import PODS, Stand
+
+NODE = "/api/v1/nodes/n0"
+QUOTAS = "/api/v1/namespaces/x/resourcequotas"
+
+NOT_THERE = "node n0: it is gone, or has no cards any more; try another one"
+
+#: A priority is a number, annotations are texts.
+STRANGE_POD: Object = {"metadata": {}, "spec": {"priority": "high"}}
+STRANGE_NODE: Object = {"metadata": {"labels": 3}}
+STRANGE_QUOTA: Object = {"metadata": {}, "spec": {"hard": 3}}
+
+
+def told(stand: Stand, how: str, replica: Replica) -> Replica:
+    """What has changed is told by the watch, by a new list, or to a replica that is new."""
+    if how == "a restart":
+        return stand.replica("new")
+    if how == "a list":
+        stand.api.forget()
+        for watch in replica.watches:
+            watch.step()
+        stand.clock.advance(stand.clock.now + 1)
+    stand.tell(replica)
+    return replica
+
+
+def placed(stand: Stand, replica: Replica) -> None:
+    """A pod `p` with 6000 MiB of the one card, as the watch has told."""
+    assert stand.bind(replica, stand.pod("p"), "n0") == ""
+    stand.tell(replica)
+
+
+@pytest.mark.parametrize("how", ["the watch", "a list", "a restart"])
+def test_a_pod_that_cannot_be_decoded_keeps_its_cards(how: str) -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    placed(stand, replica)
+    stand.do("PATCH", f"{PODS}/p", STRANGE_POD)
+    replica = told(stand, how, replica)
+    assert replica.pods.follower.undecoded > 0
+    assert replica.pods.follower.lists == (2 if how == "a list" else 1)
+    assert stand.filter(replica, stand.pod("large", 6000)) == []
+    # Whoever knew it before knows what is left; whoever has never seen it cannot.
+    small = stand.pod("small", 4000)
+    assert stand.filter(replica, small) == ([] if how == "a restart" else ["n0"])
+    # Also where others may have bound meanwhile.
+    stand.clock.advance(stand.clock.now + 10)
+    assert stand.bind(replica, small, "n0") == (NOT_THERE if how == "a restart" else "")
+    stand.do("DELETE", f"{PODS}/p")
+    stand.do("DELETE", f"{PODS}/small")
+    stand.tell(replica)
+    assert stand.filter(replica, stand.pod("next", 10_000)) == ["n0"]
+
+
+def test_a_strange_pod_without_cards_bars_no_node() -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    changes: tuple[Object, ...] = (
+        {},
+        {"spec": {"nodeName": "n0"}},
+        {
+            "metadata": {"annotations": {"hami.io/assignment": "{}"}},
+            "spec": {"nodeName": "n0"},
+            "status": {"phase": "Succeeded"},
+        },
+    )
+    for number, more in enumerate(changes):
+        stand.pod(f"p{number}")
+        stand.do("PATCH", f"{PODS}/p{number}", {"metadata": {}, **more})
+        stand.do("PATCH", f"{PODS}/p{number}", STRANGE_POD)
+    stand.tell(replica)
+    assert replica.pods.follower.undecoded == 3
+    for each in (replica, stand.replica("new")):
+        assert stand.filter(each, stand.pod(f"next-{each.name}", 10_000)) == ["n0"]
+        each.cluster.allocator.expire(1 << 62)
+
+
+@pytest.mark.parametrize("how", ["the watch", "a list", "a restart"])
+def test_a_node_that_cannot_be_decoded_keeps_its_cards(how: str) -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    placed(stand, replica)
+    stand.do("PATCH", NODE, STRANGE_NODE)
+    replica = told(stand, how, replica)
+    assert stand.filter(replica, stand.pod("large", 6000)) == []
+    small = stand.pod("small", 4000)
+    assert stand.filter(replica, small) == ([] if how == "a restart" else ["n0"])
+    stand.do("DELETE", NODE)
+    stand.tell(replica)
+    assert "node n0" in stand.bind(replica, small, "n0")
+
+
+@pytest.mark.parametrize("how", ["the watch", "a list", "a restart"])
+def test_a_quota_that_cannot_be_decoded_allows_what_it_did_or_nothing(how: str) -> None:
+    stand = Stand("n0")
+    replica = stand.replica("a")
+    hard: Any = {"limits.nvidia.com/gpumem": "5000"}
+    stand.do("POST", QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    stand.tell(replica)
+    stand.do("PATCH", f"{QUOTAS}/q", STRANGE_QUOTA)
+    replica = told(stand, how, replica)
+    assert stand.filter(replica, stand.pod("large", 6000)) == []
+    small = stand.pod("small", 4000)
+    assert stand.filter(replica, small) == ([] if how == "a restart" else ["n0"])
+    stand.do("DELETE", f"{QUOTAS}/q")
+    stand.tell(replica)
+    assert stand.filter(replica, stand.pod("next", 6000)) == ["n0"]

@@ -1,0 +1,99 @@
+"""What the kubelet is told: a restart brings back a thread that has ended, and no API server."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+import urllib3
+
+from hami_py.kube import ApiServer
+from hami_py.kube.errors import Unavailable
+from hami_py.scheduler.budgets import BUDGETS
+from hami_py.scheduler.cluster import NODES, PODS, QUOTAS
+from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from hami_py.serving import Listen
+
+
+class Panic(BaseException):
+    """As of the engine: none of those exceptions that are caught."""
+
+
+class Away:
+    """An API server that does not answer; a list of one path ends the thread that asks for it."""
+
+    def __init__(self, ends: str | None) -> None:
+        self.asked: Counter[str] = Counter()
+        self._ends = ends
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
+        self.asked[path] += 1
+        if path == self._ends:
+            raise Panic
+        raise Unavailable(f"GET {path}", "no answer", "try again later")
+
+
+@contextlib.contextmanager
+def running(ends: str | None = None) -> Iterator[tuple[Scheduler, Away]]:
+    listen, server = Listen("127.0.0.1", 0), Away(ends)
+    scheduler = Scheduler(cast(ApiServer, server), SchedulerSettings(listen, expire_s=0.01))
+    scheduler.start()
+    try:
+        yield scheduler, server
+    finally:
+        scheduler.stop()
+
+
+def asked(scheduler: Scheduler, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{scheduler.server.port}{path}"
+    answer = urllib3.request("GET", url, timeout=30.0, retries=False)
+    return answer.status, answer.data.decode()
+
+
+def ended(scheduler: Scheduler) -> str:
+    """What /healthz says, once it does not say that all is well."""
+    give_up = time.monotonic() + 60
+    while True:
+        status, text = asked(scheduler, "/healthz")
+        if status != 200:
+            assert status == 503
+            return text
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_an_api_server_that_is_away_is_no_reason_for_a_restart() -> None:
+    with running() as (scheduler, server):
+        give_up = time.monotonic() + 60
+        while not all(server.asked[path] > 1 for path in (NODES, PODS, QUOTAS, BUDGETS)):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        assert asked(scheduler, "/healthz") == (200, "alive\n")
+        assert asked(scheduler, "/readyz")[0] == 503
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("path", [NODES, PODS, QUOTAS, BUDGETS])
+def test_a_watch_whose_thread_has_ended_is_a_reason(path: str) -> None:
+    with running(path) as (scheduler, _):
+        assert ended(scheduler) == f"ended: watch {path}\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_promises_that_nobody_looks_through_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> None:
+        raise Panic
+
+    with running() as (scheduler, _):
+        monkeypatch.setattr(scheduler.verbs.holds, "settle", end)
+        assert ended(scheduler) == "ended: expire\n"
+
+
+def test_a_scheduler_that_is_stopped_has_not_crashed() -> None:
+    with running() as (scheduler, _):
+        scheduler.stop()
+        assert scheduler.crashed() == []
