@@ -122,8 +122,13 @@ class Allocator:
     ) -> list[tuple[str, int]]:
         """0 to 10,000 for each node; the best one's cards are held for ``hold_ns``."""
 
-    def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bytes]:
-        """``filter`` of a JSON list of names: how many do, and ``ExtenderFilterResult`` as JSON."""
+    def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bool, bytes]:
+        """``filter`` of a JSON list of names: ``ExtenderFilterResult``, as JSON.
+
+        Before it, how many nodes do, and whether all were looked at: with several containers and
+        linked cards that may take too long. What was found out is remembered, so asking again goes
+        on where this ended.
+        """
 
     def prioritize_names(self, request: bytes, names: bytes, now_ns: int, hold_ns: int) -> bytes:
         """``score`` of a JSON list of names: ``HostPriorityList``, as JSON.

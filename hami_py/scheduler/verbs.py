@@ -37,6 +37,7 @@ _decode_names = Decoder(list[str], "NodeNames")
 
 _NOT_KNOWN = "the cluster is not known yet; the pod is tried again until it is"
 _PROMISED = "the cards that would do are promised to other pods just now; it is tried again"
+_NOT_ALL = "looking at all nodes would take too long; it is tried again, and goes on from here"
 _BEING_BOUND = "it is being bound to node {}; it is tried again when that is known to have failed"
 
 
@@ -92,7 +93,7 @@ class Verbs:
             names = msgspec.json.encode(there)
         asked = wire.encode(request)
         changes = self._cluster.waker.changes
-        fits, answer = self._cluster.allocator.filter_names(asked, names, self._clock_ns())
+        fits, whole, answer = self._cluster.allocator.filter_names(asked, names, self._clock_ns())
         if fits > 1:
             # Nearly always, and then of thousands: nobody here looks at them.
             return msgspec.Raw(answer)
@@ -100,6 +101,8 @@ class Verbs:
         if not result.node_names:
             if bound_to is not None:
                 return FilterResult(node_names=[], error=_BEING_BOUND.format(bound_to))
+            if not whole:
+                return FilterResult(node_names=[], error=_counted(result, _NOT_ALL))
             if self._cluster.allocator.only_promised(asked, _decode_names(names)):
                 return FilterResult(node_names=[], error=_counted(result, _PROMISED))
             self._cluster.waker.refused(changes)

@@ -141,21 +141,26 @@ impl Allocator {
         Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
     }
 
-    /// `filter` of a JSON list of names: how many do, and `ExtenderFilterResult` as JSON.
+    /// `filter` of a JSON list of names: how many do, whether all were looked at, and
+    /// `ExtenderFilterResult` as JSON.
     fn filter_names<'py>(
         &self,
         py: Python<'py>,
         request: &[u8],
         names: &[u8],
         now_ns: u64,
-    ) -> PyResult<(usize, Bound<'py, PyBytes>)> {
+    ) -> PyResult<(usize, bool, Bound<'py, PyBytes>)> {
         let answer = self.with(py, |engine| {
             let (request, names) = (parse::<Request>("request", request)?, extender::names(names)?);
             let filtered = engine.filter(&request, &names, now_ns)?;
-            Ok((filtered.feasible.len(), extender::filter_result(&names, &filtered)))
+            Ok((
+                filtered.feasible.len(),
+                !filtered.is_partial,
+                extender::filter_result(&names, &filtered),
+            ))
         });
-        let (feasible, answer) = answer.map_err(errors::invalid)?;
-        Ok((feasible, PyBytes::new(py, &answer)))
+        let (feasible, whole, answer) = answer.map_err(errors::invalid)?;
+        Ok((feasible, whole, PyBytes::new(py, &answer)))
     }
 
     /// `score` of a JSON list of names: `HostPriorityList`, as JSON.

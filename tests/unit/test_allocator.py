@@ -45,7 +45,8 @@ def test_names_in_bulk_are_answered_as_one_by_one(allocator: Allocator) -> None:
     names = ["b", "small", odd, "none", "a"]
     feasible, failed, unresolvable = allocator.filter(asked, names, 0)
     listed = json.dumps(names).replace('"b"', r'"\u0062"').encode()
-    count, answer = allocator.filter_names(asked, listed, 0)
+    count, whole, answer = allocator.filter_names(asked, listed, 0)
+    assert whole
     assert json.loads(answer) == {
         "NodeNames": feasible,
         "FailedNodes": failed,
@@ -60,7 +61,7 @@ def test_names_in_bulk_are_answered_as_one_by_one(allocator: Allocator) -> None:
     assert [one["Host"] for one in rated if one["Score"] == 10] == [best]
     by_score = [one["Score"] for one in sorted(rated, key=lambda one: dict(scores)[one["Host"]])]
     assert by_score == sorted(by_score)
-    assert json.loads(allocator.filter_names(asked, b"[]", 0)[1])["NodeNames"] == []
+    assert json.loads(allocator.filter_names(asked, b"[]", 0)[2])["NodeNames"] == []
     for wrong in (b"null", b"{}", b"[1]", b'["a"', b""):
         with pytest.raises(InvalidValue, match="names"):
             allocator.filter_names(asked, wrong, 0)

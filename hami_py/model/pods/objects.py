@@ -103,6 +103,7 @@ class Container(_Object, frozen=True):
     env_from: tuple[VariablesFrom, ...] | None = None
     resources: Resources | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[object, ...] | None = None
     security_context: SecurityContext | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
 
@@ -225,10 +226,15 @@ class Pod(_Object, frozen=True):
 
         They run again with a new sandbox, after a reboot for one, unless nothing of the pod is ever
         restarted. So they count for as long as the pod is there, as Kubernetes itself counts them.
+        A rule of a container (``restartPolicyRules``) may start all of them again whatever the
+        pod's policy, and the condition stays True meanwhile.
         """
-        conditions = (self.status and self.status.conditions) or ()
-        return self.spec.restart_policy == "Never" and any(
-            c.type == "Initialized" and c.status == "True" for c in conditions
+        spec, conditions = self.spec, (self.status and self.status.conditions) or ()
+        all_containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+        return (
+            spec.restart_policy == "Never"
+            and not any(container.restart_policy_rules for container in all_containers)
+            and any(c.type == "Initialized" and c.status == "True" for c in conditions)
         )
 
 

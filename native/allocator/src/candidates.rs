@@ -2,6 +2,7 @@
 
 use crate::card::Use;
 use crate::class::Class;
+use crate::effort::Effort;
 use crate::fit::{self, View};
 use crate::reason::NodeReason;
 use crate::tally::Tally;
@@ -46,10 +47,14 @@ pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec
 }
 
 /// By ask: the best sum of pairs that the node could offer if nothing were placed there.
-pub fn best_links(class: &Class, view: &View<'_>) -> Result<Vec<u64>, NodeReason> {
+pub fn best_links(
+    class: &Class,
+    view: &View<'_>,
+    effort: &mut Effort,
+) -> Result<Vec<u64>, NodeReason> {
     let unused = vec![Use::default(); view.used.len()];
     let empty = View { used: &unused, ..*view };
-    let best = |ask: &Ask| {
+    let mut best = |ask: &Ask| {
         if ask.cards < 2 {
             return Ok(0);
         }
@@ -61,10 +66,11 @@ pub fn best_links(class: &Class, view: &View<'_>) -> Result<Vec<u64>, NodeReason
         let from: Vec<u8> = (0..view.cards.len()).filter(usable).map(|card| card as u8).collect();
         let count = ask.cards as usize;
         let choice = Choice { from: &from, with: &[], count, one_numa: class.wish.numa };
-        match topology::best(&empty, choice) {
+        match topology::best(&empty, choice, effort) {
             Some((sum, _)) if sum > 0 => Ok(sum),
+            None if effort.is_over() => Err(NodeReason::TooMany),
             _ => Err(NodeReason::Links { wanted: ask.cards as u8, best: 0 }),
         }
     };
-    class.asks.iter().map(best).collect()
+    class.asks.iter().map(&mut best).collect()
 }

@@ -2,6 +2,7 @@
 
 use crate::check;
 use crate::class::Class;
+use crate::effort::Effort;
 use crate::engine::Allocator;
 use crate::fit::{self, View};
 use crate::plan;
@@ -84,8 +85,8 @@ impl Allocator {
             });
         };
         Ok(self.with_view(request, node, &[], |allocator, view| {
-            let mut entries = Vec::new();
-            let found = allocator.try_fit(&class, request, view, &[], &mut entries);
+            let (mut entries, mut effort) = (Vec::new(), Effort::default());
+            let found = allocator.try_fit(&class, request, view, &[], &mut effort, &mut entries);
             let cards = (0..view.cards.len())
                 .map(|card| explain_card(&class, request, view, card))
                 .collect();
@@ -113,8 +114,8 @@ impl Allocator {
                     }
                 }
                 Err(reason) => {
-                    let unresolvable =
-                        reason.is_lasting() || search::never(&class, view, &mut entries);
+                    let unresolvable = reason.is_lasting()
+                        || search::never(&class, view, &mut effort, &mut entries);
                     let reason = Some(reason.to_string());
                     let (assignment, score) = (None, None);
                     Explanation {

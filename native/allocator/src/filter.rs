@@ -9,6 +9,7 @@ use crate::book::{Holding, State};
 use crate::cache::Verdict;
 use crate::card::Standing;
 use crate::check;
+use crate::effort::Effort;
 use crate::engine::Allocator;
 use crate::plan;
 use crate::reason::NodeReason;
@@ -25,6 +26,8 @@ pub struct Filtered {
     pub failed: Vec<(u32, Arc<str>)>,
     /// Nodes that would not do if they were empty either, and why.
     pub unresolvable: Vec<(u32, Arc<str>)>,
+    /// Some of those that are called full were not looked at: the next time more will be known.
+    pub is_partial: bool,
 }
 
 /// Why nothing was reserved.
@@ -60,11 +63,12 @@ impl Allocator {
         self.expire(now_ns);
         let mut filtered = Filtered::default();
         let numbers = self.names.get_all(names, &mut self.filtered_names);
-        self.judge(request, &numbers, |at, verdict| match verdict {
+        let whole = self.judge(request, &numbers, |at, verdict| match verdict {
             Verdict::Fits(_) => filtered.feasible.push(at),
             Verdict::Full(why) => filtered.failed.push((at, why.clone())),
             Verdict::Never(why) => filtered.unresolvable.push((at, why.clone())),
         });
+        filtered.is_partial = !whole;
         Ok(filtered)
     }
 
@@ -160,7 +164,8 @@ impl Allocator {
         cached.class.meet_models(&self.models);
         let mut entries = std::mem::take(&mut self.entries);
         let plan = self.with_view(request, node, &[], |allocator, view| {
-            allocator.try_fit(&cached.class, request, view, &[], &mut entries)?;
+            let effort = &mut Effort::default();
+            allocator.try_fit(&cached.class, request, view, &[], effort, &mut entries)?;
             let grants = plan::grants(&cached.class, view, &entries);
             Ok(grants.into_iter().map(Into::into).collect())
         });

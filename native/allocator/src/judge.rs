@@ -8,6 +8,7 @@ use crate::cache::{Cached, Verdict};
 use crate::check;
 use crate::class::Class;
 use crate::demand;
+use crate::effort::Effort;
 use crate::engine::Allocator;
 use crate::fit::View;
 use crate::hash::Map;
@@ -56,13 +57,14 @@ impl Allocator {
         request: &Request,
         view: &View<'_>,
         gone: &[&str],
+        effort: &mut Effort,
         entries: &mut Vec<Entry>,
     ) -> Result<(), NodeReason> {
         let room = self.room(request, gone);
         if let Some(over) = room.as_ref().and_then(|room| over(class, room)) {
             return Err(over);
         }
-        search::find(class, view, room.as_ref().filter(|_| class.shares), entries)
+        search::find(class, view, room.as_ref().filter(|_| class.shares), effort, entries)
     }
 
     fn room(&self, request: &Request, gone: &[&str]) -> Option<Room<'_>> {
@@ -76,13 +78,13 @@ impl Allocator {
         self.quotas.room(&request.pod.namespace, mine.map(|holding| &holding.spent))
     }
 
-    /// A verdict for each node, from the cache where that may be.
+    /// A verdict for each node, from the cache where that may be; whether all were looked at.
     pub(crate) fn judge(
         &mut self,
         request: &Request,
         numbers: &[Option<u32>],
         mut tell: impl FnMut(u32, &Verdict),
-    ) {
+    ) -> bool {
         let (key, mut cached) = self.cache.take(request);
         cached.class.meet_models(&self.models);
         cached.verdicts.resize(self.nodes.len(), (0, Verdict::Fits(0)));
@@ -92,6 +94,8 @@ impl Allocator {
         let of_all = room.as_ref().and_then(|room| over(&cached.class, room));
         let of_all = of_all.map(|reason| Verdict::Never(reason.brief().into()));
         let unknown = Verdict::Never(NodeReason::NoCards.brief().into());
+        let not_reached = Verdict::Full(NodeReason::NotReached.brief().into());
+        let mut whole = true;
         let room = room.filter(|_| cached.class.shares);
         let Cached { class, verdicts, .. } = &mut cached;
         let lenses = Lenses::of(class);
@@ -102,6 +106,7 @@ impl Allocator {
             obstacles: Default::default(),
             loads: Vec::new(),
             scales: Scales::of(class),
+            effort: Effort::default(),
         };
         for (at, number) in numbers.iter().enumerate() {
             let (at, number) = (at as u32, *number);
@@ -114,6 +119,14 @@ impl Allocator {
                 (None, Some(_)) if matches!(quota, Bound::Forbids(_)) => {
                     let Bound::Forbids(reason) = quota else { continue };
                     tell(at, &Verdict::Never(looked.say(reason)));
+                }
+                (None, Some(number))
+                    if looked.effort.is_spent()
+                        && verdicts[number as usize].0
+                            != looked.allocator.generations[number as usize] =>
+                {
+                    whole = false;
+                    tell(at, &not_reached);
                 }
                 // Such a verdict is of this pod, not of its class.
                 (None, Some(number)) if own == Some(number) || matches!(quota, Bound::Depends) => {
@@ -143,6 +156,7 @@ impl Allocator {
         }
         self.entries = entries;
         self.cache.put(key, cached);
+        whole
     }
 }
 
@@ -172,11 +186,13 @@ impl Allocator {
         if quota(&[]).is_some() && quota(&gone).is_none() {
             return Ok(true);
         }
-        let mut entries = Vec::new();
+        let (mut entries, mut effort) = (Vec::new(), Effort::default());
         Ok(nodes.into_iter().any(|node| {
-            self.with_view(request, node, &gone, |allocator, view| {
-                allocator.try_fit(&class, request, view, &gone, &mut entries).is_ok()
-            })
+            !effort.is_spent()
+                && self.with_view(request, node, &gone, |allocator, view| {
+                    let (effort, entries) = (&mut effort, &mut entries);
+                    allocator.try_fit(&class, request, view, &gone, effort, entries).is_ok()
+                })
         }))
     }
 }
@@ -226,6 +242,7 @@ struct Looker<'a> {
     obstacles: [Option<Arc<str>>; KINDS + 1],
     loads: Vec<(u8, crate::card::Use)>,
     scales: Scales,
+    effort: Effort,
 }
 
 impl Looker<'_> {
@@ -235,7 +252,7 @@ impl Looker<'_> {
         room: Option<&Room<'_>>,
         entries: &mut Vec<Entry>,
     ) -> Verdict {
-        match search::find(self.class, view, room, entries) {
+        match search::find(self.class, view, room, &mut self.effort, entries) {
             Ok(()) => {
                 score::loads(self.class, view, entries, &mut self.loads);
                 Verdict::Fits(score::score(self.class, view, entries, &self.loads))
@@ -255,7 +272,8 @@ impl Looker<'_> {
     }
 
     fn refuse(&mut self, view: &View<'_>, reason: NodeReason, entries: &mut Vec<Entry>) -> Verdict {
-        let never = reason.is_lasting() || search::never(self.class, view, entries);
+        let never =
+            reason.is_lasting() || search::never(self.class, view, &mut self.effort, entries);
         let text = self.say(reason);
         if never { Verdict::Never(text) } else { Verdict::Full(text) }
     }

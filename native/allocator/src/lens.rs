@@ -252,6 +252,7 @@ impl<'a> Lens<'a> {
 mod tests {
     use super::{Lenses, Scales};
     use crate::class::Class;
+    use crate::effort::Effort;
     use crate::engine::Allocator;
     use crate::parse::parse;
     use crate::score;
@@ -313,14 +314,16 @@ mod tests {
     /// What the search says of the node: the score, or the reason in brief and whether it is for ever.
     fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
         let (view, mut entries) = (allocator.node(number).view(), Vec::new());
-        match search::find(class, &view, None, &mut entries) {
+        let mut effort = Effort::default();
+        match search::find(class, &view, None, &mut effort, &mut entries) {
             Ok(()) => {
                 let mut loads = Vec::new();
                 score::loads(class, &view, &entries, &mut loads);
                 Ok(score::score(class, &view, &entries, &loads))
             }
             Err(reason) => {
-                let never = reason.is_lasting() || search::never(class, &view, &mut entries);
+                let never =
+                    reason.is_lasting() || search::never(class, &view, &mut effort, &mut entries);
                 Err((reason.brief(), never))
             }
         }

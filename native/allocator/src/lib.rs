@@ -29,6 +29,7 @@ mod charge;
 mod check;
 mod class;
 mod demand;
+mod effort;
 mod engine;
 mod explain;
 mod filter;

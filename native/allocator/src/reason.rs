@@ -165,6 +165,8 @@ pub enum NodeReason {
     Together,
     /// As before, or so: the search was given up.
     TooMany,
+    /// It was not looked at: others took too long.
+    NotReached,
     /// A quota of the namespace.
     Quota(Box<QuotaReason>),
     /// The pod is bound to another node.
@@ -233,6 +235,7 @@ impl fmt::Display for NodeReason {
                 f.write_str("cards fit each container, but not all containers together")
             }
             Self::TooMany => f.write_str("no way was found to place all containers together"),
+            Self::NotReached => f.write_str("not looked at yet, other nodes took too long"),
             Self::Quota(quota) => quota.fmt(f),
             Self::Elsewhere(node) => write!(f, "the pod is bound to node {node}"),
         }

@@ -8,6 +8,7 @@
 use crate::candidates::{best_links, candidates_of, suits};
 use crate::card::Use;
 use crate::class::Class;
+use crate::effort::{Effort, Step};
 use crate::fit::{self, View};
 use crate::mig::{self, Place};
 use crate::order;
@@ -17,9 +18,6 @@ use crate::reason::NodeReason;
 use crate::shape::members;
 use crate::topology::{self, Choice};
 use crate::wire::{Mode, Topology};
-
-/// Cards tried for one node before the search is given up.
-const STEPS: u32 = 4_000;
 
 /// One device ID: of which group, on which card, and as which instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +36,11 @@ pub fn find(
     class: &Class,
     view: &View<'_>,
     quota: Option<&Room<'_>>,
+    effort: &mut Effort,
     entries: &mut Vec<Entry>,
 ) -> Result<(), NodeReason> {
     entries.clear();
+    effort.begin_node();
     suits(class, view)?;
     let topology = class.topology(view.mode);
     let mut candidates: Vec<Vec<u8>> = Vec::with_capacity(class.shape.groups.len());
@@ -49,9 +49,10 @@ pub fn find(
         order::sort(class, view, group, &mut cards);
         candidates.push(cards);
     }
-    let best = if topology == Topology::Strict { best_links(class, view)? } else { Vec::new() };
+    let best =
+        if topology == Topology::Strict { best_links(class, view, effort)? } else { Vec::new() };
     let mut search =
-        Search { class, view, quota, candidates, topology, best, entries, steps: 0, over: None };
+        Search { class, view, quota, candidates, topology, best, entries, effort, over: None };
     if search.group(0) {
         return Ok(());
     }
@@ -66,7 +67,7 @@ struct Search<'a> {
     topology: Topology,
     best: Vec<u64>,
     entries: &'a mut Vec<Entry>,
-    steps: u32,
+    effort: &'a mut Effort,
     /// A quota that was in the way of an otherwise good choice.
     over: Option<NodeReason>,
 }
@@ -86,7 +87,9 @@ impl Search<'_> {
                 count: shape.count,
                 one_numa: self.class.wish.numa,
             };
-            let Some((_, cards)) = topology::best(self.view, choice) else { return false };
+            let Some((_, cards)) = topology::best(self.view, choice, self.effort) else {
+                return false;
+            };
             let before = self.entries.len();
             let entry = |card| Entry { group: group as u8, card, place: None };
             self.entries.extend(cards.into_iter().map(entry));
@@ -108,10 +111,9 @@ impl Search<'_> {
             return self.group(group + 1);
         }
         for at in from..self.candidates[group].len() {
-            if self.steps > STEPS {
+            if !self.effort.step(Step::Card) {
                 return false;
             }
-            self.steps += 1;
             let card = self.candidates[group][at];
             if !self.has_room(group, card)
                 || !self.is_apart(group, card)
@@ -205,14 +207,20 @@ impl Search<'_> {
     }
 
     /// Whether each container has the best links, whichever cards the kubelet picks for it.
-    fn is_well_linked(&self) -> bool {
-        let all = self.class.shape.sources.iter().zip(&self.best);
-        all.filter(|(_, best)| **best > 0).all(|(source, best)| {
+    fn is_well_linked(&mut self) -> bool {
+        let (class, view) = (self.class, self.view);
+        let all = class.shape.sources.iter().enumerate();
+        let linked = all.filter(|(at, _)| self.best[*at] > 0).map(|(at, source)| {
             let new = source.new.map_or(Vec::new(), |group| self.cards_of(1 << group));
             let pool: Vec<u8> =
                 members(source.pool).flat_map(|group| self.cards_of(1 << group)).collect();
-            every(&pool, source.reused, &new, &mut |cards| {
-                topology::pairs(self.view, cards) >= *best
+            (self.best[at], source.reused, new, pool)
+        });
+        let linked: Vec<_> = linked.collect();
+        let effort = &mut *self.effort;
+        linked.into_iter().all(|(best, reused, new, pool)| {
+            every(&pool, reused, &new, &mut |cards| {
+                effort.step(Step::Links) && topology::pairs(view, cards) >= best
             })
         })
     }
@@ -222,7 +230,7 @@ impl Search<'_> {
         if let Some(over) = self.over {
             return over;
         }
-        if self.steps > STEPS {
+        if self.effort.is_over() {
             return NodeReason::TooMany;
         }
         let wanted = self.class.shape.groups[0].count;
@@ -254,7 +262,15 @@ fn every(pool: &[u8], count: usize, hand: &[u8], good: &mut impl FnMut(&[u8]) ->
 }
 
 /// Whether there would be no cards either if no pod were on the node.
-pub fn never(class: &Class, view: &View<'_>, entries: &mut Vec<Entry>) -> bool {
+///
+/// Where the looking ends before that is known, there may be.
+pub fn never(
+    class: &Class,
+    view: &View<'_>,
+    effort: &mut Effort,
+    entries: &mut Vec<Entry>,
+) -> bool {
     let unused = vec![Use::default(); view.used.len()];
-    find(class, &View { used: &unused, ..*view }, None, entries).is_err()
+    let found = find(class, &View { used: &unused, ..*view }, None, effort, entries);
+    found.is_err_and(|reason| reason != NodeReason::TooMany)
 }

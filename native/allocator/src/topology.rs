@@ -4,9 +4,10 @@
 //! stops after a fixed number of steps and keeps the best so far, which with uniform links, the usual
 //! case, is the very first. Where none was found by then it says that there is none.
 
+use crate::effort::{Effort, Step};
 use crate::fit::View;
 
-/// Enough for every subset of eight cards, many times over.
+/// Enough for every subset of eight cards, many times over; less where the node has had its part before.
 const STEPS: u32 = 20_000;
 
 /// Which cards may be chosen, and with what.
@@ -30,13 +31,14 @@ struct Search<'a> {
     hand: Vec<u8>,
     best: Option<(u64, Vec<u8>)>,
     steps: u32,
+    effort: &'a mut Effort,
 }
 
 /// The sum over all pairs of the chosen cards and those they go with, and the chosen ones.
-pub fn best(view: &View<'_>, choice: Choice<'_>) -> Option<(u64, Vec<u8>)> {
+pub fn best(view: &View<'_>, choice: Choice<'_>, effort: &mut Effort) -> Option<(u64, Vec<u8>)> {
     let best_pair = view.links.iter().copied().max().unwrap_or(0).into();
     let hand = choice.with.to_vec();
-    let mut search = Search { view, choice, best_pair, hand, best: None, steps: 0 };
+    let mut search = Search { view, choice, best_pair, hand, best: None, steps: 0, effort };
     let start = pairs(view, choice.with);
     search.descend(0, start);
     search.best
@@ -66,7 +68,7 @@ impl Search<'_> {
         for at in next..self.choice.from.len() {
             let is_hopeless = self.choice.from.len() - at < whole - self.hand.len();
             let is_beaten = self.best.as_ref().is_some_and(|(best, _)| sum + left <= *best);
-            if is_hopeless || is_beaten || self.steps > STEPS {
+            if is_hopeless || is_beaten || self.steps > STEPS || self.effort.is_over() {
                 return;
             }
             let card = self.choice.from[at];
@@ -74,6 +76,7 @@ impl Search<'_> {
                 continue;
             }
             self.steps += 1;
+            self.effort.step(Step::Link);
             let more = to_all(self.view, card, &self.hand);
             self.hand.push(card);
             self.descend(at + 1, sum + more);

@@ -8,10 +8,11 @@
 
 use crate::check;
 use crate::class::Class;
+use crate::effort::Effort;
 use crate::engine::Allocator;
 use crate::wire::{Candidate, Request};
 use hami_limits::InvalidValue;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// Sets tried before the exact search is given up: kube-scheduler asks for a hundred nodes or more at
 /// once, and a try takes some 10 us.
@@ -25,6 +26,7 @@ struct Search<'a> {
     /// Who goes in any case.
     chosen: Vec<&'a Candidate>,
     tries: Cell<u32>,
+    effort: RefCell<Effort>,
 }
 
 impl Allocator {
@@ -41,7 +43,8 @@ impl Allocator {
         let mut class = Class::of(request);
         class.meet_models(&self.models);
         let (chosen, tries) = (Vec::new(), Cell::new(0));
-        let mut search = Search { allocator: self, class: &class, request, node, chosen, tries };
+        let (class, effort) = (&class, RefCell::new(Effort::for_victims()));
+        let mut search = Search { allocator: self, class, request, node, chosen, tries, effort };
         let mut lower: Vec<&Candidate> =
             candidates.iter().filter(|one| search.may_go(one)).collect();
         lower.sort_unstable_by(|one, other| {
@@ -71,9 +74,14 @@ impl<'a> Search<'_> {
 
     fn fits_without(&self, gone: &[&Candidate]) -> bool {
         self.tries.set(self.tries.get() + 1);
+        let effort = &mut *self.effort.borrow_mut();
+        if effort.is_spent() {
+            return false;
+        }
         let gone: Vec<&str> = self.chosen.iter().chain(gone).map(|one| one.uid.as_str()).collect();
         self.allocator.with_view(self.request, self.node, &gone, |allocator, view| {
-            allocator.try_fit(self.class, self.request, view, &gone, &mut Vec::new()).is_ok()
+            let entries = &mut Vec::new();
+            allocator.try_fit(self.class, self.request, view, &gone, effort, entries).is_ok()
         })
     }
 

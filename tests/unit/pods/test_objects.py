@@ -147,6 +147,17 @@ def test_a_pod_is_started_when_its_init_containers_are_done_for_good(
     assert pods.decode_pod(json.dumps(written)).is_started is started
 
 
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_containers_that_may_start_all_others_again_are_never_done(kind: str) -> None:
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    container = {"name": "c", "restartPolicy": "Never", "restartPolicyRules": [rule]}
+    written = {
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "m"}], kind: [container]},
+        "status": {"conditions": [{"type": "Initialized", "status": "True"}]},
+    }
+    assert not pods.decode_pod(json.dumps(written)).is_started
+
+
 def test_a_pod_in_a_larger_thing_is_named_with_the_whole_path() -> None:
     class Review(msgspec.Struct):
         object: objects.Pod

@@ -1,0 +1,65 @@
+"""What one pod asks for must not keep the others waiting: a filter ends, and the next goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hami_py.model import pods
+from hami_py.model.pods import objects, wire
+from unit.scheduler.small import Small
+from support.asking import filtered
+
+NODES = [f"n{at:03}" for at in range(450)]
+
+#: Cards and MiB of containers whose choices by links multiply.
+INIT = ((4, 20_000), (4, 20_000), (8, 20_000), (8, 20_000), (7, 41_000), (4, 1_000))
+SIDECARS = ((4, 20_000), (8, 1_000), (8, 1_000))
+APPS = ((6, 100), (3, 20_000), (5, 41_000), (2, 100))
+
+
+def islands(name: str) -> objects.Node:
+    """Eight cards, linked well by fours."""
+
+    def card(at: int) -> wire.Card:
+        others = (other for other in range(8) if other != at)
+        links = {f"GPU-{name}-{other}": 100 if other // 4 == at // 4 else 50 for other in others}
+        return wire.Card(f"GPU-{name}-{at}", at, "NVIDIA A100-SXM4-80GB", 80_000, links=links)
+
+    written = {pods.annotations.CARDS: pods.encode_cards(tuple(map(card, range(8))))}
+    return objects.Node(objects.Metadata(name=name, annotations=written))
+
+
+def hard_pod() -> objects.Pod:
+    """It wants the best links for each of its containers."""
+
+    def container(kind: str, at: int, cards: int, mib: int) -> dict[str, Any]:
+        limits = {"nvidia.com/gpu": cards, "nvidia.com/gpumem": mib}
+        sidecar = {"restartPolicy": "Always"} if kind == "sidecar" else {}
+        return {"name": f"{kind}-{at}", "resources": {"limits": limits}, **sidecar}
+
+    def those(kind: str, asked: tuple[tuple[int, int], ...]) -> list[dict[str, Any]]:
+        return [container(kind, at, *each) for at, each in enumerate(asked)]
+
+    init = those("init", INIT[:2]) + those("sidecar", SIDECARS)
+    init += [container("late", at, *each) for at, each in enumerate(INIT[2:])]
+    strict = {"hami.io/gpu-scheduler-policy": "topology-strict"}
+    metadata = {"name": "hard", "namespace": "ml", "uid": "hard", "annotations": strict}
+    spec: dict[str, Any] = {"initContainers": init, "containers": those("app", APPS)}
+    return pods.decode_pod.convert({"metadata": metadata, "spec": spec})
+
+
+def test_a_filter_that_would_take_too_long_is_tried_again_and_goes_on() -> None:
+    small = Small([])
+    small.listed()
+    small.cluster.nodes.replace([islands(name) for name in NODES])
+    answers = [filtered(small.verbs, hard_pod(), NODES) for _ in range(6)]
+    ended = [at for at, answer in enumerate(answers) if not answer.error]
+    assert ended and ended[0] > 0, [answer.error for answer in answers]
+    for answer in answers[: ended[0]]:
+        assert "not looked at yet" in answer.error
+        assert "it is tried again, and goes on from here" in answer.error
+        assert not answer.node_names
+    # Once all are known, each has its reason, and kube-scheduler hears of no error any more.
+    last = answers[ended[0]]
+    assert set(last.failed_nodes) | set(last.failed_and_unresolvable_nodes) == set(NODES)
+    assert not any("not looked at" in why for why in last.failed_nodes.values())
