@@ -9,11 +9,13 @@ from __future__ import annotations
 import ssl
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import Message, Receive, Scope, Send
 
 from hami_py.errors import StateError
 
@@ -49,9 +51,26 @@ class Server:
         port: where it listens.
     """
 
-    def __init__(self, app: Starlette, listen: Listen, *, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        listen: Listen,
+        *,
+        tls: Tls | None = None,
+        linger_s: float = 0.0,
+    ) -> None:
+        """Listens, and does not answer yet.
+
+        Args:
+            app: who answers.
+            listen: where.
+            tls: the certificate; ``None``: plain.
+            linger_s: how long, when it is to end, kept connections are told so before it cuts them.
+        """
+        self._application = _Application(app)
+        self._linger_s = linger_s
         config = uvicorn.Config(
-            app,
+            self._application,
             host=listen.host,
             port=listen.port,
             log_config=None,
@@ -83,7 +102,16 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answers what has come, and ends."""
+        """Answers what has come, and ends.
+
+        An idle connection is cut at any moment, perhaps as a request comes, which then has failed:
+        who asks does not know whether it was read, and must not ask again. So those that are in use
+        end with an answer that says so.
+        """
+        self._application.is_ending = True
+        until = time.monotonic() + self._linger_s
+        while self._server.server_state.connections and time.monotonic() < until:
+            time.sleep(0.05)
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(_DRAIN_S + 5)
@@ -96,6 +124,22 @@ class Server:
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+class _Application:
+    """Another's, whose answers end their connections once ``is_ending``."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+        self.is_ending = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def say(message: Message) -> None:
+            if self.is_ending and message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, say)
 
 
 class Tls:

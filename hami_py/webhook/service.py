@@ -16,6 +16,11 @@ from hami_py.webhook.review import Reviewer
 
 __all__ = ["Webhook", "WebhookSettings"]
 
+_LINGER_S = 3.0
+"""The API server goes on asking a replica that is no endpoint any more, over connections that it
+keeps. After the hook before it (deploy/), and with the rest of its work, a replica still ends well
+within the 30 s that the kubelet gives it."""
+
 
 @dataclass(frozen=True)
 class WebhookSettings:
@@ -54,7 +59,7 @@ class Webhook:
             server, settings.place, tls, settings.lifetimes, period_s=settings.period_s
         )
         app = make_app(self.reviewer, lambda: exposition(self.reviewer, self.keeper))
-        self.server = Server(app, settings.listen, tls=tls)
+        self.server = Server(app, settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:
         """Begins to answer; there is a certificate by then."""

@@ -7,6 +7,7 @@ test's time limit, with a line that says so. What cannot be built is an error of
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ import pytest
 from cluster import binaries, waiting
 from cluster.control_plane import ControlPlane, Programs, Settings
 from cluster.device_plugin import Interfaces, Plugin, StartPlugin, interfaces
-from cluster.gpu_pods import IDS, PODS, shows
+from cluster.extended import extended
+from cluster.gpu_pods import IDS, shows
 from cluster.node import Node
+from cluster.objects import PODS
+from cluster.placing import Placing
 from cluster.recordings import Recordings
 from cluster.servers import tail
 
@@ -160,6 +164,32 @@ def plugin(node: Node, compiled: Interfaces) -> Iterator[StartPlugin]:
         plugin.stop()
     # Else the next test takes these devices for its own.
     shows(node, "allocatable", 0)
+
+
+@pytest.fixture(scope="module")
+def placing_cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
+    """A cluster that places pods through an extender of ours, which a module's tests share."""
+    with extended(module_control_plane) as (cluster, scheduler):
+        yield Placing(cluster, scheduler)
+
+
+@pytest.fixture
+def placing(placing_cluster: Placing) -> Iterator[Placing]:
+    """That cluster; the test's nodes, pods and quotas go with it."""
+    yield placing_cluster
+    placing_cluster.clear()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """An address of this machine that is none of 127.0.0.0/8: endpoints there are refused.
+
+    Adding it needs root. Two runs at once have two.
+    """
+    wanted = f"10.99.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+    subprocess.run(["ip", "address", "replace", f"{wanted}/32", "dev", "lo"], check=True)
+    yield wanted
+    subprocess.run(["ip", "address", "delete", f"{wanted}/32", "dev", "lo"], check=True)
 
 
 @contextlib.contextmanager

@@ -45,12 +45,15 @@ class Settings:
     ``apiserver`` and ``controller_manager`` are flags by name, added to or instead of ours.
     ``controllers`` are the controllers that run; none is no controller manager at all.
     ``address`` is what the API server listens on: loopback, or an address of a node's namespace.
+    ``emulates`` is an older Kubernetes, such as "1.33", whose APIs and feature gates the API server
+    and the scheduler have, as far as the newer programs know them.
     """
 
     apiserver: Mapping[str, str] = field(default_factory=dict)
     controller_manager: Mapping[str, str] = field(default_factory=dict)
     controllers: Sequence[str] = ()
     address: str = "127.0.0.1"
+    emulates: str | None = None
 
 
 class ControlPlane:
@@ -253,6 +256,7 @@ class ControlPlane:
         }
         if not self.settings.controllers:
             flags["disable-admission-plugins"] = _NEEDS_CONTROLLERS
+        flags.update(self._emulated())
         flags.update(self.settings.apiserver)
         return self._server(self._program("kube-apiserver"), flags, self.api.ready)
 
@@ -260,6 +264,7 @@ class ControlPlane:
         kubeconfig = self._component("system:kube-scheduler")
         flags: dict[str, object] = {
             "config": self.scheduler_config(wanted),
+            **self._emulated(),
             **self._loopback("kube-scheduler", port, kubeconfig),
         }
         ready = Api(f"https://127.0.0.1:{port}", self.authority.certificate, self.admin).ready
@@ -286,6 +291,10 @@ class ControlPlane:
         # It has no /readyz.
         ready = Api(f"https://127.0.0.1:{port}", self.authority.certificate, self.admin).healthy
         return self._server(program, flags, ready)
+
+    def _emulated(self) -> dict[str, object]:
+        wanted = self.settings.emulates
+        return {"emulated-version": wanted} if wanted else {}
 
     def _loopback(self, name: str, port: int, kubeconfig: Path) -> dict[str, object]:
         """The flags of a component that serves health and metrics on loopback."""

@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cluster import objects
 from cluster.api import Api, Object
-from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
+from cluster.deployed import documents
+from cluster.objects import PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 from hami_py.model import pods
 from hami_py.model.pods import wire
+from hami_py.scheduler.binding import Timing
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
 from hami_py.serving import Listen
 
-MANAGED = (
-    ("nvidia.com/gpu", False),
-    ("nvidia.com/gpumem", False),
-    ("nvidia.com/gpucores", False),
-    ("nvidia.com/gpumem-percentage", True),
-    ("nvidia.com/priority", True),
-)
+#: Of deploy's configuration: what a test cluster has its own of.
+_OTHERS = ("apiVersion", "kind", "leaderElection", "profiles")
 
 
-def configuration(port: int, **more: Any) -> Object:
-    """A KubeSchedulerConfiguration with our extender, as deploy/scheduler has it."""
-    extender = {
-        "urlPrefix": f"http://127.0.0.1:{port}",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "bindVerb": "bind",
-        "preemptVerb": "preempt",
-        "weight": 10,
-        "nodeCacheCapable": True,
-        "httpTimeout": "30s",
-        "managedResources": [
-            {"name": name, "ignoredByScheduler": ignored} for name, ignored in MANAGED
-        ],
-        **more,
-    }
-    return {"extenders": [extender], "percentageOfNodesToScore": 100}
+def configuration(port: int) -> Object:
+    """deploy's, for pods that name no scheduler, with our extender at this port."""
+    (wanted,) = documents("scheduler/scheduler.yaml")
+    (extender,) = wanted["extenders"]
+    extender["urlPrefix"] = f"http://127.0.0.1:{port}"
+    return {key: value for key, value in wanted.items() if key not in _OTHERS}
 
 
 def card(node: str, index: int, **more: Any) -> wire.Card:
@@ -67,26 +52,38 @@ def node(name: str, cards: Sequence[wire.Card], **more: Any) -> Object:
 
 
 @contextlib.contextmanager
-def extended(
-    start: StartControlPlane, *, settings: SchedulerSettings | None = None, **more: Any
-) -> Iterator[tuple[ControlPlane, Scheduler]]:
-    """A control plane whose scheduler asks an extender of ours; both end with it."""
-    (port,) = free_ports(1)
-    cluster = start(scheduler=configuration(port, **more))
+def extender(
+    server: ApiServer, port: int, *, pod_selector: str = "", timing: Timing | None = None
+) -> Iterator[Scheduler]:
+    """One replica; it may not know the cluster yet. All pods count, for no webhook labels them."""
     listen = Listen("127.0.0.1", port)
-    wanted = replace(settings or SchedulerSettings(pod_selector=""), listen=listen)
-    scheduler = Scheduler(ApiServer.connect(cluster.kubeconfig), wanted)
+    settings = SchedulerSettings(
+        listen=listen, pod_selector=pod_selector, timing=timing or Timing()
+    )
+    scheduler = Scheduler(server, settings)
     scheduler.start()
     try:
-        assert scheduler.wait_until_ready(60)
-        yield cluster, scheduler
+        yield scheduler
     finally:
         scheduler.stop()
 
 
+@contextlib.contextmanager
+def extended(
+    start: Callable[..., ControlPlane], *, timing: Timing | None = None
+) -> Iterator[tuple[ControlPlane, Scheduler]]:
+    """A control plane whose scheduler asks an extender of ours; both end with it."""
+    (port,) = free_ports(1)
+    cluster = start(scheduler=configuration(port))
+    server = ApiServer.connect(cluster.kubeconfig)
+    with extender(server, port, timing=timing) as scheduler:
+        assert scheduler.wait_until_ready(60)
+        yield cluster, scheduler
+
+
 def assignment(api: Api, pod: str) -> wire.Assignment:
     """What the annotation of a bound pod says."""
-    seen = api.get(f"/api/v1/namespaces/default/pods/{pod}")
+    seen = api.get(f"{PODS}/{pod}")
     found = pods.assignment_of(pods.objects.decode_pod.convert(seen))
     assert found is not None, seen["metadata"].get("annotations")
     return found

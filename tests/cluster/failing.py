@@ -1,4 +1,4 @@
-"""What the tests of failures share: sums over what the API server says, extenders, a cut cable."""
+"""What the tests of failures share: sums of what the API server says, an extender, a cut cable."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import urllib3
 
 from cluster import objects, waiting
 from cluster.api import Api, Object
+from cluster.control_plane import ControlPlane
+from cluster.objects import PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.serving import Listen
-
-PODS = "/api/v1/namespaces/default/pods"
-NODES = "/api/v1/nodes"
+from hami_py.scheduler.service import Scheduler
 
 #: A scheduler that there is not: such pods are bound by the test alone.
 NOBODY = "nobody"
@@ -86,18 +85,6 @@ class Gate(ApiServer):
         return super().get(path, query, deadline_s=deadline_s)
 
 
-@contextlib.contextmanager
-def extender(server: ApiServer, port: int) -> Iterator[Scheduler]:
-    """One replica; it may not know the cluster yet."""
-    settings = SchedulerSettings(listen=Listen("127.0.0.1", port), pod_selector="")
-    scheduler = Scheduler(server, settings)
-    scheduler.start()
-    try:
-        yield scheduler
-    finally:
-        scheduler.stop()
-
-
 def ask(port: int, verb: str, arguments: Object) -> Any:
     """What an extender answers; it always does."""
     answer = urllib3.request(
@@ -129,11 +116,19 @@ def fits(port: int, made: Object, *nodes: str) -> list[str]:
     return list(ask(port, "filter", {"Pod": made, "NodeNames": list(nodes)})["NodeNames"])
 
 
-class Cable:
-    """Forwards connections to a port until it is cut; used in `with`."""
+def filters(scheduler: Scheduler) -> float:
+    """How often filter was asked: only to know when kube-scheduler has."""
+    wanted = 'hami_scheduler_verb_duration_seconds_count{verb="filter"} '
+    lines = scheduler.meter.exposition().splitlines()
+    return float(next(line for line in lines if line.startswith(wanted)).removeprefix(wanted))
 
-    def __init__(self, port: int) -> None:
-        self._to = port
+
+class Cable:
+    """Forwards connections to a cluster's API server until it is cut; used in `with`."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        self._to = urlsplit(cluster.url).port or 0
         (self.port,) = free_ports(1)
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._ends: list[socket.socket] = []
@@ -141,6 +136,13 @@ class Cable:
         self._lock = threading.Lock()
         self._is_cut = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def server(self) -> ApiServer:
+        """The API server, by this way."""
+        near, far = f"https://127.0.0.1:{self.port}", self._cluster.url
+        kubeconfig = self._cluster.folder / "cable.kubeconfig"
+        kubeconfig.write_text(self._cluster.kubeconfig.read_text().replace(far, near))
+        return ApiServer.connect(kubeconfig)
 
     def cut(self) -> None:
         """Ends all connections, and new ones at once."""

@@ -8,8 +8,8 @@ from cluster.api import Object
 from cluster.control_plane import ControlPlane
 from cluster.device_plugin import Plugin
 from cluster.node import Node
+from cluster.objects import NODES, PODS
 
-PODS = "/api/v1/namespaces/default/pods"
 GPU = "nvidia.com/gpu"
 
 #: Two cards of four slots.
@@ -20,7 +20,7 @@ def shows(node: Node, which: str, count: int) -> None:
     """Wait until the node's ``capacity`` or ``allocatable`` has this many."""
 
     def look() -> bool:
-        status = node.cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]
+        status = node.cluster.api.get(f"{NODES}/{node.name}")["status"]
         return bool(status[which].get(GPU) == str(count))
 
     waiting.until(look, f"{which} of {GPU} is {count}")

@@ -13,8 +13,8 @@ from pathlib import Path
 from cluster import binaries, extender, objects, waiting
 from cluster.control_plane import ControlPlane, Programs
 from cluster.extender import Extender
+from cluster.objects import NODES, PODS
 
-PODS = "/api/v1/namespaces/default/pods"
 GPU = "nvidia.com/gpu"
 CARD = {GPU: 100, "nvidia.com/gpumem": 1_000_000, "nvidia.com/gpucores": 10_000}
 SHARE = {GPU: 1, "nvidia.com/gpumem": 1000, "nvidia.com/gpucores": 10}
@@ -43,7 +43,7 @@ def control_plane(folder: Path) -> None:
             cluster = stack.enter_context(ControlPlane(programs, folder, scheduler=scheduler))
         answers.api = cluster.api
         for number in range(20):
-            cluster.api.create("/api/v1/nodes", objects.node(f"n{number}", CARD))
+            cluster.api.create(NODES, objects.node(f"n{number}", CARD))
         with timed("500 pods created and bound on 20 nodes"):
             for number in range(500):
                 cluster.api.create(PODS, objects.pod(f"p{number}", SHARE))

@@ -17,8 +17,9 @@ from cluster import binaries, images, objects, waiting
 from cluster.api import Object
 from cluster.control_plane import ControlPlane, Programs
 from cluster.device_plugin import Interfaces, Plugin, interfaces, listed
-from cluster.measure import GPU, PODS, resident, timed
+from cluster.measure import GPU, resident, timed
 from cluster.node import Node
+from cluster.objects import NODES, PODS
 
 IDS = [f"GPU-{number}::0" for number in range(100)]
 
@@ -43,7 +44,7 @@ class Stage:
 
     def shows(self, count: int) -> None:
         """Wait until the node says that it has this many devices."""
-        path = f"/api/v1/nodes/{self.node.name}"
+        path = f"{NODES}/{self.node.name}"
 
         def look() -> bool:
             status = self.cluster.api.get(path)["status"]

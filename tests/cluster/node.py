@@ -22,6 +22,7 @@ from typing import Any
 from cluster import images, waiting
 from cluster.control_plane import ControlPlane
 from cluster.leftovers import Leftovers
+from cluster.objects import NODES, PODS
 from cluster.servers import Server, accepts_unix, free_ports
 
 #: The node's address: endpoints and nodes must not be 127.x.
@@ -111,7 +112,7 @@ class Node:
 
     def log(self, pod: str, container: str = "main") -> str:
         """What a container of ``default/pod`` has written."""
-        uid = self.cluster.api.get(f"/api/v1/namespaces/default/pods/{pod}")["metadata"]["uid"]
+        uid = self.cluster.api.get(f"{PODS}/{pod}")["metadata"]["uid"]
         folder = self.folder / "pod-logs" / f"default_{pod}_{uid}"
         return "".join(path.read_text() for path in sorted((folder / container).glob("*.log")))
 
@@ -120,7 +121,7 @@ class Node:
         return self.folder / "ctd" / "containerd.sock"
 
     def _is_ready(self) -> bool:
-        for node in self.cluster.api.list("/api/v1/nodes"):
+        for node in self.cluster.api.list(NODES):
             if node["metadata"]["name"] == self.name:
                 conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}
                 return conditions.get("Ready") == "True"

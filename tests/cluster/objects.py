@@ -5,6 +5,11 @@ from typing import Any
 
 Object = dict[str, Any]
 
+#: Where they are; pods and quotas of the namespace that most tests use.
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/default/pods"
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+
 #: An image that nobody pulls: hand-made nodes run nothing.
 IMAGE = "example.com/none:1"
 

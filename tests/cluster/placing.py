@@ -11,14 +11,11 @@ from cluster import objects, waiting
 from cluster.api import Object
 from cluster.control_plane import ControlPlane
 from cluster.extended import assignment
+from cluster.objects import NODES, PODS, QUOTAS
 from hami_py.kube import ApiServer
 from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler
 from hami_py.scheduler.view import ClusterView
-
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/namespaces/default/pods"
-QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 
 #: What the webhook would have added, and what Kubernetes' own resources are called.
 GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"

@@ -13,8 +13,7 @@ from cluster import objects, waiting
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import assignment, card, extended, node
-
-PODS = "/api/v1/namespaces/default/pods"
+from cluster.objects import NODES, PODS
 
 
 def hami(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -26,7 +25,7 @@ def hami(*arguments: object) -> subprocess.CompletedProcess[str]:
 def cluster(control_plane: StartControlPlane) -> ControlPlane:
     """One node of two cards, each with a pod of 6000 of 10,000 MiB; a third pod waits."""
     with extended(control_plane) as (cluster, _):
-        cluster.api.create("/api/v1/nodes", node("a", [card("a", 0), card("a", 1)]))
+        cluster.api.create(NODES, node("a", [card("a", 0), card("a", 1)]))
         for name in ("one", "two"):
             asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 6000}
             cluster.api.create(PODS, objects.pod(name, asked))

@@ -11,7 +11,8 @@ from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import assignment, card, extended, node
-from cluster.failing import NOBODY, NODES, PODS
+from cluster.failing import NOBODY
+from cluster.objects import NODES, PODS
 
 #: A whole card.
 WHOLE = 10_000

@@ -7,7 +7,8 @@ import pytest
 from cluster import failing, waiting
 from cluster.conftest import StartControlPlane
 from cluster.extended import card, extended, node
-from cluster.failing import NOBODY, NODES, PODS
+from cluster.failing import NOBODY
+from cluster.objects import NODES, PODS
 
 
 @pytest.mark.timeout(200)

@@ -8,8 +8,9 @@ import pytest
 
 from cluster import failing, waiting
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, node
-from cluster.failing import NOBODY, NODES, PODS
+from cluster.extended import card, configuration, extender, node
+from cluster.failing import NOBODY
+from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 
@@ -23,7 +24,7 @@ def test_what_one_has_bound_the_other_counts(control_plane: StartControlPlane) -
     cluster = control_plane(scheduler=configuration(first))
     api, server = cluster.api, ApiServer.connect(cluster.kubeconfig)
     seen: list[Any] = []
-    with failing.extender(server, first) as one, failing.extender(server, second) as other:
+    with extender(server, first) as one, extender(server, second) as other:
         assert one.wait_until_ready(60)
         assert other.wait_until_ready(60)
         for name in NAMES:

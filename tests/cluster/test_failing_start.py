@@ -10,8 +10,8 @@ import urllib3
 from cluster import failing, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, node
-from cluster.failing import NODES, PODS
+from cluster.extended import card, configuration, extender, node
+from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 from hami_py.scheduler.cluster import PODS as ALL_PODS
@@ -26,13 +26,6 @@ def told(scheduler: Scheduler) -> dict[str, int]:
     usage = json.loads(scheduler.cluster.allocator.usage())
     cards = (card for node in usage for card in node["cards"])
     return {card["uuid"]: card["memory_given_mib"] for card in cards if card["memory_given_mib"]}
-
-
-def filters(scheduler: Scheduler) -> float:
-    """How often filter was asked: only to know when kube-scheduler has."""
-    wanted = 'hami_scheduler_verb_duration_seconds_count{verb="filter"} '
-    lines = scheduler.meter.exposition().splitlines()
-    return float(next(line for line in lines if line.startswith(wanted)).removeprefix(wanted))
 
 
 @pytest.mark.timeout(400)
@@ -54,21 +47,21 @@ def test_a_thousand_pods_are_counted_after_a_restart(control_plane: StartControl
     old = failing.bound(api)
     assert len(old) == 1000
     server = ApiServer.connect(cluster.kubeconfig)
-    with failing.extender(server, port) as first:
+    with extender(server, port) as first:
         assert first.wait_until_ready(60)
         digest, counted = first.cluster.allocator.digest(), told(first)
     assert counted == failing.given(api)
-    with failing.extender(server, port) as second:
+    with extender(server, port) as second:
         assert second.wait_until_ready(60)
         assert second.cluster.allocator.digest() == digest
 
     # Pods come while it starts; 40 places are left.
     gate = failing.Gate(server, ALL_PODS)
-    with failing.extender(gate, port) as third:
+    with extender(gate, port) as third:
         made: list[Object] = failing.at_once(
             lambda number: api.create(PODS, failing.pod(f"new{number}", SHARE)), 60
         )
-        waiting.until(lambda: filters(third) >= 3, "kube-scheduler has asked")
+        waiting.until(lambda: failing.filters(third) >= 3, "kube-scheduler has asked")
         answer = failing.ask(port, "filter", {"Pod": made[0], "NodeNames": ["a", "b"]})
         assert "the cluster is not known yet" in answer["Error"]
         assert "the cluster is not known yet" in failing.bind(port, made[0], "a")

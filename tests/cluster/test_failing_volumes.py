@@ -15,9 +15,8 @@ from cluster import failing, waiting
 from cluster.api import Api, Object
 from cluster.conftest import StartControlPlane
 from cluster.extended import card, extended, node
-from cluster.failing import NODES, PODS
+from cluster.objects import NODES, PODS
 from hami_py.scheduler.binding import Timing
-from hami_py.scheduler.service import SchedulerSettings
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -37,8 +36,7 @@ Stand = tuple[Api, int]
 @pytest.fixture
 def stand(control_plane: StartControlPlane) -> Iterator[Stand]:
     """Volumes of the class `slow` come when somebody makes them, after a node was chosen."""
-    settings = SchedulerSettings(pod_selector="", timing=Timing(hold_s=HOLD_S))
-    with extended(control_plane, settings=settings) as (cluster, scheduler):
+    with extended(control_plane, timing=Timing(hold_s=HOLD_S)) as (cluster, scheduler):
         api = cluster.api
         api.create(
             CLASSES,

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
-import yaml
 
 from cluster import failing, objects, waiting
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.extended import card, extended, node
-from cluster.failing import NOBODY, NODES, PODS
+from cluster.deployed import documents
+from cluster.extended import card, configuration, extender, node
+from cluster.failing import NOBODY
+from cluster.objects import NODES, PODS, QUOTAS
+from cluster.servers import free_ports
+from hami_py.scheduler.service import Scheduler
 
-WAKE = Path(__file__).parents[2] / "deploy/scheduler/wake.yaml"
-QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+
+@dataclass(frozen=True)
+class Wired:
+    """A cluster whose extender hears of it over a cable."""
+
+    cluster: ControlPlane
+    scheduler: Scheduler
+    cable: failing.Cable
 
 
 @pytest.fixture(scope="module")
-def cluster(module_control_plane: StartControlPlane) -> Iterator[ControlPlane]:
-    with extended(module_control_plane) as (cluster, _):
-        wake = yaml.safe_load(WAKE.read_text())
-        cluster.api.create("/apis/storage.k8s.io/v1/storageclasses", wake)
-        yield cluster
+def wired(module_control_plane: StartControlPlane) -> Iterator[Wired]:
+    (port,) = free_ports(1)
+    cluster = module_control_plane(scheduler=configuration(port))
+    (wake,) = documents("scheduler/wake.yaml")
+    cluster.api.create("/apis/storage.k8s.io/v1/storageclasses", wake)
+    with failing.Cable(cluster) as cable, extender(cable.server(), port) as scheduler:
+        assert scheduler.wait_until_ready(60)
+        yield Wired(cluster, scheduler, cable)
+
+
+@pytest.fixture(scope="module")
+def cluster(wired: Wired) -> ControlPlane:
+    return wired.cluster
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +70,9 @@ def test_a_quota_that_is_raised_lets_them_in(cluster: ControlPlane) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_room_of_init_containers_that_are_done_is_used(cluster: ControlPlane) -> None:
-    api = cluster.api
+def test_room_of_init_containers_that_are_done_is_used(wired: Wired) -> None:
+    """kube-scheduler hears of it, too, and asks again; but it may be the first to hear."""
+    cluster, api = wired.cluster, wired.cluster.api
     api.create(NODES, node("a", [card("a", 0), card("a", 1)]))
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9000}
     api.create(
@@ -73,5 +91,12 @@ def test_room_of_init_containers_that_are_done_is_used(cluster: ControlPlane) ->
     failing.bind_by_hand(api, other, "a", free, 9000)
     refused(cluster, "waits", "too little memory")
     done = {"type": "Initialized", "status": "True"}
-    api.patch(f"{PODS}/one/status", {"status": {"conditions": [done]}})
+    wired.cable.cut()
+    try:
+        asked = failing.filters(wired.scheduler)
+        api.patch(f"{PODS}/one/status", {"status": {"conditions": [done]}})
+        waiting.until(lambda: failing.filters(wired.scheduler) > asked, "it has asked again")
+        assert not api.get(f"{PODS}/waits")["spec"].get("nodeName")
+    finally:
+        wired.cable.mend()
     waiting.bound(api, "waits")

@@ -1,7 +1,6 @@
 """When the API server calls a webhook, what it sends, where it reaches it; and what CEL can do."""
 
 import contextlib
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -9,22 +8,20 @@ import pytest
 
 from cluster import admission, objects, waiting
 from cluster.api import ApiError, Object
+from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
+from cluster.objects import NODES, PODS
 from cluster.recorder import Recorder
 from cluster.recordings import Recordings
 
-PODS = "/api/v1/namespaces/default/pods"
 SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 MUTATING, VALIDATING = admission.CONFIGURATIONS
-
-#: An address that is neither loopback nor anybody's: endpoints must not be 127.x.
-ALIAS = "10.99.99.1"
 
 Webhook = Callable[..., Recorder]
 
 
 @pytest.fixture(scope="module")
-def cluster(module_control_plane: Callable[..., ControlPlane]) -> ControlPlane:
+def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
     return module_control_plane()
 
 
@@ -160,7 +157,7 @@ def test_a_binding_does_not_pass_a_webhook_on_pods(cluster: ControlPlane, webhoo
         "resources": ["pods"],
     }
     hook = webhook({"/mutate": admission.allow}, rules=[rule], matchConditions=[])
-    cluster.api.create("/api/v1/nodes", objects.node("a"))
+    cluster.api.create(NODES, objects.node("a"))
     pod = cluster.api.create(PODS, _pod())
     before = len(hook.calls())
     path = f"{PODS}/{pod['metadata']['name']}"
@@ -188,14 +185,6 @@ def test_a_binding_can_be_seen_by_a_webhook_on_its_subresource(
     assert review["request"]["subResource"] == "binding"
     assert review["request"]["object"]["kind"] == "Binding"
     recordings.keep("admission-review-binding", review)
-
-
-@pytest.fixture
-def alias() -> Iterator[str]:
-    """An address of the loopback device that is not in 127.0.0.0/8; adding it needs root."""
-    subprocess.run(["ip", "address", "replace", f"{ALIAS}/32", "dev", "lo"], check=True)
-    yield ALIAS
-    subprocess.run(["ip", "address", "delete", f"{ALIAS}/32", "dev", "lo"], check=True)
 
 
 def service(cluster: ControlPlane, hook: Recorder, address: str) -> Object:
@@ -227,14 +216,14 @@ def drop_service(cluster: ControlPlane) -> None:
 
 
 def test_a_webhook_behind_a_service_is_called_at_its_endpoint(
-    cluster: ControlPlane, webhook: Webhook, alias: str
+    cluster: ControlPlane, webhook: Webhook, address: str
 ) -> None:
     """With --enable-aggregator-routing; there is no proxy here that would know the Service."""
     try:
         hook = webhook(
             {"/mutate": admission.allow},
-            client=lambda hook: service(cluster, hook, alias),
-            address=alias,
+            client=lambda hook: service(cluster, hook, address),
+            address=address,
         )
         before = len(hook.calls())
         cluster.api.create(PODS, _pod())

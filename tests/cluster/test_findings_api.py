@@ -1,20 +1,17 @@
 """What the API server says to conflicts, old watches, hand-made nodes and their resources."""
 
-from collections.abc import Callable
-
 import pytest
 
 from cluster import objects, waiting
 from cluster.api import STRATEGIC, ApiError, Object
+from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
+from cluster.objects import NODES, PODS
 from cluster.recordings import Recordings
-
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
-def cluster(module_control_plane: Callable[..., ControlPlane]) -> ControlPlane:
+def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
     return module_control_plane()
 
 
@@ -40,7 +37,7 @@ def test_a_stale_update_is_a_conflict(cluster: ControlPlane, recordings: Recordi
 
 
 def test_old_watches_and_pages_are_gone_after_a_compaction_and_a_restart(
-    control_plane: Callable[..., ControlPlane], recordings: Recordings
+    control_plane: StartControlPlane, recordings: Recordings
 ) -> None:
     cluster = control_plane()
     old = cluster.api.get(PODS)["metadata"]["resourceVersion"]
@@ -136,7 +133,7 @@ def test_pods_are_placed_on_nodes_that_nobody_keeps_alive(cluster: ControlPlane)
 
 
 def test_a_new_node_is_tainted_until_the_lifecycle_controller_finds_it_ready(
-    control_plane: Callable[..., ControlPlane],
+    control_plane: StartControlPlane,
 ) -> None:
     admission = {"disable-admission-plugins": "ServiceAccount"}
     cluster = control_plane(settings=Settings(apiserver=admission))
@@ -148,7 +145,7 @@ def test_a_new_node_is_tainted_until_the_lifecycle_controller_finds_it_ready(
 
 @pytest.mark.tiers("controllers")
 def test_the_lifecycle_controller_lets_a_hand_made_node_be_for_its_grace_period(
-    control_plane: Callable[..., ControlPlane],
+    control_plane: StartControlPlane,
 ) -> None:
     settings = Settings(
         controllers=["node-lifecycle-controller", "serviceaccount-controller"],
@@ -169,7 +166,7 @@ def test_the_lifecycle_controller_lets_a_hand_made_node_be_for_its_grace_period(
 
 @pytest.mark.tiers("controllers")
 def test_native_quota_counts_gpumem_and_needs_its_controller(
-    control_plane: Callable[..., ControlPlane],
+    control_plane: StartControlPlane,
 ) -> None:
     settings = Settings(controllers=["resourcequota-controller", "serviceaccount-controller"])
     cluster = control_plane(settings=settings)

@@ -1,23 +1,23 @@
 """What a Binding does: annotations in it, its UID, its conflicts, and the right to make one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from cluster import objects
 from cluster.api import Api, ApiError, Object
-from cluster.control_plane import ControlPlane
+from cluster.conftest import StartControlPlane
+from cluster.control_plane import ControlPlane, Settings
+from cluster.objects import NODES, PODS
 from cluster.recordings import Recordings
-
-PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
-def cluster(module_control_plane: Callable[..., ControlPlane]) -> ControlPlane:
+def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
     """Two nodes; the pods name a scheduler that is not there, so that only the test binds."""
     cluster = module_control_plane()
     for name in ("a", "b"):
-        cluster.api.create("/api/v1/nodes", objects.node(name))
+        cluster.api.create(NODES, objects.node(name))
     return cluster
 
 
@@ -64,6 +64,16 @@ def test_annotations_of_a_binding_are_merged_in_the_same_write(
 def test_labels_of_a_binding_are_merged_too(cluster: ControlPlane, pod: Object) -> None:
     bind(cluster.api, pod, labels={"hami-py.test/placed": "true"})
     assert now(cluster.api, pod)["metadata"].get("labels") == {"hami-py.test/placed": "true"}
+
+
+def test_labels_of_a_binding_are_dropped_before_1_35(control_plane: StartControlPlane) -> None:
+    """Without a word; the feature gate is called PodTopologyLabelsAdmission."""
+    api = control_plane(settings=Settings(emulates="1.34")).api
+    pod = api.create(PODS, objects.pod(schedulerName="nobody"))
+    said = {"hami-py.test/placed": "true"}
+    bind(api, pod, labels=said, annotations=said)
+    assert now(api, pod)["metadata"]["annotations"] == said
+    assert "labels" not in now(api, pod)["metadata"]
 
 
 def test_a_binding_with_the_uid_of_another_pod_is_a_conflict(

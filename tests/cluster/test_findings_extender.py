@@ -11,12 +11,12 @@ from cluster import extender as extenders
 from cluster import objects, waiting
 from cluster.api import Object
 from cluster.certificates import Authority
+from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extender import Extender
+from cluster.objects import NODES, PODS
 from cluster.recorder import Call
 from cluster.recordings import Recordings
-
-PODS = "/api/v1/namespaces/default/pods"
 
 #: What one card with eight slots shows.
 CARD = {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 40960, "nvidia.com/gpucores": 100}
@@ -26,7 +26,7 @@ Scheduling = Callable[..., tuple[ControlPlane, Extender]]
 
 
 @pytest.fixture(scope="module")
-def whole_cluster(module_control_plane: Callable[..., ControlPlane]) -> ControlPlane:
+def whole_cluster(module_control_plane: StartControlPlane) -> ControlPlane:
     return module_control_plane()
 
 
@@ -51,14 +51,14 @@ def scheduling(whole_cluster: ControlPlane) -> Iterator[Scheduling]:
             extender.api = api
             scheduler = {**extenders.config(extender.url, **config), **(whole or {})}
             for name, resources in (nodes or {"a": CARD, "b": CARD}).items():
-                api.create("/api/v1/nodes", objects.node(name, resources))
+                api.create(NODES, objects.node(name, resources))
             # A scheduler that starts knows all nodes before it looks at a pod.
             whole_cluster.reschedule(scheduler)
             return whole_cluster, extender
 
         yield start
         whole_cluster.scheduler.stop()
-    for path in (PODS, "/api/v1/nodes"):
+    for path in (PODS, NODES):
         api.delete_all(path)
     api.delete_all("/apis/scheduling.k8s.io/v1/priorityclasses")
 
@@ -249,7 +249,7 @@ def test_a_waiting_pod_is_asked_again_when_an_annotation_of_a_node_changes(
     cluster.api.create(PODS, objects.pod("one", SHARE))
     waiting.unschedulable(cluster.api, "one")
     before = len(extender.calls("/filter"))
-    cluster.api.patch("/api/v1/nodes/a", {"metadata": {"annotations": {"hami-py.test/woken": "1"}}})
+    cluster.api.patch(f"{NODES}/a", {"metadata": {"annotations": {"hami-py.test/woken": "1"}}})
     extender.wait_for("/filter", before + 1)
 
 
@@ -324,7 +324,7 @@ def test_victims_that_the_extender_adds_are_evicted_whatever_their_priority(
 
 
 def test_an_extender_behind_tls_is_checked_by_its_authority(
-    control_plane: Callable[..., ControlPlane], tmp_path_factory: pytest.TempPathFactory
+    control_plane: StartControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     authority = Authority(tmp_path_factory.mktemp("authority"))
     client = authority.issue("kube-scheduler")
@@ -338,7 +338,7 @@ def test_an_extender_behind_tls_is_checked_by_its_authority(
         config = extenders.config(extender.url, enableHTTPS=True, tlsConfig=tls)
         cluster = control_plane(scheduler=config)
         extender.api = cluster.api
-        cluster.api.create("/api/v1/nodes", objects.node("a", CARD))
+        cluster.api.create(NODES, objects.node("a", CARD))
         cluster.api.create(PODS, objects.pod("one", SHARE))
         waiting.bound(cluster.api, "one")
         # The pool of the scheduler's connections is closed with it.

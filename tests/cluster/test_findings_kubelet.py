@@ -13,8 +13,9 @@ from cluster import objects, waiting
 from cluster.api import Object
 from cluster.control_plane import ControlPlane
 from cluster.device_plugin import Interfaces, StartPlugin, listed
-from cluster.gpu_pods import GPU, IDS, PODS, checkpoint, ids, phase, pod, runs
+from cluster.gpu_pods import GPU, IDS, checkpoint, ids, phase, pod, runs
 from cluster.node import Node
+from cluster.objects import PODS
 from cluster.recordings import Recordings
 
 pytestmark = [

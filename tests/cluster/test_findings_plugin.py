@@ -8,8 +8,9 @@ from cluster import objects, waiting
 from cluster.api import STRATEGIC, Object
 from cluster.control_plane import ControlPlane
 from cluster.device_plugin import HEALTHY, UNHEALTHY, StartPlugin
-from cluster.gpu_pods import GPU, IDS, PODS, checkpoint, ids, phase, pod, runs, shows
+from cluster.gpu_pods import GPU, IDS, checkpoint, ids, phase, pod, runs, shows
 from cluster.node import Node
+from cluster.objects import NODES, PODS
 from cluster.recordings import Recordings
 
 pytestmark = [
@@ -140,7 +141,7 @@ def test_resources_that_are_patched_into_the_node_survive_the_kubelets_heartbeat
 ) -> None:
     plugin()
     shown = {"nvidia.com/gpumem": "40960", "nvidia.com/gpucores": "100"}
-    path = f"/api/v1/nodes/{node.name}"
+    path = f"{NODES}/{node.name}"
     patch: Object = {"status": {"capacity": shown, "allocatable": shown}}
     cluster.api.patch(f"{path}/status", patch, STRATEGIC)
 

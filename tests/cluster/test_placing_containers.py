@@ -1,25 +1,9 @@
 """What a pod's containers get: one card or two, one after the other or side by side."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from cluster import objects
-from cluster.conftest import StartControlPlane
-from cluster.extended import card, extended, node
-from cluster.placing import PODS, Placing, asks
-
-
-@pytest.fixture(scope="module")
-def cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
-    with extended(module_control_plane) as (cluster, scheduler):
-        yield Placing(cluster, scheduler)
-
-
-@pytest.fixture
-def placing(cluster: Placing) -> Iterator[Placing]:
-    yield cluster
-    cluster.clear()
+from cluster.extended import card, node
+from cluster.objects import PODS
+from cluster.placing import Placing, asks
 
 
 def test_containers_side_by_side_share_cards_as_far_as_there_is_room(placing: Placing) -> None:

@@ -1,37 +1,22 @@
 """What an operator says of nodes, cards, namespaces and priorities, and how pods fare by it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from cluster import objects, waiting
 from cluster.api import Api, Object
-from cluster.conftest import StartControlPlane
-from cluster.extended import card, extended, node
-from cluster.placing import (
-    NODE_POLICY,
-    PODS,
-    QUOTAS,
-    USE,
-    Placing,
-    asks,
-)
+from cluster.extended import card, node
+from cluster.objects import PODS, QUOTAS
+from cluster.placing import NODE_POLICY, USE, Placing, asks
 from hami_py.model import pods
 
 
-@pytest.fixture(scope="module")
-def cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
-    with extended(module_control_plane) as (cluster, scheduler):
-        cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
-        for name, value in (("low", 10), ("high", 1000)):
-            priority_class(cluster.api, name, value)
-        yield Placing(cluster, scheduler)
-
-
-@pytest.fixture
-def placing(cluster: Placing) -> Iterator[Placing]:
-    yield cluster
-    cluster.clear()
+@pytest.fixture(scope="module", autouse=True)
+def others(placing_cluster: Placing) -> None:
+    """Another namespace, and pods of other priorities."""
+    api = placing_cluster.api
+    api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    for name, value in (("low", 10), ("high", 1000)):
+        priority_class(api, name, value)
 
 
 def priority_class(api: Api, name: str, value: int) -> None:

@@ -1,28 +1,14 @@
 """The same pods on 2, on 20 and on 200 nodes: all are placed, and no card has more than it has."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from cluster import objects
-from cluster.conftest import StartControlPlane
-from cluster.extended import card, extended, node
+from cluster.extended import card, node
 from cluster.placing import CARD_POLICY, NODE_POLICY, USE, Placing, asks
 
 CARDS, MEMORY, TIME = 4, 10_000, 100
-
-
-@pytest.fixture(scope="module")
-def cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
-    with extended(module_control_plane) as (cluster, scheduler):
-        yield Placing(cluster, scheduler)
-
-
-@pytest.fixture
-def placing(cluster: Placing) -> Iterator[Placing]:
-    yield cluster
-    cluster.clear()
 
 
 def mixture(placing: Placing) -> list[str]:

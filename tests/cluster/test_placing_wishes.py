@@ -1,28 +1,13 @@
 """Which cards a pod wishes for: by UUID, type, NUMA node, links, and full or empty ones first."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from cluster.conftest import StartControlPlane
-from cluster.extended import card, extended, node
+from cluster.extended import card, node
 from cluster.placing import AVOID, CARD_POLICY, NODE_POLICY, USE, Placing, asks
 
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 USE_TYPE, AVOID_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 NUMA = {"nvidia.com/numa-bind": "true"}
-
-
-@pytest.fixture(scope="module")
-def cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
-    with extended(module_control_plane) as (cluster, scheduler):
-        yield Placing(cluster, scheduler)
-
-
-@pytest.fixture
-def placing(cluster: Placing) -> Iterator[Placing]:
-    yield cluster
-    cluster.clear()
 
 
 def test_cards_are_chosen_by_uuid(placing: Placing) -> None:

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import objects, waiting
+from cluster import failing, objects, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import assignment, card, extended, node
+from cluster.objects import NODES, PODS
 from hami_py.scheduler.service import Scheduler
-
-PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def test_a_pod_is_bound_to_its_cards_in_one_write(
     both: tuple[ControlPlane, Scheduler],
 ) -> None:
     cluster, _ = both
-    cluster.api.create("/api/v1/nodes", node("a", [card("a", 0), card("a", 1)]))
+    cluster.api.create(NODES, node("a", [card("a", 0), card("a", 1)]))
     made = create(cluster, "one", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
     version = made["metadata"]["resourceVersion"]
     waiting.bound(cluster.api, "one")
@@ -49,27 +48,14 @@ def test_no_card_is_given_twice_beyond_what_it_has(
     """Twelve pods of 4000 MiB on two nodes of two cards of 10,000: eight fit."""
     cluster, _ = both
     for name in ("a", "b"):
-        cluster.api.create("/api/v1/nodes", node(name, [card(name, 0), card(name, 1)]))
+        cluster.api.create(NODES, node(name, [card(name, 0), card(name, 1)]))
     for i in range(12):
         create(cluster, f"p{i}", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000})
-
-    def bound() -> list[str] | None:
-        found = [
-            pod["metadata"]["name"]
-            for pod in cluster.api.get(PODS)["items"]
-            if pod["spec"].get("nodeName")
-        ]
-        return found if len(found) >= 8 else None
-
-    placed = waiting.until(bound, "eight pods are bound")
-    used: dict[str, int] = {}
-    for name in placed:
-        for shares in assignment(cluster.api, name).containers.values():
-            for share in shares:
-                used[share.card] = used.get(share.card, 0) + share.memory_mib
-    assert sorted(used.values()) == [8000] * 4
+    placed = failing.until_bound(cluster.api, 8)
+    assert sorted(failing.given(cluster.api).values()) == [8000] * 4
     left = next(f"p{i}" for i in range(12) if f"p{i}" not in placed)
     assert "too little memory" in waiting.unschedulable(cluster.api, left)
     # Room that is freed is used.
-    cluster.api.delete(f"{PODS}/{placed[0]}", grace_seconds=0)
-    waiting.until(lambda: len(bound() or []) >= 8 or None, "the next one is bound")
+    cluster.api.delete(f"{PODS}/{next(iter(placed))}", grace_seconds=0)
+    waiting.gone(cluster.api, f"{PODS}/{next(iter(placed))}")
+    failing.until_bound(cluster.api, 8)

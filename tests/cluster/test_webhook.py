@@ -11,7 +11,8 @@ from cluster import objects
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.webhooks import PODS, webhook
+from cluster.objects import PODS
+from cluster.webhooks import webhook
 from hami_py.model.pods.annotations import LABELS
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.service import Webhook

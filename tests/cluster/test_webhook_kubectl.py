@@ -1,13 +1,13 @@
 """What somebody reads whose pod is refused: `kubectl`'s own words around ours."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from cluster import binaries, objects
+from cluster import objects
 from cluster.conftest import StartControlPlane
+from cluster.kubectl import kubectl
 from cluster.webhooks import ensure_policy, webhook
 
 pytestmark = pytest.mark.tiers("kubectl")
@@ -32,16 +32,7 @@ def test_a_refusal_says_field_value_why_and_mend(
         for name, pod in pods.items():
             manifest = tmp_path / f"{name}.json"
             manifest.write_text(json.dumps(pod))
-            done = subprocess.run(
-                [
-                    *(binaries.folder("kubectl") / "kubectl", "--kubeconfig", cluster.kubeconfig),
-                    *("create", "-f", manifest),
-                ],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
+            done = kubectl(cluster, "create", "-f", manifest)
             assert done.returncode == 1
             said[name] = done.stderr.strip()
     ours = 'admission webhook "pods.hami.io" denied the request: '

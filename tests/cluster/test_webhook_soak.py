@@ -15,7 +15,8 @@ from cluster.admission import CONFIGURATIONS
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.webhooks import NAME, PODS, webhook
+from cluster.objects import PODS
+from cluster.webhooks import NAME, webhook
 from hami_py.webhook.certificates import Lifetimes
 
 ROTATIONS = 30

@@ -15,13 +15,13 @@ from cluster.admission import CONFIGURATIONS
 from cluster.api import MERGE, Api, ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.extended import assignment, card, configuration, node
+from cluster.extended import assignment, card, configuration, extender, node
+from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
-from cluster.webhooks import NAME, PODS, as_scheduler, ensure_policy, webhook
+from cluster.webhooks import NAME, as_scheduler, ensure_policy, webhook
 from hami_py.kube import ApiServer
 from hami_py.model.pods import PodSettings
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.serving import Listen
 
 GPU = {"nvidia.com/gpu": 1}
 LEFT_OUT = "/api/v1/namespaces/left-out/pods"
@@ -36,21 +36,17 @@ def both(module_control_plane: StartControlPlane) -> Iterator[tuple[ControlPlane
     plenty = {f"nvidia.com/{name}": 1_000_000 for name in ("gpu", "gpumem", "gpucores")}
     made = node("a", [card("a", 0)])
     made["status"] = objects.node("a", plenty)["status"]
-    cluster.api.create("/api/v1/nodes", made)
+    cluster.api.create(NODES, made)
     labels = {"hami.io/webhook": "ignore"}
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "left-out", "labels": labels}})
     ensure_policy(cluster)
     kubeconfig, _ = as_scheduler(cluster)
-    settings = SchedulerSettings(listen=Listen("127.0.0.1", port))
-    scheduler = Scheduler(ApiServer.connect(kubeconfig), settings)
-    scheduler.start()
     judged = PodSettings(schedulers=("default-scheduler",), allowed_preloads=(TCMALLOC,))
-    try:
+    server = ApiServer.connect(kubeconfig)
+    with extender(server, port, pod_selector=SchedulerSettings.pod_selector) as scheduler:
         assert scheduler.wait_until_ready(60)
         with webhook(cluster, pods=judged):
             yield cluster, scheduler
-    finally:
-        scheduler.stop()
 
 
 @pytest.fixture(scope="module")

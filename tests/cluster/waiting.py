@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from cluster.api import Api, ApiError, Object
+from cluster.objects import PODS
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ def bound(api: Api, name: str, deadline: float = DEADLINE) -> Object:
     """The pod ``default/name``, once it has a node."""
 
     def look() -> Object | None:
-        pod = api.get(f"/api/v1/namespaces/default/pods/{name}")
+        pod = api.get(f"{PODS}/{name}")
         return pod if pod["spec"].get("nodeName") else None
 
     return until(look, f"pod {name} is bound", deadline)
@@ -38,7 +39,7 @@ def unschedulable(api: Api, name: str, deadline: float = DEADLINE) -> str:
     """The message of the pod's condition PodScheduled=False, once it has one."""
 
     def look() -> str | None:
-        pod = api.get(f"/api/v1/namespaces/default/pods/{name}")
+        pod = api.get(f"{PODS}/{name}")
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 return str(condition.get("message", ""))

@@ -2,14 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from cluster import admission, objects, waiting
-from cluster.api import Api, ApiError, Object
+from cluster.api import Api, ApiError
 from cluster.control_plane import ControlPlane
+from cluster.deployed import documents
+from cluster.objects import PODS
 from hami_py.kube import ApiServer
 from hami_py.model.pods import PodSettings
 from hami_py.serving import Listen
@@ -17,19 +17,12 @@ from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.keeper import Place
 from hami_py.webhook.service import Webhook, WebhookSettings
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-PODS = "/api/v1/namespaces/default/pods"
 NAME = "hami-webhook"
 
 #: Who binds in a cluster; the policy knows it by this name.
 SCHEDULER = "system:serviceaccount:hami-system:hami-scheduler"
 
 _MUTATING, _VALIDATING = admission.CONFIGURATIONS
-
-
-def documents(file: str) -> Sequence[Object]:
-    """The objects of one of our manifests."""
-    return list(yaml.safe_load_all((DEPLOY / file).read_text()))
 
 
 @contextlib.contextmanager

@@ -38,8 +38,18 @@ impl Allocator {
         name: &str,
         candidates: &[Candidate],
     ) -> Result<Option<Vec<String>>, InvalidValue> {
+        Ok(self.find_victims(request, name, candidates)?.0)
+    }
+
+    /// The same, and how many sets were tried.
+    fn find_victims(
+        &mut self,
+        request: &Request,
+        name: &str,
+        candidates: &[Candidate],
+    ) -> Result<(Option<Vec<String>>, u32), InvalidValue> {
         check::request(request)?;
-        let Some(node) = self.number(name) else { return Ok(None) };
+        let Some(node) = self.number(name) else { return Ok((None, 0)) };
         let mut class = Class::of(request);
         class.meet_models(&self.models);
         let (chosen, tries) = (Vec::new(), Cell::new(0));
@@ -54,12 +64,13 @@ impl Allocator {
         let (chosen, others) = lower.into_iter().partition(|one| one.chosen);
         search.chosen = chosen;
         let found = search.smallest(&others);
-        Ok(found.map(|found| {
+        let uids = found.map(|found| {
             let going = search.chosen.iter().chain(&found);
             let mut uids: Vec<String> = going.map(|one| one.uid.clone()).collect();
             uids.sort_unstable();
             uids
-        }))
+        });
+        Ok((uids, search.tries.get()))
     }
 }
 
@@ -192,4 +203,67 @@ impl<'a> Search<'_> {
 fn cost(victims: &[&Candidate]) -> (usize, Option<i32>, usize) {
     let violations = victims.iter().filter(|one| one.pdb_violating).count();
     (violations, victims.iter().map(|one| one.priority).max(), victims.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TRIES;
+    use crate::engine::Allocator;
+    use crate::parse::parse;
+    use crate::wire::{Candidate, Node, Request};
+
+    const CARDS: usize = 8;
+    const PODS: usize = 40;
+
+    fn request(uid: &str, priority: i32, ask: &str) -> Request {
+        let text = format!(
+            r#"{{"pod": {{"uid": "{uid}", "namespace": "team", "name": "{uid}"}},
+            "priority": {priority}, "asks": [{{"container": "c", {ask}}}]}}"#
+        );
+        parse("request", text.as_bytes()).expect("a good request")
+    }
+
+    /// Five pods on each of eight cards: of the sets that make four of them free the smallest have twenty
+    /// pods, and there are some 10^11 sets that are no larger.
+    #[test]
+    fn a_search_that_is_too_large_is_given_up_and_answers() {
+        for pdb_violating in [false, true] {
+            let mut allocator = Allocator::new();
+            let card = |at| {
+                format!(r#"{{"uuid": "g{at}", "index": {at}, "model": "A", "memory_mib": 1000}}"#)
+            };
+            let cards: Vec<String> = (0..CARDS).map(card).collect();
+            let node = format!(r#"{{"name": "n", "cards": [{}]}}"#, cards.join(","));
+            let node: Node = parse("node", node.as_bytes()).expect("a good node");
+            allocator.set_node(node).expect("a good node");
+            let mut candidates = Vec::new();
+            let mut on = Vec::new();
+            for at in 0..PODS {
+                let uid = format!("p{at:02}");
+                let small =
+                    request(&uid, 0, r#""kind": "app", "cards": 1, "memory": {"mib": 200}"#);
+                let assignment = allocator.reserve(&small, "n", 0).expect("room");
+                on.push((uid.clone(), assignment.containers["c"][0].card.clone()));
+                allocator.place(&small, assignment, true).expect("our own answer");
+                candidates.push(Candidate { uid, priority: 0, pdb_violating, chosen: false });
+            }
+            let urgent =
+                request("urgent", 10, r#""kind": "app", "cards": 4, "memory": {"mib": 1000}"#);
+            let found = allocator.find_victims(&urgent, "n", &candidates).expect("a good request");
+            let (Some(victims), tries) = found else { panic!("there is a way") };
+            assert!(tries > TRIES, "it was too large: {tries}");
+            let linear = u32::try_from(3 * PODS).expect("few");
+            assert!(tries <= TRIES + linear, "{tries}");
+            // Nobody goes who might stay: all of four cards.
+            let mut freed: Vec<&str> = on
+                .iter()
+                .filter(|(uid, _)| victims.contains(uid))
+                .map(|(_, card)| card.as_str())
+                .collect();
+            freed.sort_unstable();
+            assert_eq!(freed.len(), PODS / 2);
+            freed.dedup();
+            assert_eq!(freed.len(), CARDS / 2);
+        }
+    }
 }

@@ -85,3 +85,26 @@ def test_a_connection_outlives_the_certificate_that_it_began_with(
     again.request("GET", "/")
     assert again.getresponse().status == 200
     again.close()
+
+
+def test_who_keeps_a_connection_is_told_before_the_listener_ends() -> None:
+    """A connection that was cut between two requests failed the second, if that was on its way."""
+    server = Server(Starlette(routes=[page("/", lambda: (200, "here\n"))]), Listen(), linger_s=60)
+    server.start()
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    link.request("GET", "/")
+    first = link.getresponse()
+    assert (first.read(), first.will_close) == (b"here\n", False)
+    kept = link.sock
+    ending = threading.Thread(target=server.stop)
+    ending.start()
+    deadline = time.monotonic() + 30
+    while not first.will_close:
+        assert time.monotonic() < deadline
+        assert link.sock is kept
+        link.request("GET", "/")
+        first = link.getresponse()
+        assert first.read() == b"here\n"
+    # The last has gone, so there is nothing more to wait for.
+    ending.join(30)
+    assert not ending.is_alive()

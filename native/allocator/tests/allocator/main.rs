@@ -8,6 +8,7 @@ mod histories;
 mod kubelet;
 mod mig;
 mod prng;
+mod remembered;
 mod rules;
 mod topology;
 mod victims;

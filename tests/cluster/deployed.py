@@ -1,0 +1,89 @@
+"""What stands in deploy/: its objects, applied; and our programs, run as it says."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from cluster.api import ApiError, Object
+from cluster.control_plane import ControlPlane
+from cluster.kubectl import kubectl
+from cluster.objects import PODS
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/hami-system/endpointslices"
+
+
+def documents(file: str) -> list[Object]:
+    """The objects of one of our manifests."""
+    return list(yaml.safe_load_all((DEPLOY / file).read_text()))
+
+
+def deployment(part: str) -> Object:
+    """The Deployment of the webhook or of the scheduler."""
+    wanted = documents(f"{part}/deployment.yaml")
+    (found,) = [each for each in wanted if each["kind"] == "Deployment"]
+    return found
+
+
+def container(part: str) -> Object:
+    """The container of that Deployment in which a program of ours runs."""
+    containers = deployment(part)["spec"]["template"]["spec"]["containers"]
+    (found,) = [each for each in containers if each["image"] == "hami-py"]
+    return dict(found)
+
+
+def apply(cluster: ControlPlane) -> str:
+    """`kubectl apply -k deploy/`, and what it says."""
+    done = kubectl(cluster, "apply", "-k", DEPLOY)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def running(cluster: ControlPlane, part: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of ours with the arguments of its Deployment, as its service account.
+
+    It ends in order, if the test has not ended it.
+    """
+    user = cluster.user(f"system:serviceaccount:hami-system:hami-{part}")
+    arguments = [*container(part)["args"], *more, "--kubeconfig", cluster.kubeconfig_for(user)]
+    log = cluster.folder / f"{part}.log"
+    command = [sys.executable, "-m", "hami_py", *arguments]
+    with log.open("ab") as output, subprocess.Popen(command, stderr=output) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0, log.read_text()
+
+
+def publish(cluster: ControlPlane, address: str, port: int) -> str:
+    """An endpoint of the webhook's Service, as for a replica that is ready; its path."""
+    name = f"hami-webhook-{port}"
+    labels = {"kubernetes.io/service-name": "hami-webhook"}
+    made = {
+        "metadata": {"name": name, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": [{"name": "https", "port": port}],
+    }
+    cluster.api.create(ENDPOINTS, made)
+    return f"{ENDPOINTS}/{name}"
+
+
+def create_soon(cluster: ControlPlane, pod: Object, path: str = PODS) -> Object:
+    """Made as soon as the API server knows the webhook's authority and endpoint."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return cluster.api.create(path, pod)
+        except ApiError as error:
+            if error.code != 500 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

@@ -1,0 +1,14 @@
+"""`kubectl`, for tests with `@pytest.mark.tiers("kubectl")`."""
+
+import subprocess
+from pathlib import Path
+
+from cluster import binaries
+from cluster.control_plane import ControlPlane
+
+
+def kubectl(cluster: ControlPlane, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """What it says and how it ends, as cluster-admin."""
+    program = binaries.folder("kubectl") / "kubectl"
+    command = [program, "--kubeconfig", cluster.kubeconfig, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
