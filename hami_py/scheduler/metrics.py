@@ -75,6 +75,11 @@ class _Told(Collector):
             "Nodes, pods and quotas whose annotations or requests could not be read.",
             value=self._cluster.refused,
         )
+        yield GaugeMetricFamily(
+            "hami_scheduler_duplicated_cards",
+            "Cards that more than one node says it has; their room counts on each.",
+            value=len(self._cluster.nodes.duplicates),
+        )
         undecoded = CounterMetricFamily(
             "hami_scheduler_undecoded_objects",
             "Objects of a watch that count as they were known before: they cannot be decoded.",

@@ -10,6 +10,7 @@ would be all of them at once. It keeps the cards that it was known to have.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,18 +19,26 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.scheduler.duplicates import Duplicates
 
 if TYPE_CHECKING:
     from hami_py.scheduler.cluster import Cluster
 
 __all__ = ["NodeSink"]
 
+_log = logging.getLogger(__name__)
+
 
 class NodeSink:
-    """Nodes, by name. The watch of nodes tells of them, that of pods bars some."""
+    """Nodes, by name. The watch of nodes tells of them, that of pods bars some.
+
+    Attributes:
+        duplicates: cards that several of them say they have.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.is_listed = False
+        self.duplicates = Duplicates()
         self._cluster = cluster
         self._lock = threading.Lock()
         self._seen: dict[str, bytes] = {}
@@ -58,7 +67,7 @@ class NodeSink:
         except HamiError as error:
             self._cluster.refuse(f"node {node.name}", error)
             seen = None
-        self._take(node.name, wire.encode(seen) if seen is not None else None)
+        self._take(node.name, seen)
 
     def undecoded(self, item: Undecoded) -> None:
         """A node is there and cannot be decoded: it has the cards that it was known to have."""
@@ -79,13 +88,24 @@ class NodeSink:
             if (name := self._barred.pop(uid, None)) is not None:
                 self._settle(name)
 
-    def _take(self, name: str, seen: bytes | None) -> None:
+    def _take(self, name: str, seen: wire.Node | None) -> None:
         with self._lock:
             if seen is None:
                 self._seen.pop(name, None)
             else:
-                self._seen[name] = seen
+                self._seen[name] = wire.encode(seen)
             self._settle(name)
+        self._compare(name, seen)
+
+    def _compare(self, name: str, seen: wire.Node | None) -> None:
+        added = self.duplicates.set(name, (card.uuid for card in seen.cards) if seen else ())
+        if added:
+            others = {other for uuid in added for other in self.duplicates.others(uuid, name)}
+            _log.warning(
+                "node %s: %d of its cards, %s for one, are said to be on node %s, too, and count "
+                "on each; delete the node that is no more, or whose object was copied",
+                *(name, len(added), added[0], ", ".join(sorted(others))),
+            )
 
     def _settle(self, name: str) -> None:
         wanted = None if name in self._barred.values() else self._seen.get(name)

@@ -7,7 +7,7 @@ the same answers, so what happened in a cluster can be looked at on a desk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,6 +19,7 @@ from hami_py.kube.errors import NotFound
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.duplicates import Duplicates
 
 __all__ = ["CardView", "ClusterView", "ContainerView", "NodeView", "Outcome", "find_pod"]
 
@@ -50,6 +51,7 @@ class CardView(msgspec.Struct, frozen=True):
         free_cores: percent that nobody was given.
         free_slots: device IDs that nobody has.
         containers: how it suits the pod's containers.
+        also_on: other nodes that say they have this very card; its room counts on each.
     """
 
     uuid: str
@@ -59,6 +61,7 @@ class CardView(msgspec.Struct, frozen=True):
     free_cores: int
     free_slots: int
     containers: tuple[ContainerView, ...] = ()
+    also_on: tuple[str, ...] = ()
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -66,7 +69,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     Attributes:
         node: its name.
-        fits: whether the pod fits.
+        fits: whether the pod fits: there are cards for it, and nothing keeps it from the node.
         reason: why not, in one line.
         unresolvable: it would not fit if the node were empty either.
         cards: each of its cards.
@@ -101,11 +104,24 @@ class Outcome:
 
 
 class ClusterView:
-    """A cluster at one moment."""
+    """A cluster at one moment.
 
-    def __init__(self, allocator: Allocator, settings: pods.PodSettings | None = None) -> None:
+    Args:
+        allocator: cards, quotas, and who has what.
+        settings: how pods are read.
+        nodes: what is to be asked whether it lets a pod in (``pods.kept_away``); of a node that is
+            not among them, cards alone count.
+    """
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        settings: pods.PodSettings | None = None,
+        nodes: Iterable[objects.Node] = (),
+    ) -> None:
         self._allocator = allocator
         self._settings = settings or pods.PodSettings()
+        self._nodes = {node.name: node for node in nodes}
 
     @classmethod
     def read(
@@ -123,16 +139,17 @@ class ClusterView:
             deadline_s: how long each page of a list may take.
         """
         cluster = Cluster(Allocator(), settings or pods.PodSettings())
-        cluster.nodes.replace(list_objects(server, NODES, objects.Node, deadline_s=deadline_s))
+        nodes = list_objects(server, NODES, objects.Node, deadline_s=deadline_s)
+        cluster.nodes.replace(nodes)
         cluster.quotas.replace(
             list_objects(server, QUOTAS, objects.ResourceQuota, deadline_s=deadline_s)
         )
         cluster.pods.replace(list_objects(server, PODS, objects.Pod, deadline_s=deadline_s))
-        return cls(cluster.allocator, cluster.settings)
+        return cls(cluster.allocator, cluster.settings, nodes)
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: pods.PodSettings | None = None) -> ClusterView:
-        """The cluster as a snapshot tells it.
+        """The cluster as a snapshot tells it: cards alone, no taints, cordons and labels of nodes.
 
         Raises:
             InvalidValue: it is no snapshot, or of another version.
@@ -154,14 +171,21 @@ class ClusterView:
             InvalidValue: it asks for no card, or for what makes no sense.
         """
         request = self._request(pod)
-        other = Allocator.restore(self._allocator.snapshot())
+        state = self._allocator.snapshot()
+        other = Allocator.restore(state)
         other.remove(request.pod.uid)
         asked = wire.encode(request)
+        if pods.annotations.ASSIGNMENT in pod.annotations:
+            # Its node's name is the binding's, and no wish.
+            spec = msgspec.structs.replace(pod.spec, node_name=None)
+            pod = msgspec.structs.replace(pod, spec=spec)
         fits, full, never = other.filter(asked, None, 0)
         views = [
             msgspec.json.decode(other.explain(asked, node), type=NodeView)
             for node in [*fits, *full, *never]
         ]
+        duplicates = _duplicates(state)
+        views = [self._kept_away(pod, _compared(view, duplicates)) for view in views]
         return sorted(views, key=lambda view: (-(view.score or 0), not view.fits, view.node))
 
     def what_if(self, wanted: Sequence[objects.Pod]) -> list[Outcome]:
@@ -183,13 +207,29 @@ class ClusterView:
         if refusals := pods.admit(pod, self._settings).refusals:
             return Outcome(name, reasons={"": "; ".join(map(str, refusals))})
         fits, full, never = allocator.filter(asked, None, 0)
-        reasons = {**full, **never}
-        if not fits:
+        whys = {node: self._why(pod, node) for node in [*fits, *full, *never]}
+        for node, reason in {**full, **never}.items():
+            whys[node].append(reason)
+        reasons = {node: "; ".join(why) for node, why in whys.items() if why}
+        left = [node for node in fits if node not in reasons]
+        if not left:
             return Outcome(name, reasons=reasons)
-        scores = allocator.score(asked, fits, 0, 0)
+        scores = allocator.score(asked, left, 0, 0)
         best = min(scores, key=lambda scored: (-scored[1], scored[0]))[0]
         assignment = msgspec.json.decode(allocator.reserve(asked, best, 0), type=wire.Assignment)
         return Outcome(name, best, assignment, reasons)
+
+    def _kept_away(self, pod: objects.Pod, view: NodeView) -> NodeView:
+        if not (why := self._why(pod, view.node)):
+            return view
+        reason = "; ".join([*why, view.reason] if view.reason else why)
+        return msgspec.structs.replace(
+            view, fits=False, reason=reason, unresolvable=True, assignment=None, score=None
+        )
+
+    def _why(self, pod: objects.Pod, name: str) -> list[str]:
+        node = self._nodes.get(name)
+        return list(pods.kept_away(pod, node)) if node is not None else []
 
     def _request(self, pod: objects.Pod) -> wire.Request:
         request = pods.read_request(pod, self._settings)
@@ -201,6 +241,27 @@ class ClusterView:
                 f"{self._settings.profiles[0].gpu}",
             )
         return request
+
+
+class _Cards(msgspec.Struct, frozen=True):
+    """Of a snapshot, who has which cards."""
+
+    nodes: tuple[wire.Node, ...]
+
+
+def _duplicates(snapshot: bytes) -> Duplicates:
+    found = Duplicates()
+    for node in msgspec.json.decode(snapshot, type=_Cards).nodes:
+        found.set(node.name, (card.uuid for card in node.cards))
+    return found
+
+
+def _compared(view: NodeView, duplicates: Duplicates) -> NodeView:
+    def compared(card: CardView) -> CardView:
+        others = duplicates.others(card.uuid, view.node)
+        return msgspec.structs.replace(card, also_on=others) if others else card
+
+    return msgspec.structs.replace(view, cards=tuple(map(compared, view.cards)))
 
 
 def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float) -> objects.Pod:

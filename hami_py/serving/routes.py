@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hami_py.errors import HamiError, InvalidValue
+from hami_py.serving.bodies import Bodies, GivenUp
 
 __all__ = ["json_route", "page"]
 
@@ -48,6 +50,7 @@ def json_route(
     answer: Callable[[A], object],
     *,
     most_bytes: int,
+    bodies: Bodies | None = None,
     waits: bool = False,
 ) -> Route:
     """A POST route.
@@ -57,12 +60,14 @@ def json_route(
         decode: makes the function's argument of the body; raises ``InvalidValue``.
         answer: the function; what it returns becomes JSON.
         most_bytes: a larger body is refused.
+        bodies: bounds what is read of all requests at once; ``None``: each one's own bound is all.
         waits: the function waits for somebody else, and gets a thread to do so.
     """
+    shared = bodies or Bodies(sys.maxsize)
 
     async def endpoint(request: Request) -> Response:
         try:
-            argument = decode(await asyncio.wait_for(_read(request, most_bytes), _BODY_S))
+            argument = decode(await asyncio.wait_for(_read(request, most_bytes, shared), _BODY_S))
         except _Refused as refusal:
             return refusal.response()
         except asyncio.TimeoutError:
@@ -91,22 +96,23 @@ def page(path: str, text: Callable[[], tuple[int, str]], media_type: str = "text
     return Route(path, endpoint, methods=["GET"])
 
 
-async def _read(request: Request, most_bytes: int) -> bytes:
+async def _read(request: Request, most_bytes: int, bodies: Bodies) -> bytes:
     too_large = f"the body is larger than {most_bytes} bytes"
     # HTTP parsers have made sure that it is a number.
     if int(request.headers.get("content-length", "0")) > most_bytes:
         raise _Refused(413, too_large)
-    body = bytearray()
+    body = bodies.open()
     try:
         async for chunk in request.stream():
-            body += chunk
-            if len(body) > most_bytes:
+            body.add(chunk)
+            if len(body.data) > most_bytes:
                 raise _Refused(413, too_large)
-    except BaseException as error:
-        # The error holds this frame, and asyncio's task the error, until the garbage collector
+        return bytes(body.data)
+    except ClientDisconnect:
+        raise _Refused(400, "the connection ended before the body did") from None
+    except GivenUp:
+        raise _Refused(503, "too many large bodies at once; try again later") from None
+    finally:
+        # An error holds this frame, and asyncio's task the error, until the garbage collector
         # comes: of a hundred such, each with its megabytes, there may be many by then.
-        body.clear()
-        if isinstance(error, ClientDisconnect):
-            raise _Refused(400, "the connection ended before the body did") from None
-        raise
-    return bytes(body)
+        body.close()

@@ -6,6 +6,7 @@ open stay. So nothing is restarted, and nobody is cut off.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import tempfile
 import threading
@@ -25,6 +26,10 @@ _KEEP_ALIVE_S = 120
 """Longer than the API server and kube-scheduler keep an idle connection (90 s), so that it is never
 us who closes one just as a request comes."""
 
+_TLS_WAITING = 1 << 15
+"""Bytes, of which the kernel makes twice as many, that may wait there for us on a connection with
+TLS. They are read at once, into buffers at three layers that stay as long as the connection."""
+
 _DRAIN_S = 10
 """What runs when we are to end may take so long yet."""
 
@@ -36,12 +41,13 @@ class Listen:
     Attributes:
         host: an address; loopback where only a neighbour in the same pod asks.
         port: 0 takes a free one.
-        connections: more at once are refused with 503, so that memory has a bound.
+        connections: more at once are refused with 503, so that memory has a bound: with TLS one
+            costs 250 KiB at worst, beside its body.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
-    connections: int = 1024
+    connections: int = 512
 
 
 class Server:
@@ -85,14 +91,7 @@ class Server:
         )
         config.load()
         config.ssl = tls.context if tls is not None else None
-        try:
-            self._socket = config.bind_socket()
-            # Whoever comes before the first answer waits, and is not turned away.
-            self._socket.listen(config.backlog)
-        except (OSError, SystemExit) as error:
-            raise StateError(
-                f"listening on {listen.host}:{listen.port}", str(error), "name another address"
-            ) from error
+        self._socket = _listening(listen, config.backlog, has_tls=tls is not None)
         self.port: int = self._socket.getsockname()[1]
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -140,6 +139,25 @@ class _Application:
             await send(message)
 
         await self._app(scope, receive, say)
+
+
+def _listening(listen: Listen, backlog: int, *, has_tls: bool) -> socket.socket:
+    # uvicorn's own would write the reason to standard error, and end with a number.
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    listening = socket.socket(family)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if has_tls:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TLS_WAITING)
+        listening.bind((listen.host, listen.port))
+        # Whoever comes before the first answer waits, and is not turned away.
+        listening.listen(backlog)
+    except (OSError, ValueError) as error:
+        listening.close()
+        why = getattr(error, "strerror", None) or str(error)
+        place = f"listening on {listen.host}:{listen.port}"
+        raise StateError(place, why, "name another address") from error
+    return listening
 
 
 class Tls:

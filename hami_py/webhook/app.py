@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starlette.applications import Starlette
+from starlette.routing import Route
 
-from hami_py.serving import json_route, page
-from hami_py.webhook.review import Reviewer, read_review
+from hami_py.serving import Bodies, json_route, page
+from hami_py.webhook.review import Review, Reviewer, read_review
 
 __all__ = ["make_app"]
 
@@ -15,17 +16,22 @@ _REVIEW = 4 << 20
 """An object is 1.5 MiB at most in etcd; a review has it once, or twice."""
 
 
-def make_app(reviewer: Reviewer, metrics: Callable[[], str]) -> Starlette:
+def make_app(reviewer: Reviewer, bodies: Bodies, metrics: Callable[[], str]) -> Starlette:
     """The application.
 
     Args:
         reviewer: who judges.
+        bodies: bounds what is read of all reviews at once.
         metrics: the metrics as text.
     """
+
+    def review(path: str, answer: Callable[[Review], object]) -> Route:
+        return json_route(path, read_review, answer, most_bytes=_REVIEW, bodies=bodies)
+
     return Starlette(
         routes=[
-            json_route("/mutate", read_review, reviewer.mutate, most_bytes=_REVIEW),
-            json_route("/validate", read_review, reviewer.validate, most_bytes=_REVIEW),
+            review("/mutate", reviewer.mutate),
+            review("/validate", reviewer.validate),
             page("/healthz", lambda: (200, "alive\n")),
             page("/metrics", lambda: (200, metrics())),
         ]

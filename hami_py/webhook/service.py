@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hami_py.kube import ApiServer
 from hami_py.model import pods
-from hami_py.serving import Listen, Server, Tls
+from hami_py.serving import Bodies, Listen, Server, Tls
 from hami_py.webhook.app import make_app
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.keeper import Keeper, Place
@@ -33,6 +33,9 @@ class WebhookSettings:
         pods: how pods are read.
         extras: what every pod that asks for a card gets.
         period_s: how often the certificates are looked at.
+        body_bytes: of all reviews that are being read at once. With the 512 connections of
+            ``listen``, one of 64 KiB, several times an ordinary one, is never turned away, and all
+            of it is less than the memory that deploy/ gives.
     """
 
     place: Place
@@ -41,6 +44,7 @@ class WebhookSettings:
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     extras: Extras = field(default_factory=Extras)
     period_s: float = 10.0
+    body_bytes: int = 32 << 20
 
 
 class Webhook:
@@ -58,7 +62,10 @@ class Webhook:
         self.keeper = Keeper(
             server, settings.place, tls, settings.lifetimes, period_s=settings.period_s
         )
-        app = make_app(self.reviewer, lambda: exposition(self.reviewer, self.keeper))
+        bodies = Bodies(settings.body_bytes)
+        app = make_app(
+            self.reviewer, bodies, lambda: exposition(self.reviewer, self.keeper, bodies)
+        )
         self.server = Server(app, settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:

@@ -5,58 +5,22 @@ Both services run as in a cluster, by their commands, and are asked over their s
 
 import contextlib
 import http.client
-import json
-import os
-import ssl
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cluster.servers import accepts, free_ports
+from cluster.servers import free_ports
 from services import rubbish
 from services.api_server import api_server
+from services.running import DEADLINE, Connect, ask, command, resident, trusting, until_ready
 
-#: Seconds that one answer may take, on a busy machine.
-DEADLINE = 30.0
 EACH = 50_000
 WARM_UP = 5_000
 MOST_GROWTH = 20 << 20
 FINE = {200, 400, 413, 422}
-
-Connect = Callable[[], http.client.HTTPConnection]
-
-
-@contextlib.contextmanager
-def command(log: Path, *arguments: str) -> Iterator[int]:
-    """A command of ours that serves; its PID."""
-    with (
-        log.open("wb") as output,
-        subprocess.Popen([sys.executable, "-m", "hami_py", *arguments], stderr=output) as process,
-    ):
-        try:
-            yield process.pid
-            assert process.poll() is None, log.read_text()
-        finally:
-            process.terminate()
-            process.wait(DEADLINE)
-
-
-def until_ready(port: int) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not accepts(port):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def resident(pid: int) -> int:
-    text = Path(f"/proc/{pid}/statm").read_text()
-    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def bear(
@@ -79,17 +43,9 @@ def bear(
     return statuses
 
 
-def ask(connect: Connect, path: str, name: str) -> tuple[int, object]:
-    with contextlib.closing(connect()) as connection:
-        connection.request("POST", path, json.dumps(rubbish.recorded(name)))
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-
 @pytest.mark.timeout(1200)
 def test_a_hundred_thousand_malformed_requests(tmp_path: Path) -> None:
-    tls = ssl.create_default_context()
-    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tls = trusting()
     hook_port, port = free_ports(2)
 
     def hook() -> http.client.HTTPConnection:

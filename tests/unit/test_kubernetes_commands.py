@@ -2,36 +2,25 @@
 
 import json
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from hami_py._native import Allocator
 from hami_py.cli import hami
 from hami_py.errors import HamiError, InvalidValue, StateError
-from hami_py.model.pods import wire
-
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p"},
-    "spec": {
-        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpumem": "4k"}}}]
-    },
-}
+from hami_py.kube.errors import Forbidden, NotFound, Unavailable
+from unit.asked import refused, snapshot_and_pod
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
-    """A snapshot of a node with one card, and a manifest of a pod."""
-    engine = Allocator()
-    card = wire.Card("GPU-0", 0, "NVIDIA T4", 16_384)
-    engine.set_node(wire.encode(wire.Node("a", cards=(card,))))
-    snapshot, manifest = tmp_path / "state.json", tmp_path / "pod.json"
-    snapshot.write_bytes(engine.snapshot())
-    manifest.write_text(json.dumps(POD))
-    return str(snapshot), str(manifest)
+    return snapshot_and_pod(tmp_path)
 
 
 def test_a_replay_says_where_pods_go(files: tuple[str, str]) -> None:
@@ -55,13 +44,6 @@ def test_an_address_that_is_none_is_refused(listen: str) -> None:
 
     with pytest.raises(InvalidValue, match="an address and a port"):
         parse_listen("--listen", listen)
-
-
-def test_a_manifest_without_end_is_refused(files: tuple[str, str], tmp_path: Path) -> None:
-    deep = tmp_path / "deep.yaml"
-    deep.write_text(100_000 * "[")
-    done = CliRunner().invoke(hami, ["replay", files[0], str(deep)])
-    assert isinstance(done.exception, InvalidValue)
 
 
 KUBECONFIG = """
@@ -91,3 +73,135 @@ def test_the_webhooks_allowed_preloads_are_exact_paths() -> None:
     done = CliRunner().invoke(hami, ["webhook", "--allow-preload", "libx.so"])
     assert isinstance(done.exception, InvalidValue)
     assert done.exception.field == "allowed_preloads"
+
+
+def test_a_snapshot_that_is_none_is_said_with_its_file(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    snapshot, manifest = files
+    error = refused("replay", manifest, manifest)
+    assert isinstance(error, InvalidValue)
+    assert error.field.startswith(f"{manifest}: snapshot")
+    assert "hami snapshot" in error.mend
+    later = tmp_path / "later.json"
+    later.write_text(Path(snapshot).read_text().replace('"version":1', '"version":2'))
+    assert "snapshot.version" in str(refused("what-if", "--snapshot", str(later), manifest))
+    assert "missing" in str(refused("replay", str(tmp_path / "missing"), manifest))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "pod", ""),
+        ("explain", "pod", "pod/train"),
+        ("explain", "pod", "train?watch=1"),
+        ("explain", "pod", "train", "--namespace", "../kube-system"),
+        ("explain", "pod", "a..b"),
+        ("webhook", "--namespace", "a/b"),
+        ("webhook", "--name", ""),
+        ("webhook", "--scheduler", ""),
+        ("webhook", "--host", ""),
+        ("webhook", "--runtime-class", ""),
+    ],
+)
+def test_names_that_are_none(arguments: tuple[str, ...]) -> None:
+    error = refused(*arguments)
+    assert isinstance(error, InvalidValue)
+    assert "as kubectl shows it" in error.mend
+
+
+def test_what_is_left_out_is_a_usage_error() -> None:
+    for arguments in (["explain"], ["explain", "pod"], ["what-if"], ["replay", "x"]):
+        with pytest.raises(click.UsageError) as told:
+            hami.main(arguments, standalone_mode=False)
+        assert told.value.exit_code == 2
+        assert "\n" not in told.value.format_message()
+
+
+def test_an_address_that_cannot_be_listened_on_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """uvicorn wrote the reason elsewhere, and ours was "3"."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(json.dumps(config("http://127.0.0.1:1")))
+    listen = ("--listen", "203.0.113.1:9380", "--kubeconfig", str(kubeconfig))
+    error = refused("scheduler", *listen)
+    assert error.why == "Cannot assign requested address"
+    assert capfd.readouterr().err == ""
+
+
+def config(server: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """What an API server answers to every request, to be filled in, and its kubeconfig."""
+    told: dict[str, Any] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(told["code"])
+            self.end_headers()
+            self.wfile.write(told.get("body") or json.dumps(told).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config(f"http://127.0.0.1:{server.server_port}")))
+    yield told, str(kubeconfig)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+FORBIDDEN = 'pods "p" is forbidden: User "me" cannot get resource "pods" in API group ""'
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "says"),
+    [
+        ({"code": 403, "message": FORBIDDEN}, Forbidden, FORBIDDEN),
+        ({"code": 401, "message": "Unauthorized"}, Forbidden, "credentials"),
+        ({"code": 404, "message": 'pods "p" not found'}, NotFound, "there is none"),
+        ({"code": 503, "body": b"<html>"}, Unavailable, "503"),
+        ({"code": 200, "body": b"<html>"}, HamiError, "JSON"),
+    ],
+)
+def test_what_the_api_server_refuses_is_said(
+    api: tuple[dict[str, Any], str],
+    files: tuple[str, str],
+    told: dict[str, Any],
+    kind: type[HamiError],
+    says: str,
+) -> None:
+    answers, kubeconfig = api
+    answers.update(told)
+    error = refused("explain", "pod", "p", "--kubeconfig", kubeconfig)
+    assert isinstance(error, kind)
+    assert says in str(error)
+    for command in (["snapshot"], ["what-if", files[1]]):
+        refused(*command, "--kubeconfig", kubeconfig)
+
+
+def test_no_answer_is_said(files: tuple[str, str], tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(json.dumps(config("http://127.0.0.1:1")))
+    for command in (["snapshot"], ["what-if", files[1]], ["explain", "pod", "p"]):
+        error = refused(*command, "--kubeconfig", str(kubeconfig))
+        assert isinstance(error, Unavailable)
+        assert "Connection refused" in str(error)
+    absent = refused("snapshot", "--kubeconfig", str(kubeconfig), "--context", "none")
+    assert "none" in str(absent)
+    assert "missing" in str(refused("snapshot", "--kubeconfig", str(tmp_path / "missing")))

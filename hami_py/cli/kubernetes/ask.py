@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hami_py.cli.kubernetes.common import api_server_options, connect
-from hami_py.cli.kubernetes.source import read_pods, read_view, snapshot_option
+from hami_py.cli.kubernetes.common import api_server_options, check_object_name, connect
+from hami_py.cli.kubernetes.manifests import read_pods
+from hami_py.cli.kubernetes.source import read_view, snapshot_option
 from hami_py.cli.say import table
 from hami_py.errors import StateError
 
@@ -21,13 +22,19 @@ __all__ = ["explain", "replay", "snapshot", "what_if"]
 
 _READ_S = 30.0
 
+_NOT_LOOKED_AT = (
+    "looked at: cards, cordons, taints, node selectors and node affinity; not: processors, memory, "
+    "ports, volumes, spreading, affinity to pods"
+)
+_CARDS_ALONE = "looked at: cards alone; a snapshot has no cordons, taints and labels of nodes"
+
 _json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 _files = click.argument(
     "manifests", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False)
 )
 
 
-@click.group(short_help="Say why something is as it is.")
+@click.group(no_args_is_help=False, short_help="Say why something is as it is.")
 def explain() -> None:
     """Say why something is as it is."""
 
@@ -48,10 +55,14 @@ def explain_pod(
     """Say on which nodes a pod's cards are, and why not on the others.
 
     The answer is the scheduler's own, for the cluster as it is now. A pod that has its cards
-    already is looked at as if it had not.
+    already is looked at as if it had not. Of what kube-scheduler looks at beside cards, cordons,
+    taints, node selectors and node affinity are told; what it said itself of a pod that waits is
+    told, too.
     """
+    check_object_name("NAME", name)
+    check_object_name("--namespace", namespace)
     server = connect(kubeconfig, context)
-    from hami_py.model import pods  # noqa: PLC0415
+    from hami_py.model import legible, pods  # noqa: PLC0415
     from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
 
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
@@ -67,7 +78,10 @@ def explain_pod(
                 click.echo(f"{container} has {share.card} on {assignment.node}: {given}")
     elif pod.spec.node_name is None:
         click.echo(f"pod {namespace}/{name} waits for a node")
+        if pod.unscheduled and pod.unscheduled.message:
+            click.echo(f"kube-scheduler says: {legible(pod.unscheduled.message)}")
     _write_views(views)
+    click.echo(_NOT_LOOKED_AT)
 
 
 @click.command("what-if", short_help="Say where pods would go.")
@@ -85,11 +99,15 @@ def what_if(
 ) -> None:
     """Say where the pods of these manifests would go, one after the other, if they were made now.
 
-    What nodes have but cards, such as processors and taints, is not looked at.
+    Of Deployments, StatefulSets, ReplicaSets and Jobs it is all pods that they make at once.
+    Cordons, taints, node selectors and node affinity count as well, but for a snapshot, which has
+    cards alone. Processors, memory, ports, volumes, spreading and affinity to pods do not.
     """
     wanted = read_pods(manifests)
     outcomes = read_view(snapshot, kubeconfig, context).what_if(wanted)
     _write_outcomes(outcomes, as_json=as_json)
+    if not as_json:
+        click.echo(_NOT_LOOKED_AT if snapshot is None else _CARDS_ALONE)
 
 
 @click.command(short_help="Write down what the scheduler knows.")
@@ -103,7 +121,8 @@ def what_if(
 def snapshot(*, output: Path | None, kubeconfig: Path | None, context: str | None) -> None:
     """Write down nodes, cards, quotas and who has what, for `hami replay` and `hami what-if`.
 
-    It has names and sizes in it, and nobody's images, variables or secrets.
+    It has names and sizes in it, and nobody's images, variables or secrets; of nodes it has cards
+    alone, and no cordons, taints and labels.
     """
     state = read_view(None, kubeconfig, context).snapshot()
     if output is None or str(output) == "-":
@@ -128,6 +147,7 @@ def replay(*, snapshot: Path, manifests: tuple[Path, ...], as_json: bool) -> Non
     view = read_view(snapshot, None, None)
     _write_outcomes(view.what_if(read_pods(manifests)), as_json=as_json)
     if not as_json:
+        click.echo(_CARDS_ALONE)
         click.echo(f"state {view.digest()}")
 
 
@@ -145,7 +165,9 @@ def _write_views(views: Sequence[NodeView]) -> None:
         for card in view.cards:
             reasons = [each.reason for each in card.containers if each.reason]
             free = f"{card.free_mib} MiB, {card.free_cores} percent, {card.free_slots} slots free"
-            click.echo("; ".join([f"{view.node} card {card.index} {card.uuid}: {free}", *reasons]))
+            also = [f"node {node} says that it has this card, too" for node in card.also_on]
+            told = [f"{view.node} card {card.index} {card.uuid}: {free}", *reasons, *also]
+            click.echo("; ".join(told))
 
 
 def _write_outcomes(outcomes: Sequence[Outcome], *, as_json: bool) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 import click
 
 from hami_py.cli.kubernetes.common import (
     api_server_options,
+    check_object_name,
     connect,
     kubernetes_extra,
     parse_listen,
@@ -66,6 +68,12 @@ def webhook(
     """
     from hami_py.model.pods import PodSettings  # noqa: PLC0415
 
+    given = [("--namespace", namespace), ("--name", name)]
+    given += [("--scheduler", each) for each in schedulers]
+    given += [("--host", each) for each in hosts if not _is_address(each)]
+    given += [] if runtime_class is None else [("--runtime-class", runtime_class)]
+    for field, text in given:
+        check_object_name(field, text)
     judged = PodSettings(schedulers=schedulers, allowed_preloads=preloads)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
@@ -81,3 +89,11 @@ def webhook(
         extras=Extras(schedulers[0] if schedulers else None, runtime_class),
     )
     run_until_told(Webhook(server, settings))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -33,6 +33,7 @@ from hami_py.model.pods.objects import (
     decode_pod,
     decode_quota,
 )
+from hami_py.model.pods.placement import kept_away
 from hami_py.model.pods.quotas import read_quota
 from hami_py.model.pods.request import PodReading, read_pod, read_request
 from hami_py.model.pods.settings import PodSettings
@@ -70,6 +71,7 @@ __all__ = [
     "injected",
     "judge",
     "judge_ephemeral",
+    "kept_away",
     "objects",
     "read_node",
     "read_pod",

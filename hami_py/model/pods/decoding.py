@@ -18,6 +18,13 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 Decoded = TypeVar("Decoded")
 
 
+class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """One of Kubernetes' types, as far as we read it.
+
+    No cycles, so nothing for the garbage collector to look at in 100,000 pods.
+    """
+
+
 class Decoder(Generic[Decoded]):
     """JSON, or what YAML made of it, to one of these types; also to one that holds them.
 

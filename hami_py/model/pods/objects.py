@@ -13,6 +13,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from hami_py.model.pods.constraints import Affinity, NodeSpec, Toleration
+from hami_py.model.pods.decoding import ApiObject as _Object
 from hami_py.model.pods.decoding import Decoder
 
 Quantity: TypeAlias = str | int | float
@@ -24,10 +26,6 @@ OVER = frozenset({"Succeeded", "Failed"})
 """Phases of a pod whose containers have all ended for good."""
 
 _NONE: Mapping[str, str] = {}
-
-
-class _Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """No cycles, so nothing for the garbage collector to look at in 100,000 pods."""
 
 
 class Metadata(_Object, frozen=True):
@@ -146,6 +144,9 @@ class PodSpec(_Object, frozen=True):
     ephemeral_containers: tuple[Container, ...] | None = None
     os: PodOs | None = None
     node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
@@ -221,6 +222,13 @@ class Pod(_Object, frozen=True):
         return (self.status and self.status.nominated_node_name) or None
 
     @property
+    def unscheduled(self) -> Condition | None:
+        """Why the last attempt to schedule it failed, as kube-scheduler wrote it."""
+        conditions = (self.status and self.status.conditions) or ()
+        failed = (c for c in conditions if c.type == "PodScheduled" and c.status == "False")
+        return next(failed, None)
+
+    @property
     def is_started(self) -> bool:
         """Its ordinary init containers are done for good: what only they asked for is free.
 
@@ -242,6 +250,7 @@ class Node(_Object, frozen=True):
     """``Node``."""
 
     metadata: Metadata
+    spec: NodeSpec = NodeSpec()
 
     @property
     def name(self) -> str:

@@ -1,0 +1,63 @@
+"""Our services as in a cluster: run by their commands, asked over their sockets."""
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster.servers import accepts
+from services import rubbish
+
+#: Seconds that one answer may take, on a busy machine.
+DEADLINE = 30.0
+
+Connect = Callable[[], http.client.HTTPConnection]
+
+
+@contextlib.contextmanager
+def command(log: Path, *arguments: str) -> Iterator[int]:
+    """A command of ours that serves; its PID."""
+    with (
+        log.open("wb") as output,
+        subprocess.Popen([sys.executable, "-m", "hami_py", *arguments], stderr=output) as process,
+    ):
+        try:
+            yield process.pid
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.terminate()
+            process.wait(DEADLINE)
+
+
+def until_ready(port: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not accepts(port):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    text = Path(f"/proc/{pid}/statm").read_text()
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def trusting() -> ssl.SSLContext:
+    """Of a client that takes any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def ask(connect: Connect, path: str, name: str) -> tuple[int, object]:
+    """The answer to a recorded request."""
+    with contextlib.closing(connect()) as connection:
+        connection.request("POST", path, json.dumps(rubbish.recorded(name)))
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())

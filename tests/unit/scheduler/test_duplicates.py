@@ -1,0 +1,69 @@
+"""The same card on two nodes: said when it comes, counted while it is so, and nobody is refused."""
+
+import logging
+import random
+from collections import Counter
+
+import pytest
+
+from hami_py.model import pods
+from hami_py.model.pods import objects
+from hami_py.scheduler.duplicates import Duplicates
+from hami_py.scheduler.metrics import Meter
+from unit.scheduler.small import Small, node
+
+
+def clone(of: objects.Node, name: str) -> objects.Node:
+    return objects.Node(objects.Metadata(name=name, annotations=of.metadata.annotations))
+
+
+def duplicated(small: Small) -> str:
+    lines = Meter(small.cluster).exposition().splitlines()
+    return next(line for line in lines if line.startswith("hami_scheduler_duplicated_cards "))
+
+
+def test_a_cloned_node_is_said_counted_and_used(caplog: pytest.LogCaptureFixture) -> None:
+    small = Small(nodes="a", cards=2).listed()
+    with caplog.at_level(logging.WARNING):
+        small.cluster.nodes.changed(clone(node("a", 2), "b"))
+    (said,) = caplog.messages
+    assert "node b: 2 of its cards, GPU-a-0 for one" in said
+    assert "node a, too" in said
+    assert duplicated(small) == "hami_scheduler_duplicated_cards 2.0"
+    caplog.clear()
+    # Its heartbeats say the same again.
+    small.cluster.nodes.changed(clone(node("a", 2), "b"))
+    assert caplog.messages == []
+    for pod in ("one", "two", "three", "four"):
+        small.create(pod)
+        where = small.fits(pod)
+        assert where
+        assert small.bind(pod, where[0]) == ""
+    # The node that was there under the old name goes.
+    small.cluster.nodes.gone(node("a", 2))
+    assert duplicated(small) == "hami_scheduler_duplicated_cards 0.0"
+
+
+def test_it_is_gone_when_one_of_them_cannot_be_read_any_more() -> None:
+    small = Small(nodes="a").listed()
+    small.cluster.nodes.changed(clone(node("a", 1), "b"))
+    broken = {pods.annotations.CARDS: "{"}
+    small.cluster.nodes.changed(objects.Node(objects.Metadata(name="b", annotations=broken)))
+    assert duplicated(small) == "hami_scheduler_duplicated_cards 0.0"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_whatever_order_they_come_and_go(seed: int) -> None:
+    prng = random.Random(seed)  # noqa: S311
+    found, truth = Duplicates(), dict[str, set[str]]()
+    for _ in range(300):
+        name = prng.choice("abcd")
+        before, now = truth.get(name, set()), set(prng.sample("123456", prng.randrange(4)))
+        elsewhere = {uuid for other, cards in truth.items() if other != name for uuid in cards}
+        assert found.set(name, now) == sorted((now - before) & elsewhere)
+        truth[name] = now
+        counts = Counter(uuid for cards in truth.values() for uuid in cards)
+        assert len(found) == sum(count > 1 for count in counts.values())
+        for uuid in now:
+            others = {other for other in truth if other != name and uuid in truth[other]}
+            assert set(found.others(uuid, name)) == others

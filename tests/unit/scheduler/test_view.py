@@ -1,0 +1,93 @@
+"""A cluster at one moment: where a pod fits, and what keeps it away beside cards."""
+
+from typing import Any
+
+import pytest
+
+from hami_py._native import Allocator
+from hami_py.model import pods
+from hami_py.model.pods import objects, wire
+from hami_py.scheduler.view import ClusterView
+from unit.pods import build
+
+CARD = wire.Card("GPU-a", 0, "NVIDIA A100-SXM4-80GB", 10_000)
+OTHER = wire.Card("GPU-b", 0, "NVIDIA A100-SXM4-80GB", 10_000)
+
+
+def node(name: str, card: wire.Card, **spec: Any) -> objects.Node:
+    written = {pods.annotations.CARDS: pods.encode_cards((card,))}
+    metadata = {"name": name, "labels": {"host": name}, "annotations": written}
+    return pods.decode_node.convert({"metadata": metadata, "spec": spec})
+
+
+def view(*nodes: objects.Node) -> ClusterView:
+    allocator = Allocator()
+    for each in nodes:
+        seen = pods.read_node(each)
+        assert seen is not None
+        allocator.set_node(wire.encode(seen))
+    return ClusterView(allocator, nodes=nodes)
+
+
+def pod(mib: int = 6000, **fields: Any) -> objects.Pod:
+    return build.pod(build.container(limits={"gpumem": mib}), **fields)
+
+
+def test_a_node_that_is_cordoned_does_not_fit_and_is_not_chosen() -> None:
+    seen = view(node("a", CARD, unschedulable=True), node("b", OTHER))
+    fits, cordoned = seen.explain(pod())
+    assert (fits.node, fits.fits, fits.reason) == ("b", True, None)
+    assert (cordoned.node, cordoned.fits) == ("a", False)
+    assert cordoned.reason == "the node is cordoned"
+    assert cordoned.unresolvable
+    assert (cordoned.assignment, cordoned.score) == (None, None)
+    # The card itself has room, and that is told.
+    assert cordoned.cards[0].containers[0].fits
+    first, second = seen.what_if([pod(), pod()])
+    assert first.node == "b"
+    assert first.reasons == {"a": "the node is cordoned"}
+    assert second.node is None
+    assert second.reasons["a"] == "the node is cordoned"
+    assert "b" in second.reasons
+
+
+def test_cards_and_everything_else_are_told_together() -> None:
+    seen = view(node("a", CARD, taints=[{"key": "k", "effect": "NoExecute"}]))
+    (there,) = seen.explain(pod(20_000, nodeSelector={"host": "b"}))
+    (outcome,) = seen.what_if([pod(20_000, nodeSelector={"host": "b"})])
+    for reason in (there.reason, outcome.reasons["a"]):
+        assert reason is not None
+        assert reason.startswith(
+            "taint k:NoExecute is not tolerated; nodeSelector wants host=b, and it is a; "
+        )
+        assert len(reason.split("; ")) == 3
+
+
+def test_the_node_that_a_pod_was_bound_to_is_no_wish_of_its_own() -> None:
+    seen = view(node("a", CARD), node("b", OTHER))
+    bound = pod(nodeName="a", annotations={pods.annotations.ASSIGNMENT: "{}"})
+    assert [each.fits for each in seen.explain(bound)] == [True, True]
+    # By somebody else, or its author: kube-scheduler is never asked.
+    elsewhere = pod(nodeName="a")
+    assert [(each.node, each.fits) for each in seen.explain(elsewhere)] == [
+        ("a", True),
+        ("b", False),
+    ]
+
+
+def test_a_snapshot_has_cards_alone() -> None:
+    seen = view(node("a", CARD, unschedulable=True))
+    offline = ClusterView.restore(seen.snapshot())
+    assert offline.digest() == seen.digest()
+    assert [each.fits for each in offline.explain(pod())] == [True]
+    assert offline.what_if([pod()])[0].node == "a"
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_card_on_two_nodes_is_told_of_on_both_and_counts_on_both(*, offline: bool) -> None:
+    seen = view(node("a", CARD), node("b", CARD), node("c", OTHER))
+    if offline:
+        seen = ClusterView.restore(seen.snapshot())
+    told = {each.node: each.cards[0].also_on for each in seen.explain(pod())}
+    assert told == {"a": ("b",), "b": ("a",), "c": ()}
+    assert {each.node for each in seen.what_if([pod()] * 3)} == {"a", "b", "c"}

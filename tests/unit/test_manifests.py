@@ -1,0 +1,128 @@
+"""Manifests that `hami what-if` and `hami replay` are given: pods, what makes pods, and rubbish."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hami_py.cli import hami
+from hami_py.errors import InvalidValue
+from unit.asked import POD, refused, snapshot_and_pod
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    return snapshot_and_pod(tmp_path)
+
+
+def test_a_manifest_without_end_is_refused(files: tuple[str, str], tmp_path: Path) -> None:
+    deep = tmp_path / "deep.yaml"
+    deep.write_text(100_000 * "[")
+    done = CliRunner().invoke(hami, ["replay", files[0], str(deep)])
+    assert isinstance(done.exception, InvalidValue)
+
+
+TEMPLATE = {"spec": POD["spec"], "metadata": {"labels": {"app": "d"}}}
+
+
+def owner(kind: str, **spec: Any) -> dict[str, Any]:
+    named = {"name": "d", "namespace": "ml"}
+    return {"apiVersion": "v1", "kind": kind, "metadata": named, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("written", "pods"),
+    [
+        (owner("Deployment", replicas=3, template=TEMPLATE), 3),
+        (owner("Deployment", template=TEMPLATE), 1),
+        (owner("StatefulSet", replicas=2, template=TEMPLATE), 2),
+        (owner("ReplicaSet", replicas=2, template=TEMPLATE), 2),
+        (owner("Job", parallelism=2, completions=9, template=TEMPLATE), 2),
+        ({"kind": "List", "items": [owner("Job", template=TEMPLATE), POD]}, 2),
+    ],
+)
+def test_pods_that_others_make(
+    files: tuple[str, str], tmp_path: Path, written: dict[str, Any], pods: int
+) -> None:
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(json.dumps(written))
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    assert done.exception is None, done.exception
+    outcomes = json.loads(done.output)
+    assert len(outcomes) == pods
+    assert [each["node"] for each in outcomes] == ["a"] * pods
+    assert outcomes[0]["pod"] == "ml/d-"
+
+
+def test_several_documents_with_nothing_between_them(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    manifest = tmp_path / "several.yaml"
+    manifest.write_text("---\n---\n" + json.dumps(POD) + "\n---\n" + json.dumps(POD) + "\n---\n")
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    assert len(json.loads(done.output)) == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "value", "mend"),
+    [
+        ("", "", "", "no pod in it"),
+        ("---\n---\n", "", "", "no pod in it"),
+        ("kind: List\nitems: []", "", "", "no pod in it"),
+        ("kind: List\nitems: 3", "items", "3", "a list of manifests"),
+        ("hello", "manifest", "hello", "manifests of pods"),
+        ("- 1\n- 2", "manifest", "[1, 2]", "manifests of pods"),
+        ("metadata: {name: d}", "kind", "", "manifests of pods"),
+        ("kind: Service", "kind", "Service", "or of a Deployment"),
+        ("kind: DaemonSet", "kind", "DaemonSet", "or of a Deployment"),
+        ("kind: Pod\nmetadata: {name: 3}", "metadata.name", "int", "its type must be str"),
+        ("kind: Deployment", "spec.template", "", "add it"),
+        ("kind: Deployment\nspec: {template: 3}", "spec.template", "", "add it"),
+        (
+            "kind: Job\nspec: {template: {spec: {containers: 3}}}",
+            "spec.template.spec.containers",
+            "int",
+            "its type must be array",
+        ),
+        (
+            "kind: Job\nspec: {parallelism: many, template: {spec: {}}}",
+            "spec.parallelism",
+            "many",
+            "from 0 to 10000",
+        ),
+        (
+            "kind: Deployment\nspec: {replicas: 1000000000, template: {spec: {}}}",
+            "spec.replicas",
+            "1000000000",
+            "from 0 to 10000",
+        ),
+        ("kind: Pod\n  a: b: c", "line 2, column 4", "a: b: c", "mapping values are not allowed"),
+        ("{", "line 1, column 2", "{", "well-formed YAML or JSON"),
+        ("kind: *x", "line 1, column 7", "kind: *x", "undefined alias"),
+        (
+            "kind: !!python/name:os.system",
+            "line 1, column 7",
+            "kind: !!python/name:os.system",
+            "tag",
+        ),
+    ],
+)
+def test_what_is_no_manifest_is_said_with_its_place(
+    tmp_path: Path, written: str, field: str, value: str, mend: str
+) -> None:
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(written)
+    error = refused("replay", *snapshot_and_pod(tmp_path), str(manifest))
+    assert isinstance(error, InvalidValue)
+    assert error.field == (f"{manifest}: {field}" if field else str(manifest))
+    assert error.value == value
+    assert mend in error.mend
+
+
+def test_bytes_that_are_no_text_are_said(files: tuple[str, str], tmp_path: Path) -> None:
+    manifest = tmp_path / "given.yaml"
+    for content in (b"\xff\xfe\x00", b"kind: \xc3\x28", bytes(100)):
+        manifest.write_bytes(content)
+        assert str(manifest) in str(refused("replay", files[0], str(manifest)))
