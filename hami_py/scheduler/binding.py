@@ -186,8 +186,13 @@ class Binder:
         """
         asked = self._cluster.allocator.explain(wire.encode(request), assignment.node)
         seen = msgspec.json.decode(asked, type=NodeView)
-        if not seen.fits or seen.assignment == assignment:
+        if seen.assignment is None or seen.assignment == assignment:
             return seen.fits
+        plans = (seen.assignment, assignment)
+        granted = [one for plan in plans for grants in plan.containers.values() for one in grants]
+        if any(one.mig for one in granted) or not all(map(_says_mib, request.asks)):
+            # An instance's place may be another's by now, and a share is of a card's size then.
+            return False
         fitting = {
             (c.container, card.uuid) for card in seen.cards for c in card.containers if c.fits
         }
@@ -270,6 +275,10 @@ class Binder:
 
 class _BoundOtherwise(Conflict):
     """It is bound already, with other cards: ours stay reserved for it until the watch has told."""
+
+
+def _says_mib(ask: wire.Ask) -> bool:
+    return isinstance(ask.memory, wire.Size) and ask.memory.mib is not None
 
 
 def _called(args: BindArgs) -> str:

@@ -9,6 +9,7 @@ from hami_py.kube import list_objects
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from histories import room
 from histories.faults import Client
 from histories.kube_scheduler import FLUSH_S
 from histories.oracle import Broken
@@ -43,6 +44,8 @@ def _go_on(scene: Scene) -> None:
     later = min([at for at in moments if at and at > now], default=now + 10)
     scene.clock.advance(min(later, now + 10))
     scene.tick()
+    while scene.world.kubelet_is_done():
+        pass
     quiesce(scene)
 
 
@@ -62,14 +65,14 @@ def quiesce(scene: Scene) -> None:
 
 
 def _waiting_in_vain(scene: Scene) -> list[str]:
+    """Pods that would fit, if need be when others that are less important were gone."""
     return [
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on {node}"
         for pod in scene.api.objects["pods"].values()
         if not pod["spec"].get("nodeName")
         and not pod["metadata"].get("deletionTimestamp")
-        and len(pod["spec"]["containers"]) == 1
-        and "initContainers" not in pod["spec"]
-        and (node := scene.oracle.has_room(pod))
+        and room.is_plain(pod)
+        and (node := room.anywhere(scene.api, pod) or room.by_preemption(scene.api, pod))
     ]
 
 

@@ -12,6 +12,7 @@ all pods that fit must be bound, and nothing be left of those that are gone.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection
 from itertools import accumulate
 
@@ -49,8 +50,8 @@ class History(Scene):
         self._acts = [(name, act) for name, _, act in allowed]
         self._weights = list(accumulate(weight for _, weight, _ in allowed))
 
-    def run(self) -> int:
-        """Runs it to its end; says how many pods were bound.
+    def run(self) -> Counter[str]:
+        """Runs it to its end; says what happened, and how often.
 
         Raises:
             Broken: an invariant does not hold.
@@ -67,14 +68,15 @@ class History(Scene):
             self._step()
         calm.everybody_is_bound(self)
         calm.nothing_is_left(self)
-        return self.oracle.bound
+        return self.oracle.seen
 
     def _all(self) -> list[tuple[str, int, Callable[[], Did]]]:
         world = self.world
         return [
             ("pod comes", 12, world.pod_comes),
             ("pod goes", 4, world.pod_goes),
-            ("pod starts", 3, world.pod_starts),
+            ("pod starts", 8, world.pod_starts),
+            ("pod starts anew", 4, world.pod_restarts),
             ("pod ends", 3, world.pod_ends),
             ("kubelet is done", 4, world.kubelet_is_done),
             ("node comes", 2, world.node_comes),

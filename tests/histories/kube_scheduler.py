@@ -2,22 +2,24 @@
 
 It knows the cluster by its own informers, which are late in their own way. A pod is filtered and
 scored in one loop; its binding is a task of its own, and the pod counts as bound (is assumed)
-meanwhile. What failed comes back after a pause of 1 s, doubled up to 10 s; what fits nowhere waits
-for an event, or five minutes. Scores are not asked for where one node is left.
+meanwhile. What failed comes back after a pause of 1 s, doubled up to 10 s; what fits nowhere may
+preempt others (``preemption``), and waits for an event, or five minutes. Scores are not asked for
+where one node is left.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from hami_py.model import pods
-from hami_py.scheduler.wire import BindArgs
+from hami_py.model.pods import Pod
+from hami_py.scheduler.wire import BindArgs, FilterResult
 from histories.fake_api import FakeApi
 from histories.faults import Clock, Killed
+from histories.preemption import Check, Preemption
 from histories.refusals import Object, Refused
 from histories.replica import Replica
 from support.asking import filtered, rated
@@ -47,7 +49,7 @@ class KubeScheduler:
     """
 
     def __init__(
-        self, api: FakeApi, clock: Clock, chance: random.Random, extender: Replica
+        self, api: FakeApi, clock: Clock, chance: random.Random, extender: Replica, check: Check
     ) -> None:
         self.extender = extender
         self.bindings: list[Binding] = []
@@ -55,7 +57,9 @@ class KubeScheduler:
         self._api = api
         self._clock = clock
         self._chance = chance
-        self._assumed: set[str] = set()
+        self._preemption = Preemption(api, chance, check)
+        self._assumed: dict[str, str] = {}
+        """Pods that are to be bound, and where."""
         self._attempts: dict[str, int] = {}
         self._ready_at: dict[Key, float] = {}
         """Pods that are to be tried, and from when on."""
@@ -102,16 +106,18 @@ class KubeScheduler:
         pod = self._pods[key]
         name = f"{'/'.join(key)} ({pod['metadata']['uid'][:8]})"
         asked = pods.decode_pod.convert(pod)
-        found = filtered(self.extender.verbs, asked, sorted(self._nodes))
+        found = self._filter(pod, asked)
         nodes = found.node_names or []
         if found.error:
             self._back_off(key, pod["metadata"]["uid"])
             return f"filter {name}: {found.error}"
         if not nodes:
             self._waiting[key] = now
-            return f"filter {name}: nowhere"
+            verbs = self.extender.verbs
+            did = self._preemption.attempt(pod, found.failed_nodes, self._on, verbs)
+            return f"filter {name}: nowhere" + (f"; {did}" if did else "")
         node = self._best(asked, nodes)
-        self._assumed.add(pod["metadata"]["uid"])
+        self._assumed[pod["metadata"]["uid"]] = node
         self.bindings.append(Binding(key, pod["metadata"]["uid"], node))
         return f"filter {name}: {nodes}, chosen {node}"
 
@@ -127,13 +133,30 @@ class KubeScheduler:
         except Killed:
             error = "connection refused"
         if error and self.is_leading:
-            self._assumed.discard(task.uid)
+            self._assumed.pop(task.uid, None)
             pod = self._pods.get(task.key)
             if pod and pod["metadata"]["uid"] == task.uid and not pod["spec"].get("nodeName"):
                 self._back_off(task.key, task.uid)
         return f"bind {'/'.join(task.key)} ({task.uid[:8]}) to {task.node}: {error or 'done'}"
 
-    def _best(self, pod: Any, nodes: list[str]) -> str:
+    def _filter(self, pod: Object, asked: Pod) -> FilterResult:
+        nominated = self._preemption.node_of(pod)
+        if nominated in self._nodes:
+            found = filtered(self.extender.verbs, asked, [nominated])
+            if found.node_names:
+                return found
+        return filtered(self.extender.verbs, asked, sorted(self._nodes))
+
+    def _on(self, node: str) -> list[Object]:
+        """Who is on a node, or to be bound there."""
+        return [
+            pod
+            for pod in self._pods.values()
+            if (pod["spec"].get("nodeName") or self._assumed.get(pod["metadata"]["uid"])) == node
+            and pod["status"]["phase"] in ("Pending", "Running")
+        ]
+
+    def _best(self, pod: Pod, nodes: list[str]) -> str:
         if len(nodes) == 1:
             return nodes[0]
         scores = rated(self.extender.verbs, pod, nodes)
@@ -161,7 +184,7 @@ class KubeScheduler:
         if type_ == "DELETED" or pod["spec"].get("nodeName"):
             self._ready_at.pop(key, None)
             self._waiting.pop(key, None)
-            self._assumed.discard(uid)
+            self._assumed.pop(uid, None)
         elif self._is_to_do(pod) and key not in self._waiting:
             self._ready_at.setdefault(key, 0.0)
 

@@ -2,7 +2,8 @@
 
 A pod's cards are what its assignment annotation says, and it has them from the write that binds it
 until its phase is Succeeded or Failed or it is gone. Sums can only grow when a pod is bound, so
-they are worked out anew at each binding, over all pods of the node and of the namespace.
+they are worked out anew at each binding, over all pods of the node and of the namespace. That
+holds for init containers, too: they count for as long as they may run again, done or not.
 
 A card may shrink, and a quota may be lowered, after the replica that binds was last told of it. It
 is judged by what it may have believed: anything that was true at or after the version that its
@@ -11,41 +12,42 @@ watch had come to when the bind began.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from histories import room
 from histories.fake_api import FakeApi
+from histories.given import (
+    ASSIGNMENT,
+    Grant,
+    by_card,
+    grants,
+    in_all,
+    instances,
+    overlap,
+    said,
+    whole,
+)
+from histories.reading import (
+    Ask,
+    Card,
+    Use,
+    asks,
+    cards,
+    hard,
+    is_initialized,
+    is_started,
+    priority,
+    suits,
+    within_quota,
+)
 from histories.refusals import Object
-
-ASSIGNMENT = "hami.io/assignment"
-CARDS = "hami.io/cards"
-CORDON = "hami.io/cordon"
-LIMITS = {"gpu": "limits.nvidia.com/gpu", "memory": "limits.nvidia.com/gpumem"}
 
 
 class Broken(AssertionError):
     """An invariant does not hold."""
-
-
-@dataclass(frozen=True)
-class Use:
-    """Of a card, or of a quota: containers or cards, MiB, percent."""
-
-    count: int = 0
-    memory: int = 0
-    cores: int = 0
-
-    def plus(self, other: Use) -> Use:
-        return Use(self.count + other.count, self.memory + other.memory, self.cores + other.cores)
-
-    def most(self, other: Use) -> Use:
-        return Use(
-            max(self.count, other.count),
-            max(self.memory, other.memory),
-            max(self.cores, other.cores),
-        )
 
 
 @dataclass
@@ -76,59 +78,49 @@ class Oracle:
 
     Attributes:
         belief: of whoever is binding at this moment; ``None``: nobody of ours.
-        bound: bindings so far.
+        seen: what happened, and how often: what never does is not tested.
     """
 
     def __init__(self, api: FakeApi) -> None:
         self.belief: Belief | None = None
-        self.bound = 0
+        self.seen: Counter[str] = Counter()
         self._api = api
         self._given: dict[str, str] = {}
         self._nodes = Past()
         self._quotas = Past()
         api.on_write = self._written
 
-    def uses(self, node: str) -> dict[str, Use]:
-        """What is given of each card of a node, and to how many."""
-        sums: dict[str, Use] = {}
-        for pod in self._holders():
-            if pod["spec"]["nodeName"] == node:
-                for card, use in by_card(pod).items():
-                    sums[card] = sums.get(card, Use()).plus(use)
-        return sums
+    def check_victims(
+        self,
+        pod: Object,
+        proposed: Mapping[str, list[str]],
+        answered: Mapping[str, list[str]],
+        *,
+        knows_all: bool,
+    ) -> None:
+        """Whoever was chosen goes, others only if they are there and less important.
 
-    def spent(self, namespace: str) -> Use:
-        """What counts against the quotas of a namespace."""
-        total = Use()
-        for pod in self._holders():
-            if pod["metadata"]["namespace"] == namespace:
-                total = total.plus(in_all(pod))
-        return total
-
-    def has_room(self, pod: Object) -> str | None:
-        """A node on which a pod of one container would fit."""
-        asked = asked_by(pod)
-        namespace = pod["metadata"]["namespace"]
-        more = Use(asked.count, asked.count * asked.memory, asked.count * asked.cores)
-        after = self.spent(namespace).plus(more)
-        for (there, _), quota in self._api.objects["resourcequotas"].items():
-            if there == namespace and not within_quota(after, more, hard(quota)):
-                return None
-        for (_, name), node in self._api.objects["nodes"].items():
-            uses = self.uses(name)
-            free = [
-                card
-                for card in cards(node).values()
-                if _takes(card, uses.get(card["uuid"], Use()), asked)
-            ]
-            if len(free) >= asked.count:
-                return name
-        return None
-
-    def _holders(self) -> Iterator[Object]:
-        for pod in self._api.objects["pods"].values():
-            if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running"):
-                yield pod
+        Args:
+            pod: for which.
+            proposed: by kube-scheduler, UIDs by node.
+            answered: by the extender.
+            knows_all: it has been told of everything: then there is room when they are gone.
+        """
+        there = {one["metadata"]["uid"]: one for one in self._api.objects["pods"].values()}
+        for node, uids in answered.items():
+            if not set(uids) >= set(proposed[node]):
+                raise Broken(f"of {proposed[node]} on {node} not all are to go: {uids}")
+            for uid in set(uids) - set(proposed[node]):
+                victim = there.get(uid)
+                if victim is None:
+                    continue
+                self.seen["victims added"] += 1
+                if victim["spec"].get("nodeName") != node or priority(victim) >= priority(pod):
+                    raise Broken(f"pod {uid} is to go from {node} for {pod['metadata']['uid']}")
+            if knows_all and room.is_plain(pod) and node in room.names(self._api):
+                self.seen["victims judged"] += 1
+                if not room.without(self._api, pod, node, uids):
+                    raise Broken(f"{uids} are to go from {node}, and that makes no room")
 
     def _written(self, kind: str, old: Object | None, new: Object | None) -> None:
         version = self._api.version
@@ -150,35 +142,78 @@ class Oracle:
         if self._given.setdefault(uid, text) != text:
             raise Broken(f"pod {uid} had {self._given[uid]} and now has {text}")
         if old is not None and old["spec"].get("nodeName"):
+            self._count(pod, old)
             return
-        said = json.loads(text)
-        if (said["pod"], said["node"]) != (uid, node):
+        if said(pod) != (uid, node):
             raise Broken(f"pod {uid} is bound to {node} with {text}")
         if self.belief is None:
             raise Broken(f"pod {uid} is bound, and nobody was asked to")
-        self.bound += 1
+        self.seen["bound"] += 1
         self._check_cards(pod, node, self.belief)
         self._check_quotas(pod, self.belief)
+
+    def _count(self, pod: Object, old: Object) -> None:
+        if "initContainers" in pod["spec"]:
+            if is_initialized(old) and not is_initialized(pod):
+                self.seen["init runs again"] += 1
+            if is_started(pod) and not is_started(old):
+                self.seen["init is done for good"] += 1
 
     def _check_cards(self, pod: Object, name: str, belief: Belief) -> None:
         now = self._api.objects["nodes"].get(("", name))
         seen = [node for node in self._nodes.since((None, name), belief.nodes, now) if node]
-        sums = self.uses(name)
-        for uuid in by_card(pod):
-            had = [card for node in seen if (card := cards(node).get(uuid)) and card["open"]]
-            if not had:
-                raise Broken(f"{belief.who} gave card {uuid}, which is not to be given")
+        there = room.holders(self._api)
+        sums = room.uses(there, name)
+        others = [one for one in there if one is not pod and one["spec"]["nodeName"] == name]
+        had = {uuid: self._believed(pod, uuid, seen, belief) for uuid in by_card(pod)}
+        for uuid, believed in had.items():
             most = Use(
-                max(card["slots"] for card in had),
-                max(card["memory"] for card in had),
-                max(card["cores"] for card in had),
+                max(card.slots for card in believed),
+                max(card.memory for card in believed),
+                max(card.cores for card in believed),
             )
             if sums[uuid].most(most) != most:
                 raise Broken(f"{belief.who} overbooked card {uuid}: {sums[uuid]} of {most}")
+        for uuid, mine in instances(pod).items():
+            theirs = [one for other in others for one in instances(other).get(uuid, ())]
+            if overlap(mine) or any(overlap({one, two}) for one in mine for two in theirs):
+                raise Broken(f"{belief.who} cut card {uuid} into {mine} beside {theirs}")
+            if any(one in mine for one in theirs) or any(uuid in whole(one) for one in others):
+                raise Broken(f"{belief.who} cut card {uuid} into {mine}, and others have it")
+        for ask in asks(pod):
+            self._check_container(pod, ask, had)
+
+    def _believed(self, pod: Object, uuid: str, seen: list[Object], belief: Belief) -> list[Card]:
+        """What the card may have been believed to be: one that the pod could have had."""
+        is_cut = uuid not in whole(pod)
+        had = [card for node in seen if (card := cards(node).get(uuid))]
+        fit = [card for card in had if card.is_open and card.is_cut == is_cut and suits(pod, card)]
+        if not fit:
+            raise Broken(f"{belief.who} gave card {uuid}, which is not to be given: {had}")
+        return fit
+
+    def _check_container(self, pod: Object, ask: Ask, had: Mapping[str, list[Card]]) -> None:
+        """It was given what it asks for."""
+        given = grants(pod)[ask.container]
+        places = {(grant.card, grant.instance) for grant in given}
+        if len(given) != ask.cards or len(places) != ask.cards:
+            raise Broken(f"{ask} was given {given}")
+        for at, grant in enumerate(given):
+            right = _right_cut if grant.instance else _right
+            if not any(right(pod, ask, grant, card) for card in had[grant.card]):
+                raise Broken(f"{ask} was given {grant} of {had[grant.card]}")
+            if grant.instance:
+                self.seen["instances"] += 1
+            if ask.mib is None and ask.percent < 100:
+                self.seen["shares"] += 1
+                part = "" if ask.cards == 1 else f"-{at}"
+                key = f"hami.io/gpumem{part}.{ask.container}"
+                if pod["metadata"]["annotations"].get(key) != f"{grant.memory}m":
+                    raise Broken(f"{ask} was given {grant}, and {key} does not say so")
 
     def _check_quotas(self, pod: Object, belief: Belief) -> None:
         namespace = pod["metadata"]["namespace"]
-        sums, more = self.spent(namespace), in_all(pod)
+        sums, more = room.spent(room.holders(self._api), namespace), in_all(pod)
         for key, quota in self._api.objects["resourcequotas"].items():
             if key[0] != namespace:
                 continue
@@ -187,94 +222,21 @@ class Oracle:
                 raise Broken(f"{belief.who} exceeded quota {key}: {sums} of {hard(quota)}")
 
 
-def by_card(pod: Object) -> dict[str, Use]:
-    """What a pod has of each card: its init container alone, then its apps together."""
-    init = {container["name"] for container in pod["spec"].get("initContainers", ())}
-    first: dict[str, Use] = {}
-    steady: dict[str, Use] = {}
-    for container, grants in json.loads(pod["metadata"]["annotations"][ASSIGNMENT])[
-        "containers"
-    ].items():
-        for grant in grants:
-            one = Use(1, grant["memory_mib"], grant["cores"])
-            into = first if container in init else steady
-            into[grant["card"]] = into.get(grant["card"], Use()).plus(one)
-    started = is_started(pod)
-    sums = dict(steady)
-    for card, use in first.items():
-        # The kubelet keeps the device ID of an init container until the pod is gone.
-        left = Use(use.count, 0, 0) if started else use
-        sums[card] = sums.get(card, Use()).most(left)
-    return sums
+def _right(_: Object, ask: Ask, grant: Grant, card: Card) -> bool:
+    return (grant.memory, grant.cores) == (ask.memory(card), ask.cores)
 
 
-def in_all(pod: Object) -> Use:
-    """What a bound pod counts against quotas."""
-    init = {container["name"] for container in pod["spec"].get("initContainers", ())}
-    first = steady = Use()
-    for container, grants in json.loads(pod["metadata"]["annotations"][ASSIGNMENT])[
-        "containers"
-    ].items():
-        for grant in grants:
-            one = Use(1, grant["memory_mib"], grant["cores"])
-            if container in init:
-                first = first.plus(one)
-            else:
-                steady = steady.plus(one)
-    return steady if is_started(pod) else steady.most(first)
-
-
-def asked_by(pod: Object) -> Use:
-    """Of a pod with one container: cards, and MiB and percent of each."""
-    (container,) = pod["spec"]["containers"]
-    limits = container["resources"]["limits"]
-    names = ("gpu", "gpumem", "gpucores")
-    return Use(*(int(limits.get(f"nvidia.com/{name}", 0)) for name in names))
-
-
-def is_started(pod: Object) -> bool:
-    """Its init containers never run again."""
-    conditions = pod["status"].get("conditions", ())
-    return pod["spec"]["restartPolicy"] == "Never" and any(
-        (one["type"], one["status"]) == ("Initialized", "True") for one in conditions
-    )
-
-
-def cards(node: Object) -> dict[str, dict[str, Any]]:
-    """The cards that a node publishes, by UUID."""
-    annotations = node["metadata"].get("annotations", {})
-    kept = annotations.get(CORDON, "").split(",")
-    return {
-        card["uuid"]: {
-            "uuid": card["uuid"],
-            "memory": card["memory_mib"],
-            "cores": card.get("cores", 100),
-            "slots": card.get("slots", 32),
-            "open": card.get("healthy", True) and card["uuid"] not in kept,
-        }
-        for card in json.loads(annotations.get(CARDS, '{"cards":[]}'))["cards"]
-    }
-
-
-def hard(quota: Object) -> dict[str, int]:
-    """What a quota says of ours."""
-    said = quota["spec"]["hard"]
-    return {name: int(said[full]) for name, full in LIMITS.items() if full in said}
-
-
-def within_quota(sums: Use, more: Use, limits: dict[str, int]) -> bool:
-    """Whether no limit of those that the pod counts against is exceeded."""
-    rows = (("gpu", sums.count, more.count), ("memory", sums.memory, more.memory))
-    return all(not asked or used <= limits.get(name, used) for name, used, asked in rows)
-
-
-def _takes(card: dict[str, Any], use: Use, asked: Use) -> bool:
-    if not card["open"] or use.count >= card["slots"]:
-        return False
-    if asked.cores == 100 and use.count:
-        return False
-    if asked.cores == 0 and use.cores >= card["cores"]:
-        return False
-    return bool(
-        use.memory + asked.memory <= card["memory"] and use.cores + asked.cores <= card["cores"]
+def _right_cut(pod: Object, ask: Ask, grant: Grant, card: Card) -> bool:
+    """An instance that the card can make there: large enough for it, too large for none."""
+    instance = grant.instance
+    assert instance is not None
+    largest = room.Need.of(card, asks(pod)).smallest(card)
+    return any(
+        one.name == instance.profile
+        and instance.start in one.placements
+        and (one.size, one.memory) == (instance.size, grant.memory)
+        and room.Need.of(card, [ask]).is_within(one)
+        and largest is not None
+        and one.memory <= largest.memory
+        for one in card.profiles
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 
 from histories.fake_api import FakeApi
 from histories.faults import Client, Clock, Do, Fate
 from histories.kube_scheduler import KubeScheduler
 from histories.oracle import Belief, Oracle
+from histories.preemption import Victims
+from histories.refusals import Object
 from histories.replica import Replica
 from histories.world import World
 
@@ -15,7 +18,7 @@ Did = str | None
 """What was done, in words; ``None``: there was nothing to do."""
 
 
-class Scene:
+class Scene(ABC):
     """All of it, and what it takes to keep it going.
 
     Attributes:
@@ -39,13 +42,13 @@ class Scene:
         self._beliefs: list[Belief] = []
         self.replicas = [self.replica(name) for name in "ab"]
 
+    @abstractmethod
     def fate(self, method: str) -> Fate:
         """What becomes of a request of a replica's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def meanwhile(self) -> None:
         """What happens while one is under way."""
-        raise NotImplementedError
 
     def tell(self, name: str, did: Did) -> None:
         """For whoever reads a history that failed."""
@@ -80,7 +83,15 @@ class Scene:
 
     def lead(self, which: int) -> None:
         """The kube-scheduler of a replica has the lease."""
-        self.scheduler = KubeScheduler(self.api, self.clock, self.chance, self.replicas[which])
+
+        def check(pod: Object, proposed: Victims, answered: Victims) -> None:
+            watches = scheduler.extender.watches
+            knows_all = all(watch.told >= self.api.version for watch in watches)
+            self.oracle.check_victims(pod, proposed, answered, knows_all=knows_all)
+
+        replica = self.replicas[which]
+        scheduler = KubeScheduler(self.api, self.clock, self.chance, replica, check)
+        self.scheduler = scheduler
         self.tell("lease", f"{self.replicas[which].name} leads")
 
     def bind(self) -> Did:

@@ -15,7 +15,8 @@ from hami_py.scheduler.wire import BindArgs
 from histories import histories
 from histories.fake_api import FakeApi
 from histories.faults import LATE_S, Client, Clock, Fate
-from histories.oracle import ASSIGNMENT, CARDS
+from histories.given import ASSIGNMENT
+from histories.reading import CARDS
 from histories.refusals import Object
 from histories.replica import LABEL, Replica
 from support.asking import filtered

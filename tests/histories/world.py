@@ -6,15 +6,27 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from hami_py.model import pods
 from hami_py.model.pods import wire
+from histories import tenants
 from histories.fake_api import FakeApi
-from histories.oracle import CARDS, CORDON, is_started
+from histories.reading import CARDS, CORDON, MODE_LABEL, is_initialized
 from histories.refusals import Object
-from histories.replica import LABEL
 
 NODES = ("n0", "n1", "n2")
 NAMESPACES = ("x", "y")
+
+_MIG_MIB = 24_576
+_MIG = wire.Mig(
+    (
+        wire.MigProfile("1g.6gb", 5_952, 1, (0, 1, 2, 3), 1),
+        wire.MigProfile("2g.12gb", 12_032, 2, (0, 2), 2),
+        wire.MigProfile("4g.24gb", 24_064, 4, (0,), 4),
+    )
+)
+"""Of an A30: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"""
 
 
 class World:
@@ -33,31 +45,32 @@ class World:
         name = f"p{self._made if chance.random() < 0.8 else chance.randrange(self._made)}"
         if (namespace, name) in self._api.objects["pods"]:
             name = f"p{self._made}"
-        limits = _limits(chance, chance.choice((1, 1, 1, 2)))
-        spec: Object = {
-            "containers": [_container("main", limits)],
-            "terminationGracePeriodSeconds": chance.choice((0, 30)),
-            "restartPolicy": chance.choice(("Always", "Never")),
-        }
-        kind = chance.random()
-        if kind < 0.1:
-            spec["initContainers"] = [_container("init", {**limits, **_limits(chance, 1)})]
-        elif kind < 0.2:
-            spec["containers"].append(_container("side", _limits(chance, 1)))
-        metadata = {"name": name, "labels": dict(LABEL)}
-        made = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+        made = tenants.pod(chance, name)
         self._do("POST", _pods(namespace), made)
-        return f"pod {namespace}/{name} comes: {limits}"
+        return f"pod {namespace}/{name} comes: {made['metadata']} {made['spec']}"
 
     def pod_goes(self) -> str | None:
         return self._of_a_pod(lambda _: True, "is deleted", lambda path: self._do("DELETE", path))
 
     def pod_starts(self) -> str | None:
-        def start(path: str) -> None:
-            ready = [{"type": "Initialized", "status": "True"}]
-            self._do("PATCH", path, {"metadata": {}, "status": {"conditions": ready}})
+        def waits(pod: Object) -> bool:
+            return _runs(pod) and not is_initialized(pod)
 
-        return self._of_a_pod(lambda pod: _runs(pod) and not is_started(pod), "has started", start)
+        return self._of_a_pod(waits, "has started", lambda path: self._initialized(path, "True"))
+
+    def pod_restarts(self) -> str | None:
+        """A new sandbox, as after a reboot: init containers run again, but for Never."""
+
+        def may(pod: Object) -> bool:
+            spec = pod["spec"]
+            can = "initContainers" in spec and spec["restartPolicy"] != "Never"
+            return can and _runs(pod) and is_initialized(pod)
+
+        return self._of_a_pod(may, "starts anew", lambda path: self._initialized(path, "False"))
+
+    def _initialized(self, path: str, status: str) -> None:
+        conditions = [{"type": "Initialized", "status": status}]
+        self._do("PATCH", path, {"metadata": {}, "status": {"conditions": conditions}})
 
     def pod_ends(self) -> str | None:
         def end(path: str) -> None:
@@ -80,16 +93,19 @@ class World:
         if name is None and not gone:
             return None
         name = name or self._chance.choice(gone)
-        annotations = {CARDS: self._cards(name)}
-        made = {"metadata": {"name": name, "annotations": annotations}, "spec": {}}
-        self._do("POST", "/api/v1/nodes", made)
-        return f"node {name} comes: {annotations[CARDS]}"
+        is_cut = self._chance.random() < 0.25
+        labels = {MODE_LABEL: "mig"} if is_cut else {}
+        annotations = {CARDS: self._cards(name, is_cut)}
+        metadata = {"name": name, "annotations": annotations, "labels": labels}
+        self._do("POST", "/api/v1/nodes", {"metadata": metadata, "spec": {}})
+        return f"node {name} comes: {labels} {annotations[CARDS]}"
 
     def node_changes(self) -> str | None:
         name = self._some_node()
         if name is None:
             return None
-        annotations = {CARDS: self._cards(name), CORDON: None}
+        is_cut = bool(self._api.objects["nodes"]["", name]["metadata"]["labels"])
+        annotations = {CARDS: self._cards(name, is_cut), CORDON: None}
         if self._chance.random() < 0.3:
             annotations[CORDON] = f"GPU-{name}-0"
         patch = {"metadata": {"annotations": annotations}}
@@ -114,6 +130,8 @@ class World:
         hard = {"limits.nvidia.com/gpumem": str(chance.choice((4000, 8000, 20000)))}
         if chance.random() < 0.3:
             hard = {"limits.nvidia.com/gpu": str(chance.choice((1, 2, 4)))}
+        elif chance.random() < 0.2:
+            hard = {"limits.nvidia.com/gpucores": str(chance.choice((50, 100, 300)))}
         if there:
             self._do("PUT", f"{path}/{name}", {**there, "spec": {"hard": hard}})
         else:
@@ -125,21 +143,21 @@ class World:
         for namespace, name in list(self._api.objects["pods"]):
             self._do("DELETE", f"{_pods(namespace)}/{name}?gracePeriodSeconds=0")
 
-    def _cards(self, node: str) -> str:
+    def _cards(self, node: str, is_cut: bool) -> str:
         chance = self._chance
-        return pods.encode_cards(
-            tuple(
-                wire.Card(
-                    uuid=f"GPU-{node}-{index}",
-                    index=index,
-                    model="NVIDIA A100-SXM4-80GB",
-                    memory_mib=chance.choice((10_000, 10_000, 6_000)),
-                    slots=chance.choice((10, 10, 2)),
-                    healthy=chance.random() < 0.9,
-                )
-                for index in range(chance.choice((1, 2, 2)))
+
+        def card(index: int) -> wire.Card:
+            made = wire.Card(
+                uuid=f"GPU-{node}-{index}",
+                index=index,
+                model="NVIDIA A100-SXM4-80GB",
+                memory_mib=chance.choice((10_000, 10_000, 6_000)),
+                slots=chance.choice((10, 10, 2)),
+                healthy=chance.random() < 0.9,
             )
-        )
+            return msgspec.structs.replace(made, memory_mib=_MIG_MIB, mig=_MIG) if is_cut else made
+
+        return pods.encode_cards(tuple(map(card, range(chance.choice((1, 2, 2))))))
 
     def _some_node(self) -> str | None:
         there = sorted(name for _, name in self._api.objects["nodes"])
@@ -166,16 +184,3 @@ def _pods(namespace: str) -> str:
 
 def _runs(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] == "Pending"
-
-
-def _limits(chance: random.Random, count: int) -> dict[str, str]:
-    cores = chance.choice((0, 0, 30, 50, 100))
-    limits = {
-        "nvidia.com/gpu": str(count),
-        "nvidia.com/gpumem": str(chance.choice((1000, 3000, 4000, 6000, 8000))),
-    }
-    return {**limits, "nvidia.com/gpucores": str(cores)} if cores else limits
-
-
-def _container(name: str, limits: dict[str, str]) -> Object:
-    return {"name": name, "resources": {"limits": limits}}

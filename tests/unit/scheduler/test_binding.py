@@ -64,6 +64,11 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
     assert caught.value.value == key
 
 
+def test_annotations_are_counted_in_bytes() -> None:
+    """As the API server does: a letter may be several."""
+    assert annotation_bytes({"hami.io/ä": "€"}) == len("hami.io/") + 2 + 3
+
+
 @pytest.mark.parametrize("key", ["a", "A.b_c-9", "hami.io/gpumem-0.main", "HAMI.io/a", "x" * 63])
 def test_a_key_that_is_one_is_taken(key: str) -> None:
     check_annotations(0, {key: "1"})

@@ -39,6 +39,23 @@ def test_a_node_that_the_allocator_refuses_hides_no_other() -> None:
     assert small.fits("p", "a", "b") == ["b"]
 
 
+def test_a_node_whose_cards_cannot_be_read_any_more_gets_nothing_new() -> None:
+    small = Small().listed()
+    small.create("p")
+    small.cluster.nodes.changed(cards("a", UNREADABLE))
+    assert small.fits("p") == ["b"]
+    small.cluster.nodes.changed(node("a", 1))
+    assert small.fits("p") == ["a", "b"]
+
+
+def test_a_node_that_a_list_leaves_out_is_gone() -> None:
+    small = Small().listed()
+    small.create("p")
+    small.cluster.nodes.replace(small._listed[1:])
+    assert small.fits("p") == ["b"]
+    assert "node a" in small.bind("p", "a")
+
+
 @pytest.mark.parametrize("first", ["the pod", "the node"])
 def test_a_pod_with_cards_that_nobody_can_read_bars_its_node(first: str) -> None:
     small = Small(nodes="b").listed()
@@ -170,7 +187,36 @@ def test_a_preemption_adds_only_what_is_missing() -> None:
     assert sorted(preempted(small, ["two"])) == ["one", "two"]
 
 
+def test_a_preemption_spares_nobody_whom_kube_scheduler_has_chosen() -> None:
+    """It has reasons of its own: a pod without a card may have to go for its memory."""
+    small = Small(nodes="a").listed()
+    placed(small, "one", "a", priority=1)
+    assert sorted(preempted(small, ["stranger", "one"])) == ["one", "stranger"]
+
+
 def test_a_preemption_that_would_not_help_is_none() -> None:
     small = Small(nodes="a").listed()
     placed(small, "more", "a", priority=2000)
     assert preempted(small, ["more"]) == []
+
+
+def test_init_containers_that_are_done_for_good_make_room() -> None:
+    small = Small(nodes="a").listed()
+    small.create("p", 2000)
+    spec = small.server.pods["p"]["spec"]
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}
+    spec["initContainers"] = [{"name": "init", "resources": {"limits": limits}}]
+    spec["restartPolicy"] = "Never"
+    assert small.bind("p", "a") == ""
+    small.told("p")
+    small.create("next", 6000)
+    assert small.fits("next", "a") == []
+    done = [{"type": "Initialized", "status": "True"}]
+    small.server.pods["p"]["status"] = {"phase": "Running", "conditions": done}
+    small.told("p")
+    assert small.fits("next", "a") == ["a"]
+    # Of any other pod they may run again.
+    spec["restartPolicy"] = "Always"
+    small.told("p")
+    small.now_s = 10
+    assert small.fits("next", "a") == []

@@ -15,6 +15,18 @@ def test_pods_that_no_watch_tells_of_are_not_kept_for_ever() -> None:
     assert len(small.cluster.waiting) <= 1024
 
 
+def test_of_those_the_last_that_were_asked_for_are_kept() -> None:
+    small = Small().listed()
+    for i in range(1024):
+        small.create(f"p{i}")
+        small.fits(f"p{i}")
+    small.fits("p0")
+    small.create("last")
+    small.fits("last")
+    find = small.cluster.waiting.find
+    assert [name for name in ("p0", "p1", "last") if find(f"uid-{name}")] == ["p0", "last"]
+
+
 def test_those_that_the_watch_tells_of_are_kept_until_it_says_that_they_are_gone() -> None:
     small = Small().listed()
     for i in range(3000):

@@ -81,6 +81,44 @@ def test_what_makes_room_wakes(server: Server, what: str) -> None:
         made.cluster.waker.stop()
 
 
+def test_a_quota_that_is_gone_wakes(server: Server) -> None:
+    made = small(server)
+    metadata = objects.Metadata(name="q", namespace="ml")
+    quota = objects.ResourceQuota(metadata, objects.QuotaSpec({"limits.nvidia.com/gpu": "0"}))
+    made.cluster.quotas.changed(quota)
+    refused(made, "next")
+    made.cluster.waker.start()
+    try:
+        made.cluster.quotas.gone(quota)
+        assert server.touched.acquire(timeout=60)
+        assert made.fits("next", "a") == ["a"]
+    finally:
+        made.cluster.waker.stop()
+
+
+def test_init_containers_that_are_done_for_good_wake(server: Server) -> None:
+    """To kube-scheduler they count for as long as the pod is there: it has no event for that."""
+    made = small(server)
+    made.create("first", 2000)
+    spec = made.server.pods["first"]["spec"]
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}
+    spec["initContainers"] = [{"name": "init", "resources": {"limits": limits}}]
+    spec["restartPolicy"] = "Never"
+    assert made.bind("first", "a") == ""
+    made.told("first")
+    made.create("next", 6000)
+    assert made.fits("next", "a") == []
+    made.cluster.waker.start()
+    try:
+        done = [{"type": "Initialized", "status": "True"}]
+        made.server.pods["first"]["status"] = {"phase": "Running", "conditions": done}
+        made.told("first")
+        assert server.touched.acquire(timeout=60)
+        assert made.fits("next", "a") == ["a"]
+    finally:
+        made.cluster.waker.stop()
+
+
 def test_what_changed_while_the_pod_was_looked_at_wakes(server: Server) -> None:
     waker = Waker(touching(cast(ApiServer, server), "hami-wake"))
     before = waker.changes

@@ -1,0 +1,200 @@
+"""What pods ask for, and what nodes and quotas say they have, read from the API server's objects.
+
+Written for the test alone, from the names' documentation: were the product's readers used here, a
+mistake of theirs would be the oracle's, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from histories.refusals import Object
+
+CARDS = "hami.io/cards"
+CORDON = "hami.io/cordon"
+MODE_LABEL = "hami.io/mode"
+MODE_WISH = "nvidia.com/vgpu-mode"
+LIMITS = {
+    "count": "limits.nvidia.com/gpu",
+    "memory": "limits.nvidia.com/gpumem",
+    "cores": "limits.nvidia.com/gpucores",
+}
+
+
+@dataclass(frozen=True)
+class Use:
+    """Of a card, or of a quota: containers or cards, MiB, percent."""
+
+    count: int = 0
+    memory: int = 0
+    cores: int = 0
+
+    def plus(self, other: Use) -> Use:
+        return Use(self.count + other.count, self.memory + other.memory, self.cores + other.cores)
+
+    def most(self, other: Use) -> Use:
+        return Use(
+            max(self.count, other.count),
+            max(self.memory, other.memory),
+            max(self.cores, other.cores),
+        )
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A size of MIG instance."""
+
+    name: str
+    memory: int
+    slices: int
+    placements: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Card:
+    """As its node says. ``is_open``: new pods may go there; ``is_cut``: as MIG instances alone."""
+
+    uuid: str
+    memory: int
+    cores: int
+    slots: int
+    is_open: bool
+    is_cut: bool
+    profiles: tuple[Profile, ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a container asks for. ``mib`` on each card, or ``None``: ``percent`` of each."""
+
+    container: str
+    is_init: bool
+    cards: int
+    mib: int | None
+    percent: int
+    cores: int
+
+    def memory(self, card: Card) -> int:
+        """MiB of a card that is not cut."""
+        return card.memory * self.percent // 100 if self.mib is None else self.mib
+
+
+def asks(pod: Object) -> list[Ask]:
+    """What the containers ask for: init containers first."""
+    spec = pod["spec"]
+    init = [_ask(container, is_init=True) for container in spec.get("initContainers", ())]
+    return init + [_ask(container, is_init=False) for container in spec["containers"]]
+
+
+def _ask(container: Object, *, is_init: bool) -> Ask:
+    limits = container["resources"]["limits"]
+    mib = limits.get("nvidia.com/gpumem")
+    percent = int(limits.get("nvidia.com/gpumem-percentage", 100))
+    # Whose is the whole card has all of its time, too.
+    cores = 100 if mib is None and percent == 100 else 0
+    return Ask(
+        container["name"],
+        is_init,
+        int(limits["nvidia.com/gpu"]),
+        None if mib is None else int(mib),
+        percent,
+        int(limits.get("nvidia.com/gpucores", cores)),
+    )
+
+
+def counted(asked: list[Ask], shared: Callable[[Ask], int], *, is_started: bool) -> Use:
+    """What counts against quotas: the greater of an init container alone and the apps together.
+
+    Args:
+        asked: by the pod.
+        shared: MiB on all cards of one who asks for a share.
+        is_started: init containers never run again.
+    """
+    first = steady = Use()
+    for ask in asked:
+        memory = shared(ask) if ask.mib is None else ask.mib * ask.cards
+        one = Use(ask.cards, memory, ask.cores * ask.cards)
+        if ask.is_init:
+            first = first.most(one)
+        else:
+            steady = steady.plus(one)
+    return steady if is_started else steady.most(first)
+
+
+def is_started(pod: Object) -> bool:
+    """Its init containers never run again."""
+    return pod["spec"]["restartPolicy"] == "Never" and is_initialized(pod)
+
+
+def is_initialized(pod: Object) -> bool:
+    """They are done for now."""
+    conditions = pod["status"].get("conditions", ())
+    return any((one["type"], one["status"]) == ("Initialized", "True") for one in conditions)
+
+
+def priority(pod: Object) -> int:
+    """By which Kubernetes preempts."""
+    return int(pod["spec"].get("priority", 0))
+
+
+def suits(pod: Object, card: Card) -> bool:
+    """Whether the pod wants cards that are shared so."""
+    wish = pod["metadata"].get("annotations", {}).get(MODE_WISH)
+    return wish is None or wish == ("mig" if card.is_cut else "hami-core")
+
+
+def cards(node: Object) -> dict[str, Card]:
+    """The cards that a node publishes, by UUID."""
+    metadata = node["metadata"]
+    annotations = metadata.get("annotations", {})
+    is_cut = metadata.get("labels", {}).get(MODE_LABEL) == "mig"
+    kept = annotations.get(CORDON, "").split(",")
+    found = _cards(annotations.get(CARDS, '{"cards":[]}'), is_cut)
+    return {
+        card.uuid: card
+        if card.uuid not in kept
+        else Card(card.uuid, card.memory, card.cores, card.slots, False, is_cut, card.profiles)
+        for card in found
+    }
+
+
+@lru_cache(maxsize=1000)
+def _cards(text: str, is_cut: bool) -> list[Card]:
+    return [
+        Card(
+            card["uuid"],
+            card["memory_mib"],
+            card.get("cores", 100),
+            card.get("slots", 32),
+            card.get("healthy", True),
+            is_cut,
+            tuple(
+                Profile(
+                    one["name"],
+                    one["memory_mib"],
+                    one["slices"],
+                    tuple(one["placements"]),
+                    one["size"],
+                )
+                for one in card.get("mig", {}).get("profiles", ())
+            ),
+        )
+        for card in json.loads(text)["cards"]
+    ]
+
+
+def hard(quota: Object) -> dict[str, int]:
+    """What a quota says of ours."""
+    said = quota["spec"]["hard"]
+    return {name: int(said[full]) for name, full in LIMITS.items() if full in said}
+
+
+def within_quota(sums: Use, more: Use, limits: dict[str, int]) -> bool:
+    """Whether no limit of those that the pod counts against is exceeded."""
+    return all(
+        not getattr(more, name) or getattr(sums, name) <= limit for name, limit in limits.items()
+    )

@@ -1,0 +1,46 @@
+"""Pods as people make them: what they ask for, by chance."""
+
+from __future__ import annotations
+
+import random
+
+from histories.reading import MODE_WISH
+from histories.refusals import Object
+from histories.replica import LABEL
+
+_MIB = (1000, 3000, 4000, 6000, 8000)
+
+
+def pod(chance: random.Random, name: str) -> Object:
+    """One that waits to be bound."""
+    spec: Object = {
+        "containers": [_container("main", limits(chance, chance.choice((1, 1, 1, 2))))],
+        "terminationGracePeriodSeconds": chance.choice((0, 30)),
+        "restartPolicy": chance.choice(("Always", "OnFailure", "Never", "Never")),
+        "priority": chance.choice((0, 0, 100, 1000)),
+    }
+    kind = chance.random()
+    if kind < 0.2:
+        spec["initContainers"] = [_container("init", limits(chance, 1))]
+    elif kind < 0.3:
+        spec["containers"].append(_container("side", limits(chance, 1)))
+    metadata: Object = {"name": name, "labels": dict(LABEL)}
+    if chance.random() < 0.1:
+        metadata["annotations"] = {MODE_WISH: chance.choice(("mig", "hami-core"))}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def limits(chance: random.Random, cards: int) -> dict[str, str]:
+    """Of a container: MiB mostly, a share of the card, or nothing, which is all of it."""
+    said = {"nvidia.com/gpu": str(cards)}
+    kind = chance.random()
+    if kind < 0.75:
+        said["nvidia.com/gpumem"] = str(chance.choice(_MIB))
+    elif kind < 0.95:
+        said["nvidia.com/gpumem-percentage"] = str(chance.choice((10, 33, 50, 75, 100)))
+    cores = chance.choice((0, 0, 30, 50, 100))
+    return {**said, "nvidia.com/gpucores": str(cores)} if cores else said
+
+
+def _container(name: str, said: dict[str, str]) -> Object:
+    return {"name": name, "resources": {"limits": said}}

@@ -1,0 +1,198 @@
+"""A pod that is bound once more: the first attempt may be there, may come, or was never made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hami_py.kube.errors import Unavailable
+from hami_py.model import pods
+from hami_py.model.pods import objects, wire
+from unit.scheduler.small import Object, Small
+
+_INSTANCES = wire.Mig((wire.MigProfile("1g.5gb", 4_864, 1, (0, 1), 1),))
+
+
+@pytest.fixture
+def small() -> Small:
+    """Two nodes with a card each; a pod takes a whole one."""
+    return Small().listed()
+
+
+def away(*_: object) -> None:
+    raise Unavailable("POST binding", "no answer from the API server", "try again later")
+
+
+def comes_late(small: Small) -> list[Object]:
+    """Bindings are not answered, and not yet written."""
+    sent: list[Object] = []
+
+    def unanswered(body: Object) -> None:
+        sent.append(body)
+        away()
+
+    small.server.before = unanswered
+    return sent
+
+
+def bound_to(small: Small, name: str) -> str | None:
+    return small.server.pods[name]["spec"].get("nodeName")
+
+
+def given(small: Small, name: str) -> Any:
+    text = small.server.pods[name]["metadata"]["annotations"]["hami.io/assignment"]
+    return json.loads(text)["containers"]["main"]
+
+
+def cards(name: str, *there: wire.Card, mode: str = "full") -> objects.Node:
+    annotations = {pods.annotations.CARDS: pods.encode_cards(there)}
+    labels = {"hami.io/mode": mode}
+    return objects.Node(objects.Metadata(name=name, annotations=annotations, labels=labels))
+
+
+def card(uuid: str, mib: int = 10_000, **more: Any) -> wire.Card:
+    return wire.Card(uuid, 0, "NVIDIA A100-SXM4-80GB", mib, **more)
+
+
+@pytest.mark.parametrize("at_s", [0.0, 10.0, 29.0])
+def test_a_pod_whose_binding_is_in_doubt_is_bound_to_no_other_node(
+    small: Small, at_s: float
+) -> None:
+    """Else the first would come late, and the cards that it names be another's."""
+    small.create("p")
+    sent = comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    small.now_s = at_s
+    small.verbs.binder.settle()
+    small.server.before = lambda _: None
+    assert "it is being bound to node a" in small.bind("p", "b")
+    assert small.server.written == []
+    # Nobody else gets the cards that it may have, and it holds no others.
+    small.create("next")
+    assert small.fits("next") == ["b"]
+    small.server.write(sent[0])
+    small.told("p")
+    assert bound_to(small, "p") == "a"
+    assert small.fits("next") == ["b"]
+
+
+def test_when_it_is_known_to_have_failed_it_may_go_elsewhere(small: Small) -> None:
+    small.create("p")
+    comes_late(small)
+    small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.server.before = lambda _: None
+    assert small.bind("p", "b") == ""
+    assert bound_to(small, "p") == "b"
+    small.create("next")
+    assert small.fits("next") == ["a"]
+
+
+def test_what_an_earlier_attempt_of_ours_has_written_is_success(small: Small) -> None:
+    """The API server answers the second one with 409, whoever made the first."""
+    small.create("p")
+    small.server.after = away
+    assert "no answer" in small.bind("p", "a")
+    small.server.after = lambda _: None
+    refused: list[str] = []
+    small.server.before = lambda body: refused.append(body["metadata"]["name"])
+    assert small.bind("p", "a") == ""
+    # It was asked, and said 409.
+    assert refused == ["p"]
+    assert len(small.server.written) == 1
+    small.told("p")
+    small.create("next")
+    assert small.fits("next") == ["b"]
+
+
+def test_the_same_cards_by_another_hand_are_success_too(small: Small) -> None:
+    """Another replica has bound it just so, between our looking and our writing."""
+    small.create("p")
+
+    def first(body: Object) -> None:
+        small.server.before = lambda _: None
+        small.server.write(body)
+
+    small.server.before = first
+    assert small.bind("p", "a") == ""
+    assert len(small.server.written) == 1
+
+
+def test_a_share_is_not_written_for_a_card_of_another_size(small: Small) -> None:
+    """Half of 10,000 MiB is more than half of 6,000: with what others have it may be too much."""
+    small.create("p")
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"}
+    small.server.pods["p"]["spec"]["containers"][0]["resources"]["limits"] = limits
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    small.cluster.nodes.changed(cards("a", card("GPU-a-0", 6000)))
+    small.server.before = lambda _: None
+    assert "would not do any more" in small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    assert small.bind("p", "a") == ""
+    assert given(small, "p") == [{"card": "GPU-a-0", "memory_mib": 3000, "cores": 0}]
+
+
+def test_an_instance_that_another_has_by_now_is_not_written_again() -> None:
+    """Another replica led meanwhile, and did not know of what it was promised to here."""
+    small = Small(nodes="").listed()
+    small.cluster.nodes.changed(cards("a", card("GPU-a-0", mig=_INSTANCES), mode="mig"))
+    for name in ("p", "other"):
+        small.create(name, mib=4000)
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    first = wire.Grant("GPU-a-0", 4_864, 100, wire.Instance("1g.5gb", 0, 1))
+    assignment = wire.Assignment(1, "uid-other", "a", {"main": (first,)})
+    small.server.pods["other"]["spec"]["nodeName"] = "a"
+    small.server.pods["other"]["metadata"]["annotations"] = {
+        "hami.io/assignment": pods.encode_assignment(assignment)
+    }
+    small.told("other")
+    small.server.before = lambda _: None
+    assert "would not do any more" in small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    assert small.bind("p", "a") == ""
+    assert [one["mig"]["start"] for one in given(small, "p")] == [1]
+
+
+def test_what_was_given_of_a_whole_card_is_not_written_when_it_has_been_cut(small: Small) -> None:
+    small.create("p", mib=4000)
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    small.cluster.nodes.changed(cards("a", card("GPU-a-0", mig=_INSTANCES), mode="mig"))
+    small.server.before = lambda _: None
+    assert "would not do any more" in small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    assert small.bind("p", "a") == ""
+    assert [one["mig"]["profile"] for one in given(small, "p")] == ["1g.5gb"]
+
+
+def test_what_was_bound_here_keeps_nobody_waiting_for_the_watch(small: Small) -> None:
+    """Whoever was not asked for a while looks who is on the node: there are our own pods, too."""
+    for name in ("p", "next"):
+        small.create(name, mib=4000)
+    assert small.bind("p", "a") == ""
+    small.now_s = 6.0
+    assert small.bind("next", "a") == ""
+
+
+def test_a_look_that_failed_is_made_again(small: Small) -> None:
+    """What another replica has bound is waited for, however often the pod is tried meanwhile."""
+    small.create("p", mib=8000)
+    small.server.pods["p"]["spec"]["nodeName"] = "a"
+    assignment = wire.Assignment(1, "uid-p", "a", {"main": (wire.Grant("GPU-a-0", 8_000, 0),)})
+    small.server.pods["p"]["metadata"]["annotations"] = {
+        "hami.io/assignment": pods.encode_assignment(assignment)
+    }
+    small.create("next", mib=8000)
+    for _ in range(2):
+        assert "the watch has not told yet" in small.bind("next", "a")
+    assert small.server.written == []
+    small.told("p")
+    assert small.fits("next", "a") == []
