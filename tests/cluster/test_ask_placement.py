@@ -16,7 +16,8 @@ from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import card, extended, node
-from cluster.placing import GPU, MEMORY, NODES, PODS
+from cluster.objects import NODES, PODS
+from cluster.placing import GPU, MEMORY
 from cluster.test_ask import hami
 from hami_py.kube import ApiServer
 from hami_py.scheduler.view import ClusterView, find_pod

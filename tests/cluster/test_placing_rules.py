@@ -1,5 +1,7 @@
 """What an operator says of nodes, cards, namespaces and priorities, and how pods fare by it."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from cluster import objects, waiting

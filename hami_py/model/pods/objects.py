@@ -222,13 +222,6 @@ class Pod(_Object, frozen=True):
         return (self.status and self.status.nominated_node_name) or None
 
     @property
-    def unscheduled(self) -> Condition | None:
-        """Why the last attempt to schedule it failed, as kube-scheduler wrote it."""
-        conditions = (self.status and self.status.conditions) or ()
-        failed = (c for c in conditions if c.type == "PodScheduled" and c.status == "False")
-        return next(failed, None)
-
-    @property
     def is_started(self) -> bool:
         """Its ordinary init containers are done for good: what only they asked for is free.
 

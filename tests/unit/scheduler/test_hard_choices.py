@@ -6,8 +6,8 @@ from typing import Any
 
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from unit.scheduler.small import Small
 from support.asking import filtered
+from unit.scheduler.small import Small
 
 NODES = [f"n{at:03}" for at in range(450)]
 
