@@ -45,7 +45,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 _CONNECT_S = 5.0
-"""How long a connection may take: the server is near, or away."""
+"""How long a connection for a stream may take: the server is near, or away."""
 
 _POOL = 32
 """Connections that are kept; more are made where more threads ask at once."""
@@ -138,13 +138,13 @@ class ApiServer:
             silence_s: how long nothing may come before the connection counts as lost.
         """
         question = _Question("GET", path, query)
-        return Stream(question.what, self._send(question, silence_s))
+        return Stream(question.what, self._send(question, (min(_CONNECT_S, silence_s), silence_s)))
 
     def _ask(self, question: _Question, deadline_s: float) -> bytes:
         import urllib3  # noqa: PLC0415
 
         began = time.monotonic()
-        answer = self._send(question, deadline_s)
+        answer = self._send(question, float(deadline_s))
         chunks = []
         try:
             # The timeout is for each read: what comes in drops has a deadline, too.
@@ -158,7 +158,8 @@ class ApiServer:
         answer.release_conn()
         return b"".join(chunks)
 
-    def _send(self, question: _Question, silence_s: float) -> HTTPResponse:
+    def _send(self, question: _Question, timeout_s: float | tuple[float, float]) -> HTTPResponse:
+        """The answer's head: within so long in all, or to connect and then to answer."""
         import urllib3  # noqa: PLC0415
         from kubernetes.client import ApiException  # noqa: PLC0415
 
@@ -173,9 +174,7 @@ class ApiServer:
         url = client.configuration.host + question.path + query
         body = msgspec.to_builtins(question.body)
         try:
-            sent = client.call_api(
-                question.method, url, headers, body, None, (_CONNECT_S, silence_s)
-            )
+            sent = client.call_api(question.method, url, headers, body, None, timeout_s)
             answer: HTTPResponse = sent.response
             if answer.status < 300:
                 return answer

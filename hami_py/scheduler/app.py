@@ -45,23 +45,34 @@ def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
 
     def verb(
         name: str,
-        kind: type[A],
+        decode: Callable[[bytes], A],
         answer: Callable[[A], R],
         failed: Callable[[str], R],
         most_bytes: int,
         *,
         waits: bool = False,
     ) -> Route:
-        decode = Decoder(kind, f"{name} arguments")
         timed = meter.timed(name, _answered(name, answer, failed))
         return json_route(f"/{name}", decode, timed, most_bytes=most_bytes, waits=waits)
 
+    filtered = Decoder(FilterArgs, "filter arguments")
+    rated = Decoder(FilterArgs, "prioritize arguments")
+    bound = Decoder(BindArgs, "bind arguments")
+    preempted = Decoder(PreemptArgs, "preempt arguments")
     return [
-        verb("filter", FilterArgs, verbs.filter, _refuse_all, _NODES),
+        verb("filter", filtered, verbs.filter, _refuse_all, _NODES),
         # An error here would be ignored; without scores the pod is bound by those of others.
-        verb("prioritize", FilterArgs, verbs.prioritize, lambda _: [], _NODES),
-        verb("bind", BindArgs, verbs.bind, BindResult, _BIND, waits=True),
-        verb("preempt", PreemptArgs, verbs.preempt, lambda _: PreemptResult(), _NODES),
+        verb("prioritize", rated, verbs.prioritize, lambda _: [], _NODES),
+        verb(
+            *("bind", lambda body: verbs.arrived(bound(body)), lambda asked: verbs.bind(*asked)),
+            *(BindResult, _BIND),
+            waits=True,
+        ),
+        # It looks at hundreds of nodes, and filters are to be answered meanwhile.
+        verb(
+            *("preempt", preempted, verbs.preempt, lambda _: PreemptResult(), _NODES),
+            waits=True,
+        ),
     ]
 
 

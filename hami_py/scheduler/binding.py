@@ -23,6 +23,7 @@ from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.takeover import Takeover
 from hami_py.scheduler.view import NodeView
 from hami_py.scheduler.waiting import WaitingPod
@@ -40,9 +41,8 @@ class Timing:
     Attributes:
         hold_s: how long the best node found for a pod is kept for it, in memory only: binding is
             asynchronous, and the next pods are filtered before it is done.
-        bind_s: how long a binding may take in all; kube-scheduler waits 30 s for us. Less than the
-            5 s that lie between two holders of its lease: what one has sent is written, or never
-            will be, when the next begins.
+        bind_s: how long a binding may take, from when it is asked for to the end of its write;
+            kube-scheduler waits 30 s for us. The next holder of its lease waits for as long.
         told_s: how long after a binding the watch may take to tell of it, and how long one that was
             not answered may still be written. The API server drops a request when we hang up,
             unless it was standing still itself.
@@ -73,9 +73,13 @@ class Binder:
         timing: Timing,
         clock_ns: Callable[[], int],
         followed: Mapping[str, str],
+        *,
+        lease: Lease | None = None,
     ) -> None:
         self._cluster = cluster
-        self._takeover = Takeover(cluster, server, followed, self._has_bound)
+        self._takeover = Takeover(
+            cluster, server, followed, self._has_bound, lease=lease, bind_s=timing.bind_s
+        )
         self._server = server
         self._timing = timing
         self._clock_ns = clock_ns
@@ -88,13 +92,17 @@ class Binder:
             write = self._writes.get(uid)
             return write.args.node if write is not None else None
 
-    def bind(self, args: BindArgs) -> None:
+    def bind(self, args: BindArgs, began_ns: int) -> None:
         """Reserves cards for the pod and binds it; again is the same.
+
+        Args:
+            args: which, and where.
+            began_ns: when that was asked for, which may be a while ago: many are bound at once, and
+                they wait for each other.
 
         Raises:
             HamiError: it is not bound, or it is not known whether it is.
         """
-        began_ns = self._clock_ns()
 
         def left_s() -> float:
             """Of the time for all of it.

@@ -137,16 +137,24 @@ class PodSink:
         self._cluster = cluster
         # None: it waits to be bound, or nobody can read which cards it has.
         self._known: dict[str, Placed | None] = {}
+        # Bound ones that were told of and could not be taken: node and assignment.
+        self._refused: dict[str, tuple[str, str | None]] = {}
 
     def is_placed(self, uid: str) -> bool:
         """Whether the pod is known to have its cards."""
         return self._known.get(uid) is not None
 
     def is_told(self, pod: objects.Pod) -> bool:
-        """Whether the watch has told that this bound pod has these cards."""
-        placed = self._known.get(pod.uid)
+        """Whether the watch has told that this bound pod has these cards.
+
+        Also where they could not be taken: then its node is barred, or it has none.
+        """
         text = pod.annotations.get(pods.annotations.ASSIGNMENT)
-        return placed is not None and (placed.node, placed.assignment) == (pod.spec.node_name, text)
+        told = (pod.spec.node_name, text)
+        placed = self._known.get(pod.uid)
+        if placed is not None and (placed.node, placed.assignment) == told:
+            return True
+        return self._refused.get(pod.uid) == told
 
     def placed_on(self, nodes: Iterable[str]) -> dict[str, dict[str, Placed]]:
         """By node, the pods that have cards there, by UID."""
@@ -176,10 +184,13 @@ class PodSink:
             self._take(pod)
         except HamiError as error:
             self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
-            # One that asks for no card was given none, whatever its annotation says.
-            if pod.spec.node_name is not None and self._asks(pod):
+            if pod.spec.node_name is not None:
+                text = pod.annotations.get(pods.annotations.ASSIGNMENT)
                 self._known[pod.uid] = None
-                self._cluster.nodes.bar(pod.spec.node_name, pod.uid)
+                self._refused[pod.uid] = (pod.spec.node_name, text)
+                # One that asks for no card was given none, whatever its annotation says.
+                if self._asks(pod):
+                    self._cluster.nodes.bar(pod.spec.node_name, pod.uid)
 
     def undecoded(self, item: Undecoded) -> None:
         """A pod is there and cannot be decoded: it has the cards that it was known to have."""
@@ -229,6 +240,7 @@ class PodSink:
             # What its init containers had alone may be free.
             self._cluster.waker.changed()
         self._known[pod.uid] = placed
+        self._refused.pop(pod.uid, None)
         self._cluster.waiting.forget(pod.uid)
 
     def _wait(self, pod: objects.Pod) -> None:
@@ -255,6 +267,7 @@ class PodSink:
         self._cluster.waiting.forget(uid)
         # Also of one that the watch tells of for the first time: we may have bound it since.
         self._cluster.allocator.remove(uid)
+        self._refused.pop(uid, None)
         if uid in self._known:
             del self._known[uid]
             self._cluster.nodes.unbar(uid)

@@ -16,6 +16,7 @@ from hami_py.model.pods import objects
 from hami_py.scheduler.app import make_app, probes
 from hami_py.scheduler.budgets import BUDGETS, Budget
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.metrics import Meter
 from hami_py.scheduler.verbs import Timing, Verbs
 from hami_py.scheduler.waking import Waker, touching
@@ -36,6 +37,8 @@ class SchedulerSettings:
         pods: how pods are read.
         timing: how long things are waited for, and kept.
         pod_selector: the pods that are followed; the webhook labels them. Empty follows all.
+        lease: namespace and name of the lease under which kube-scheduler works; None where there is
+            one replica alone.
         wake: the StorageClass that is touched to have pods tried again; empty: none.
         expire_s: how often holds, and bindings that were not answered, are looked through for those
             whose time is over.
@@ -46,6 +49,7 @@ class SchedulerSettings:
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     timing: Timing = field(default_factory=Timing)
     pod_selector: str = "hami.io/pod=true"
+    lease: tuple[str, str] | None = None
     wake: str = "hami-wake"
     expire_s: float = 1.0
 
@@ -63,7 +67,9 @@ class Scheduler:
         self._waker = Waker(touching(api, settings.wake) if settings.wake else None)
         self.cluster = Cluster(Allocator(), settings.pods, self._waker)
         selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
-        self.verbs = Verbs(self.cluster, api, settings.timing, followed=selector)
+        timing = settings.timing
+        lease = Lease(api, settings.lease, timing.bind_s) if settings.lease else None
+        self.verbs = Verbs(self.cluster, api, timing, followed=selector, lease=lease)
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
             Reflector(Followed(api, NODES, objects.Node, self.cluster.nodes)),
             Reflector(Followed(api, PODS, objects.Pod, self.cluster.pods, selector)),

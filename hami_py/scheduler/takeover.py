@@ -1,11 +1,11 @@
 """The first bindings after another replica's.
 
-kube-scheduler asks the replica beside it, and one of them at a time: between the last question of
-one that loses its lease and the first of the next lie 5 s at least (leaseDuration less
-renewDeadline). But what the other has bound is known here only once the watch has told of it, and a
-watch may be away for longer than that. So whoever was not asked for a while looks first: before its
-first binding to a node who is bound there, and before its first one in a namespace with quotas who
-is bound in it. Where the watch has not told of all of them, the pod is tried again later.
+kube-scheduler asks the replica beside it, and one of them at a time. But a binding that the one
+before was asked for may still be on its way, and what it has bound is known here only once the
+watch has told of it, which may be away. So whoever was not asked for a while waits until that
+binding is over, and looks first: before its first binding to a node who is bound there, and before
+its first one in a namespace with quotas who is bound in it. Where the watch has not told of all of
+them, the pod is tried again later.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from hami_py.kube.errors import Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import PODS, Cluster
+from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.wire import BindArgs
 
 __all__ = ["Takeover"]
-
-_QUIET_S = 5.0
-"""Whoever was asked less than this ago was the only one asked since: others had to wait longer."""
 
 
 class Takeover:
@@ -38,6 +36,9 @@ class Takeover:
         server: where to look.
         followed: the query of the watch of pods.
         is_ours: whether a pod was bound by this replica, with the cards that it has.
+        lease: kube-scheduler's; None: there is one kube-scheduler alone.
+        bind_s: how long a binding may take. Whoever was asked less than this ago was the only one
+            asked since: another would be waiting still.
     """
 
     def __init__(
@@ -46,11 +47,16 @@ class Takeover:
         server: ApiServer,
         followed: Mapping[str, str],
         is_ours: Callable[[objects.Pod], bool],
+        *,
+        lease: Lease | None,
+        bind_s: float,
     ) -> None:
         self._cluster = cluster
         self._server = server
         self._followed = followed
         self._is_ours = is_ours
+        self._lease = lease
+        self._bind_ns = int(bind_s * 1e9)
         self._lock = threading.Lock()
         self._asked_ns: int | None = None
         self._seen: set[str] = set()
@@ -59,11 +65,12 @@ class Takeover:
         """Looks, if nobody has yet.
 
         Raises:
-            Unavailable: the watch has still to tell of somebody.
+            Unavailable: the watch has still to tell of somebody, or another may still be binding.
         """
+        if self._lease is not None and self._begins(now_ns):
+            self._lease.check(now_ns, left_s())
         with self._lock:
-            quiet_ns = int(_QUIET_S * 1e9)
-            if self._asked_ns is None or now_ns - self._asked_ns > quiet_ns:
+            if self._begins(now_ns):
                 self._seen = set()
             self._asked_ns = now_ns
             seen = self._seen
@@ -71,6 +78,9 @@ class Takeover:
         if self._cluster.quotas.limits(args.pod_namespace):
             path = f"/api/v1/namespaces/{quote(args.pod_namespace)}/pods"
             self._look(seen, path, {}, left_s)
+
+    def _begins(self, now_ns: int) -> bool:
+        return self._asked_ns is None or now_ns - self._asked_ns > self._bind_ns
 
     def _look(
         self, seen: set[str], path: str, query: Mapping[str, str], left_s: Callable[[], float]

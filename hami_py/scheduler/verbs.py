@@ -1,7 +1,8 @@
 """What an extender is asked, answered: filter, prioritize, bind and preempt.
 
-Only ``bind`` writes, and it writes once. Everything else is the allocator's answer for the state
-that the watches have told so far, so asking twice changes nothing.
+Only ``bind`` writes to the API server, and it writes once. Everything else is the allocator's
+answer for the state that the watches have told so far. ``filter`` and ``prioritize`` may hold cards
+in memory for a moment; asking again extends that, and no more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hami_py.scheduler import preemption
 from hami_py.scheduler.binding import Binder, Timing
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.holds import Holds
+from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.wire import (
     BindArgs,
     BindResult,
@@ -56,8 +58,10 @@ class Verbs:
         timing: Timing,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         followed: Mapping[str, str] | None = None,
+        *,
+        lease: Lease | None = None,
     ) -> None:
-        self.binder = Binder(cluster, server, timing, clock_ns, followed or {})
+        self.binder = Binder(cluster, server, timing, clock_ns, followed or {}, lease=lease)
         self.holds = Holds(cluster, timing, clock_ns)
         self._cluster = cluster
         self._clock_ns = clock_ns
@@ -125,12 +129,21 @@ class Verbs:
         hold_ns = self.holds.begin(pod)
         return self._cluster.allocator.prioritize_names(asked, names, self._clock_ns(), hold_ns)
 
-    def bind(self, args: BindArgs) -> BindResult:
-        """Reserves cards for the pod and binds it, in one write; again is the same."""
+    def arrived(self, args: BindArgs) -> tuple[BindArgs, int]:
+        """What ``bind`` is to be called with when its turn comes: its time begins here."""
+        return args, self._clock_ns()
+
+    def bind(self, args: BindArgs, asked_ns: int | None = None) -> BindResult:
+        """Reserves cards for the pod and binds it, in one write; again is the same.
+
+        Args:
+            args: which, and where.
+            asked_ns: when that was asked for; None: now.
+        """
         if not self._cluster.is_known:
             return BindResult(_NOT_KNOWN)
         try:
-            self.binder.bind(args)
+            self.binder.bind(args, self._clock_ns() if asked_ns is None else asked_ns)
         except HamiError as error:
             return BindResult(str(error))
         return BindResult()

@@ -8,11 +8,13 @@ import click
 
 from hami_py.cli.kubernetes.common import (
     api_server_options,
+    check_object_name,
     connect,
     kubernetes_extra,
     parse_listen,
     run_until_told,
 )
+from hami_py.errors import InvalidValue
 
 
 @click.command(short_help="Run the scheduler extender.")
@@ -26,12 +28,19 @@ from hami_py.cli.kubernetes.common import (
     show_default=True,
     help="The label of the pods to follow, which the webhook sets; empty follows all.",
 )
+@click.option(
+    "--lease",
+    metavar="NAMESPACE/NAME",
+    help="kube-scheduler's lease, where it runs in several replicas: one that begins waits until "
+    "no binding of the one before can be on its way.",
+)
 @api_server_options
 def scheduler(
     *,
     listen: str,
     probes: str | None,
     pod_selector: str,
+    lease: str | None,
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
@@ -47,5 +56,15 @@ def scheduler(
         listen=parse_listen("--listen", listen),
         probes=parse_listen("--probes", probes) if probes else None,
         pod_selector=pod_selector,
+        lease=_parse_lease(lease) if lease is not None else None,
     )
     run_until_told(Scheduler(server, settings))
+
+
+def _parse_lease(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not slash:
+        raise InvalidValue(
+            "--lease", text, "write namespace/name, such as hami-system/hami-scheduler"
+        )
+    return check_object_name("--lease", namespace), check_object_name("--lease", name)

@@ -201,7 +201,7 @@ def test_what_was_refused_for_good_is_released_at_once(small: Small, how: str) -
     def happens(_: Object) -> None:
         if how == "bound without cards":
             small.server.pods["p"]["spec"]["nodeName"] = "b"
-        elif how == "another one":
+        elif how == "another of that name":
             small.server.pods["p"]["metadata"]["uid"] = "uid-other"
         elif how == "gone":
             del small.server.pods["p"]

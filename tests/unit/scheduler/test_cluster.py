@@ -1,5 +1,7 @@
 """What the watches tell, when some of it cannot be read: nobody guesses, nobody else suffers."""
 
+import json
+
 import pytest
 
 from hami_py.model import pods
@@ -220,3 +222,30 @@ def test_init_containers_that_are_done_for_good_make_room() -> None:
     small.told("p")
     small.now_s = 10
     assert small.fits("next", "a") == []
+
+
+ODD = {
+    "by names of a profile that is off": ("main", {"aliyun.com/gpu-mem": "1"}),
+    "with an assignment of another container": ("other", {"nvidia.com/gpumem": "100"}),
+}
+
+
+@pytest.mark.parametrize("how", ODD)
+def test_a_bound_pod_that_cannot_be_taken_stops_nobody_elsewhere(how: str) -> None:
+    container, limits = ODD[how]
+    small = Small().listed()
+    grants = [{"card": "GPU-a-0", "memory_mib": 100, "cores": 0}]
+    assignment = {"version": 1, "pod": "uid-odd", "node": "a", "containers": {container: grants}}
+    small.create("odd", annotations={pods.annotations.ASSIGNMENT: json.dumps(assignment)})
+    small.server.pods["odd"]["spec"] = {
+        "nodeName": "a",
+        "containers": [{"name": "main", "resources": {"limits": limits}}],
+    }
+    small.told("odd")
+    small.create("new", 100)
+    fits = small.fits("new")
+    assert "b" in fits
+    # The watch has told of it: nobody waits for that any more.
+    for at, name in enumerate(fits):
+        small.create(f"new-{at}", 100)
+        assert small.bind(f"new-{at}", name) == ""
