@@ -169,14 +169,17 @@ class ControlPlane:
         )
         return path
 
-    def scheduler_config(self, wanted: Mapping[str, Any]) -> Path:
-        """Write what kube-scheduler reads; it does so at its next start."""
+    def scheduler_config(self, wanted: Mapping[str, Any], kubeconfig: Path | None = None) -> Path:
+        """Write what kube-scheduler reads; it does so at its next start.
+
+        ``kubeconfig``: as whom it speaks to the API server, if not as itself.
+        """
         path = self.folder / "scheduler.json"
         ours: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {
-                "kubeconfig": str(self._component("system:kube-scheduler")),
+                "kubeconfig": str(kubeconfig or self._component("system:kube-scheduler")),
                 # A test cluster is not to be throttled.
                 "qps": 1000,
                 "burst": 2000,
@@ -186,10 +189,10 @@ class ControlPlane:
         path.write_text(json.dumps({**ours, **wanted}))
         return path
 
-    def reschedule(self, wanted: Mapping[str, Any]) -> None:
-        """Start kube-scheduler anew with this configuration."""
+    def reschedule(self, wanted: Mapping[str, Any], kubeconfig: Path | None = None) -> None:
+        """Start kube-scheduler anew with this configuration, as this user."""
         self.scheduler.stop()
-        self.scheduler_config(wanted)
+        self.scheduler_config(wanted, kubeconfig)
         self.scheduler.start()
 
     def _component(self, user: str) -> Path:

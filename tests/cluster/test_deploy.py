@@ -10,7 +10,7 @@ from cluster import objects, waiting
 from cluster.api import ApiError
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
-from cluster.deployed import DEPLOY, apply, create_soon, publish, running
+from cluster.deployed import DEPLOY, apply, container, create_soon, documents, publish, running
 from cluster.extended import assignment, card, configuration, node
 from cluster.kubectl import kubectl
 from cluster.objects import NODES, PODS
@@ -101,3 +101,29 @@ def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:
             who = ("--as", f"system:serviceaccount:hami-system:{name}", "-n", "hami-system")
             answer = kubectl(cluster, "auth", "can-i", verb, what, *who)
             assert answer.stdout.strip() == "no", (name, verb, what, answer)
+
+
+def test_kube_scheduler_gets_its_lease_by_the_rights_of_deploy(
+    control_plane: StartControlPlane,
+) -> None:
+    """As its service account, and with the configuration that its pod reads."""
+    cluster = control_plane()
+    apply(cluster)
+    (wanted,) = documents("scheduler/scheduler.yaml")
+    election = wanted["leaderElection"]
+    assert election["leaderElect"]
+    account = cluster.user("system:serviceaccount:hami-system:hami-scheduler")
+    cluster.reschedule({"leaderElection": election}, cluster.kubeconfig_for(account))
+    path = "/apis/coordination.k8s.io/v1/namespaces/{resourceNamespace}/leases/{resourceName}"
+    lease = path.format_map(election)
+    listed = f"--lease={lease.split('/')[5]}/{election['resourceName']}"
+    assert listed in container("scheduler")["args"]
+
+    def holder() -> object:
+        with contextlib.suppress(ApiError):
+            return cluster.api.get(lease)["spec"].get("holderIdentity")
+        return None
+
+    waiting.until(holder, "it has the lease")
+    renewed = cluster.api.get(lease)["spec"]["renewTime"]
+    waiting.until(lambda: cluster.api.get(lease)["spec"]["renewTime"] != renewed, "it renews it")

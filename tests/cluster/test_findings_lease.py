@@ -1,0 +1,34 @@
+"""What kube-scheduler does with its lease when it is told to end."""
+
+from cluster import waiting
+from cluster.api import Api, ApiError, Object
+from cluster.conftest import StartControlPlane
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/findings"
+ELECTION = {"leaderElect": True, "resourceName": "findings", "resourceNamespace": "kube-system"}
+
+
+def lease(api: Api) -> Object:
+    """Its spec; empty: there is none yet."""
+    try:
+        spec: Object = api.get(LEASE)["spec"]
+    except ApiError:
+        return {}
+    return spec
+
+
+def test_a_lease_is_given_back_at_the_end(control_plane: StartControlPlane) -> None:
+    """The next holder waits for nothing then: neither for leaseDuration nor for renewDeadline."""
+    cluster = control_plane(scheduler={"leaderElection": ELECTION})
+    waiting.until(lambda: lease(cluster.api).get("holderIdentity"), "it leads")
+    held = lease(cluster.api)
+    cluster.scheduler.stop()
+    given_back = lease(cluster.api)
+    assert given_back["holderIdentity"] == ""
+    assert given_back["leaseDurationSeconds"] == 1
+    # Whoever takes it next is known by the time and the number of the change.
+    cluster.scheduler.start()
+    waiting.until(lambda: lease(cluster.api)["holderIdentity"], "it leads again")
+    taken = lease(cluster.api)
+    assert taken["leaseTransitions"] == held["leaseTransitions"] + 1
+    assert taken["acquireTime"] > given_back["acquireTime"] >= held["acquireTime"]
