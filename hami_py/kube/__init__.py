@@ -2,8 +2,9 @@
 
 ``server`` carries bytes and turns statuses into errors, ``follower`` keeps a copy of a list
 (``reflector`` in a thread; ``followed`` says of what, and what is told), and ``writes`` has the
-requests that change something, ``annotations`` what one of them has to look at itself. Who decodes
-what is decided by the callers: they hand in a msgspec type with the fields that they read.
+requests that change something, ``annotations`` what one of them has to look at itself, ``version``
+what an older one does otherwise. Who decodes what is decided by the callers: they hand in a msgspec
+type with the fields that they read.
 """
 
 from hami_py.kube.annotations import annotation_bytes, check_annotations
@@ -11,6 +12,7 @@ from hami_py.kube.followed import Followed, Sink, Undecoded
 from hami_py.kube.follower import list_objects
 from hami_py.kube.reflector import Reflector
 from hami_py.kube.server import ApiServer
+from hami_py.kube.version import keeps_labels_of_bindings
 from hami_py.kube.writes import bind, patch_metadata, patch_node_status
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "annotation_bytes",
     "bind",
     "check_annotations",
+    "keeps_labels_of_bindings",
     "list_objects",
     "patch_metadata",
     "patch_node_status",

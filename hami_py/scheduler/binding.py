@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.kube import ApiServer, bind, check_annotations
+from hami_py.kube import ApiServer, bind, check_annotations, keeps_labels_of_bindings
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
@@ -81,6 +81,9 @@ class Binder:
             cluster, server, followed, self._has_bound, lease=lease, bind_s=timing.bind_s
         )
         self._server = server
+        self._follows_label = bool(followed)
+        # Not known yet.
+        self._keeps_labels: bool | None = None
         self._timing = timing
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
@@ -118,6 +121,8 @@ class Binder:
             return left
 
         pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args, left_s)
+        if not pod.is_labelled:
+            self._check_followed(args, left_s)
         self._takeover.check(args, began_ns, left_s)
         write = self._reserve(args, pod.request)
         try:
@@ -132,6 +137,25 @@ class Binder:
             with self._lock:
                 write.ended_ns = self._clock_ns()
         self._cluster.waiting.forget(args.pod_uid)
+
+    def _check_followed(self, args: BindArgs, left_s: Callable[[], float]) -> None:
+        """Whether the watch will tell of a pod without the label once it is bound.
+
+        Raises:
+            InvalidValue: it will not, so after a restart the pod's cards would be given again.
+        """
+        if not self._follows_label:
+            return
+        if self._keeps_labels is None:
+            self._keeps_labels = keeps_labels_of_bindings(self._server, left_s())
+        if not self._keeps_labels:
+            raise InvalidValue(
+                "metadata.labels",
+                "",
+                f"{_called(args)} was made where the webhook is not asked, and Kubernetes before "
+                "1.35 drops the labels of a binding: make it in a namespace without "
+                "hami.io/webhook: ignore, or run the extender with --pod-selector ''",
+            )
 
     def settle(self) -> None:
         """Asks what became of bindings that the watch should have told of by now."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hami_py.kube import annotation_bytes
 from hami_py.model.pods import objects, wire
+from hami_py.model.pods.annotations import LABELS
 
 __all__ = ["Waiting", "WaitingPod"]
 
@@ -28,6 +29,7 @@ class WaitingPod:
     Attributes:
         request: what it asks for.
         annotated: bytes of its annotations.
+        is_labelled: it has the label by which the webhook lets it be followed.
         unscheduled: why the last attempt to schedule it failed, if one has.
         nominated: the node that kube-scheduler has in mind for it, if it says so.
         is_going: it is being deleted, and will never be bound.
@@ -35,6 +37,7 @@ class WaitingPod:
 
     request: wire.Request
     annotated: int
+    is_labelled: bool
     unscheduled: objects.Condition | None
     nominated: str | None
     is_going: bool
@@ -44,7 +47,8 @@ class WaitingPod:
         """As it was seen."""
         is_going = pod.metadata.deletion_timestamp is not None
         annotated = annotation_bytes(pod.annotations)
-        return cls(request, annotated, pod.unscheduled, pod.nominated, is_going)
+        is_labelled = LABELS.items() <= pod.labels.items()
+        return cls(request, annotated, is_labelled, pod.unscheduled, pod.nominated, is_going)
 
 
 class Waiting:
