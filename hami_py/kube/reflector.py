@@ -32,11 +32,6 @@ class Reflector(Generic[T]):
         self.thread = threading.Thread(target=self._run, name=f"watch {followed.path}", daemon=True)
 
     @property
-    def lists(self) -> int:
-        """Whole lists handed on so far."""
-        return self._follower.lists
-
-    @property
     def undecoded(self) -> int:
         """Objects so far that could not be decoded."""
         return self._follower.undecoded

@@ -125,10 +125,6 @@ class ApiServer:
         """PATCH of a kind (``MERGE_PATCH`` …): the answer's body."""
         return self._ask(_Question("PATCH", path, body=body, kind=kind), deadline_s)
 
-    def delete(self, path: str, *, deadline_s: float) -> bytes:
-        """DELETE: the answer's body."""
-        return self._ask(_Question("DELETE", path), deadline_s)
-
     def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> Stream:
         """An answer that goes on line by line, as a watch's does.
 

@@ -44,6 +44,8 @@ class NodeSink:
         self._seen: dict[str, bytes] = {}
         # As the allocator has them.
         self._known: dict[str, bytes] = {}
+        # Cordoned cards that are not there, by node.
+        self._unknown: dict[str, tuple[str, ...]] = {}
         # By pod.
         self._barred: dict[str, str] = {}
 
@@ -67,13 +69,28 @@ class NodeSink:
         except HamiError as error:
             self._cluster.refuse(f"node {node.name}", error)
             seen = None
+            self._unknown.pop(node.name, None)
+        else:
+            self._warn(node)
         self._take(node.name, seen)
+
+    def _warn(self, node: objects.Node) -> None:
+        """Once: a node changes every few seconds, and a typing error stays."""
+        unknown = pods.unknown_cordons(node, self._cluster.settings)
+        if unknown and self._unknown.get(node.name) != unknown:
+            _log.warning(
+                "node %s: %s is cordoned and not one of its cards; write a UUID as `nvidia-smi -L` "
+                "shows it",
+                *(node.name, ", ".join(unknown)),
+            )
+        self._unknown[node.name] = unknown
 
     def undecoded(self, item: Undecoded) -> None:
         """A node is there and cannot be decoded: it has the cards that it was known to have."""
 
     def gone(self, node: objects.Node | Undecoded) -> None:
         """A node was deleted."""
+        self._unknown.pop(node.metadata.name, None)
         self._take(node.metadata.name, None)
 
     def bar(self, name: str, uid: str) -> None:

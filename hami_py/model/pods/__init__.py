@@ -11,7 +11,6 @@ from hami_py.model.pods.assignment import (
     UnknownVersion,
     assignment_of,
     bind_annotations,
-    binding,
     decode_assignment,
     encode_assignment,
 )
@@ -28,7 +27,6 @@ from hami_py.model.pods.nodes import (
 )
 from hami_py.model.pods.objects import (
     Pod,
-    decode_binding,
     decode_node,
     decode_pod,
     decode_quota,
@@ -58,9 +56,7 @@ __all__ = [
     "annotations",
     "assignment_of",
     "bind_annotations",
-    "binding",
     "decode_assignment",
-    "decode_binding",
     "decode_cards",
     "decode_node",
     "decode_pod",

@@ -13,9 +13,9 @@ import msgspec
 
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.model.names import legible
-from hami_py.model.pods.annotations import ASSIGNMENT, LABELS, memory_key, memory_value
+from hami_py.model.pods.annotations import ASSIGNMENT, memory_key, memory_value
 from hami_py.model.pods.decoding import Decoder
-from hami_py.model.pods.objects import Binding, Metadata, Pod, Target
+from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.wire import Assignment, Request, Size, encode
 
 VERSION = 1
@@ -119,20 +119,6 @@ def bind_annotations(request: Request, assignment: Assignment) -> dict[str, str]
                 key = memory_key(ask.container, None if ask.cards == 1 else card)
                 written[key] = memory_value(grant.memory_mib)
     return written
-
-
-def binding(request: Request, assignment: Assignment) -> Binding:
-    """What is posted to ``pods/<name>/binding``: one write for node, annotations and label."""
-    annotations = bind_annotations(request, assignment)
-    pod = request.pod
-    metadata = Metadata(
-        name=pod.name,
-        namespace=pod.namespace,
-        uid=pod.uid,
-        labels=dict(LABELS),
-        annotations=annotations,
-    )
-    return Binding(metadata, Target(assignment.node))
 
 
 def _check_size(size: int) -> None:

@@ -109,9 +109,11 @@ def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
 
 def unknown_cordons(node: ApiNode, settings: PodSettings = DEFAULT) -> tuple[str, ...]:
     """What is cordoned and not there: a card that has gone, or a typing error to tell of."""
-    read = read_node(node, settings)
+    cordoned = _cordoned(node, settings) - {ALL}
+    # Reading all cards takes its time, and few nodes have a cordon.
+    read = read_node(node, settings) if cordoned else None
     known = {card.uuid for card in read.cards} if read else set()
-    return tuple(sorted(_cordoned(node, settings) - known - {ALL}))
+    return tuple(sorted(cordoned - known))
 
 
 def _cordoned(node: ApiNode, settings: PodSettings) -> set[str]:

@@ -274,28 +274,6 @@ class ResourceQuota(_Object, frozen=True):
     spec: QuotaSpec = QuotaSpec()
 
 
-class Target(_Object, frozen=True, omit_defaults=False):
-    """What a ``Binding`` binds to."""
-
-    name: str
-    api_version: str = "v1"
-    kind: str = "Node"
-
-
-class Binding(_Object, frozen=True, omit_defaults=False):
-    """``Binding``: its annotations go onto the pod in the same write as the node's name.
-
-    An annotation of that name which is there already is overwritten, and ``metadata.uid`` is a
-    precondition: a pod of the same name that is another one is not bound.
-    """
-
-    metadata: Metadata
-    target: Target
-    api_version: str = "v1"
-    kind: str = "Binding"
-
-
 decode_pod = Decoder(Pod, "pod")
 decode_node = Decoder(Node, "node")
 decode_quota = Decoder(ResourceQuota, "resourcequota")
-decode_binding = Decoder(Binding, "binding")

@@ -5,7 +5,6 @@ import random
 import re
 from typing import Any
 
-import msgspec
 import pytest
 
 from hami_py.errors import InvalidValue
@@ -213,22 +212,6 @@ def test_an_assignment_of_another_request_is_refused(containers: Any) -> None:
         )
 
 
-def test_a_binding_is_one_write_of_all_of_it() -> None:
-    binding = pods.binding(request_of(asking(gpumem=3000, gpucores=30)), MEANT)
-    assert json.loads(msgspec.json.encode(binding)) == {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {
-            "name": "p",
-            "namespace": "ml",
-            "uid": UID,
-            "labels": {"hami.io/pod": "true"},
-            "annotations": {"hami.io/assignment": TEXT},
-        },
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
-    }
-
-
 # The annotations' names.
 
 QUALIFIED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?[A-Za-z0-9]")
@@ -279,9 +262,8 @@ def test_the_pod_that_was_read_is_the_one_that_was_written() -> None:
     """From one end to the other: read, bound, and read again as the API server has it then."""
     written = written_pod(container(limits={"gpu": 1, "gpumem-percentage": 50}))
     request = request_of(read(written))
-    binding = pods.binding(request, MEANT)
-    written["metadata"]["annotations"] = dict(binding.metadata.annotations or {})
-    written["spec"]["nodeName"] = binding.target.name
+    written["metadata"]["annotations"] = pods.bind_annotations(request, MEANT)
+    written["spec"]["nodeName"] = MEANT.node
     again = read(written)
     assert pods.assignment_of(again) == MEANT
     assert pods.read_request(again) == request

@@ -171,24 +171,6 @@ def test_a_pod_in_a_larger_thing_is_named_with_the_whole_path() -> None:
     assert caught.value.field == "request.object"
 
 
-def test_a_binding_is_what_the_api_server_wants() -> None:
-    metadata = objects.Metadata("p", namespace="ml", uid=build.UID, annotations={"a": "b"})
-    binding = objects.Binding(metadata, objects.Target("n1"))
-    written = msgspec.json.encode(binding)
-    assert json.loads(written) == {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {
-            "name": "p",
-            "namespace": "ml",
-            "uid": build.UID,
-            "annotations": {"a": "b"},
-        },
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
-    }
-    assert pods.decode_binding(written) == binding
-
-
 def test_many_pods_can_be_read() -> None:
     """No time is measured here; it is one decoder and no step that grows with their number."""
     text = json.dumps(build.manifest(build.container(limits={"gpumem": "3k"})))

@@ -266,3 +266,23 @@ def test_percentages_are_written_with_keys_that_are_some(small: Small) -> None:
     (body,) = small.server.written
     assert len(body["metadata"]["annotations"]) == 2
     assert json.dumps(body)
+
+
+def test_a_binding_is_one_write_of_all_of_it(small: Small) -> None:
+    small.create("p", 3_000)
+    assert small.bind("p", "a") == ""
+    (written,) = small.server.written
+    text = written["metadata"]["annotations"].pop(pods.annotations.ASSIGNMENT)
+    assert pods.assignment_of(small.seen("p")) == pods.decode_assignment(text)
+    assert written == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": "p",
+            "namespace": "ml",
+            "uid": "uid-p",
+            "labels": {"hami.io/pod": "true"},
+            "annotations": {},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "a"},
+    }

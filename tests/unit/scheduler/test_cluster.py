@@ -249,3 +249,17 @@ def test_a_bound_pod_that_cannot_be_taken_stops_nobody_elsewhere(how: str) -> No
     for at, name in enumerate(fits):
         small.create(f"new-{at}", 100)
         assert small.bind(f"new-{at}", name) == ""
+
+
+def test_a_cordoned_card_that_is_not_there_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    small = Small(["a"]).listed()
+    there = node("a", 1)
+    annotations = {**there.annotations, "hami.io/cordon": "GPU-a-0,GPU-b-0"}
+    mistyped = objects.Node(objects.Metadata(name="a", annotations=annotations))
+    for _ in range(2):
+        small.cluster.nodes.changed(mistyped)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "node a: GPU-b-0 is cordoned and not one of its cards" in said[0]
