@@ -63,25 +63,40 @@ def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
 class Allocator:
     """Which pod may have which card: fit, score, hold, reserve, release, over all nodes.
 
-    JSON comes and goes as bytes; native/allocator/src/wire.rs is its schema. Times are nanoseconds
-    of one clock of the caller's. Bad input is an ``InvalidValue`` that names the field. Its state
-    is in memory only. Methods may be called from several threads; they take turns, without the
-    interpreter's lock.
+    JSON comes and goes as bytes; ``hami_py.model.pods.wire`` has its types, by name below. Memory
+    is in MiB, cores are percent of one card, times are nanoseconds of one clock of the caller's.
+    A node has at most 64 cards, and a pod at most 64 containers that ask for some.
+
+    Every method that is given JSON raises ``InvalidValue`` where it cannot be meant, with the
+    field; no other does. Its state is in memory only. Methods may be called from several threads;
+    they take turns, without the interpreter's lock.
     """
 
     def __new__(cls) -> Self: ...
     @staticmethod
     def restore(snapshot: bytes) -> Allocator:
-        """The state that ``snapshot`` wrote."""
+        """The state that ``snapshot`` wrote.
+
+        Raises:
+            InvalidValue: it is no snapshot, or of another version.
+        """
 
     def set_node(self, node: bytes) -> None:
-        """A ``Node`` as its agent publishes it; pods that are placed there stay."""
+        """A ``Node`` as its node agent publishes it; pods that are placed there stay.
+
+        Raises:
+            InvalidValue: a number is out of range, a card is there twice, or there are too many.
+        """
 
     def remove_node(self, name: str) -> None:
         """A node is gone; what is placed there counts again when it returns."""
 
     def set_quota(self, quota: bytes) -> None:
-        """A ``Quota`` object, new or changed."""
+        """A ``Quota``, new or changed.
+
+        Raises:
+            InvalidValue: it is none.
+        """
 
     def remove_quota(self, namespace: str, name: str) -> None:
         """A quota object is gone."""
@@ -89,7 +104,15 @@ class Allocator:
     def place(self, request: bytes, assignment: bytes, started: bool) -> None:
         """What the API says is bound, in place of anything held or reserved for the pod.
 
-        ``started``: its ordinary init containers are done. The same again changes nothing.
+        The same again changes nothing. It is taken as it is, also where it is too much for a card.
+
+        Args:
+            request: a ``Request``.
+            assignment: its ``Assignment``.
+            started: its ordinary init containers are done, and run no more.
+
+        Raises:
+            InvalidValue: one of them is none, or they are not of one pod.
         """
 
     def remove(self, uid: str) -> None:
@@ -112,15 +135,29 @@ class Allocator:
         The reasons are of nodes that are full, where other pods' going may help, and of nodes that
         would not do if they were empty either. They are brief, and equal where only figures differ;
         ``explain`` has the figures.
+
+        Raises:
+            InvalidValue: it is no ``Request``.
         """
 
     def only_promised(self, request: bytes, names: list[str]) -> bool:
-        """Whether a node would do, were it not for cards that are held or reserved for others."""
+        """Whether a node would do, were it not for cards that are held or reserved for others.
+
+        Raises:
+            InvalidValue: it is no ``Request``.
+        """
 
     def score(
         self, request: bytes, names: list[str], now_ns: int, hold_ns: int
     ) -> list[tuple[str, int]]:
-        """0 to 10,000 for each node; the best one's cards are held for ``hold_ns``."""
+        """0 to 10,000 for each node, 0 where the pod does not fit.
+
+        The best one's cards are held for ``hold_ns``; 0 holds none. ``explain`` has the same on a
+        scale of 0 to 100.
+
+        Raises:
+            InvalidValue: it is no ``Request``.
+        """
 
     def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bool, bytes]:
         """``filter`` of a JSON list of names: ``ExtenderFilterResult``, as JSON.
@@ -128,30 +165,52 @@ class Allocator:
         Before it, how many nodes do, and whether all were looked at: with several containers and
         linked cards that may take too long. What was found out is remembered, so asking again goes
         on where this ended.
+
+        Raises:
+            InvalidValue: it is no ``Request``, or the names are no JSON list.
         """
 
     def prioritize_names(self, request: bytes, names: bytes, now_ns: int, hold_ns: int) -> bytes:
         """``score`` of a JSON list of names: ``HostPriorityList``, as JSON.
 
-        10 is the best, which is held; the others have 9 to 0.
+        10 is the best alone, which is held. The others have 0 to 9, by where their scores lie
+        between the lowest and the highest of these nodes; where all are equal, 9.
+
+        Raises:
+            InvalidValue: it is no ``Request``, or the names are no JSON list.
         """
 
     def reserve(self, request: bytes, node: str, now_ns: int) -> bytes:
         """Promise cards on a node: the ``Assignment``. The same again for the same pod and node.
 
         Raises:
-            Unfit: the node does not take the pod, with the reason.
+            Unfit: the node does not take the pod, with the reason; so it is with one that is not
+                there, and with a pod that is bound to another.
+            InvalidValue: it is no ``Request``.
         """
 
     def victims(self, request: bytes, node: str, candidates: bytes) -> list[str] | None:
         """UIDs of the pods that would have to go, fewest and lowest first; None: it would not help.
 
-        ``candidates`` is a list of ``Candidate``; those of no lower priority than the request's
-        are never chosen.
+        Args:
+            request: a ``Request``.
+            node: where.
+            candidates: a list of ``{"uid": …, "priority": …, "pdb_violating": …, "chosen": …}``.
+                Those of no lower priority than the request's are never chosen; ``chosen`` go in
+                any case.
+
+        Raises:
+            InvalidValue: one of these is none.
         """
 
     def explain(self, request: bytes, node: str) -> bytes:
-        """Every card of a node: room, or why not; plan and score if the pod fits."""
+        """Every card of a node: room, or why not; plan and score if the pod fits.
+
+        It is a ``hami_py.scheduler.view.NodeView``; its score is ``score``'s in hundreds.
+
+        Raises:
+            InvalidValue: it is no ``Request``.
+        """
 
     def snapshot(self) -> bytes:
         """The whole state, for ``restore``."""
@@ -160,7 +219,10 @@ class Allocator:
         """Equal for equal states, however they came about."""
 
     def usage(self) -> bytes:
-        """What is given on each card of each node, and to which pods."""
+        """What is given on each card of each node, and to which pods, in MiB, percent and slots.
+
+        The types are those of native/allocator/src/usage.rs.
+        """
 
 @final
 class LimitRow:

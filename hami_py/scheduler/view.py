@@ -2,7 +2,12 @@
 
 The answers are the production engine's, on a copy of the state: read from an API server, or from a
 snapshot that somebody else took. Nothing is written anywhere, and a snapshot asked the same gives
-the same answers, so what happened in a cluster can be looked at on a desk.
+the same answers, so what happened in a cluster can be looked at on a desk. What a running extender
+holds in memory for pods on their way is not in it.
+
+A score is told on three scales: the allocator's is 0 to 10,000; ``NodeView.score`` is that in
+hundreds, 0 to 100; and kube-scheduler is told 0 to 10, where 10 is the one best node and 0 to 9 is
+where the others lie between the lowest and the highest score of those that it asked about.
 """
 
 from __future__ import annotations
@@ -30,8 +35,8 @@ class ContainerView(msgspec.Struct, frozen=True):
     Attributes:
         container: its name.
         fits: whether the card has room for it.
-        code: a word for programs, if not.
-        reason: a few words for people, if not.
+        code: a word for programs, if not (``CardReason::code`` in native/allocator/src/reason.rs).
+        reason: a few words for people, if not, with figures in MiB and percent.
     """
 
     container: str
@@ -47,9 +52,9 @@ class CardView(msgspec.Struct, frozen=True):
         uuid: the driver's name for it.
         index: NVML's number.
         model: as NVML writes it.
-        free_mib: MiB that nobody was given.
-        free_cores: percent that nobody was given.
-        free_slots: device IDs that nobody has.
+        free_mib: MiB that nobody was given, less what programs that are not ours use.
+        free_cores: percent of its time that nobody was given.
+        free_slots: containers that it may have yet.
         containers: how it suits the pod's containers.
         also_on: other nodes that say they have this very card; its room counts on each.
     """
@@ -70,11 +75,12 @@ class NodeView(msgspec.Struct, frozen=True):
     Attributes:
         node: its name.
         fits: whether the pod fits: there are cards for it, and nothing keeps it from the node.
-        reason: why not, in one line.
+        reason: why not, in one line with figures.
         unresolvable: it would not fit if the node were empty either.
         cards: each of its cards.
-        assignment: what the pod would be given.
-        score: 0 to 100.
+        assignment: what the pod would be given; ``None`` where it does not fit.
+        score: 0 to 100, how good the node would be with the pod on it; ``None`` where it does not
+            fit. The scales stand above.
     """
 
     node: str
@@ -93,8 +99,10 @@ class Outcome:
     Attributes:
         pod: ``namespace/name``.
         node: where it would go; ``None``: nowhere.
-        assignment: the cards that it would get.
-        reasons: of the nodes where it does not fit.
+        assignment: the cards that it would get; ``None``: none.
+        reasons: why not, by the name of the node, of those where it does not fit. Under the name
+            ``""`` stands what is about the pod itself: it cannot be read, or the webhook would
+            refuse it; then there is no other.
     """
 
     pod: str
@@ -135,8 +143,14 @@ class ClusterView:
 
         Args:
             server: which.
-            settings: how pods are read.
-            deadline_s: how long each page of a list may take.
+            settings: how pods are read; HAMi's defaults if left out, whatever the cluster's
+                webhook is told.
+            deadline_s: seconds that each page of each list may take: 500 objects.
+
+        Raises:
+            KubeError: nodes, quotas or pods cannot be listed; ``Forbidden``: a right is missing.
+            InvalidValue: an object is not as Kubernetes' own fields should be. One with annotations
+                that cannot be read is logged and left out, as the scheduler does it.
         """
         cluster = Cluster(Allocator(), settings or pods.PodSettings())
         nodes = list_objects(server, NODES, objects.Node, deadline_s=deadline_s)
@@ -165,10 +179,14 @@ class ClusterView:
         return self._allocator.digest()
 
     def explain(self, pod: objects.Pod) -> list[NodeView]:
-        """How each node is for a pod, best first. A pod that has its cards is looked at without.
+        """How each node with cards is for a pod, best first.
+
+        A pod that has its cards is looked at as if it had not. Nodes that have no cards, or whose
+        cards cannot be read, are not among them.
 
         Raises:
-            InvalidValue: it asks for no card, or for what makes no sense.
+            InvalidValue: it asks for no card, or for what makes no sense; or it has no UID, because
+                it was not made yet: ``what_if`` is for those.
         """
         request = self._request(pod)
         state = self._allocator.snapshot()
@@ -189,7 +207,11 @@ class ClusterView:
         return sorted(views, key=lambda view: (-(view.score or 0), not view.fits, view.node))
 
     def what_if(self, wanted: Sequence[objects.Pod]) -> list[Outcome]:
-        """Where pods would go, one after the other, if they were made now."""
+        """Where pods would go, if they were made now one after the other.
+
+        Each counts for those after it, and for nobody else: this view stays as it is. A pod that
+        cannot be read is no error, but an outcome with a reason.
+        """
         other = Allocator.restore(self._allocator.snapshot())
         return [self._place(other, pod, number) for number, pod in enumerate(wanted)]
 
@@ -267,8 +289,16 @@ def _compared(view: NodeView, duplicates: Duplicates) -> NodeView:
 def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float) -> objects.Pod:
     """A pod, by name.
 
+    Args:
+        server: where.
+        namespace: its namespace.
+        name: its name.
+        deadline_s: seconds that the request may take.
+
     Raises:
         NotFound: there is none.
+        KubeError: it cannot be read; ``Forbidden`` where the right is missing.
+        InvalidValue: it is not as Kubernetes' own fields should be.
     """
     try:
         data = server.get(f"/api/v1/namespaces/{namespace}/pods/{name}", deadline_s=deadline_s)

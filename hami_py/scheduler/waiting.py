@@ -19,7 +19,8 @@ from hami_py.model.pods.annotations import LABELS
 __all__ = ["Waiting", "WaitingPod"]
 
 _ASKED = 1024
-"""kube-scheduler filters one pod at a time, and has some dozens between filter and bind."""
+"""Pods remembered from filters alone: kube-scheduler filters one at a time, and has some dozens
+between filter and bind."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ impl Allocator {
         Ok(Self(Mutex::new(engine)))
     }
 
-    /// A node as its agent publishes it; pods that are placed there stay.
+    /// A node as its node agent publishes it; pods that are placed there stay.
     fn set_node(&self, py: Python<'_>, node: &[u8]) -> PyResult<()> {
         self.with(py, |engine| engine.set_node(parse("node", node)?)).map_err(errors::invalid)
     }
@@ -127,7 +127,7 @@ impl Allocator {
             .map_err(errors::invalid)
     }
 
-    /// 0 to 10,000 for each node; the best one's cards are held for so long.
+    /// 0 to 10,000 for each node, 0 where the pod does not fit; the best one's cards are held for so long.
     fn score(
         &self,
         py: Python<'_>,

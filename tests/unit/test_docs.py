@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and the README run as they stand there."""
+"""Links lead somewhere; the examples of docs/python.md and the README run as they stand there."""
 
 import re
 import sys
@@ -81,3 +81,27 @@ def test_a_refusal_is_seen_as_the_page_shows_it(script: Callable[[str], Run]) ->
 def test_the_limit_on_a_program_is_what_the_page_says(script: Callable[[str], Run]) -> None:
     (text,) = [text for heading, text in PYTHON_PAGE if heading == "A limit on this program"]
     assert script(text).out == f"{[1 << 30] * 2}\n"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name of a page, as GitHub makes it of headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.*)$", text, re.M)]
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
+
+
+LINKED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        there = (page.parent / file) if file else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(target)
+    assert broken == []

@@ -54,8 +54,9 @@ def explain_pod(
 ) -> None:
     """Say on which nodes a pod's cards are, and why not on the others.
 
-    The answer is the scheduler's own, for the cluster as it is now. A pod that has its cards
-    already is looked at as if it had not. Of what kube-scheduler looks at beside cards, cordons,
+    The answer is that of the scheduler's engine, for the cluster as the API server tells it now:
+    what a running scheduler holds for pods on their way is free. A pod that has its cards already
+    is looked at as if it had not. Of what kube-scheduler looks at beside cards, cordons,
     taints, node selectors and node affinity are told; what it said itself of a pod that waits is
     told, too.
     """
@@ -110,7 +111,7 @@ def what_if(
         click.echo(_NOT_LOOKED_AT if snapshot is None else _CARDS_ALONE)
 
 
-@click.command(short_help="Write down what the scheduler knows.")
+@click.command(short_help="Write down nodes, cards, quotas and who has what.")
 @click.option(
     "--output",
     "-o",

@@ -1,6 +1,6 @@
 """Pods: what they ask for, what they get, and what nodes and quotas say. Pure, without I/O.
 
-One reader for all: the webhook, the scheduler, the device plugin and the command line read a pod
+One reader for all: the webhook, the scheduler, the node agent and the command line read a pod
 with the same functions, so they cannot disagree. ``objects`` are Kubernetes' types, as far as we
 read them; ``wire`` are the allocator's.
 """

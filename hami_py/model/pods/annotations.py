@@ -7,7 +7,7 @@ On a new pod forged annotations are removed; later ``deploy/policy.yaml`` keeps 
 | ``hami.io/assignment`` | pod | the binding | which cards its containers have (assignment.py) |
 | ``hami.io/gpumem.<container>`` | pod | the binding | the memory limit, where it was a percentage |
 | ``hami.io/gpumem-<i>.<container>`` | pod | the binding | the same on the i-th of several cards |
-| ``hami.io/cards`` | node | the device plugin | its cards (nodes.py) |
+| ``hami.io/cards`` | node | the node agent | its cards (nodes.py) |
 | ``hami.io/pod``, a label | pod | the webhook, the binding | it asks for a card |
 
 An operator writes ``hami.io/cordon`` on nodes; it is among the names in names.py.

@@ -1,6 +1,6 @@
 """The annotation ``hami.io/assignment``: which cards a pod's containers have.
 
-It is written once, by the binding, and read by the scheduler after a restart, by the device plugin
+It is written once, by the binding, and read by the scheduler after a restart, by the node agent
 and by people. It is keyed by the container's name, because positions change when another webhook
 adds a container. The same assignment is always the same bytes.
 

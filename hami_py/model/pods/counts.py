@@ -6,7 +6,7 @@
 | ``memory`` | the profile's, on each card or in all | 1 | ``PodSettings.max_memory_mib`` |
 | ``percentage`` | percent of a card's memory; 0 = not asked for | 0 | 100 |
 | ``cores`` | percent of a card's time; 0 = no limit | 0 | 100 |
-| ``priority`` | 0 = high, 1 = low | 0 | 1 |
+| ``priority`` | 0 = before others on the same card, 1 = as others | 0 | 1 |
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 | on the node | written by | says |
 |---|---|---|
-| annotation ``hami.io/cards`` | the device plugin | ``{"version":1,"cards":[…]}``, of wire.Card |
+| annotation ``hami.io/cards`` | the node agent | ``{"version":1,"cards":[…]}``, of wire.Card |
 | annotation ``hami.io/cordon`` | an operator | cards that get nothing new: UUIDs, or ``all`` |
 | label ``hami.io/mode`` | an operator | what the cards are for (wire.NodeMode) |
 | label ``hami.io/placement`` | an operator | ``binpack`` or ``spread`` |
@@ -31,7 +31,7 @@ ALL = "all"
 
 
 class UnknownCardsVersion(HamiError):
-    """The node's device plugin is of another version: leave the node's cards as they are known."""
+    """The node agent is of another version: the node gets no new pods until all parts know it."""
 
     def __init__(self, version: int) -> None:
         why = f"version {version} is not known here, only {VERSION}"
@@ -89,11 +89,11 @@ def decode_cards(text: str) -> tuple[Card, ...]:
 
 
 def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
-    """The node for the allocator, or None if no device plugin has described its cards.
+    """The node for the allocator, or None if no node agent has described its cards.
 
     Raises:
         InvalidValue: an annotation or label is not understood.
-        UnknownCardsVersion: its device plugin is of another version.
+        UnknownCardsVersion: its node agent is of another version.
     """
     text = node.annotations.get(CARDS)
     if text is None:

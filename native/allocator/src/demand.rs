@@ -97,7 +97,7 @@ impl Demand {
         self.all || mode == Mode::Exclusive
     }
 
-    /// The share that leaves a container nothing beside the overhead, if there is one.
+    /// The smallest share asked for, if the driver's overhead takes all of it: nothing would be left to the container.
     pub fn eaten_share(&self, card: &Facts) -> Option<u64> {
         let share = card.memory_mib() * u64::from(self.least_percent) / 100;
         (self.least_percent > 0 && share <= card.overhead_mib()).then_some(share)

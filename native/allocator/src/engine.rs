@@ -47,7 +47,7 @@ impl Allocator {
         Self::default()
     }
 
-    /// A node as its agent publishes it. Pods that are placed there stay, whatever has become of their cards.
+    /// A node as its node agent publishes it. Pods that are placed there stay, whatever has become of their cards.
     pub fn set_node(&mut self, node: wire::Node) -> Result<(), InvalidValue> {
         check::node(&node)?;
         let number = self.number_or_new(&node.name);

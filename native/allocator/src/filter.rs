@@ -1,7 +1,7 @@
 //! Filter, score, reserve: a pod's way to its node.
 //!
-//! Filter looks at nodes and remembers verdicts; it ends holds whose time is over, and changes
-//! nothing else. Score answers from the same verdicts and holds the best node's cards for a moment, because kube-scheduler
+//! Filter looks at nodes and remembers verdicts. It ends expired holds and changes nothing else.
+//! Score answers from the same verdicts and holds the best node's cards for a moment, because kube-scheduler
 //! binds asynchronously and filters the next pod meanwhile. Reserve is the promise at bind. A pod never stands in its
 //! own way: on a node where it has an entry, it is judged as if it were not there.
 

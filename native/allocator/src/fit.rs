@@ -140,7 +140,7 @@ fn beside(
         sum.cores += demand.cores(mode);
     }
     sum.within(facts, used)?;
-    // Who counts no cores needs some that nobody else has.
+    // A container without a cores limit still needs cores that are not given away.
     let starved = here().any(|demand| {
         let others = used.cores + sum.cores - demand.cores(mode);
         demand.without_cores(mode) && others >= facts.cores

@@ -14,6 +14,7 @@
 //! | which cards, all containers together | `search`, `order`, `topology`, `plan` |
 //! | how good would the node be | `score` |
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
+//! | which node has which name | `names`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
 //! | the events and the questions | [`Allocator`] (`engine`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
 //!

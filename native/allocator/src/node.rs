@@ -1,4 +1,5 @@
-//! A node in the books: its cards as published, cards that only old pods know, and who is there.
+//! A node in the books: its cards as published, those that pods still hold and the node no longer publishes
+//! (ghosts), and who is there.
 //!
 //! What is given is always summed up again from the pods' charges, never added to and taken from: it
 //! cannot drift, and there is no subtraction that could go wrong. A node has a few dozen pods, so that

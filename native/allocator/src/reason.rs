@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub enum CardReason {
     /// It is not there any more.
     Gone,
-    /// Its agent says that it does not work.
+    /// Its node agent says that it does not work.
     Unhealthy,
     /// The operator keeps it free.
     Cordoned,
@@ -42,7 +42,7 @@ pub enum CardReason {
     },
     /// All cores are given; who asks for none would get none.
     CoresGiven,
-    /// A card of one's own was asked for, and this one is in use.
+    /// A card for the pod alone was asked for, and others are on this one.
     InUse,
     /// The pod wishes for idle cards.
     NotIdle,

@@ -1,6 +1,9 @@
 //! How good a node would be *with* the pod, 0 to 10,000. Figures from before it was placed
 //! would rate a node that the pod fills up no better than one that it scratches.
 //!
+//! `explain` shows hundredths of it, 0 to 100. The extender answers 0 to 10, by where it lies between the lowest and
+//! the highest of the nodes that are asked about.
+//!
 //! A weighted mean of what is asked for:
 //!
 //! * 6 parts: how full the node is (binpack), or how empty (spread);

@@ -1,10 +1,10 @@
 //! Who would have to go so that a pod fits on a node.
 //!
-//! Those whom kube-scheduler has chosen go in any case, and often they are enough. Who has to go beyond
-//! them is, of all sets of pods with lower priority whose going makes room, the one with the fewest violated
-//! disruption budgets, then with the lowest highest priority, then the smallest. More gone is never less room, so the
-//! first two are found by widening step by step. The smallest set is tried for by size; where that is too much, pods
-//! are spared one by one, the most important first, as kube-scheduler does it.
+//! Those whom kube-scheduler has chosen go in any case, and often they are enough. Beyond them we look for a set
+//! of pods with lower priority that makes room. The best set violates the fewest disruption budgets; of those it
+//! is the one whose most important pod has the lowest priority; of those the smallest. More gone is never less room,
+//! so the first two are found by widening step by step. The smallest set is tried for by size; where that is too
+//! much, pods are spared one by one, the most important first, as kube-scheduler does it.
 
 use crate::check;
 use crate::class::Class;

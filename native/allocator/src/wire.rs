@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A node and its cards, as its agent published them.
+/// A node and its cards, as its node agent published them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -30,7 +30,7 @@ pub enum Mode {
     /// Memory and cores are counted and enforced.
     #[default]
     Full,
-    /// Memory is; cores are not enforced and so not counted, but 100 still is a card of one's own.
+    /// Memory is; cores are not enforced and so not counted, but 100 still is a card for the container alone.
     Memory,
     /// Whole cards only.
     Exclusive,

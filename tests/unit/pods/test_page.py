@@ -3,11 +3,12 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from hami_py.model import pods
-from hami_py.model.pods import ALIYUN, HAMI
+from hami_py.model.pods import ALIYUN, HAMI, wire
 from support.artifacts import ROOT
 from unit.pods.build import container, full, pod, read
 
@@ -98,3 +99,25 @@ def test_the_range_of_a_resource_is_the_pages(name: str, least: str, most: str) 
     ):
         written = pod(container(limits={**beside, full(name): number}))
         assert (pods.admit(written).refusals == ()) is good
+
+
+def test_the_fields_of_a_card_are_the_pages() -> None:
+    table = PAGE.split("### The cards of a node\n")[1].split("\n## ")[0]
+    written = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.M))
+    fields = {field.name: field for field in msgspec.structs.fields(wire.Card)}
+    # The operator's, in an annotation of its own.
+    assert written.keys() == fields.keys() - {"cordoned"}
+    words: dict[Any, str] = {None: "none", True: "true", msgspec.NODEFAULT: "required"}
+    for name, said in written.items():
+        if name not in {"numa", "links", "mig"}:
+            default = fields[name].default
+            assert said == (str(default) if type(default) is int else words[default]), name
+    profile = {field.name for field in msgspec.structs.fields(wire.MigProfile)}
+    assert profile <= set(re.findall(r"`(\w+)`", table.split("`mig`")[1]))
+
+
+def test_the_assignment_on_the_page_is_one() -> None:
+    (text,) = re.findall(r"^(\{\"version\".*)$", PAGE, re.M)
+    assignment = pods.decode_assignment(text)
+    assert pods.encode_assignment(assignment) == text
+    assert assignment.containers["train"][0].memory_mib == 3000

@@ -1,0 +1,106 @@
+"""What the pages of the Kubernetes side tell a person to type, typed."""
+
+import base64
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from cluster import binaries, objects, waiting
+from cluster.api import ApiError
+from cluster.conftest import StartControlPlane
+from cluster.control_plane import ControlPlane
+from cluster.deployed import DEPLOY, apply, running
+from cluster.extended import assignment, card, extended, node
+from cluster.kubectl import kubectl
+from cluster.objects import NODES, PODS
+from cluster.servers import free_ports
+from hami_py.model import pods
+
+pytestmark = pytest.mark.tiers("kubectl")
+
+DOCS = DEPLOY.parent / "docs"
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def typed(cluster: ControlPlane, command: str, **names: str) -> str:
+    """A command of a page, with names in place of those in capitals, and what it says."""
+    for placeholder, name in names.items():
+        command = re.sub(rf"\b{placeholder}\b", name, command)
+    program, *arguments = shlex.split(command)
+    assert program == "kubectl"
+    done = kubectl(cluster, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_node_made_by_hand_gets_the_pod_that_waits(control_plane: StartControlPlane) -> None:
+    page = (DOCS / "kubernetes.md").read_text().split("## What is missing\n")[1]
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    (show,) = re.findall(r"^\$ (kubectl get pod train .*)$", (DOCS / "pods.md").read_text(), re.M)
+    asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+    with extended(control_plane) as (cluster, _):
+        cluster.api.create(NODES, objects.node("bare"))
+        cluster.api.create(PODS, objects.pod("train", asked))
+        assert "Insufficient nvidia.com/gpumem" in waiting.unschedulable(cluster.api, "train")
+        for command in block.splitlines():
+            typed(cluster, command, NODE="bare")
+        waiting.bound(cluster.api, "train")
+        assert pods.decode_assignment(typed(cluster, show)) == assignment(cluster.api, "train")
+
+
+def test_who_has_the_rights_of_the_page_may_ask(control_plane: StartControlPlane) -> None:
+    page = (DOCS / "operating.md").read_text()
+    (role,) = [
+        found
+        for found in map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
+        if found["kind"] == "ClusterRole"
+    ]
+    with extended(control_plane) as (cluster, _):
+        cluster.api.create(NODES, node("a", [card("a", 0)]))
+        cluster.api.create(PODS, objects.pod("train", {"nvidia.com/gpumem": 3000}))
+        waiting.bound(cluster.api, "train")
+        there = ("--kubeconfig", str(cluster.kubeconfig_for(cluster.user("asker"))))
+        explain = [sys.executable, "-m", "hami_py", "explain", "pod", "train", *there]
+        refused = subprocess.run(explain, capture_output=True, text=True, timeout=60, check=False)
+        assert refused.returncode == 1
+        cluster.api.create(f"{RBAC}/clusterroles", role)
+        name = role["metadata"]["name"]
+        typed(
+            cluster, f"kubectl create clusterrolebinding {name} --clusterrole {name} --user asker"
+        )
+        for question in (["explain", "pod", "train"], ["snapshot"]):
+            command = [sys.executable, "-m", "hami_py", *question, *there]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stderr
+
+
+def test_certificates_are_replaced_by_hand(control_plane: StartControlPlane) -> None:
+    page = (DOCS / "operating.md").read_text()
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    cluster = control_plane()
+    apply(cluster)
+    (port,) = free_ports(1)
+
+    def authorities() -> int:
+        try:
+            secret = cluster.api.get("/api/v1/namespaces/hami-system/secrets/hami-webhook")
+        except ApiError:
+            return 0
+        return base64.b64decode(secret["data"]["ca.crt"]).count(b"BEGIN CERTIFICATE")
+
+    with running(cluster, "webhook", "--listen", f"127.0.0.1:{port}"):
+        waiting.until(lambda: authorities() == 1, "there is an authority")
+        paths = f"{binaries.folder('kubectl')}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": paths, "KUBECONFIG": str(cluster.kubeconfig)}
+        shell = ["sh", "-c", block]
+        done = subprocess.run(
+            shell, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        waiting.until(lambda: authorities() == 2, "the next authority is announced")

@@ -1,0 +1,202 @@
+"""docs/operating.md and docs/kubernetes.md: what they list is what the code has."""
+
+import base64
+import io
+import json
+import re
+import sys
+from dataclasses import fields
+from typing import Any
+
+import click
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hami_py._native import Allocator
+from hami_py.cli import hami
+from hami_py.model import pods
+from hami_py.model.pods import wire
+from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.metrics import Meter
+from hami_py.serving import Bodies
+from hami_py.webhook import metrics
+from hami_py.webhook.certificates import Certificates, Lifetimes, step
+from hami_py.webhook.patch import Extras
+from hami_py.webhook.review import Reviewer, read_review
+from support.artifacts import ROOT
+
+PAGE = (ROOT / "docs" / "operating.md").read_text()
+CONTROL_PLANE = (ROOT / "docs" / "kubernetes.md").read_text()
+ALLOCATOR = ROOT / "native" / "allocator" / "src"
+
+
+def section(heading: str, page: str = PAGE) -> str:
+    """What stands under a heading, down to the next one."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", page, re.M | re.S)
+    assert found, heading
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of tables whose first cell is one text in backquotes; its quotes are gone."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [[row[0].strip("`"), *row[1:]] for row in cells]
+
+
+def bare(text: str) -> str:
+    """A format string of Rust's or Python's as the page writes it."""
+    return re.sub(r"\{[^}]*\}", "…", text)
+
+
+def said_of_nodes() -> set[str]:
+    """All that a node may be refused with in a pod's condition, from the source."""
+    words = re.search(r"const WORDS: [^=]*= \[(.*?)\];", (ALLOCATOR / "tally.rs").read_text(), re.S)
+    assert words
+    tally = re.findall(r'"([^"]+)"', words[1])
+    assert len(tally) == 15
+    tally += re.findall(r'map_or\("([^"]+)", \|kind\| WORDS', (ALLOCATOR / "tally.rs").read_text())
+    reason = (ALLOCATOR / "reason.rs").read_text()
+    display = reason.split("impl fmt::Display for NodeReason")[1]
+    nodes, quota = display.split("impl fmt::Display for QuotaReason")
+    texts = [bare(text) for text in re.findall(r'"([^"]+)"', nodes)]
+    # `brief` leaves figures out, and has a node's cards in the words of above.
+    texts = [re.sub(r" \((the best has )?…\)$", "", text) for text in texts]
+    texts = [text for text in texts if not text.startswith("container …")]
+    return {*tally, *texts, "".join(map(bare, re.findall(r'"([^"]+)"', quota)))}
+
+
+def test_every_reason_of_the_extender_is_on_the_page() -> None:
+    table, errors = section("What the extender says").split("An error instead")
+    assert {row[0] for row in rows(table)} == said_of_nodes()
+    verbs = (ROOT / "hami_py" / "scheduler" / "verbs.py").read_text()
+    texts = {bare(text) for text in re.findall(r'^_[A-Z_]+ = "([^"]+)"$', verbs, re.M)}
+    assert len(texts) >= 4
+    assert {row[0] for row in rows(errors)} == texts
+
+
+class Watch:
+    undecoded = 0
+
+    def silent_s(self) -> float | None:
+        return 1.0
+
+
+class Keeper:
+    expires_at = 0.0
+    failures = 0
+
+
+def exposed() -> dict[str, set[str]]:
+    """The labels of what is exposed, by name."""
+    meter = Meter(Cluster(Allocator(), pods.PodSettings()), {"nodes": Watch()})
+    meter.timed("filter", lambda _: None)(None)
+    reviewer = Reviewer(pods.PodSettings(), Extras())
+    review = {
+        "request": {
+            "uid": "u",
+            "kind": {"kind": "Pod"},
+            "operation": "CREATE",
+            "object": {"metadata": {"name": "p"}, "spec": {"containers": []}},
+        }
+    }
+    reviewer.mutate(read_review(json.dumps(review)))
+    keeper: Any = Keeper()
+    text = meter.exposition() + metrics.exposition(reviewer, keeper, Bodies(1))
+    found = {}
+    for family in text_string_to_metric_families(text):
+        if not family.name.endswith("_created"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {label for sample in family.samples for label in sample.labels}
+            found[name] = labels - {"le"}
+    return found
+
+
+def test_every_metric_is_on_the_page_with_its_labels() -> None:
+    table = [row for row in rows(section("Metrics")) if row[0].isidentifier()]
+    assert {row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in table} == exposed()
+
+
+def test_every_query_on_the_page_asks_for_what_there_is() -> None:
+    asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", PAGE))
+    there = {name for known in exposed() for name in (known, f"{known}_bucket")}
+    assert asked <= there
+
+
+@pytest.mark.parametrize("command", ["scheduler", "webhook"])
+def test_every_option_is_on_the_page_with_its_default(command: str) -> None:
+    text = section("Options").split(f"`hami {command}`")[1].split("`hami webhook`, in")[0]
+    on_page = {row[0]: row[1].strip("`") for row in rows(text)}
+    options = {
+        param.opts[0]: param.default if isinstance(param.default, str) else ""
+        for param in hami.commands[command].params
+        if isinstance(param, click.Option)
+    }
+    assert {"--kubeconfig", "--context"} <= options.keys()
+    assert on_page == {
+        name: default
+        for name, default in options.items()
+        if name not in {"--kubeconfig", "--context"}
+    }
+
+
+def test_every_setting_has_a_switch_or_is_said_to_have_none() -> None:
+    table = {row[0]: row[1] for row in rows(section("What has no switch yet"))}
+    settings = {field.name: field.default for field in fields(pods.PodSettings)}
+    # `hami webhook --scheduler` and `--allow-preload`.
+    assert settings.keys() - table.keys() == {"schedulers", "allowed_preloads"}
+    for name, written in table.items():
+        default = settings[name]
+        if name.startswith("guarded_"):
+            assert isinstance(default, tuple)
+            assert written.split()[0] == str(len(default))
+        elif name != "profiles":
+            assert written.strip("`") == str(default)
+
+
+def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program on the page; at no time is what is shown signed by what is not announced."""
+    (program,) = re.findall(r"python3 -c '\n(.*?)^'", PAGE, re.M | re.S)
+    lives, names, now = Lifetimes(), ["hami-webhook.hami-system.svc"], 2_000_000_000.0
+    before = step(Certificates(), names, now, lives)
+    now += 2 * lives.overlap_s
+    assert step(before, names, now, lives) is before
+
+    held = base64.b64encode(msgspec.json.encode(before)).decode()
+    secret = json.dumps({"data": {"certificates.json": held}})
+    monkeypatch.setattr(sys, "stdin", io.StringIO(secret))
+    exec(program, {})  # noqa: S102
+    written = json.loads(capsys.readouterr().out)["data"]["certificates.json"]
+    states = [msgspec.json.decode(base64.b64decode(written), type=Certificates)]
+    for _ in range(13):
+        states.append(step(states[-1], names, now, lives))
+        now += 10.0
+    assert [len(state.authorities) for state in (states[1], states[-1])] == [2, 1]
+    assert states[1].serving == before.serving
+    assert states[-1].authorities[0].certificate == states[1].authorities[1].certificate
+    assert states[-1].serving != before.serving
+
+
+BY_HAND = section("What is missing", CONTROL_PLANE)
+
+
+def test_the_node_made_by_hand_takes_the_first_pod_of_the_other_page() -> None:
+    (written,) = re.findall(r"hami\.io/cards='([^']+)'", BY_HAND)
+    cards = pods.decode_cards(written)
+    assert pods.encode_cards(cards) == written
+    (patch,) = re.findall(r"--patch='([^']+)'", BY_HAND)
+    status = json.loads(patch)["status"]
+    assert status["capacity"] == status["allocatable"]
+    assert {name: int(number) for name, number in status["capacity"].items()} == {
+        "nvidia.com/gpu": sum(card.slots for card in cards),
+        "nvidia.com/gpumem": sum(card.memory_mib for card in cards),
+        "nvidia.com/gpucores": sum(card.cores for card in cards),
+    }
+    allocator = Allocator()
+    allocator.set_node(wire.encode(wire.Node("n", cards)))
+    ask = wire.Ask("train", "app", 1, wire.Size(mib=3000), 30)
+    request = wire.Request(wire.PodName("u", "default", "train"), 0, (ask,), wire.Wish())
+    assert allocator.filter(wire.encode(request), None, 0) == (["n"], {}, {})
