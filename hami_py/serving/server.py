@@ -1,4 +1,4 @@
-"""Listening, on uvicorn: the HTTP parser is httptools', the loop uvloop's where they are there.
+"""Listening, on uvicorn: the HTTP parser is httptools', the loop uvloop's where it is there.
 
 The certificate is exchanged in place: connections made from then on see the new one, those that are
 open stay. So nothing is restarted, and nobody is cut off.
@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.types import Message, Receive, Scope, Send
 
 from hami_py.errors import StateError
+from hami_py.serving.connections import LimitedServer, Limits
 
 __all__ = ["Listen", "Server", "Tls"]
 
@@ -41,13 +42,15 @@ class Listen:
     Attributes:
         host: an address; loopback where only a neighbour in the same pod asks.
         port: 0 takes a free one.
-        connections: more at once are refused with 503, so that memory has a bound: with TLS one
-            costs 250 KiB at worst, beside its body.
+        connections: beyond so many a new one is closed, so that memory has a bound: with TLS one
+            costs 250 KiB at worst, beside its body. One peer gets at most three quarters of them.
+        head_s: so long one may take for the head of a request; API servers send it at once.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     connections: int = 512
+    head_s: float = 10.0
 
 
 class Server:
@@ -85,15 +88,14 @@ class Server:
             date_header=False,
             lifespan="off",
             ws="none",
-            limit_concurrency=listen.connections,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_S,
         )
         config.load()
-        config.ssl = tls.context if tls is not None else None
         self._socket = _listening(listen, config.backlog, has_tls=tls is not None)
         self.port: int = self._socket.getsockname()[1]
-        self._server = uvicorn.Server(config)
+        limits = Limits(listen.connections, listen.head_s)
+        self._server = LimitedServer(config, limits, tls.context if tls is not None else None)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
