@@ -98,3 +98,21 @@ def test_the_range_of_a_resource_is_the_pages(name: str, least: str, most: str) 
     ):
         written = pod(container(limits={**beside, full(name): number}))
         assert (pods.admit(written).refusals == ()) is good
+
+
+REFUSED = re.findall(r"^\| (a `hostPath` .*?) \|", PAGE, re.M)
+
+
+def test_the_directories_that_are_guarded_are_the_pages() -> None:
+    around, _ = REFUSED
+    guarded, examples = around.split(", like ", 1)
+    assert tuple(re.findall(r"`(/[^`]+)`", guarded)) == pods.PodSettings().guarded_host_paths
+    for path in re.findall(r"`(/[^`]*)`", examples):
+        volume = {"name": "v", "hostPath": {"path": path}}
+        for written, is_let_in in (
+            ({"readOnly": True}, False),
+            ({"readOnly": True, "recursiveReadOnly": "Enabled"}, True),
+        ):
+            mounted = [{"name": "v", "mountPath": "/host", **written}]
+            one = container(limits={"gpu": 1}, volumeMounts=mounted)
+            assert (pods.admit(pod(one, volumes=[volume])).refusals == ()) is is_let_in
