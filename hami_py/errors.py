@@ -55,8 +55,10 @@ class InvalidValue(HamiError, ValueError):
     """
 
     def __init__(self, field: str, value: str, mend: str) -> None:
-        # A value may come from anywhere: quoted, it stays on one line, and short.
-        shown = json.dumps(value[:64], ensure_ascii=False) + "…" * (len(value) > 64)
+        # A value may come from anywhere: quoted, it stays on one line, and short; a terminal obeys
+        # more than what JSON has to escape.
+        short = value[:64]
+        shown = json.dumps(short, ensure_ascii=not short.isprintable()) + "…" * (len(value) > 64)
         super().__init__(field, f"{shown} is refused", mend)
         self.args = (field, value, mend)
         self.field = field

@@ -21,7 +21,7 @@ from hami_py._native import Allocator
 from hami_py.errors import InvalidValue
 from hami_py.kube import ApiServer, list_objects
 from hami_py.kube.errors import NotFound
-from hami_py.model import pods
+from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.duplicates import Duplicates
@@ -257,7 +257,7 @@ class ClusterView:
         request = pods.read_request(pod, self._settings)
         if request is None:
             raise InvalidValue(
-                f"pod {pod.metadata.name}",
+                f"pod {legible(pod.metadata.name)}",
                 "",
                 f"it asks for no card; give a container resources.limits of "
                 f"{self._settings.profiles[0].gpu}",

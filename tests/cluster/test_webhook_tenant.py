@@ -200,6 +200,26 @@ def test_nobody_else_binds_with_cards(api: Api) -> None:
         assert refusal.value.code == 422
 
 
+@pytest.mark.parametrize("labels", [{"hami.io/pod": "no"}, {"hami.io/pod": ""}, {"app": "a"}, {}])
+def test_who_binds_cannot_hide_the_pod(api: Api, labels: dict[str, str]) -> None:
+    """A binding's labels go onto the pod, over its own; who may bind need not be a scheduler."""
+    api.create(PODS, objects.pod("mine", GPU, schedulingGates=[{"name": "test/wait"}]))
+    bound = objects.binding({"metadata": {"name": "mine"}}, "a", labels=labels)
+    for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
+        with pytest.raises(ApiError) as refusal:
+            api.create(f"{path}?dryRun=All", bound)
+        # Else it is Kubernetes, which does not bind what is gated.
+        is_ours = "metadata.labels[hami.io/pod]: it is written by hami alone" in str(refusal.value)
+        assert is_ours == ("hami.io/pod" in labels), refusal.value
+
+
+def test_who_binds_may_say_that_it_asks(api: Api) -> None:
+    for name, labels in (("one", {"hami.io/pod": "true"}), ("two", {"app": "a"})):
+        made = api.create(PODS, objects.pod(name, schedulerName="nobody"))
+        api.create(f"{PODS}/{name}/binding", objects.binding(made, "a", labels=labels))
+        assert api.get(f"{PODS}/{name}")["metadata"]["labels"] == labels
+
+
 def test_containers_that_come_later_are_judged(api: Api) -> None:
     for name, limits in (("mine", GPU), ("plain", {})):
         api.create(PODS, objects.pod(name, limits, schedulerName=None))
@@ -257,6 +277,27 @@ def test_kubernetes_itself_refuses_a_card_that_is_not_in_a_containers_limits(
         wanted["spec"]["containers"][0] |= container
     wanted["spec"] |= pod
     refused(api, wanted)
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted", "said"),
+    [
+        ("/", {"readOnly": True}, "recursiveReadOnly: Enabled"),
+        ("/proc/1/root/run/cdi", {}, "recursiveReadOnly: Enabled"),
+        ("/sys/fs/cgroup/x", {}, "with readOnly"),
+        ("/", {"readOnly": True, "recursiveReadOnly": "Enabled"}, None),
+        # Kubernetes itself: through a link, `..` leads elsewhere than it reads.
+        ("/var/run/../var/lib/hami", {}, "must not contain '..'"),
+    ],
+)
+def test_the_nodes_directories(api: Api, path: str, mounted: Object, said: str | None) -> None:
+    wanted = mine(volumeMounts=[{"name": "v", "mountPath": "/host", **mounted}])
+    wanted["spec"]["volumes"] = [{"name": "v", "hostPath": {"path": path}}]
+    if said is not None:
+        assert said in refused(api, wanted)
+        return
+    (made,) = api.create(f"{PODS}?dryRun=All", wanted)["spec"]["containers"]
+    assert made["volumeMounts"][0]["recursiveReadOnly"] == "Enabled"
 
 
 def test_an_allocator_that_the_operator_allows(api: Api) -> None:

@@ -107,6 +107,13 @@ def test_several_documents_with_nothing_between_them(
             "kind: !!python/name:os.system",
             "tag",
         ),
+        (
+            'kind: Pod\nmetadata: {name: "\\ud800"}',
+            "line 2, column 18",
+            'metadata: {name: "\\ud800"}',
+            "half of a character",
+        ),
+        ('"\\udc00\\ud800": Pod', "line 1, column 1", '"\\udc00\\ud800": Pod', "half"),
     ],
 )
 def test_what_is_no_manifest_is_said_with_its_place(
@@ -121,8 +128,65 @@ def test_what_is_no_manifest_is_said_with_its_place(
     assert mend in error.mend
 
 
+@pytest.mark.parametrize("value", [5000 * "9", "2001-99-99", "2001-02-30 25:61:00"])
+def test_a_value_that_there_is_not_is_said(
+    files: tuple[str, str], tmp_path: Path, value: str
+) -> None:
+    """Python's own constructors fail there, behind the YAML."""
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(f"kind: Pod\nmetadata: {{name: {value}}}")
+    error = refused("replay", files[0], str(manifest))
+    assert isinstance(error, InvalidValue)
+    assert error.field == str(manifest)
+
+
 def test_bytes_that_are_no_text_are_said(files: tuple[str, str], tmp_path: Path) -> None:
     manifest = tmp_path / "given.yaml"
     for content in (b"\xff\xfe\x00", b"kind: \xc3\x28", bytes(100)):
         manifest.write_bytes(content)
         assert str(manifest) in str(refused("replay", files[0], str(manifest)))
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mx\ny", "x\x9b31m", "\u202ex"])
+@pytest.mark.parametrize("limits", [{"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 99}, {}])
+def test_a_name_does_not_speak_to_the_terminal(
+    files: tuple[str, str], tmp_path: Path, name: str, limits: dict[str, int]
+) -> None:
+    manifest = tmp_path / "given.yaml"
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    named = {"kind": "Pod", "metadata": {"name": name, "namespace": name}, "spec": spec}
+    manifest.write_text(json.dumps(named))
+    done = CliRunner().invoke(hami, ["replay", files[0], str(manifest)])
+    assert done.exception is None, done.exception
+    assert json.dumps(name)[1:-1] in done.output
+    assert all(line.isprintable() for line in done.output.split("\n"))
+
+
+@pytest.mark.parametrize("kind", ["\x1b[31mx\ny", "x\x9b31m", "\u202ex"])
+def test_neither_does_what_is_refused(files: tuple[str, str], tmp_path: Path, kind: str) -> None:
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(json.dumps({"kind": kind}))
+    said = str(refused("replay", files[0], str(manifest)))
+    assert said.isprintable()
+    assert json.dumps(kind) in said
+
+
+def test_a_snapshots_names_do_not_speak_to_the_terminal(tmp_path: Path) -> None:
+    snapshot, manifest = map(Path, snapshot_and_pod(tmp_path))
+    state = json.loads(snapshot.read_text())
+    state["nodes"][0]["name"] = "a\x1b[31m"
+    snapshot.write_text(json.dumps(state))
+    for mib in ("4k", "40k"):
+        manifest.write_text(json.dumps(POD).replace("4k", mib))
+        done = CliRunner().invoke(hami, ["replay", str(snapshot), str(manifest)])
+        assert done.exception is None, done.exception
+        assert '"a\\u001b[31m"' in done.output
+        assert "\x1b" not in done.output
+
+
+def test_a_character_that_json_writes_as_two(files: tuple[str, str], tmp_path: Path) -> None:
+    manifest = tmp_path / "given.json"
+    manifest.write_text(json.dumps({**POD, "metadata": {"name": "\U0001f600"}}))
+    assert "ud83d" in manifest.read_text()
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    assert json.loads(done.output)[0]["pod"] == "default/\U0001f600"

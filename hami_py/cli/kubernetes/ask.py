@@ -175,20 +175,25 @@ def _write_outcomes(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
     if as_json:
         _write_json(outcomes)
         return
+    from hami_py.model import legible  # noqa: PLC0415
+
     for outcome in outcomes:
+        # Names come from manifests and snapshots: from anybody.
+        pod = legible(outcome.pod)
         if outcome.node is None or outcome.assignment is None:
-            click.echo(f"{outcome.pod}: nowhere")
+            click.echo(f"{pod}: nowhere")
             for node, reason in sorted(outcome.reasons.items()):
-                click.echo(f"  {node}: {reason}" if node else f"  {reason}")
+                why = legible(reason)
+                click.echo(f"  {legible(node)}: {why}" if node else f"  {why}")
             if not outcome.reasons:
                 click.echo("  no node has cards")
             continue
         shares = [
-            f"{container}: {share.card}"
+            f"{container}: {legible(share.card)}"
             for container, given in outcome.assignment.containers.items()
             for share in given
         ]
-        click.echo(f"{outcome.pod}: {outcome.node} ({', '.join(shares)})")
+        click.echo(f"{pod}: {legible(outcome.node)} ({', '.join(shares)})")
 
 
 def _write_json(value: object) -> None:

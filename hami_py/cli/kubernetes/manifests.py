@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ _AT_ONCE = {
 
 _MOST = 10_000
 """Pods of one manifest; more are a slip of the hand."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WRITE_PODS = f"name manifests of pods, or of a {', '.join(sorted(_AT_ONCE))}"
 
@@ -123,13 +126,36 @@ def _documents(path: Path) -> Iterator[object]:
 
     data = read_file(path)
     try:
-        for document in yaml.safe_load_all(data):
+        for document in yaml.load_all(data, _loader()):
             if document is not None:
                 yield document
     except RecursionError:
         raise InvalidValue(str(path), "too many levels", "nest it less deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise _malformed(path, data, error) from None
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    """PyYAML's safe one, whose text is text: JSON writes one character as two escapes."""
+    import yaml  # noqa: PLC0415
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def text(loader: Loader, node: yaml.ScalarNode) -> str:
+        value = str(loader.construct_scalar(node))
+        if not _SURROGATE.search(value):
+            return value
+        try:
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            problem = "half of a character is escaped without the other half"
+            raise yaml.constructor.ConstructorError(
+                problem=problem, problem_mark=node.start_mark
+            ) from None
+
+    Loader.add_constructor("tag:yaml.org,2002:str", text)
+    return Loader
 
 
 def _malformed(path: Path, data: bytes, error: yaml.YAMLError | ValueError) -> InvalidValue:

@@ -7,7 +7,6 @@ and files cannot be seen here: the limits page on the node is the lock, this is 
 door.
 """
 
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,9 +17,11 @@ from hami_py.model.pods.annotations import is_written_by_us
 from hami_py.model.pods.asks import Place, Reading
 from hami_py.model.pods.environment import EnvironmentPlan, plan_environment
 from hami_py.model.pods.findings import Finding, refused
+from hami_py.model.pods.mounts import judge_mounts
 from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.request import PodReading, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
+from hami_py.model.pods.spelling import misspelled
 from hami_py.model.pods.wire import Request, Size
 
 _ENTRIES = re.compile(r"[ :]")
@@ -129,6 +130,7 @@ def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Find
         mend = "limits are kept on Linux alone; leave out the GPU, or this"
         yield Finding("windows", "refuse", "spec.os.name", "windows", mend)
     yield from _opt_outs(pod, settings)
+    yield from _misspelled(pod, settings)
     if pod.spec.host_pid:
         mend = "it sees, and may end, the processes of others on the node, those of limits too"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", mend)
@@ -138,7 +140,7 @@ def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Find
             yield from _loader_variables(place, settings)
             yield from _unseen_variables(place)
             yield from _privileges(place, pod)
-            yield from _mounts(place, pod, settings)
+            yield from judge_mounts(place, pod, settings)
             yield from _sizes(place, asked, settings)
 
 
@@ -158,7 +160,7 @@ def judge_ephemeral(pod: Pod, settings: PodSettings = DEFAULT) -> tuple[Finding,
     for number, container in enumerate(pod.spec.ephemeral_containers or ()):
         place = _Ephemeral(container, number, "app")
         found += _privileges(place, pod)
-        found += _mounts(place, pod, settings)
+        found += judge_mounts(place, pod, settings)
         # It could be taken away here as in other containers, but who debugs should know.
         found += [
             Finding(each.rule, "refuse", each.field, each.value, each.mend)
@@ -181,6 +183,13 @@ def _opt_outs(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
             mend = "it counts on a namespace, which is the operator's, and not on a pod"
             path = f"metadata.labels[{label}]"
             yield Finding("opt-out", "remark", path, profile.ignore_value, mend)
+
+
+def _misspelled(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    for key, known in misspelled(pod.annotations, settings.profiles[0].wishes):
+        mend = f"nobody reads it; if it is to say which cards, write {known}"
+        path = f"metadata.annotations[{legible(key[:_SHOWN])}]"
+        yield Finding("unknown-annotation", "remark", path, pod.annotations[key], mend)
 
 
 def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> ContainerEdit:
@@ -237,36 +246,6 @@ def _privileges(place: Place, pod: Pod) -> Iterator[Finding]:
             why = "with spec.hostPID it may change the node's processes; leave one of them out"
         if why is not None:
             yield Finding("capability", "refuse", f"{path}.capabilities.add", name, why)
-
-
-def _mounts(place: Place, pod: Pod, settings: PodSettings) -> Iterator[Finding]:
-    host_paths = {
-        volume.name: volume.host_path.path
-        for volume in pod.spec.volumes or ()
-        if volume.host_path is not None
-    }
-    for number, mount in enumerate(place.container.volume_mounts or ()):
-        path = f"{place.path}.volumeMounts[{number}]"
-        inside = _normal(mount.mount_path)
-        if inside in settings.guarded_mounts:
-            mend = "the limits are mounted there; choose another path"
-            yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
-        outside = host_paths.get(mount.name)
-        if outside is None or mount.read_only:
-            continue
-        guarded = [g for g in settings.guarded_host_paths if _overlap(_normal(outside), g)]
-        if guarded:
-            mend = f"limits lie in {guarded[0]}; mount another directory, or this with readOnly"
-            yield Finding("host-path", "refuse", path, outside, mend)
-
-
-def _normal(path: str) -> str:
-    return posixpath.normpath("/" + path.lstrip("/"))
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether one of two directories is the other, or in it."""
-    return posixpath.commonpath((one, other)) in (one, other)
 
 
 def _sizes(place: Place, reading: Reading, settings: PodSettings) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ Rule: TypeAlias = Literal[
     "own-priority",
     "small-memory",
     "forged-annotation",
+    "unknown-annotation",
 ]
 """What was looked for; a label for counters, so its values are few and fixed."""
 

@@ -91,6 +91,7 @@ class VolumeMount(_Object, frozen=True):
     name: str = ""
     mount_path: str = ""
     read_only: bool | None = None
+    recursive_read_only: str | None = None
 
 
 class Container(_Object, frozen=True):

@@ -70,10 +70,12 @@ class PodSettings:
         "/etc/cdi",
         "/run/cdi",
         "/var/run/cdi",
+        "/sys/fs/cgroup",
+        "/proc",
     )
-    """Directories of the node with limits and ledgers in them, or with what runtimes put into
-    containers (CDI): a container that can write there, or in a directory around one, can change its
-    own."""
+    """Directories of the node with limits and ledgers in them, with what runtimes put into
+    containers (CDI), or with what keeps a container to its devices and the kernel to its files: a
+    container that can write there, or in a directory around one, can change its own."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, with the setting's name.

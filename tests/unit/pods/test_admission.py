@@ -14,7 +14,6 @@ from unit.pods.build import (
     asking,
     carried_out,
     container,
-    host,
     manifest,
     mount,
     pod,
@@ -64,34 +63,6 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
         )
     ),
     (
-        mount("/etc/ld.so.preload"),
-        {},
-        "mount",
-        f"{C}.volumeMounts[0].mountPath",
-        "/etc/ld.so.preload",
-        "choose another path",
-    ),
-    (
-        mount("//etc/./x/../ld.so.preload/"),
-        {},
-        "mount",
-        f"{C}.volumeMounts[0].mountPath",
-        "//etc/./x/../ld.so.preload/",
-        "choose another path",
-    ),
-    *(
-        (mount("/host"), host(path), "host-path", f"{C}.volumeMounts[0]", path, "readOnly")
-        for path in (
-            "/",
-            "/var",
-            "/var/lib/hami",
-            "/var/lib/hami/slots/x",
-            "/var//lib/./hami/",
-            "/etc/cdi",
-            "/run",
-        )
-    ),
-    (
         {},
         {"os": {"name": "windows"}},
         "windows",
@@ -125,13 +96,6 @@ HARMLESS: list[tuple[Manifest, Manifest]] = [
     ({"env": {"LD_PRELOAD": "", "LD_LIBRARY_PATH": "/x", "LD_DEBUG": "libs"}}, {}),
     ({"securityContext": {"privileged": False, "runAsUser": 0, "capabilities": None}}, {}),
     (able("NET_ADMIN", "SYS_PTRACE", "IPC_LOCK", "SYS_NICE"), {}),
-    (mount("/etc/ld.so.conf.d"), {}),
-    (mount("/etc"), {}),
-    (mount("/cache"), {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}),
-    (mount("/data"), host("/data")),
-    (mount("/data"), host("/var/lib/hamilton")),
-    (mount("/host", readOnly=True), host("/")),
-    (mount("/host", name="other"), host("/")),
     ({}, {"hostNetwork": True, "hostIPC": True, "shareProcessNamespace": True}),
     ({}, {"nodeName": "", "nodeSelector": {"gpu": "on"}}),
     ({}, {"schedulerName": "volcano", "os": {"name": "linux"}}),

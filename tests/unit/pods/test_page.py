@@ -121,3 +121,21 @@ def test_the_assignment_on_the_page_is_one() -> None:
     assignment = pods.decode_assignment(text)
     assert pods.encode_assignment(assignment) == text
     assert assignment.containers["train"][0].memory_mib == 3000
+
+
+REFUSED = re.findall(r"^\| (a `hostPath` .*?) \|", PAGE, re.M)
+
+
+def test_the_directories_that_are_guarded_are_the_pages() -> None:
+    around, _ = REFUSED
+    guarded, examples = around.split(", like ", 1)
+    assert tuple(re.findall(r"`(/[^`]+)`", guarded)) == pods.PodSettings().guarded_host_paths
+    for path in re.findall(r"`(/[^`]*)`", examples):
+        volume = {"name": "v", "hostPath": {"path": path}}
+        for written, is_let_in in (
+            ({"readOnly": True}, False),
+            ({"readOnly": True, "recursiveReadOnly": "Enabled"}, True),
+        ):
+            mounted = [{"name": "v", "mountPath": "/host", **written}]
+            one = container(limits={"gpu": 1}, volumeMounts=mounted)
+            assert (pods.admit(pod(one, volumes=[volume])).refusals == ()) is is_let_in

@@ -148,3 +148,14 @@ def test_a_container_that_comes_later_is_judged() -> None:
 def test_a_review_without_a_uid_is_none() -> None:
     with pytest.raises(InvalidValue, match="uid"):
         read_review(b'{"request": {"operation": "CREATE"}}')
+
+
+def test_a_misspelled_wish_is_a_warning() -> None:
+    slip = {"nvidia.com/use-gputyp": "A100"}
+    pod = manifest(container(limits={"gpu": 1, "gpumem": 3000}), annotations=slip)
+    response = ask(reviewer(), "mutate", pod)
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith('metadata.annotations[nvidia.com/use-gputyp]: "A100" is let in: ')
+    assert warning.endswith("write nvidia.com/use-gputype")
+    assert patched(pod, response)["metadata"]["annotations"] == slip
