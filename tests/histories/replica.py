@@ -115,6 +115,8 @@ class Replica:
         self.pods = watch(PODS, objects.Pod, self.cluster.pods, selector)
         self.quotas = watch(QUOTAS, objects.ResourceQuota, self.cluster.quotas)
         self.watches = (self.nodes, self.pods, self.quotas)
+        # There are none, and nobody is evicted before that is known.
+        self.cluster.budgets.replace([])
         self.is_dead = False
 
     def die(self) -> None:
