@@ -12,6 +12,7 @@
 //! | what does an ask weigh on a card | `demand`, `card` |
 //! | has a card room, and why not | `fit`, `mig`, `candidates`, [`reason`], `tally` |
 //! | which cards, all containers together | `search`, `order`, `topology`, `plan` |
+//! | how long is looked for them | `effort` |
 //! | how good would the node be | `score` |
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
 //! | which node has which name | `names`, `hash` |
