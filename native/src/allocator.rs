@@ -1,23 +1,36 @@
 //! The cluster allocator: JSON in, JSON or plain values out.
 
-use crate::{errors, extender};
+use crate::errors;
+use crate::extender::{self, Answered, Names};
 use hami_allocator::wire::{Assignment, Candidate, Request};
 use hami_allocator::{Allocator as Engine, Filtered, Refusal, parse};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use serde::Serialize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Which pod may have which card: fit, score, hold, reserve, release, over all nodes.
 ///
 /// Its state is in memory only. Methods may be called from several threads; they take turns.
 #[pyclass(module = "hami_py._native", frozen)]
-pub struct Allocator(Mutex<Engine>);
+pub struct Allocator {
+    engine: Mutex<Engine>,
+    /// Locked while the engine is, never before.
+    answered: Mutex<Answered>,
+}
 
 impl Allocator {
+    fn of(engine: Engine) -> Self {
+        Self { engine: Mutex::new(engine), answered: Mutex::default() }
+    }
+
     fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Engine) -> T) -> T {
-        py.detach(|| work(&mut self.0.lock().expect("no earlier call has panicked")))
+        py.detach(|| work(&mut self.engine.lock().expect("no earlier call has panicked")))
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Answered> {
+        self.answered.lock().expect("no earlier call has panicked")
     }
 }
 
@@ -25,14 +38,14 @@ impl Allocator {
 impl Allocator {
     #[new]
     fn new() -> Self {
-        Self(Mutex::default())
+        Self::of(Engine::default())
     }
 
     /// The state that `snapshot` wrote.
     #[staticmethod]
     fn restore(py: Python<'_>, snapshot: &[u8]) -> PyResult<Self> {
         let engine = py.detach(|| Engine::restore(snapshot)).map_err(errors::invalid)?;
-        Ok(Self(Mutex::new(engine)))
+        Ok(Self::of(engine))
     }
 
     /// A node as its node agent publishes it; pods that are placed there stay.
@@ -151,13 +164,11 @@ impl Allocator {
         now_ns: u64,
     ) -> PyResult<(usize, bool, Bound<'py, PyBytes>)> {
         let answer = self.with(py, |engine| {
-            let (request, names) = (parse::<Request>("request", request)?, extender::names(names)?);
-            let filtered = engine.filter(&request, &names, now_ns)?;
-            Ok((
-                filtered.feasible.len(),
-                !filtered.is_partial,
-                extender::filter_result(&names, &filtered),
-            ))
+            let (request, names) = (parse::<Request>("request", request)?, Names::read(names)?);
+            let filtered = engine.filter(&request, names.each(), now_ns)?;
+            let (feasible, whole) = (filtered.feasible.len(), !filtered.is_partial);
+            let answer = extender::filter_result(&names, filtered, &mut self.answered());
+            Ok((feasible, whole, answer))
         });
         let (feasible, whole, answer) = answer.map_err(errors::invalid)?;
         Ok((feasible, whole, PyBytes::new(py, &answer)))
@@ -173,9 +184,11 @@ impl Allocator {
         hold_ns: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let answer = self.with(py, |engine| {
-            let (request, names) = (parse::<Request>("request", request)?, extender::names(names)?);
-            let scores = engine.score(&request, &names, now_ns, hold_ns)?;
-            Ok(extender::host_priorities(&names, &scores))
+            let request = parse::<Request>("request", request)?;
+            let (read, answered) = (Names::read(names)?, self.answered());
+            let known = answered.numbers(names);
+            let rated = engine.rate(&request, read.each(), known, now_ns, hold_ns)?;
+            Ok(extender::host_priorities(&read, &rated))
         });
         Ok(PyBytes::new(py, &answer.map_err(errors::invalid)?))
     }

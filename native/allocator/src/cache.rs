@@ -27,6 +27,8 @@ pub struct Cached {
     pub class: Class,
     /// By node: the generation for which it holds, and the verdict.
     pub verdicts: Vec<(u64, Verdict)>,
+    /// The allocator's generation when nodes were judged last; 0: never.
+    pub judged_at: u64,
     used_at: u64,
 }
 
@@ -48,7 +50,7 @@ impl Cache {
         let mut verdicts = self.make_room();
         verdicts.clear();
         let class = Class::of(request);
-        (Arc::new(key), Cached { class, verdicts, used_at: self.clock })
+        (Arc::new(key), Cached { class, verdicts, judged_at: 0, used_at: self.clock })
     }
 
     /// Puts it back.

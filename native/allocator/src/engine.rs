@@ -33,7 +33,7 @@ pub struct Allocator {
     pub(crate) quotas: Quotas,
     /// Models in lower case, in the order in which they were met.
     pub(crate) models: Vec<Box<str>>,
-    generation: u64,
+    pub(crate) generation: u64,
     pub(crate) cache: Cache,
     /// For one search.
     pub(crate) entries: Vec<Entry>,

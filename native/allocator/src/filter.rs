@@ -11,6 +11,7 @@ use crate::card::Standing;
 use crate::check;
 use crate::effort::Effort;
 use crate::engine::Allocator;
+use crate::names::Numbers;
 use crate::plan;
 use crate::reason::NodeReason;
 use crate::wire::{Assignment, Request};
@@ -28,6 +29,17 @@ pub struct Filtered {
     pub unresolvable: Vec<(u32, Arc<str>)>,
     /// Some of those that are called full were not looked at: the next time more will be known.
     pub is_partial: bool,
+    /// Of the nodes that do.
+    pub numbers: Numbers,
+}
+
+/// How good nodes are. Nodes are positions in the names that were given.
+#[derive(Debug, Default)]
+pub struct Rated {
+    /// 0 to 10,000 for each, 0 where the pod does not fit.
+    pub scores: Vec<u16>,
+    /// The best one: of equal ones the first by name.
+    pub best: Option<usize>,
 }
 
 /// Why nothing was reserved.
@@ -63,12 +75,13 @@ impl Allocator {
         self.expire(now_ns);
         let mut filtered = Filtered::default();
         let numbers = self.names.get_all(names, &mut self.filtered_names);
-        let whole = self.judge(request, &numbers, |at, verdict| match verdict {
+        let whole = self.judge(request, numbers.each(), |at, verdict| match verdict {
             Verdict::Fits(_) => filtered.feasible.push(at),
             Verdict::Full(why) => filtered.failed.push((at, why.clone())),
             Verdict::Never(why) => filtered.unresolvable.push((at, why.clone())),
         });
         filtered.is_partial = !whole;
+        filtered.numbers = numbers.of(&filtered.feasible);
         Ok(filtered)
     }
 
@@ -85,12 +98,31 @@ impl Allocator {
         now_ns: u64,
         hold_ns: u64,
     ) -> Result<Vec<u16>, InvalidValue> {
+        Ok(self.rate(request, names, None, now_ns, hold_ns)?.scores)
+    }
+
+    /// The same, and which is the best. Numbers that are known from a filter need not be looked up.
+    pub fn rate<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        known: Option<&Numbers>,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Result<Rated, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
+        let known = known.filter(|known| self.names.are_still(known));
+        let looked_up;
+        let numbers = if let Some(known) = known {
+            known.each()
+        } else {
+            looked_up = self.names.get_all(names, &mut self.scored_names);
+            looked_up.each()
+        };
         let mut scores = vec![0; names.len()];
         let mut best: Option<(u16, usize)> = None;
-        let numbers = self.names.get_all(names, &mut self.scored_names);
-        self.judge(request, &numbers, |at, verdict| {
+        self.judge(request, numbers, |at, verdict| {
             let Verdict::Fits(score) = verdict else { return };
             let at = at as usize;
             scores[at] = *score;
@@ -101,10 +133,11 @@ impl Allocator {
                 best = Some((*score, at));
             }
         });
-        if let Some((_, at)) = best.filter(|_| hold_ns > 0) {
+        let best = best.map(|(_, at)| at);
+        if let Some(at) = best.filter(|_| hold_ns > 0) {
             self.hold(request, names[at].as_ref(), now_ns.saturating_add(hold_ns));
         }
-        Ok(scores)
+        Ok(Rated { scores, best })
     }
 
     /// Promises cards on this node. The same again for the same pod and node is the same answer, as long

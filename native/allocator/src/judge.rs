@@ -25,6 +25,9 @@ use hami_limits::InvalidValue;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// Where more has changed since a class was judged, nodes are looked at in the order of memory.
+const MANY: u64 = 256;
+
 impl Allocator {
     /// Looks at a node as it would be without this pod and those.
     pub(crate) fn with_view<T>(
@@ -88,7 +91,7 @@ impl Allocator {
         let (key, mut cached) = self.cache.take(request);
         cached.class.meet_models(&self.models);
         cached.verdicts.resize(self.nodes.len(), (0, Verdict::Fits(0)));
-        let mut entries = std::mem::take(&mut self.entries);
+        let entries = std::mem::take(&mut self.entries);
         let own = self.book.find(&request.pod.uid).map(|holding| holding.node);
         let room = self.room(request, &[]);
         let of_all = room.as_ref().and_then(|room| over(&cached.class, room));
@@ -97,17 +100,24 @@ impl Allocator {
         let not_reached = Verdict::Full(NodeReason::NotReached.brief().into());
         let mut whole = true;
         let room = room.filter(|_| cached.class.shares);
+        let changes = self.generation - cached.judged_at;
         let Cached { class, verdicts, .. } = &mut cached;
         let lenses = Lenses::of(class);
         let mut looked = Looker {
             allocator: self,
             class,
+            entries,
             texts: Map::default(),
             obstacles: Default::default(),
             loads: Vec::new(),
             scales: Scales::of(class),
             effort: Effort::default(),
         };
+        if changes > MANY && of_all.is_none() && room.is_none() {
+            for number in in_order(numbers, verdicts.len()).filter(|number| own != Some(*number)) {
+                looked.refresh(&lenses, number, &mut verdicts[number as usize]);
+            }
+        }
         for (at, number) in numbers.iter().enumerate() {
             let (at, number) = (at as u32, *number);
             let quota = room.as_ref().zip(number).map_or(Bound::Allows, |(room, number)| {
@@ -120,44 +130,52 @@ impl Allocator {
                     let Bound::Forbids(reason) = quota else { continue };
                     tell(at, &Verdict::Never(looked.say(reason)));
                 }
-                (None, Some(number))
-                    if looked.effort.is_spent()
-                        && verdicts[number as usize].0
-                            != looked.allocator.generations[number as usize] =>
-                {
-                    whole = false;
-                    tell(at, &not_reached);
-                }
                 // Such a verdict is of this pod, not of its class.
                 (None, Some(number)) if own == Some(number) || matches!(quota, Bound::Depends) => {
+                    if looked.effort.is_spent() {
+                        whole = false;
+                        tell(at, &not_reached);
+                        continue;
+                    }
                     let looked = &mut looked;
                     let verdict = looked.allocator.with_view(request, number, &[], |_, view| {
-                        looked.look(view, room.as_ref(), &mut entries)
+                        looked.look(view, room.as_ref())
                     });
                     tell(at, &verdict);
                 }
                 (None, Some(number)) => {
-                    let (generation, verdict) = &mut verdicts[number as usize];
-                    let now = looked.allocator.generations[number as usize];
-                    if *generation != now {
-                        let glance = looked.allocator.shelf.get(number);
-                        let lens = lenses.get(glance.mode, glance.placement);
-                        *verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
-                            looked.glance(lens, &glance)
-                        } else {
-                            let view = looked.allocator.node(number).view();
-                            looked.look(&view, None, &mut entries)
-                        };
-                        *generation = now;
+                    let known = &mut verdicts[number as usize];
+                    let is_fresh = known.0 == looked.allocator.generations[number as usize];
+                    if is_fresh || looked.refresh(&lenses, number, known) {
+                        tell(at, &known.1);
+                    } else {
+                        whole = false;
+                        tell(at, &not_reached);
                     }
-                    tell(at, verdict);
                 }
             }
         }
-        self.entries = entries;
+        self.entries = looked.entries;
+        cached.judged_at = self.generation;
         self.cache.put(key, cached);
         whole
     }
+}
+
+/// Each of the numbers once, from the least to the greatest: nodes lie in memory so, and those that are asked
+/// about do not come so.
+fn in_order(numbers: &[Option<u32>], count: usize) -> impl Iterator<Item = u32> {
+    let mut asked = vec![0_u64; count.div_ceil(64)];
+    for number in numbers.iter().flatten() {
+        asked[*number as usize / 64] |= 1 << (number % 64);
+    }
+    asked.into_iter().zip(0..).flat_map(|(mut word, at)| {
+        std::iter::from_fn(move || {
+            let bit = word.trailing_zeros();
+            word &= word.checked_sub(1)?;
+            Some(at * 64 + bit)
+        })
+    })
 }
 
 impl Allocator {
@@ -235,6 +253,7 @@ fn over(class: &Class, room: &Room<'_>) -> Option<NodeReason> {
 struct Looker<'a> {
     allocator: &'a Allocator,
     class: &'a Class,
+    entries: Vec<Entry>,
     /// Nodes often have the same reason; it is put into words once.
     texts: Map<NodeReason, Arc<str>>,
     /// The same where it is nothing but the cards, by what stands in the way of the nearest one; the last
@@ -246,18 +265,39 @@ struct Looker<'a> {
 }
 
 impl Looker<'_> {
-    fn look(
+    /// Makes a verdict that of the node as it is; whether it is that now.
+    fn refresh(
         &mut self,
-        view: &View<'_>,
-        room: Option<&Room<'_>>,
-        entries: &mut Vec<Entry>,
-    ) -> Verdict {
-        match search::find(self.class, view, room, &mut self.effort, entries) {
+        lenses: &Lenses<'_>,
+        number: u32,
+        (generation, verdict): &mut (u64, Verdict),
+    ) -> bool {
+        let now = self.allocator.generations[number as usize];
+        if *generation == now {
+            return true;
+        }
+        if self.effort.is_spent() {
+            return false;
+        }
+        let glance = self.allocator.shelf.get(number);
+        let lens = lenses.get(glance.mode, glance.placement);
+        *verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
+            self.glance(lens, &glance)
+        } else {
+            self.look(&self.allocator.node(number).view(), None)
+        };
+        *generation = now;
+        true
+    }
+
+    fn look(&mut self, view: &View<'_>, room: Option<&Room<'_>>) -> Verdict {
+        let Self { class, effort, entries, .. } = self;
+        match search::find(class, view, room, effort, entries) {
             Ok(()) => {
-                score::loads(self.class, view, entries, &mut self.loads);
-                Verdict::Fits(score::score(self.class, view, entries, &self.loads))
+                score::loads(self.class, view, &self.entries, &mut self.loads);
+                Verdict::Fits(score::score(self.class, view, &self.entries, &self.loads))
             }
-            Err(reason) => self.refuse(view, reason, entries),
+            Err(reason) => self.refuse(view, reason),
         }
     }
 
@@ -271,9 +311,9 @@ impl Looker<'_> {
         if lens.never(node) { Verdict::Never(text) } else { Verdict::Full(text) }
     }
 
-    fn refuse(&mut self, view: &View<'_>, reason: NodeReason, entries: &mut Vec<Entry>) -> Verdict {
-        let never =
-            reason.is_lasting() || search::never(self.class, view, &mut self.effort, entries);
+    fn refuse(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {
+        let never = reason.is_lasting()
+            || search::never(self.class, view, &mut self.effort, &mut self.entries);
         let text = self.say(reason);
         if never { Verdict::Never(text) } else { Verdict::Full(text) }
     }

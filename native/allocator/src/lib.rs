@@ -60,8 +60,9 @@ pub mod wire;
 
 pub use engine::Allocator;
 pub use explain::{CardExplanation, ContainerExplanation, Explanation};
-pub use filter::{Filtered, Refusal};
+pub use filter::{Filtered, Rated, Refusal};
 pub use hami_limits::InvalidValue;
+pub use names::Numbers;
 pub use parse::parse;
 pub use tally::Tally;
 pub use usage::{CardUsage, NodeUsage, PodUsage};

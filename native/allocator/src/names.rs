@@ -7,6 +7,7 @@
 use crate::hash::{Map, Quick};
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::hash::Hasher;
 
 const SHORT: usize = 38;
@@ -23,6 +24,33 @@ enum Name {
 #[derive(Debug, Default)]
 pub struct Sequence(Vec<u32>);
 
+/// The numbers of names that were asked for. They hold until a name comes or goes.
+#[derive(Clone, Default)]
+pub struct Numbers {
+    each: Vec<Option<u32>>,
+    changes: u64,
+}
+
+impl fmt::Debug for Numbers {
+    // They depend on how the state came about, and answers do not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Numbers").finish_non_exhaustive()
+    }
+}
+
+impl Numbers {
+    /// One after the other.
+    pub(crate) fn each(&self) -> &[Option<u32>] {
+        &self.each
+    }
+
+    /// Those at these positions.
+    pub(crate) fn of(&self, positions: &[u32]) -> Self {
+        let each = positions.iter().map(|at| self.each[*at as usize]).collect();
+        Self { each, changes: self.changes }
+    }
+}
+
 /// Names and numbers.
 #[derive(Debug)]
 pub struct Names {
@@ -31,12 +59,14 @@ pub struct Names {
     twins: BTreeMap<Box<[u8]>, u32>,
     /// Bits of the hash that are used: all, but in a test.
     bits: u64,
+    /// How often a name has come or gone.
+    changes: u64,
 }
 
 impl Default for Names {
     fn default() -> Self {
         let (by_hash, by_number, twins) = (Map::default(), Vec::new(), BTreeMap::new());
-        Self { by_hash, by_number, twins, bits: u64::MAX }
+        Self { by_hash, by_number, twins, bits: u64::MAX, changes: 0 }
     }
 }
 
@@ -52,7 +82,7 @@ impl Names {
     }
 
     /// The numbers of many names.
-    pub fn get_all<N: AsRef<str>>(&self, names: &[N], known: &mut Sequence) -> Vec<Option<u32>> {
+    pub fn get_all<N: AsRef<str>>(&self, names: &[N], known: &mut Sequence) -> Numbers {
         known.0.resize(self.by_number.len() + 1, 0);
         // The place behind a name's number says what followed it; the first one, what came first.
         let mut place = 0;
@@ -66,7 +96,12 @@ impl Names {
             }
             number
         };
-        names.iter().map(number).collect()
+        Numbers { each: names.iter().map(number).collect(), changes: self.changes }
+    }
+
+    /// Whether no name has come or gone since.
+    pub fn are_still(&self, numbers: &Numbers) -> bool {
+        numbers.changes == self.changes
     }
 
     fn is(&self, number: u32, name: &str) -> bool {
@@ -77,6 +112,7 @@ impl Names {
 
     /// A new name with a free number.
     pub fn insert(&mut self, name: &str, number: u32) {
+        self.changes += 1;
         let at = number as usize;
         if self.by_number.len() <= at {
             self.by_number.resize(at + 1, Name::of(b""));
@@ -95,6 +131,7 @@ impl Names {
 
     /// The name of that number is gone.
     pub fn remove(&mut self, number: u32) {
+        self.changes += 1;
         let name = std::mem::replace(&mut self.by_number[number as usize], Name::of(b""));
         let hash = self.hash(name.bytes());
         if self.by_hash.get(&hash) == Some(&number) {
@@ -154,10 +191,10 @@ mod tests {
                 asked.iter().map(|name| names.get(name)).collect()
             };
             for _ in 0..3 {
-                assert_eq!(names.get_all(&asked, &mut known), one_by_one(&names));
+                assert_eq!(names.get_all(&asked, &mut known).each, one_by_one(&names));
             }
             (1..40).step_by(2).for_each(|at| names.remove(at));
-            assert_eq!(names.get_all(&asked, &mut known), one_by_one(&names));
+            assert_eq!(names.get_all(&asked, &mut known).each, one_by_one(&names));
             names.remove(0);
             assert!(names.by_hash.is_empty() && names.twins.is_empty());
         }
