@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -227,7 +227,7 @@ class PodSink:
             request = pods.read_request(pod, self._cluster.settings)
         except InvalidValue as error:
             self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
-            request = _as_assigned(pod, assignment)
+            request = pods.as_assigned(pod, assignment)
         if request is None:
             raise InvalidValue(
                 f"metadata.annotations[{pods.annotations.ASSIGNMENT}]",
@@ -272,35 +272,3 @@ class PodSink:
             del self._known[uid]
             self._cluster.nodes.unbar(uid)
             self._cluster.waker.changed()
-
-
-def _as_assigned(pod: objects.Pod, assignment: wire.Assignment) -> wire.Request:
-    """The request of a bound pod whose own cannot be read: what it was given, it holds."""
-    asks = tuple(
-        wire.Ask(
-            container=container.name,
-            kind=kind(container),
-            cards=len(shares),
-            memory=wire.Size(mib=max(share.memory_mib for share in shares)),
-            cores=max(share.cores for share in shares),
-        )
-        for containers, kind in _phases(pod)
-        for container in containers or ()
-        if (shares := assignment.containers.get(container.name))
-    )
-    name = wire.PodName(uid=pod.uid, namespace=pod.metadata.namespace or "", name=pod.metadata.name)
-    return wire.Request(name, pod.spec.priority or 0, asks, wire.Wish())
-
-
-def _phases(
-    pod: objects.Pod,
-) -> tuple[
-    tuple[tuple[objects.Container, ...] | None, Callable[[objects.Container], wire.Kind]], ...
-]:
-    def before(container: objects.Container) -> wire.Kind:
-        return "sidecar" if container.is_sidecar else "init"
-
-    def beside(_: objects.Container) -> wire.Kind:
-        return "app"
-
-    return (pod.spec.init_containers, before), (pod.spec.containers, beside)

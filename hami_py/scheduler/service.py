@@ -92,7 +92,7 @@ class Scheduler:
         An API server that is away ends none, and a restart would lose what is held.
         """
         ours = [reflector.thread for reflector in self._reflectors]
-        threads = [*ours, self._expirer, self._waker.thread]
+        threads = [*ours, self._expirer, self._waker.thread, self.server.thread]
         if self._stopping.is_set():
             return []
         return [t.name for t in threads if t.ident is not None and not t.is_alive()]

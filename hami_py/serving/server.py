@@ -58,6 +58,7 @@ class Server:
 
     Attributes:
         port: where it listens.
+        thread: where it answers, from ``start`` to ``stop``.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         limits = Limits(listen.connections, listen.head_s)
         self._server = LimitedServer(config, limits, tls.context if tls is not None else None)
-        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
         """Begins to answer."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Answers what has come, and ends.
@@ -114,14 +115,9 @@ class Server:
         while self._server.server_state.connections and time.monotonic() < until:
             time.sleep(0.05)
         self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(_DRAIN_S + 5)
+        if self.thread.is_alive():
+            self.thread.join(_DRAIN_S + 5)
         self._socket.close()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it answers."""
-        return self._thread.is_alive()
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])

@@ -6,20 +6,19 @@ read them; ``wire`` are the allocator's.
 """
 
 from hami_py.model.pods import annotations, objects, wire
-from hami_py.model.pods.admission import Admission, ContainerEdit, admit, judge, judge_ephemeral
+from hami_py.model.pods.admission import Admission, ContainerEdit, admit, judge_ephemeral
 from hami_py.model.pods.assignment import (
-    UnknownVersion,
+    as_assigned,
     assignment_of,
     bind_annotations,
     decode_assignment,
     encode_assignment,
 )
 from hami_py.model.pods.decoding import Decoder
-from hami_py.model.pods.environment import EnvironmentPlan, Injected, injected
+from hami_py.model.pods.environment import EnvironmentPlan, Injected
 from hami_py.model.pods.findings import Finding
 from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile, aliyun, hami
 from hami_py.model.pods.nodes import (
-    UnknownCardsVersion,
     decode_cards,
     encode_cards,
     read_node,
@@ -33,8 +32,9 @@ from hami_py.model.pods.objects import (
 )
 from hami_py.model.pods.placement import kept_away
 from hami_py.model.pods.quotas import read_quota
-from hami_py.model.pods.request import PodReading, read_pod, read_request
+from hami_py.model.pods.request import read_request
 from hami_py.model.pods.settings import PodSettings
+from hami_py.model.pods.versioned import UnknownVersion
 
 __all__ = [
     "ALIYUN",
@@ -47,13 +47,12 @@ __all__ = [
     "Injected",
     "NameProfile",
     "Pod",
-    "PodReading",
     "PodSettings",
-    "UnknownCardsVersion",
     "UnknownVersion",
     "admit",
     "aliyun",
     "annotations",
+    "as_assigned",
     "assignment_of",
     "bind_annotations",
     "decode_assignment",
@@ -64,13 +63,10 @@ __all__ = [
     "encode_assignment",
     "encode_cards",
     "hami",
-    "injected",
-    "judge",
     "judge_ephemeral",
     "kept_away",
     "objects",
     "read_node",
-    "read_pod",
     "read_quota",
     "read_request",
     "unknown_cordons",

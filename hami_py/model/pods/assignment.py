@@ -9,20 +9,16 @@ adds a container. The same assignment is always the same bytes.
 The i-th card of a container is the i-th row of its limits page, and the ``_<i>`` of its variables.
 """
 
-import msgspec
-
-from hami_py.errors import HamiError, InvalidValue
+from hami_py.errors import InvalidValue
 from hami_py.model.names import legible
 from hami_py.model.pods.annotations import ASSIGNMENT, memory_key, memory_value
-from hami_py.model.pods.decoding import Decoder
+from hami_py.model.pods.asks import places
 from hami_py.model.pods.objects import Pod
-from hami_py.model.pods.wire import Assignment, Request, Size, encode
-
-VERSION = 1
+from hami_py.model.pods.versioned import VersionedAnnotation
+from hami_py.model.pods.wire import Ask, Assignment, PodName, Request, Size, Wish
 
 MAX_BYTES = 32 * 1024
-"""Kubernetes allows 256 KiB for all annotations of an object together. 20 containers with 16 cards
-each need 31 KiB."""
+"""20 containers with 16 cards each need 31 KiB."""
 
 _SHOWN = 80
 """Characters of a name that somebody else made, in a message."""
@@ -30,54 +26,28 @@ _SHOWN = 80
 FIELD = f"metadata.annotations[{ASSIGNMENT}]"
 
 
-class UnknownVersion(HamiError):
-    """It was written by another version of us: wait for that one, do not guess.
-
-    Attributes:
-        version: the one it says.
-    """
-
-    def __init__(self, field: str, version: int) -> None:
-        why = f"version {version} is not known here, only {VERSION}"
-        super().__init__(field, why, "leave it alone until all parts have the same version")
-        self.args = (field, version)
-        self.version = version
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: int
-
-
-_decode_version = Decoder(_Version, FIELD, f"{FIELD}.")
-_decode = Decoder(Assignment, FIELD, f"{FIELD}.")
+def _check(assignment: Assignment) -> None:
+    """What the types cannot say."""
+    for name, value in (("pod", assignment.pod), ("node", assignment.node)):
+        if not value:
+            raise InvalidValue(f"{FIELD}.{name}", "", "it is required: add it")
+    if not assignment.containers:
+        raise InvalidValue(f"{FIELD}.containers", "{}", "name a container, or leave all of it out")
+    for container, grants in assignment.containers.items():
+        place = f"{FIELD}.containers[{legible(container[:_SHOWN])}]"
+        if not grants:
+            raise InvalidValue(place, "[]", "name a card, or leave the container out")
+        had = [(grant.card, grant.mig) for grant in grants]
+        for card, instance in had:
+            if not card:
+                raise InvalidValue(f"{place}.card", "", "write the card's UUID")
+            if had.count((card, instance)) > 1 or (instance and (card, None) in had):
+                raise InvalidValue(place, card, "a container has a card once: name another card")
 
 
-def encode_assignment(assignment: Assignment) -> str:
-    """The annotation's value.
-
-    Raises:
-        InvalidValue: it is no assignment that could be read back.
-    """
-    _check(assignment)
-    text = encode(assignment)
-    _check_size(len(text))
-    return text.decode()
-
-
-def decode_assignment(text: str | bytes) -> Assignment:
-    """The assignment that an annotation says.
-
-    Raises:
-        InvalidValue: it is none.
-        UnknownVersion: it is one of another version.
-    """
-    _check_size(len(text.encode(errors="replace") if isinstance(text, str) else text))
-    version = _decode_version(text).version
-    if version != VERSION:
-        raise UnknownVersion(FIELD, version)
-    assignment = _decode(text)
-    _check(assignment)
-    return assignment
+_annotation = VersionedAnnotation(FIELD, Assignment, MAX_BYTES, _check)
+encode_assignment = _annotation.encode
+decode_assignment = _annotation.decode
 
 
 def assignment_of(pod: Pod) -> Assignment | None:
@@ -121,27 +91,18 @@ def bind_annotations(request: Request, assignment: Assignment) -> dict[str, str]
     return written
 
 
-def _check_size(size: int) -> None:
-    if size > MAX_BYTES:
-        raise InvalidValue(FIELD, f"{size} bytes", f"it must have at most {MAX_BYTES}")
-
-
-def _check(assignment: Assignment) -> None:
-    """What the types cannot say."""
-    if assignment.version != VERSION:
-        raise UnknownVersion(FIELD, assignment.version)
-    for name, value in (("pod", assignment.pod), ("node", assignment.node)):
-        if not value:
-            raise InvalidValue(f"{FIELD}.{name}", "", "it is required: add it")
-    if not assignment.containers:
-        raise InvalidValue(f"{FIELD}.containers", "{}", "name a container, or leave all of it out")
-    for container, grants in assignment.containers.items():
-        place = f"{FIELD}.containers[{legible(container[:_SHOWN])}]"
-        if not grants:
-            raise InvalidValue(place, "[]", "name a card, or leave the container out")
-        had = [(grant.card, grant.mig) for grant in grants]
-        for card, instance in had:
-            if not card:
-                raise InvalidValue(f"{place}.card", "", "write the card's UUID")
-            if had.count((card, instance)) > 1 or (instance and (card, None) in had):
-                raise InvalidValue(place, card, "a container has a card once: name another card")
+def as_assigned(pod: Pod, assignment: Assignment) -> Request:
+    """The request of a bound pod whose own cannot be read: what it was given, it holds."""
+    asks = tuple(
+        Ask(
+            container=place.container.name,
+            kind=place.kind,
+            cards=len(grants),
+            memory=Size(mib=max(grant.memory_mib for grant in grants)),
+            cores=max(grant.cores for grant in grants),
+        )
+        for place in places(pod)
+        if (grants := assignment.containers.get(place.container.name))
+    )
+    name = PodName(uid=pod.uid, namespace=pod.metadata.namespace or "", name=pod.metadata.name)
+    return Request(name, pod.spec.priority or 0, asks, Wish())

@@ -12,48 +12,33 @@ The labels' names and values are the profile's (names.py).
 
 import msgspec
 
-from hami_py.errors import HamiError, InvalidValue
+from hami_py.errors import InvalidValue
 from hami_py.model.pods.annotations import CARDS
-from hami_py.model.pods.decoding import Decoder
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Node as ApiNode
 from hami_py.model.pods.settings import DEFAULT, PodSettings
-from hami_py.model.pods.wire import PLACEMENTS, Card, Node, NodeMode, Placement
-
-VERSION = 1
+from hami_py.model.pods.versioned import VERSION, VersionedAnnotation
+from hami_py.model.pods.wire import PLACEMENTS, Card, Cards, Node, NodeMode, Placement
 
 MAX_BYTES = 128 * 1024
-"""Half of what Kubernetes allows for all annotations; 64 MIG cards with their links need 60 KiB."""
+"""64 MIG cards with their links need 60 KiB."""
 
 FIELD = f"metadata.annotations[{CARDS}]"
 
 ALL = "all"
 
 
-class UnknownCardsVersion(HamiError):
-    """The node agent is of another version: the node gets no new pods until all parts know it."""
-
-    def __init__(self, version: int) -> None:
-        why = f"version {version} is not known here, only {VERSION}"
-        super().__init__(FIELD, why, "leave the node alone until all parts have the same version")
-        self.args = (version,)
-        self.version = version
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: int
+def _check(annotation: Cards) -> None:
+    for name in ("uuid", "index"):
+        values = [getattr(card, name) for card in annotation.cards]
+        for value in values:
+            if values.count(value) > 1:
+                raise InvalidValue(f"{FIELD}.cards.{name}", str(value), "each card has its own")
+            if value == "":
+                raise InvalidValue(f"{FIELD}.cards.{name}", "", "write the card's UUID")
 
 
-class Cards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the annotation holds."""
-
-    version: int
-    cards: tuple[Card, ...]
-
-
-_decode_version = Decoder(_Version, FIELD, f"{FIELD}.")
-_decode = Decoder(Cards, FIELD, f"{FIELD}.")
-_encoder = msgspec.json.Encoder(order="deterministic")
+_annotation = VersionedAnnotation(FIELD, Cards, MAX_BYTES, _check)
 
 
 def encode_cards(cards: tuple[Card, ...]) -> str:
@@ -66,10 +51,7 @@ def encode_cards(cards: tuple[Card, ...]) -> str:
     """
     own = (msgspec.structs.replace(card, cordoned=False) for card in cards)
     ordered = tuple(sorted(own, key=lambda card: (card.index, card.uuid)))
-    _check(ordered)
-    text = _encoder.encode(Cards(VERSION, ordered))
-    _check_size(len(text))
-    return text.decode()
+    return _annotation.encode(Cards(VERSION, ordered))
 
 
 def decode_cards(text: str) -> tuple[Card, ...]:
@@ -77,15 +59,9 @@ def decode_cards(text: str) -> tuple[Card, ...]:
 
     Raises:
         InvalidValue: it says none.
-        UnknownCardsVersion: it is one of another version.
+        UnknownVersion: it is one of another version.
     """
-    _check_size(len(text.encode(errors="replace")))
-    version = _decode_version(text).version
-    if version != VERSION:
-        raise UnknownCardsVersion(version)
-    cards = _decode(text).cards
-    _check(cards)
-    return cards
+    return _annotation.decode(text).cards
 
 
 def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
@@ -93,7 +69,7 @@ def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
 
     Raises:
         InvalidValue: an annotation or label is not understood.
-        UnknownCardsVersion: its node agent is of another version.
+        UnknownVersion: its node agent is of another version.
     """
     text = node.annotations.get(CARDS)
     if text is None:
@@ -163,18 +139,3 @@ def _placement(node: ApiNode, profile: NameProfile) -> Placement | None:
             return placement
     mend = f"write {' or '.join(PLACEMENTS)}"
     raise InvalidValue(f"metadata.labels[{profile.placement_label}]", value, mend)
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_BYTES:
-        raise InvalidValue(FIELD, f"{size} bytes", f"it must have at most {MAX_BYTES}")
-
-
-def _check(cards: tuple[Card, ...]) -> None:
-    for name in ("uuid", "index"):
-        values = [getattr(card, name) for card in cards]
-        for value in values:
-            if values.count(value) > 1:
-                raise InvalidValue(f"{FIELD}.cards.{name}", str(value), "each card has its own")
-            if value == "":
-                raise InvalidValue(f"{FIELD}.cards.{name}", "", "write the card's UUID")

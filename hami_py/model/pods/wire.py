@@ -14,12 +14,17 @@ enforced. ``memory``: memory alone. ``exclusive``: whole cards only. ``share``: 
 not enforced. ``topology``: as full, and several cards of a container are chosen by their links.
 ``mig``: NVIDIA's partitions. ``mps``: as full, enforced by NVIDIA's server."""
 
+Sharing: TypeAlias = Literal["hami-core", "mig", "mps"]
+"""How a pod may wish its cards to be shared. ``hami-core``: by our library, so on nodes of any mode
+but the other two, which are NVIDIA's."""
+
 Placement: TypeAlias = Literal["binpack", "spread"]
 Topology: TypeAlias = Literal["none", "best-effort", "strict"]
 Order: TypeAlias = Literal["binpack", "spread", "numa", "topology", "mutex"]
 Kind: TypeAlias = Literal["init", "sidecar", "app"]
 
 NODE_MODES: tuple[NodeMode, ...] = get_args(NodeMode)
+SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 # The allocator's integers.
@@ -149,7 +154,7 @@ class Wish(_Wire, frozen=True):
         mutex: only cards that nobody else has.
         weights: None = all the same.
         node_order: full nodes first or empty ones; None = as the scheduler is set.
-        mode: ``hami-core``, ``mig`` or ``mps``: how the cards have to be shared; None = any way.
+        mode: how the cards have to be shared; None = any way.
     """
 
     use: tuple[str, ...] = ()
@@ -162,7 +167,7 @@ class Wish(_Wire, frozen=True):
     mutex: bool = False
     weights: Weights | None = None
     node_order: Placement | None = None
-    mode: str | None = None
+    mode: Sharing | None = None
 
 
 class PodName(_Wire, frozen=True):
@@ -226,6 +231,13 @@ class Assignment(_Wire, frozen=True, omit_defaults=False):
     pod: str
     node: str
     containers: dict[str, tuple[Grant, ...]]
+
+
+class Cards(_Wire, frozen=True):
+    """Which cards a node has: the annotation that its node agent writes. See nodes.py."""
+
+    version: int
+    cards: tuple[Card, ...]
 
 
 class Quota(_Wire, frozen=True):

@@ -11,10 +11,16 @@ from typing import TypeVar
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Pod
-from hami_py.model.pods.wire import PLACEMENTS, Order, Placement, Topology, Weights, Wish
-
-MODES = ("hami-core", "mig", "mps")
-"""``hami-core``: by our library. The others are NVIDIA's."""
+from hami_py.model.pods.wire import (
+    PLACEMENTS,
+    SHARINGS,
+    Order,
+    Placement,
+    Sharing,
+    Topology,
+    Weights,
+    Wish,
+)
 
 _POLICIES: dict[str, Order] = {
     "binpack": "binpack",
@@ -66,7 +72,7 @@ def read_wish(pod: Pod, profile: NameProfile) -> Wish:
     order, topology = read(profile.card_policy, _card_policy, _NO_POLICY)
     weights: Weights | None = read(profile.weights, _weights, None)
     node_order: Placement | None = read(profile.node_policy, _node_policy, None)
-    mode: str | None = read(profile.mode, _mode, None)
+    mode: Sharing | None = read(profile.mode, _mode, None)
     return Wish(
         use=use,
         avoid=avoid,
@@ -131,10 +137,11 @@ def _boolean(text: str, field: str) -> bool:
     return _BOOLEANS[text]
 
 
-def _mode(text: str, field: str) -> str:
-    if text not in MODES:
-        raise InvalidValue(field, text, f"write {', '.join(MODES[:-1])} or {MODES[-1]}")
-    return text
+def _mode(text: str, field: str) -> Sharing:
+    for sharing in SHARINGS:
+        if text == sharing:
+            return sharing
+    raise InvalidValue(field, text, f"write {', '.join(SHARINGS[:-1])} or {SHARINGS[-1]}")
 
 
 def _node_policy(text: str, field: str) -> Placement:

@@ -12,9 +12,6 @@ use std::ops::RangeInclusive;
 pub const MOST: usize = 64;
 /// More than any card has, and harmless when multiplied.
 const MOST_MIB: u64 = u32::MAX as u64;
-/// Modes by which a pod may wish for nodes.
-pub const MODES: [&str; 8] =
-    ["hami-core", "full", "memory", "exclusive", "share", "topology", "mig", "mps"];
 
 fn refuse<T>(
     field: String,
@@ -112,11 +109,6 @@ pub fn request(request: &Request) -> Result<(), InvalidValue> {
 }
 
 fn wish(request: &Request) -> Result<(), InvalidValue> {
-    if let Some(mode) = &request.wish.mode
-        && !MODES.contains(&mode.as_str())
-    {
-        return refuse("request.wish.mode".into(), mode, format!("write {}", MODES.join(", ")));
-    }
     if request.wish.order.len() > 8 {
         return refuse("request.wish.order".into(), request.wish.order.len(), "write at most 8");
     }

@@ -3,7 +3,7 @@
 
 use crate::demand::Demand;
 use crate::shape::Shape;
-use crate::wire::{Ask, Kind, Memory, Mode, Order, Request, Topology, Wish};
+use crate::wire::{Ask, Kind, Memory, Mode, Order, Request, Sharing, Topology, Wish};
 
 /// What makes two requests the same to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,10 +86,11 @@ impl Class {
 
     /// Whether a node of this mode will do.
     pub fn takes_mode(&self, mode: Mode) -> bool {
-        match self.wish.mode.as_deref() {
+        match self.wish.mode {
             None => true,
-            Some("hami-core") => !matches!(mode, Mode::Mig | Mode::Mps),
-            Some(wished) => wished == name(mode),
+            Some(Sharing::HamiCore) => !matches!(mode, Mode::Mig | Mode::Mps),
+            Some(Sharing::Mig) => mode == Mode::Mig,
+            Some(Sharing::Mps) => mode == Mode::Mps,
         }
     }
 
@@ -104,18 +105,5 @@ impl Class {
             }
             wished => wished,
         }
-    }
-}
-
-/// A mode's name on the wire.
-pub fn name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Full => "full",
-        Mode::Memory => "memory",
-        Mode::Exclusive => "exclusive",
-        Mode::Share => "share",
-        Mode::Topology => "topology",
-        Mode::Mig => "mig",
-        Mode::Mps => "mps",
     }
 }

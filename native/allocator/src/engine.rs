@@ -6,16 +6,17 @@
 
 use crate::book::{Book, Holding, State};
 use crate::cache::Cache;
-use crate::charge;
 use crate::check;
 use crate::names::{Names, Sequence};
 use crate::node::Node;
-use crate::quota::{Quotas, Spent};
+use crate::quota::Quotas;
 use crate::search::Entry;
 use crate::slim::Shelf;
-use crate::wire::{self, Assignment, Grant, Quota, Request};
+use crate::wire::{self, Assignment, Quota, Request};
 use hami_limits::InvalidValue;
 use std::sync::Arc;
+
+mod settle;
 
 /// Which pod may have which card.
 #[derive(Default)]
@@ -142,131 +143,6 @@ impl Allocator {
         }
     }
 
-    /// An entry of whatever firmness, as a snapshot has it.
-    pub(crate) fn enter_assignment(
-        &mut self,
-        request: &Request,
-        assignment: Assignment,
-        state: State,
-        started: bool,
-    ) {
-        let (node, grants) = self.read(request, assignment);
-        self.enter(request, grants, node, state, started);
-    }
-
-    /// The node's number, and grants by ask.
-    fn read(&mut self, request: &Request, assignment: Assignment) -> (u32, crate::Grants) {
-        let Assignment { node, mut containers, .. } = assignment;
-        let grants = request
-            .asks
-            .iter()
-            .map(|ask| containers.remove(&ask.container).unwrap_or_default().into());
-        (self.number_or_new(&node), grants.collect())
-    }
-
-    /// The pod's only entry.
-    pub(crate) fn enter(
-        &mut self,
-        request: &Request,
-        grants: Box<[Box<[Grant]>]>,
-        node: u32,
-        state: State,
-        started: bool,
-    ) -> u32 {
-        let asks: Box<[wire::Ask]> = request.asks.as_slice().into();
-        let spent = Spent::of(&asks, |at| &grants[at], started);
-        // First in, then out: the node must not be forgotten between.
-        let before = self.book.number(&request.pod.uid).map(|number| self.take_out(number));
-        self.quotas.spend(&request.pod.namespace, &spent);
-        let number = self.book.insert(Holding {
-            pod: request.pod.clone(),
-            priority: request.priority,
-            asks,
-            grants,
-            node,
-            state,
-            started,
-            charges: Box::default(),
-            spent,
-        });
-        self.node_mut(node).pods.push(number);
-        self.charge(node, number);
-        if let Some(before) = before.filter(|before| *before != node) {
-            self.after_leaving(before);
-        }
-        number
-    }
-
-    fn leave(&mut self, number: u32) {
-        let node = self.take_out(number);
-        self.after_leaving(node);
-    }
-
-    /// Out of the book and the node's list; says which node that was.
-    fn take_out(&mut self, number: u32) -> u32 {
-        let holding = self.book.remove(number);
-        self.quotas.refund(&holding.pod.namespace, &holding.spent);
-        self.node_mut(holding.node).pods.retain(|other| *other != number);
-        holding.node
-    }
-
-    fn after_leaving(&mut self, node: u32) {
-        if self.node(node).has_ghosts() {
-            self.settle(node);
-        } else {
-            self.sum(node);
-        }
-        self.forget_if_empty(node);
-    }
-
-    /// Works out what one new entry weighs.
-    fn charge(&mut self, node: u32, number: u32) {
-        let there = self.node(node);
-        let holding = self.book.get(number);
-        let known = |grant: &Grant| there.place(&grant.card).is_some();
-        if there.has_ghosts() || !holding.grants.iter().flatten().all(known) {
-            return self.settle(node);
-        }
-        self.book.get_mut(number).charges = charges(there, self.book.get(number));
-        self.sum(node);
-    }
-
-    /// Works a node out anew from what was published and from who is there.
-    fn settle(&mut self, number: u32) {
-        let Self { nodes, book, models, .. } = self;
-        let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
-        let pods = node.pods.clone();
-        let held = pods.iter().flat_map(|pod| book.get(*pod).grants.iter().flatten());
-        node.settle(held.map(|grant| grant.card.as_str()), |name| model(models, name));
-        for pod in pods {
-            let charges = charges(node, book.get(pod));
-            book.get_mut(pod).charges = charges;
-        }
-        self.sum(number);
-    }
-
-    fn sum(&mut self, number: u32) {
-        self.generation += 1;
-        let Self { nodes, book, shelf, .. } = self;
-        let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
-        let pods = std::mem::take(&mut node.pods);
-        node.sum(pods.iter().flat_map(|pod| &book.get(*pod).charges));
-        node.pods = pods;
-        shelf.put(number, node);
-        self.generations[number as usize] = self.generation;
-    }
-
-    fn forget_if_empty(&mut self, number: u32) {
-        let node = self.node(number);
-        if !node.present && node.pods.is_empty() {
-            self.names.remove(number);
-            self.shelf.remove(number);
-            self.generations[number as usize] = 0;
-            self.nodes[number as usize] = None;
-            self.free_nodes.push(number);
-        }
-    }
-
     pub(crate) fn node(&self, number: u32) -> &Node {
         self.nodes[number as usize].as_ref().expect("numbers in use have nodes")
     }
@@ -294,6 +170,17 @@ impl Allocator {
         number
     }
 
+    fn forget_if_empty(&mut self, number: u32) {
+        let node = self.node(number);
+        if !node.present && node.pods.is_empty() {
+            self.names.remove(number);
+            self.shelf.remove(number);
+            self.generations[number as usize] = 0;
+            self.nodes[number as usize] = None;
+            self.free_nodes.push(number);
+        }
+    }
+
     /// Numbers of the present nodes, by name.
     pub(crate) fn present(&mut self) -> Arc<[u32]> {
         let nodes = &self.nodes;
@@ -306,19 +193,4 @@ impl Allocator {
         };
         self.by_name.get_or_insert_with(listed).clone()
     }
-}
-
-fn charges(node: &Node, holding: &Holding) -> Box<[crate::card::Charge]> {
-    let Holding { asks, grants, started, .. } = holding;
-    charge::charges(asks, grants, *started, |uuid| node.place(uuid), &node.facts, node.mode)
-}
-
-fn model(models: &mut Vec<Box<str>>, name: &str) -> u16 {
-    let name = name.to_lowercase();
-    let number = models.iter().position(|known| **known == *name).unwrap_or_else(|| {
-        models.push(name.into());
-        models.len() - 1
-    });
-    // There are a few dozen in the world; a type that is not known is never the one that is wished for.
-    number.try_into().unwrap_or(u16::MAX)
 }

@@ -17,7 +17,7 @@
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
 //! | which node has which name | `names`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
-//! | the events and the questions | [`Allocator`] (`engine`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
+//! | the events and the questions | [`Allocator`] (`engine` with its `settle`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
 //!
 //! What always holds: no answer of [`Allocator::reserve`] takes the sum of what was given on a card beyond the card, in
 //! memory, cores and slots, in any phase of the pods' lives, whatever the kubelet picks where it may choose. What the

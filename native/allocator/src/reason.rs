@@ -1,6 +1,5 @@
 //! Why a card or a node does not do, with figures, for programs and for people.
 
-use crate::class;
 use crate::tally::{self, Tally};
 use crate::wire::Mode;
 use std::fmt;
@@ -212,7 +211,7 @@ impl fmt::Display for NodeReason {
         match self {
             Self::NoCards => f.write_str("no cards are registered"),
             Self::Mode(mode) => {
-                write!(f, "its mode is {}, another is asked for", class::name(*mode))
+                write!(f, "its mode is {mode}, another is asked for")
             }
             Self::WholeOnly => f.write_str("it gives whole cards only (mode exclusive)"),
             Self::Cards { ask: (_, 1), tally } => tally.fmt(f),

@@ -2,9 +2,9 @@
 
 use crate::book::{Holding, State};
 use crate::card::{Facts, Standing, Use};
-use crate::class;
 use crate::engine::Allocator;
 use crate::node::Node;
+use crate::wire::Mode;
 use serde::Serialize;
 
 /// One node.
@@ -15,7 +15,7 @@ pub struct NodeUsage {
     /// False: it is gone, but pods are still placed there.
     pub present: bool,
     /// What it enforces.
-    pub mode: &'static str,
+    pub mode: Mode,
     /// Its cards.
     pub cards: Vec<CardUsage>,
 }
@@ -81,7 +81,7 @@ impl Allocator {
             node.pods.iter().map(|number| self.book.get(*number)).collect();
         pods.sort_unstable_by(|one, other| one.pod.uid.cmp(&other.pod.uid));
         let cards = (0..node.cards.len()).map(|card| card_usage(node, card, &pods)).collect();
-        let (name, mode) = (node.name.to_string(), class::name(node.mode));
+        let (name, mode) = (node.name.to_string(), node.mode);
         NodeUsage { name, present: node.present, mode, cards }
     }
 }

@@ -11,7 +11,7 @@ from hami_py.errors import InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import annotations
 from hami_py.model.pods.assignment import FIELD, MAX_BYTES
-from hami_py.model.pods.wire import Assignment, Grant, Instance
+from hami_py.model.pods.wire import Ask, Assignment, Grant, Instance, PodName, Request, Size, Wish
 from unit.pods.build import FIRST, SECOND, UID, asking, container, pod, read, says
 from unit.pods.build import manifest as written_pod
 
@@ -171,6 +171,31 @@ def test_a_copied_assignment_is_another_pods(written: Any, field: str, value: st
     with pytest.raises(InvalidValue) as caught:
         pods.assignment_of(bound(json.dumps(written)))
     says(caught.value, f"{FIELD}.{field}", value, "delete the pod")
+
+
+def test_a_pod_whose_numbers_nobody_can_read_asks_for_what_it_has() -> None:
+    written = written_pod(
+        container("train", limits={"gpumem": "?"}),
+        container("log"),
+        init=(container("fetch"), container("proxy", restartPolicy="Always")),
+        priority=7,
+    )
+    given = {
+        "train": (Grant(FIRST, 3000, 30), Grant(SECOND, 4000, 20)),
+        "proxy": (Grant(FIRST, 100, 0),),
+        "fetch": (Grant(FIRST, 200, 5),),
+    }
+    asked = pods.as_assigned(read(written), Assignment(1, UID, "n1", given))
+    assert asked == Request(
+        PodName(UID, "ml", "p"),
+        7,
+        (
+            Ask("fetch", "init", 1, Size(mib=200), 5),
+            Ask("proxy", "sidecar", 1, Size(mib=100), 0),
+            Ask("train", "app", 2, Size(mib=4000), 30),
+        ),
+        Wish(),
+    )
 
 
 # What the binding writes.

@@ -1,8 +1,13 @@
 """What Python writes the engine reads and says again: both sides of the wire have one schema."""
 
+import re
+from typing import Any, get_args
+
 import msgspec
+import pytest
 
 from hami_py._native import Allocator
+from hami_py.errors import InvalidValue
 from hami_py.model.pods import wire
 
 PROFILE = wire.MigProfile("1g.10gb", memory_mib=9_856, slices=1, placements=(0, 1, 2), size=1)
@@ -89,3 +94,33 @@ def test_each_type_comes_back_as_it_went_in() -> None:
     # A wish decides once and is not kept: that it is understood is all that can be seen.
     engine.filter(wire.encode(REQUEST), None, 0)
     assert Allocator.restore(engine.snapshot()).digest() == engine.digest()
+
+
+def test_the_words_of_both_sides_are_the_same() -> None:
+    """Of a word that it does not know the engine says which ones it does."""
+    node, request = (msgspec.to_builtins(each) for each in (wire.Node("n", ()), REQUEST))
+    engine = Allocator()
+
+    def tell(**changes: str) -> None:
+        engine.set_node(msgspec.json.encode({**node, **changes}))
+
+    def wish(**changes: Any) -> None:
+        asked = {**request, "wish": {**request["wish"], **changes}}
+        engine.filter(msgspec.json.encode(asked), None, 0)
+
+    def ask(**changes: str) -> None:
+        asked = {**request, "asks": [{**request["asks"][0], **changes}]}
+        engine.filter(msgspec.json.encode(asked), None, 0)
+
+    for say, literal in (
+        (lambda: tell(mode="?"), wire.NodeMode),
+        (lambda: tell(placement="?"), wire.Placement),
+        (lambda: wish(mode="?"), wire.Sharing),
+        (lambda: wish(topology="?"), wire.Topology),
+        (lambda: wish(order=["?"]), wire.Order),
+        (lambda: ask(kind="?"), wire.Kind),
+    ):
+        with pytest.raises(InvalidValue) as caught:
+            say()
+        assert caught.value.value == "?"
+        assert re.findall("`([^`]+)`", caught.value.mend) == ["?", *get_args(literal)]

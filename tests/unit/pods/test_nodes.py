@@ -211,7 +211,7 @@ def test_bad_cards_are_refused(written: Any, place: str, value: str, mend: str) 
 
 
 def test_cards_of_another_version_are_left_alone() -> None:
-    with pytest.raises(pods.UnknownCardsVersion) as caught:
+    with pytest.raises(pods.UnknownVersion) as caught:
         pods.decode_cards('{"version":2,"cards":{}}')
     assert caught.value.version == 2
 

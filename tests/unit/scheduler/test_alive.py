@@ -93,6 +93,12 @@ def test_promises_that_nobody_looks_through_are_a_reason(monkeypatch: pytest.Mon
         assert ended(scheduler) == "ended: expire\n"
 
 
+def test_a_listener_that_has_ended_is_a_reason() -> None:
+    with running() as (scheduler, _):
+        scheduler.server.stop()
+        assert scheduler.crashed() == ["http"]
+
+
 def test_a_scheduler_that_is_stopped_has_not_crashed() -> None:
     with running() as (scheduler, _):
         scheduler.stop()

@@ -68,7 +68,7 @@ class Site:
     def end(self) -> None:
         self._opened.close()
         self.server.stop()
-        assert not self.server.is_alive
+        assert not self.server.thread.is_alive()
 
 
 Open = Callable[..., Site]

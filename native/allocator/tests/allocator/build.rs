@@ -102,3 +102,7 @@ pub fn given(allocator: &Allocator) -> Vec<u64> {
     let node = usage.iter().find(|node| node.name == "n").expect("there is a node");
     node.cards.iter().map(|card| card.memory_given_mib).collect()
 }
+
+pub fn names(cards: &[&str]) -> Vec<String> {
+    cards.iter().map(|card| (*card).to_owned()).collect()
+}

@@ -2,27 +2,16 @@
 //! than there is; nothing stays behind; the same again gives the same; order leaves no trace.
 
 use crate::build::{app, ask, init, node, pod, sidecar};
+use crate::ledger::Ledger;
 use crate::prng::Prng;
-use hami_allocator::wire::{
-    Ask, Assignment, Kind, Memory, Mode, Node, Order, Placement, Quota, Request, Topology, Wish,
-};
+use hami_allocator::wire::{Kind, Memory, Mode, Node, Order, Placement, Request, Topology, Wish};
 use hami_allocator::{Allocator, Refusal};
-use std::collections::BTreeMap;
 
 const HISTORIES: u64 = 100;
 const STEPS: usize = 120;
 const NODES: usize = 4;
 
 type Event<'a> = Box<dyn Fn(&mut Allocator) + 'a>;
-
-/// What a watcher of the answers knows.
-#[derive(Default)]
-struct Ledger {
-    nodes: BTreeMap<String, Node>,
-    quotas: BTreeMap<String, Quota>,
-    /// By UID: request, answer, whether started, whether the API has it.
-    pods: BTreeMap<String, (Request, Assignment, bool, bool)>,
-}
 
 #[test]
 fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
@@ -287,89 +276,4 @@ fn some_request(random: &mut Prng, uid: &str) -> Request {
         };
     }
     request
-}
-
-impl Ledger {
-    /// The cards of a new answer: all that was answered for them, counted from nothing.
-    fn check(&self, request: &Request, assignment: &Assignment) {
-        let node = &self.nodes[&assignment.node];
-        let granted: Vec<&str> =
-            assignment.containers.values().flatten().map(|grant| grant.card.as_str()).collect();
-        for card in node.cards.iter().filter(|card| granted.contains(&card.uuid.as_str())) {
-            let on = self.pods.values().filter(|(_, answer, ..)| answer.node == node.name);
-            let (mut memory, mut cores, mut pods) = (0, 0, 0);
-            for (request, answer, started, _) in on {
-                let (more, most) = peak(request, answer, *started, &card.uuid, card.overhead_mib);
-                memory += more;
-                cores += most;
-                pods += u32::from(more > 0);
-            }
-            assert!(memory + card.foreign_mib <= card.memory_mib, "{memory} MiB on {card:?}");
-            assert!(cores <= card.cores, "{cores} % on {card:?}");
-            assert!(pods <= card.slots);
-            assert!(card.healthy && !card.cordoned && !request.wish.avoid.contains(&card.uuid));
-        }
-        let containers =
-            request.asks.iter().map(|ask| (ask, &assignment.containers[&ask.container]));
-        for (ask, grants) in containers {
-            assert_eq!(grants.len(), ask.cards as usize);
-            let mut cards: Vec<&str> = grants.iter().map(|grant| grant.card.as_str()).collect();
-            cards.sort_unstable();
-            cards.dedup();
-            assert_eq!(cards.len(), ask.cards as usize, "different cards: {grants:?}");
-        }
-        for quota in self.quotas.values() {
-            let spent: u64 = self
-                .pods
-                .values()
-                .map(|(request, answer, started, _)| cards_of(request, answer, *started))
-                .sum();
-            assert!(
-                spent <= quota.gpu.unwrap_or(u64::MAX) || !self.within_before(request, quota),
-                "{spent} of {quota:?}"
-            );
-        }
-    }
-
-    /// Whether the quota held before this pod; one may be set when more is in use already.
-    fn within_before(&self, request: &Request, quota: &Quota) -> bool {
-        let others = self.pods.values().filter(|(other, ..)| other.pod.uid != request.pod.uid);
-        let spent: u64 =
-            others.map(|(request, answer, started, _)| cards_of(request, answer, *started)).sum();
-        spent <= quota.gpu.unwrap_or(u64::MAX)
-    }
-}
-
-/// MiB and percent of one pod on one card in its heaviest phase.
-fn peak(
-    request: &Request,
-    answer: &Assignment,
-    started: bool,
-    card: &str,
-    overhead: u64,
-) -> (u64, u32) {
-    let (mut steady, mut peak) = ((0, 0), (0, 0));
-    for ask in &request.asks {
-        let mine = answer.containers[&ask.container].iter().filter(|grant| grant.card == card);
-        let one = mine
-            .fold((0, 0), |sum, grant| (sum.0 + grant.memory_mib + overhead, sum.1 + grant.cores));
-        let now = (steady.0 + one.0, steady.1 + one.1);
-        if ask.kind != Kind::Init {
-            steady = now;
-        }
-        if ask.kind != Kind::Init || !started {
-            peak = (peak.0.max(now.0), peak.1.max(now.1));
-        }
-    }
-    peak
-}
-
-fn cards_of(request: &Request, _: &Assignment, started: bool) -> u64 {
-    let of = |ask: &Ask| u64::from(ask.cards);
-    let steady = |before: usize| {
-        request.asks[..before].iter().filter(|ask| ask.kind != Kind::Init).map(of).sum::<u64>()
-    };
-    let init =
-        request.asks.iter().enumerate().filter(|(_, ask)| ask.kind == Kind::Init && !started);
-    init.map(|(at, ask)| steady(at) + of(ask)).max().unwrap_or(0).max(steady(request.asks.len()))
 }

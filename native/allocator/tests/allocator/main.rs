@@ -3,12 +3,16 @@
 
 mod bounds;
 mod build;
+mod cards;
 mod feasible;
 mod histories;
 mod kubelet;
+mod ledger;
 mod mig;
+mod nodes;
 mod prng;
+mod promises;
+mod quotas;
 mod remembered;
-mod rules;
 mod topology;
 mod victims;

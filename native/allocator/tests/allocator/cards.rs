@@ -1,0 +1,188 @@
+//! What a card takes, and which one is taken.
+
+use crate::build::{
+    app, ask, card, given, init, names, node, plain, pod, reserve, sidecar, wishing, with,
+};
+use hami_allocator::Allocator;
+use hami_allocator::wire::{Kind, Memory, Mode, Node, Order, Placement, Sharing, Weights, Wish};
+
+#[test]
+fn cards_of_a_container_are_different() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    assert_eq!(
+        reserve(&mut allocator, &pod("a", &[app(2, 100, 0)])),
+        Ok(vec![names(&["g0", "g1"])])
+    );
+    let said = reserve(&mut allocator, &pod("b", &[app(3, 100, 0)])).unwrap_err();
+    assert_eq!(said, "2 cards: 2 fit (3 asked)");
+}
+
+#[test]
+fn a_hundred_cores_are_a_card_of_ones_own() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    reserve(&mut allocator, &pod("a", &[app(1, 100, 0)])).expect("room");
+    assert_eq!(reserve(&mut allocator, &pod("b", &[app(1, 100, 100)])), Ok(vec![names(&["g1"])]));
+    let said = reserve(&mut allocator, &pod("c", &[app(1, 100, 100)])).unwrap_err();
+    assert_eq!(said, "2 cards: 2 are in use and a card of one's own is asked for");
+    assert_eq!(reserve(&mut allocator, &pod("d", &[app(1, 100, 0)])), Ok(vec![names(&["g0"])]));
+    // Not beside one, either, and not where all is given in parts.
+    reserve(&mut allocator, &pod("e", &[app(1, 100, 60)])).expect("room");
+    reserve(&mut allocator, &pod("f", &[app(1, 100, 40)])).expect("room");
+    let said = reserve(&mut allocator, &pod("g", &[app(1, 100, 0)])).unwrap_err();
+    assert_eq!(said, "2 cards: 2 have all cores given");
+}
+
+#[test]
+fn shares_of_memory_hold_the_overhead_and_mib_do_not() {
+    let mut big = card("g0", 1000);
+    big.overhead_mib = 30;
+    let mut allocator = with(vec![node("n", vec![big])]);
+    let half = pod("a", &[ask(Kind::App, 1, Memory::Percent(50), 0)]);
+    reserve(&mut allocator, &half).expect("room");
+    assert_eq!(given(&allocator), [500]);
+    let grant = &allocator.reserve(&half, "n", 0).expect("again").containers["c0"][0];
+    assert_eq!((grant.memory_mib, grant.cores), (470, 0));
+    reserve(&mut allocator, &pod("b", &[app(1, 470, 0)])).expect("room");
+    assert_eq!(given(&allocator), [1000]);
+    let said = reserve(&mut allocator, &pod("c", &[app(1, 1, 0)])).unwrap_err();
+    assert_eq!(said, "1 card: 1 has too little memory (31 MiB asked, free 0)");
+    let said = reserve(&mut allocator, &pod("d", &[ask(Kind::App, 1, Memory::Percent(3), 0)]))
+        .unwrap_err();
+    assert_eq!(said, "1 card: 1 has overhead beyond the share asked for (30 MiB of 30)");
+}
+
+#[test]
+fn what_other_programs_use_is_not_given() {
+    let mut used = card("g0", 1000);
+    used.foreign_mib = 400;
+    let mut allocator = with(vec![node("n", vec![used])]);
+    let said = reserve(&mut allocator, &pod("a", &[app(1, 601, 0)])).unwrap_err();
+    assert_eq!(said, "1 card: 1 has too little memory (601 MiB asked, free 600)");
+    assert!(reserve(&mut allocator, &pod("a", &[app(1, 600, 0)])).is_ok());
+}
+
+#[test]
+fn slots_are_for_the_life_of_the_pod() {
+    let mut narrow = card("g0", 1000);
+    narrow.slots = 2;
+    let mut allocator = with(vec![node("n", vec![narrow])]);
+    // The app's ID is the init container's.
+    let request = pod("a", &[init(1, 100, 0), app(1, 100, 0)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    allocator.place(&request, assignment, true).expect("our own answer");
+    reserve(&mut allocator, &pod("b", &[app(1, 1, 0)])).expect("room");
+    let said = reserve(&mut allocator, &pod("c", &[app(1, 1, 0)])).unwrap_err();
+    assert_eq!(said, "1 card: 1 has no slot left (of 2)");
+}
+
+#[test]
+fn phases_count_one_by_one() {
+    let mut allocator = with(vec![plain("n", 1)]);
+    let request = pod("a", &[init(1, 900, 50), sidecar(1, 100, 10), app(1, 500, 20)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("one phase after the other");
+    assert_eq!(given(&allocator), [900]);
+    allocator.place(&request, assignment.clone(), false).expect("our own answer");
+    assert_eq!(given(&allocator), [900]);
+    allocator.place(&request, assignment, true).expect("our own answer");
+    assert_eq!(given(&allocator), [600]);
+    // The sidecar is there while the next init container runs.
+    let said =
+        reserve(&mut allocator, &pod("b", &[sidecar(1, 300, 0), init(1, 200, 0), app(1, 1, 0)]))
+            .unwrap_err();
+    assert_eq!(said, "cards fit each container, but not all containers together");
+}
+
+#[test]
+fn the_worst_choice_of_the_kubelet_is_charged_until_it_has_chosen() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    let request = pod("a", &[init(2, 100, 0), app(1, 700, 0), app(1, 200, 0)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    assert_eq!(given(&allocator), [700, 700]);
+    allocator.place(&request, assignment, true).expect("our own answer");
+    assert_eq!(given(&allocator), [700, 200]);
+}
+
+#[test]
+fn modes() {
+    let of = |mode| with(vec![Node { mode, ..plain("n", 1) }]);
+    let both = |allocator: &mut Allocator| {
+        reserve(allocator, &pod("a", &[app(1, 100, 70)]))?;
+        reserve(allocator, &pod("b", &[app(1, 100, 70)]))
+    };
+    assert!(both(&mut of(Mode::Memory)).is_ok());
+    assert!(both(&mut of(Mode::Share)).is_err());
+    assert!(both(&mut of(Mode::Mps)).is_err());
+    let said = both(&mut of(Mode::Exclusive)).unwrap_err();
+    assert_eq!(said, "it gives whole cards only (mode exclusive)");
+    let whole = pod("a", &[ask(Kind::App, 1, Memory::Whole, 0)]);
+    let mut exclusive = of(Mode::Exclusive);
+    assert!(reserve(&mut exclusive, &whole).is_ok());
+    assert_eq!(exclusive.usage()[0].cards[0].cores_given, 100);
+    let wishes = |sharing| {
+        let wish = Wish { mode: Some(sharing), ..Wish::default() };
+        wishing(pod("a", &[app(1, 1, 0)]), wish)
+    };
+    let said = reserve(&mut of(Mode::Mps), &wishes(Sharing::HamiCore)).unwrap_err();
+    assert_eq!(said, "its mode is mps, another is asked for");
+    let said = reserve(&mut of(Mode::Mps), &wishes(Sharing::Mig)).unwrap_err();
+    assert_eq!(said, "its mode is mps, another is asked for");
+    assert!(reserve(&mut of(Mode::Mps), &wishes(Sharing::Mps)).is_ok());
+    for mode in [Mode::Full, Mode::Memory, Mode::Share, Mode::Topology] {
+        assert!(reserve(&mut of(mode), &wishes(Sharing::HamiCore)).is_ok(), "{mode}");
+        let said = reserve(&mut of(mode), &wishes(Sharing::Mps)).unwrap_err();
+        assert_eq!(said, format!("its mode is {mode}, another is asked for"));
+    }
+}
+
+#[test]
+fn types_uuids_health_and_cordons() {
+    let mut cards: Vec<_> = (0..5).map(|at| card(&format!("g{at}"), 1000)).collect();
+    cards[0].model = "Tesla T4".into();
+    cards[1].healthy = false;
+    cards[2].cordoned = true;
+    let mut allocator = with(vec![node("n", cards)]);
+    let wish = Wish { types: vec!["a100".into()], avoid: vec!["g3".into()], ..Wish::default() };
+    let request = wishing(pod("a", &[app(2, 1, 0)]), wish);
+    let said = "5 cards: 1 fits (2 asked), 1 is of another type, 1 is excluded by UUID, 1 is cordoned, 1 is unhealthy";
+    assert_eq!(reserve(&mut allocator, &request).unwrap_err(), said);
+    let wish = Wish { avoid_types: vec!["A100".into()], ..Wish::default() };
+    assert_eq!(
+        reserve(&mut allocator, &wishing(pod("b", &[app(1, 1, 0)]), wish)),
+        Ok(vec![names(&["g0"])])
+    );
+    let wish = Wish { uuids: names(&["g4", "g2"]), ..Wish::default() };
+    assert_eq!(
+        reserve(&mut allocator, &wishing(pod("c", &[app(1, 1, 0)]), wish)),
+        Ok(vec![names(&["g4"])])
+    );
+}
+
+#[test]
+fn orders_of_cards() {
+    let start = || {
+        let mut allocator = with(vec![plain("n", 3)]);
+        let on = |uuid: &str| Wish { uuids: names(&[uuid]), ..Wish::default() };
+        reserve(&mut allocator, &wishing(pod("x", &[app(1, 600, 10)]), on("g1"))).expect("room");
+        reserve(&mut allocator, &wishing(pod("y", &[app(1, 100, 50)]), on("g2"))).expect("room");
+        allocator
+    };
+    let taken = |wish: Wish| {
+        reserve(&mut start(), &wishing(pod("a", &[app(1, 100, 10)]), wish)).expect("room")[0][0]
+            .clone()
+    };
+    let order = |order: &[Order]| Wish { order: order.to_vec(), ..Wish::default() };
+    assert_eq!(taken(Wish::default()), "g0", "spread is HAMi's default");
+    assert_eq!(taken(order(&[Order::Spread])), "g0");
+    assert_eq!(taken(order(&[Order::Binpack])), "g1");
+    let weights = |slot, core, memory| Some(Weights { slot, core, memory });
+    assert_eq!(taken(Wish { weights: weights(1, 3, 1), ..order(&[Order::Binpack]) }), "g2");
+    assert_eq!(taken(order(&[Order::Mutex, Order::Binpack])), "g0");
+    let mut allocator = start();
+    let wish = Wish { mutex: true, ..Wish::default() };
+    let said = reserve(&mut allocator, &wishing(pod("a", &[app(2, 1, 0)]), wish)).unwrap_err();
+    assert_eq!(said, "3 cards: 1 fits (2 asked), 2 are not idle");
+    let mut published = plain("n", 3);
+    published.placement = Some(Placement::Binpack);
+    allocator.set_node(published).expect("a good node");
+    assert_eq!(reserve(&mut allocator, &pod("a", &[app(1, 100, 10)])), Ok(vec![names(&["g1"])]));
+}

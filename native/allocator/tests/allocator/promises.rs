@@ -1,0 +1,142 @@
+//! What is held, reserved and bound: how long it lasts, and what it keeps from others.
+
+use crate::build::{app, given, init, names, plain, pod, quota, reserve, with};
+use hami_allocator::{Allocator, Refusal};
+
+#[test]
+fn a_hold_keeps_the_best_node_for_a_while_and_not_from_its_own_pod() {
+    let mut allocator = with(vec![plain("n", 1)]);
+    let (one, other) = (pod("a", &[app(1, 600, 0)]), pod("b", &[app(1, 600, 0)]));
+    let does = |allocator: &mut Allocator, request, now| {
+        allocator.filter(request, &["n"], now).expect("good").feasible == [0]
+    };
+    assert!(allocator.score(&one, &["n"], 0, 100).expect("good")[0] > 0);
+    assert!(!does(&mut allocator, &other, 50));
+    assert!(does(&mut allocator, &one, 50));
+    assert!(does(&mut allocator, &other, 100), "its time is over");
+    allocator.score(&one, &["n"], 100, 100).expect("good");
+    allocator.reserve(&one, "n", 150).expect("held");
+    assert!(!does(&mut allocator, &other, 1_000), "a promise has no end");
+    allocator.release("a");
+    assert!(does(&mut allocator, &other, 1_000));
+}
+
+#[test]
+fn a_hold_that_is_ended_ends_and_nothing_firmer_does() {
+    let mut allocator = with(vec![plain("n", 1)]);
+    let request = pod("a", &[app(1, 600, 0)]);
+    allocator.unhold("a");
+    allocator.score(&request, &["n"], 0, 100).expect("good");
+    assert_eq!(given(&allocator), [600]);
+    allocator.unhold("a");
+    assert_eq!(given(&allocator), [0]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    allocator.unhold("a");
+    assert_eq!(given(&allocator), [600], "a promise is no hold");
+    allocator.place(&request, assignment, false).expect("the API decides");
+    allocator.unhold("a");
+    assert_eq!(given(&allocator), [600], "nor is what is bound");
+}
+
+#[test]
+fn one_pod_is_one_entry() {
+    let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
+    let request = pod("a", &[app(1, 600, 0)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    assert_eq!(allocator.reserve(&request, "n", 0), Ok(assignment.clone()));
+    allocator.reserve(&request, "m", 0).expect("it moves");
+    assert_eq!(given(&allocator), [0]);
+    allocator.place(&request, assignment.clone(), false).expect("the API decides");
+    allocator.place(&request, assignment, false).expect("twice");
+    assert_eq!(given(&allocator), [600]);
+    allocator.release("a");
+    assert_eq!(given(&allocator), [600], "what is bound is not released");
+    let refusal = allocator.reserve(&request, "m", 0).unwrap_err();
+    let Refusal::Unfit(reason) = refusal else { panic!("{refusal:?}") };
+    assert_eq!(reason.to_string(), "the pod is bound to node n");
+    allocator.remove("a");
+    allocator.remove("a");
+    assert_eq!(given(&allocator), [0]);
+}
+
+#[test]
+fn what_goes_away_and_returns_keeps_what_is_placed_there() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    let request = pod("a", &[app(2, 600, 0)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    allocator.place(&request, assignment, false).expect("our own answer");
+    allocator.remove_node("n");
+    let unknown = allocator.filter(&pod("b", &[app(1, 1, 0)]), &["n", "m"], 0).expect("good");
+    assert_eq!(unknown.unresolvable.len(), 2);
+    assert_eq!(&*unknown.unresolvable[0].1, "no cards are registered");
+    assert_eq!(given(&allocator), [600, 600]);
+    // One card has not come back.
+    allocator.set_node(plain("n", 1)).expect("a good node");
+    assert_eq!(given(&allocator), [600, 600]);
+    let cards = &allocator.usage()[0].cards;
+    assert_eq!((cards[1].standing, cards[1].over, cards[1].index), ("gone", true, None));
+    let said = reserve(&mut allocator, &pod("b", &[app(1, 600, 0)])).unwrap_err();
+    assert_eq!(said, "2 cards: 1 has too little memory (600 MiB asked, free 400), 1 is gone");
+    allocator.remove("a");
+    assert_eq!(given(&allocator), [0]);
+}
+
+#[test]
+fn a_promise_of_a_card_that_failed_is_made_anew() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    let request = pod("a", &[app(1, 600, 0)]);
+    let cards = |allocator: &mut Allocator| reserve(allocator, &request);
+    assert_eq!(cards(&mut allocator), Ok(vec![names(&["g0"])]));
+    let mut failed = plain("n", 2);
+    failed.cards[0].healthy = false;
+    allocator.set_node(failed.clone()).expect("a good node");
+    assert_eq!(cards(&mut allocator), Ok(vec![names(&["g1"])]));
+    assert_eq!(given(&allocator), [0, 600]);
+    failed.cards[1].cordoned = true;
+    allocator.set_node(failed).expect("a good node");
+    assert!(cards(&mut allocator).is_err());
+}
+
+#[test]
+fn what_is_promised_is_told_from_what_is_bound() {
+    let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
+    let (held, reserved, waits) =
+        (pod("h", &[app(1, 600, 0)]), pod("r", &[app(1, 600, 0)]), pod("w", &[app(1, 600, 0)]));
+    assert_eq!(allocator.only_promised(&waits, &["n", "m"]), Ok(false));
+    allocator.score(&held, &["n"], 0, 10).expect("good");
+    assert_eq!(allocator.only_promised(&waits, &["n", "m"]), Ok(true));
+    assert_eq!(allocator.only_promised(&waits, &["m"]), Ok(false));
+    assert_eq!(allocator.only_promised(&pod("x", &[app(2, 1, 0)]), &["n"]), Ok(false));
+    // Its own hold is in nobody's way.
+    assert_eq!(allocator.only_promised(&held, &["n"]), Ok(false));
+    allocator.expire(10);
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(false));
+    let assignment = allocator.reserve(&reserved, "n", 10).expect("room");
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(true));
+    allocator.place(&reserved, assignment, false).expect("our own answer");
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(false));
+    // A quota is in the way on all nodes, wherever what it counts is promised.
+    allocator.set_quota(quota("q", Some(2), None, None)).expect("a good quota");
+    allocator.score(&held, &["m"], 10, 10).expect("good");
+    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(true));
+}
+
+#[test]
+fn a_snapshot_is_the_whole_state() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    allocator.set_quota(quota("cards", Some(3), None, None)).expect("good");
+    let request = pod("a", &[init(1, 300, 0), app(1, 600, 0)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    allocator.place(&request, assignment, true).expect("our own answer");
+    allocator.score(&pod("b", &[app(1, 1, 0)]), &["n"], 0, 77).expect("good");
+    allocator.reserve(&pod("c", &[app(1, 1, 0)]), "n", 0).expect("room");
+    let mut other = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
+    assert_eq!(allocator.digest(), other.digest());
+    other.expire(77);
+    assert_ne!(allocator.digest(), other.digest());
+    allocator.expire(77);
+    assert_eq!(allocator.digest(), other.digest());
+    let error =
+        Allocator::restore(br#"{"version": 2, "nodes": [], "quotas": [], "pods": []}"#).map(drop);
+    assert_eq!(error.unwrap_err().field, "snapshot.version");
+}
