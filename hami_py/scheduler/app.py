@@ -19,6 +19,7 @@ from hami_py.scheduler.wire import (
     FilterResult,
     PreemptArgs,
     PreemptResult,
+    filter_args,
 )
 from hami_py.serving import json_route, page
 
@@ -55,8 +56,8 @@ def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
         timed = meter.timed(name, _answered(name, answer, failed))
         return json_route(f"/{name}", decode, timed, most_bytes=most_bytes, waits=waits)
 
-    filtered = Decoder(FilterArgs, "filter arguments")
-    rated = Decoder(FilterArgs, "prioritize arguments")
+    filtered = filter_args(Decoder(FilterArgs, "filter arguments"))
+    rated = filter_args(Decoder(FilterArgs, "prioritize arguments"))
     bound = Decoder(BindArgs, "bind arguments")
     preempted = Decoder(PreemptArgs, "preempt arguments")
     return [

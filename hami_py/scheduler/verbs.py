@@ -65,6 +65,7 @@ class Verbs:
         self.holds = Holds(cluster, timing, clock_ns)
         self._cluster = cluster
         self._clock_ns = clock_ns
+        self._read_last: tuple[objects.Pod, wire.Request | None] | None = None
 
     def filter(self, args: FilterArgs) -> FilterResult | msgspec.Raw:
         """The nodes with cards that the pod fits on, and why it does not fit on the others.
@@ -74,7 +75,7 @@ class Verbs:
         again after kube-scheduler's back-off, and evicts nobody.
         """
         try:
-            request = pods.read_request(args.pod, self._cluster.settings)
+            request = self._read(args.pod)
         except InvalidValue as error:
             return _never(_decode_names(args.names()), error)
         if request is None:
@@ -87,6 +88,15 @@ class Verbs:
             return self._where(args.pod, request, args.names())
         except InvalidValue as error:
             return _never(_decode_names(args.names()), error)
+
+    def _read(self, pod: objects.Pod) -> wire.Request | None:
+        """The pod's request; priorities are asked for with the pod that was filtered."""
+        last = self._read_last
+        if last is not None and last[0] == pod:
+            return last[1]
+        request = pods.read_request(pod, self._cluster.settings)
+        self._read_last = pod, request
+        return request
 
     def _where(
         self, pod: objects.Pod, request: wire.Request, names: bytes
@@ -118,7 +128,7 @@ class Verbs:
     def prioritize(self, args: FilterArgs) -> list[HostPriority] | msgspec.Raw:
         """How good the nodes are; the best is held for the pod."""
         try:
-            request = pods.read_request(args.pod, self._cluster.settings)
+            request = self._read(args.pod)
         except InvalidValue:
             request = None
         if request is None or not self._cluster.is_known:

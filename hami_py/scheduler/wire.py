@@ -6,8 +6,12 @@ every field is written as it is spelled there. Recorded ones are in ``tests/clus
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 import msgspec
 
+from hami_py.errors import InvalidValue
 from hami_py.model.pods.objects import Node, Pod
 
 __all__ = [
@@ -21,6 +25,7 @@ __all__ = [
     "PreemptArgs",
     "PreemptResult",
     "Victims",
+    "filter_args",
 ]
 
 
@@ -50,6 +55,29 @@ class FilterArgs(msgspec.Struct):
             return names
         nodes = self.nodes.items if self.nodes is not None else None
         return msgspec.json.encode([node.name for node in nodes or []])
+
+
+_NAMES = b'"NodeNames":'
+
+
+def filter_args(decode: Callable[[bytes], FilterArgs]) -> Callable[[bytes], FilterArgs]:
+    """A reader that leaves names to the allocator where they come last, as Go writes them.
+
+    Args:
+        decode: reads the whole; raises ``InvalidValue``.
+    """
+
+    def read(body: bytes) -> FilterArgs:
+        at = body.find(_NAMES)
+        if at >= 0 and body.endswith(b"]}"):
+            # If this is an object, then it is that last field's value which is left out.
+            with contextlib.suppress(InvalidValue):
+                args = decode(body[:at] + _NAMES + b"null}")
+                args.node_names = msgspec.Raw(body[at + len(_NAMES) : -1])
+                return args
+        return decode(body)
+
+    return read
 
 
 class FilterResult(msgspec.Struct, rename="pascal"):

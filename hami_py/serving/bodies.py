@@ -38,7 +38,13 @@ class Bodies:
         return body
 
     def _add(self, body: Body, chunk: bytes) -> None:
-        body.data += chunk
+        # Most come in one piece, which is not copied.
+        if not body.data:
+            body.data = chunk
+        elif isinstance(body.data, bytearray):
+            body.data += chunk
+        else:
+            body.data = bytearray(body.data) + chunk
         self._held += len(chunk)
         while self._held > self._most_bytes:
             largest = max(self._open, key=lambda each: len(each.data))
@@ -52,7 +58,7 @@ class Bodies:
 
     def _empty(self, body: Body) -> None:
         self._held -= len(body.data)
-        body.data.clear()
+        body.data = b""
 
 
 class Body:
@@ -64,7 +70,7 @@ class Body:
     """
 
     def __init__(self, bodies: Bodies) -> None:
-        self.data = bytearray()
+        self.data: bytes | bytearray = b""
         self.is_given_up = False
         self._bodies = bodies
 

@@ -10,16 +10,22 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.serving.bodies import Bodies, GivenUp
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 __all__ = ["json_route", "page"]
 
@@ -36,12 +42,8 @@ class _Refused(Exception):
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(status, why)
-        self._status = status
-        self._why = why
-
-    def response(self) -> Response:
-        body = msgspec.json.encode({"error": self._why})
-        return Response(body, self._status, media_type="application/json")
+        self.status = status
+        self.body = msgspec.json.encode({"error": why})
 
 
 def json_route(
@@ -64,26 +66,88 @@ def json_route(
         waits: the function waits for somebody else, and gets a thread to do so.
     """
     shared = bodies or Bodies(sys.maxsize)
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            argument = decode(await asyncio.wait_for(_read(request, most_bytes, shared), _BODY_S))
-        except _Refused as refusal:
-            return refusal.response()
-        except asyncio.TimeoutError:
-            return _Refused(408, f"the body was not whole after {_BODY_S:g} s").response()
-        except InvalidValue as error:
-            return _Refused(400, str(error)).response()
-        try:
-            result = await run_in_threadpool(answer, argument) if waits else answer(argument)
-        except HamiError as error:
-            return _Refused(422 if isinstance(error, InvalidValue) else 503, str(error)).response()
-        except Exception:
-            _log.exception("%s", path)
-            return _Refused(500, "a fault of ours; the log has more").response()
-        return Response(msgspec.json.encode(result), media_type="application/json")
-
+    endpoint = _Endpoint(path, decode, answer, most_bytes, shared, waits=waits)
     return Route(path, endpoint, methods=["POST"])
+
+
+class _Endpoint(Generic[A]):
+    """Answers requests as they come from the server.
+
+    Starlette's own requests and responses would take as long as a review does.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        decode: Callable[[bytes], A],
+        answer: Callable[[A], object],
+        most_bytes: int,
+        bodies: Bodies,
+        *,
+        waits: bool,
+    ) -> None:
+        self._path = path
+        self._decode = decode
+        self._answer = answer
+        self._most_bytes = most_bytes
+        self._bodies = bodies
+        self._waits = waits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            status, body = 200, await self._answered(scope, receive)
+        except _Refused as refusal:
+            status, body = refusal.status, refusal.body
+        length = str(len(body)).encode()
+        headers = [(b"content-length", length), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answered(self, scope: Scope, receive: Receive) -> bytes:
+        try:
+            async with timeout(_BODY_S):
+                body = await self._read(scope, receive)
+            argument = self._decode(body)
+        except asyncio.TimeoutError:
+            raise _Refused(408, f"the body was not whole after {_BODY_S:g} s") from None
+        except InvalidValue as error:
+            raise _Refused(400, str(error)) from None
+        try:
+            if self._waits:
+                result = await run_in_threadpool(self._answer, argument)
+            else:
+                result = self._answer(argument)
+        except HamiError as error:
+            status = 422 if isinstance(error, InvalidValue) else 503
+            raise _Refused(status, str(error)) from None
+        except Exception:
+            _log.exception("%s", self._path)
+            raise _Refused(500, "a fault of ours; the log has more") from None
+        return msgspec.json.encode(result)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        too_large = f"the body is larger than {self._most_bytes} bytes"
+        for name, value in scope["headers"]:
+            # HTTP parsers have made sure that it is a number.
+            if name == b"content-length" and int(value) > self._most_bytes:
+                raise _Refused(413, too_large)
+        body = self._bodies.open()
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Refused(400, "the connection ended before the body did")
+                body.add(message.get("body", b""))
+                if len(body.data) > self._most_bytes:
+                    raise _Refused(413, too_large)
+                if not message.get("more_body", False):
+                    return bytes(body.data)
+        except GivenUp:
+            raise _Refused(503, "too many large bodies at once; try again later") from None
+        finally:
+            # An error holds this frame, and asyncio's task the error, until the garbage collector
+            # comes: of a hundred such, each with its megabytes, there may be many by then.
+            body.close()
 
 
 def page(path: str, text: Callable[[], tuple[int, str]], media_type: str = "text/plain") -> Route:
@@ -94,25 +158,3 @@ def page(path: str, text: Callable[[], tuple[int, str]], media_type: str = "text
         return Response(body, status, media_type=media_type)
 
     return Route(path, endpoint, methods=["GET"])
-
-
-async def _read(request: Request, most_bytes: int, bodies: Bodies) -> bytes:
-    too_large = f"the body is larger than {most_bytes} bytes"
-    # HTTP parsers have made sure that it is a number.
-    if int(request.headers.get("content-length", "0")) > most_bytes:
-        raise _Refused(413, too_large)
-    body = bodies.open()
-    try:
-        async for chunk in request.stream():
-            body.add(chunk)
-            if len(body.data) > most_bytes:
-                raise _Refused(413, too_large)
-        return bytes(body.data)
-    except ClientDisconnect:
-        raise _Refused(400, "the connection ended before the body did") from None
-    except GivenUp:
-        raise _Refused(503, "too many large bodies at once; try again later") from None
-    finally:
-        # An error holds this frame, and asyncio's task the error, until the garbage collector
-        # comes: of a hundred such, each with its megabytes, there may be many by then.
-        body.close()
