@@ -35,6 +35,7 @@ from hami_py.model.pods.placement import kept_away
 from hami_py.model.pods.quotas import read_quota
 from hami_py.model.pods.request import PodReading, read_pod, read_request
 from hami_py.model.pods.settings import PodSettings
+from hami_py.model.pods.settings_file import decode_settings
 
 __all__ = [
     "ALIYUN",
@@ -61,6 +62,7 @@ __all__ = [
     "decode_node",
     "decode_pod",
     "decode_quota",
+    "decode_settings",
     "encode_assignment",
     "encode_cards",
     "hami",
