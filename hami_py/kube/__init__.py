@@ -3,7 +3,8 @@
 ``server`` carries bytes and turns statuses into errors, ``follower`` keeps a copy of a list
 (``reflector`` in a thread; ``followed`` says of what, and what is told), and ``writes`` has the
 requests that change something, ``annotations`` what one of them has to look at itself, ``version``
-what an older one does otherwise. Who decodes what is decided by the callers: they hand in a msgspec
+what an older one does otherwise. ``documents`` reads files of YAML, ``settings`` the one that says
+how pods are judged. Who decodes what is decided by the callers: they hand in a msgspec
 type with the fields that they read.
 """
 
@@ -12,6 +13,7 @@ from hami_py.kube.followed import Followed, Sink, Undecoded
 from hami_py.kube.follower import list_objects
 from hami_py.kube.reflector import Reflector
 from hami_py.kube.server import ApiServer
+from hami_py.kube.settings import read_settings
 from hami_py.kube.version import keeps_labels_of_bindings
 from hami_py.kube.writes import bind, patch_metadata, patch_node_status
 
@@ -28,4 +30,5 @@ __all__ = [
     "list_objects",
     "patch_metadata",
     "patch_node_status",
+    "read_settings",
 ]

@@ -14,7 +14,7 @@ from hami_py.model.limits import (
     lowest_share,
     regime,
 )
-from hami_py.model.names import check_name, legible
+from hami_py.model.names import check_name, check_object_name, legible
 from hami_py.model.plan import Plan, plan, resized, unheard
 from hami_py.model.quantity import parse_memory, parse_share
 from hami_py.model.request import (
@@ -64,6 +64,7 @@ __all__ = [
     "Usage",
     "changes",
     "check_name",
+    "check_object_name",
     "find",
     "legible",
     "lowest",

@@ -1,7 +1,7 @@
-"""The names that people give their slices.
+"""The names that people give their slices, and those of Kubernetes' objects.
 
-A name stands in command lines, tables and messages, so it is plain; nothing in it can be taken for
-an option or a path.
+A slice's name stands in command lines, tables and messages, so it is plain; nothing in it can be
+taken for an option or a path.
 """
 
 import json
@@ -10,6 +10,7 @@ import re
 from hami_py.errors import InvalidValue
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 def check_name(name: str, field: str = "name") -> str:
@@ -23,6 +24,18 @@ def check_name(name: str, field: str = "name") -> str:
         mend = "write 1 to 63 letters, digits, and after the first also _ . -"
         raise InvalidValue(field, str(name), mend)
     return name
+
+
+def check_object_name(field: str, text: str) -> str:
+    """A name as Kubernetes' objects have them: in a path of the API it stands for one object.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    if not _OBJECT_NAME.fullmatch(text) or ".." in text:
+        mend = "write a name as kubectl shows it: small letters, digits, and - or . between them"
+        raise InvalidValue(field, text, mend)
+    return text
 
 
 def legible(name: str) -> str:

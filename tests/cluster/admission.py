@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.api import Object
+from cluster.deployed import documents
 from cluster.recorder import Call
 
 CONFIGURATIONS = (
@@ -15,16 +16,13 @@ CONFIGURATIONS = (
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
-#: CEL: some container of the pod, init containers too, has a limit or a request of ours.
-ASKS_FOR_US = (
-    "(object.spec.containers"
-    " + (has(object.spec.initContainers) ? object.spec.initContainers : []))"
-    ".exists(c, has(c.resources) && ("
-    "(has(c.resources.limits) && c.resources.limits.exists(k, k.startsWith('nvidia.com/gpu')))"
-    " || (has(c.resources.requests)"
-    " && c.resources.requests.exists(k, k.startsWith('nvidia.com/gpu')))"
-    "))"
-)
+#: CEL, deploy's: some container of the pod, init containers too, has a limit or a request of ours.
+(ASKS_FOR_US,) = {
+    condition["expression"]
+    for configuration in documents("webhook/configuration.yaml")
+    for hook in configuration["webhooks"]
+    for condition in hook["matchConditions"]
+}
 
 
 def webhook(authority: Path, client: Object, **wanted: object) -> Object:

@@ -38,23 +38,34 @@ def container(part: str) -> Object:
     return dict(found)
 
 
-def apply(cluster: ControlPlane) -> str:
-    """`kubectl apply -k deploy/`, and what it says."""
-    done = kubectl(cluster, "apply", "-k", DEPLOY)
+def apply(cluster: ControlPlane, folder: Path = DEPLOY) -> str:
+    """`kubectl apply -k`, of deploy/ or of a folder that has more, and what it says."""
+    done = kubectl(cluster, "apply", "-k", folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+def arguments(part: str, settings: Path) -> list[str]:
+    """Of that container; what is mounted there as its settings is this file here."""
+    wanted = container(part)
+    (mounted,) = [each for each in wanted["volumeMounts"] if each["name"] == "settings"]
+    there = f"{mounted['mountPath']}/settings.yaml"
+    return [each.replace(there, str(settings)) for each in wanted["args"]]
+
+
 @contextlib.contextmanager
-def running(cluster: ControlPlane, part: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    cluster: ControlPlane, part: str, *more: str, settings: Path = DEPLOY / "settings.yaml"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program of ours with the arguments of its Deployment, as its service account.
 
     It ends in order, if the test has not ended it.
     """
     user = cluster.user(f"system:serviceaccount:hami-system:hami-{part}")
-    arguments = [*container(part)["args"], *more, "--kubeconfig", cluster.kubeconfig_for(user)]
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig_for(user)))
     log = cluster.folder / f"{part}.log"
-    command = [sys.executable, "-m", "hami_py", *arguments]
+    given = [*arguments(part, settings), *more, *kubeconfig]
+    command = [sys.executable, "-m", "hami_py", *given]
     with log.open("ab") as output, subprocess.Popen(command, stderr=output) as process:
         try:
             yield process

@@ -23,9 +23,9 @@ from hami_py.serving import Listen
 _OTHERS = ("apiVersion", "kind", "leaderElection", "profiles")
 
 
-def configuration(port: int) -> Object:
+def configuration(port: int, file: str = "scheduler/scheduler.yaml") -> Object:
     """deploy's, for pods that name no scheduler, with our extender at this port."""
-    (wanted,) = documents("scheduler/scheduler.yaml")
+    (wanted,) = documents(file)
     (extender,) = wanted["extenders"]
     extender["urlPrefix"] = f"http://127.0.0.1:{port}"
     return {key: value for key, value in wanted.items() if key not in _OTHERS}

@@ -54,12 +54,21 @@ def test_a_node_made_by_hand_gets_the_pod_that_waits(control_plane: StartControl
         assert pods.decode_assignment(typed(cluster, show)) == assignment(cluster.api, "train")
 
 
+def test_the_settings_that_the_webhook_reads_are_found(control_plane: StartControlPlane) -> None:
+    page = (DOCS / "operating.md").read_text().split("### The settings file\n")[1]
+    name, content = re.findall(r"^    (kubectl -n hami-system get .*)$", page, re.M)[:2]
+    cluster = control_plane()
+    apply(cluster)
+    found = typed(cluster, content, NAME=typed(cluster, name))
+    assert found == (DEPLOY / "settings.yaml").read_text()
+
+
 def test_who_has_the_rights_of_the_page_may_ask(control_plane: StartControlPlane) -> None:
     page = (DOCS / "operating.md").read_text()
     (role,) = [
         found
         for found in map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
-        if found["kind"] == "ClusterRole"
+        if found.get("kind") == "ClusterRole"
     ]
     with extended(control_plane) as (cluster, _):
         cluster.api.create(NODES, node("a", [card("a", 0)]))

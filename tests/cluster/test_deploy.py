@@ -1,13 +1,17 @@
 """`kubectl apply -k deploy/`, as it is, and our programs with the rights that it gives them."""
 
 import contextlib
+import json
+import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import urllib3
 
 from cluster import objects, waiting
-from cluster.api import ApiError
+from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
 from cluster.deployed import DEPLOY, apply, container, create_soon, documents, publish, running
@@ -15,22 +19,39 @@ from cluster.extended import assignment, card, configuration, node
 from cluster.kubectl import kubectl
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
+from cluster.test_ask import hami
 
 pytestmark = pytest.mark.tiers("kubectl")
 
 
+#: Pods of another kind are nobody's business: NVIDIA's time slicing, names that are not turned on.
+OTHERS: list[dict[str, object]] = [{}, {"nvidia.com/gpu.shared": 1}, {"aliyun.com/gpu-mem": 4}]
+
+
+def is_left_alone(pod: Object) -> None:
+    """The webhook was not asked."""
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    assert "labels" not in pod["metadata"]
+    assert "nvidia.com/gpu" not in pod["spec"]["containers"][0]["resources"].get("limits", {})
+
+
 @contextlib.contextmanager
-def webhook(cluster: ControlPlane, address: str) -> Iterator[None]:
+def webhook(
+    cluster: ControlPlane, address: str, settings: Path = DEPLOY / "settings.yaml"
+) -> Iterator[None]:
     """The webhook behind its Service."""
     (port,) = free_ports(1)
     publish(cluster, address, port)
-    with running(cluster, "webhook", "--listen", f"{address}:{port}") as process:
+    listen = ("--listen", f"{address}:{port}")
+    with running(cluster, "webhook", *listen, settings=settings) as process:
         yield
         assert process.poll() is None
 
 
 @contextlib.contextmanager
-def extender(cluster: ControlPlane, port: int) -> Iterator[None]:
+def extender(
+    cluster: ControlPlane, port: int, settings: Path = DEPLOY / "settings.yaml"
+) -> Iterator[None]:
     """The extender, once it knows the cluster."""
     (probes,) = free_ports(1)
     where = ("--listen", f"127.0.0.1:{port}", "--probes", f"127.0.0.1:{probes}")
@@ -47,7 +68,7 @@ def extender(cluster: ControlPlane, port: int) -> Iterator[None]:
             return asked("readyz")[0] == 200 and budgets in asked("metrics")[1]
         return False
 
-    with running(cluster, "scheduler", *where) as process:
+    with running(cluster, "scheduler", *where, settings=settings) as process:
         waiting.until(is_ready, "the extender knows the cluster")
         assert asked("healthz") == (200, "alive\n")
         yield
@@ -82,12 +103,57 @@ def test_a_pod_goes_all_the_way(
             change = {"metadata": {"annotations": {"hami.io/assignment": "{}"}}}
             with pytest.raises(ApiError, match="written by hami alone"):
                 cluster.api.patch(f"{PODS}/one", change)
-            # A pod of another kind is nobody's business.
-            plain = cluster.api.create(PODS, objects.pod("plain", {}))
-            assert plain["spec"]["schedulerName"] == "default-scheduler"
+            for number, others in enumerate(OTHERS):
+                is_left_alone(cluster.api.create(PODS, objects.pod(f"plain-{number}", others)))
+            # As a webhook leaves it that reads names which kube-scheduler is not told of.
+            early = {"nvidia.com/gpu": 1, "aliyun.com/gpu-mem": 4}
+            cluster.api.create(PODS, objects.pod("early", early))
+            says = waiting.unschedulable(cluster.api, "early")
+            assert "Insufficient aliyun.com/gpu-mem" in says
         with pytest.raises(ApiError, match="failed calling webhook"):
             cluster.api.create(PODS, objects.pod("two", asked))
-        cluster.api.create(PODS, objects.pod("plain-too", {}))
+        for number, others in enumerate(OTHERS):
+            cluster.api.create(PODS, objects.pod(f"too-{number}", others))
+
+
+def test_the_names_of_alibaba_cloud_are_turned_on(
+    control_plane: StartControlPlane, address: str, tmp_path: Path
+) -> None:
+    """By the kustomization of docs/operating.md, beside a copy of deploy/."""
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    (mine,) = re.findall(r"^```yaml\n([^`]*components:[^`]*)^```$", page, re.M)
+    (tmp_path / "kustomization.yaml").write_text(mine)
+    shutil.copytree(DEPLOY, tmp_path / "hami" / "deploy")
+    (port,) = free_ports(1)
+    profiles = [{"schedulerName": "hami-scheduler"}]
+    wanted = {**configuration(port, "aliyun/scheduler.yaml"), "profiles": profiles}
+    cluster = control_plane(scheduler=wanted)
+    apply(cluster, tmp_path)
+    cluster.api.create(NODES, node("a", [card("a", 0)]))
+    settings = DEPLOY / "aliyun" / "settings.yaml"
+    limits = {"aliyun.com/gpu-mem": 4, "aliyun.com/gpu-core.percentage": 30}
+    with extender(cluster, port, settings), webhook(cluster, address, settings):
+        pod = create_soon(cluster, objects.pod("theirs", limits))
+        assert pod["spec"]["schedulerName"] == "hami-scheduler"
+        assert pod["metadata"]["labels"] == {"hami.io/pod": "true"}
+        (made,) = pod["spec"]["containers"]
+        assert made["resources"]["limits"]["nvidia.com/gpu"] == "1"
+        waiting.bound(cluster.api, "theirs")
+        (grant,) = assignment(cluster.api, "theirs").containers["main"]
+        assert (grant.memory_mib, grant.cores) == (4096, 30)
+        # HAMi's go on beside them.
+        cluster.api.create(PODS, objects.pod("ours", {"nvidia.com/gpumem": 3000}))
+        waiting.bound(cluster.api, "ours")
+        is_left_alone(cluster.api.create(PODS, objects.pod("others", OTHERS[1])))
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.aliyun.com/gpu-mem": 8}}}
+    cluster.api.create("/api/v1/namespaces/default/resourcequotas", quota)
+    there = ("--kubeconfig", cluster.kubeconfig)
+    # Without them it asks for a whole card, and there is another pod on the only one.
+    for given, fits, counted in (((), "no", []), (("--settings", settings), "yes", [8192])):
+        explained = hami("explain", "pod", "theirs", *given, *there).stdout
+        assert re.search(rf"^a +{fits}\b", explained, re.M), explained
+        quotas = json.loads(hami("snapshot", *given, *there).stdout)["quotas"]
+        assert [each["memory_mib"] for each in quotas] == counted
 
 
 def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:

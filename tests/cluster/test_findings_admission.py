@@ -13,6 +13,7 @@ from cluster.control_plane import ControlPlane
 from cluster.objects import NODES, PODS
 from cluster.recorder import Recorder
 from cluster.recordings import Recordings
+from hami_py.model.pods import HAMI
 
 SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 MUTATING, VALIDATING = admission.CONFIGURATIONS
@@ -90,14 +91,18 @@ def test_a_pod_without_gpu_resources_never_reaches_the_webhook(
     before = len(hook.calls())
     cluster.api.create(PODS, _pod({"cpu": 1}))
     cluster.api.create(PODS, _pod({"example.com/gpu": 1}))
+    # NVIDIA's time slicing, and names that deploy/ has not turned on.
+    cluster.api.create(PODS, _pod({"nvidia.com/gpu.shared": 1}))
+    cluster.api.create(PODS, _pod({"aliyun.com/gpu-mem": 1}))
     plain = objects.container()
     del plain["resources"]
     cluster.api.create(PODS, objects.pod(containers=[plain], schedulerName="nobody"))
     assert len(hook.calls()) == before
     init = [objects.container("init", {"nvidia.com/gpumem": 1000})]
     cluster.api.create(PODS, _pod({"cpu": 1}, initContainers=init))
-    cluster.api.create(PODS, _pod({"nvidia.com/gpumem-percentage": 50}))
-    assert len(hook.calls()) == before + 2
+    for name in HAMI.resources:
+        cluster.api.create(PODS, _pod({name: 1}))
+    assert len(hook.calls()) == before + 1 + len(HAMI.resources)
 
 
 def test_match_conditions_are_checked_when_they_are_written(cluster: ControlPlane) -> None:

@@ -6,15 +6,19 @@ import json
 import re
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_py._native import Allocator
 from hami_py.cli import hami
+from hami_py.errors import InvalidValue
+from hami_py.kube import read_settings
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.cluster import Cluster
@@ -141,18 +145,31 @@ def test_every_option_is_on_the_page_with_its_default(command: str) -> None:
     }
 
 
-def test_every_setting_has_a_switch_or_is_said_to_have_none() -> None:
-    table = {row[0]: row[1] for row in rows(section("What has no switch yet"))}
-    settings = {field.name: field.default for field in fields(pods.PodSettings)}
-    # `hami webhook --scheduler` and `--allow-preload`.
-    assert settings.keys() - table.keys() == {"schedulers", "allowed_preloads"}
-    for name, written in table.items():
-        default = settings[name]
-        if name.startswith("guarded_"):
-            assert isinstance(default, tuple)
-            assert written.split()[0] == str(len(default))
-        elif name != "profiles":
-            assert written.strip("`") == str(default)
+SETTINGS = rows(section("The settings file"))
+
+
+def test_every_setting_is_on_the_page_with_its_default() -> None:
+    assert [row[0] for row in SETTINGS] == [field.name for field in fields(pods.PodSettings)]
+    written = yaml.safe_load("".join(f"{row[0]}: {row[1].strip('`')}\n" for row in SETTINGS))
+    assert pods.decode_settings(written) == pods.PodSettings()
+    assert written.keys() == {row[0] for row in SETTINGS}
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row[0])
+def test_the_example_of_a_setting_sets_it_and_nothing_else(row: list[str]) -> None:
+    said = pods.decode_settings(yaml.safe_load(row[-1].strip("`")))
+    defaults = pods.PodSettings()
+    names = {field.name for field in fields(said)}
+    assert {n for n in names if getattr(said, n) != getattr(defaults, n)} == {row[0]}
+
+
+def test_a_wrong_field_is_said_as_on_the_page(tmp_path: Path) -> None:
+    (said,) = re.findall(r"^    hami: (settings\.yaml: .*)$", PAGE, re.M)
+    name, value = re.findall(r"(\w+): \"([^\"]+)\" is refused", said)[0]
+    (tmp_path / "settings.yaml").write_text(f"{name}: {value}")
+    with pytest.raises(InvalidValue) as told:
+        read_settings(tmp_path / "settings.yaml")
+    assert str(told.value) == f"{tmp_path}/{said}"
 
 
 def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(

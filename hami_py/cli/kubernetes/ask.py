@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hami_py.cli.kubernetes.common import api_server_options, check_object_name, connect
+from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.manifests import read_pods
+from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.kubernetes.source import read_view, snapshot_option
 from hami_py.cli.say import table
 from hami_py.errors import StateError
+from hami_py.model import check_object_name
 
 if TYPE_CHECKING:
     from hami_py.scheduler.view import NodeView, Outcome
@@ -42,12 +44,14 @@ def explain() -> None:
 @explain.command("pod", short_help="Say where a pod's cards are, or why nowhere.")
 @click.argument("name")
 @click.option("--namespace", "-n", default="default", show_default=True)
+@settings_option
 @_json_option
 @api_server_options
 def explain_pod(
     *,
     name: str,
     namespace: str,
+    settings_file: Path | None,
     as_json: bool,
     kubeconfig: Path | None,
     context: str | None,
@@ -62,12 +66,13 @@ def explain_pod(
     """
     check_object_name("NAME", name)
     check_object_name("--namespace", namespace)
+    settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
     from hami_py.model import legible, pods  # noqa: PLC0415
     from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
 
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
-    views = ClusterView.read(server).explain(pod)
+    views = ClusterView.read(server, settings).explain(pod)
     if as_json:
         _write_json(views)
         return
@@ -88,12 +93,16 @@ def explain_pod(
 @click.command("what-if", short_help="Say where pods would go.")
 @_files
 @snapshot_option
+@judging_options
 @_json_option
 @api_server_options
 def what_if(
     *,
     manifests: tuple[Path, ...],
     snapshot: Path | None,
+    settings_file: Path | None,
+    schedulers: tuple[str, ...],
+    preloads: tuple[str, ...],
     as_json: bool,
     kubeconfig: Path | None,
     context: str | None,
@@ -104,8 +113,9 @@ def what_if(
     Cordons, taints, node selectors and node affinity count as well, but for a snapshot, which has
     cards alone. Processors, memory, ports, volumes, spreading and affinity to pods do not.
     """
+    settings = read_settings(settings_file, schedulers, preloads)
     wanted = read_pods(manifests)
-    outcomes = read_view(snapshot, kubeconfig, context).what_if(wanted)
+    outcomes = read_view(snapshot, kubeconfig, context, settings).what_if(wanted)
     _write_outcomes(outcomes, as_json=as_json)
     if not as_json:
         click.echo(_NOT_LOOKED_AT if snapshot is None else _CARDS_ALONE)
@@ -118,14 +128,22 @@ def what_if(
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file; - if left out.",
 )
+@settings_option
 @api_server_options
-def snapshot(*, output: Path | None, kubeconfig: Path | None, context: str | None) -> None:
+def snapshot(
+    *,
+    output: Path | None,
+    settings_file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
     """Write down nodes, cards, quotas and who has what, for `hami replay` and `hami what-if`.
 
     It has names and sizes in it, and nobody's images, variables or secrets; of nodes it has cards
     alone, and no cordons, taints and labels.
     """
-    state = read_view(None, kubeconfig, context).snapshot()
+    settings = read_settings(settings_file)
+    state = read_view(None, kubeconfig, context, settings).snapshot()
     if output is None or str(output) == "-":
         sys.stdout.buffer.write(state + b"\n")
         return
@@ -139,13 +157,16 @@ def snapshot(*, output: Path | None, kubeconfig: Path | None, context: str | Non
 @click.command(short_help="Place pods on a snapshot, as the scheduler would have.")
 @click.argument("snapshot", type=click.Path(path_type=Path, dir_okay=False))
 @_files
+@settings_option
 @_json_option
-def replay(*, snapshot: Path, manifests: tuple[Path, ...], as_json: bool) -> None:
+def replay(
+    *, snapshot: Path, manifests: tuple[Path, ...], settings_file: Path | None, as_json: bool
+) -> None:
     """Place the pods of these manifests on a snapshot, by the scheduler's own engine.
 
     The same snapshot and pods give the same answers on every machine.
     """
-    view = read_view(snapshot, None, None)
+    view = read_view(snapshot, None, None, read_settings(settings_file))
     _write_outcomes(view.what_if(read_pods(manifests)), as_json=as_json)
     if not as_json:
         click.echo(_CARDS_ALONE)

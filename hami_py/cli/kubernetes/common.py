@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -21,14 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "api_server_options",
-    "check_object_name",
     "connect",
     "kubernetes_extra",
     "parse_listen",
     "run_until_told",
 ]
-
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 class _Service(Protocol):
@@ -73,18 +69,6 @@ def connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
         from hami_py.kube import ApiServer  # noqa: PLC0415
 
         return ApiServer.connect(kubeconfig, context)
-
-
-def check_object_name(field: str, text: str) -> str:
-    """A name as Kubernetes' objects have them: in a path of the API it stands for one object.
-
-    Raises:
-        InvalidValue: it is none.
-    """
-    if not _OBJECT_NAME.fullmatch(text) or ".." in text:
-        mend = "write a name as kubectl shows it: small letters, digits, and - or . between them"
-        raise InvalidValue(field, text, mend)
-    return text
 
 
 def parse_listen(field: str, text: str) -> Listen:

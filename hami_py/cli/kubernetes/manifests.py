@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hami_py.cli.kubernetes.common import kubernetes_extra
-from hami_py.cli.kubernetes.source import read_file
 from hami_py.errors import InvalidValue
 
 if TYPE_CHECKING:
-    import yaml
-
     from hami_py.model.pods.objects import Pod
 
 __all__ = ["read_pods"]
@@ -29,8 +25,6 @@ _AT_ONCE = {
 
 _MOST = 10_000
 """Pods of one manifest; more are a slip of the hand."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WRITE_PODS = f"name manifests of pods, or of a {', '.join(sorted(_AT_ONCE))}"
 
@@ -121,51 +115,6 @@ def _items(path: Path) -> Iterator[object]:
 
 def _documents(path: Path) -> Iterator[object]:
     with kubernetes_extra():
-        # kubernetes brings it: its own kubeconfigs are YAML.
-        import yaml  # noqa: PLC0415
+        from hami_py.kube.documents import read_documents  # noqa: PLC0415
 
-    data = read_file(path)
-    try:
-        for document in yaml.load_all(data, _loader()):
-            if document is not None:
-                yield document
-    except RecursionError:
-        raise InvalidValue(str(path), "too many levels", "nest it less deeply") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise _malformed(path, data, error) from None
-
-
-def _loader() -> type[yaml.SafeLoader]:
-    """PyYAML's safe one, whose text is text: JSON writes one character as two escapes."""
-    import yaml  # noqa: PLC0415
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def text(loader: Loader, node: yaml.ScalarNode) -> str:
-        value = str(loader.construct_scalar(node))
-        if not _SURROGATE.search(value):
-            return value
-        try:
-            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
-        except UnicodeDecodeError:
-            problem = "half of a character is escaped without the other half"
-            raise yaml.constructor.ConstructorError(
-                problem=problem, problem_mark=node.start_mark
-            ) from None
-
-    Loader.add_constructor("tag:yaml.org,2002:str", text)
-    return Loader
-
-
-def _malformed(path: Path, data: bytes, error: yaml.YAMLError | ValueError) -> InvalidValue:
-    """With the line in which it is noticed, and what is noticed there."""
-    mend = "write well-formed YAML or JSON in UTF-8"
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return InvalidValue(str(path), " ".join(str(error).split()), mend)
-    lines = data.decode(errors="replace").splitlines()
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    problem = " ".join(str(getattr(error, "problem", "") or "it is cut short").split())
-    field = f"{path}: line {mark.line + 1}, column {mark.column + 1}"
-    return InvalidValue(field, line.strip(), f"{problem}; {mend}")
+        yield from read_documents(path)

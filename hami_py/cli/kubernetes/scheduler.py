@@ -8,13 +8,14 @@ import click
 
 from hami_py.cli.kubernetes.common import (
     api_server_options,
-    check_object_name,
     connect,
     kubernetes_extra,
     parse_listen,
     run_until_told,
 )
+from hami_py.cli.kubernetes.settings import read_settings, say_settings, settings_option
 from hami_py.errors import InvalidValue
+from hami_py.model import check_object_name
 
 
 @click.command(short_help="Run the scheduler extender.")
@@ -34,6 +35,7 @@ from hami_py.errors import InvalidValue
     help="kube-scheduler's lease, where it runs in several replicas: one that begins waits until "
     "no binding of the one before can be on its way.",
 )
+@settings_option
 @api_server_options
 def scheduler(
     *,
@@ -41,6 +43,7 @@ def scheduler(
     probes: str | None,
     pod_selector: str,
     lease: str | None,
+    settings_file: Path | None,
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
@@ -48,6 +51,7 @@ def scheduler(
 
     It belongs beside kube-scheduler, in one pod: deploy/scheduler has the configuration.
     """
+    judged = read_settings(settings_file)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.scheduler.service import Scheduler, SchedulerSettings  # noqa: PLC0415
@@ -55,9 +59,11 @@ def scheduler(
     settings = SchedulerSettings(
         listen=parse_listen("--listen", listen),
         probes=parse_listen("--probes", probes) if probes else None,
+        pods=judged,
         pod_selector=pod_selector,
         lease=_parse_lease(lease) if lease is not None else None,
     )
+    say_settings(judged)
     run_until_told(Scheduler(server, settings))
 
 

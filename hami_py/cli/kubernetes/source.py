@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from hami_py.cli.kubernetes.common import connect
-from hami_py.errors import InvalidValue, StateError
+from hami_py.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from hami_py.model.pods import PodSettings
     from hami_py.scheduler.view import ClusterView
 
-__all__ = ["read_file", "read_view", "snapshot_option"]
+__all__ = ["read_view", "snapshot_option"]
 
 snapshot_option = click.option(
     "--snapshot",
@@ -22,7 +23,9 @@ snapshot_option = click.option(
 )
 
 
-def read_view(snapshot: Path | None, kubeconfig: Path | None, context: str | None) -> ClusterView:
+def read_view(
+    snapshot: Path | None, kubeconfig: Path | None, context: str | None, settings: PodSettings
+) -> ClusterView:
     """The cluster at this moment, or at that of a snapshot.
 
     Raises:
@@ -33,24 +36,12 @@ def read_view(snapshot: Path | None, kubeconfig: Path | None, context: str | Non
         server = connect(kubeconfig, context)
         from hami_py.scheduler.view import ClusterView  # noqa: PLC0415
 
-        return ClusterView.read(server)
+        return ClusterView.read(server, settings)
+    from hami_py.kube.documents import read_file  # noqa: PLC0415
     from hami_py.scheduler.view import ClusterView  # noqa: PLC0415
 
     try:
-        return ClusterView.restore(read_file(snapshot))
+        return ClusterView.restore(read_file(snapshot), settings)
     except InvalidValue as error:
         mend = f"{error.mend}; name a file that `hami snapshot` wrote"
         raise InvalidValue(f"{snapshot}: {error.field}", error.value, mend) from None
-
-
-def read_file(path: Path) -> bytes:
-    """What is in a file.
-
-    Raises:
-        StateError: it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise StateError(str(path), why, "name a file that can be read") from error

@@ -9,12 +9,13 @@ import click
 
 from hami_py.cli.kubernetes.common import (
     api_server_options,
-    check_object_name,
     connect,
     kubernetes_extra,
     parse_listen,
     run_until_told,
 )
+from hami_py.cli.kubernetes.settings import judging_options, read_settings, say_settings
+from hami_py.model import check_object_name
 
 
 @click.command(short_help="Run the admission webhook.")
@@ -32,21 +33,7 @@ from hami_py.cli.kubernetes.common import (
     multiple=True,
     help="A name or address that the API server reaches us by; the Service's if left out.",
 )
-@click.option(
-    "--scheduler",
-    "schedulers",
-    multiple=True,
-    metavar="NAME",
-    help="Who may place pods that ask for a card; the first is given to those that name none. "
-    "Left out: whom they name.",
-)
-@click.option(
-    "--allow-preload",
-    "preloads",
-    multiple=True,
-    metavar="PATH",
-    help="A library that such pods may name in LD_PRELOAD; none if left out.",
-)
+@judging_options
 @click.option("--runtime-class", help="The runtime class of such pods, where they name none.")
 @api_server_options
 def webhook(
@@ -55,6 +42,7 @@ def webhook(
     namespace: str,
     name: str,
     hosts: tuple[str, ...],
+    settings_file: Path | None,
     schedulers: tuple[str, ...],
     preloads: tuple[str, ...],
     runtime_class: str | None,
@@ -66,15 +54,12 @@ def webhook(
     It keeps its own certificate in a Secret, and the authority that the API server needs to trust
     it in the two webhook configurations; deploy/ has both, and the rights that it needs.
     """
-    from hami_py.model.pods import PodSettings  # noqa: PLC0415
-
     given = [("--namespace", namespace), ("--name", name)]
-    given += [("--scheduler", each) for each in schedulers]
     given += [("--host", each) for each in hosts if not _is_address(each)]
     given += [] if runtime_class is None else [("--runtime-class", runtime_class)]
     for field, text in given:
         check_object_name(field, text)
-    judged = PodSettings(schedulers=schedulers, allowed_preloads=preloads)
+    judged = read_settings(settings_file, schedulers, preloads)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.webhook.keeper import Place  # noqa: PLC0415
@@ -86,8 +71,9 @@ def webhook(
         place=Place(namespace, name, name, name, names),
         listen=parse_listen("--listen", listen),
         pods=judged,
-        extras=Extras(schedulers[0] if schedulers else None, runtime_class),
+        extras=Extras(next(iter(judged.schedulers), None), runtime_class),
     )
+    say_settings(judged)
     run_until_told(Webhook(server, settings))
 
 

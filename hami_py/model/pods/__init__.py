@@ -34,6 +34,7 @@ from hami_py.model.pods.placement import kept_away
 from hami_py.model.pods.quotas import read_quota
 from hami_py.model.pods.request import read_request
 from hami_py.model.pods.settings import PodSettings
+from hami_py.model.pods.settings_file import decode_settings
 from hami_py.model.pods.versioned import UnknownVersion
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "decode_node",
     "decode_pod",
     "decode_quota",
+    "decode_settings",
     "encode_assignment",
     "encode_cards",
     "hami",

@@ -1,17 +1,22 @@
 """What a cluster's operator decides about pods: the names, and what holds where nothing is said."""
 
+import posixpath
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
 from hami_py._native import MAX_CARDS
 from hami_py.errors import InvalidValue
+from hami_py.model.names import check_object_name
 from hami_py.model.pods.counts import Table, table
 from hami_py.model.pods.names import HAMI, NameProfile
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
 _IN_PRELOADS = frozenset(" \t\n:$")
+
+_MOST_MIB = 1 << 41
+"""In bytes it is still a number of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +86,19 @@ class PodSettings:
         """Refuse what cannot be meant, with the setting's name.
 
         Raises:
-            InvalidValue: a number is out of range, or there is no profile.
+            InvalidValue: a number is out of range, a name or a path is none, or there is no
+                profile, or one twice.
         """
+        # Less than one of its units could not be asked for.
+        unit_mib = max((profile.memory_unit_mib for profile in self.profiles), default=1)
         ranges = {
             "max_cards": (1, MAX_CARDS),
-            "max_memory_mib": (1, 1 << 41),
+            "max_memory_mib": (unit_mib, _MOST_MIB),
             "default_cards": (0, self.max_cards),
             "default_memory_mib": (0, self.max_memory_mib),
             "default_cores": (0, 100),
             "whole_card_cores": (0, 100),
+            "small_memory_mib": (0, _MOST_MIB),
         }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
@@ -103,8 +112,20 @@ class PodSettings:
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
                 mend = "write a path from the root without spaces, colons and $"
                 raise InvalidValue("allowed_preloads", path, mend)
+        for name in ("guarded_mounts", "guarded_host_paths"):
+            for path in getattr(self, name):
+                # One that is written otherwise would be compared with, and never be equal.
+                if posixpath.normpath("/" + path.lstrip("/")) != path:
+                    mend = "write a path from the root, without . and .. and a slash at its end"
+                    raise InvalidValue(name, path, mend)
+        for scheduler in self.schedulers:
+            check_object_name("schedulers", scheduler)
         if not self.profiles:
             raise InvalidValue("profiles", "", "name one at least")
+        # A name that stands for two things could not be used.
+        for number, profile in enumerate(self.profiles):
+            if profile in self.profiles[:number]:
+                raise InvalidValue("profiles", profile.name, "name each once")
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:

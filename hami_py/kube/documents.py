@@ -1,0 +1,109 @@
+"""Files of YAML or JSON, as Kubernetes' users write them, into dicts and lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hami_py.errors import InvalidValue, StateError
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["read_documents", "read_file"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_file(path: Path) -> bytes:
+    """What is in a file.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StateError(str(path), why, "name a file that can be read") from error
+
+
+def read_documents(path: Path, *, unique: bool = False) -> Iterator[object]:
+    """The documents of a file, but for empty ones.
+
+    Args:
+        path: the file.
+        unique: whether a key that stands twice in a mapping is an error; else the last one counts.
+
+    Raises:
+        ImportError: there is nothing to read YAML with.
+        InvalidValue: it is no YAML; with the line in which that is noticed.
+        StateError: it cannot be read.
+    """
+    # kubernetes brings it: its own kubeconfigs are YAML.
+    import yaml  # noqa: PLC0415
+
+    data = read_file(path)
+    try:
+        for document in yaml.load_all(data, _loader(unique)):
+            if document is not None:
+                yield document
+    except RecursionError:
+        raise InvalidValue(str(path), "too many levels", "nest it less deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise _malformed(path, data, error) from None
+
+
+def _loader(unique: bool) -> type[yaml.SafeLoader]:
+    """PyYAML's safe one, whose text is text: JSON writes one character as two escapes."""
+    import yaml  # noqa: PLC0415
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(
+            self, node: yaml.MappingNode, deep: bool = False
+        ) -> dict[Hashable, object]:
+            if unique and isinstance(node, yaml.MappingNode):
+                self._check_unique(node)
+            return super().construct_mapping(node, deep)
+
+        def _check_unique(self, node: yaml.MappingNode) -> None:
+            seen = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                if key.value in seen:
+                    problem = "it stands there twice"
+                    raise yaml.constructor.ConstructorError(
+                        problem=problem, problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+
+    def text(loader: Loader, node: yaml.ScalarNode) -> str:
+        value = str(loader.construct_scalar(node))
+        if not _SURROGATE.search(value):
+            return value
+        try:
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            problem = "half of a character is escaped without the other half"
+            raise yaml.constructor.ConstructorError(
+                problem=problem, problem_mark=node.start_mark
+            ) from None
+
+    Loader.add_constructor("tag:yaml.org,2002:str", text)
+    return Loader
+
+
+def _malformed(path: Path, data: bytes, error: yaml.YAMLError | ValueError) -> InvalidValue:
+    """With the line in which it is noticed, and what is noticed there."""
+    mend = "write well-formed YAML or JSON in UTF-8"
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return InvalidValue(str(path), " ".join(str(error).split()), mend)
+    lines = data.decode(errors="replace").splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    problem = " ".join(str(getattr(error, "problem", "") or "it is cut short").split())
+    field = f"{path}: line {mark.line + 1}, column {mark.column + 1}"
+    return InvalidValue(field, line.strip(), f"{problem}; {mend}")

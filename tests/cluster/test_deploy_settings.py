@@ -1,0 +1,134 @@
+"""One edit of the settings reaches both Deployments; what has to know of names knows the same.
+
+As `kubectl kustomize` makes it of deploy/ and of the kustomizations of docs/operating.md, without a
+cluster.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import binaries
+from cluster.api import Object
+from cluster.deployed import DEPLOY, documents
+from hami_py.model import pods
+from hami_py.model.pods import ALIYUN, HAMI
+
+pytestmark = [pytest.mark.tiers("kubectl"), pytest.mark.usefixtures("programs")]
+
+PAGE = (DEPLOY.parent / "docs" / "operating.md").read_text()
+
+
+def kustomized(folder: Path) -> list[Object]:
+    """What would be applied."""
+    program = binaries.folder("kubectl") / "kubectl"
+    command = [str(program), "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def of_the_page(folder: Path, word: str) -> Path:
+    """The kustomization of the page with this word in it, beside a copy of deploy/."""
+    (wanted,) = re.findall(rf"^```yaml\n([^`]*\b{word}:[^`]*)^```$", PAGE, re.M)
+    (folder / "kustomization.yaml").write_text(wanted)
+    shutil.copytree(DEPLOY, folder / "hami" / "deploy")
+    return folder
+
+
+def mounted(made: list[Object], part: str) -> Any:
+    """The ConfigMap with the settings that a Deployment's program is told to read."""
+    (deployment,) = [
+        each["spec"]["template"]["spec"]
+        for each in made
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", f"hami-{part}")
+    ]
+    (container,) = [
+        each for each in deployment["containers"] if each["image"].startswith("hami-py")
+    ]
+    (file,) = [
+        each.removeprefix("--settings=")
+        for each in container["args"]
+        if each.startswith("--settings=")
+    ]
+    folder, _, key = file.rpartition("/")
+    (volume,) = [each["name"] for each in container["volumeMounts"] if each["mountPath"] == folder]
+    (name,) = [
+        each["configMap"]["name"] for each in deployment["volumes"] if each["name"] == volume
+    ]
+    (config,) = [
+        each for each in made if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)
+    ]
+    assert config["metadata"]["namespace"] == "hami-system"
+    return name, pods.decode_settings(yaml.safe_load(config["data"][key]))
+
+
+def both(made: list[Object]) -> Any:
+    webhook, scheduler = mounted(made, "webhook"), mounted(made, "scheduler")
+    assert webhook == scheduler
+    return webhook
+
+
+def test_both_read_one_file_and_an_edit_replaces_both(tmp_path: Path) -> None:
+    name, settings = both(kustomized(DEPLOY))
+    assert settings == pods.PodSettings(schedulers=("hami-scheduler",))
+    folder = of_the_page(tmp_path, "behavior")
+    (example,) = re.findall(r"^```yaml\n(schedulers:[^`]*)^```$", PAGE, re.M)
+    names = {name}
+    for written in (example, example.replace("4096", "8192")):
+        (tmp_path / "settings.yaml").write_text(written)
+        other, settings = both(kustomized(folder))
+        assert settings.schedulers == ("hami-scheduler",)
+        assert str(settings.default_memory_mib) in written
+        names.add(other)
+    assert len(names) == 3
+
+
+def asked_for(made: list[Object]) -> set[str]:
+    """The resources with which the webhook is asked: each name of all its expressions."""
+    found = [
+        set(re.findall(r"'([^']+)'", condition["expression"]))
+        for each in made
+        if each["kind"].endswith("WebhookConfiguration")
+        for hook in each["webhooks"]
+        for condition in hook["matchConditions"]
+    ]
+    assert len(found) == 2
+    assert found[0] == found[1]
+    return found[0]
+
+
+def managed(made: list[Object]) -> dict[str, bool]:
+    """The resources with which the extender is asked, and whether kube-scheduler passes them."""
+    (text,) = [each["data"]["scheduler.yaml"] for each in made if "scheduler.yaml" in _data(each)]
+    (extender,) = yaml.safe_load(text)["extenders"]
+    return {each["name"]: each["ignoredByScheduler"] for each in extender["managedResources"]}
+
+
+def _data(each: Object) -> Object:
+    return each["data"] if each["kind"] == "ConfigMap" else {}
+
+
+def test_the_names_that_are_read_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    plain, more = kustomized(DEPLOY), kustomized(of_the_page(tmp_path, "components"))
+    for made, profiles in ((plain, (HAMI,)), (more, (HAMI, ALIYUN))):
+        names = {name for profile in profiles for name in profile.resources}
+        assert both(made)[1].profiles == profiles
+        assert asked_for(made) == names
+        assert managed(made).keys() == names
+        # What no node publishes must not be looked for there.
+        published = {HAMI.gpu, HAMI.memory, HAMI.cores}
+        assert {name for name, is_ignored in managed(made).items() if not is_ignored} == published
+    assert both(plain)[1].schedulers == both(more)[1].schedulers
+
+
+def test_the_schedulers_configuration_is_copied_but_for_the_names() -> None:
+    (plain,), (more,) = documents("scheduler/scheduler.yaml"), documents("aliyun/scheduler.yaml")
+    for each in (plain, more):
+        each["extenders"][0].pop("managedResources")
+    assert plain == more
