@@ -1,8 +1,8 @@
 //! The cluster allocator: JSON in, JSON or plain values out.
 
-use crate::{errors, extender};
+use crate::{errors, extender, metrics};
 use hami_allocator::wire::{Assignment, Candidate, Request};
-use hami_allocator::{Allocator as Engine, Filtered, Refusal, parse};
+use hami_allocator::{Allocator as Engine, Filtered, NodeUsage, Refusal, parse};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -18,6 +18,12 @@ pub struct Allocator(Mutex<Engine>);
 impl Allocator {
     fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Engine) -> T) -> T {
         py.detach(|| work(&mut self.0.lock().expect("no earlier call has panicked")))
+    }
+
+    /// What is given, part by part: whoever asks something else has its turn between.
+    fn parts(&self) -> impl Iterator<Item = Vec<NodeUsage>> {
+        let engine = || self.0.lock().expect("no earlier call has panicked");
+        (0..).map_while(move |part| engine().usage_part(part))
     }
 }
 
@@ -239,6 +245,16 @@ impl Allocator {
     /// What is given on each card, and to which pods.
     fn usage<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         json(py, &self.with(py, |engine| engine.usage()))
+    }
+
+    /// What is given on each node, in Prometheus' text format.
+    fn node_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| metrics::nodes(self.parts())))
+    }
+
+    /// What is given on each card, in Prometheus' text format.
+    fn card_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| metrics::cards(self.parts())))
     }
 }
 
