@@ -224,6 +224,15 @@ class Allocator:
         The types are those of native/allocator/src/usage.rs.
         """
 
+    def node_metrics(self) -> bytes:
+        """How full the nodes are, in Prometheus' text format.
+
+        Others that ask have their turn every few hundred nodes: it is not of one instant.
+        """
+
+    def card_metrics(self) -> bytes:
+        """How full each card is, likewise."""
+
 @final
 class LimitRow:
     """One card of a limits page: memory limit in bytes, share in percent; None = no limit."""

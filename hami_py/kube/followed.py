@@ -33,10 +33,18 @@ class Undecoded(msgspec.Struct, frozen=True):
     Attributes:
         metadata: which it is.
         raw: all of it, as JSON.
+        why: what is wrong with it, in a line.
     """
 
     metadata: Naming
     raw: msgspec.Raw
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """As kubectl's users write it, with the namespace if it has one."""
+        there = self.metadata
+        return f"{there.namespace}/{there.name}" if there.namespace else there.name
 
 
 class Sink(Protocol[T]):

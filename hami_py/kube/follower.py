@@ -18,7 +18,6 @@ import msgspec
 from hami_py.kube.errors import Expired, KubeError, Rejected, Unavailable
 from hami_py.kube.followed import Followed, Naming, Undecoded
 from hami_py.kube.server import ApiServer, Status, Stream, failure
-from hami_py.model.pods.decoding import Decoder
 
 __all__ = ["Follower", "list_objects"]
 
@@ -209,20 +208,13 @@ class Follower(Generic[T]):
 
     def _decoded(self, raw: msgspec.Raw) -> T | Undecoded | None:
         """``None``: nobody can say which object it is."""
-        try:
-            return self._decoder.decode(raw)
-        except msgspec.ValidationError as error:
+        item = _decoded(self._decoder, self._path, raw)
+        if item is None:
             self.undecoded += 1
-            why = error
-        try:
-            named = msgspec.json.decode(raw, type=_Named).metadata
-        except msgspec.ValidationError:
-            _log.warning("%s: an object without a name is left out: %s", self._path, why)
-            return None
-        name = f"{named.namespace}/{named.name}" if named.namespace else named.name
-        _log.warning("%s: %s cannot be decoded: %s", self._path, name, why)
-        # A copy: else it would keep the whole page.
-        return Undecoded(named, raw.copy())
+        elif isinstance(item, Undecoded):
+            self.undecoded += 1
+            _log.warning("%s: %s cannot be decoded: %s", self._path, item.name, item.why)
+        return item
 
 
 def list_objects(
@@ -232,16 +224,40 @@ def list_objects(
     *,
     query: Mapping[str, str] | None = None,
     deadline_s: float = _LIST_S,
-) -> list[T]:
-    """All objects of a list, once.
+) -> tuple[list[T], list[Undecoded]]:
+    """All objects of a list, once, as a sink's ``replace`` takes them.
+
+    Returns:
+        Those that are as their kind says, and those that are not.
 
     Raises:
-        InvalidValue: one of them is not as its kind says.
         KubeError: see there.
     """
-    decode = Decoder(kind, path)
-    pages = _pages(server, path, query or {}, deadline_s)
-    return [decode(bytes(raw)) for page in pages for raw in page.items or []]
+    decoder = msgspec.json.Decoder(kind)
+    objects: list[T] = []
+    undecoded: list[Undecoded] = []
+    for page in _pages(server, path, query or {}, deadline_s):
+        for raw in page.items or []:
+            item = _decoded(decoder, path, raw)
+            if isinstance(item, Undecoded):
+                undecoded.append(item)
+            elif item is not None:
+                objects.append(item)
+    return objects, undecoded
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], path: str, raw: msgspec.Raw) -> T | Undecoded | None:
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        why = str(error)
+    try:
+        named = msgspec.json.decode(raw, type=_Named).metadata
+    except msgspec.ValidationError:
+        _log.warning("%s: an object without a name is left out: %s", path, why)
+        return None
+    # A copy: else it would keep the whole page.
+    return Undecoded(named, raw.copy(), why)
 
 
 def _pages(

@@ -98,7 +98,10 @@ def _answered(name: str, answer: Callable[[A], R], failed: Callable[[str], R]) -
 
 
 def probes(
-    crashed: Callable[[], list[str]], is_ready: Callable[[], bool], metrics: Callable[[], str]
+    crashed: Callable[[], list[str]],
+    is_ready: Callable[[], bool],
+    metrics: Callable[[], str],
+    cards: Callable[[], bytes],
 ) -> list[Route]:
     """Health and metrics.
 
@@ -106,6 +109,7 @@ def probes(
         crashed: what has ended and only a restart brings back.
         is_ready: whether the cluster is known.
         metrics: the metrics, as text.
+        cards: those of each card, likewise.
     """
 
     def alive() -> tuple[int, str]:
@@ -118,5 +122,7 @@ def probes(
     return [
         page("/healthz", alive),
         page("/readyz", ready),
-        page("/metrics", lambda: (200, metrics())),
+        # Filters are to be answered meanwhile, also where both are asked for at one port.
+        page("/metrics", lambda: (200, metrics()), waits=True),
+        page("/metrics/cards", lambda: (200, cards()), waits=True),
     ]

@@ -183,14 +183,16 @@ class PodSink:
         try:
             self._take(pod)
         except HamiError as error:
-            self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            self._cluster.refuse(name, error)
             if pod.spec.node_name is not None:
                 text = pod.annotations.get(pods.annotations.ASSIGNMENT)
                 self._known[pod.uid] = None
                 self._refused[pod.uid] = (pod.spec.node_name, text)
                 # One that asks for no card was given none, whatever its annotation says.
                 if self._asks(pod):
-                    self._cluster.nodes.bar(pod.spec.node_name, pod.uid)
+                    why = f"{name} has cards there, and it cannot be read which: {error}"
+                    self._cluster.nodes.bar(pod.spec.node_name, pod.uid, why)
 
     def undecoded(self, item: Undecoded) -> None:
         """A pod is there and cannot be decoded: it has the cards that it was known to have."""
@@ -203,7 +205,8 @@ class PodSink:
             is_given = pods.annotations.ASSIGNMENT in (pod.metadata.annotations or {})
             if node is not None and is_given and pod.status.phase not in objects.OVER:
                 self._known[uid] = None
-                self._cluster.nodes.bar(node, uid)
+                why = f"pod {item.name} has cards there and cannot be decoded: {item.why}"
+                self._cluster.nodes.bar(node, uid, why)
 
     def gone(self, pod: objects.Pod | Undecoded) -> None:
         """A pod was deleted."""

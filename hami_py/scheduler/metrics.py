@@ -1,4 +1,8 @@
-"""What the extender tells Prometheus: how it answers, and how it sees the cluster."""
+"""What the extender tells Prometheus: how it answers, how it sees the cluster, how full that is.
+
+What is given, of each node and each card, the allocator writes itself: of 5,000 nodes with 40,000
+cards the client library takes seconds, in which no filter is answered.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,7 @@ class Meter:
 
     def __init__(self, cluster: Cluster, watches: Mapping[str, Watch] | None = None) -> None:
         self._registry = CollectorRegistry()
+        self._allocator = cluster.allocator
         self._seconds = Histogram(
             "hami_scheduler_verb_duration_seconds",
             "Time from a decoded request to its answer.",
@@ -60,8 +65,12 @@ class Meter:
         return timed
 
     def exposition(self) -> str:
-        """The metrics, in Prometheus' text format."""
-        return generate_latest(self._registry).decode()
+        """The metrics, in Prometheus' text format; of what is given, those by node."""
+        return (generate_latest(self._registry) + self._allocator.node_metrics()).decode()
+
+    def cards(self) -> bytes:
+        """What is given, by card: eight times as much where nodes have eight cards."""
+        return self._allocator.card_metrics()
 
 
 class _Told(Collector):

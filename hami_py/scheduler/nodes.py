@@ -46,20 +46,33 @@ class NodeSink:
         self._known: dict[str, bytes] = {}
         # Cordoned cards that are not there, by node.
         self._unknown: dict[str, tuple[str, ...]] = {}
-        # By pod.
-        self._barred: dict[str, str] = {}
+        # Why its cards cannot be told, by node.
+        self._refused: dict[str, str] = {}
+        # By pod, its node and why.
+        self._barred: dict[str, tuple[str, str]] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether it is there, with cards to give."""
         return name in self._known
 
+    def refused(self) -> dict[str, str]:
+        """By node, why it gets nothing new, whatever its cards have free."""
+        with self._lock:
+            whys = [*self._refused.items(), *self._barred.values()]
+        found: dict[str, list[str]] = {}
+        for name, why in whys:
+            found.setdefault(name, []).append(why)
+        return {name: "; ".join(told) for name, told in found.items()}
+
     def replace(self, nodes: list[objects.Node], undecoded: Sequence[Undecoded] = ()) -> None:
         """These are all the nodes."""
         there = {node.name for node in nodes} | {item.metadata.name for item in undecoded}
-        for name in self._seen.keys() - there:
+        for name in (self._seen.keys() | self._refused.keys()) - there:
             self._take(name, None)
         for node in nodes:
             self.changed(node)
+        for item in undecoded:
+            self.undecoded(item)
         self.is_listed = True
 
     def changed(self, node: objects.Node) -> None:
@@ -67,12 +80,11 @@ class NodeSink:
         try:
             seen = pods.read_node(node, self._cluster.settings)
         except HamiError as error:
-            self._cluster.refuse(f"node {node.name}", error)
-            seen = None
             self._unknown.pop(node.name, None)
+            self._take(node.name, None, self._refuse(node.name, error))
         else:
             self._warn(node)
-        self._take(node.name, seen)
+            self._take(node.name, seen)
 
     def _warn(self, node: objects.Node) -> None:
         """Once: a node changes every few seconds, and a typing error stays."""
@@ -87,26 +99,37 @@ class NodeSink:
 
     def undecoded(self, item: Undecoded) -> None:
         """A node is there and cannot be decoded: it has the cards that it was known to have."""
+        with self._lock:
+            name = item.metadata.name
+            if name not in self._seen:
+                self._refused[name] = f"the node cannot be decoded: {item.why}"
 
     def gone(self, node: objects.Node | Undecoded) -> None:
         """A node was deleted."""
         self._unknown.pop(node.metadata.name, None)
         self._take(node.metadata.name, None)
 
-    def bar(self, name: str, uid: str) -> None:
-        """A pod has cards of this node, and it is not known which."""
+    def bar(self, name: str, uid: str, why: str) -> None:
+        """A pod has cards of this node, and it is not known which, for this reason."""
         with self._lock:
-            self._barred[uid] = name
+            self._barred[uid] = (name, why)
             self._settle(name)
 
     def unbar(self, uid: str) -> None:
         """It is known now, or the pod is gone."""
         with self._lock:
-            if (name := self._barred.pop(uid, None)) is not None:
-                self._settle(name)
+            if (barred := self._barred.pop(uid, None)) is not None:
+                self._settle(barred[0])
 
-    def _take(self, name: str, seen: wire.Node | None) -> None:
+    def _refuse(self, name: str, error: HamiError) -> str:
+        self._cluster.refuse(f"node {name}", error)
+        return f"its cards cannot be read: {error}"
+
+    def _take(self, name: str, seen: wire.Node | None, why: str | None = None) -> None:
         with self._lock:
+            self._refused.pop(name, None)
+            if why is not None:
+                self._refused[name] = why
             if seen is None:
                 self._seen.pop(name, None)
             else:
@@ -125,14 +148,15 @@ class NodeSink:
             )
 
     def _settle(self, name: str) -> None:
-        wanted = None if name in self._barred.values() else self._seen.get(name)
+        is_barred = any(barred == name for barred, _ in self._barred.values())
+        wanted = None if is_barred else self._seen.get(name)
         if wanted == self._known.get(name):
             return
         if wanted is not None:
             try:
                 self._cluster.allocator.set_node(wanted)
             except InvalidValue as error:
-                self._cluster.refuse(f"node {name}", error)
+                self._refused[name] = self._refuse(name, error)
             else:
                 self._known[name] = wanted
                 self._cluster.waker.changed()

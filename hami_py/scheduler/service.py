@@ -78,7 +78,7 @@ class Scheduler:
         )
         kinds = ("nodes", "pods", "resourcequotas", "poddisruptionbudgets")
         self.meter = Meter(self.cluster, dict(zip(kinds, self._reflectors, strict=True)))
-        pages = probes(self.crashed, self.is_ready, self.meter.exposition)
+        pages = probes(self.crashed, self.is_ready, self.meter.exposition, self.meter.cards)
         asked = make_app(self.verbs, self.meter)
         self.server = Server(Starlette(routes=[*asked, *pages]), settings.listen)
         self._probes = Server(Starlette(routes=pages), settings.probes) if settings.probes else None

@@ -14,9 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
-import msgspec
-
-from hami_py.errors import HamiError, InvalidValue
+from hami_py.errors import HamiError
 from hami_py.kube import ApiServer, list_objects
 from hami_py.kube.errors import Unavailable
 from hami_py.model import pods
@@ -66,6 +64,7 @@ class Takeover:
 
         Raises:
             Unavailable: the watch has still to tell of somebody, or another may still be binding.
+            KubeError: the API server does not say.
         """
         if self._lease is not None and self._begins(now_ns):
             self._lease.check(now_ns, left_s())
@@ -89,12 +88,9 @@ class Takeover:
         if what in seen:
             return
         asked = {**self._followed, **query}
-        for raw in list_objects(self._server, path, msgspec.Raw, query=asked, deadline_s=left_s()):
-            try:
-                pod = pods.decode_pod(raw)
-            except InvalidValue:
-                # The watch has told the operator so, and has barred its node if need be.
-                continue
+        # Of one that cannot be decoded the watch has told, and has barred its node if need be.
+        there, _ = list_objects(self._server, path, objects.Pod, query=asked, deadline_s=left_s())
+        for pod in there:
             if not self._is_known(pod):
                 raise Unavailable(
                     what,

@@ -4,111 +4,36 @@ The answers are the production engine's, on a copy of the state: read from an AP
 snapshot that somebody else took. Nothing is written anywhere, and a snapshot asked the same gives
 the same answers, so what happened in a cluster can be looked at on a desk. What a running extender
 holds in memory for pods on their way is not in it.
-
-A score is told on three scales: the allocator's is 0 to 10,000; ``NodeView.score`` is that in
-hundreds, 0 to 100; and kube-scheduler is told 0 to 10, where 10 is the one best node and 0 to 9 is
-where the others lie between the lowest and the highest score of those that it asked about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from hami_py._native import Allocator
 from hami_py.errors import InvalidValue
-from hami_py.kube import ApiServer, list_objects
+from hami_py.kube import ApiServer, Sink, list_objects
 from hami_py.kube.errors import NotFound
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.duplicates import Duplicates
+from hami_py.scheduler.told import CardView, ContainerView, LeftOut, NodeView, Outcome
 
-__all__ = ["CardView", "ClusterView", "ContainerView", "NodeView", "Outcome", "find_pod"]
+__all__ = [
+    "CardView",
+    "ClusterView",
+    "ContainerView",
+    "LeftOut",
+    "NodeView",
+    "Outcome",
+    "find_pod",
+]
 
-
-class ContainerView(msgspec.Struct, frozen=True):
-    """One container on one card.
-
-    Attributes:
-        container: its name.
-        fits: whether the card has room for it.
-        code: a word for programs, if not (``CardReason::code`` in native/allocator/src/reason.rs).
-        reason: a few words for people, if not, with figures in MiB and percent.
-    """
-
-    container: str
-    fits: bool
-    code: str | None = None
-    reason: str | None = None
-
-
-class CardView(msgspec.Struct, frozen=True):
-    """One card, as it is for one pod.
-
-    Attributes:
-        uuid: the driver's name for it.
-        index: NVML's number.
-        model: as NVML writes it.
-        free_mib: MiB that nobody was given, less what programs that are not ours use.
-        free_cores: percent of its time that nobody was given.
-        free_slots: containers that it may have yet.
-        containers: how it suits the pod's containers.
-        also_on: other nodes that say they have this very card; its room counts on each.
-    """
-
-    uuid: str
-    index: int
-    model: str
-    free_mib: int
-    free_cores: int
-    free_slots: int
-    containers: tuple[ContainerView, ...] = ()
-    also_on: tuple[str, ...] = ()
-
-
-class NodeView(msgspec.Struct, frozen=True):
-    """One node, as it is for one pod.
-
-    Attributes:
-        node: its name.
-        fits: whether the pod fits: there are cards for it, and nothing keeps it from the node.
-        reason: why not, in one line with figures.
-        unresolvable: it would not fit if the node were empty either.
-        cards: each of its cards.
-        assignment: what the pod would be given; ``None`` where it does not fit.
-        score: 0 to 100, how good the node would be with the pod on it; ``None`` where it does not
-            fit. The scales stand above.
-    """
-
-    node: str
-    fits: bool
-    reason: str | None = None
-    unresolvable: bool = False
-    cards: tuple[CardView, ...] = ()
-    assignment: wire.Assignment | None = None
-    score: int | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What would become of one pod.
-
-    Attributes:
-        pod: ``namespace/name``.
-        node: where it would go; ``None``: nowhere.
-        assignment: the cards that it would get; ``None``: none.
-        reasons: why not, by the name of the node, of those where it does not fit. Under the name
-            ``""`` stands what is about the pod itself: it cannot be read, or the webhook would
-            refuse it; then there is no other.
-    """
-
-    pod: str
-    node: str | None = None
-    assignment: wire.Assignment | None = None
-    reasons: dict[str, str] = field(default_factory=dict)
+T = TypeVar("T")
 
 
 class ClusterView:
@@ -119,6 +44,11 @@ class ClusterView:
         settings: how pods are read.
         nodes: what is to be asked whether it lets a pod in (``pods.kept_away``); of a node that is
             not among them, cards alone count.
+        refused: nodes that get nothing new, whatever they have, and why.
+        left_out: objects that could not be decoded.
+
+    Attributes:
+        left_out: the same.
     """
 
     def __init__(
@@ -126,10 +56,15 @@ class ClusterView:
         allocator: Allocator,
         settings: pods.PodSettings | None = None,
         nodes: Iterable[objects.Node] = (),
+        *,
+        refused: Mapping[str, str] | None = None,
+        left_out: Sequence[LeftOut] = (),
     ) -> None:
         self._allocator = allocator
         self._settings = settings or pods.PodSettings()
         self._nodes = {node.name: node for node in nodes}
+        self._refused = dict(refused or {})
+        self.left_out = tuple(left_out)
 
     @classmethod
     def read(
@@ -149,17 +84,26 @@ class ClusterView:
 
         Raises:
             KubeError: nodes, quotas or pods cannot be listed; ``Forbidden``: a right is missing.
-            InvalidValue: an object is not as Kubernetes' own fields should be. One with annotations
-                that cannot be read is logged and left out, as the scheduler does it.
+                What cannot be decoded or read is no error: it is taken as the scheduler takes it
+                when it has just begun, and told of by ``left_out``, by the log, and by the nodes
+                that get nothing new for it.
         """
         cluster = Cluster(Allocator(), settings or pods.PodSettings())
-        nodes = list_objects(server, NODES, objects.Node, deadline_s=deadline_s)
-        cluster.nodes.replace(nodes)
-        cluster.quotas.replace(
-            list_objects(server, QUOTAS, objects.ResourceQuota, deadline_s=deadline_s)
-        )
-        cluster.pods.replace(list_objects(server, PODS, objects.Pod, deadline_s=deadline_s))
-        return cls(cluster.allocator, cluster.settings, nodes)
+        left_out: list[LeftOut] = []
+
+        def listed(kind: str, path: str, decoded_as: type[T], sink: Sink[T]) -> list[T]:
+            found, undecoded = list_objects(server, path, decoded_as, deadline_s=deadline_s)
+            sink.replace(found, undecoded)
+            left_out.extend(LeftOut(kind, item.name, item.why) for item in undecoded)
+            return found
+
+        nodes = listed("node", NODES, objects.Node, cluster.nodes)
+        listed("resourcequota", QUOTAS, objects.ResourceQuota, cluster.quotas)
+        listed("pod", PODS, objects.Pod, cluster.pods)
+        # A pod may outlive its node.
+        names = {node.name for node in nodes} | {i.name for i in left_out if i.kind == "node"}
+        refused = {name: why for name, why in cluster.nodes.refused().items() if name in names}
+        return cls(cluster.allocator, cluster.settings, nodes, refused=refused, left_out=left_out)
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: pods.PodSettings | None = None) -> ClusterView:
@@ -181,8 +125,8 @@ class ClusterView:
     def explain(self, pod: objects.Pod) -> list[NodeView]:
         """How each node with cards is for a pod, best first.
 
-        A pod that has its cards is looked at as if it had not. Nodes that have no cards, or whose
-        cards cannot be read, are not among them.
+        A pod that has its cards is looked at as if it had not. Nodes whose cards cannot be told are
+        among them, with the reason and no cards; those without any are not (``without_cards``).
 
         Raises:
             InvalidValue: it asks for no card, or for what makes no sense; or it has no UID, because
@@ -202,9 +146,18 @@ class ClusterView:
             msgspec.json.decode(other.explain(asked, node), type=NodeView)
             for node in [*fits, *full, *never]
         ]
+        views += [
+            NodeView(node, fits=False, reason=why, unresolvable=True)
+            for node, why in self._refused.items()
+        ]
         duplicates = _duplicates(state)
         views = [self._kept_away(pod, _compared(view, duplicates)) for view in views]
         return sorted(views, key=lambda view: (-(view.score or 0), not view.fits, view.node))
+
+    def without_cards(self) -> tuple[str, ...]:
+        """Nodes that nobody says to have cards, sorted."""
+        described = {node.name for node in _described(self._allocator.snapshot())}
+        return tuple(sorted(self._nodes.keys() - described - self._refused.keys()))
 
     def what_if(self, wanted: Sequence[objects.Pod]) -> list[Outcome]:
         """Where pods would go, if they were made now one after the other.
@@ -232,6 +185,8 @@ class ClusterView:
         whys = {node: self._why(pod, node) for node in [*fits, *full, *never]}
         for node, reason in {**full, **never}.items():
             whys[node].append(reason)
+        for node, reason in self._refused.items():
+            whys[node] = [*self._why(pod, node), reason]
         reasons = {node: "; ".join(why) for node, why in whys.items() if why}
         left = [node for node in fits if node not in reasons]
         if not left:
@@ -273,9 +228,13 @@ class _Cards(msgspec.Struct, frozen=True):
 
 def _duplicates(snapshot: bytes) -> Duplicates:
     found = Duplicates()
-    for node in msgspec.json.decode(snapshot, type=_Cards).nodes:
+    for node in _described(snapshot):
         found.set(node.name, (card.uuid for card in node.cards))
     return found
+
+
+def _described(snapshot: bytes) -> tuple[wire.Node, ...]:
+    return msgspec.json.decode(snapshot, type=_Cards).nodes
 
 
 def _compared(view: NodeView, duplicates: Duplicates) -> NodeView:

@@ -150,11 +150,24 @@ class _Endpoint(Generic[A]):
             body.close()
 
 
-def page(path: str, text: Callable[[], tuple[int, str]], media_type: str = "text/plain") -> Route:
-    """A GET route: a status and a text."""
+def page(
+    path: str,
+    text: Callable[[], tuple[int, str | bytes]],
+    media_type: str = "text/plain",
+    *,
+    waits: bool = False,
+) -> Route:
+    """A GET route: a status and a text.
+
+    Args:
+        path: where.
+        text: the function.
+        media_type: of the text.
+        waits: it takes its time, and gets a thread to do so.
+    """
 
     async def endpoint(_: Request) -> Response:
-        status, body = text()
+        status, body = await run_in_threadpool(text) if waits else text()
         return Response(body, status, media_type=media_type)
 
     return Route(path, endpoint, methods=["GET"])

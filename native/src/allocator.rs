@@ -1,9 +1,9 @@
 //! The cluster allocator: JSON in, JSON or plain values out.
 
-use crate::errors;
 use crate::extender::{self, Answered, Names};
+use crate::{errors, metrics};
 use hami_allocator::wire::{Assignment, Candidate, Request};
-use hami_allocator::{Allocator as Engine, Filtered, Refusal, parse};
+use hami_allocator::{Allocator as Engine, Filtered, NodeUsage, Refusal, parse};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -31,6 +31,12 @@ impl Allocator {
 
     fn answered(&self) -> MutexGuard<'_, Answered> {
         self.answered.lock().expect("no earlier call has panicked")
+    }
+
+    /// What is given, part by part: whoever asks something else has its turn between.
+    fn parts(&self) -> impl Iterator<Item = Vec<NodeUsage>> {
+        let engine = || self.engine.lock().expect("no earlier call has panicked");
+        (0..).map_while(move |part| engine().usage_part(part))
     }
 }
 
@@ -252,6 +258,16 @@ impl Allocator {
     /// What is given on each card, and to which pods.
     fn usage<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         json(py, &self.with(py, |engine| engine.usage()))
+    }
+
+    /// What is given on each node, in Prometheus' text format.
+    fn node_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| metrics::nodes(self.parts())))
+    }
+
+    /// What is given on each card, in Prometheus' text format.
+    fn card_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| metrics::cards(self.parts())))
     }
 }
 

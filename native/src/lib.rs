@@ -13,6 +13,7 @@ mod errors;
 mod extender;
 mod grants;
 mod limits;
+mod metrics;
 mod quantity;
 mod regime;
 

@@ -15,6 +15,7 @@ from bench.scheduler_cluster import bound, start
 from bench.scheduler_engine import engine, snapshot
 from bench.scheduler_http import http
 from bench.scheduler_rows import COMMAND
+from bench.scheduler_scrape import scrape
 from bench.scheduler_state import Size
 from bench.scheduler_webhook import reviews
 
@@ -46,6 +47,7 @@ QUICK = Plan(Size(200, 4_000), runs=2, asked=50, bound=(20, 100), reviews=1_000)
 PARTS: dict[str, Callable[[Plan], list[Row]]] = {
     "engine": lambda plan: engine(plan.size),
     "snapshot": lambda plan: snapshot(plan.size, plan.runs),
+    "scrape": lambda plan: scrape(plan.size, plan.runs),
     "http": lambda plan: http(plan.size, plan.runs, plan.asked),
     "start": lambda plan: start(plan.size, plan.runs),
     "bound": lambda plan: bound(*plan.bound, plan.runs),

@@ -60,7 +60,7 @@ def test_all_of_them(cluster: ControlPlane, tmp_path: Path) -> None:
     asked = hami("what-if", manifest, "--json", *there)
     assert asked.returncode == 0, asked.stderr
     outcomes = json.loads(asked.stdout)
-    assert [outcome["node"] for outcome in outcomes] == ["a", "a", None]
+    assert [outcome["node"] for outcome in outcomes["pods"]] == ["a", "a", None]
     offline = hami("what-if", manifest, "--json", "--snapshot", taken)
     assert json.loads(offline.stdout) == outcomes
     replays = [hami("replay", taken, manifest).stdout for _ in range(2)]

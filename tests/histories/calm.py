@@ -92,9 +92,9 @@ def _agree(scene: Scene, what: str) -> None:
         quiesce(scene)
     client = Client(scene.api, scene.clock)
     truth = Cluster(Allocator(), pods.PodSettings())
-    truth.nodes.replace(list_objects(client, NODES, objects.Node))  # type: ignore[arg-type]
-    truth.quotas.replace(list_objects(client, QUOTAS, objects.ResourceQuota))  # type: ignore[arg-type]
-    truth.pods.replace(list_objects(client, PODS, objects.Pod))  # type: ignore[arg-type]
+    truth.nodes.replace(*list_objects(client, NODES, objects.Node))  # type: ignore[arg-type]
+    truth.quotas.replace(*list_objects(client, QUOTAS, objects.ResourceQuota))  # type: ignore[arg-type]
+    truth.pods.replace(*list_objects(client, PODS, objects.Pod))  # type: ignore[arg-type]
     for replica in scene.replicas:
         if replica.cluster.allocator.digest() != truth.allocator.digest():
             difference = _difference(replica.cluster.allocator, truth.allocator)

@@ -50,7 +50,7 @@ def test_pods_that_others_make(
     manifest.write_text(json.dumps(written))
     done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
     assert done.exception is None, done.exception
-    outcomes = json.loads(done.output)
+    outcomes = json.loads(done.output)["pods"]
     assert len(outcomes) == pods
     assert [each["node"] for each in outcomes] == ["a"] * pods
     assert outcomes[0]["pod"] == "ml/d-"
@@ -62,7 +62,7 @@ def test_several_documents_with_nothing_between_them(
     manifest = tmp_path / "several.yaml"
     manifest.write_text("---\n---\n" + json.dumps(POD) + "\n---\n" + json.dumps(POD) + "\n---\n")
     done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
-    assert len(json.loads(done.output)) == 2
+    assert len(json.loads(done.output)["pods"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def test_a_character_that_json_writes_as_two(files: tuple[str, str], tmp_path: P
     manifest.write_text(json.dumps({**POD, "metadata": {"name": "\U0001f600"}}))
     assert "ud83d" in manifest.read_text()
     done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
-    assert json.loads(done.output)[0]["pod"] == "default/\U0001f600"
+    assert json.loads(done.output)["pods"][0]["pod"] == "default/\U0001f600"

@@ -94,7 +94,10 @@ class Keeper:
 
 def exposed() -> dict[str, set[str]]:
     """The labels of what is exposed, by name."""
-    meter = Meter(Cluster(Allocator(), pods.PodSettings()), {"nodes": Watch()})
+    allocator = Allocator()
+    card = wire.Card("GPU-0", 0, "NVIDIA T4", 16_384)
+    allocator.set_node(wire.encode(wire.Node("n", (card,))))
+    meter = Meter(Cluster(allocator, pods.PodSettings()), {"nodes": Watch()})
     meter.timed("filter", lambda _: None)(None)
     reviewer = Reviewer(pods.PodSettings(), Extras())
     review = {
@@ -107,7 +110,8 @@ def exposed() -> dict[str, set[str]]:
     }
     reviewer.mutate(read_review(json.dumps(review)))
     keeper: Any = Keeper()
-    text = meter.exposition() + metrics.exposition(reviewer, keeper, Bodies(1))
+    text = meter.exposition() + meter.cards().decode()
+    text += metrics.exposition(reviewer, keeper, Bodies(1))
     found = {}
     for family in text_string_to_metric_families(text):
         if not family.name.endswith("_created"):

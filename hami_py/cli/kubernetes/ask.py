@@ -13,12 +13,12 @@ from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.manifests import read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.kubernetes.source import read_view, snapshot_option
-from hami_py.cli.say import table
+from hami_py.cli.say import say, table
 from hami_py.errors import StateError
 from hami_py.model import check_object_name
 
 if TYPE_CHECKING:
-    from hami_py.scheduler.view import NodeView, Outcome
+    from hami_py.scheduler.view import ClusterView, NodeView, Outcome
 
 __all__ = ["explain", "replay", "snapshot", "what_if"]
 
@@ -62,7 +62,7 @@ def explain_pod(
     what a running scheduler holds for pods on their way is free. A pod that has its cards already
     is looked at as if it had not. Of what kube-scheduler looks at beside cards, cordons,
     taints, node selectors and node affinity are told; what it said itself of a pod that waits is
-    told, too.
+    told, too, and the gates for which no scheduler has been told of it.
     """
     check_object_name("NAME", name)
     check_object_name("--namespace", namespace)
@@ -72,9 +72,12 @@ def explain_pod(
     from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
 
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
-    views = ClusterView.read(server, settings).explain(pod)
+    view = ClusterView.read(server, settings)
+    views, bare = view.explain(pod), view.without_cards()
+    _say_left_out(view)
     if as_json:
-        _write_json(views)
+        told = {"gates": pod.gates, "nodes": views, "without_cards": bare}
+        _write_json({**told, "left_out": view.left_out})
         return
     assignment = pods.assignment_of(pod)
     if assignment is not None:
@@ -84,9 +87,14 @@ def explain_pod(
                 click.echo(f"{container} has {share.card} on {assignment.node}: {given}")
     elif pod.spec.node_name is None:
         click.echo(f"pod {namespace}/{name} waits for a node")
+        if pod.gates:
+            gates = ", ".join(map(legible, pod.gates))
+            click.echo(f"no scheduler looks at it while it has these scheduling gates: {gates}")
         if pod.unscheduled and pod.unscheduled.message:
             click.echo(f"kube-scheduler says: {legible(pod.unscheduled.message)}")
     _write_views(views)
+    if bare:
+        click.echo(f"without cards, so not shown: {len(bare)} nodes")
     click.echo(_NOT_LOOKED_AT)
 
 
@@ -115,8 +123,8 @@ def what_if(
     """
     settings = read_settings(settings_file, schedulers, preloads)
     wanted = read_pods(manifests)
-    outcomes = read_view(snapshot, kubeconfig, context, settings).what_if(wanted)
-    _write_outcomes(outcomes, as_json=as_json)
+    view = read_view(snapshot, kubeconfig, context, settings)
+    _write_outcomes(view, view.what_if(wanted), as_json=as_json)
     if not as_json:
         click.echo(_NOT_LOOKED_AT if snapshot is None else _CARDS_ALONE)
 
@@ -143,7 +151,9 @@ def snapshot(
     alone, and no cordons, taints and labels.
     """
     settings = read_settings(settings_file)
-    state = read_view(None, kubeconfig, context, settings).snapshot()
+    view = read_view(None, kubeconfig, context, settings)
+    _say_left_out(view)
+    state = view.snapshot()
     if output is None or str(output) == "-":
         sys.stdout.buffer.write(state + b"\n")
         return
@@ -167,20 +177,30 @@ def replay(
     The same snapshot and pods give the same answers on every machine.
     """
     view = read_view(snapshot, None, None, read_settings(settings_file))
-    _write_outcomes(view.what_if(read_pods(manifests)), as_json=as_json)
+    _write_outcomes(view, view.what_if(read_pods(manifests)), as_json=as_json)
     if not as_json:
         click.echo(_CARDS_ALONE)
         click.echo(f"state {view.digest()}")
+
+
+def _say_left_out(view: ClusterView) -> None:
+    from hami_py.model import legible  # noqa: PLC0415
+
+    for item in view.left_out:
+        say(f"left out: {item.kind} {legible(item.name)} cannot be decoded: {legible(item.reason)}")
 
 
 def _write_views(views: Sequence[NodeView]) -> None:
     if not views:
         click.echo("no node has cards")
         return
+    from hami_py.model import legible  # noqa: PLC0415
+
     lines = [("NODE", "FITS", "SCORE", "WHY")]
     for view in views:
         score = "" if view.score is None else str(view.score)
-        lines.append((view.node, "yes" if view.fits else "no", score, view.reason or ""))
+        why = "" if view.reason is None else legible(view.reason)
+        lines.append((view.node, "yes" if view.fits else "no", score, why))
     for line in table(lines):
         click.echo(line)
     for view in views:
@@ -192,9 +212,10 @@ def _write_views(views: Sequence[NodeView]) -> None:
             click.echo("; ".join(told))
 
 
-def _write_outcomes(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+def _write_outcomes(view: ClusterView, outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+    _say_left_out(view)
     if as_json:
-        _write_json(outcomes)
+        _write_json({"pods": outcomes, "left_out": view.left_out})
         return
     from hami_py.model import legible  # noqa: PLC0415
 

@@ -137,6 +137,12 @@ class PodOs(_Object, frozen=True):
     name: str = ""
 
 
+class SchedulingGate(_Object, frozen=True):
+    """``PodSchedulingGate``."""
+
+    name: str = ""
+
+
 class PodSpec(_Object, frozen=True):
     """``PodSpec``; an ephemeral container is a container, and never has resources."""
 
@@ -149,6 +155,7 @@ class PodSpec(_Object, frozen=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     scheduler_name: str | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
     runtime_class_name: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
     restart_policy: str | None = None
@@ -209,6 +216,11 @@ class Pod(_Object, frozen=True):
             volume.persistent_volume_claim is not None or volume.ephemeral is not None
             for volume in volumes
         )
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """Who has to let it go before any scheduler is told of it."""
+        return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
     @property
     def unscheduled(self) -> Condition | None:

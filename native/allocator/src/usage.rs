@@ -7,6 +7,9 @@ use crate::node::Node;
 use crate::wire::Mode;
 use serde::Serialize;
 
+/// Nodes of a part: a filter waits for one part at most, and that is about as long as a filter takes.
+const PART: usize = 256;
+
 /// One node.
 #[derive(Debug, Serialize)]
 pub struct NodeUsage {
@@ -73,17 +76,28 @@ impl Allocator {
     pub fn usage(&self) -> Vec<NodeUsage> {
         let mut nodes: Vec<&Node> = self.nodes.iter().flatten().collect();
         nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        nodes.into_iter().map(|node| self.node_usage(node)).collect()
+        nodes.into_iter().map(|node| node_usage(node, &self.pods_on(node))).collect()
     }
 
-    fn node_usage(&self, node: &Node) -> NodeUsage {
+    /// The same part by part, in no order and without the pods, for who must not keep others waiting; `None`
+    /// behind the last one.
+    pub fn usage_part(&self, part: usize) -> Option<Vec<NodeUsage>> {
+        let nodes = self.nodes.chunks(PART).nth(part)?;
+        Some(nodes.iter().flatten().map(|node| node_usage(node, &[])).collect())
+    }
+
+    fn pods_on(&self, node: &Node) -> Vec<&Holding> {
         let mut pods: Vec<&Holding> =
             node.pods.iter().map(|number| self.book.get(*number)).collect();
         pods.sort_unstable_by(|one, other| one.pod.uid.cmp(&other.pod.uid));
-        let cards = (0..node.cards.len()).map(|card| card_usage(node, card, &pods)).collect();
-        let (name, mode) = (node.name.to_string(), node.mode);
-        NodeUsage { name, present: node.present, mode, cards }
+        pods
     }
+}
+
+fn node_usage(node: &Node, pods: &[&Holding]) -> NodeUsage {
+    let cards = (0..node.cards.len()).map(|card| card_usage(node, card, pods)).collect();
+    let (name, mode) = (node.name.to_string(), node.mode);
+    NodeUsage { name, present: node.present, mode, cards }
 }
 
 fn card_usage(node: &Node, at: usize, pods: &[&Holding]) -> CardUsage {

@@ -1,0 +1,173 @@
+//! How full nodes and cards are, in Prometheus' text format.
+//!
+//! There may be tens of thousands of cards. Made into Python's objects their samples take seconds of the
+//! interpreter, in which no filter is answered.
+//!
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>
+
+use hami_allocator::{CardUsage, NodeUsage};
+use std::io::Write;
+
+/// A gauge: its name, what it says, and the labels and the value of each sample of one thing.
+struct Gauge<T> {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&T) -> f64,
+}
+
+/// What a node has and gives.
+#[derive(Default)]
+struct Sums {
+    memory_mib: u64,
+    memory_given_mib: u64,
+    cores: u64,
+    cores_given: u64,
+    slots: u64,
+    slots_given: u64,
+}
+
+const STANDINGS: [&str; 4] = ["open", "cordoned", "unhealthy", "gone"];
+
+const NODE: [Gauge<Sums>; 6] = [
+    Gauge {
+        name: "hami_scheduler_node_memory_bytes",
+        help: "Memory of the node's cards.",
+        value: |sums| bytes(sums.memory_mib),
+    },
+    Gauge {
+        name: "hami_scheduler_node_memory_given_bytes",
+        help: "Memory of these cards that was given to pods, with overheads.",
+        value: |sums| bytes(sums.memory_given_mib),
+    },
+    Gauge {
+        name: "hami_scheduler_node_cores",
+        help: "Time of the node's cards; 1 is all of one card's.",
+        value: |sums| cores(sums.cores),
+    },
+    Gauge {
+        name: "hami_scheduler_node_cores_given",
+        help: "Time of these cards that was given to pods; 1 is all of one card's.",
+        value: |sums| cores(sums.cores_given),
+    },
+    Gauge {
+        name: "hami_scheduler_node_slots",
+        help: "Containers that the node's cards take.",
+        value: |sums| sums.slots as f64,
+    },
+    Gauge {
+        name: "hami_scheduler_node_slots_given",
+        help: "Containers that have some of these cards.",
+        value: |sums| sums.slots_given as f64,
+    },
+];
+
+const CARD: [Gauge<CardUsage>; 4] = [
+    Gauge {
+        name: "hami_scheduler_card_memory_bytes",
+        help: "The card's memory.",
+        value: |card| bytes(card.memory_mib),
+    },
+    Gauge {
+        name: "hami_scheduler_card_memory_given_bytes",
+        help: "Memory of the card that was given to pods, with overheads.",
+        value: |card| bytes(card.memory_given_mib),
+    },
+    Gauge {
+        name: "hami_scheduler_card_cores_given",
+        help: "Time of the card that was given to pods; 1 is all of it.",
+        value: |card| cores(card.cores_given.into()),
+    },
+    Gauge {
+        name: "hami_scheduler_card_slots_given",
+        help: "Containers that have some of the card.",
+        value: |card| card.slots_given.into(),
+    },
+];
+
+/// By node; cards that are gone are counted, and not summed up.
+pub fn nodes(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
+    let mut families = NODE.map(|gauge| family(gauge.name, gauge.help)).to_vec();
+    let mut counts = family("hami_scheduler_node_cards", "The node's cards, by their standing.");
+    for node in parts.flatten() {
+        let labels = label("node", &node.name);
+        let sums = sums(&node);
+        for (family, gauge) in families.iter_mut().zip(&NODE) {
+            sample(family, gauge.name, &labels, (gauge.value)(&sums));
+        }
+        for standing in STANDINGS {
+            let count = node.cards.iter().filter(|card| card.standing == standing).count();
+            if count > 0 {
+                let labels = format!("{labels},{}", label("standing", standing));
+                sample(&mut counts, "hami_scheduler_node_cards", &labels, count as f64);
+            }
+        }
+    }
+    families.push(counts);
+    families.concat()
+}
+
+/// By card.
+pub fn cards(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
+    let mut families = CARD.map(|gauge| family(gauge.name, gauge.help)).to_vec();
+    let mut standings =
+        family("hami_scheduler_card_standing", "1: whether the card takes new pods, or why not.");
+    for node in parts.flatten() {
+        let of_node = label("node", &node.name);
+        for card in &node.cards {
+            let index = card.index.map(|index| index.to_string()).unwrap_or_default();
+            let labels =
+                format!("{of_node},{},{}", label("card", &index), label("uuid", &card.uuid));
+            for (family, gauge) in families.iter_mut().zip(&CARD) {
+                sample(family, gauge.name, &labels, (gauge.value)(card));
+            }
+            let labels = format!("{labels},{}", label("standing", card.standing));
+            sample(&mut standings, "hami_scheduler_card_standing", &labels, 1.0);
+        }
+    }
+    families.push(standings);
+    families.concat()
+}
+
+fn sums(node: &NodeUsage) -> Sums {
+    let mut sums = Sums::default();
+    for card in node.cards.iter().filter(|card| card.standing != "gone") {
+        sums.memory_mib += card.memory_mib;
+        sums.memory_given_mib += card.memory_given_mib;
+        sums.cores += u64::from(card.cores);
+        sums.cores_given += u64::from(card.cores_given);
+        sums.slots += u64::from(card.slots);
+        sums.slots_given += u64::from(card.slots_given);
+    }
+    sums
+}
+
+fn bytes(mib: u64) -> f64 {
+    (mib << 20) as f64
+}
+
+fn cores(percent: u64) -> f64 {
+    percent as f64 / 100.0
+}
+
+fn family(name: &str, help: &str) -> Vec<u8> {
+    format!("# HELP {name} {help}\n# TYPE {name} gauge\n").into_bytes()
+}
+
+fn label(name: &str, value: &str) -> String {
+    let mut written = format!("{name}=\"");
+    // Names of cards come from an annotation: from anybody who may write one.
+    for letter in value.chars() {
+        match letter {
+            '\\' => written.push_str(r"\\"),
+            '"' => written.push_str(r#"\""#),
+            '\n' => written.push_str(r"\n"),
+            other => written.push(other),
+        }
+    }
+    written.push('"');
+    written
+}
+
+fn sample(family: &mut Vec<u8>, name: &str, labels: &str, value: f64) {
+    writeln!(family, "{name}{{{labels}}} {value}").expect("memory takes all");
+}
