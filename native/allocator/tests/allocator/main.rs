@@ -11,4 +11,5 @@ mod prng;
 mod remembered;
 mod rules;
 mod topology;
+mod unseen;
 mod victims;
