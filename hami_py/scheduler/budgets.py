@@ -11,7 +11,7 @@ passes it over.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -98,10 +98,16 @@ class Disrupted(Protocol):
 
 
 class BudgetSink:
-    """Budgets, by namespace and name."""
+    """Budgets, by namespace and name.
 
-    def __init__(self) -> None:
+    Args:
+        listed: told once they are known: until then nobody is evicted, and who waits for that is
+            not heard of otherwise.
+    """
+
+    def __init__(self, listed: Callable[[], None]) -> None:
         self.is_listed = False
+        self._listed = listed
         self._known: dict[str, dict[str, Budget]] = {}
 
     def left(self) -> Left:
@@ -118,7 +124,9 @@ class BudgetSink:
         self._known = known
         for budget in budgets:
             self.changed(budget)
-        self.is_listed = True
+        if not self.is_listed:
+            self.is_listed = True
+            self._listed()
 
     def changed(self, budget: Budget) -> None:
         """A budget came or changed."""

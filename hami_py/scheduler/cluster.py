@@ -59,7 +59,10 @@ class Cluster:
         self.nodes = NodeSink(self)
         self.pods = PodSink(self)
         self.quotas = QuotaSink(self)
-        self.budgets = BudgetSink()
+        self.budgets = BudgetSink(self._budgets_are_known)
+
+    def _budgets_are_known(self) -> None:
+        self.waker.changed()
 
     @property
     def is_known(self) -> bool:

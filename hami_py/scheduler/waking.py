@@ -44,7 +44,8 @@ class Waker:
         self._touch = touch
         self._lock = threading.Lock()
         self._changes = 0
-        self._has_refused = False
+        # By the extender before this one, whom kube-scheduler may have outlived.
+        self._has_refused = True
         self._due = threading.Event()
         self._stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, name="wake", daemon=True)
@@ -80,22 +81,26 @@ class Waker:
         if self.thread.is_alive():
             self.thread.join(5)
 
+    def wake(self) -> float:
+        """Makes the event, if it is due; says for how many seconds to pause then."""
+        with self._lock:
+            if self._touch is None or not self._due.is_set():
+                return 0.0
+            self._due.clear()
+            self._has_refused = False
+        try:
+            self._touch()
+        except KubeError as error:
+            _log.warning("waiting pods are not tried again: %s", error)
+            with self._lock:
+                self._has_refused = True
+                self._due.set()
+            return _FAILED_S
+        return _PAUSE_S
+
     def _run(self) -> None:
         while self._due.wait() and not self._stopping.is_set():
-            with self._lock:
-                self._due.clear()
-                self._has_refused = False
-            pause_s = _PAUSE_S
-            try:
-                if self._touch is not None:
-                    self._touch()
-            except KubeError as error:
-                _log.warning("waiting pods are not tried again: %s", error)
-                pause_s = _FAILED_S
-                with self._lock:
-                    self._has_refused = True
-                    self._due.set()
-            self._stopping.wait(pause_s)
+            self._stopping.wait(self.wake())
 
 
 def touching(server: ApiServer, name: str) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from hami_py._native import Allocator
 from hami_py.kube import list_objects
@@ -10,22 +11,27 @@ from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from histories import room
+from histories.fake_api import FakeApi
 from histories.faults import Client
-from histories.kube_scheduler import FLUSH_S
 from histories.oracle import Broken
+from histories.refusals import Object
 from histories.scene import Scene
 
-CALM_S = 2 * FLUSH_S
+CALM_S = 290.0
+"""Longer than any pause, hold of seconds and wait for a volume one after the other, and less than
+the five minutes after which kube-scheduler would try a pod without having heard of anything."""
+
+Where = Callable[[FakeApi, Object], str | None]
 
 PAUSE_S = 15.0
 """The longest that a follower waits after a failure."""
 
-FORGET_S = 90.0
+FORGET_S = 620.0
 """Longer than any hold or reservation that nobody speaks of any more."""
 
 
 def everybody_is_bound(scene: Scene) -> None:
-    """Nothing fails any more, and within ten minutes all pods that fit are bound."""
+    """Nothing fails any more, and soon all pods that fit are bound."""
     scene.is_calm = True
     scene.tell("calm", "nothing fails any more")
     give_up = scene.clock.now + CALM_S
@@ -33,13 +39,32 @@ def everybody_is_bound(scene: Scene) -> None:
     while stuck := scene.scheduler is None or _waiting_in_vain(scene):
         if scene.clock.now > give_up:
             raise Broken(f"not bound, and there is room: {stuck}")
+        if scene.clock.now > give_up - CALM_S / 2 and not _waiting_in_vain(scene, room.anywhere):
+            # Nobody is evicted for cards that are held, and who waits for that is not woken when
+            # they are held no more, if others have to go as well.
+            scene.world.node_says_the_same()
         _go_on(scene)
+
+
+def what_is_no_event(scene: Scene) -> None:
+    """All is quiet, and now something happens that kube-scheduler does not hear of."""
+    what = scene.chance.choice(("quotas go", "restart", "init is done"))
+    scene.tell("calm", what)
+    if what == "restart":
+        scene.restart(0)
+        scene.restart(1)
+    if what in ("quotas go", "restart"):
+        scene.world.quotas_go()
+    while what == "init is done" and scene.world.pod_starts():
+        pass
+    everybody_is_bound(scene)
 
 
 def _go_on(scene: Scene) -> None:
     """To the next moment at which something may happen."""
     now = scene.clock.now
     moments = [scene.clock.next_due(), scene.scheduler and scene.scheduler.next_at()]
+    moments += [replica.wakes_at for replica in scene.replicas]
     moments += [watch.resume_at for each in scene.replicas for watch in each.watches]
     later = min([at for at in moments if at and at > now], default=now + 10)
     scene.clock.advance(min(later, now + 10))
@@ -55,6 +80,7 @@ def quiesce(scene: Scene) -> None:
         for replica in scene.replicas:
             for watch in () if replica.is_dead else replica.watches:
                 watch.catch_up(scene.api.version)
+            scene.tell("calm", replica.wake())
         if scene.scheduler is None:
             return
         scene.scheduler.look()
@@ -64,16 +90,21 @@ def quiesce(scene: Scene) -> None:
             return
 
 
-def _waiting_in_vain(scene: Scene) -> list[str]:
-    """Pods that would fit, if need be when others that are less important were gone."""
-    return [
+def _somewhere(api: FakeApi, pod: Object) -> str | None:
+    """Where a pod would fit, if need be when others that are less important were gone."""
+    return room.anywhere(api, pod) or room.by_preemption(api, pod)
+
+
+def _waiting_in_vain(scene: Scene, where: Where = _somewhere) -> str | None:
+    """A pod that would fit."""
+    stuck = (
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on {node}"
         for pod in scene.api.objects["pods"].values()
         if not pod["spec"].get("nodeName")
         and not pod["metadata"].get("deletionTimestamp")
-        and room.is_plain(pod)
-        and (node := room.anywhere(scene.api, pod) or room.by_preemption(scene.api, pod))
-    ]
+        and (node := where(scene.api, pod))
+    )
+    return next(stuck, None)
 
 
 def nothing_is_left(scene: Scene) -> None:

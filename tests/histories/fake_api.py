@@ -1,4 +1,4 @@
-"""An API server in memory: nodes, pods, quotas, bindings and watches, without HTTP and threads.
+"""An API server in memory: what the extender reads and writes, without HTTP and threads.
 
 What it answers is what a real one was recorded to answer (``test_fake_api.py`` compares them). It
 does no more than the extender and its surroundings need, and none of it by chance: faults are the
@@ -20,7 +20,12 @@ from histories.refusals import Object, Refused
 
 MERGE_PATCH = "application/merge-patch+json"
 
-KINDS = {"nodes": "Node", "pods": "Pod", "resourcequotas": "ResourceQuota"}
+KINDS = {
+    "nodes": "Node",
+    "pods": "Pod",
+    "resourcequotas": "ResourceQuota",
+    "storageclasses": "StorageClass",
+}
 
 _encode = msgspec.json.encode
 
@@ -233,7 +238,7 @@ class FakeApi:
 
 
 def _place(path: str) -> Place:
-    parts = path.removeprefix("/api/v1/").split("/")
+    parts = path.removeprefix("/api/v1/").removeprefix("/apis/storage.k8s.io/v1/").split("/")
     namespace = None
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]

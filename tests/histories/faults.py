@@ -99,7 +99,7 @@ class Client:
         self._meanwhile = meanwhile
         self._pick = pick
         self._send = send
-        self._under_way: list[Do] = []
+        self._under_way: list[tuple[float, Do]] = []
         self._killed = False
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
@@ -126,9 +126,10 @@ class Client:
     def kill(self) -> None:
         """The program is ended. Of what it has sent some is done all the same."""
         self._killed = True
-        for do in self._under_way:
-            if self._pick() < 0.5:
-                self._clock.at(self._clock.now + LATE_S * self._pick(), do)
+        for give_up, do in self._under_way:
+            late = min(self._clock.now, give_up) + LATE_S * self._pick()
+            if self._pick() < 0.5 and late >= self._clock.now:
+                self._clock.at(late, do)
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline_s: float
@@ -140,7 +141,7 @@ class Client:
         if fate is Fate.BUSY:
             raise self._busy(what)
         self._check_alive()
-        self._under_way.append(do)
+        self._under_way.append((give_up, do))
         try:
             self._meanwhile()
         finally:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from histories.reading import Use, asks, counted, is_started
+from histories import kubelet
+from histories.reading import Ask, Use, asks, counted, is_started
 from histories.refusals import Object
 
 ASSIGNMENT = "hami.io/assignment"
@@ -61,33 +64,84 @@ def _grants(text: str) -> dict[str, list[Grant]]:
     }
 
 
-def by_card(pod: Object) -> dict[str, Use]:
-    """What a pod has of each card: its init container alone, then its apps together."""
-    init = _init_names(pod)
-    first: dict[str, Use] = {}
-    steady: dict[str, Use] = {}
-    for container, given in grants(pod).items():
-        into = first if container in init else steady
-        for grant in given:
-            one = Use(1, grant.memory, grant.cores)
-            into[grant.card] = into.get(grant.card, Use()).plus(one)
-    started = is_started(pod)
-    sums = dict(steady)
-    for card, use in first.items():
-        # The kubelet keeps the device ID of an init container until the pod is gone.
-        left = Use(use.count, 0, 0) if started else use
-        sums[card] = sums.get(card, Use()).most(left)
-    return sums
+def by_card(pod: Object, sizes: Mapping[str, int]) -> dict[str, Use]:
+    """What counts of a pod on each card: the most that may run there at a time.
+
+    Its device IDs count for as long as it is there, also those that only init containers had.
+
+    Args:
+        pod: a bound one.
+        sizes: MiB of cards, where it is to be known what a share comes to.
+    """
+    text = pod["metadata"]["annotations"][ASSIGNMENT]
+    asked = tuple(asks(pod))
+    known = tuple(sizes.items()) if any(ask.mib is None for ask in asked) else ()
+    return _by_card(text, asked, known, is_started(pod))
 
 
-def instances(pod: Object) -> dict[str, set[Instance]]:
-    """The MIG instances that a pod has of each card; an app has the one of its init container."""
-    leaves_out = _init_names(pod) if is_started(pod) else set()
-    found: dict[str, set[Instance]] = {}
-    for container, given in grants(pod).items():
-        for grant in given:
-            if grant.instance and container not in leaves_out:
-                found.setdefault(grant.card, set()).add(grant.instance)
+@lru_cache(maxsize=2000)
+def _by_card(
+    text: str, asked: tuple[Ask, ...], sizes: tuple[tuple[str, int], ...], started: bool
+) -> dict[str, Use]:
+    given = _grants(text)
+    hands = [tuple(place(grant) for grant in given[ask.container]) for ask in asked]
+    new = kubelet.new_places(asked, hands)
+    planned = {
+        (at, place(grant)): Use(0, grant.memory, grant.cores)
+        for at, ask in enumerate(asked)
+        for grant in given[ask.container]
+    }
+    if started:
+        last = [
+            (at, where) for at, ask in enumerate(asked) if ask.kind != "init" for where in hands[at]
+        ]
+        moments = [kubelet.Moment((), tuple(last))]
+    elif any(grant.instance for grants in given.values() for grant in grants):
+        # An instance is there whether or not anything runs in it.
+        there = {where: at for at, hand in enumerate(hands) for where in hand}
+        moments = [kubelet.Moment((), tuple((at, where) for where, at in there.items()))]
+    else:
+        moments = list(kubelet.moments(asked, new))
+    size = dict(sizes)
+    most: dict[str, Use] = {}
+    for moment in moments:
+        now: dict[str, Use] = {}
+        for at, where in moment.running:
+            use = planned.get((at, where))
+            if use is None:
+                ask = asked[at]
+                share = size.get(where[0], 0) * ask.percent // 100
+                use = Use(0, share if ask.mib is None else ask.mib, ask.cores)
+            now[where[0]] = now.get(where[0], Use()).plus(use)
+        for card, use in now.items():
+            most[card] = most.get(card, Use()).most(use)
+    ids = Counter(card for places in new for card, _ in places)
+    return {card: most.get(card, Use()).plus(Use(count)) for card, count in ids.items()}
+
+
+def place(grant: Grant) -> tuple[str, Instance | None]:
+    """What of a card a grant is of."""
+    return grant.card, grant.instance
+
+
+def instances(pod: Object) -> dict[str, list[Instance]]:
+    """The MIG instances that a pod has of each card.
+
+    One that an init container leaves to another container is one; two that are alike are two.
+    """
+    given, asked = grants(pod), asks(pod)
+    hands = [tuple(place(grant) for grant in given[ask.container]) for ask in asked]
+    kept = {
+        where
+        for ask, hand in zip(asked, hands, strict=True)
+        if ask.kind != "init"
+        for where in hand
+    }
+    found: dict[str, list[Instance]] = {}
+    for new in kubelet.new_places(asked, hands):
+        for card, instance in new:
+            if instance and not (is_started(pod) and (card, instance) not in kept):
+                found.setdefault(card, []).append(instance)
     return found
 
 
@@ -106,7 +160,7 @@ def in_all(pod: Object) -> Use:
     )
 
 
-def overlap(some: set[Instance]) -> bool:
+def overlap(some: Iterable[Instance]) -> bool:
     """Whether two of them share a slice."""
     taken = 0
     for one in some:
@@ -114,7 +168,3 @@ def overlap(some: set[Instance]) -> bool:
             return True
         taken |= one.slices
     return False
-
-
-def _init_names(pod: Object) -> set[str]:
-    return {container["name"] for container in pod["spec"].get("initContainers", ())}

@@ -5,8 +5,8 @@ go wrong between them, driven step by step by one seeded generator.
 over before 15 s (leaseDuration): between the last call of one and the first of the next there are
 5 s at least. What the extender of the first has sent by then may still take effect.
 
-After its steps a history becomes calm: nothing fails any more, and within ten minutes of its clock
-all pods that fit must be bound, and nothing be left of those that are gone.
+After its steps a history becomes calm: nothing fails any more, and within minutes of its clock all
+pods that fit must be bound, and nothing be left of those that are gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from histories import calm
 from histories.faults import Fate
-from histories.replica import Replica, Watch
+from histories.replica import Watch
 from histories.scene import Did, Scene
 from histories.world import NODES as NAMES
 
@@ -26,8 +26,6 @@ STEPS = 80
 
 GAP_S = (5.0, 15.0)
 """From the last call of a kube-scheduler that loses its lease to the first of the next."""
-
-RESTART_S = (1.0, 4.0)
 
 
 class History(Scene):
@@ -67,6 +65,7 @@ class History(Scene):
         for _ in range(self._steps):
             self._step()
         calm.everybody_is_bound(self)
+        calm.what_is_no_event(self)
         calm.nothing_is_left(self)
         return self.oracle.seen
 
@@ -91,6 +90,7 @@ class History(Scene):
             ("versions", 1, self._forget),
             ("time passes", 8, self._wait),
             ("second", 4, self.tick),
+            ("waker", 6, self._wake),
             ("leader changes", 2, self._change_leader),
             ("lease is handed over", 2, self._hand_over),
             ("replica restarts", 1, self._restart),
@@ -107,6 +107,7 @@ class History(Scene):
             "WATCH": (Fate.BUSY,),
             "GET": (Fate.BUSY, Fate.LOST),
             "POST": (Fate.BUSY, Fate.LOST, Fate.UNANSWERED, Fate.LATE),
+            "PATCH": (Fate.BUSY, Fate.LOST, Fate.UNANSWERED, Fate.LATE),
         }
         fate = self.chance.choice(fates[method])
         self.tell(method, fate.name.lower())
@@ -156,6 +157,9 @@ class History(Scene):
         self.api.forget()
         return f"up to {self.api.version} are forgotten"
 
+    def _wake(self) -> Did:
+        return self.chance.choice(self.replicas).wake()
+
     def _wait(self) -> Did:
         seconds = self.chance.choice((0.1, 0.1, 1.0, 1.0, 3.0, 12.0))
         self.clock.advance(self.clock.now + seconds)
@@ -168,7 +172,7 @@ class History(Scene):
         """As fast as can be, to the other one, and that one begins at once."""
         if self.scheduler is None:
             return None
-        other = 1 - self._number(self.scheduler.extender)
+        other = 1 - "ab".index(self.scheduler.extender.name)
         self.tell("lease", self._lose_lease(GAP_S[0], other))
         self.clock.advance(self.clock.now + GAP_S[0])
         for _ in range(2):
@@ -184,25 +188,8 @@ class History(Scene):
         self.clock.at(self.clock.now + after, lambda: self.lead(next_one))
         return f"nobody leads for {after:.1f} s"
 
-    def _number(self, replica: Replica) -> int:
-        return "ab".index(replica.name)
-
     def _restart(self) -> Did:
-        which = self.chance.randrange(2)
-        old = self.replicas[which]
-        if old.is_dead:
-            return None
-        old.die()
-
-        def come_back() -> None:
-            fresh = self.replicas[which] = self.replica(old.name)
-            if self.scheduler and self.scheduler.extender is old:
-                self.scheduler.extender = fresh
-            self.tell("replica", f"{old.name} is back")
-
-        after = self.chance.uniform(*RESTART_S)
-        self.clock.at(self.clock.now + after, come_back)
-        return old.name
+        return self.restart(self.chance.randrange(2))
 
 
 def shrunk(seed: int) -> str:

@@ -3,13 +3,18 @@
 It knows the cluster by its own informers, which are late in their own way. A pod is filtered and
 scored in one loop; its binding is a task of its own, and the pod counts as bound (is assumed)
 meanwhile. What failed comes back after a pause of 1 s, doubled up to 10 s; what fits nowhere may
-preempt others (``preemption``), and waits for an event, or five minutes. Scores are not asked for
-where one node is left.
+preempt others (``preemption``), and waits for an event. It would come back after five minutes
+without one, but nobody is to need that, so here it waits for ever. Scores are not asked for where
+one node is left.
+
+Events are what makes, changes and deletes nodes and storage classes, and what binds pods and ends
+them. Quotas are not watched, nor does it matter to kube-scheduler what else happens to a pod.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -17,6 +22,7 @@ import msgspec
 from hami_py.model import pods
 from hami_py.model.pods import Pod
 from hami_py.scheduler.wire import BindArgs, FilterResult
+from histories.claims import Claims, Promise, keeps_its_place
 from histories.fake_api import FakeApi
 from histories.faults import Clock, Killed
 from histories.preemption import Check, Preemption
@@ -25,18 +31,34 @@ from histories.replica import Replica
 from support.asking import filtered, rated
 
 BACKOFF_S = (1.0, 10.0)
-FLUSH_S = 300.0
 
 Key = tuple[str, str]
+
+Keeps = Callable[[Promise], None]
+"""Told of what was promised when that is due."""
 
 
 @dataclass
 class Binding:
-    """A binding that is to be asked for."""
+    """A binding that is to be asked for.
+
+    Attributes:
+        key: the pod.
+        uid: its UID.
+        node: where.
+        due: when what is claimed for the pod is bound.
+        is_good: whether it is.
+        asked: the extender that has chosen the node.
+        promise: the cards, if they have to be there then.
+    """
 
     key: Key
     uid: str
     node: str
+    due: float
+    is_good: bool
+    asked: Replica
+    promise: Promise | None
 
 
 class KubeScheduler:
@@ -49,22 +71,31 @@ class KubeScheduler:
     """
 
     def __init__(
-        self, api: FakeApi, clock: Clock, chance: random.Random, extender: Replica, check: Check
+        self,
+        api: FakeApi,
+        clock: Clock,
+        chance: random.Random,
+        extender: Replica,
+        *,
+        check: Check,
+        keeps: Keeps,
     ) -> None:
         self.extender = extender
         self.bindings: list[Binding] = []
         self.is_leading = True
+        self._keeps = keeps
         self._api = api
         self._clock = clock
         self._chance = chance
         self._preemption = Preemption(api, chance, check)
+        self._claims = Claims(api, chance)
         self._assumed: dict[str, str] = {}
         """Pods that are to be bound, and where."""
         self._attempts: dict[str, int] = {}
         self._ready_at: dict[Key, float] = {}
         """Pods that are to be tried, and from when on."""
-        self._waiting: dict[Key, float] = {}
-        """Pods that fit nowhere, and since when."""
+        self._waiting: set[Key] = set()
+        """Pods that fit nowhere."""
         self._pods: dict[Key, Object] = {}
         self._nodes: set[str] = set()
         self._at = 0
@@ -81,23 +112,23 @@ class KubeScheduler:
             self._at = event.version
             told = msgspec.json.decode(event.line)
             if event.kind == "pods":
-                self._told_of_pod(event.type, told["object"])
+                if self._told_of_pod(event.type, told["object"]):
+                    self._wake()
             elif event.kind == "nodes":
                 name = told["object"]["metadata"]["name"]
                 (self._nodes.discard if event.type == "DELETED" else self._nodes.add)(name)
-            self._wake()
+                self._wake()
+            elif event.kind == "storageclasses":
+                self._wake()
 
     def next_at(self) -> float | None:
         """When there is something to try."""
-        flushes = [since + FLUSH_S for since in self._waiting.values()]
-        return min([*self._ready_at.values(), *flushes], default=None)
+        later = [task.due for task in self.bindings if task.due > self._clock.now]
+        return min([*self._ready_at.values(), *later], default=None)
 
     def schedule_one(self) -> str | None:
         """Filters and scores one pod; says what came of it."""
         now = self._clock.now
-        for key, since in list(self._waiting.items()):
-            if since + FLUSH_S <= now:
-                self._ready_at[key] = self._waiting.pop(key)
         ready = sorted(key for key, at in self._ready_at.items() if at <= now)
         if not ready or self.extender.is_dead:
             return None
@@ -109,33 +140,49 @@ class KubeScheduler:
         found = self._filter(pod, asked)
         nodes = found.node_names or []
         if found.error:
+            self._claims.failed(pod, found.error)
             self._back_off(key, pod["metadata"]["uid"])
             return f"filter {name}: {found.error}"
         if not nodes:
-            self._waiting[key] = now
+            self._claims.failed(pod, "nowhere")
+            self._waiting.add(key)
             verbs = self.extender.verbs
             did = self._preemption.attempt(pod, found.failed_nodes, self._on, verbs)
             return f"filter {name}: nowhere" + (f"; {did}" if did else "")
-        node = self._best(asked, nodes)
-        self._assumed[pod["metadata"]["uid"]] = node
-        self.bindings.append(Binding(key, pod["metadata"]["uid"], node))
-        return f"filter {name}: {nodes}, chosen {node}"
+        node, is_held = self._best(asked, nodes)
+        uid = pod["metadata"]["uid"]
+        self._assumed[uid] = node
+        promise = None
+        if is_held and keeps_its_place(pod) and self.extender.knows_all(self._api.version):
+            promise = Promise(self._api, pod, node)
+        lasts_s, is_good = self._claims.begin(pod, node)
+        due = now + lasts_s
+        self.bindings.append(Binding(key, uid, node, due, is_good, self.extender, promise))
+        waits = f" in {lasts_s} s" if lasts_s else ""
+        return f"filter {name}: {nodes}, chosen {node}{waits}"
 
     def bind_one(self) -> str | None:
         """Asks for one binding, whichever goroutine comes first."""
-        if not self.bindings or self.extender.is_dead:
+        due = [task for task in self.bindings if task.due <= self._clock.now]
+        if not due or self.extender.is_dead:
             return None
-        task = self.bindings.pop(self._chance.randrange(len(self.bindings)))
+        task = self._chance.choice(due)
+        self.bindings.remove(task)
         namespace, name = task.key
-        try:
-            answer = self.extender.verbs.bind(BindArgs(name, namespace, task.uid, task.node))
-            error = answer.error
-        except Killed:
-            error = "connection refused"
+        error = "what it claims is not bound"
+        if task.is_good:
+            if task.promise is not None and task.asked is self.extender:
+                self._keeps(task.promise)
+            try:
+                answer = self.extender.verbs.bind(BindArgs(name, namespace, task.uid, task.node))
+                error = answer.error
+            except Killed:
+                error = "connection refused"
         if error and self.is_leading:
             self._assumed.pop(task.uid, None)
             pod = self._pods.get(task.key)
             if pod and pod["metadata"]["uid"] == task.uid and not pod["spec"].get("nodeName"):
+                self._claims.failed(pod, error)
                 self._back_off(task.key, task.uid)
         return f"bind {'/'.join(task.key)} ({task.uid[:8]}) to {task.node}: {error or 'done'}"
 
@@ -156,15 +203,16 @@ class KubeScheduler:
             and pod["status"]["phase"] in ("Pending", "Running")
         ]
 
-    def _best(self, pod: Pod, nodes: list[str]) -> str:
+    def _best(self, pod: Pod, nodes: list[str]) -> tuple[str, bool]:
+        """The node that is chosen, and whether it is the one that the extender found best."""
         if len(nodes) == 1:
-            return nodes[0]
+            return nodes[0], True
         scores = rated(self.extender.verbs, pod, nodes)
         # Other plugins have a say, too.
         if self._chance.random() < 0.2:
-            return self._chance.choice(nodes)
+            return self._chance.choice(nodes), False
         most = max(score.score for score in scores)
-        return self._chance.choice([score.host for score in scores if score.score == most])
+        return self._chance.choice([score.host for score in scores if score.score == most]), True
 
     def _list(self) -> None:
         self._at = self._api.version
@@ -172,21 +220,27 @@ class KubeScheduler:
         self._pods = dict(self._api.objects["pods"])
         waits = {key: 0.0 for key, pod in self._pods.items() if self._is_to_do(pod)}
         self._ready_at = {**waits, **{k: v for k, v in self._ready_at.items() if k in waits}}
-        self._waiting = {}
+        self._waiting = set()
 
-    def _told_of_pod(self, type_: str, pod: Object) -> None:
+    def _told_of_pod(self, type_: str, pod: Object) -> bool:
+        """Says whether others may have room for it, as far as kube-scheduler knows."""
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         uid = pod["metadata"]["uid"]
-        if type_ == "DELETED":
+        before = self._pods.get(key, {"spec": {}})
+        # Its informer follows pods that are not over: one that ends is deleted to it.
+        is_gone = type_ == "DELETED" or pod["status"]["phase"] not in ("Pending", "Running")
+        if is_gone:
             self._pods.pop(key, None)
         else:
             self._pods[key] = pod
-        if type_ == "DELETED" or pod["spec"].get("nodeName"):
+        if is_gone or pod["spec"].get("nodeName"):
             self._ready_at.pop(key, None)
-            self._waiting.pop(key, None)
+            self._waiting.discard(key)
             self._assumed.pop(uid, None)
         elif self._is_to_do(pod) and key not in self._waiting:
             self._ready_at.setdefault(key, 0.0)
+        was_bound, is_bound = (bool(one["spec"].get("nodeName")) for one in (before, pod))
+        return was_bound if is_gone else is_bound and not was_bound
 
     def _is_to_do(self, pod: Object) -> bool:
         return (
@@ -196,9 +250,9 @@ class KubeScheduler:
         )
 
     def _wake(self) -> None:
-        for key in list(self._waiting):
+        for key in sorted(self._waiting):
             self._back_off(key, self._pods[key]["metadata"]["uid"])
-        self._waiting = {}
+        self._waiting = set()
 
     def _back_off(self, key: Key, uid: str) -> None:
         tried = self._attempts[uid] = self._attempts.get(uid, 0) + 1

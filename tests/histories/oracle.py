@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from histories import room
+from histories import kubelet, room
+from histories.claims import Promise
 from histories.fake_api import FakeApi
 from histories.given import (
     ASSIGNMENT,
@@ -88,6 +89,7 @@ class Oracle:
         self._given: dict[str, str] = {}
         self._nodes = Past()
         self._quotas = Past()
+        self._pasts = {"nodes": self._nodes, "resourcequotas": self._quotas}
         api.on_write = self._written
 
     def check_victims(
@@ -117,21 +119,26 @@ class Oracle:
                 self.seen["victims added"] += 1
                 if victim["spec"].get("nodeName") != node or priority(victim) >= priority(pod):
                     raise Broken(f"pod {uid} is to go from {node} for {pod['metadata']['uid']}")
-            if knows_all and room.is_plain(pod) and node in room.names(self._api):
+            if knows_all and room.is_understood(self._api, pod, node):
                 self.seen["victims judged"] += 1
                 if not room.without(self._api, pod, node, uids):
                     raise Broken(f"{uids} are to go from {node}, and that makes no room")
+
+    def keeps(self, promise: Promise) -> None:
+        """What was promised to a pod is due."""
+        self.seen["promises kept"] += 1
+        if promise.is_broken():
+            raise Broken(f"what was held for {promise.called} was given to others")
 
     def _written(self, kind: str, old: Object | None, new: Object | None) -> None:
         version = self._api.version
         if kind == "pods":
             if new is not None and new["spec"].get("nodeName"):
                 self._check_pod(new, old)
-        else:
+        elif (past := self._pasts.get(kind)) is not None:
             told = new or old
             assert told is not None
             key = (told["metadata"].get("namespace"), told["metadata"]["name"])
-            past = self._nodes if kind == "nodes" else self._quotas
             past.replaced(key, version, old)
 
     def _check_pod(self, pod: Object, old: Object | None) -> None:
@@ -163,9 +170,17 @@ class Oracle:
         now = self._api.objects["nodes"].get(("", name))
         seen = [node for node in self._nodes.since((None, name), belief.nodes, now) if node]
         there = room.holders(self._api)
-        sums = room.uses(there, name)
+        sizes: dict[str, int] = {}
+        for node in seen:
+            for card in cards(node).values():
+                sizes[card.uuid] = min(card.memory, sizes.get(card.uuid, card.memory))
+        try:
+            mine = by_card(pod, sizes)
+        except ValueError as error:
+            raise Broken(f"{belief.who}: {error}") from error
+        sums = room.uses(there, name, sizes)
         others = [one for one in there if one is not pod and one["spec"]["nodeName"] == name]
-        had = {uuid: self._believed(pod, uuid, seen, belief) for uuid in by_card(pod)}
+        had = {uuid: self._believed(pod, uuid, seen, belief) for uuid in mine}
         for uuid, believed in had.items():
             most = Use(
                 max(card.slots for card in believed),
@@ -174,14 +189,16 @@ class Oracle:
             )
             if sums[uuid].most(most) != most:
                 raise Broken(f"{belief.who} overbooked card {uuid}: {sums[uuid]} of {most}")
-        for uuid, mine in instances(pod).items():
+        for uuid, cut in instances(pod).items():
             theirs = [one for other in others for one in instances(other).get(uuid, ())]
-            if overlap(mine) or any(overlap({one, two}) for one in mine for two in theirs):
-                raise Broken(f"{belief.who} cut card {uuid} into {mine} beside {theirs}")
-            if any(one in mine for one in theirs) or any(uuid in whole(one) for one in others):
-                raise Broken(f"{belief.who} cut card {uuid} into {mine}, and others have it")
+            if overlap(cut) or any(overlap((one, two)) for one in cut for two in theirs):
+                raise Broken(f"{belief.who} cut card {uuid} into {cut} beside {theirs}")
+            if any(uuid in whole(one) for one in others):
+                raise Broken(f"{belief.who} cut card {uuid} into {cut}, and others have it")
         for ask in asks(pod):
             self._check_container(pod, ask, had)
+        self.seen["sidecars"] += any(ask.kind == "sidecar" for ask in asks(pod))
+        self.seen["cards left to choose from"] += kubelet.has_choice(asks(pod))
 
     def _believed(self, pod: Object, uuid: str, seen: list[Object], belief: Belief) -> list[Card]:
         """What the card may have been believed to be: one that the pod could have had."""

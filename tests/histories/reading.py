@@ -69,10 +69,13 @@ class Card:
 
 @dataclass(frozen=True)
 class Ask:
-    """What a container asks for. ``mib`` on each card, or ``None``: ``percent`` of each."""
+    """What a container asks for. ``mib`` on each card, or ``None``: ``percent`` of each.
+
+    Its kind is ``init``, ``sidecar`` or ``app``.
+    """
 
     container: str
-    is_init: bool
+    kind: str
     cards: int
     mib: int | None
     percent: int
@@ -86,19 +89,27 @@ class Ask:
 def asks(pod: Object) -> list[Ask]:
     """What the containers ask for: init containers first."""
     spec = pod["spec"]
-    init = [_ask(container, is_init=True) for container in spec.get("initContainers", ())]
-    return init + [_ask(container, is_init=False) for container in spec["containers"]]
+    first = [
+        _of(container, "sidecar" if container.get("restartPolicy") == "Always" else "init")
+        for container in spec.get("initContainers", ())
+    ]
+    return first + [_of(container, "app") for container in spec["containers"]]
 
 
-def _ask(container: Object, *, is_init: bool) -> Ask:
-    limits = container["resources"]["limits"]
+def _of(container: Object, kind: str) -> Ask:
+    return _ask(container["name"], kind, tuple(container["resources"]["limits"].items()))
+
+
+@lru_cache(maxsize=1000)
+def _ask(name: str, kind: str, said: tuple[tuple[str, str], ...]) -> Ask:
+    limits = dict(said)
     mib = limits.get("nvidia.com/gpumem")
     percent = int(limits.get("nvidia.com/gpumem-percentage", 100))
     # Whose is the whole card has all of its time, too.
     cores = 100 if mib is None and percent == 100 else 0
     return Ask(
-        container["name"],
-        is_init,
+        name,
+        kind,
         int(limits["nvidia.com/gpu"]),
         None if mib is None else int(mib),
         percent,
@@ -107,7 +118,9 @@ def _ask(container: Object, *, is_init: bool) -> Ask:
 
 
 def counted(asked: list[Ask], shared: Callable[[Ask], int], *, is_started: bool) -> Use:
-    """What counts against quotas: the greater of an init container alone and the apps together.
+    """What counts against quotas: the most that runs at a time.
+
+    An init container runs beside the sidecars before it, the apps run beside all of them.
 
     Args:
         asked: by the pod.
@@ -118,8 +131,8 @@ def counted(asked: list[Ask], shared: Callable[[Ask], int], *, is_started: bool)
     for ask in asked:
         memory = shared(ask) if ask.mib is None else ask.mib * ask.cards
         one = Use(ask.cards, memory, ask.cores * ask.cards)
-        if ask.is_init:
-            first = first.most(one)
+        if ask.kind == "init":
+            first = first.most(steady.plus(one))
         else:
             steady = steady.plus(one)
     return steady if is_started else steady.most(first)
@@ -151,15 +164,20 @@ def cards(node: Object) -> dict[str, Card]:
     """The cards that a node publishes, by UUID."""
     metadata = node["metadata"]
     annotations = metadata.get("annotations", {})
-    is_cut = metadata.get("labels", {}).get(MODE_LABEL) == "mig"
+    cut = is_cut(node)
     kept = annotations.get(CORDON, "").split(",")
-    found = _cards(annotations.get(CARDS, '{"cards":[]}'), is_cut)
+    found = _cards(annotations.get(CARDS, '{"cards":[]}'), cut)
     return {
         card.uuid: card
         if card.uuid not in kept
-        else Card(card.uuid, card.memory, card.cores, card.slots, False, is_cut, card.profiles)
+        else Card(card.uuid, card.memory, card.cores, card.slots, False, cut, card.profiles)
         for card in found
     }
+
+
+def is_cut(node: Object) -> bool:
+    """Whether a node gives its cards as MIG instances alone."""
+    return bool(node["metadata"].get("labels", {}).get(MODE_LABEL) == "mig")
 
 
 @lru_cache(maxsize=1000)

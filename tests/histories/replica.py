@@ -15,9 +15,13 @@ from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.waking import Waker, touching
 from histories.faults import Client, Clock, FakeStream, Killed
 
 LABEL = {"hami.io/pod": "true"}
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+WAKE = "hami-wake"
 
 _PAGE = 3
 """Objects per page, so that lists have several."""
@@ -97,12 +101,14 @@ class Replica:
         verbs: who answers.
         watches: of nodes, pods and quotas.
         is_dead: whether the program has ended.
+        wakes_at: when it may have pods tried again next.
     """
 
     def __init__(self, name: str, client: Client, clock: Clock) -> None:
         self.name = name
         self.client = client
-        self.cluster = Cluster(Allocator(), pods.PodSettings())
+        self._waker = Waker(touching(client, WAKE))  # type: ignore[arg-type]
+        self.cluster = Cluster(Allocator(), pods.PodSettings(), self._waker)
         self.verbs = Verbs(self.cluster, client, Timing(), clock.ns)  # type: ignore[arg-type]
         self._clock = clock
         selector = {"labelSelector": "=".join(*LABEL.items())}
@@ -115,9 +121,13 @@ class Replica:
         self.pods = watch(PODS, objects.Pod, self.cluster.pods, selector)
         self.quotas = watch(QUOTAS, objects.ResourceQuota, self.cluster.quotas)
         self.watches = (self.nodes, self.pods, self.quotas)
-        # There are none, and nobody is evicted before that is known.
-        self.cluster.budgets.replace([])
         self.is_dead = False
+        self.wakes_at = 0.0
+        self._is_waking = False
+
+    def knows_all(self, version: int) -> bool:
+        """Whether it has been told of everything up to a version."""
+        return all(watch.told >= version for watch in self.watches)
 
     def die(self) -> None:
         """Of what it has under way some is done all the same."""
@@ -127,7 +137,21 @@ class Replica:
     def tick(self) -> None:
         """What the service does every second."""
         if not self.is_dead:
+            # There are none, and nobody is evicted before that is known.
+            self.cluster.budgets.replace([])
             self.cluster.allocator.expire(self._clock.ns())
             self.verbs.holds.settle()
             with contextlib.suppress(Killed):
                 self.verbs.binder.settle()
+
+    def wake(self) -> str | None:
+        """What its waker does, whenever that is not pausing."""
+        if self.is_dead or self._is_waking or self._clock.now < self.wakes_at:
+            return None
+        self._is_waking = True
+        pause_s = 0.0
+        with contextlib.suppress(Killed):
+            pause_s = self._waker.wake()
+        self._is_waking = False
+        self.wakes_at = self._clock.now + pause_s
+        return f"{self.name} wakes" if pause_s else None

@@ -1,14 +1,13 @@
-"""Whether a pod would fit, worked out from the API server's objects alone.
-
-Asked of pods with one app container, and perhaps an init container before it with one card as it
-has: then all of the pod's containers have the same cards, and each card can be looked at alone.
-"""
+"""Whether a pod would fit, worked out from the API server's objects alone: by trying all plans."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 
+from histories import kubelet
 from histories.fake_api import FakeApi
 from histories.given import by_card, in_all, instances, whole
 from histories.reading import (
@@ -20,6 +19,7 @@ from histories.reading import (
     cards,
     counted,
     hard,
+    is_cut,
     priority,
     suits,
     within_quota,
@@ -36,12 +36,18 @@ def holders(api: FakeApi) -> list[Object]:
     ]
 
 
-def uses(pods: Iterable[Object], node: str) -> dict[str, Use]:
-    """What is given of each card of a node, and to how many."""
+def uses(pods: Iterable[Object], node: str, sizes: Mapping[str, int]) -> dict[str, Use]:
+    """What is given of each card of a node, and to how many.
+
+    Args:
+        pods: with cards.
+        node: which.
+        sizes: MiB of its cards.
+    """
     sums: dict[str, Use] = {}
     for pod in pods:
         if pod["spec"]["nodeName"] == node:
-            for card, use in by_card(pod).items():
+            for card, use in by_card(pod, sizes).items():
                 sums[card] = sums.get(card, Use()).plus(use)
     return sums
 
@@ -55,11 +61,18 @@ def spent(pods: Iterable[Object], namespace: str) -> Use:
     return total
 
 
-def is_plain(pod: Object) -> bool:
-    """Whether the pod is of the kind that is understood here."""
-    asked = asks(pod)
-    init = [ask for ask in asked if ask.is_init]
-    return len(asked) == 1 or (len(asked) == 2 and bool(init) and asked[0].cards == asked[1].cards)
+def is_understood(api: FakeApi, pod: Object, node: str) -> bool:
+    """Whether it can be said of the pod whether it fits on a node.
+
+    Of cards that are cut it is said of pods with one app container, and perhaps an init container
+    before it with one card as it has: then each card can be looked at alone.
+    """
+    kinds = [(ask.kind, ask.cards) for ask in asks(pod)]
+    is_simple = len(kinds) == 1 or (
+        len(kinds) == 2 and kinds[0][0] == "init" and kinds[0][1] == kinds[1][1]
+    )
+    published = api.objects["nodes"].get(("", node))
+    return published is not None and (is_simple or not is_cut(published))
 
 
 def anywhere(api: FakeApi, pod: Object) -> str | None:
@@ -113,46 +126,91 @@ def _fits(
         count: pods that count against quotas.
         largest: quotas are asked as if it got the largest cards that will do.
     """
+    if not is_understood(api, pod, name):
+        return False
     asked = asks(pod)
     here = [one for one in there if one["spec"]["nodeName"] == name]
-    sums = uses(here, name)
-    offers: list[list[int]] = []
-    for card in cards(api.objects["nodes"]["", name]).values():
-        if not card.is_open or not suits(pod, card):
-            continue
-        used = sums.get(card.uuid, Use())
-        if card.is_cut:
-            offers += _offers_cut(card, used, here, asked)
-        elif takes(card, used, asked):
-            offers.append([ask.memory(card) for ask in asked])
-    offers.sort(reverse=largest)
-    chosen = offers[: asked[0].cards]
-    if len(chosen) < asked[0].cards:
-        return False
-    more = counted(
-        asked,
-        lambda ask: sum(memory[asked.index(ask)] for memory in chosen),
-        is_started=False,
-    )
+    published = api.objects["nodes"]["", name]
+    had = {card.uuid: card for card in cards(published).values()}
+    sums = uses(here, name, {card.uuid: card.memory for card in had.values()})
+    open_ones = [card for card in had.values() if card.is_open and suits(pod, card)]
+    if is_cut(published):
+        plans = _plans_cut(open_ones, sums, here, asked)
+    else:
+        plans = _plans(open_ones, sums, asked)
     namespace = pod["metadata"]["namespace"]
-    after = spent(count, namespace).plus(more)
+    quotas = [
+        hard(quota) for (of, _), quota in api.objects["resourcequotas"].items() if of == namespace
+    ]
+    before = spent(count, namespace)
+    allowed = (_is_allowed(asked, memory, before, quotas) for memory in plans)
+    if largest:
+        judged = list(allowed)
+        return bool(judged) and all(judged)
+    return any(allowed)
+
+
+def _is_allowed(
+    asked: list[Ask], memory: list[int], before: Use, quotas: list[dict[str, int]]
+) -> bool:
+    """Whether quotas leave that: MiB on all cards of each container."""
+    more = counted(asked, lambda ask: memory[asked.index(ask)], is_started=False)
+    after = before.plus(more)
+    return all(within_quota(after, more, limits) for limits in quotas)
+
+
+def _plans(had: list[Card], sums: Mapping[str, Use], asked: list[Ask]) -> Iterator[list[int]]:
+    """Of each plan that holds whatever the kubelet chooses, the memory of each container."""
+    by_uuid = {card.uuid: card for card in had}
+    each = [tuple(combinations(by_uuid, need)) for need in kubelet.needs(asked)]
+    for new in product(*each):
+        if _holds(by_uuid, sums, asked, new):
+            yield [
+                sum(ask.memory(by_uuid[uuid]) for uuid in hand)
+                for ask, hand in zip(asked, _first_hands(asked, new), strict=True)
+            ]
+
+
+def _first_hands(asked: list[Ask], new: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Those that wait longest are handed on first."""
+    waiting: tuple[str, ...] = ()
+    hands = []
+    for ask, places in zip(asked, new, strict=True):
+        reused = waiting[: ask.cards - len(places)]
+        hands.append((*reused, *places))
+        waiting = (*waiting, *places) if ask.kind == "init" else waiting[len(reused) :]
+    return hands
+
+
+def _holds(
+    had: Mapping[str, Card],
+    sums: Mapping[str, Use],
+    asked: list[Ask],
+    new: Sequence[tuple[str, ...]],
+) -> bool:
+    ids = Counter(uuid for places in new for uuid in places)
+    if any(sums.get(uuid, Use()).count + ids[uuid] > had[uuid].slots for uuid in ids):
+        return False
     return all(
-        within_quota(after, more, hard(quota))
-        for (of, _), quota in api.objects["resourcequotas"].items()
-        if of == namespace
+        len(set(moment.hand)) == len(moment.hand)
+        and all(
+            takes(card, sums.get(uuid, Use()), here)
+            for uuid, card in had.items()
+            if (here := [asked[at] for at, on in moment.running if on == uuid])
+        )
+        for moment in kubelet.moments(asked, new)
     )
 
 
-def takes(card: Card, use: Use, asked: list[Ask]) -> bool:
-    """Whether a card that is not cut has room for one container after the other."""
-    if use.count >= card.slots:
-        return False
-    return all(
-        use.memory + ask.memory(card) <= card.memory
-        and use.cores + ask.cores <= card.cores
-        and not (ask.cores == 100 and use.count)
-        and not (ask.cores == 0 and use.cores >= card.cores)
-        for ask in asked
+def takes(card: Card, use: Use, running: list[Ask]) -> bool:
+    """Whether a card that is not cut has room for these at a time."""
+    memory = use.memory + sum(ask.memory(card) for ask in running)
+    cores = use.cores + sum(ask.cores for ask in running)
+    return (
+        memory <= card.memory
+        and cores <= card.cores
+        and not (use.count and any(ask.cores == 100 for ask in running))
+        and not (cores >= card.cores and any(ask.cores == 0 for ask in running))
     )
 
 
@@ -186,8 +244,22 @@ class Need:
         return profile.memory >= self.memory and profile.slices >= self.slices
 
 
-def _offers_cut(card: Card, use: Use, here: list[Object], asked: list[Ask]) -> list[list[int]]:
-    """Of each instance that could be made, the memory that each container would have."""
+def _plans_cut(
+    had: list[Card], sums: Mapping[str, Use], here: list[Object], asked: list[Ask]
+) -> Iterator[list[int]]:
+    """The same of cards that are cut, with the smallest instances and with the largest."""
+    offers: list[int] = []
+    for card in had:
+        offers += _offers_cut(card, sums.get(card.uuid, Use()), here, asked)
+    offers.sort()
+    wanted = asked[0].cards
+    if len(offers) >= wanted:
+        for chosen in (offers[:wanted], offers[-wanted:]):
+            yield [sum(chosen)] * len(asked)
+
+
+def _offers_cut(card: Card, use: Use, here: list[Object], asked: list[Ask]) -> list[int]:
+    """Of each instance that could be made, its memory."""
     profile = Need.of(card, asked).smallest(card)
     if profile is None or any(card.uuid in whole(pod) for pod in here):
         return []
@@ -195,11 +267,11 @@ def _offers_cut(card: Card, use: Use, here: list[Object], asked: list[Ask]) -> l
     for pod in here:
         for one in instances(pod).get(card.uuid, ()):
             taken |= one.slices
-    offers: list[list[int]] = []
+    offers: list[int] = []
     # Places of one size are in a row: who takes the first free one leaves as many as can be.
     for start in sorted(profile.placements):
         place = ((1 << profile.size) - 1) << start
         if not taken & place and use.count + len(offers) < card.slots:
             taken |= place
-            offers.append([profile.memory] * len(asked))
+            offers.append(profile.memory)
     return offers

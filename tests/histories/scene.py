@@ -11,8 +11,10 @@ from histories.kube_scheduler import KubeScheduler
 from histories.oracle import Belief, Oracle
 from histories.preemption import Victims
 from histories.refusals import Object
-from histories.replica import Replica
+from histories.replica import CLASSES, WAKE, Replica
 from histories.world import World
+
+RESTART_S = (1.0, 4.0)
 
 Did = str | None
 """What was done, in words; ``None``: there was nothing to do."""
@@ -35,6 +37,7 @@ class Scene(ABC):
         self.chance = random.Random(seed)  # noqa: S311
         # A follower's pauses have a random part, too, of Python's own generator.
         random.seed(seed)
+        self.api.request("POST", CLASSES, None, {"metadata": {"name": WAKE}})
         self.world = World(self.api, self.chance)
         self.depth = 0
         self.is_calm = True
@@ -85,12 +88,13 @@ class Scene(ABC):
         """The kube-scheduler of a replica has the lease."""
 
         def check(pod: Object, proposed: Victims, answered: Victims) -> None:
-            watches = scheduler.extender.watches
-            knows_all = all(watch.told >= self.api.version for watch in watches)
+            knows_all = scheduler.extender.knows_all(self.api.version)
             self.oracle.check_victims(pod, proposed, answered, knows_all=knows_all)
 
         replica = self.replicas[which]
-        scheduler = KubeScheduler(self.api, self.clock, self.chance, replica, check)
+        scheduler = KubeScheduler(
+            self.api, self.clock, self.chance, replica, check=check, keeps=self.oracle.keeps
+        )
         self.scheduler = scheduler
         self.tell("lease", f"{self.replicas[which].name} leads")
 
@@ -106,6 +110,23 @@ class Scene(ABC):
         finally:
             self._beliefs.pop()
         return did and f"{replica.name}: {did}"
+
+    def restart(self, which: int) -> Did:
+        """A replica dies, and comes back knowing nothing."""
+        old = self.replicas[which]
+        if old.is_dead:
+            return None
+        old.die()
+
+        def come_back() -> None:
+            fresh = self.replicas[which] = self.replica(old.name)
+            if self.scheduler and self.scheduler.extender is old:
+                self.scheduler.extender = fresh
+            self.tell("replica", f"{old.name} is back")
+
+        after = self.chance.uniform(*RESTART_S)
+        self.clock.at(self.clock.now + after, come_back)
+        return old.name
 
     def tick(self) -> Did:
         """A second has passed for the replicas."""

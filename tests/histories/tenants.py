@@ -20,14 +20,27 @@ def pod(chance: random.Random, name: str) -> Object:
         "priority": chance.choice((0, 0, 100, 1000)),
     }
     kind = chance.random()
-    if kind < 0.2:
+    if kind < 0.15:
         spec["initContainers"] = [_container("init", limits(chance, 1))]
     elif kind < 0.3:
+        spec["initContainers"] = [_first(chance, at) for at in range(chance.choice((1, 2, 2, 3)))]
+    if 0.25 < kind < 0.37:
         spec["containers"].append(_container("side", limits(chance, 1)))
+    kind = chance.random()
+    if kind < 0.08:
+        spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    elif kind < 0.12:
+        spec["resourceClaims"] = [{"name": "nic", "resourceClaimName": "nic"}]
     metadata: Object = {"name": name, "labels": dict(LABEL)}
     if chance.random() < 0.1:
         metadata["annotations"] = {MODE_WISH: chance.choice(("mig", "hami-core"))}
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _first(chance: random.Random, at: int) -> Object:
+    """An init container, or a sidecar."""
+    made = _container(f"first-{at}", limits(chance, chance.choice((1, 1, 2))))
+    return {**made, "restartPolicy": "Always"} if chance.random() < 0.35 else made
 
 
 def limits(chance: random.Random, cards: int) -> dict[str, str]:

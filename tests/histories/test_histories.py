@@ -22,6 +22,9 @@ HAPPENS = {
     "init is done for good",
     "victims judged",
     "victims added",
+    "promises kept",
+    "sidecars",
+    "cards left to choose from",
 }
 """What histories are there to show, beside bindings."""
 

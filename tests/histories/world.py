@@ -138,6 +138,16 @@ class World:
             self._do("POST", path, {"metadata": {"name": name}, "spec": {"hard": hard}})
         return f"quota {namespace}/{name}: {hard}"
 
+    def node_says_the_same(self) -> None:
+        """An event for kube-scheduler, and none for us."""
+        if name := self._some_node():
+            self._do("PATCH", f"/api/v1/nodes/{name}", {"metadata": {}})
+
+    def quotas_go(self) -> None:
+        """All quotas are deleted."""
+        for namespace, name in list(self._api.objects["resourcequotas"]):
+            self._do("DELETE", f"/api/v1/namespaces/{namespace}/resourcequotas/{name}")
+
     def everything_goes(self) -> None:
         """All pods are deleted."""
         for namespace, name in list(self._api.objects["pods"]):
@@ -157,7 +167,7 @@ class World:
             )
             return msgspec.structs.replace(made, memory_mib=_MIG_MIB, mig=_MIG) if is_cut else made
 
-        return pods.encode_cards(tuple(map(card, range(chance.choice((1, 2, 2))))))
+        return pods.encode_cards(tuple(map(card, range(chance.choice((1, 2, 2, 3))))))
 
     def _some_node(self) -> str | None:
         there = sorted(name for _, name in self._api.objects["nodes"])

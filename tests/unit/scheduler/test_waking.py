@@ -11,6 +11,7 @@ from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.model.pods import objects
 from hami_py.scheduler import waking
+from hami_py.scheduler.budgets import BudgetSink
 from hami_py.scheduler.waking import Waker, touching
 from unit.scheduler.small import Small, node
 
@@ -129,6 +130,31 @@ def test_what_changed_while_the_pod_was_looked_at_wakes(server: Server) -> None:
         assert server.touched.acquire(timeout=60)
     finally:
         waker.stop()
+
+
+def test_who_was_refused_before_a_restart_is_tried_again(server: Server) -> None:
+    """kube-scheduler lives on beside us, and a quota may have gone while nobody followed it."""
+    made = small(server)
+    made.cluster.waker.start()
+    try:
+        made.cluster.nodes.changed(node("b", 1))
+        assert server.touched.acquire(timeout=60)
+    finally:
+        made.cluster.waker.stop()
+
+
+def test_who_could_evict_nobody_before_budgets_were_known_is_tried_again(server: Server) -> None:
+    made = full(server)
+    made.cluster.budgets = BudgetSink(made.cluster.waker.changed)
+    try:
+        made.cluster.budgets.replace([])
+        assert server.touched.acquire(timeout=60)
+        refused(made, "other")
+        # They are listed again, as after a watch that was away for long: that is nothing new.
+        made.cluster.budgets.replace([])
+        assert not server.touched.acquire(timeout=0.3)
+    finally:
+        made.cluster.waker.stop()
 
 
 def test_a_node_that_says_the_same_again_wakes_nobody(server: Server) -> None:

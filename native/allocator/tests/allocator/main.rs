@@ -15,4 +15,5 @@ mod promises;
 mod quotas;
 mod remembered;
 mod topology;
+mod unseen;
 mod victims;

@@ -1,7 +1,7 @@
 //! Cards that are cut.
 
-use crate::build::{app, card, init, node, pod, reserve, with};
-use hami_allocator::wire::{Ask, Card, Memory, Mig, MigProfile, Mode, Node};
+use crate::build::{app, card, init, node, pod, reserve, wishing, with};
+use hami_allocator::wire::{Ask, Card, Memory, Mig, MigProfile, Mode, Node, Order, Wish};
 
 /// An A100 with 80 GB, as NVML lists it.
 fn a100(uuid: &str) -> Card {
@@ -122,4 +122,78 @@ fn whole_cards_and_cut_ones_do_not_mix() {
     );
     allocator.remove("plain");
     assert!(instance(&mut allocator, "cut", app(1, 1_000, 0)).is_ok());
+}
+
+/// Where a small instance goes on a card with these profiles.
+fn first_place(profiles: Vec<MigProfile>) -> (String, u32) {
+    let mut card = card("g0", 40_000);
+    card.mig = Some(Mig { profiles });
+    instance(&mut with(vec![mig(vec![card])]), "p", app(1, 1_000, 0)).expect("room")
+}
+
+fn profile(name: &str, memory_mib: u64, slices: u32, size: u32, placements: &[u32]) -> MigProfile {
+    MigProfile { name: name.into(), memory_mib, slices, placements: placements.to_vec(), size }
+}
+
+#[test]
+fn of_profiles_with_as_much_memory_the_one_with_fewer_slices_goes() {
+    let mut profiles = vec![profile("a", 5_000, 2, 1, &[0]), profile("b", 5_000, 1, 2, &[4])];
+    assert_eq!(first_place(profiles.clone()).0, "b");
+    // Of those with as much time, too, the one that is smaller on the card.
+    profiles[0].slices = 1;
+    profiles[0].size = 4;
+    assert_eq!(first_place(profiles).0, "b");
+}
+
+#[test]
+fn what_is_spoiled_counts_by_its_size() {
+    let profiles = vec![
+        profile("small", 5_000, 1, 1, &[0, 4]),
+        profile("large", 20_000, 4, 4, &[0]),
+        profile("odd", 6_000, 1, 1, &[4]),
+        profile("even", 7_000, 1, 1, &[4]),
+    ];
+    // Three places of one slice are less than one of four and one of one.
+    assert_eq!(first_place(profiles), ("small".into(), 4));
+}
+
+#[test]
+fn what_is_spoiled_already_does_not_count_again() {
+    let mut allocator = with(vec![mig(vec![a100("g0")])]);
+    let first = pod("first", &[app(1, 5_000, 0)]);
+    let mut assignment = allocator.reserve(&first, "n", 0).expect("room");
+    let grant = &mut assignment.containers.get_mut("c0").expect("it asks")[0];
+    grant.mig.as_mut().expect("cut").start = 0;
+    allocator.place(&first, assignment, true).expect("a good place");
+    // Whatever is large and begins at 0 is lost, so its neighbour spoils nothing else.
+    let place = instance(&mut allocator, "second", app(1, 5_000, 0));
+    assert_eq!(place, Ok(("1g.10gb".into(), 1)));
+}
+
+#[test]
+fn an_instance_is_enough_for_the_largest_of_those_who_get_it() {
+    let mut allocator = with(vec![mig(vec![a100("g0")])]);
+    let share = Ask { memory: Memory::Percent(10), ..init(1, 1, 0) };
+    let request = pod("p", &[share, app(1, 30_000, 0)]);
+    reserve(&mut allocator, &request).expect("room");
+    let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
+    assert_eq!(assignment.containers["c1"][0].memory_mib, 40_192);
+}
+
+#[test]
+fn a_cut_card_has_slots_and_may_be_wanted_idle() {
+    let mut full = a100("g0");
+    full.slots = 1;
+    let mut allocator = with(vec![mig(vec![full])]);
+    instance(&mut allocator, "one", app(1, 5_000, 0)).expect("room");
+    let error = instance(&mut allocator, "two", app(1, 5_000, 0)).unwrap_err();
+    assert_eq!(error, "1 card: 1 has no slot left (of 1)");
+
+    let mut allocator = with(vec![mig(vec![a100("g0")])]);
+    instance(&mut allocator, "one", app(1, 5_000, 0)).expect("room");
+    let alone = Wish { order: vec![Order::Mutex], ..Wish::default() };
+    let request = wishing(pod("two", &[app(1, 5_000, 0)]), alone);
+    assert!(reserve(&mut allocator, &request).is_err());
+    allocator.remove("one");
+    assert!(reserve(&mut allocator, &request).is_ok());
 }

@@ -138,3 +138,101 @@ fn nobody_goes_beside_those_who_go_anyhow_if_they_are_enough() {
     assert_eq!(victims(&[&one, &other]), format!("{one} {other}"), "the third is spared");
     assert_eq!(victims(&[&one]).len(), 3, "one more, whichever");
 }
+
+/// A pod of 200 MiB or so on node `n`, and what is said of it.
+fn placed(allocator: &mut Allocator, uid: &str, mib: u64, priority: i32) -> Candidate {
+    let mut request = pod(uid, &[app(1, mib, 0)]);
+    request.priority = priority;
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    allocator.place(&request, assignment, true).expect("our own answer");
+    Candidate { uid: uid.into(), priority, pdb_violating: false, chosen: false }
+}
+
+fn urgent(cards: u32, mib: u64) -> Request {
+    Request { priority: 15, ..pod("urgent", &[app(cards, mib, 0)]) }
+}
+
+#[test]
+fn who_is_named_twice_goes_once_and_in_any_case_if_once_chosen() {
+    let mut allocator = crate::build::with(vec![crate::build::plain("n", 1)]);
+    let one = placed(&mut allocator, "one", 200, 0);
+    let chosen = Candidate { chosen: true, ..one.clone() };
+    for candidates in
+        [[one.clone(), chosen.clone()], [chosen.clone(), one], [chosen.clone(), chosen]]
+    {
+        let found = allocator.victims(&urgent(1, 100), "n", &candidates);
+        assert_eq!(found, Ok(Some(vec!["one".into()])), "{candidates:?}");
+    }
+}
+
+#[test]
+fn whoever_is_elsewhere_or_the_pod_itself_does_not_go() {
+    let elsewhere = node("m", vec![crate::build::card("g9", 1000)]);
+    let mut allocator = crate::build::with(vec![crate::build::plain("n", 1), elsewhere]);
+    let far = pod("far", &[app(1, 600, 0)]);
+    let assignment = allocator.reserve(&far, "m", 0).expect("room");
+    allocator.place(&far, assignment, true).expect("our own answer");
+    let far = |chosen| Candidate { uid: "far".into(), priority: 0, pdb_violating: false, chosen };
+    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(true)]), Ok(Some(Vec::new())));
+    // Its going would help, by their quota, but this is about the node.
+    allocator.set_quota(crate::build::quota("q", None, Some(1000), None)).expect("a good quota");
+    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(false)]), Ok(None));
+    allocator.remove_quota("team", "q");
+    let itself = Candidate { chosen: true, ..placed(&mut allocator, "urgent", 600, 0) };
+    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[itself]), Ok(Some(Vec::new())));
+}
+
+#[test]
+fn beside_an_important_one_that_has_to_go_others_of_its_rank_cost_nothing() {
+    let mut allocator = crate::build::with(vec![crate::build::plain("n", 1)]);
+    let protected = placed(&mut allocator, "protected", 300, 10);
+    let candidates = [
+        placed(&mut allocator, "low-1", 100, 0),
+        placed(&mut allocator, "low-2", 100, 0),
+        placed(&mut allocator, "middle", 200, 5),
+        placed(&mut allocator, "stays", 300, 20),
+        Candidate { pdb_violating: true, ..protected },
+    ];
+    let found = allocator.victims(&urgent(1, 500), "n", &candidates);
+    assert_eq!(found, Ok(Some(vec!["middle".into(), "protected".into()])));
+}
+
+/// Five pods on each of eight cards, of which four have to be empty: more sets than can be tried.
+/// `says` is asked for what is different on a card.
+fn crowded(says: impl Fn(u32) -> (i32, bool)) -> (Allocator, Vec<Candidate>) {
+    let mut allocator = crate::build::with(vec![crate::build::plain("n", 8)]);
+    let mut candidates = Vec::new();
+    for at in 0..40 {
+        let mut request = pod(&format!("p{at:02}"), &[app(1, 200, 0)]);
+        let assignment = allocator.reserve(&request, "n", 0).expect("room");
+        let card = assignment.containers["c0"][0].card[1..].parse().expect("a number");
+        let (priority, pdb_violating) = says(card);
+        request.priority = priority;
+        allocator.place(&request, assignment, true).expect("our own answer");
+        let uid = request.pod.uid;
+        candidates.push(Candidate { uid, priority, pdb_violating, chosen: false });
+    }
+    (allocator, candidates)
+}
+
+fn going<'a>(allocator: &mut Allocator, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
+    let found = allocator.victims(&urgent(4, 1000), "n", candidates).expect("a good request");
+    let uids = found.expect("there is a way");
+    candidates.iter().filter(|one| uids.contains(&one.uid)).collect()
+}
+
+#[test]
+fn where_sets_are_too_many_those_whom_a_budget_protects_are_spared_first() {
+    let (mut allocator, candidates) = crowded(|card| (0, card > 2));
+    let gone = going(&mut allocator, &candidates);
+    assert_eq!(gone.len(), 20);
+    assert_eq!(gone.iter().filter(|one| one.pdb_violating).count(), 5, "of one card");
+}
+
+#[test]
+fn where_sets_are_too_many_the_important_are_spared_first() {
+    let (mut allocator, candidates) = crowded(|card| (if card > 2 { 5 } else { 0 }, false));
+    let gone = going(&mut allocator, &candidates);
+    assert_eq!(gone.len(), 20);
+    assert_eq!(gone.iter().filter(|one| one.priority == 5).count(), 5, "of one card");
+}

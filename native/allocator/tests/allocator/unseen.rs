@@ -1,0 +1,42 @@
+//! What matters between the cards of a node is seen by filters, also where one container asks.
+
+use crate::build::{app, card, node, pod, reserve, wishing, with};
+use hami_allocator::Allocator;
+use hami_allocator::wire::{Request, Wish};
+
+/// Two cards, each on a NUMA node of its own.
+fn two_sided() -> Allocator {
+    let mut cards = vec![card("g0", 1000), card("g1", 1000)];
+    (cards[0].numa, cards[1].numa) = (Some(0), Some(1));
+    with(vec![node("n", cards)])
+}
+
+/// Whether the filter lets a pod go there; it has to say what becomes of the pod then.
+fn fits(request: &Request) -> bool {
+    let mut allocator = two_sided();
+    let found = allocator.filter(request, &["n".to_owned()], 0).expect("a good request");
+    let fits = !found.feasible.is_empty();
+    assert_eq!(fits, reserve(&mut allocator, request).is_ok(), "{request:?}");
+    fits
+}
+
+#[test]
+fn cards_of_one_numa_node_are_not_found_on_two() {
+    let wish = Wish { numa: true, ..Wish::default() };
+    assert!(fits(&wishing(pod("one", &[app(1, 100, 0)]), wish.clone())));
+    assert!(!fits(&wishing(pod("two", &[app(2, 100, 0)]), wish)));
+    assert!(fits(&pod("any", &[app(2, 100, 0)])));
+}
+
+#[test]
+fn cards_are_chosen_and_avoided_by_uuid() {
+    let choosing = |uuids: &[&str], avoid: &[&str]| {
+        let names = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect();
+        let wish = Wish { uuids: names(uuids), avoid: names(avoid), ..Wish::default() };
+        [1, 2].map(|cards| fits(&wishing(pod("p", &[app(cards, 100, 0)]), wish.clone())))
+    };
+    assert_eq!(choosing(&[], &["g0"]), [true, false]);
+    assert_eq!(choosing(&[], &["g0", "g1"]), [false, false]);
+    assert_eq!(choosing(&["g1"], &[]), [true, false]);
+    assert_eq!(choosing(&["g1", "g0"], &[]), [true, true]);
+}
