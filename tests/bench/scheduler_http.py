@@ -2,12 +2,17 @@
 
 The extender is `hami scheduler`, and it reads the cluster from an API server whose answers are
 ready. A pod's time is that of both questions, from the first byte sent to the last byte read. The
-cluster is full to about two thirds, and each pod's best node is held for it, as ever.
+cluster is full to about two thirds, and each pod's best node is held for it, as ever. Names come in
+another order each time, as kube-scheduler's workers leave them.
+
+What the machine, HTTP and who asks take of that themselves is measured as well: the same server
+answers as many bytes without a look at the question.
 """
 
+import math
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,7 @@ import msgspec
 
 from bench.asking import Connection, in_turn
 from bench.results import Row
-from bench.scheduler_programs import canned, extender
+from bench.scheduler_programs import canned, extender, floor
 from bench.scheduler_rows import row, times
 from bench.scheduler_state import KINDS, Size, limits, node_name
 from cluster import recordings
@@ -53,17 +58,40 @@ def http(size: Size, rounds: int, pods: int) -> list[Row]:
                 rows += times(name, runs, TARGET_MS)
                 rows.append(row(f"{name}, our processor time", [used_ms], "ms", n=rounds * pods))
             asker.close()
+        sizes = asker.sizes
+        with floor(folder, sizes["/filter"][1], sizes["/prioritize"][1]) as port:
+            name = "as many bytes through HTTP, and nothing behind"
+            connection = Connection(port)
+            runs = [_bytes_alone(connection, sizes, pods) for _ in range(rounds)]
+            connection.close()
+            rows += times(name, runs)
     return [*rows, row(f"start from answers that are ready, {size}", [ours.start_s], "s")]
 
 
+def _bytes_alone(
+    connection: Connection, sizes: Mapping[str, tuple[int, int]], pods: int
+) -> list[float]:
+    took = []
+    for _ in range(pods):
+        asked = [in_turn([connection], path, [bytes(size)]) for path, (size, _) in sizes.items()]
+        took.append(sum(one.seconds[0] for one in asked) * 1e3)
+    return took
+
+
 class _Asker:
-    """kube-scheduler, as far as the extender sees it."""
+    """kube-scheduler, as far as the extender sees it.
+
+    Attributes:
+        sizes: bytes of the last question and answer, by path.
+    """
 
     def __init__(self, port: int, names: Sequence[str]) -> None:
         self._connection = Connection(port)
         self._names = list(names)
         self._pod = recordings.read("extender-filter-names")["Pod"]
         self._asked = 0
+        self._prng = random.Random(SEED)  # noqa: S311
+        self.sizes: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
         self._connection.close()
@@ -74,10 +102,11 @@ class _Asker:
         for _ in range(pods):
             self._asked += 1
             pod = self._next(limits(*kind(self._asked)))
-            filtered, seconds = self._ask("/filter", pod, self._names)
+            names = workers_order(self._prng, self._names)
+            filtered, seconds = self._ask("/filter", pod, names)
             fits = filtered["NodeNames"]
             others = filtered["FailedNodes"], filtered["FailedAndUnresolvableNodes"]
-            assert len(fits) + sum(map(len, others)) == len(self._names)
+            assert len(fits) + sum(map(len, others)) == len(names)
             assert fits, "the cluster is full: place fewer pods"
             scores, more = self._ask("/prioritize", pod, fits)
             assert [score["Host"] for score in scores] == fits
@@ -88,6 +117,7 @@ class _Asker:
         # In the order in which Go writes ExtenderArgs.
         body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
         asked = in_turn([self._connection], path, [body])
+        self.sizes[path] = len(body), len(asked.answers[0])
         return msgspec.json.decode(asked.answers[0]), asked.seconds[0]
 
     def _next(self, asked: dict[str, int]) -> Any:
@@ -97,3 +127,20 @@ class _Asker:
         uid = f"11111111-0000-4000-8000-{self._asked:012}"
         self._pod["metadata"].update(name=f"asked-{self._asked}", uid=uid)
         return self._pod
+
+
+def workers_order(prng: random.Random, names: Sequence[str]) -> list[str]:
+    """As two workers leave them who take chunk after chunk, now the one ahead and now the other.
+
+    kube-scheduler's chunks are as long as the root of the number of nodes.
+    """
+    length = math.isqrt(len(names)) + 1
+    chunks = iter([names[at : at + length] for at in range(0, len(names), length)])
+    hands = [list(next(chunks, ())), list(next(chunks, ()))]
+    ordered: list[str] = []
+    while any(hands):
+        hand = prng.randrange(2)
+        done = prng.randint(1, 20)
+        ordered += hands[hand][:done]
+        hands[hand] = hands[hand][done:] or list(next(chunks, ()))
+    return ordered

@@ -106,6 +106,15 @@ def canned(size: Size, folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def floor(folder: Path, filtered: int, rated: int) -> Iterator[int]:
+    """A server that answers so many bytes to whatever it is asked; its port."""
+    (port,) = free_ports(1)
+    command = python("-m", "bench.scheduler_floor", port, filtered, rated)
+    with running(Server(command, folder / "floor.log", lambda: accepts(port), env=_paths())):
+        yield port
+
+
+@contextlib.contextmanager
 def webhook(kubeconfig: Path, folder: Path, options: Sequence[str], pinned: int) -> Iterator[int]:
     """`hami webhook` on one processor; its port."""
     (port,) = free_ports(1)

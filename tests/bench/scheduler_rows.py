@@ -33,8 +33,8 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def times(name: str, runs: Sequence[Sequence[float]], target_ms: float) -> list[Row]:
-    """Median and 99th percentile of runs of samples in ms; the target is the latter's."""
+def times(name: str, runs: Sequence[Sequence[float]], target_ms: float | None = None) -> list[Row]:
+    """Median and 99th percentile of runs of samples in ms; a target is the latter's."""
     n = sum(map(len, runs))
     return [
         row(f"{name}, p50", [percentile(run, 50) for run in runs], "ms", n=n),

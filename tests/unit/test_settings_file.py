@@ -172,7 +172,7 @@ def what_if(tmp_path: Path, pod: dict[str, Any], *options: str) -> dict[str, Any
     state, manifest = snapshot_and_pod(tmp_path)
     Path(manifest).write_text(json.dumps(pod))
     given = ["what-if", "--json", "--snapshot", state, manifest, *options]
-    (outcome,) = json.loads(CliRunner().invoke(hami, given, catch_exceptions=False).output)
+    (outcome,) = json.loads(CliRunner().invoke(hami, given, catch_exceptions=False).output)["pods"]
     return dict(outcome)
 
 
@@ -211,7 +211,7 @@ def test_defaults_of_the_file_are_those_of_the_answer(written: Written, tmp_path
         source = ["--snapshot", state] if command == "what-if" else [state]
         given = [command, "--json", *source, manifest, "--settings", path]
         done = CliRunner().invoke(hami, given, catch_exceptions=False)
-        (share,) = json.loads(done.output)[0]["assignment"]["containers"]["main"]
+        (share,) = json.loads(done.output)["pods"][0]["assignment"]["containers"]["main"]
         assert (share["memory_mib"], share["cores"]) == (3000, 20)
 
 

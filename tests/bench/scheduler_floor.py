@@ -1,0 +1,28 @@
+"""The extender's server with nothing behind it: what HTTP alone takes on this machine.
+
+python -m bench.scheduler_floor PORT BYTES BYTES      of an answer to filter, to prioritize
+"""
+
+import signal
+import sys
+
+import msgspec
+from starlette.applications import Starlette
+
+from hami_py.serving import Listen, Server, json_route
+
+_MOST = 1 << 24
+
+
+def serve(port: int, filtered: int, rated: int) -> None:
+    """Answers until it is ended."""
+    routes = []
+    for path, size in (("/filter", filtered), ("/prioritize", rated)):
+        answer = msgspec.Raw(b'"' + b"x" * (size - 2) + b'"')
+        routes.append(json_route(path, len, lambda _, answer=answer: answer, most_bytes=_MOST))
+    Server(Starlette(routes=routes), Listen(port=port)).start()
+    signal.pause()
+
+
+if __name__ == "__main__":
+    serve(*map(int, sys.argv[1:]))
