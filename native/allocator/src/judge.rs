@@ -114,9 +114,11 @@ impl Allocator {
             effort: Effort::default(),
         };
         if changes > MANY && of_all.is_none() && room.is_none() {
-            for number in in_order(numbers, verdicts.len()).filter(|number| own != Some(*number)) {
-                looked.refresh(&lenses, number, &mut verdicts[number as usize]);
-            }
+            in_order(numbers, verdicts.len(), |number| {
+                if own != Some(number) {
+                    looked.refresh(&lenses, number, &mut verdicts[number as usize]);
+                }
+            });
         }
         for (at, number) in numbers.iter().enumerate() {
             let (at, number) = (at as u32, *number);
@@ -164,18 +166,17 @@ impl Allocator {
 
 /// Each of the numbers once, from the least to the greatest: nodes lie in memory so, and those that are asked
 /// about do not come so.
-fn in_order(numbers: &[Option<u32>], count: usize) -> impl Iterator<Item = u32> {
+fn in_order(numbers: &[Option<u32>], count: usize, mut tell: impl FnMut(u32)) {
     let mut asked = vec![0_u64; count.div_ceil(64)];
     for number in numbers.iter().flatten() {
         asked[*number as usize / 64] |= 1 << (number % 64);
     }
-    asked.into_iter().zip(0..).flat_map(|(mut word, at)| {
-        std::iter::from_fn(move || {
-            let bit = word.trailing_zeros();
-            word &= word.checked_sub(1)?;
-            Some(at * 64 + bit)
-        })
-    })
+    for (at, mut word) in (0..).zip(asked) {
+        while word != 0 {
+            tell(at * 64 + word.trailing_zeros());
+            word &= word - 1;
+        }
+    }
 }
 
 impl Allocator {
