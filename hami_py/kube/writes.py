@@ -53,7 +53,8 @@ def bind(
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/binding"
+    where, name = quote(namespace, safe=""), quote(pod, safe="")
+    path = f"/api/v1/namespaces/{where}/pods/{name}/binding"
     server.post(path, binding, deadline_s=deadline_s)
 
 
@@ -80,4 +81,5 @@ def patch_node_status(
     """Publishes extended resources of a node, in capacity and allocatable alike."""
     amounts = {name: str(amount) for name, amount in resources.items()}
     body = {"status": {"capacity": amounts, "allocatable": amounts}}
-    server.patch(f"/api/v1/nodes/{quote(node)}/status", body, MERGE_PATCH, deadline_s=deadline_s)
+    path = f"/api/v1/nodes/{quote(node, safe='')}/status"
+    server.patch(path, body, MERGE_PATCH, deadline_s=deadline_s)

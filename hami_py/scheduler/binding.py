@@ -22,6 +22,7 @@ from hami_py.kube import ApiServer, bind, check_annotations, keeps_labels_of_bin
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.takeover import Takeover
@@ -120,6 +121,7 @@ class Binder:
                 )
             return left
 
+        args.check_names()
         pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args, left_s)
         if not pod.is_labelled:
             self._check_followed(args, left_s)
@@ -179,10 +181,11 @@ class Binder:
             with self._lock:
                 write.ended_ns = self._clock_ns()
 
-    def _has_bound(self, pod: objects.Pod) -> bool:
+    def _has_bound(self, bound: Bound) -> bool:
         with self._lock:
-            write = self._writes.get(pod.uid)
-        return write is not None and pods.assignment_of(pod) == write.assignment
+            write = self._writes.get(bound.uid)
+        # The same assignment is always the same text.
+        return write is not None and pods.encode_assignment(write.assignment) == bound.assignment
 
     def _reserve(self, args: BindArgs, request: wire.Request) -> _Write:
         if args.node not in self._cluster.nodes:
@@ -301,7 +304,8 @@ class Binder:
         return WaitingPod.of(pod, request)
 
     def _pod(self, args: BindArgs, deadline_s: float) -> objects.Pod:
-        path = f"/api/v1/namespaces/{quote(args.pod_namespace)}/pods/{quote(args.pod_name)}"
+        namespace, name = quote(args.pod_namespace, safe=""), quote(args.pod_name, safe="")
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return pods.decode_pod(self._server.get(path, deadline_s=deadline_s))
 
 

@@ -20,6 +20,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.budgets import BudgetSink
 from hami_py.scheduler.nodes import NodeSink
 from hami_py.scheduler.quotas import QuotaSink
@@ -29,7 +30,17 @@ from hami_py.scheduler.waking import Waker
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["NODES", "PODS", "QUOTAS", "Cluster", "NodeSink", "Placed", "PodSink", "QuotaSink"]
+__all__ = [
+    "NODES",
+    "PODS",
+    "QUOTAS",
+    "Bound",
+    "Cluster",
+    "NodeSink",
+    "Placed",
+    "PodSink",
+    "QuotaSink",
+]
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -115,23 +126,6 @@ class Placed:
         )
 
 
-class _Outline(msgspec.Struct):
-    """Where a pod is, and whether it has cards, whatever else is in it."""
-
-    class Metadata(msgspec.Struct):
-        annotations: dict[str, str] | None = None
-
-    class Spec(msgspec.Struct, rename="camel"):
-        node_name: str | None = None
-
-    class Status(msgspec.Struct, frozen=True):
-        phase: str | None = None
-
-    metadata: Metadata
-    spec: Spec
-    status: Status = Status()
-
-
 class PodSink:
     """Pods that ask for our resources, by UID."""
 
@@ -147,17 +141,16 @@ class PodSink:
         """Whether the pod is known to have its cards."""
         return self._known.get(uid) is not None
 
-    def is_told(self, pod: objects.Pod) -> bool:
-        """Whether the watch has told that this bound pod has these cards.
+    def is_told(self, bound: Bound) -> bool:
+        """Whether the watch has told that this pod is bound so.
 
-        Also where they could not be taken: then its node is barred, or it has none.
+        Also where its cards could not be taken: then its node is barred, or it has none.
         """
-        text = pod.annotations.get(pods.annotations.ASSIGNMENT)
-        told = (pod.spec.node_name, text)
-        placed = self._known.get(pod.uid)
+        told = (bound.node, bound.assignment)
+        placed = self._known.get(bound.uid)
         if placed is not None and (placed.node, placed.assignment) == told:
             return True
-        return self._refused.get(pod.uid) == told
+        return self._refused.get(bound.uid) == told
 
     def placed_on(self, nodes: Iterable[str]) -> dict[str, dict[str, Placed]]:
         """By node, the pods that have cards there, by UID."""
@@ -203,13 +196,12 @@ class PodSink:
         if self._known.get(uid) is not None:
             return
         with contextlib.suppress(msgspec.ValidationError):
-            pod = msgspec.json.decode(item.raw, type=_Outline)
-            node = pod.spec.node_name
-            is_given = pods.annotations.ASSIGNMENT in (pod.metadata.annotations or {})
-            if node is not None and is_given and pod.status.phase not in objects.OVER:
+            bound = Bound.of(item)
+            if bound is not None:
                 self._known[uid] = None
+                self._refused[uid] = (bound.node, bound.assignment)
                 why = f"pod {item.name} has cards there and cannot be decoded: {item.why}"
-                self._cluster.nodes.bar(node, uid, why)
+                self._cluster.nodes.bar(bound.node, uid, why)
 
     def gone(self, pod: objects.Pod | Undecoded) -> None:
         """A pod was deleted."""

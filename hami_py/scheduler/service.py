@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import socket
 import threading
 import time
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class SchedulerSettings:
         pod_selector: the pods that are followed; the webhook labels them. Empty follows all.
         lease: namespace and name of the lease under which kube-scheduler works; None where there is
             one replica alone.
+        lease_holder: the name of the host that our kube-scheduler runs on: whose lease it is. None:
+            this one, as in one pod.
         wake: the StorageClass that is touched to have pods tried again; empty: none.
         expire_s: how often holds, and bindings that were not answered, are looked through for those
             whose time is over.
@@ -51,6 +54,7 @@ class SchedulerSettings:
     timing: Timing = field(default_factory=Timing)
     pod_selector: str = "hami.io/pod=true"
     lease: tuple[str, str] | None = None
+    lease_holder: str | None = None
     wake: str = "hami-wake"
     expire_s: float = 1.0
 
@@ -69,7 +73,12 @@ class Scheduler:
         self.cluster = Cluster(Allocator(), settings.pods, self._waker)
         selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
         timing = settings.timing
-        lease = Lease(api, settings.lease, timing.bind_s) if settings.lease else None
+        holder = settings.lease_holder or socket.gethostname()
+        lease = (
+            Lease(api, settings.lease, holder=holder, wait_s=timing.bind_s)
+            if settings.lease
+            else None
+        )
         self.verbs = Verbs(self.cluster, api, timing, followed=selector, lease=lease)
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
             Reflector(Followed(api, NODES, objects.Node, self.cluster.nodes)),

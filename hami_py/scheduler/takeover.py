@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
-from hami_py.errors import HamiError
-from hami_py.kube import ApiServer, list_objects
+import msgspec
+
+from hami_py.kube import ApiServer, Undecoded, list_objects
 from hami_py.kube.errors import Unavailable
-from hami_py.model import pods
 from hami_py.model.pods import objects
+from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.cluster import PODS, Cluster
-from hami_py.scheduler.lease import Lease
+from hami_py.scheduler.lease import Lease, Tenure
 from hami_py.scheduler.wire import BindArgs
 
 __all__ = ["Takeover"]
@@ -33,7 +34,7 @@ class Takeover:
         cluster: what the watches have told.
         server: where to look.
         followed: the query of the watch of pods.
-        is_ours: whether a pod was bound by this replica, with the cards that it has.
+        is_ours: whether a pod was bound by this replica, with the assignment that it has.
         lease: kube-scheduler's; None: there is one kube-scheduler alone.
         bind_s: how long a binding may take. Whoever was asked less than this ago was the only one
             asked since: another would be waiting still.
@@ -44,7 +45,7 @@ class Takeover:
         cluster: Cluster,
         server: ApiServer,
         followed: Mapping[str, str],
-        is_ours: Callable[[objects.Pod], bool],
+        is_ours: Callable[[Bound], bool],
         *,
         lease: Lease | None,
         bind_s: float,
@@ -57,6 +58,7 @@ class Takeover:
         self._bind_ns = int(bind_s * 1e9)
         self._lock = threading.Lock()
         self._asked_ns: int | None = None
+        self._tenure: Tenure | None = None
         self._seen: set[str] = set()
 
     def check(self, args: BindArgs, now_ns: int, left_s: Callable[[], float]) -> None:
@@ -66,16 +68,15 @@ class Takeover:
             Unavailable: the watch has still to tell of somebody, or another may still be binding.
             KubeError: the API server does not say.
         """
-        if self._lease is not None and self._begins(now_ns):
-            self._lease.check(now_ns, left_s())
+        tenure = self._lease.check(now_ns, left_s) if self._lease is not None else None
         with self._lock:
-            if self._begins(now_ns):
+            if self._begins(now_ns) or tenure != self._tenure:
                 self._seen = set()
-            self._asked_ns = now_ns
+            self._asked_ns, self._tenure = now_ns, tenure
             seen = self._seen
         self._look(seen, PODS, {"fieldSelector": f"spec.nodeName={args.node}"}, left_s)
         if self._cluster.quotas.limits(args.pod_namespace):
-            path = f"/api/v1/namespaces/{quote(args.pod_namespace)}/pods"
+            path = f"/api/v1/namespaces/{quote(args.pod_namespace, safe='')}/pods"
             self._look(seen, path, {}, left_s)
 
     def _begins(self, now_ns: int) -> bool:
@@ -88,22 +89,34 @@ class Takeover:
         if what in seen:
             return
         asked = {**self._followed, **query}
-        # Of one that cannot be decoded the watch has told, and has barred its node if need be.
-        there, _ = list_objects(self._server, path, objects.Pod, query=asked, deadline_s=left_s())
-        for pod in there:
-            if not self._is_known(pod):
-                raise Unavailable(
-                    what,
-                    f"the watch has not told yet that pod {pod.metadata.namespace}/"
-                    f"{pod.metadata.name} is bound",
-                    "try again later",
-                )
+        server = _InTime(self._server, left_s)
+        there, undecoded = list_objects(server, path, objects.Pod, query=asked)
+        pods: list[objects.Pod | Undecoded] = [*there, *undecoded]
+        for pod in pods:
+            name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            try:
+                bound = Bound.of(pod)
+            except msgspec.ValidationError as error:
+                why = f"it cannot be read whether {name} has cards: {error}"
+                raise Unavailable(what, why, "look at that pod") from error
+            # What stands in the assignment does not matter: where nobody here can read it, the
+            # node is barred once the watch has told of it, and not before.
+            if bound is not None and not self._is_known(bound):
+                why = f"the watch has not told yet that {name} is bound"
+                raise Unavailable(what, why, "try again later")
         seen.add(what)
 
-    def _is_known(self, pod: objects.Pod) -> bool:
-        try:
-            has_cards = not pod.is_over and pods.assignment_of(pod) is not None
-        except HamiError:
-            # Nobody can say which cards it has; the watch has told the operator so.
-            return True
-        return not has_cards or self._cluster.pods.is_told(pod) or self._is_ours(pod)
+    def _is_known(self, bound: Bound) -> bool:
+        return self._cluster.pods.is_told(bound) or self._is_ours(bound)
+
+
+class _InTime(ApiServer):
+    """The same server; an answer may take what is left of the time for all of them."""
+
+    def __init__(self, server: ApiServer, left_s: Callable[[], float]) -> None:
+        self._server = server
+        self._left_s = left_s
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
+        """GET, within the shorter of both times."""
+        return self._server.get(path, query, deadline_s=min(deadline_s, self._left_s()))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from hami_py.errors import InvalidValue
+from hami_py.model import check_object_name
 from hami_py.model.pods.objects import Node, Pod
 
 __all__ = [
@@ -103,6 +104,16 @@ class BindArgs(msgspec.Struct):
     pod_namespace: str = msgspec.field(name="PodNamespace")
     pod_uid: str = msgspec.field(name="PodUID")
     node: str = msgspec.field(name="Node")
+
+    def check_names(self) -> None:
+        """They stand in paths of the API, where ``..`` is resolved, quoted or not.
+
+        Raises:
+            InvalidValue: one is no object's name.
+        """
+        check_object_name("PodNamespace", self.pod_namespace)
+        check_object_name("PodName", self.pod_name)
+        check_object_name("Node", self.node)
 
 
 class BindResult(msgspec.Struct, rename="pascal"):

@@ -53,12 +53,21 @@ def node(name: str, cards: Sequence[wire.Card], **more: Any) -> Object:
 
 @contextlib.contextmanager
 def extender(
-    server: ApiServer, port: int, *, pod_selector: str = "", timing: Timing | None = None
+    server: ApiServer,
+    port: int,
+    *,
+    pod_selector: str = "",
+    timing: Timing | None = None,
+    lease: tuple[str, str] | None = None,
+    lease_holder: str | None = None,
 ) -> Iterator[Scheduler]:
     """One replica; it may not know the cluster yet. All pods count, for no webhook labels them."""
-    listen = Listen("127.0.0.1", port)
     settings = SchedulerSettings(
-        listen=listen, pod_selector=pod_selector, timing=timing or Timing()
+        listen=Listen("127.0.0.1", port),
+        pod_selector=pod_selector,
+        timing=timing or Timing(),
+        lease=lease,
+        lease_holder=lease_holder,
     )
     scheduler = Scheduler(server, settings)
     scheduler.start()

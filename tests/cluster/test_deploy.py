@@ -170,16 +170,19 @@ def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:
 
 
 def test_kube_scheduler_gets_its_lease_by_the_rights_of_deploy(
-    control_plane: StartControlPlane,
+    control_plane: StartControlPlane, address: str
 ) -> None:
-    """As its service account, and with the configuration that its pod reads."""
+    """As its service account, with the configuration that its pod reads; and its extender binds."""
     cluster = control_plane()
     apply(cluster)
     (wanted,) = documents("scheduler/scheduler.yaml")
     election = wanted["leaderElection"]
     assert election["leaderElect"]
     account = cluster.user("system:serviceaccount:hami-system:hami-scheduler")
-    cluster.reschedule({"leaderElection": election}, cluster.kubeconfig_for(account))
+    (port,) = free_ports(1)
+    ours = {"profiles": wanted["profiles"], "leaderElection": election}
+    reading = {**configuration(port), **ours}
+    cluster.reschedule(reading, cluster.kubeconfig_for(account))
     path = "/apis/coordination.k8s.io/v1/namespaces/{resourceNamespace}/leases/{resourceName}"
     lease = path.format_map(election)
     listed = f"--lease={lease.split('/')[5]}/{election['resourceName']}"
@@ -193,3 +196,8 @@ def test_kube_scheduler_gets_its_lease_by_the_rights_of_deploy(
     waiting.until(holder, "it has the lease")
     renewed = cluster.api.get(lease)["spec"]["renewTime"]
     waiting.until(lambda: cluster.api.get(lease)["spec"]["renewTime"] != renewed, "it renews it")
+    # Both are in one pod there, and its extender finds the pod's name in the lease.
+    cluster.api.create(NODES, node("a", [card("a", 0)]))
+    with extender(cluster, port), webhook(cluster, address):
+        create_soon(cluster, objects.pod("one", {"nvidia.com/gpu": 1}))
+        waiting.bound(cluster.api, "one")

@@ -1,5 +1,8 @@
 """What kube-scheduler does with its lease when it is told to end."""
 
+import socket
+import uuid
+
 from cluster import waiting
 from cluster.api import Api, ApiError, Object
 from cluster.conftest import StartControlPlane
@@ -22,6 +25,10 @@ def test_a_lease_is_given_back_at_the_end(control_plane: StartControlPlane) -> N
     cluster = control_plane(scheduler={"leaderElection": ELECTION})
     waiting.until(lambda: lease(cluster.api).get("holderIdentity"), "it leads")
     held = lease(cluster.api)
+    # An extender in the same pod knows by that whose it is.
+    host, _, its_own = held["holderIdentity"].rpartition("_")
+    assert host == socket.gethostname()
+    uuid.UUID(its_own)
     cluster.scheduler.stop()
     given_back = lease(cluster.api)
     assert given_back["holderIdentity"] == ""

@@ -33,7 +33,12 @@ from hami_py.model import check_object_name
     "--lease",
     metavar="NAMESPACE/NAME",
     help="kube-scheduler's lease, where it runs in several replicas: one that begins waits until "
-    "no binding of the one before can be on its way.",
+    "no binding of the one before can be on its way, and one that has lost it binds nothing.",
+)
+@click.option(
+    "--lease-holder",
+    metavar="HOSTNAME",
+    help="The name of the host that kube-scheduler runs on; this one's if left out, as in one pod.",
 )
 @settings_option
 @api_server_options
@@ -43,6 +48,7 @@ def scheduler(
     probes: str | None,
     pod_selector: str,
     lease: str | None,
+    lease_holder: str | None,
     settings_file: Path | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -62,6 +68,7 @@ def scheduler(
         pods=judged,
         pod_selector=pod_selector,
         lease=_parse_lease(lease) if lease is not None else None,
+        lease_holder=lease_holder,
     )
     say_settings(judged)
     run_until_told(Scheduler(server, settings))

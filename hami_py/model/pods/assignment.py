@@ -17,8 +17,8 @@ from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.versioned import VersionedAnnotation
 from hami_py.model.pods.wire import Ask, Assignment, PodName, Request, Size, Wish
 
-MAX_BYTES = 32 * 1024
-"""20 containers with 16 cards each need 31 KiB."""
+MAX_BYTES = 64 * 1024
+"""``MOST_CARDS`` (request.py) need 31 KiB, and 49 KiB where they are cut into MIG instances."""
 
 _SHOWN = 80
 """Characters of a name that somebody else made, in a message."""

@@ -15,6 +15,9 @@ from hami_py.model.pods.wish import read_wish
 MOST_ASKING = 64
 """Containers of a pod that may ask for cards; the allocator takes no more."""
 
+MOST_CARDS = 320
+"""Cards of a pod, over all its containers: as many as an assignment has room for."""
+
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -49,12 +52,17 @@ def read_pod(pod: Pod, settings: PodSettings = DEFAULT) -> PodReading:
     """
     found = places(pod)
     readings: dict[str, Reading] = {}
+    cards = 0
     for place in found:
         reading = read_container(place, pod, settings)
         if reading is not None:
             readings[_fresh_name(place, readings)] = reading
             if len(readings) > MOST_ASKING:
                 mend = f"more than {MOST_ASKING} containers ask for a GPU: split the pod"
+                raise InvalidValue(place.path, place.container.name, mend)
+            cards += reading.ask.cards
+            if cards > MOST_CARDS:
+                mend = f"a pod can be given {MOST_CARDS} cards over all its containers: split it"
                 raise InvalidValue(place.path, place.container.name, mend)
     if not readings:
         return PodReading(None, readings, found)

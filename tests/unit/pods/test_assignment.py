@@ -11,6 +11,7 @@ from hami_py.errors import InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import annotations
 from hami_py.model.pods.assignment import FIELD, MAX_BYTES
+from hami_py.model.pods.request import MOST_ASKING, MOST_CARDS
 from hami_py.model.pods.wire import Ask, Assignment, Grant, Instance, PodName, Request, Size, Wish
 from unit.pods.build import FIRST, SECOND, UID, asking, container, pod, read, says
 from unit.pods.build import manifest as written_pod
@@ -135,12 +136,30 @@ def test_another_version_is_waited_for_not_guessed(version: int) -> None:
     assert "only 1" in str(caught.value)
 
 
+@pytest.mark.parametrize("containers", [MOST_CARDS // 16, MOST_ASKING])
+def test_the_largest_pod_that_is_let_in_can_be_bound(containers: int) -> None:
+    """With the longest of everything: names, numbers and instances."""
+    instance = Instance("4g.141gb+me.all", 15, 16)
+    each = MOST_CARDS // containers
+    asks, given = [], {}
+    for i in range(containers):
+        grants = tuple(
+            Grant(f"GPU-{16 * i + at:036}", 10**7 - 1, 100, instance) for at in range(each)
+        )
+        asks.append(Ask(f"{i:063}", "app", each, Size(percent=100)))
+        given[f"{i:063}"] = grants
+    request = Request(PodName("p" * 36, "n" * 63, "p" * 253), 0, tuple(asks), Wish())
+    most = Assignment(1, "p" * 36, "n" * 253, given)
+    written = pods.bind_annotations(request, most)
+    assert pods.decode_assignment(written[pods.annotations.ASSIGNMENT]) == most
+    # Half of what Kubernetes allows: the pod has annotations of its own.
+    assert sum(len(key) + len(value) for key, value in written.items()) < 128 << 10
+
+
 def test_it_stays_small() -> None:
     grants = tuple(Grant(f"GPU-{i:036}", 80000, 100) for i in range(16))
-    most = Assignment(1, UID, "n" * 253, {f"{i:063}": grants for i in range(19)})
-    assert len(pods.encode_assignment(most)) <= MAX_BYTES
-    too_many = Assignment(1, UID, "n1", {f"{i:063}": grants for i in range(40)})
-    with pytest.raises(InvalidValue, match="at most 32768"):
+    too_many = Assignment(1, UID, "n1", {f"{i:063}": grants for i in range(80)})
+    with pytest.raises(InvalidValue, match=f"at most {MAX_BYTES}"):
         pods.encode_assignment(too_many)
 
 

@@ -126,3 +126,13 @@ def test_more_containers_than_the_allocator_takes_are_refused() -> None:
     (refusal,) = pods.admit(pod(*asking)).refusals
     assert refusal.field == "spec.containers[64]"
     assert "split the pod" in refusal.mend
+
+
+def test_more_cards_than_an_assignment_has_room_for_are_refused() -> None:
+    """Else such a pod would be filtered and never bound, again and again."""
+    asking = [container(f"c{i}", limits={**GPU, "nvidia.com/gpu": 16}) for i in range(20)]
+    assert pods.admit(pod(*asking)).refusals == ()
+    one_more = container("more", limits={**GPU, "nvidia.com/gpu": 1})
+    (refusal,) = pods.admit(pod(*asking, one_more)).refusals
+    assert refusal.field == "spec.containers[20]"
+    assert "320 cards over all its containers: split it" in refusal.mend

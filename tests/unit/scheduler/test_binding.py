@@ -10,6 +10,7 @@ from hami_py.kube import annotation_bytes, check_annotations
 from hami_py.kube.errors import Forbidden, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import wire
+from hami_py.scheduler.wire import BindArgs
 from unit.scheduler.small import Object, Small
 
 
@@ -286,3 +287,33 @@ def test_a_binding_is_one_write_of_all_of_it(small: Small) -> None:
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": "a"},
     }
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "node"),
+    [
+        ("..", "../../../api/v1/secrets", "a"),
+        ("ml", "..", "a"),
+        ("ml", "p/log", "a"),
+        ("ml/secrets", "p", "a"),
+        ("ml", "p?watch=1", "a"),
+        ("ml", "p", "a,spec.nodeName!=a"),
+        ("ml", "\ud800", "a"),
+        ("ml", "", "a"),
+    ],
+)
+def test_what_names_no_object_is_not_asked_for(
+    small: Small, namespace: str, name: str, node: str
+) -> None:
+    """With our account any path of the API could be read; the server resolves the dots."""
+    asked: list[str] = []
+
+    def get(path: str, query: object = None, *, deadline_s: float) -> bytes:
+        asked.append(path)
+        return b"{}"
+
+    small.server.get = get  # type: ignore[method-assign]
+    said = small.verbs.bind(BindArgs(name, namespace, "uid-p", node)).error
+    assert "is refused: write a name as kubectl shows it" in said
+    assert asked == []
+    assert small.server.written == []

@@ -1,0 +1,76 @@
+"""kube-scheduler does not notice at once that another has its lease; what it sends until then."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from cluster import failing, waiting
+from cluster.api import Api
+from cluster.conftest import StartControlPlane
+from cluster.extended import card, configuration, extender, node
+from cluster.failing import NOBODY
+from cluster.objects import NODES, PODS
+from cluster.servers import free_ports
+from hami_py.kube import ApiServer
+
+PLACE = ("kube-system", "findings")
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/findings"
+
+#: It looks at its lease every 40 s, and gives up 50 s after it renewed it last.
+ELECTION = {
+    "leaderElect": True,
+    "resourceNamespace": PLACE[0],
+    "resourceName": PLACE[1],
+    "leaseDuration": "60s",
+    "renewDeadline": "50s",
+    "retryPeriod": "40s",
+}
+
+MIB = 10_000
+
+
+def take(api: Api, holder: str) -> None:
+    """As client-go does it, whoever has it."""
+    spec: Any = api.get(LEASE)["spec"]
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    taken = {"holderIdentity": holder, "acquireTime": now, "renewTime": now}
+    taken["leaseTransitions"] = spec["leaseTransitions"] + 1
+    api.patch(LEASE, {"spec": taken})
+
+
+@pytest.mark.timeout(300)
+def test_a_leader_that_stood_still_binds_nothing_beside_the_next(
+    control_plane: StartControlPlane,
+) -> None:
+    """Nobody waits for the lease's end here: that it is another's is all that counts."""
+    first, second = free_ports(2)
+    cluster = control_plane(scheduler={**configuration(first), "leaderElection": ELECTION})
+    api, server = cluster.api, ApiServer.connect(cluster.kubeconfig)
+    with (
+        extender(server, first, lease=PLACE) as ours,
+        extender(server, second, lease=PLACE, lease_holder="other") as theirs,
+    ):
+        assert ours.wait_until_ready(60)
+        assert theirs.wait_until_ready(60)
+        api.create(NODES, node("a", [card("a", 0, memory_mib=MIB)]))
+        # kube-scheduler calls itself by this host's name, and so does the extender.
+        api.create(PODS, failing.pod("before", 1_000))
+        waiting.bound(api, "before")
+
+        cluster.scheduler.pause()
+        take(api, "other_c0ffee")
+        made = api.create(PODS, failing.pod("theirs", 5_000, schedulerName=NOBODY))
+        assert "the one before may still be binding" in failing.bind(second, made, "a")
+        waiting.until(lambda: failing.bind(second, made, "a") == "", "the next holder binds")
+
+        api.create(PODS, failing.pod("late", 4_000))
+        cluster.scheduler.resume()
+        said = waiting.unschedulable(api, "late")
+        assert "other_c0ffee has it, and not the kube-scheduler on" in said
+        mine = api.create(PODS, failing.pod("mine", 4_000, schedulerName=NOBODY))
+        assert failing.bind(second, mine, "a") == ""
+        assert failing.bound(api) == dict.fromkeys(("before", "theirs", "mine"), "a")
+        assert failing.given(api) == {"GPU-a-0": MIB}

@@ -1,0 +1,139 @@
+"""What another replica has bound counts, also where nobody here can read it: the watch tells."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from hami_py.errors import InvalidValue
+from hami_py.kube import Undecoded
+from hami_py.kube.followed import Naming
+from hami_py.model.pods import objects
+from hami_py.scheduler.verbs import Timing
+from unit.scheduler.small import Object, Small
+
+ASSIGNMENT = "hami.io/assignment"
+NOT_TOLD = "the watch has not told yet that pod ml/theirs is bound"
+
+#: What a pod may be on the API server that another replica, of another version, has bound.
+LATER_VERSION: Object = {"metadata": {"annotations": {ASSIGNMENT: '{"version":2,"anything":1}'}}}
+DAMAGED: Object = {"metadata": {"annotations": {ASSIGNMENT: '{"version":1}'}}}
+UNDECODABLE: Object = {
+    "metadata": {"annotations": {ASSIGNMENT: "{}"}},
+    "spec": {"priority": "high"},
+}
+UNREADABLE = [LATER_VERSION, DAMAGED, UNDECODABLE]
+NAMES = ["a later version", "damaged", "undecodable"]
+
+
+def pod_list(items: list[Object], rest: str = "") -> bytes:
+    """A page of it, as the API server writes it."""
+    metadata = {"resourceVersion": "1", "continue": rest}
+    return json.dumps({"kind": "PodList", "metadata": metadata, "items": items}).encode()
+
+
+def theirs(small: Small, written: Object) -> Object:
+    """Another replica has bound a pod to ``a``; the watch told of it while it was waiting."""
+    small.create("theirs")
+    small.told("theirs")
+    pod = small.server.pods["theirs"]
+    pod["metadata"].update(written["metadata"])
+    pod["spec"].update({"nodeName": "a", **written.get("spec", {})})
+    return pod
+
+
+def tell(small: Small, pod: Object) -> None:
+    """The watch tells of it, as the follower hands it on."""
+    try:
+        small.told("theirs")
+    except InvalidValue as error:
+        metadata = pod["metadata"]
+        naming = Naming(metadata["name"], metadata["namespace"], metadata["uid"])
+        raw = msgspec.Raw(json.dumps(pod).encode())
+        small.cluster.pods.undecoded(Undecoded(naming, raw, str(error)))
+
+
+@pytest.fixture
+def small() -> Small:
+    """Two nodes with a card each; a pod takes a whole one."""
+    return Small().listed()
+
+
+@pytest.mark.parametrize("written", UNREADABLE, ids=NAMES)
+def test_a_pod_that_cannot_be_read_is_not_bound_over(small: Small, written: Object) -> None:
+    """Its node is barred when the watch has told of it; until then the card looks free."""
+    pod = theirs(small, written)
+    small.create("new")
+    assert small.fits("new", "a") == ["a"]
+    assert NOT_TOLD in small.bind("new", "a")
+    assert small.server.written == []
+    tell(small, pod)
+    assert small.fits("new", "a", "b") == ["b"]
+    assert "it is gone, or has no cards any more" in small.bind("new", "a")
+    assert small.bind("new", "b") == ""
+    assert [body["target"]["name"] for body in small.server.written] == ["b"]
+
+
+@pytest.mark.parametrize("written", UNREADABLE, ids=NAMES)
+def test_one_that_the_watch_has_told_of_holds_nobody_up_elsewhere(
+    small: Small, written: Object
+) -> None:
+    """In a namespace with a quota all of its pods are looked at."""
+    limit = {"limits.nvidia.com/gpu": "100"}
+    quota = {"metadata": {"name": "q", "namespace": "ml", "uid": "q"}, "spec": {"hard": limit}}
+    small.cluster.quotas.replace([objects.decode_quota.convert(quota)])
+    get = small.server.get
+
+    def all_of_it(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        if path == "/api/v1/namespaces/ml/pods":
+            everybody = list(small.server.pods.values())
+            return pod_list(everybody)
+        return get(path, query, deadline_s=deadline_s)
+
+    small.server.get = all_of_it  # type: ignore[method-assign]
+    pod = theirs(small, written)
+    small.create("new")
+    assert NOT_TOLD in small.bind("new", "b")
+    tell(small, pod)
+    assert small.bind("new", "b") == ""
+
+
+def test_one_that_is_over_or_has_no_card_is_passed_over(small: Small) -> None:
+    for number, more in enumerate(({"status": {"phase": "Failed"}}, {})):
+        small.create(f"p{number}")
+        pod = small.server.pods[f"p{number}"]
+        pod["spec"].update({"nodeName": "a", "priority": "high"})
+        pod.update(more)
+        pod["metadata"]["annotations"] = {ASSIGNMENT: "{}"} if more else {}
+    small.create("new")
+    assert small.bind("new", "a") == ""
+
+
+def test_one_of_which_nothing_can_be_read_is_not_passed_over(small: Small) -> None:
+    pod = theirs(small, LATER_VERSION)
+    pod["metadata"]["annotations"] = 3
+    small.create("new")
+    assert "it cannot be read whether pod ml/theirs has cards" in small.bind("new", "a")
+    assert small.server.written == []
+
+
+def test_all_pages_together_end_within_the_time_of_the_binding(small: Small) -> None:
+    """Each page may take as long as is left, not as long as the first one."""
+    pages: list[float] = []
+
+    def slow(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        assert path == "/api/v1/pods"
+        pages.append(deadline_s)
+        small.now_s += min(1.5, deadline_s)
+        return pod_list([], rest="more")
+
+    small.create("new")
+    small.told("new")
+    small.server.get = slow  # type: ignore[method-assign]
+    assert "there is no time left to bind it" in small.bind("new", "a")
+    assert small.now_s <= Timing().bind_s
+    assert pages == [4.0, 2.5, 1.0]
+    assert small.server.written == []
