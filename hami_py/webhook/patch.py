@@ -99,7 +99,7 @@ def _environment(
     plan = edit.environment
     entries = container.env or ()
     # From the end, so that the places of those before stay what they are.
-    for index in reversed(range(len(entries))):
+    for index in reversed(range(len(entries) if plan.remove else 0)):
         if entries[index].name in plan.remove:
             yield {"op": "remove", "path": f"{path}/env/{index}"}
     if plan.add and container.env is None:

@@ -12,11 +12,13 @@ import base64
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
 from hami_py.model import pods
 from hami_py.model.pods import Admission, objects
+from hami_py.model.pods.bounds import MOST_REFUSALS
 from hami_py.model.pods.decoding import Decoder
 from hami_py.model.pods.findings import Finding
 from hami_py.webhook.patch import Extras, make_patch
@@ -156,11 +158,13 @@ def _allowed(review: Review, warnings: list[str] | None = None) -> Answer:
 
 
 def _denied(review: Review, admission: Admission) -> Answer:
-    message = "; ".join(str(finding) for finding in admission.refusals)
+    said = [str(finding) for finding in admission.refusals]
+    if len(said) == MOST_REFUSALS:
+        said.append("there may be more")
+    message = "; ".join(said)
     status = Status(message)
     return Answer(Response(review.request.uid, False, status, _texts(admission.warnings)))
 
 
 def _texts(findings: Iterable[Finding]) -> list[str]:
-    texts = [str(finding) for finding in findings]
-    return [text[: _LONGEST_WARNING - 1] for text in texts[:_MOST_WARNINGS]]
+    return [str(each)[: _LONGEST_WARNING - 1] for each in islice(findings, _MOST_WARNINGS)]

@@ -160,6 +160,62 @@ def test_what_the_binding_wrote_stays(api: Api) -> None:
     assert assignment(api, "mine").containers["main"][0].memory_mib == 4000
 
 
+#: In the order of keys, and of the policy's text, ours come among others'.
+AROUND = {"a": "", "hami.io/gpume": "", "hami.io/h": "", "x.hami.io/gpumem.main": "", "z": ""}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hami.io/assignment",
+        "hami.io/gpumem",
+        "hami.io/gpumem.main",
+        "hami.io/gpumem-15.a-b",
+        f"hami.io/gpumem.{'a' * 39}_{16 * '0'}",
+    ],
+)
+def test_what_is_ours_is_found_among_others(api: Api, key: str) -> None:
+    for value in ("", "1m", f", {key}: 1m", f"{{{key}: 1m}}"):
+        forged = objects.pod("mine", metadata={"annotations": {**AROUND, key: value}})
+        assert f"metadata.annotations[{key}]: it is written by hami alone" in refused(api, forged)
+    api.create(PODS, objects.pod("mine", metadata={"annotations": AROUND}))
+    for where in ("", "/status"):
+        path = f"{PODS}/mine{where}"
+        assert key in changed_by_us(api, path, {"annotations": {key: "1m", "a": None}})
+
+
+def test_what_only_mentions_ours_may_be_written(api: Api) -> None:
+    says = ", hami.io/gpumem.main: 1m, hami.io/assignment: {}, hami.io/gpumem"
+    others = {**AROUND, "b": f"{{{says}}}", "c": '{"hami.io/gpumem.main":"1m"}'}
+    api.create(PODS, objects.pod("mine", metadata={"annotations": {**AROUND, "b": says}}))
+    for annotations in (others, dict.fromkeys(others)):
+        api.patch(f"{PODS}/mine", {"metadata": {"annotations": annotations}}, MERGE)
+    assert "annotations" not in api.get(f"{PODS}/mine")["metadata"]
+
+
+def test_what_mentions_ours_thousands_of_times_is_refused(api: Api) -> None:
+    said = {"a": " ".join(f"hami.io/gpumem{i:05}" for i in range(5_000))}
+    wanted = objects.pod("mine", metadata={"annotations": said})
+    assert "speak of hami.io/gpumem thousands of times" in refused(api, wanted)
+
+
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param({f"a{i:05}": "" for i in range(30_000)}, id="many"),
+        pytest.param({"a": "x" * 250_000}, id="long"),
+        pytest.param({"a": " ".join(f"hami.io/gpumem{i:05}" for i in range(2_400))}, id="said"),
+    ],
+)
+def test_a_pod_may_have_as_many_annotations_as_are_stored(api: Api, most: dict[str, str]) -> None:
+    """An expression that costs too much would be an error, and the pod refused."""
+    api.create(PODS, objects.pod("mine", metadata={"annotations": most}))
+    path = f"{PODS}/mine"
+    api.patch(f"{path}/status", {"status": {"phase": "Running"}}, MERGE)
+    api.patch(path, {"metadata": {"annotations": {"b": "y"}}}, MERGE)
+    changed_by_us(api, path, {"annotations": {"hami.io/gpumem.main": "1m"}})
+
+
 def test_a_pod_without_a_gpu_cannot_claim_a_card(cluster: ControlPlane, api: Api) -> None:
     """Else whoever may make pods could make every card look used."""
     forged = '{"version":1,"pod":"x","node":"a","containers":{"main":[{"card":"GPU-a-0"}]}}'

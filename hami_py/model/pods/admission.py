@@ -7,28 +7,33 @@ and files cannot be seen here: the limits page on the node is the lock, this is 
 door.
 """
 
-import re
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hami_py._native import MAX_CARDS
 from hami_py.errors import InvalidValue
 from hami_py.model.names import legible
 from hami_py.model.pods.annotations import is_written_by_us
 from hami_py.model.pods.asks import Place, Reading
+from hami_py.model.pods.bounds import first, judge_annotations, judge_lists
 from hami_py.model.pods.environment import EnvironmentPlan, plan_environment
 from hami_py.model.pods.findings import Finding, refused
-from hami_py.model.pods.mounts import judge_mounts
-from hami_py.model.pods.objects import Pod
-from hami_py.model.pods.request import PodReading, read_pod
+from hami_py.model.pods.mounts import Mounts
+from hami_py.model.pods.objects import Pod, Variable
+from hami_py.model.pods.request import MOST_ASKING, PodReading, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.spelling import misspelled
 from hami_py.model.pods.wire import Request, Size
 
-_ENTRIES = re.compile(r"[ :]")
-"""What stands between two libraries in ``LD_PRELOAD`` (ld.so(8))."""
+_LONGEST = 128 << 10
+"""Bytes of a variable: execve(2) takes no longer one (MAX_ARG_STRLEN)."""
 
 _SHOWN = 80
 """Characters of a name that somebody else made, in a message."""
+
+_MOST_FORGED = MOST_ASKING * MAX_CARDS + 1
+"""Annotations that we write on the largest pod: who has copied such a one has no more."""
 
 _LOADER = ("LD_PRELOAD", "LD_AUDIT")
 _DEFAULT_SCHEDULER = "default-scheduler"
@@ -100,6 +105,9 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     A pod that asks for no GPU loses forged annotations, and nothing else happens to it.
     """
     forged = tuple(key for key in pod.annotations if is_written_by_us(key))
+    too_large = (*judge_annotations(pod), *_forgery(forged))
+    if too_large:
+        return Admission(None, too_large)
     findings = [_forged(pod, key) for key in forged]
     try:
         reading = read_pod(pod, settings)
@@ -107,12 +115,14 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
         return Admission(None, (refused(error), *findings), (), forged)
     if reading.request is None:
         return Admission(None, tuple(findings), (), forged)
-    findings += judge(pod, reading, settings)
+    if too_long := tuple(judge_lists(pod)):
+        return Admission(None, too_long)
     edits = [
         _edit(place, reading.readings.get(place.container.name), settings)
         for place in reading.places
     ]
-    findings += [each for edit in edits for each in edit.environment.findings]
+    of_environments = (each for edit in edits for each in edit.environment.findings)
+    findings += first(itertools.chain(judge(pod, reading, settings), of_environments))
     kept = tuple(edit for edit in edits if not edit.is_empty)
     return Admission(reading.request, tuple(findings), kept, forged)
 
@@ -134,13 +144,14 @@ def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Find
     if pod.spec.host_pid:
         mend = "it sees, and may end, the processes of others on the node, those of limits too"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", mend)
+    mounts = Mounts(pod, settings)
     for place in reading.places:
         asked = reading.readings.get(place.container.name)
         if asked is not None:
             yield from _loader_variables(place, settings)
             yield from _unseen_variables(place)
             yield from _privileges(place, pod)
-            yield from judge_mounts(place, pod, settings)
+            yield from mounts.judge(place)
             yield from _sizes(place, asked, settings)
 
 
@@ -156,17 +167,18 @@ def judge_ephemeral(pod: Pod, settings: PodSettings = DEFAULT) -> tuple[Finding,
     except InvalidValue:
         # It asks for something, whatever that was meant to be.
         pass
-    found: list[Finding] = []
+    return tuple(judge_lists(pod)) or tuple(first(_added(pod, settings)))
+
+
+def _added(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    mounts = Mounts(pod, settings)
     for number, container in enumerate(pod.spec.ephemeral_containers or ()):
         place = _Ephemeral(container, number, "app")
-        found += _privileges(place, pod)
-        found += judge_mounts(place, pod, settings)
+        yield from _privileges(place, pod)
+        yield from mounts.judge(place)
         # It could be taken away here as in other containers, but who debugs should know.
-        found += [
-            Finding(each.rule, "refuse", each.field, each.value, each.mend)
-            for each in plan_environment(place, None, settings).findings
-        ]
-    return tuple(found)
+        for each in plan_environment(place, None, settings).findings:
+            yield Finding(each.rule, "refuse", each.field, each.value, each.mend)
 
 
 class _Ephemeral(Place, frozen=True):
@@ -199,6 +211,13 @@ def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> Conta
     return ContainerEdit(place.path, place.container.name, limits, environment)
 
 
+def _forgery(forged: tuple[str, ...]) -> Iterator[Finding]:
+    if len(forged) > _MOST_FORGED:
+        mend = "hami writes them, and never so many; leave them out"
+        written = f"{len(forged)} like {forged[0][:_SHOWN]}"
+        yield Finding("forged-annotation", "refuse", "metadata.annotations", written, mend)
+
+
 def _forged(pod: Pod, key: str) -> Finding:
     mend = "only the scheduler writes it; leave it out"
     path = f"metadata.annotations[{legible(key[:_SHOWN])}]"
@@ -209,18 +228,21 @@ def _loader_variables(place: Place, settings: PodSettings) -> Iterator[Finding]:
     for variable in place.container.env or ():
         if variable.name not in _LOADER or not (variable.value or variable.value_from):
             continue
-        loaded = [each for each in _ENTRIES.split(variable.value or "") if each]
-        if (
-            variable.name == "LD_PRELOAD"
-            and variable.value_from is None
-            and all(each in settings.allowed_preloads for each in loaded)
-        ):
+        if variable.name == "LD_PRELOAD" and _loads_allowed(variable, settings):
             continue
         mend = "what it loads could stand before the library that keeps the limit; leave it out"
         if variable.name == "LD_PRELOAD" and settings.allowed_preloads:
             mend += f", or name only {', '.join(settings.allowed_preloads)}"
         path, value = f"{place.path}.env[{variable.name}]", variable.value or "valueFrom"
         yield Finding("loader-variable", "refuse", path, value, mend)
+
+
+def _loads_allowed(variable: Variable, settings: PodSettings) -> bool:
+    text = variable.value or ""
+    if variable.value_from is not None or len(text) >= _LONGEST:
+        return False
+    # Spaces and colons stand between two libraries (ld.so(8)).
+    return {*text.replace(":", " ").split(" ")} <= {"", *settings.allowed_preloads}
 
 
 def _unseen_variables(place: Place) -> Iterator[Finding]:

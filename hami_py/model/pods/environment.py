@@ -37,6 +37,10 @@ OFF_SWITCH = "CUDA_DISABLE_CONTROL"
 
 _OF_A_LIMIT = re.compile(rf"({MEMORY}|{CORES})(_([0-9]|1[0-5]))?")
 _WHOLE = 100
+_MOST_REMOVED = 64
+"""Entries of one ``env``: above it is the number of the names that go. The API server copies the
+list for each, so thousands of them would keep it busy for seconds."""
+
 _NO_CARDS = ("", "none", "void")
 """Values of NVIDIA_VISIBLE_DEVICES with which NVIDIA's container toolkit adds no card."""
 
@@ -132,6 +136,7 @@ def _memory(ask: Ask) -> tuple[Injected, ...]:
 
 class _Plan:
     def __init__(self, place: Place) -> None:
+        self._place = place
         # Of several entries of one name the last one counts, as in the kubelet.
         self.own = {
             variable.name: (f"{place.path}.env[{variable.name}]", variable)
@@ -142,6 +147,12 @@ class _Plan:
         self._findings: list[Finding] = []
 
     def result(self) -> EnvironmentPlan:
+        entries = self._place.container.env or ()
+        going = sum(each.name in self._remove for each in entries) if self._remove else 0
+        if going > _MOST_REMOVED:
+            field, mend = f"{self._place.path}.env", "write each variable once"
+            names = f"{going} entries of {', '.join(self._remove)}"
+            return EnvironmentPlan(findings=(Finding("size", "refuse", field, names, mend),))
         return EnvironmentPlan(
             tuple(self._add.values()), tuple(self._remove), tuple(self._findings)
         )

@@ -19,31 +19,61 @@ _ANYWHERE = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(root|cwd|fd)(/.*)?", re.DOTA
 """The links of a process (proc_pid_root(5)): what lies behind them cannot be told from here."""
 
 
-def judge_mounts(place: Place, pod: Pod, settings: PodSettings) -> Iterator[Finding]:
-    """A container's volumes, those that are refused."""
-    host_paths = {
-        volume.name: volume.host_path.path
-        for volume in pod.spec.volumes or ()
-        if volume.host_path is not None
-    }
-    for number, mount in enumerate(place.container.volume_mounts or ()):
-        path = f"{place.path}.volumeMounts[{number}]"
-        if _normal(mount.mount_path) in settings.guarded_mounts:
-            mend = "the limits are mounted there; choose another path"
-            yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
-        outside = host_paths.get(mount.name)
-        if outside is None:
-            continue
-        why = _too_open(_normal(outside), mount, settings.guarded_host_paths)
-        if why is not None:
-            yield Finding("host-path", "refuse", path, outside, why)
+_LONGEST = 4096
+"""PATH_MAX of Linux, with the zero at its end: no path of so many characters can be opened."""
+
+_TOO_LONG = f"a path has less than {_LONGEST} bytes; write a shorter one"
 
 
-def _too_open(path: str, mount: VolumeMount, guarded: Iterable[str]) -> str | None:
+class Mounts:
+    """What is said of the volumes of one pod, wherever they are mounted.
+
+    A volume may be mounted thousands of times: it is judged once for each way of doing so.
+    """
+
+    def __init__(self, pod: Pod, settings: PodSettings) -> None:
+        self._host_paths = {
+            volume.name: volume.host_path.path
+            for volume in pod.spec.volumes or ()
+            if volume.host_path is not None
+        }
+        self._settings = settings
+        self._verdicts: dict[tuple[str, bool, bool], str | None] = {}
+
+    def judge(self, place: Place) -> Iterator[Finding]:
+        """A container's volumes, those that are refused."""
+        for number, mount in enumerate(place.container.volume_mounts or ()):
+            path = f"{place.path}.volumeMounts[{number}]"
+            if len(mount.mount_path) >= _LONGEST:
+                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, _TOO_LONG)
+            elif _normal(mount.mount_path) in self._settings.guarded_mounts:
+                mend = "the limits are mounted there; choose another path"
+                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
+            outside = self._host_paths.get(mount.name)
+            if outside is None:
+                continue
+            why = self._verdict(mount, outside)
+            if why is not None:
+                yield Finding("host-path", "refuse", path, outside, why)
+
+    def _verdict(self, mount: VolumeMount, outside: str) -> str | None:
+        read_only = bool(mount.read_only)
+        recursive = read_only and mount.recursive_read_only == "Enabled"
+        key = (mount.name, read_only, recursive)
+        if key not in self._verdicts:
+            self._verdicts[key] = _judge(
+                outside, self._settings.guarded_host_paths, read_only, recursive
+            )
+        return self._verdicts[key]
+
+
+def _judge(outside: str, guarded: Iterable[str], read_only: bool, recursive: bool) -> str | None:
     """Why a directory of the node is not mounted like that, and how to mend it."""
-    read_only = bool(mount.read_only)
-    if read_only and mount.recursive_read_only == "Enabled":
+    if len(outside) >= _LONGEST:
+        return _TOO_LONG
+    if recursive:
         return None
+    path = _normal(outside)
     other = "mount another directory, or this with readOnly"
     if _ANYWHERE.fullmatch(path):
         return f"a process's link may lead to the limits; {other} and recursiveReadOnly: Enabled"
@@ -66,4 +96,4 @@ def _normal(path: str) -> str:
 
 def _is_in(path: str, directory: str) -> bool:
     """Whether it is the directory, or in it."""
-    return posixpath.commonpath((path, directory)) == directory
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -59,7 +59,9 @@ class Counted:
 
 def number(quantity: Quantity, what: Counted) -> int | None:
     """The whole number that a quantity says; None = it is none, or out of range."""
-    whole = _whole_number(_text(quantity))
+    text = _text(quantity)
+    # What is that long is no number, and the cache would keep it.
+    whole = _whole_number(text) if len(text) <= _LONGEST else None
     return whole if whole is not None and what.least <= whole <= what.most else None
 
 

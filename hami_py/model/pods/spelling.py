@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 _MOST = 64
 """Annotations of a pod that are looked at: comparing takes time, and a pod may have thousands."""
 
+_LONGEST = 317
+"""Characters of a key, by Kubernetes: 253 before the slash and 63 after it."""
+
 _ALIKE = 0.8
 """How much of two names is the same, as difflib counts it: ``use-type`` and ``use-gputype`` are."""
 
@@ -23,7 +26,8 @@ def misspelled(keys: Iterable[str], known: Iterable[str]) -> Iterator[tuple[str,
     """
     names = {_parts(key)[1]: key for key in sorted(known)}
     prefixes = {_parts(key)[0] for key in names.values()}
-    ours = (key for key in keys if _parts(key)[0] in prefixes and key not in names.values())
+    short = (key for key in keys if len(key) <= _LONGEST)
+    ours = (key for key in short if _parts(key)[0] in prefixes and key not in names.values())
     for key in itertools.islice(ours, _MOST):
         prefix, name = _parts(key)
         beside = [each for each, other in names.items() if _parts(other)[0] == prefix]

@@ -159,3 +159,51 @@ def test_a_misspelled_wish_is_a_warning() -> None:
     assert warning.startswith('metadata.annotations[nvidia.com/use-gputyp]: "A100" is let in: ')
     assert warning.endswith("write nvidia.com/use-gputype")
     assert patched(pod, response)["metadata"]["annotations"] == slip
+
+
+def env(name: str, times: int) -> Manifest:
+    return {"env": [{"name": name, "value": "9g"}] * times}
+
+
+def annotated(count: int) -> Manifest:
+    return {f"hami.io/gpumem.c{i}": "x" for i in range(count)}
+
+
+def large(inside: Manifest, **fields: Any) -> Manifest:
+    made = manifest(container(limits={"gpu": 1, "gpumem": 3000}), **fields)
+    made["spec"]["containers"][0].update(inside)
+    return made
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        large(env("NVIDIA_VISIBLE_DEVICES", 80_000)),
+        large(env("NVIDIA_VISIBLE_DEVICES", 10_000)),
+        large(env("CUDA_DEVICE_MEMORY_LIMIT", 50_000)),
+        large(env("LD_PRELOAD", 40_000)),
+        large(env("LD_PRELOAD", 10_000)),
+        large({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"] * 100_000}}}),
+        large({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"] * 10_000}}}),
+        large({}, annotations=annotated(40_000)),
+        large({}, annotations=annotated(10_000)),
+        large(
+            {"volumeMounts": [{"name": "v", "mountPath": f"/a{i}"} for i in range(640)]},
+            volumes=[{"name": "v", "hostPath": {"path": "/" + 50_000 * "a/"}}],
+        ),
+        large({}, initContainers=[{"name": "i", **env("X", 1)}] * 30_000),
+    ],
+    ids=lambda pod: f"{len(json.dumps(pod))} bytes",
+)
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+def test_a_large_review_has_a_small_answer(verb: str, pod: Manifest) -> None:
+    response = ask(reviewer(), verb, pod)
+    assert not response["allowed"]
+    assert len(json.dumps(response)) < 10_000
+
+
+def test_a_refusal_says_that_it_stopped_looking() -> None:
+    for times in (31, 33):
+        message = ask(reviewer(), "mutate", large(env("LD_AUDIT", times)))["status"]["message"]
+        assert message.count("is refused") == min(times, 32)
+        assert message.endswith("; there may be more") == (times > 32)
