@@ -50,8 +50,11 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class _Page(msgspec.Struct):
+    """Part of a list. API servers write ``items`` of an empty one, too, and always as an array."""
+
+    kind: str
     metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw]
 
 
 class _Event(msgspec.Struct):
@@ -116,10 +119,11 @@ class Follower(Generic[T]):
         undecoded: list[Undecoded] = []
         version = ""
         followed = self._followed
-        for page in _pages(followed.server, self._path, followed.query, _LIST_S, self._page):
+        pages = _pages(followed.server, self._path, followed.query, lambda: _LIST_S, self._page)
+        for page in pages:
             self.heard_at = self._clock()
             version = version or page.metadata.resource_version
-            for raw in page.items or []:
+            for raw in page.items:
                 item = self._decoded(raw)
                 if isinstance(item, Undecoded):
                     undecoded.append(item)
@@ -227,6 +231,13 @@ def list_objects(
 ) -> tuple[list[T], list[Undecoded]]:
     """All objects of a list, once, as a sink's ``replace`` takes them.
 
+    Args:
+        server: where.
+        path: of the list.
+        kind: what its objects are decoded as.
+        query: selectors.
+        deadline_s: how long all pages together may take.
+
     Returns:
         Those that are as their kind says, and those that are not.
 
@@ -236,8 +247,9 @@ def list_objects(
     decoder = msgspec.json.Decoder(kind)
     objects: list[T] = []
     undecoded: list[Undecoded] = []
-    for page in _pages(server, path, query or {}, deadline_s):
-        for raw in page.items or []:
+    ends_at = time.monotonic() + deadline_s
+    for page in _pages(server, path, query or {}, lambda: ends_at - time.monotonic()):
+        for raw in page.items:
             item = _decoded(decoder, path, raw)
             if isinstance(item, Undecoded):
                 undecoded.append(item)
@@ -264,13 +276,21 @@ def _pages(
     server: ApiServer,
     path: str,
     query: Mapping[str, str],
-    deadline_s: float,
+    left_s: Callable[[], float],
     limit: int = _PAGE,
 ) -> Iterator[_Page]:
+    """The pages of a list, each asked for with what is left then.
+
+    What says 200 and is no list must not pass for an empty one: all cards would look free.
+    """
     rest = ""
     while True:
         asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
-        page = _decode(server.get(path, asked, deadline_s=deadline_s), _Page)
+        page = _decode(server.get(path, asked, deadline_s=left_s()), _Page)
+        version = page.metadata.resource_version
+        if not page.kind.endswith("List") or not version:
+            why = f"the answer is no list (kind {page.kind!r}, version {version!r})"
+            raise Unavailable(f"GET {path}", why, "try again later")
         yield page
         rest = page.metadata.continue_
         if not rest:

@@ -1,5 +1,8 @@
 """Requests to one API server: JSON bytes in, JSON bytes out, every one with a deadline.
 
+It is one for all of a request: a connection, the head of the answer and its body, whether they come
+at once or in drops. A name that has to be looked up is the system's, which has bounds of its own.
+
 Authentication, certificates, proxies and the tokens' renewal are the ``kubernetes`` client's. Its
 object models are not used: they take milliseconds where a typed decode of the fields that we read
 takes microseconds.
@@ -8,7 +11,6 @@ takes microseconds.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from hami_py.errors import StateError
+from hami_py.kube.deadlines import Deadline, keep_deadlines
 from hami_py.kube.errors import (
     Conflict,
     Expired,
@@ -47,6 +50,13 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _CONNECT_S = 5.0
 """How long a connection for a stream may take: the server is near, or away."""
 
+_FAILURE_BYTES = 1 << 16
+"""So much is read of why a request failed; a Status has some hundred bytes."""
+
+_LINE_BYTES = 1 << 25
+"""No event of a watch is longer: etcd takes 1.5 MiB of an object, of which JSON makes six times as
+much at worst, and some set it to more."""
+
 _POOL = 32
 """Connections that are kept; more are made where more threads ask at once."""
 
@@ -64,6 +74,7 @@ class ApiServer:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        keep_deadlines(client.rest_client.pool_manager)
 
     @classmethod
     def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> ApiServer:
@@ -134,27 +145,27 @@ class ApiServer:
             silence_s: how long nothing may come before the connection counts as lost.
         """
         question = _Question("GET", path, query)
-        return Stream(question.what, self._send(question, (min(_CONNECT_S, silence_s), silence_s)))
+        deadline = Deadline(silence_s)
+        answer = self._send(question, deadline, (min(_CONNECT_S, silence_s), silence_s))
+        deadline.bound_silence(silence_s)
+        return Stream(question.what, answer)
 
     def _ask(self, question: _Question, deadline_s: float) -> bytes:
         import urllib3  # noqa: PLC0415
 
-        began = time.monotonic()
-        answer = self._send(question, float(deadline_s))
-        chunks = []
+        deadline = Deadline(deadline_s)
+        answer = self._send(question, deadline, deadline_s)
         try:
-            # The timeout is for each read: what comes in drops has a deadline, too.
-            for chunk in answer.stream(1 << 20):
-                chunks.append(chunk)
-                if time.monotonic() - began > deadline_s:
-                    raise TimeoutError(f"no whole answer within {deadline_s:g} s")
+            data: bytes = answer.read()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             answer.close()
             raise _unavailable(question.what, error) from error
         answer.release_conn()
-        return b"".join(chunks)
+        return data
 
-    def _send(self, question: _Question, timeout_s: float | tuple[float, float]) -> HTTPResponse:
+    def _send(
+        self, question: _Question, deadline: Deadline, timeout_s: float | tuple[float, float]
+    ) -> HTTPResponse:
         """The answer's head: within so long in all, or to connect and then to answer."""
         import urllib3  # noqa: PLC0415
         from kubernetes.client import ApiException  # noqa: PLC0415
@@ -170,11 +181,17 @@ class ApiServer:
         url = client.configuration.host + question.path + query
         body = msgspec.to_builtins(question.body)
         try:
-            sent = client.call_api(question.method, url, headers, body, None, timeout_s)
+            deadline.left_s()
+            with deadline.kept():
+                sent = client.call_api(question.method, url, headers, body, None, timeout_s)
             answer: HTTPResponse = sent.response
             if answer.status < 300:
                 return answer
-            data = answer.read()
+            try:
+                data = answer.read(_FAILURE_BYTES)
+            finally:
+                # Read to the end it is the pool's again; else there is more of it, or to come.
+                answer.close()
         except ApiException as error:
             raise Unavailable(
                 question.what, str(error.reason), "look at the certificates, then try again"
@@ -186,7 +203,6 @@ class ApiServer:
             raise Forbidden(
                 question.what, f"it cannot be sent: {error}", "look at the credentials"
             ) from error
-        answer.release_conn()
         raise _failure(question.what, answer.status, data)
 
 
@@ -215,16 +231,26 @@ class Stream:
 
         Raises:
             Unavailable: the connection was lost, or silent for too long.
+            Rejected: a line has no end.
         """
         import urllib3  # noqa: PLC0415
 
-        rest = b""
+        line = bytearray()
         try:
             for chunk in self._answer.stream(1 << 16):
-                *whole, rest = (rest + chunk).split(b"\n")
-                yield from filter(None, whole)
-            if rest:
-                yield rest
+                *ends, begun = chunk.split(b"\n")
+                for end in ends:
+                    line += end
+                    if line:
+                        yield bytes(line)
+                    line.clear()
+                line += begun
+                if len(line) > _LINE_BYTES:
+                    raise Rejected(
+                        self._what, f"an event of more than {_LINE_BYTES} bytes", "list again"
+                    )
+            if line:
+                yield bytes(line)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise _unavailable(self._what, error) from error
         finally:

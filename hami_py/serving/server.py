@@ -42,8 +42,9 @@ class Listen:
     Attributes:
         host: an address; loopback where only a neighbour in the same pod asks.
         port: 0 takes a free one.
-        connections: beyond so many a new one is closed, so that memory has a bound: with TLS one
-            costs 250 KiB at worst, beside its body. One peer gets at most three quarters of them.
+        connections: beyond so many one that waits for its peer is closed, or else the new one, so
+            that memory has a bound: with TLS one costs 250 KiB at worst, beside its body. One peer
+            gets at most three quarters of them.
         head_s: so long one may take for the head of a request; API servers send it at once.
     """
 

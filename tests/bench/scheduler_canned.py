@@ -26,7 +26,7 @@ def pages_of(objects: Iterable[dict[str, Any]]) -> list[bytes]:
 
     def page(items: list[bytes], number: int, more: bool) -> bytes:
         metadata = {"resourceVersion": "1", **({"continue": str(number)} if more else {})}
-        head = json.dumps({"metadata": metadata}).encode()
+        head = json.dumps({"kind": "List", "metadata": metadata}).encode()
         return head[:-1] + b', "items": [' + b",".join(items) + b"]}"
 
     made: list[list[bytes]] = [[]]

@@ -61,6 +61,26 @@ def test_old_watches_and_pages_are_gone_after_a_compaction_and_a_restart(
     recordings.keep("list-continue-410", answer)
 
 
+def test_lists_say_what_they_are_also_empty_ones(
+    cluster: ControlPlane, recordings: Recordings
+) -> None:
+    cluster.api.create(NODES, objects.node("one"))
+    cluster.api.create(NODES, objects.node("two"))
+    empty = "/api/v1/namespaces/nowhere/resourcequotas?limit=500"
+    custom = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=500"
+    for name, path in (
+        ("list-empty", empty),
+        ("list-custom-empty", custom),
+        ("list-page", f"{NODES}?limit=1"),
+    ):
+        answer = cluster.api.get(path)
+        assert answer["kind"].endswith("List")
+        assert answer["metadata"]["resourceVersion"]
+        assert isinstance(answer["items"], list)
+        recordings.keep(name, answer)
+    assert answer["metadata"]["continue"]
+
+
 def test_a_watch_starts_with_the_list_and_marks_its_end(
     cluster: ControlPlane, recordings: Recordings
 ) -> None:

@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.server.ending.wait()
         elif path in LISTS:
-            self._answer(200, {"metadata": version, "items": LISTS[path]})
+            self._answer(200, {"kind": "List", "metadata": version, "items": LISTS[path]})
         elif path.startswith(CONFIGURATIONS):
             self._answer(200, {"metadata": version, "webhooks": []})
         elif path.startswith(SECRETS) and self.server.secret is not None:

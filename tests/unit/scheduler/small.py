@@ -36,7 +36,8 @@ class Server:
         if name == "pods":
             node = (query or {}).get("fieldSelector", "=").partition("=")[2]
             there = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
-            return json.dumps({"metadata": {}, "items": there}).encode()
+            page = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": there}
+            return json.dumps(page).encode()
         self.reading(name)
         if name not in self.pods:
             raise NotFound(f"GET {path}", "404: not found", "forget it", 404)

@@ -41,7 +41,8 @@ class Server:
         begin = int((query or {}).get("continue") or 0)
         rest = str(begin + 2) if begin + 2 < len(self.lists[name]) else ""
         items = self.lists[name][begin : begin + 2]
-        return json.dumps({"metadata": {"continue": rest}, "items": items}).encode()
+        metadata = {"resourceVersion": "1", "continue": rest}
+        return json.dumps({"kind": "List", "metadata": metadata, "items": items}).encode()
 
 
 def node(name: str, written: str | None = None) -> Object:
