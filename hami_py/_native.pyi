@@ -140,8 +140,10 @@ class Allocator:
             InvalidValue: it is no ``Request``.
         """
 
-    def only_promised(self, request: bytes, names: list[str]) -> bool:
-        """Whether a node would do, were it not for cards that are held or reserved for others.
+    def only_promised(self, request: bytes, names: list[str], now_ns: int, soon_ns: int) -> bool:
+        """Whether a node would do, were it not for cards promised to others for a moment.
+
+        That is what is reserved, or held until ``soon_ns`` at most.
 
         Raises:
             InvalidValue: it is no ``Request``.
@@ -162,9 +164,10 @@ class Allocator:
     def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bool, bytes]:
         """``filter`` of a JSON list of names: ``ExtenderFilterResult``, as JSON.
 
-        Before it, how many nodes do, and whether all were looked at: with several containers and
-        linked cards that may take too long. What was found out is remembered, so asking again goes
-        on where this ended.
+        Before it, how many nodes do, and whether that is all: with several containers and linked
+        cards looking at all nodes may take too long. What was found out is remembered, so asking
+        again goes on where this ended. Where a namespace's pods have taken too long together it is
+        all for now: nodes that were not looked at are among those that do not do.
 
         Raises:
             InvalidValue: it is no ``Request``, or the names are no JSON list.

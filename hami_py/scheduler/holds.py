@@ -50,12 +50,18 @@ class _Hold:
 
 
 class Holds:
-    """Those that may be long. Threads may share it."""
+    """Those that may be long. Threads may share it.
+
+    Who is refused for one waits until something happens, and of its end nobody else hears.
+
+    Attributes:
+        short_ns: nanoseconds that the others last; who waits for one of those is tried again.
+    """
 
     def __init__(self, cluster: Cluster, timing: Timing, clock_ns: Callable[[], int]) -> None:
         self._cluster = cluster
-        self._short_ns = int(timing.hold_s * 1e9)
-        self._long_ns = self._short_ns + int(timing.claims_s * 1e9)
+        self.short_ns = int(timing.hold_s * 1e9)
+        self._long_ns = self.short_ns + int(timing.claims_s * 1e9)
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
         self._long: dict[str, _Hold] = {}
@@ -63,7 +69,7 @@ class Holds:
     def begin(self, pod: objects.Pod) -> int:
         """For how many nanoseconds cards are to be held for a pod, from now on."""
         if not pod.claims:
-            return self._short_ns
+            return self.short_ns
         # The watch may be ahead of kube-scheduler, or behind it.
         told = self._cluster.waiting.told(pod.uid) or pod
         failures = (pod.unscheduled, told.unscheduled)
@@ -76,7 +82,12 @@ class Holds:
         """kube-scheduler has begun anew with a pod: what is held is of an attempt that failed."""
         with self._lock:
             if self._long.pop(uid, None) is not None:
-                self._cluster.allocator.unhold(uid)
+                # Also what has become more than a hold since: its binding has failed.
+                self._end(uid)
+
+    def _end(self, uid: str) -> None:
+        self._cluster.allocator.unhold(uid)
+        self._cluster.waker.changed()
 
     def settle(self) -> None:
         """Follows kube-scheduler to the nodes that it has chosen, and ends what it has given up.
@@ -90,9 +101,10 @@ class Holds:
                 pod = self._cluster.waiting.told(uid)
                 # Of a pod that the watch does not tell of nobody would hear that it is gone.
                 is_idle = pod is None or pod.is_going or hold.is_given_up(pod)
-                if left_ns <= 0 or (is_idle and now_ns - hold.began_ns >= self._short_ns):
+                if left_ns <= 0 or (is_idle and now_ns - hold.began_ns >= self.short_ns):
                     del self._long[uid]
-                    self._cluster.allocator.unhold(uid)
+                    if not self._cluster.pods.is_placed(uid):
+                        self._end(uid)
                 elif pod is not None:
                     self._follow(hold, pod, now_ns, left_ns)
 
@@ -106,3 +118,4 @@ class Holds:
         allocator.prioritize_names(
             wire.encode(pod.request), msgspec.json.encode([node]), now_ns, left_ns
         )
+        self._cluster.waker.changed()

@@ -107,7 +107,8 @@ class Verbs:
             names = msgspec.json.encode(there)
         asked = wire.encode(request)
         changes = self._cluster.waker.changes
-        fits, whole, answer = self._cluster.allocator.filter_names(asked, names, self._clock_ns())
+        now_ns = self._clock_ns()
+        fits, whole, answer = self._cluster.allocator.filter_names(asked, names, now_ns)
         if fits > 1:
             # Nearly always, and then of thousands: nobody here looks at them.
             return msgspec.Raw(answer)
@@ -117,13 +118,19 @@ class Verbs:
                 return FilterResult(node_names=[], error=_BEING_BOUND.format(bound_to))
             if not whole:
                 return FilterResult(node_names=[], error=_counted(result, _NOT_ALL))
-            if self._cluster.allocator.only_promised(asked, _decode_names(names)):
+            if self._is_only_promised(asked, names, now_ns):
                 return FilterResult(node_names=[], error=_counted(result, _PROMISED))
             self._cluster.waker.refused(changes)
         else:
             # Then kube-scheduler asks for no priorities.
             self._prioritize(pod, asked, msgspec.json.encode(result.node_names))
         return result
+
+    def _is_only_promised(self, asked: bytes, names: bytes, now_ns: int) -> bool:
+        """A hold that lasts for minutes is nothing to be waited for, and others may be evicted."""
+        soon_ns = now_ns + self.holds.short_ns
+        allocator = self._cluster.allocator
+        return allocator.only_promised(asked, _decode_names(names), now_ns, soon_ns)
 
     def prioritize(self, args: FilterArgs) -> list[HostPriority] | msgspec.Raw:
         """How good the nodes are; the best is held for the pod."""

@@ -117,13 +117,13 @@ class _Endpoint(Generic[A]):
                 result = await run_in_threadpool(self._answer, argument)
             else:
                 result = self._answer(argument)
+            return msgspec.json.encode(result)
         except HamiError as error:
             status = 422 if isinstance(error, InvalidValue) else 503
             raise _Refused(status, str(error)) from None
         except Exception:
             _log.exception("%s", self._path)
             raise _Refused(500, "a fault of ours; the log has more") from None
-        return msgspec.json.encode(result)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         too_large = f"the body is larger than {self._most_bytes} bytes"

@@ -121,12 +121,8 @@ impl Allocator {
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let request = || parse::<Request>("request", request);
         let Some(names) = names else {
-            let all = self.with(py, |engine| {
-                let names = engine.node_names();
-                let filtered = engine.filter(&request()?, &names, now_ns)?;
-                Ok((names, filtered))
-            });
-            let (names, filtered): (Vec<Arc<str>>, Filtered) = all.map_err(errors::invalid)?;
+            let all = self.with(py, |engine| engine.filter_all(&request()?, now_ns));
+            let (names, filtered) = all.map_err(errors::invalid)?;
             return answer(py, &filtered, |node| Ok(PyString::new(py, &names[node]).into_any()));
         };
         let filtered = self.with(py, |engine| engine.filter(&request()?, &names, now_ns));
@@ -135,15 +131,19 @@ impl Allocator {
         answer(py, &filtered.map_err(errors::invalid)?, name)
     }
 
-    /// Whether one of these nodes would do, were it not for cards that are held or reserved.
+    /// Whether one of these nodes would do, were it not for cards that are reserved, or held until `soon_ns`.
     fn only_promised(
         &self,
         py: Python<'_>,
         request: &[u8],
         names: Vec<PyBackedStr>,
+        now_ns: u64,
+        soon_ns: u64,
     ) -> PyResult<bool> {
-        self.with(py, |engine| engine.only_promised(&parse("request", request)?, &names))
-            .map_err(errors::invalid)
+        let only = self.with(py, |engine| {
+            engine.only_promised(&parse("request", request)?, &names, now_ns, soon_ns)
+        });
+        only.map_err(errors::invalid)
     }
 
     /// 0 to 10,000 for each node, 0 where the pod does not fit; the best one's cards are held for so long.

@@ -122,9 +122,13 @@ impl Book {
         self.ends.first().filter(|(until_ns, _)| *until_ns <= now_ns).map(|(_, number)| *number)
     }
 
-    /// Entries that are held or reserved, so that they soon are placed or gone.
-    pub fn promised(&self) -> impl Iterator<Item = &Holding> {
-        self.promised.iter().map(|number| self.get(*number))
+    /// Entries that are placed or gone soon: reserved, or held until then at most.
+    pub fn promised(&self, soon_ns: u64) -> impl Iterator<Item = &Holding> {
+        let is_soon = move |holding: &&Holding| match holding.state {
+            State::Held { until_ns } => until_ns <= soon_ns,
+            State::Reserved | State::Placed => true,
+        };
+        self.promised.iter().map(|number| self.get(*number)).filter(is_soon)
     }
 
     /// All entries, by UID.

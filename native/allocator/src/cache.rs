@@ -1,10 +1,12 @@
 //! What was found out about nodes, by class of request, for as long as the node stays as it is.
 //!
-//! Between two requests of a class one node has changed, or a few. Everything else is read here.
+//! Between two requests of a class one node has changed, or a few. Everything else is read here. Where there are too
+//! many classes one goes of the namespace that has brought the most: nobody pushes out what others have brought.
 
 use crate::class::{Class, Key};
 use crate::hash::Map;
 use crate::wire::Request;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Classes that are remembered; with 5,000 nodes each takes 160 KB.
@@ -29,6 +31,8 @@ pub struct Cached {
     pub verdicts: Vec<(u64, Verdict)>,
     /// The allocator's generation when nodes were judged last; 0: never.
     pub judged_at: u64,
+    /// The namespace that it was met in first.
+    namespace: Box<str>,
     used_at: u64,
 }
 
@@ -50,7 +54,9 @@ impl Cache {
         let mut verdicts = self.make_room();
         verdicts.clear();
         let class = Class::of(request);
-        (Arc::new(key), Cached { class, verdicts, judged_at: 0, used_at: self.clock })
+        let namespace = request.pod.namespace.as_str().into();
+        let used_at = self.clock;
+        (Arc::new(key), Cached { class, verdicts, judged_at: 0, namespace, used_at })
     }
 
     /// Puts it back.
@@ -58,12 +64,18 @@ impl Cache {
         self.classes.insert(key, cached);
     }
 
-    /// The class that was not used for longest goes, if there are too many; its memory can be used again.
+    /// If there are too many, of the namespace that has the most the class goes that was not used for longest; its
+    /// memory can be used again.
     fn make_room(&mut self) -> Vec<(u64, Verdict)> {
         if self.classes.len() < CLASSES {
             return Vec::new();
         }
-        let oldest = self.classes.iter().min_by_key(|(_, cached)| cached.used_at);
+        let mut counts: Map<&str, usize> = Map::default();
+        for cached in self.classes.values() {
+            *counts.entry(&cached.namespace).or_default() += 1;
+        }
+        let place = |cached: &Cached| (Reverse(counts[&*cached.namespace]), cached.used_at);
+        let oldest = self.classes.iter().min_by_key(|(_, cached)| place(cached));
         let oldest = oldest.map(|(key, _)| key.clone());
         let gone = oldest.and_then(|key| self.classes.remove(&key));
         gone.map_or_else(Vec::new, |cached| cached.verdicts)

@@ -1,16 +1,36 @@
-//! How long is looked for cards: so many steps for a node, and so many for all nodes of a question.
+//! How long is looked for cards: so many steps for a node, for all nodes of a question, and for all questions of
+//! a namespace.
 //!
 //! With several containers and linked cards the choices multiply, and whoever may make a pod may ask
-//! for that. While one question is answered all others wait, so its end must not depend on what is asked.
+//! for that, as often as there are pods. While one question is answered all others wait, so its end must not
+//! depend on what is asked, and who asks for much waits longer than the others do.
+//!
+//! The rule: a question takes [`QUESTION`] steps at most. Nodes that are not reached are told apart, what was found out
+//! about the others is remembered by class until they change, and the pod is tried again. What a namespace's questions
+//! have taken comes back to it with time, a step in [`BACK_NS`]. As long as [`NAMESPACE`] steps are not back, nodes that
+//! have to be looked at step by step do not do for its pods: that is a refusal, which costs nothing and lasts until
+//! kube-scheduler tries the pod again of its own. Nodes that need no steps, which is what ordinary pods ask of them, and
+//! verdicts that are known are not concerned.
+
+use crate::hash::Map;
 
 /// For one node: all choices of eight cards for one container, many times over; some milliseconds.
 const NODE: u64 = 50_000;
-/// For all nodes of one question: some tenths of a second. Those that are not reached are told apart,
-/// and what was found out about the others is remembered for the next time.
-const QUESTION: u64 = 10_000_000;
 
-/// For one node when it is asked who has to go there: kube-scheduler asks that of hundreds.
-const VICTIMS: u64 = 10 * NODE;
+/// For all nodes of one question: 0.1 s at most.
+const QUESTION: u64 = 1_000_000;
+
+/// For all questions of a namespace at once.
+const NAMESPACE: u64 = 10 * QUESTION;
+
+/// When one of those may be taken again: it takes 0.1 us at most, so that is a twentieth of the time of all.
+const BACK_NS: u64 = 2_000;
+
+/// For the sets of pods that might go from a node: kube-scheduler asks that of hundreds.
+const VICTIMS: u64 = 5 * NODE;
+
+/// For sparing such pods one by one, where there are too many sets.
+const SPARING: u64 = 40 * NODE;
 
 /// What a step counts: about as many times what it takes to add up a card's links.
 #[derive(Clone, Copy, Debug)]
@@ -32,16 +52,29 @@ pub struct Effort {
     most: u64,
 }
 
-impl Default for Effort {
-    fn default() -> Self {
-        Self { taken: 0, until: 0, most: QUESTION }
-    }
-}
-
 impl Effort {
+    fn within(most: u64) -> Self {
+        Self { taken: 0, until: 0, most }
+    }
+
+    /// For one node.
+    pub fn for_node() -> Self {
+        Self::within(NODE)
+    }
+
+    /// For a question at a desk, where nobody else waits.
+    pub fn for_desk() -> Self {
+        Self::within(NAMESPACE)
+    }
+
     /// For all sets of pods that might go from a node.
     pub fn for_victims() -> Self {
-        Self { most: VICTIMS, ..Self::default() }
+        Self::within(VICTIMS)
+    }
+
+    /// For sparing such pods one by one.
+    pub fn for_sparing() -> Self {
+        Self::within(SPARING)
     }
 
     /// Another node, or the same one otherwise, is looked at.
@@ -63,5 +96,43 @@ impl Effort {
     /// Whether the question has had its part.
     pub fn is_spent(&self) -> bool {
         self.taken >= self.most
+    }
+
+    /// Whether the question has less than a question may have, because its namespace has no more.
+    pub fn is_last(&self) -> bool {
+        self.most < QUESTION
+    }
+}
+
+/// What namespaces' questions have taken and not got back.
+#[derive(Default)]
+pub struct Spending(Map<Box<str>, Taken>);
+
+/// So many steps, at that time.
+struct Taken(u64, u64);
+
+impl Taken {
+    fn now(&self, now_ns: u64) -> u64 {
+        self.0.saturating_sub(now_ns.saturating_sub(self.1) / BACK_NS)
+    }
+}
+
+impl Spending {
+    /// For all nodes of a question.
+    pub fn question(&self, namespace: &str, now_ns: u64) -> Effort {
+        Effort::within(QUESTION.min(NAMESPACE.saturating_sub(self.of(namespace, now_ns))))
+    }
+
+    /// Counts what a question has taken.
+    pub fn count(&mut self, namespace: &str, effort: &Effort, now_ns: u64) {
+        if effort.taken > 0 {
+            let taken = self.of(namespace, now_ns) + effort.taken;
+            self.0.retain(|_, taken| taken.now(now_ns) > 0);
+            self.0.insert(namespace.into(), Taken(taken, now_ns));
+        }
+    }
+
+    fn of(&self, namespace: &str, now_ns: u64) -> u64 {
+        self.0.get(namespace).map_or(0, |taken| taken.now(now_ns))
     }
 }

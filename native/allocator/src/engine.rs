@@ -7,6 +7,7 @@
 use crate::book::{Book, Holding, State};
 use crate::cache::Cache;
 use crate::check;
+use crate::effort::Spending;
 use crate::names::{Names, Sequence};
 use crate::node::Node;
 use crate::quota::Quotas;
@@ -36,6 +37,7 @@ pub struct Allocator {
     pub(crate) models: Vec<Box<str>>,
     pub(crate) generation: u64,
     pub(crate) cache: Cache,
+    pub(crate) spending: Spending,
     /// For one search.
     pub(crate) entries: Vec<Entry>,
     /// Numbers of present nodes by name, if that is known.

@@ -85,7 +85,7 @@ impl Allocator {
             });
         };
         Ok(self.with_view(request, node, &[], |allocator, view| {
-            let (mut entries, mut effort) = (Vec::new(), Effort::default());
+            let (mut entries, mut effort) = (Vec::new(), Effort::for_node());
             let found = allocator.try_fit(&class, request, view, &[], &mut effort, &mut entries);
             let cards = (0..view.cards.len())
                 .map(|card| explain_card(&class, request, view, card))

@@ -73,21 +73,43 @@ impl Allocator {
     ) -> Result<Filtered, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
+        let mut effort = self.spending.question(&request.pod.namespace, now_ns);
+        let filtered = self.filter_within(request, names, &mut effort);
+        self.spending.count(&request.pod.namespace, &effort, now_ns);
+        Ok(filtered)
+    }
+
+    /// The same of all nodes, by name, at a desk: nobody else waits, so that more of a hard choice is looked at.
+    #[allow(clippy::type_complexity, reason = "all names, and where the pod could go")]
+    pub fn filter_all(
+        &mut self,
+        request: &Request,
+        now_ns: u64,
+    ) -> Result<(Vec<Arc<str>>, Filtered), InvalidValue> {
+        check::request(request)?;
+        self.expire(now_ns);
+        let names: Vec<Arc<str>> =
+            self.present().iter().map(|number| self.node(*number).name.clone()).collect();
+        let filtered = self.filter_within(request, &names, &mut Effort::for_desk());
+        Ok((names, filtered))
+    }
+
+    fn filter_within<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        effort: &mut Effort,
+    ) -> Filtered {
         let mut filtered = Filtered::default();
         let numbers = self.names.get_all(names, &mut self.filtered_names);
-        let whole = self.judge(request, numbers.each(), |at, verdict| match verdict {
+        let whole = self.judge(request, numbers.each(), effort, |at, verdict| match verdict {
             Verdict::Fits(_) => filtered.feasible.push(at),
             Verdict::Full(why) => filtered.failed.push((at, why.clone())),
             Verdict::Never(why) => filtered.unresolvable.push((at, why.clone())),
         });
         filtered.is_partial = !whole;
         filtered.numbers = numbers.of(&filtered.feasible);
-        Ok(filtered)
-    }
-
-    /// Names of all nodes that are present, sorted.
-    pub fn node_names(&mut self) -> Vec<Arc<str>> {
-        self.present().iter().map(|number| self.node(*number).name.clone()).collect()
+        filtered
     }
 
     /// 0 to 10,000 for each of these nodes, and cards held on the best one for so long.
@@ -122,7 +144,8 @@ impl Allocator {
         };
         let mut scores = vec![0; names.len()];
         let mut best: Option<(u16, usize)> = None;
-        self.judge(request, numbers, |at, verdict| {
+        let mut effort = self.spending.question(&request.pod.namespace, now_ns);
+        self.judge(request, numbers, &mut effort, |at, verdict| {
             let Verdict::Fits(score) = verdict else { return };
             let at = at as usize;
             scores[at] = *score;
@@ -133,6 +156,7 @@ impl Allocator {
                 best = Some((*score, at));
             }
         });
+        self.spending.count(&request.pod.namespace, &effort, now_ns);
         let best = best.map(|(_, at)| at);
         if let Some(at) = best.filter(|_| hold_ns > 0) {
             self.hold(request, names[at].as_ref(), now_ns.saturating_add(hold_ns));
@@ -197,7 +221,7 @@ impl Allocator {
         cached.class.meet_models(&self.models);
         let mut entries = std::mem::take(&mut self.entries);
         let plan = self.with_view(request, node, &[], |allocator, view| {
-            let effort = &mut Effort::default();
+            let effort = &mut Effort::for_node();
             allocator.try_fit(&cached.class, request, view, &[], effort, &mut entries)?;
             let grants = plan::grants(&cached.class, view, &entries);
             Ok(grants.into_iter().map(Into::into).collect())

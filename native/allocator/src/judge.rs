@@ -81,11 +81,12 @@ impl Allocator {
         self.quotas.room(&request.pod.namespace, mine.map(|holding| &holding.spent))
     }
 
-    /// A verdict for each node, from the cache where that may be; whether all were looked at.
+    /// A verdict for each node, from the cache where that may be; whether the same again tells no more.
     pub(crate) fn judge(
         &mut self,
         request: &Request,
         numbers: &[Option<u32>],
+        effort: &mut Effort,
         mut tell: impl FnMut(u32, &Verdict),
     ) -> bool {
         let (key, mut cached) = self.cache.take(request);
@@ -97,8 +98,13 @@ impl Allocator {
         let of_all = room.as_ref().and_then(|room| over(&cached.class, room));
         let of_all = of_all.map(|reason| Verdict::Never(reason.brief().into()));
         let unknown = Verdict::Never(NodeReason::NoCards.brief().into());
-        let not_reached = Verdict::Full(NodeReason::NotReached.brief().into());
-        let mut whole = true;
+        // Nobody is evicted where there may be room.
+        let not_reached = if effort.is_last() {
+            Verdict::Never(NodeReason::Exhausted.brief().into())
+        } else {
+            Verdict::Full(NodeReason::NotReached.brief().into())
+        };
+        let mut all = true;
         let room = room.filter(|_| cached.class.shares);
         let changes = self.generation - cached.judged_at;
         let Cached { class, verdicts, .. } = &mut cached;
@@ -111,7 +117,7 @@ impl Allocator {
             obstacles: Default::default(),
             loads: Vec::new(),
             scales: Scales::of(class),
-            effort: Effort::default(),
+            effort,
         };
         if changes > MANY && of_all.is_none() && room.is_none() {
             in_order(numbers, verdicts.len(), |number| {
@@ -135,7 +141,7 @@ impl Allocator {
                 // Such a verdict is of this pod, not of its class.
                 (None, Some(number)) if own == Some(number) || matches!(quota, Bound::Depends) => {
                     if looked.effort.is_spent() {
-                        whole = false;
+                        all = false;
                         tell(at, &not_reached);
                         continue;
                     }
@@ -151,7 +157,7 @@ impl Allocator {
                     if is_fresh || looked.refresh(&lenses, number, known) {
                         tell(at, &known.1);
                     } else {
-                        whole = false;
+                        all = false;
                         tell(at, &not_reached);
                     }
                 }
@@ -160,7 +166,7 @@ impl Allocator {
         self.entries = looked.entries;
         cached.judged_at = self.generation;
         self.cache.put(key, cached);
-        whole
+        all || effort.is_last()
     }
 }
 
@@ -180,18 +186,35 @@ fn in_order(numbers: &[Option<u32>], count: usize, mut tell: impl FnMut(u32)) {
 }
 
 impl Allocator {
-    /// Whether one of these nodes would do, were it not for cards that are held or reserved: what is promised so
-    /// is bound in a moment, or free again without an event that anybody hears of.
+    /// Whether one of these nodes would do, were it not for cards that are reserved, or held until `soon_ns` at most:
+    /// what is promised so is bound in a moment, or free again without an event that anybody hears of. What is held
+    /// for longer is as good as given.
     pub fn only_promised<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        now_ns: u64,
+        soon_ns: u64,
+    ) -> Result<bool, InvalidValue> {
+        check::request(request)?;
+        let mut effort = self.spending.question(&request.pod.namespace, now_ns);
+        let found = self.is_only_promised(request, names, soon_ns, &mut effort);
+        self.spending.count(&request.pod.namespace, &effort, now_ns);
+        Ok(found)
+    }
+
+    fn is_only_promised<N: AsRef<str>>(
         &self,
         request: &Request,
         names: &[N],
-    ) -> Result<bool, InvalidValue> {
-        check::request(request)?;
-        let others = || self.book.promised().filter(|other| other.pod.uid != request.pod.uid);
+        soon_ns: u64,
+        effort: &mut Effort,
+    ) -> bool {
+        let others =
+            || self.book.promised(soon_ns).filter(|other| other.pod.uid != request.pod.uid);
         let gone: Vec<&str> = others().map(|other| other.pod.uid.as_str()).collect();
         if gone.is_empty() {
-            return Ok(false);
+            return false;
         }
         let mut class = Class::of(request);
         class.meet_models(&self.models);
@@ -203,16 +226,16 @@ impl Allocator {
         // A namespace's quota may be promised on nodes that would not do, and stands in the way on all.
         let quota = |gone: &[&str]| self.room(request, gone).and_then(|room| over(&class, &room));
         if quota(&[]).is_some() && quota(&gone).is_none() {
-            return Ok(true);
+            return true;
         }
-        let (mut entries, mut effort) = (Vec::new(), Effort::default());
-        Ok(nodes.into_iter().any(|node| {
+        let mut entries = Vec::new();
+        nodes.into_iter().any(|node| {
             !effort.is_spent()
                 && self.with_view(request, node, &gone, |allocator, view| {
-                    let (effort, entries) = (&mut effort, &mut entries);
+                    let (effort, entries) = (&mut *effort, &mut entries);
                     allocator.try_fit(&class, request, view, &gone, effort, entries).is_ok()
                 })
-        }))
+        })
     }
 }
 
@@ -262,7 +285,7 @@ struct Looker<'a> {
     obstacles: [Option<Arc<str>>; KINDS + 1],
     loads: Vec<(u8, crate::card::Use)>,
     scales: Scales,
-    effort: Effort,
+    effort: &'a mut Effort,
 }
 
 impl Looker<'_> {
@@ -277,13 +300,12 @@ impl Looker<'_> {
         if *generation == now {
             return true;
         }
-        if self.effort.is_spent() {
-            return false;
-        }
         let glance = self.allocator.shelf.get(number);
         let lens = lenses.get(glance.mode, glance.placement);
         *verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
             self.glance(lens, &glance)
+        } else if self.effort.is_spent() {
+            return false;
         } else {
             self.look(&self.allocator.node(number).view(), None)
         };
@@ -313,8 +335,8 @@ impl Looker<'_> {
     }
 
     fn refuse(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {
-        let never = reason.is_lasting()
-            || search::never(self.class, view, &mut self.effort, &mut self.entries);
+        let never =
+            reason.is_lasting() || search::never(self.class, view, self.effort, &mut self.entries);
         let text = self.say(reason);
         if never { Verdict::Never(text) } else { Verdict::Full(text) }
     }

@@ -166,6 +166,8 @@ pub enum NodeReason {
     TooMany,
     /// It was not looked at: others took too long.
     NotReached,
+    /// The same, and its namespace's pods took too long before, too.
+    Exhausted,
     /// A quota of the namespace.
     Quota(Box<QuotaReason>),
     /// The pod is bound to another node.
@@ -235,6 +237,9 @@ impl fmt::Display for NodeReason {
             }
             Self::TooMany => f.write_str("no way was found to place all containers together"),
             Self::NotReached => f.write_str("not looked at yet, other nodes took too long"),
+            Self::Exhausted => {
+                f.write_str("not looked at, pods of its namespace have taken too long")
+            }
             Self::Quota(quota) => quota.fmt(f),
             Self::Elsewhere(node) => write!(f, "the pod is bound to node {node}"),
         }

@@ -4,7 +4,9 @@
 //! of pods with lower priority that makes room. The best set violates the fewest disruption budgets; of those it
 //! is the one whose most important pod has the lowest priority; of those the smallest. More gone is never less room,
 //! so the first two are found by widening step by step. The smallest set is tried for by size; where that is too
-//! much, pods are spared one by one, the most important first, as kube-scheduler does it.
+//! much, pods are spared one by one, the most important first, as kube-scheduler does it, and the better of the two
+//! sets goes. Sparing has an effort of its own; where that is not enough either, nobody goes from this node: an
+//! answer of which nobody knows whether it is needed evicts nobody.
 
 use crate::check;
 use crate::class::Class;
@@ -63,7 +65,7 @@ impl Allocator {
         lower.dedup_by(|one, other| one.uid == other.uid);
         let (chosen, others) = lower.into_iter().partition(|one| one.chosen);
         search.chosen = chosen;
-        let found = search.smallest(&others);
+        let found = search.cheapest(&others);
         let uids = found.map(|found| {
             let going = search.chosen.iter().chain(&found);
             let mut uids: Vec<String> = going.map(|one| one.uid.clone()).collect();
@@ -96,10 +98,29 @@ impl<'a> Search<'_> {
         })
     }
 
-    fn smallest(&self, lower: &[&'a Candidate]) -> Option<Vec<&'a Candidate>> {
+    fn cheapest(&self, lower: &[&'a Candidate]) -> Option<Vec<&'a Candidate>> {
         if !self.fits_without(lower) {
             return None;
         }
+        let found = self.smallest(lower);
+        if !self.is_given_up() {
+            return Some(found);
+        }
+        *self.effort.borrow_mut() = Effort::for_sparing();
+        let mut spared = self.spare(&found);
+        if found.len() < lower.len() {
+            let others = self.spare(lower);
+            spared = if cost(&others) < cost(&spared) { others } else { spared };
+        }
+        (!self.effort.borrow().is_spent()).then_some(spared)
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.tries.get() > TRIES || self.effort.borrow().is_spent()
+    }
+
+    /// The cheapest set, unless the search is given up: then one that will do.
+    fn smallest(&self, lower: &[&'a Candidate]) -> Vec<&'a Candidate> {
         let (protected, free): (Vec<&Candidate>, Vec<&Candidate>) =
             lower.iter().partition(|one| one.pdb_violating);
         let fits =
@@ -116,14 +137,14 @@ impl<'a> Search<'_> {
                 }
                 false
             });
-            if best.is_some() {
+            if let Some(best) = best {
                 return best;
             }
             if !whole.1 {
                 break;
             }
         }
-        Some(self.spare(lower, &[]))
+        lower.to_vec()
     }
 
     /// The rest, given what is violated: up to the lowest priority that will do, and as few as can be.
@@ -152,7 +173,7 @@ impl<'a> Search<'_> {
                 break;
             }
         }
-        self.spare(&within, violated)
+        with(&within)
     }
 
     /// Tries all choices of so many until one is taken. Says whether one was, and whether all were tried.
@@ -167,7 +188,7 @@ impl<'a> Search<'_> {
             return (false, true);
         }
         loop {
-            if self.tries.get() > TRIES {
+            if self.is_given_up() {
                 return (false, false);
             }
             let hand: Vec<&Candidate> = chosen.iter().map(|at| from[*at]).collect();
@@ -185,8 +206,8 @@ impl<'a> Search<'_> {
     }
 
     /// All of them, less whom it works without: violations and high priorities are spared first.
-    fn spare(&self, from: &[&'a Candidate], with: &[&'a Candidate]) -> Vec<&'a Candidate> {
-        let mut gone = [with, from].concat();
+    fn spare(&self, from: &[&'a Candidate]) -> Vec<&'a Candidate> {
+        let mut gone = from.to_vec();
         let mut order = gone.clone();
         order.sort_by_key(|one| (!one.pdb_violating, -i64::from(one.priority)));
         for one in order {

@@ -1,4 +1,4 @@
-"""What one pod asks for must not keep the others waiting: a filter ends, and the next goes on."""
+"""What some pods ask for must not keep others waiting: a filter ends, and the next goes on."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def islands(name: str) -> objects.Node:
     return objects.Node(objects.Metadata(name=name, annotations=written))
 
 
-def hard_pod() -> objects.Pod:
-    """It wants the best links for each of its containers."""
+def hard_pod(name: str = "hard", namespace: str = "ml") -> objects.Pod:
+    """It wants the best links for each of its containers; of each name it is another class."""
 
     def container(kind: str, at: int, cards: int, mib: int) -> dict[str, Any]:
         limits = {"nvidia.com/gpu": cards, "nvidia.com/gpumem": mib}
@@ -42,8 +42,9 @@ def hard_pod() -> objects.Pod:
 
     init = those("init", INIT[:2]) + those("sidecar", SIDECARS)
     init += [container("late", at, *each) for at, each in enumerate(INIT[2:])]
-    strict = {"hami.io/gpu-scheduler-policy": "topology-strict"}
-    metadata = {"name": "hard", "namespace": "ml", "uid": "hard", "annotations": strict}
+    strict = {"hami.io/gpu-scheduler-policy": "topology-strict", "nvidia.com/nouse-gputype": name}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"}
+    metadata["annotations"] = strict
     spec: dict[str, Any] = {"initContainers": init, "containers": those("app", APPS)}
     return pods.decode_pod.convert({"metadata": metadata, "spec": spec})
 
@@ -52,7 +53,11 @@ def test_a_filter_that_would_take_too_long_is_tried_again_and_goes_on() -> None:
     small = Small([])
     small.listed()
     small.cluster.nodes.replace([islands(name) for name in NODES])
-    answers = [filtered(small.verbs, hard_pod(), NODES) for _ in range(6)]
+    answers = []
+    for _ in range(60):
+        answers.append(filtered(small.verbs, hard_pod(), NODES))
+        # As kube-scheduler tries again.
+        small.now_s += 10
     ended = [at for at, answer in enumerate(answers) if not answer.error]
     assert ended and ended[0] > 0, [answer.error for answer in answers]
     for answer in answers[: ended[0]]:
@@ -63,3 +68,29 @@ def test_a_filter_that_would_take_too_long_is_tried_again_and_goes_on() -> None:
     last = answers[ended[0]]
     assert set(last.failed_nodes) | set(last.failed_and_unresolvable_nodes) == set(NODES)
     assert not any("not looked at" in why for why in last.failed_nodes.values())
+
+
+def test_a_namespace_with_many_hard_pods_is_refused_and_others_are_not() -> None:
+    """Each a class of its own, again and again: as an error kube-scheduler would try each again."""
+    small = Small([])
+    small.listed()
+    small.cluster.nodes.replace([islands(name) for name in NODES])
+    rounds = [
+        [filtered(small.verbs, hard_pod(f"hard-{at}", "many"), NODES) for at in range(100)]
+        for _ in range(2)
+    ]
+    errors = [sum(bool(answer.error) for answer in answers) for answers in rounds]
+    assert 0 < errors[0] < 20 and errors[1] == 0, errors
+    for answer in rounds[1]:
+        # Nobody is evicted from a node that was not looked at.
+        why = answer.failed_and_unresolvable_nodes
+        assert len(why) + len(answer.failed_nodes) == len(NODES)
+        assert "not looked at, pods of its namespace have taken too long" in why.values()
+    # Others do not pay for it, nor does who asks for nothing hard.
+    assert "goes on from here" in filtered(small.verbs, hard_pod("hard", "few"), NODES).error
+    small.create("plain", 1000, namespace="many")
+    assert len(small.fits("plain", *NODES)) == len(NODES)
+    # Time brings it back.
+    small.now_s += 10
+    again = filtered(small.verbs, hard_pod("hard-99", "many"), NODES)
+    assert "goes on from here" in again.error

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.asking import rated
+from support.asking import filtered, rated
 from unit.scheduler.small import Object, Small, node
 
 CLAIMING: dict[str, Object] = {
@@ -250,3 +250,24 @@ def test_a_binding_that_was_not_answered_stays_where_it_is() -> None:
     nominated(small, "b")
     later(small, 10)
     assert small.fits("next", "a", "none") == []
+
+
+def test_a_long_hold_keeps_nobody_from_evicting_others() -> None:
+    """An error would have kube-scheduler try again, and evict nobody on any node."""
+    small = stand()
+    small.told("first")
+    scheduled(small)
+    for seconds in (0, 10, 580):
+        later(small, seconds)
+        answer = filtered(small.verbs, small.seen("next"), ["a"])
+        assert (answer.error, set(answer.failed_nodes)) == ("", {"a"}), seconds
+    # In its last seconds it is waited for like any other.
+    later(small, 12)
+    assert "promised to other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error
+
+
+def test_a_short_hold_is_waited_for() -> None:
+    small = stand()
+    small.create("quick")
+    assert small.fits("quick", "a") == ["a"]
+    assert "promised to other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error

@@ -13,7 +13,7 @@ from hami_py.model.pods import objects
 from hami_py.scheduler import waking
 from hami_py.scheduler.budgets import BudgetSink
 from hami_py.scheduler.waking import Waker, touching
-from unit.scheduler.small import Small, node
+from unit.scheduler.small import SECOND, Small, node
 
 
 class Server:
@@ -172,5 +172,70 @@ def test_a_wake_that_failed_is_made_again(server: Server) -> None:
     try:
         made.cluster.pods.gone(made.seen("first"))
         assert server.touched.acquire(timeout=60)
+    finally:
+        made.cluster.waker.stop()
+
+
+def held(server: Server) -> Small:
+    """Node a's one card is held for a pod that waits for its volume, and another was refused."""
+    made = small(server)
+    made.create("first")
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+    made.server.pods["first"]["spec"]["volumes"] = [claim]
+    made.told("first")
+    assert made.fits("first", "a") == ["a"]
+    refused(made, "next")
+    return made
+
+
+def seconds(made: Small, count: int) -> None:
+    """What the service does every second."""
+    for _ in range(count):
+        made.now_s += 1
+        made.cluster.allocator.expire(int(made.now_s * SECOND))
+        made.verbs.holds.settle()
+
+
+@pytest.mark.parametrize(
+    "how", ["its time is over", "it is given up", "it is tried again", "moved"]
+)
+def test_the_end_of_a_long_hold_wakes(server: Server, how: str) -> None:
+    made = held(server)
+    seconds(made, 10)
+    made.cluster.waker.start()
+    try:
+        assert not server.touched.acquire(timeout=0.3)
+        if how == "its time is over":
+            seconds(made, 600)
+        elif how == "it is given up":
+            failed = {"type": "PodScheduled", "status": "False", "message": "binding volumes"}
+            made.server.pods["first"]["status"] = {"conditions": [failed]}
+            made.told("first")
+            seconds(made, 1)
+        elif how == "it is tried again":
+            # And something else of kube-scheduler's turns it away.
+            assert made.fits("first", "none") == []
+        else:
+            made.cluster.nodes.changed(node("b", 1))
+            assert server.touched.acquire(timeout=60)
+            assert made.fits("next", "a", "none") == []
+            made.server.pods["first"]["status"] = {"nominatedNodeName": "b"}
+            made.told("first")
+            seconds(made, 1)
+        assert server.touched.acquire(timeout=60)
+        assert made.fits("next", "a") == ["a"]
+    finally:
+        made.cluster.waker.stop()
+
+
+def test_a_binding_after_a_long_hold_wakes_nobody(server: Server) -> None:
+    made = held(server)
+    seconds(made, 10)
+    assert made.bind("first", "a") == ""
+    made.told("first")
+    made.cluster.waker.start()
+    try:
+        seconds(made, 10)
+        assert not server.touched.acquire(timeout=0.3)
     finally:
         made.cluster.waker.stop()

@@ -64,7 +64,7 @@ fn request(uid: usize, cards: usize, ask: &str, wish: &str) -> crate::wire::Requ
 /// What the search says of the node: the score, or the reason in brief and whether it is for ever.
 fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
     let (view, mut entries) = (allocator.node(number).view(), Vec::new());
-    let mut effort = Effort::default();
+    let mut effort = Effort::for_node();
     match search::find(class, &view, None, &mut effort, &mut entries) {
         Ok(()) => {
             let mut loads = Vec::new();

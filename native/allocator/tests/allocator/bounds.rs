@@ -1,26 +1,90 @@
-//! What one pod asks for must not keep the others waiting: every search ends after so many steps.
+//! What some pods ask for must not keep the others waiting: every search ends after so many steps, and all searches
+//! of a namespace together after some more, until time has passed.
 
 use crate::build::{app, card, node, pod, with};
-use hami_allocator::wire::{Ask, Topology};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use hami_allocator::wire::{Ask, Request, Topology};
+use hami_allocator::{Allocator, Filtered};
+
+const NODES: usize = 40;
+const SECOND: u64 = 1_000_000_000;
+
+/// Nodes with sixteen cards.
+fn cluster() -> (Allocator, Vec<String>) {
+    let names: Vec<String> = (0..NODES).map(|at| format!("n{at:02}")).collect();
+    let cards = |name: &str| (0..16).map(|at| card(&format!("{name}-g{at:02}"), 16_000)).collect();
+    (with(names.iter().map(|name| node(name, cards(name))).collect()), names)
+}
+
+/// It fits nowhere, and to find that out takes all steps that a node has. Each is a class of its own.
+fn hard(number: usize, namespace: &str) -> Request {
+    // Each of the small ones has a card to itself, and then the large one has one too few.
+    let mut asks: Vec<Ask> = (0..3).map(|_| app(1, 8_100 + number as u64, 0)).collect();
+    asks.push(app(14, 15_000, 0));
+    let mut request = pod(&format!("hard-{namespace}-{number}"), &asks);
+    request.wish.topology = Topology::BestEffort;
+    request.pod.namespace = namespace.into();
+    request
+}
+
+/// How many nodes were not looked at in time, and how many were not looked at for what the namespace asked before.
+fn left(filtered: &Filtered) -> (usize, usize) {
+    assert!(filtered.feasible.is_empty());
+    let of = |list: &[(u32, std::sync::Arc<str>)], text: &str| {
+        list.iter().filter(|(_, why)| why.starts_with(text)).count()
+    };
+    (of(&filtered.failed, "not looked at yet,"), of(&filtered.unresolvable, "not looked at, pods"))
+}
 
 #[test]
 fn a_hopeless_choice_of_linked_cards_is_given_up() {
-    let names: Vec<String> = (0..40).map(|at| format!("n{at:02}")).collect();
-    let cards = |name: &str| (0..16).map(|at| card(&format!("{name}-g{at:02}"), 16_000)).collect();
-    let mut allocator = with(names.iter().map(|name| node(name, cards(name))).collect());
-    // Each of the small ones has a card to itself, and then the large one has one too few.
-    let mut asks: Vec<Ask> = (0..3).map(|_| app(1, 8_100, 0)).collect();
-    asks.push(app(14, 15_000, 0));
-    let mut request = pod("p", &asks);
-    request.wish.topology = Topology::BestEffort;
-    let (done, answer) = mpsc::channel();
-    thread::spawn(move || {
-        let found = allocator.filter(&request, &names, 0).expect("a good request");
-        done.send(found.feasible).expect("somebody waits");
-    });
-    let feasible = answer.recv_timeout(Duration::from_secs(60)).expect("an answer, some day");
-    assert!(feasible.is_empty());
+    let (mut allocator, names) = cluster();
+    let mut ask = |at: u64| allocator.filter(&hard(0, "team"), &names, at * SECOND).expect("good");
+    let mut before = NODES;
+    for question in 0_u64.. {
+        // As kube-scheduler tries again.
+        let filtered = ask(question * 10);
+        let (later, never) = left(&filtered);
+        assert!(later < before && never == 0, "it goes on: {later} of {before}, {never}");
+        assert_eq!(filtered.is_partial, later > 0);
+        if later == 0 {
+            assert!(question > 0, "it was too much for one question");
+            return;
+        }
+        before = later;
+    }
+}
+
+#[test]
+fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
+    let (mut allocator, names) = cluster();
+    let mut looked = 0;
+    let mut rounds = Vec::new();
+    for _ in 0..3 {
+        let mut tried_again = 0;
+        for number in 0..100 {
+            let filtered = allocator.filter(&hard(number, "evil"), &names, 0).expect("good");
+            let (later, never) = left(&filtered);
+            assert!(later == 0 || never == 0);
+            assert_eq!(filtered.is_partial, later > 0);
+            tried_again += usize::from(later > 0);
+            looked += NODES - later - never;
+        }
+        rounds.push((tried_again, looked));
+    }
+    let (tried_again, _) = rounds[0];
+    assert!((1..20).contains(&tried_again), "{rounds:?}");
+    assert_eq!((rounds[1].0, rounds[2].0), (0, 0), "no time has passed: {rounds:?}");
+    // Of most classes no node was ever looked at: what is remembered of the others is told again.
+    assert!(rounds[2].1 < 3 * 20 * NODES, "{rounds:?}");
+    // Pods that need no search are not concerned, nor is another namespace.
+    let mut easy = pod("easy", &[app(1, 8_000, 0)]);
+    easy.pod.namespace = "evil".into();
+    assert_eq!(allocator.filter(&easy, &names, 0).expect("good").feasible.len(), NODES);
+    let other = allocator.filter(&hard(200, "good"), &names, 0).expect("good");
+    let (later, never) = left(&other);
+    assert!((1..NODES).contains(&later) && never == 0 && other.is_partial, "{later} {never}");
+    // Time brings it back.
+    let again = allocator.filter(&hard(99, "evil"), &names, 10 * SECOND).expect("good");
+    let (later, never) = left(&again);
+    assert!((1..NODES).contains(&later) && never == 0 && again.is_partial, "{later} {never}");
 }

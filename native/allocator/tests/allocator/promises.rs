@@ -1,6 +1,7 @@
 //! What is held, reserved and bound: how long it lasts, and what it keeps from others.
 
 use crate::build::{app, given, init, names, plain, pod, quota, reserve, with};
+use hami_allocator::wire::Request;
 use hami_allocator::{Allocator, Refusal};
 
 #[test]
@@ -102,23 +103,43 @@ fn what_is_promised_is_told_from_what_is_bound() {
     let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
     let (held, reserved, waits) =
         (pod("h", &[app(1, 600, 0)]), pod("r", &[app(1, 600, 0)]), pod("w", &[app(1, 600, 0)]));
-    assert_eq!(allocator.only_promised(&waits, &["n", "m"]), Ok(false));
+    let only = |allocator: &mut Allocator, request: &Request, names: &[&str]| {
+        allocator.only_promised(request, names, 0, 10).expect("a good request")
+    };
+    assert!(!only(&mut allocator, &waits, &["n", "m"]));
     allocator.score(&held, &["n"], 0, 10).expect("good");
-    assert_eq!(allocator.only_promised(&waits, &["n", "m"]), Ok(true));
-    assert_eq!(allocator.only_promised(&waits, &["m"]), Ok(false));
-    assert_eq!(allocator.only_promised(&pod("x", &[app(2, 1, 0)]), &["n"]), Ok(false));
+    assert!(only(&mut allocator, &waits, &["n", "m"]));
+    assert!(!only(&mut allocator, &waits, &["m"]));
+    assert!(!only(&mut allocator, &pod("x", &[app(2, 1, 0)]), &["n"]));
     // Its own hold is in nobody's way.
-    assert_eq!(allocator.only_promised(&held, &["n"]), Ok(false));
+    assert!(!only(&mut allocator, &held, &["n"]));
     allocator.expire(10);
-    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(false));
+    assert!(!only(&mut allocator, &waits, &["n"]));
     let assignment = allocator.reserve(&reserved, "n", 10).expect("room");
-    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(true));
+    assert!(only(&mut allocator, &waits, &["n"]));
     allocator.place(&reserved, assignment, false).expect("our own answer");
-    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(false));
+    assert!(!only(&mut allocator, &waits, &["n"]));
     // A quota is in the way on all nodes, wherever what it counts is promised.
     allocator.set_quota(quota("q", Some(2), None, None)).expect("a good quota");
-    allocator.score(&held, &["m"], 10, 10).expect("good");
-    assert_eq!(allocator.only_promised(&waits, &["n"]), Ok(true));
+    allocator.score(&held, &["m"], 0, 10).expect("good");
+    assert!(only(&mut allocator, &waits, &["n"]));
+}
+
+#[test]
+fn what_is_held_for_long_is_as_good_as_given() {
+    let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
+    let waits = pod("w", &[app(1, 600, 0)]);
+    let mut hold = |uid: &str, node, now, length| {
+        allocator.score(&pod(uid, &[app(1, 500, 0)]), &[node], now, length).expect("good");
+        let mut only = |soon| allocator.only_promised(&waits, &["n", "m"], now, soon);
+        (only(now + 5), only(now + 600))
+    };
+    assert_eq!(hold("long", "n", 0, 600), (Ok(false), Ok(true)));
+    assert_eq!(hold("longer", "n", 0, 900), (Ok(false), Ok(false)), "one of the two ends");
+    // Where what ends soon is all that is in the way, that is waited for.
+    assert_eq!(hold("one", "m", 0, 5), (Ok(true), Ok(true)));
+    assert_eq!(hold("other", "m", 1, 5), (Ok(true), Ok(true)));
+    assert_eq!(hold("one", "m", 2, 900), (Ok(false), Ok(false)));
 }
 
 #[test]

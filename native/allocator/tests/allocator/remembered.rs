@@ -46,3 +46,34 @@ fn a_quota_does_not_let_all_nodes_be_looked_at_again() {
         }
     }
 }
+
+#[test]
+fn nobody_pushes_out_what_another_namespace_has_brought() {
+    let mut nodes = Vec::new();
+    for at in 0..NODES {
+        let mut node = plain(&format!("n{at}"), 1);
+        node.cards[0].uuid = format!("g{at}");
+        nodes.push(node);
+    }
+    let mut allocator = with(nodes);
+    let large = |namespace: &str, mib: u64| {
+        let mut request = pod(&format!("{namespace}-{mib}"), &[app(1, mib, 0)]);
+        request.pod.namespace = namespace.into();
+        request
+    };
+    for at in 0..NODES {
+        let placed = pod(&format!("placed{at}"), &[app(1, 900, 0)]);
+        let assignment = allocator.reserve(&placed, &format!("n{at}"), 0).expect("room");
+        allocator.place(&placed, assignment, true).expect("our own answer");
+    }
+    let before = reasons(&mut allocator, &large("good", 500));
+    let first = reasons(&mut allocator, &large("many", 600));
+    for mib in 601..800 {
+        reasons(&mut allocator, &large("many", mib));
+    }
+    let same = |before: &[Arc<str>], after: &[Arc<str>]| {
+        before.iter().zip(after).all(|(before, after)| Arc::ptr_eq(before, after))
+    };
+    assert!(same(&before, &reasons(&mut allocator, &large("good", 500))));
+    assert!(!same(&first, &reasons(&mut allocator, &large("many", 600))));
+}

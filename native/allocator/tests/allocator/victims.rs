@@ -3,7 +3,7 @@
 use crate::build::{app, node, pod};
 use crate::prng::Prng;
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Candidate, Request};
+use hami_allocator::wire::{Candidate, Request, Topology, Wish};
 
 fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
     let cards =
@@ -80,6 +80,64 @@ fn the_cheapest_set_goes() {
         none += u32::from(cheapest.is_none());
     }
     assert!(some > 50 && none > 10, "{some} {none}");
+}
+
+/// So many cards, linked by chance, with four pods on each; and who wants so many of them for each of its containers, with
+/// the best links.
+fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candidate>, Request) {
+    let random = &mut Prng::new(seed);
+    let mut cards: Vec<_> =
+        (0..count).map(|at| crate::build::card(&format!("g{at}"), 400)).collect();
+    for (at, card) in cards.iter_mut().enumerate() {
+        card.links = (0..at).map(|to| (format!("g{to}"), 1 + random.below(99) as u32)).collect();
+    }
+    let mut allocator = crate::build::with(vec![node("n", cards)]);
+    let mut candidates = Vec::new();
+    for at in 0..4 * count {
+        let mut request = pod(&format!("p{at:03}"), &[app(1, 100, 0)]);
+        request.priority = at as i32 % 5;
+        let assignment = allocator.reserve(&request, "n", 0).expect("room");
+        allocator.place(&request, assignment, true).expect("our own answer");
+        let (uid, priority) = (request.pod.uid, request.priority);
+        let pdb_violating = random.chance(25);
+        candidates.push(Candidate { uid, priority, pdb_violating, chosen: false });
+    }
+    let mut urgent = pod("urgent", &vec![app(4, 200, 0); containers]);
+    urgent.wish = Wish { topology: Topology::Strict, ..Wish::default() };
+    urgent.priority = 10;
+    (allocator, candidates, urgent)
+}
+
+#[test]
+fn no_more_go_than_sparing_one_by_one_leaves() {
+    for seed in 0..6 {
+        let (mut allocator, candidates, urgent) = linked(seed, 8, 2);
+        let mut spared: Vec<&Candidate> = candidates.iter().collect();
+        spared.sort_by_key(|one| (!one.pdb_violating, -one.priority));
+        for one in spared.clone() {
+            let fewer: Vec<&Candidate> =
+                spared.iter().copied().filter(|other| other.uid != one.uid).collect();
+            if fits_without(&mut allocator, &urgent, &fewer) {
+                spared = fewer;
+            }
+        }
+        assert!(spared.len() < candidates.len(), "seed {seed}: some can stay");
+        let victims = allocator.victims(&urgent, "n", &candidates).expect("a good request");
+        let victims = victims.expect("there is a way");
+        let found: Vec<&Candidate> =
+            candidates.iter().filter(|one| victims.contains(&one.uid)).collect();
+        assert_eq!(found.len(), victims.len());
+        assert!(fits_without(&mut allocator, &urgent, &found), "seed {seed}");
+        assert!(cost(&found) <= cost(&spared), "seed {seed}: {:?}", (cost(&found), cost(&spared)));
+    }
+}
+
+#[test]
+fn nobody_goes_where_it_takes_too_long_to_find_out_who_has_to() {
+    let (mut allocator, candidates, urgent) = linked(0, 64, 1);
+    let all: Vec<&Candidate> = candidates.iter().collect();
+    assert!(fits_without(&mut allocator, &urgent, &all));
+    assert_eq!(allocator.victims(&urgent, "n", &candidates), Ok(None));
 }
 
 #[test]
