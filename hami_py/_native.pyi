@@ -124,8 +124,8 @@ class Allocator:
     def unhold(self, uid: str) -> None:
         """End the hold for a pod; what is reserved or bound stays."""
 
-    def expire(self, now_ns: int) -> None:
-        """End holds whose time is over."""
+    def expire(self, now_ns: int) -> int:
+        """End holds whose time is over: how many have ended so since there is this allocator."""
 
     def filter(
         self, request: bytes, names: list[str] | None, now_ns: int

@@ -243,6 +243,7 @@ class Binder:
                 del self._writes[uid]
                 if release:
                     self._cluster.allocator.release(uid)
+                    self._cluster.waker.changed()
 
     def _post(
         self,

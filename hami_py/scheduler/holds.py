@@ -65,6 +65,7 @@ class Holds:
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
         self._long: dict[str, _Hold] = {}
+        self._expired = 0
 
     def begin(self, pod: objects.Pod) -> int:
         """For how many nanoseconds cards are to be held for a pod, from now on."""
@@ -90,12 +91,16 @@ class Holds:
         self._cluster.waker.changed()
 
     def settle(self) -> None:
-        """Follows kube-scheduler to the nodes that it has chosen, and ends what it has given up.
+        """Ends what is over, and follows kube-scheduler to the nodes that it has chosen.
 
         In its first seconds no hold ends: what is told then may be an earlier attempt's.
         """
         now_ns = self._clock_ns()
+        expired = self._cluster.allocator.expire(now_ns)
         with self._lock:
+            if expired != self._expired:
+                self._expired = expired
+                self._cluster.waker.changed()
             for uid, hold in tuple(self._long.items()):
                 left_ns = hold.began_ns + self._long_ns - now_ns
                 pod = self._cluster.waiting.told(uid)

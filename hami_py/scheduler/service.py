@@ -151,7 +151,6 @@ class Scheduler:
                 gc.freeze()
                 is_settled = True
             try:
-                self.cluster.allocator.expire(time.monotonic_ns())
                 self.verbs.holds.settle()
                 self.verbs.binder.settle()
             except Exception:

@@ -105,9 +105,9 @@ impl Allocator {
         self.with(py, |engine| engine.unhold(uid));
     }
 
-    /// End holds whose time is over.
-    fn expire(&self, py: Python<'_>, now_ns: u64) {
-        self.with(py, |engine| engine.expire(now_ns));
+    /// End holds whose time is over: how many have ended so until now.
+    fn expire(&self, py: Python<'_>, now_ns: u64) -> u64 {
+        self.with(py, |engine| engine.expire(now_ns))
     }
 
     /// Nodes that do, and why the others do not: now, or never.

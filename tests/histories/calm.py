@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from hami_py._native import Allocator
 from hami_py.kube import list_objects
@@ -21,8 +20,6 @@ CALM_S = 290.0
 """Longer than any pause, hold of seconds and wait for a volume one after the other, and less than
 the five minutes after which kube-scheduler would try a pod without having heard of anything."""
 
-Where = Callable[[FakeApi, Object], str | None]
-
 PAUSE_S = 15.0
 """The longest that a follower waits after a failure."""
 
@@ -39,10 +36,6 @@ def everybody_is_bound(scene: Scene) -> None:
     while stuck := scene.scheduler is None or _waiting_in_vain(scene):
         if scene.clock.now > give_up:
             raise Broken(f"not bound, and there is room: {stuck}")
-        if scene.clock.now > give_up - CALM_S / 2 and not _waiting_in_vain(scene, room.anywhere):
-            # Nobody is evicted for cards that are held, and who waits for that is not woken when
-            # they are held no more, if others have to go as well.
-            scene.world.node_says_the_same()
         _go_on(scene)
 
 
@@ -95,14 +88,14 @@ def _somewhere(api: FakeApi, pod: Object) -> str | None:
     return room.anywhere(api, pod) or room.by_preemption(api, pod)
 
 
-def _waiting_in_vain(scene: Scene, where: Where = _somewhere) -> str | None:
+def _waiting_in_vain(scene: Scene) -> str | None:
     """A pod that would fit."""
     stuck = (
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on {node}"
         for pod in scene.api.objects["pods"].values()
         if not pod["spec"].get("nodeName")
         and not pod["metadata"].get("deletionTimestamp")
-        and (node := where(scene.api, pod))
+        and (node := _somewhere(scene.api, pod))
     )
     return next(stuck, None)
 

@@ -139,7 +139,6 @@ class Replica:
         if not self.is_dead:
             # There are none, and nobody is evicted before that is known.
             self.cluster.budgets.replace([])
-            self.cluster.allocator.expire(self._clock.ns())
             self.verbs.holds.settle()
             with contextlib.suppress(Killed):
                 self.verbs.binder.settle()

@@ -138,11 +138,6 @@ class World:
             self._do("POST", path, {"metadata": {"name": name}, "spec": {"hard": hard}})
         return f"quota {namespace}/{name}: {hard}"
 
-    def node_says_the_same(self) -> None:
-        """An event for kube-scheduler, and none for us."""
-        if name := self._some_node():
-            self._do("PATCH", f"/api/v1/nodes/{name}", {"metadata": {}})
-
     def quotas_go(self) -> None:
         """All quotas are deleted."""
         for namespace, name in list(self._api.objects["resourcequotas"]):

@@ -36,6 +36,7 @@ pub struct Allocator {
     /// Models in lower case, in the order in which they were met.
     pub(crate) models: Vec<Box<str>>,
     pub(crate) generation: u64,
+    expired: u64,
     pub(crate) cache: Cache,
     pub(crate) spending: Spending,
     /// For one search.
@@ -138,11 +139,13 @@ impl Allocator {
         }
     }
 
-    /// Ends holds whose time is over.
-    pub fn expire(&mut self, now_ns: u64) {
+    /// Ends holds whose time is over; says how many have ended so since there is this allocator.
+    pub fn expire(&mut self, now_ns: u64) -> u64 {
         while let Some(number) = self.book.ended(now_ns) {
+            self.expired += 1;
             self.leave(number);
         }
+        self.expired
     }
 
     pub(crate) fn node(&self, number: u32) -> &Node {

@@ -34,7 +34,6 @@ def later(small: Small, seconds: float) -> None:
     """What the service does every second."""
     for _ in range(int(seconds)):
         small.now_s += 1
-        small.cluster.allocator.expire(int(small.now_s * 1e9))
         small.verbs.holds.settle()
 
 

@@ -13,7 +13,7 @@ from hami_py.model.pods import objects
 from hami_py.scheduler import waking
 from hami_py.scheduler.budgets import BudgetSink
 from hami_py.scheduler.waking import Waker, touching
-from unit.scheduler.small import SECOND, Small, node
+from unit.scheduler.small import Small, node
 
 
 class Server:
@@ -192,8 +192,57 @@ def seconds(made: Small, count: int) -> None:
     """What the service does every second."""
     for _ in range(count):
         made.now_s += 1
-        made.cluster.allocator.expire(int(made.now_s * SECOND))
         made.verbs.holds.settle()
+
+
+def test_the_end_of_a_short_hold_wakes(server: Server) -> None:
+    """Who is refused needs these cards, and others that somebody has to be evicted from."""
+    made = small(server)
+    for name, mib in (("low", 5_000), ("first", 3_000)):
+        made.create(name, mib)
+        assert made.fits(name, "a") == ["a"]
+        if name == "low":
+            assert made.bind(name, "a") == ""
+            made.told(name)
+    refused(made, "next")
+    made.cluster.waker.start()
+    try:
+        seconds(made, 4)
+        assert not server.touched.acquire(timeout=0.3)
+        seconds(made, 2)
+        assert server.touched.acquire(timeout=60)
+        seconds(made, 60)
+        assert not server.touched.acquire(timeout=0.3)
+    finally:
+        made.cluster.waker.stop()
+
+
+def test_a_binding_that_came_to_nothing_wakes(server: Server) -> None:
+    """Nobody said so: the API server is asked when the watch should have told of it."""
+    made = small(server)
+    made.create("first", 3_000)
+    made.told("first")
+
+    def away(_: Any) -> None:
+        raise Unavailable("POST", "no answer", "later")
+
+    made.server.before = away
+    assert "no answer" in made.bind("first", "a")
+    for name in ("low", "next"):
+        made.create(name, 7_000 if name == "low" else 9_000)
+    made.server.before = lambda _: None
+    assert made.bind("low", "a") == ""
+    made.told("low")
+    refused(made, "next")
+    made.cluster.waker.start()
+    try:
+        made.verbs.binder.settle()
+        assert not server.touched.acquire(timeout=0.3)
+        made.now_s += 60
+        made.verbs.binder.settle()
+        assert server.touched.acquire(timeout=60)
+    finally:
+        made.cluster.waker.stop()
 
 
 @pytest.mark.parametrize(

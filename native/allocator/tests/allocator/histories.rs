@@ -115,7 +115,9 @@ fn history(seed: u64, allocator: &mut Allocator, ledger: &mut Ledger, answers: &
                     ledger.pods.remove(&uid);
                 }
             }
-            9 => allocator.expire(now),
+            9 => {
+                allocator.expire(now);
+            }
             _ => schedule(random, step, now, allocator, ledger, answers),
         }
     }
