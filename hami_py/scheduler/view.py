@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -260,7 +261,8 @@ def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float)
         InvalidValue: it is not as Kubernetes' own fields should be.
     """
     try:
-        data = server.get(f"/api/v1/namespaces/{namespace}/pods/{name}", deadline_s=deadline_s)
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        data = server.get(path, deadline_s=deadline_s)
     except NotFound as error:
         raise NotFound(
             f"pod {namespace}/{name}",

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hami_py._native import MAX_CARDS
 from hami_py.errors import InvalidValue
 from hami_py.model.names import legible
 from hami_py.model.pods.annotations import is_written_by_us
@@ -21,7 +20,7 @@ from hami_py.model.pods.environment import EnvironmentPlan, plan_environment
 from hami_py.model.pods.findings import Finding, refused
 from hami_py.model.pods.mounts import Mounts
 from hami_py.model.pods.objects import Pod, Variable
-from hami_py.model.pods.request import MOST_ASKING, PodReading, read_pod
+from hami_py.model.pods.request import MOST_CARDS, PodReading, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.spelling import misspelled
 from hami_py.model.pods.wire import Request, Size
@@ -32,7 +31,7 @@ _LONGEST = 128 << 10
 _SHOWN = 80
 """Characters of a name that somebody else made, in a message."""
 
-_MOST_FORGED = MOST_ASKING * MAX_CARDS + 1
+_MOST_FORGED = MOST_CARDS + 1
 """Annotations that we write on the largest pod: who has copied such a one has no more."""
 
 _LOADER = ("LD_PRELOAD", "LD_AUDIT")

@@ -5,8 +5,7 @@
 //! is the one whose most important pod has the lowest priority; of those the smallest. More gone is never less room,
 //! so the first two are found by widening step by step. The smallest set is tried for by size; where that is too
 //! much, pods are spared one by one, the most important first, as kube-scheduler does it, and the better of the two
-//! sets goes. Sparing has an effort of its own; where that is not enough either, nobody goes from this node: an
-//! answer of which nobody knows whether it is needed evicts nobody.
+//! sets goes. Sparing has an effort of its own; where that is not enough either, those go who are not spared by then.
 
 use crate::check;
 use crate::class::Class;
@@ -112,7 +111,7 @@ impl<'a> Search<'_> {
             let others = self.spare(lower);
             spared = if cost(&others) < cost(&spared) { others } else { spared };
         }
-        (!self.effort.borrow().is_spent()).then_some(spared)
+        Some(spared)
     }
 
     fn is_given_up(&self) -> bool {

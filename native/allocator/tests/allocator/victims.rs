@@ -3,7 +3,7 @@
 use crate::build::{app, node, pod};
 use crate::prng::Prng;
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Candidate, Request, Topology, Wish};
+use hami_allocator::wire::{Candidate, Mode, Request, Topology, Wish};
 
 fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
     let cards =
@@ -133,11 +133,41 @@ fn no_more_go_than_sparing_one_by_one_leaves() {
 }
 
 #[test]
-fn nobody_goes_where_it_takes_too_long_to_find_out_who_has_to() {
+fn who_is_not_spared_in_time_goes() {
     let (mut allocator, candidates, urgent) = linked(0, 64, 1);
-    let all: Vec<&Candidate> = candidates.iter().collect();
-    assert!(fits_without(&mut allocator, &urgent, &all));
-    assert_eq!(allocator.victims(&urgent, "n", &candidates), Ok(None));
+    let victims = allocator.victims(&urgent, "n", &candidates).expect("a good request");
+    let victims = victims.expect("there is a way");
+    let found: Vec<&Candidate> =
+        candidates.iter().filter(|one| victims.contains(&one.uid)).collect();
+    assert!(fits_without(&mut allocator, &urgent, &found));
+}
+
+#[test]
+fn many_small_pods_make_room_for_many_containers() {
+    let cards = (0..16).map(|at| {
+        let mut card = crate::build::card(&format!("g{at}"), 800);
+        card.links = (at / 4 * 4..at).map(|to| (format!("g{to}"), 100)).collect();
+        card
+    });
+    let mut node = node("n", cards.collect());
+    node.mode = Mode::Topology;
+    let mut allocator = crate::build::with(vec![node]);
+    let mut candidates = Vec::new();
+    for at in 0..128 {
+        let request = pod(&format!("p{at:03}"), &[app(1, 100, 0)]);
+        let assignment = allocator.reserve(&request, "n", 0).expect("room");
+        allocator.place(&request, assignment, true).expect("our own answer");
+        let uid = request.pod.uid;
+        candidates.push(Candidate { uid, priority: 0, pdb_violating: false, chosen: false });
+    }
+    let mut urgent = pod("urgent", &vec![app(1, 400, 0); 8]);
+    urgent.priority = 10;
+    let victims = allocator.victims(&urgent, "n", &candidates).expect("a good request");
+    let found: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|one| victims.as_ref().is_some_and(|uids| uids.contains(&one.uid)))
+        .collect();
+    assert!(fits_without(&mut allocator, &urgent, &found), "{victims:?}");
 }
 
 #[test]
