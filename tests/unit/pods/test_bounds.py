@@ -158,7 +158,7 @@ def test_more_forged_annotations_than_we_write_are_refused(limits: Manifest) -> 
     assert admission.remove_annotations == ()
     (finding,) = admission.findings
     assert (finding.rule, finding.action) == ("forged-annotation", "refuse")
-    assert finding.value == "1026 like hami.io/gpumem-0.c"
+    assert finding.value == "322 like hami.io/gpumem-0.c"
 
 
 @pytest.mark.parametrize("limits", [GPU, {}])
