@@ -14,6 +14,7 @@ import pytest
 from cluster import failing, waiting
 from cluster.api import Api, Object
 from cluster.conftest import StartControlPlane
+from cluster.deployed import documents
 from cluster.extended import card, extended, node
 from cluster.objects import NODES, PODS
 from hami_py.scheduler.binding import Timing
@@ -38,6 +39,8 @@ def stand(control_plane: StartControlPlane) -> Iterator[Stand]:
     """Volumes of the class `slow` come when somebody makes them, after a node was chosen."""
     with extended(control_plane, timing=Timing(hold_s=HOLD_S)) as (cluster, scheduler):
         api = cluster.api
+        (wake,) = documents("scheduler/wake.yaml")
+        api.create(CLASSES, wake)
         api.create(
             CLASSES,
             {
@@ -102,7 +105,7 @@ def test_cards_are_kept_for_a_pod_until_its_volume_is_there(stand: Stand) -> Non
     api.create(NODES, two_cards("a"))
     waits(api, "a")
     create(api, "other")
-    assert "promised to other pods just now" in waiting.unschedulable(api, "other")
+    assert "too little memory free on its cards" in waiting.unschedulable(api, "other")
     # kube-scheduler asks for it again and again.
     time.sleep(5 * HOLD_S)
     assert failing.bound(api) == {}
@@ -119,7 +122,7 @@ def test_cards_are_free_again_when_kube_scheduler_has_given_up(stand: Stand) -> 
     api.create(NODES, two_cards("a"))
     waits(api, "a")
     create(api, "other")
-    assert "promised to other pods just now" in waiting.unschedulable(api, "other")
+    assert "too little memory free on its cards" in waiting.unschedulable(api, "other")
     api.patch(f"{CLAIMS}/claim", {"metadata": {"finalizers": None}})
     api.delete(f"{CLAIMS}/claim")
     waiting.bound(api, "other")
@@ -143,7 +146,7 @@ def test_cards_are_kept_on_the_node_that_kube_scheduler_has_chosen(stand: Stand)
     probe = api.create(PODS, failing.pod("probe", 6000, **more))
     waiting.until(lambda: failing.fits(port, probe, "b", "c") == ["c"], "the card of b is held")
     create(api, "other", cards="GPU-b-0")
-    assert "promised to other pods just now" in waiting.unschedulable(api, "other")
+    assert "too little memory free on its cards" in waiting.unschedulable(api, "other")
     create(api, "free", cards="GPU-a-0")
     waiting.bound(api, "free")
     provision(api)
