@@ -57,23 +57,26 @@ fn a_hopeless_choice_of_linked_cards_is_given_up() {
 #[test]
 fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
     let (mut allocator, names) = cluster();
-    let mut looked = 0;
+    let mut looked = [0; 30];
     let mut rounds = Vec::new();
     for _ in 0..3 {
         let mut tried_again = 0;
-        for number in 0..30 {
+        for (number, before) in looked.iter_mut().enumerate() {
             let filtered = allocator.filter(&hard(number, "evil"), &names, 0).expect("good");
             let (later, never) = left(&filtered);
             assert!(later == 0 || never == 0);
             assert_eq!(filtered.is_partial, later > 0);
             tried_again += usize::from(later > 0);
-            looked += NODES - later - never;
+            let now = NODES - later - never;
+            // A question that has all its steps reaches twenty nodes, one that has the free ones alone fewer.
+            let most = if rounds.is_empty() { 20 } else { 8 };
+            assert!(now - *before <= most, "{before} {now}");
+            *before = now;
         }
-        rounds.push((tried_again, looked));
+        rounds.push(tried_again);
     }
-    let (tried_again, _) = rounds[0];
-    assert!((1..20).contains(&tried_again), "{rounds:?}");
-    assert_eq!((rounds[1].0, rounds[2].0), (0, 0), "no time has passed: {rounds:?}");
+    assert!((1..20).contains(&rounds[0]), "{rounds:?}");
+    assert_eq!(rounds[1..], [0, 0], "no time has passed");
     // Pods that need no search are not concerned, nor is another namespace.
     let mut easy = pod("easy", &[app(1, 8_000, 0)]);
     easy.pod.namespace = "evil".into();
