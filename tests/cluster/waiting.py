@@ -14,11 +14,11 @@ DEADLINE = 60.0
 
 
 def until(look: Callable[[], T | None], what: str, deadline: float = DEADLINE) -> T:
-    """The first answer of ``look`` that is neither None nor False."""
+    """The first answer of ``look`` that says yes: not None, not False, and not empty."""
     give_up = time.monotonic() + deadline
     while True:
         seen = look()
-        if seen is not None and seen is not False:
+        if seen:
             return seen
         if time.monotonic() > give_up:
             raise TimeoutError(f"not within {deadline} s: {what}")
