@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from hami_py._native import Allocator
 from hami_py.kube import ApiServer, Followed, Reflector
@@ -90,8 +90,8 @@ class Scheduler:
         self.meter = Meter(self.cluster, dict(zip(kinds, self._reflectors, strict=True)))
         pages = probes(self.crashed, self.is_ready, self.meter.exposition, self.meter.cards)
         asked = make_app(self.verbs, self.meter)
-        self.server = Server(Starlette(routes=[*asked, *pages]), settings.listen)
-        self._probes = Server(Starlette(routes=pages), settings.probes) if settings.probes else None
+        self.server = Server(Router([*asked, *pages]), settings.listen)
+        self._probes = Server(Router(pages), settings.probes) if settings.probes else None
         self._expire_s = settings.expire_s
         self._stopping = threading.Event()
         self._expirer = threading.Thread(target=self._expire, name="expire", daemon=True)

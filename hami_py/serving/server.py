@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hami_py.errors import StateError
 from hami_py.serving.connections import LimitedServer, Limits
@@ -64,7 +63,7 @@ class Server:
 
     def __init__(
         self,
-        app: Starlette,
+        app: ASGIApp,
         listen: Listen,
         *,
         tls: Tls | None = None,
@@ -90,6 +89,8 @@ class Server:
             date_header=False,
             lifespan="off",
             ws="none",
+            # Nobody stands before us whose word on the sender would count.
+            proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_S,
         )
@@ -127,7 +128,7 @@ class Server:
 class _Application:
     """Another's, whose answers end their connections once ``is_ending``."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.is_ending = False
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from hami_py.serving import Bodies, json_route, page
 from hami_py.webhook.review import Review, Reviewer, read_review
@@ -16,7 +15,7 @@ _REVIEW = 4 << 20
 """An object is 1.5 MiB at most in etcd; a review has it once, or twice."""
 
 
-def make_app(reviewer: Reviewer, bodies: Bodies, metrics: Callable[[], str]) -> Starlette:
+def make_app(reviewer: Reviewer, bodies: Bodies, metrics: Callable[[], str]) -> Router:
     """The application.
 
     Args:
@@ -28,8 +27,8 @@ def make_app(reviewer: Reviewer, bodies: Bodies, metrics: Callable[[], str]) -> 
     def review(path: str, answer: Callable[[Review], object]) -> Route:
         return json_route(path, read_review, answer, most_bytes=_REVIEW, bodies=bodies)
 
-    return Starlette(
-        routes=[
+    return Router(
+        [
             review("/mutate", reviewer.mutate),
             review("/validate", reviewer.validate),
             page("/healthz", lambda: (200, "alive\n")),

@@ -1,6 +1,6 @@
 //! The cluster allocator: JSON in, JSON or plain values out.
 
-use crate::extender::{self, Answered, Names};
+use crate::extender::{self, Answered};
 use crate::{errors, metrics};
 use hami_allocator::wire::{Assignment, Candidate, Request};
 use hami_allocator::{Allocator as Engine, Filtered, NodeUsage, Refusal, parse};
@@ -170,10 +170,10 @@ impl Allocator {
         now_ns: u64,
     ) -> PyResult<(usize, bool, Bound<'py, PyBytes>)> {
         let answer = self.with(py, |engine| {
-            let (request, names) = (parse::<Request>("request", request)?, Names::read(names)?);
-            let filtered = engine.filter(&request, names.each(), now_ns)?;
+            let request: Request = parse("request", request)?;
+            let (list, filtered) = engine.filter_list(&request, names, now_ns)?;
             let (feasible, whole) = (filtered.feasible.len(), !filtered.is_partial);
-            let answer = extender::filter_result(&names, filtered, &mut self.answered());
+            let answer = extender::filter_result(&list, filtered, &mut self.answered());
             Ok((feasible, whole, answer))
         });
         let (feasible, whole, answer) = answer.map_err(errors::invalid)?;
@@ -190,11 +190,10 @@ impl Allocator {
         hold_ns: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let answer = self.with(py, |engine| {
-            let request = parse::<Request>("request", request)?;
-            let (read, answered) = (Names::read(names)?, self.answered());
-            let known = answered.numbers(names);
-            let rated = engine.rate(&request, read.each(), known, now_ns, hold_ns)?;
-            Ok(extender::host_priorities(&read, &rated))
+            let request: Request = parse("request", request)?;
+            let known = self.answered().take(names);
+            let (list, rated) = engine.score_list(&request, names, known, now_ns, hold_ns)?;
+            Ok(extender::host_priorities(&list, &rated))
         });
         Ok(PyBytes::new(py, &answer.map_err(errors::invalid)?))
     }

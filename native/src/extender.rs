@@ -4,9 +4,7 @@
 //! made into Python's strings, tuples and structures they take longer than the allocator does. The names of
 //! fields are those of `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/wire.py`).
 
-use hami_allocator::{Filtered, InvalidValue, Numbers, Rated};
-use serde::Deserialize;
-use std::borrow::Cow;
+use hami_allocator::{Filtered, List, Numbers, Rated, Span, Texts};
 use std::sync::Arc;
 
 /// What an extender may give at most (`MaxExtenderPriority`).
@@ -30,141 +28,68 @@ const BETWEEN: [&[u8; 20]; BEST] = [
 ];
 const BETWEEN_BEST: &[u8] = br#","Score":10},{"Host":"#;
 
-/// A node's name, in place where nothing in it is escaped.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl AsRef<str> for Name<'_> {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The names of a JSON list.
-pub struct Names<'a> {
-    json: &'a [u8],
-    each: Vec<Name<'a>>,
-    /// They stand in the list as Go writes it: nothing is escaped, and there are no blanks.
-    are_plain: bool,
-}
-
-impl<'a> Names<'a> {
-    /// Reads them.
-    pub fn read(json: &'a [u8]) -> Result<Self, InvalidValue> {
-        if let Some(each) = plain(json) {
-            return Ok(Self { json, each, are_plain: true });
-        }
-        let each = serde_json::from_slice(json).map_err(|error| {
-            InvalidValue::new("names", &error.to_string(), "write a list of names")
-        })?;
-        Ok(Self { json, each, are_plain: false })
-    }
-
-    /// One after the other.
-    pub fn each(&self) -> &[Name<'a>] {
-        &self.each
-    }
-
-    /// Writes one with its quotes.
-    fn write(&self, answer: &mut Vec<u8>, at: usize) {
-        if self.are_plain {
-            answer.extend_from_slice(self.between(at, at));
-        } else {
-            json(answer, &self.each[at].0);
-        }
-    }
-
-    /// Writes some, in the order in which they stand here. Those that stand side by side are copied at once.
-    fn write_list(&self, answer: &mut Vec<u8>, positions: &[u32]) {
-        if !self.are_plain {
-            return each(answer, positions, |answer, at| self.write(answer, *at as usize));
-        }
-        let runs: Vec<&[u32]> = positions.chunk_by(|one, next| one + 1 == *next).collect();
-        each(answer, &runs, |answer, run| {
-            let (first, last) = (run[0] as usize, run[run.len() - 1] as usize);
-            answer.extend_from_slice(self.between(first, last));
-        });
-    }
-
-    /// What stands in the list from the one to the other, with the quotes.
-    fn between(&self, first: usize, last: usize) -> &'a [u8] {
-        let place = |at: usize| self.each[at].0.as_ptr().addr() - self.json.as_ptr().addr();
-        &self.json[place(first) - 1..=place(last) + self.each[last].0.len()]
-    }
-}
-
-/// The names of a list that is written as Go writes it.
-fn plain(json: &[u8]) -> Option<Vec<Name<'_>>> {
-    let text = str::from_utf8(json).ok()?.strip_prefix('[')?.strip_suffix(']')?;
-    let bytes = text.as_bytes();
-    let (mut is_odd, mut quotes) = (false, 0_usize);
-    for byte in bytes {
-        is_odd |= *byte < b' ' || *byte == b'\\';
-        quotes += usize::from(*byte == b'"');
-    }
-    if is_odd {
-        return None;
-    }
-    let mut names = Vec::with_capacity(quotes / 2);
-    let (mut at, mut length) = (0, 0);
-    loop {
-        if bytes.get(at) != Some(&b'"') {
-            return None;
-        }
-        let start = at + 1;
-        // Names are mostly as long as the one before.
-        let guessed = bytes.get(start + length..);
-        let is_right = matches!(guessed, Some([b'"', b',', b'"', ..] | [b'"']));
-        if !is_right {
-            length = bytes[start..].iter().position(|byte| *byte == b'"')?;
-        }
-        names.push(Name(Cow::Borrowed(&text[start..start + length])));
-        at = start + length + 1;
-        match bytes.get(at) {
-            None => break,
-            Some(b',') => at += 1,
-            Some(_) => return None,
-        }
-    }
-    // A guess may have jumped over some.
-    (quotes == 2 * names.len()).then_some(names)
-}
-
 /// What was answered to the last filter: kube-scheduler sends these names back, to have them rated.
 #[derive(Default)]
 pub struct Answered {
-    list: Vec<u8>,
+    json: Vec<u8>,
+    spans: Vec<Span>,
     numbers: Numbers,
 }
 
 impl Answered {
-    /// The nodes' numbers, if it is that list.
-    pub fn numbers(&self, list: &[u8]) -> Option<&Numbers> {
-        (self.list == list).then_some(&self.numbers)
+    /// What is known of a list, if it is that one. It is asked for once.
+    pub fn take<'a>(&mut self, json: &'a [u8]) -> Option<List<'a>> {
+        if self.json != json || json.is_empty() {
+            return None;
+        }
+        let Self { spans, numbers, .. } = std::mem::take(self);
+        Some(List::known(json, spans, numbers))
     }
 }
 
 /// `ExtenderFilterResult`.
-pub fn filter_result(names: &Names<'_>, filtered: Filtered, answered: &mut Answered) -> Vec<u8> {
+pub fn filter_result(list: &List<'_>, filtered: Filtered, answered: &mut Answered) -> Vec<u8> {
     // A name has two or three dozen bytes, a reason as many dozens.
     let mut answer = Vec::with_capacity(
-        64 + 32 * names.each.len() + 96 * (filtered.failed.len() + filtered.unresolvable.len()),
+        64 + 32 * list.len() + 96 * (filtered.failed.len() + filtered.unresolvable.len()),
     );
     answer.extend_from_slice(br#"{"NodeNames":"#);
     let start = answer.len();
     answer.push(b'[');
-    names.write_list(&mut answer, &filtered.feasible);
+    let spans = feasible(&mut answer, list, &filtered.feasible);
     answer.push(b']');
-    answered.list.clear();
-    answered.list.extend_from_slice(&answer[start..]);
+    answered.json.clear();
+    if let Some(spans) = spans {
+        answered.json.extend_from_slice(&answer[start..]);
+        (answered.spans, answered.numbers) = (spans, filtered.numbers);
+    }
     answer.extend_from_slice(br#","FailedNodes":{"#);
-    reasons(&mut answer, names, &filtered.failed);
+    reasons(&mut answer, list, &filtered.failed);
     answer.extend_from_slice(br#"},"FailedAndUnresolvableNodes":{"#);
-    reasons(&mut answer, names, &filtered.unresolvable);
+    reasons(&mut answer, list, &filtered.unresolvable);
     answer.extend_from_slice(br#"},"Error":""}"#);
-    answered.numbers = filtered.numbers;
     answer
+}
+
+/// Writes names in the order in which they stand in the list: where they then stand behind its bracket,
+/// if that is known. Those that stand side by side are copied at once.
+fn feasible(answer: &mut Vec<u8>, list: &List<'_>, positions: &[u32]) -> Option<Vec<Span>> {
+    let Texts::Plain(spans) = list.texts() else {
+        each(answer, positions, |answer, at| name(answer, list, *at as usize));
+        return None;
+    };
+    let bracket = answer.len() - 1;
+    let mut written = Vec::with_capacity(positions.len());
+    let runs: Vec<&[u32]> = positions.chunk_by(|one, next| one + 1 == *next).collect();
+    each(answer, &runs, |answer, run| {
+        let run = &spans[run[0] as usize..=run[run.len() - 1] as usize];
+        let there = run[0].start..run[run.len() - 1].end;
+        let start = (answer.len() - bracket + 1) as u32;
+        let moved = |at: u32| at - there.start + start;
+        written.extend(run.iter().map(|span| moved(span.start)..moved(span.end)));
+        answer.extend_from_slice(list.quoted(&there));
+    });
+    Some(written)
 }
 
 /// `HostPriorityList` of scores, by what the nodes are to each other: 10 for the best alone, which is the
@@ -172,18 +97,18 @@ pub fn filter_result(names: &Names<'_>, filtered: Filtered, answered: &mut Answe
 ///
 /// A pod is often so small beside a node that their scores are equal in tenths of the whole scale,
 /// and among equals kube-scheduler takes any: full nodes would not be filled before empty ones.
-pub fn host_priorities(names: &Names<'_>, rated: &Rated) -> Vec<u8> {
+pub fn host_priorities(list: &List<'_>, rated: &Rated) -> Vec<u8> {
     let scores = &rated.scores;
     if scores.is_empty() {
         return b"[]".to_vec();
     }
-    let mut answer = Vec::with_capacity(64 + names.json.len() + BETWEEN[0].len() * scores.len());
+    let mut answer = Vec::with_capacity(64 + (32 + BETWEEN[0].len()) * scores.len());
     answer.extend_from_slice(OPENING);
     let most = scores.iter().max().copied().unwrap_or(0);
     let least = scores.iter().min().copied().unwrap_or(0);
     let range = u32::from(most - least).max(1);
     for (at, score) in scores.iter().enumerate() {
-        names.write(&mut answer, at);
+        name(&mut answer, list, at);
         if rated.best == Some(at) {
             answer.extend_from_slice(BETWEEN_BEST);
             continue;
@@ -197,12 +122,19 @@ pub fn host_priorities(names: &Names<'_>, rated: &Rated) -> Vec<u8> {
     answer
 }
 
-fn reasons(answer: &mut Vec<u8>, names: &Names<'_>, nodes: &[(u32, Arc<str>)]) {
+fn reasons(answer: &mut Vec<u8>, list: &List<'_>, nodes: &[(u32, Arc<str>)]) {
     each(answer, nodes, |answer, (node, why)| {
-        names.write(answer, *node as usize);
+        name(answer, list, *node as usize);
         answer.push(b':');
         json(answer, &**why);
     });
+}
+
+fn name(answer: &mut Vec<u8>, list: &List<'_>, at: usize) {
+    match list.texts() {
+        Texts::Plain(spans) => answer.extend_from_slice(list.quoted(&spans[at])),
+        Texts::Other(texts) => json(answer, &texts[at]),
+    }
 }
 
 fn json(answer: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {

@@ -7,7 +7,7 @@ import signal
 import sys
 
 import msgspec
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from hami_py.serving import Listen, Server, json_route
 
@@ -20,7 +20,7 @@ def serve(port: int, filtered: int, rated: int) -> None:
     for path, size in (("/filter", filtered), ("/prioritize", rated)):
         answer = msgspec.Raw(b'"' + b"x" * (size - 2) + b'"')
         routes.append(json_route(path, len, lambda _, answer=answer: answer, most_bytes=_MOST))
-    Server(Starlette(routes=routes), Listen(port=port)).start()
+    Server(Router(routes), Listen(port=port)).start()
     signal.pause()
 
 

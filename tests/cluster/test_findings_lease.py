@@ -23,7 +23,8 @@ def lease(api: Api) -> Object:
 def renewed(api: Api) -> Object | None:
     """The lease once it is held and was renewed: the next renewal is seconds away then.
 
-    One that is on its way when kube-scheduler is told to end can keep it from giving the lease back.
+    One that is on its way when kube-scheduler is told to end may keep the lease from being given
+    back.
     """
     spec = lease(api)
     return spec if spec.get("holderIdentity") and spec["renewTime"] > spec["acquireTime"] else None

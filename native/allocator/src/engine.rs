@@ -8,10 +8,11 @@ use crate::book::{Book, Holding, State};
 use crate::cache::Cache;
 use crate::check;
 use crate::effort::Spending;
-use crate::names::{Names, Sequence};
+use crate::names::Names;
 use crate::node::Node;
 use crate::quota::Quotas;
 use crate::search::Entry;
+use crate::sequence::Sequence;
 use crate::slim::Shelf;
 use crate::wire::{self, Assignment, Quota, Request};
 use hami_limits::InvalidValue;
@@ -27,8 +28,7 @@ pub struct Allocator {
     pub(crate) shelf: Shelf,
     free_nodes: Vec<u32>,
     pub(crate) names: Names,
-    pub(crate) filtered_names: Sequence,
-    pub(crate) scored_names: Sequence,
+    pub(crate) sequence: Sequence,
     /// By number: changes with whatever concerns the node; 0 = there is none.
     pub(crate) generations: Vec<u64>,
     pub(crate) book: Book,

@@ -11,6 +11,7 @@ use crate::card::Standing;
 use crate::check;
 use crate::effort::Effort;
 use crate::engine::Allocator;
+use crate::list::List;
 use crate::names::Numbers;
 use crate::plan;
 use crate::reason::NodeReason;
@@ -73,10 +74,22 @@ impl Allocator {
     ) -> Result<Filtered, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        let mut effort = self.spending.question(&request.pod.namespace, now_ns);
-        let filtered = self.filter_within(request, names, &mut effort);
-        self.spending.count(&request.pod.namespace, &effort, now_ns);
-        Ok(filtered)
+        let numbers = self.names.get_all(names, &mut self.sequence);
+        Ok(self.filter_now(request, &numbers, now_ns))
+    }
+
+    /// The same of a JSON list.
+    pub fn filter_list<'a>(
+        &mut self,
+        request: &Request,
+        json: &'a [u8],
+        now_ns: u64,
+    ) -> Result<(List<'a>, Filtered), InvalidValue> {
+        check::request(request)?;
+        self.expire(now_ns);
+        let list = List::read(json, &self.names, &mut self.sequence)?;
+        let filtered = self.filter_now(request, list.numbers(), now_ns);
+        Ok((list, filtered))
     }
 
     /// The same of all nodes, by name, at a desk: nobody else waits, so that more of a hard choice is looked at.
@@ -90,18 +103,25 @@ impl Allocator {
         self.expire(now_ns);
         let names: Vec<Arc<str>> =
             self.present().iter().map(|number| self.node(*number).name.clone()).collect();
-        let filtered = self.filter_within(request, &names, &mut Effort::for_desk());
+        let numbers = self.names.get_all(&names, &mut self.sequence);
+        let filtered = self.filter_within(request, &numbers, &mut Effort::for_desk());
         Ok((names, filtered))
     }
 
-    fn filter_within<N: AsRef<str>>(
+    fn filter_now(&mut self, request: &Request, numbers: &Numbers, now_ns: u64) -> Filtered {
+        let mut effort = self.spending.question(&request.pod.namespace, now_ns);
+        let filtered = self.filter_within(request, numbers, &mut effort);
+        self.spending.count(&request.pod.namespace, &effort, now_ns);
+        filtered
+    }
+
+    fn filter_within(
         &mut self,
         request: &Request,
-        names: &[N],
+        numbers: &Numbers,
         effort: &mut Effort,
     ) -> Filtered {
         let mut filtered = Filtered::default();
-        let numbers = self.names.get_all(names, &mut self.filtered_names);
         let whole = self.judge(request, numbers.each(), effort, |at, verdict| match verdict {
             Verdict::Fits(_) => filtered.feasible.push(at),
             Verdict::Full(why) => filtered.failed.push((at, why.clone())),
@@ -120,48 +140,54 @@ impl Allocator {
         now_ns: u64,
         hold_ns: u64,
     ) -> Result<Vec<u16>, InvalidValue> {
-        Ok(self.rate(request, names, None, now_ns, hold_ns)?.scores)
-    }
-
-    /// The same, and which is the best. Numbers that are known from a filter need not be looked up.
-    pub fn rate<N: AsRef<str>>(
-        &mut self,
-        request: &Request,
-        names: &[N],
-        known: Option<&Numbers>,
-        now_ns: u64,
-        hold_ns: u64,
-    ) -> Result<Rated, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        let known = known.filter(|known| self.names.are_still(known));
-        let looked_up;
-        let numbers = if let Some(known) = known {
-            known.each()
-        } else {
-            looked_up = self.names.get_all(names, &mut self.scored_names);
-            looked_up.each()
+        let numbers = self.names.get_all(names, &mut self.sequence);
+        Ok(self.rate(request, &numbers, now_ns, hold_ns).scores)
+    }
+
+    /// The same of a JSON list, and which is the best. What is known of the list need not be read.
+    pub fn score_list<'a>(
+        &mut self,
+        request: &Request,
+        json: &'a [u8],
+        known: Option<List<'a>>,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Result<(List<'a>, Rated), InvalidValue> {
+        check::request(request)?;
+        self.expire(now_ns);
+        let list = match known.filter(|known| self.names.are_still(known.numbers())) {
+            Some(list) => list,
+            None => List::read(json, &self.names, &mut self.sequence)?,
         };
-        let mut scores = vec![0; names.len()];
-        let mut best: Option<(u16, usize)> = None;
+        let rated = self.rate(request, list.numbers(), now_ns, hold_ns);
+        Ok((list, rated))
+    }
+
+    fn rate(&mut self, request: &Request, numbers: &Numbers, now_ns: u64, hold_ns: u64) -> Rated {
+        let numbers = numbers.each();
+        let mut scores = vec![0; numbers.len()];
+        let (mut highest, mut equals) = (0, Vec::new());
         let mut effort = self.spending.question(&request.pod.namespace, now_ns);
         self.judge(request, numbers, &mut effort, |at, verdict| {
             let Verdict::Fits(score) = verdict else { return };
-            let at = at as usize;
-            scores[at] = *score;
-            let better = best.is_none_or(|(most, first)| {
-                *score > most || (*score == most && names[at].as_ref() < names[first].as_ref())
-            });
-            if better {
-                best = Some((*score, at));
+            scores[at as usize] = *score;
+            if *score > highest {
+                highest = *score;
+                equals.clear();
+            }
+            if *score == highest {
+                equals.push(at);
             }
         });
         self.spending.count(&request.pod.namespace, &effort, now_ns);
-        let best = best.map(|(_, at)| at);
-        if let Some(at) = best.filter(|_| hold_ns > 0) {
-            self.hold(request, names[at].as_ref(), now_ns.saturating_add(hold_ns));
+        let known = |at: u32| Some((self.names.at(numbers[at as usize]?), at));
+        let best = equals.into_iter().filter_map(known).min().map(|(_, at)| at as usize);
+        if let Some(number) = best.and_then(|at| numbers[at]).filter(|_| hold_ns > 0) {
+            self.hold(request, number, now_ns.saturating_add(hold_ns));
         }
-        Ok(Rated { scores, best })
+        Rated { scores, best }
     }
 
     /// Promises cards on this node. The same again for the same pod and node is the same answer, as long
@@ -204,12 +230,11 @@ impl Allocator {
         node.present && holding.grants.iter().flatten().all(|grant| open(&grant.card))
     }
 
-    fn hold(&mut self, request: &Request, name: &str, until_ns: u64) {
+    fn hold(&mut self, request: &Request, node: u32, until_ns: u64) {
         let held = self.book.find(&request.pod.uid).map(|holding| holding.state);
         if matches!(held, Some(State::Reserved | State::Placed)) {
             return;
         }
-        let Some(node) = self.number(name) else { return };
         if let Ok(grants) = self.plan(request, node) {
             self.enter(request, grants, node, State::Held { until_ns }, false);
         }

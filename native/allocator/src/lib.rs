@@ -15,7 +15,7 @@
 //! | how long is looked for them | `effort` |
 //! | how good would the node be | `score` |
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
-//! | which node has which name | `names`, `hash` |
+//! | which node has which name | `names`, `list`, `sequence`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
 //! | the events and the questions | [`Allocator`] (`engine` with its `settle`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
 //!
@@ -39,6 +39,7 @@ mod fit;
 mod hash;
 mod judge;
 mod lens;
+mod list;
 mod mig;
 mod names;
 mod node;
@@ -49,6 +50,7 @@ mod quota;
 pub mod reason;
 mod score;
 mod search;
+mod sequence;
 pub mod shape;
 mod slim;
 mod snapshot;
@@ -62,6 +64,7 @@ pub use engine::Allocator;
 pub use explain::{CardExplanation, ContainerExplanation, Explanation};
 pub use filter::{Filtered, Rated, Refusal};
 pub use hami_limits::InvalidValue;
+pub use list::{List, Span, Texts};
 pub use names::Numbers;
 pub use parse::parse;
 pub use tally::Tally;

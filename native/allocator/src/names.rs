@@ -5,6 +5,7 @@
 //! all, in place. Names with one hash, should there ever be two, have a map of their own.
 
 use crate::hash::{Map, Quick};
+use crate::sequence::{Sequence, Walk};
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -17,12 +18,9 @@ const SHORT: usize = 38;
 enum Name {
     Short(u8, [u8; SHORT]),
     Long(Box<[u8]>),
+    /// Written as JSON it is not the same.
+    Odd(Box<[u8]>),
 }
-
-/// Which name followed which when many were asked for: next time it is mostly the same, and then there is
-/// nothing to look up.
-#[derive(Debug, Default)]
-pub struct Sequence(Vec<u32>);
 
 /// The numbers of names that were asked for. They hold until a name comes or goes.
 #[derive(Clone, Default)]
@@ -83,20 +81,26 @@ impl Names {
 
     /// The numbers of many names.
     pub fn get_all<N: AsRef<str>>(&self, names: &[N], known: &mut Sequence) -> Numbers {
-        known.0.resize(self.by_number.len() + 1, 0);
-        // The place behind a name's number says what followed it; the first one, what came first.
-        let mut place = 0;
-        let number = |name: &N| {
-            let name = name.as_ref();
-            let expected = known.0[place];
-            let number = if self.is(expected, name) { Some(expected) } else { self.get(name) };
-            if let Some(number) = number {
-                known.0[place] = number;
-                place = number as usize + 1;
-            }
-            number
-        };
-        Numbers { each: names.iter().map(number).collect(), changes: self.changes }
+        let mut walk = self.walk(known);
+        let number = |name: &N| self.next(&mut walk, name.as_ref());
+        self.numbers(names.iter().map(number).collect())
+    }
+
+    /// Along names that are asked for.
+    pub fn walk<'a>(&self, known: &'a mut Sequence) -> Walk<'a> {
+        known.walk(self.by_number.len())
+    }
+
+    /// The number of a name that is asked for next.
+    pub fn next(&self, walk: &mut Walk<'_>, name: &str) -> Option<u32> {
+        // Those that are gone are empty.
+        let is = |number| !name.is_empty() && self.at(number) == Some(name.as_bytes());
+        walk.step(is).or_else(|| self.get(name).inspect(|number| walk.jump(*number)))
+    }
+
+    /// Of all names that are known now.
+    pub fn numbers(&self, each: Vec<Option<u32>>) -> Numbers {
+        Numbers { each, changes: self.changes }
     }
 
     /// Whether no name has come or gone since.
@@ -104,10 +108,19 @@ impl Names {
         numbers.changes == self.changes
     }
 
-    fn is(&self, number: u32, name: &str) -> bool {
-        // Those that are gone are empty.
-        let there = self.by_number.get(number as usize);
-        !name.is_empty() && there.is_some_and(|there| there.bytes() == name.as_bytes())
+    /// The name of that number; empty: it is gone.
+    pub fn at(&self, number: u32) -> Option<&[u8]> {
+        self.by_number.get(number as usize).map(Name::bytes)
+    }
+
+    /// The same where it is written in JSON as it is.
+    #[inline]
+    pub fn at_plain(&self, number: u32) -> Option<&[u8]> {
+        match self.by_number.get(number as usize)? {
+            Name::Short(length, bytes) if *length > 0 => Some(&bytes[..usize::from(*length)]),
+            Name::Long(text) => Some(text),
+            Name::Short(..) | Name::Odd(_) => None,
+        }
     }
 
     /// A new name with a free number.
@@ -150,6 +163,9 @@ impl Names {
 
 impl Name {
     fn of(text: &[u8]) -> Self {
+        if text.iter().any(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
+            return Self::Odd(text.into());
+        }
         let mut bytes = [0; SHORT];
         match bytes.get_mut(..text.len()) {
             None => Self::Long(text.into()),
@@ -163,14 +179,15 @@ impl Name {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Short(length, bytes) => &bytes[..usize::from(*length)],
-            Self::Long(text) => text,
+            Self::Long(text) | Self::Odd(text) => text,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, Sequence};
+    use super::Names;
+    use crate::sequence::Sequence;
 
     #[test]
     fn names_are_found_also_where_hashes_are_equal() {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import urllib3
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from hami_py.model import pods
 from hami_py.scheduler.app import make_app
@@ -91,7 +91,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     monkeypatch.setattr(pods, "read_request", fail)
     monkeypatch.setattr(small.verbs.binder, "bind", fail)
-    server = Server(Starlette(routes=make_app(small.verbs, Meter(small.cluster))), Listen())
+    server = Server(Router(make_app(small.verbs, Meter(small.cluster))), Listen())
     server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from hami_py._native import Allocator
 from hami_py.errors import Unfit
@@ -168,7 +168,7 @@ def test_a_cards_name_may_be_anything() -> None:
 @contextlib.contextmanager
 def listening(metrics: Callable[[], str], cards: Callable[[], bytes]) -> Iterator[str]:
     routes = probes(list, lambda: True, metrics, cards)
-    server = Server(Starlette(routes=routes), Listen())
+    server = Server(Router(routes), Listen())
     server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"

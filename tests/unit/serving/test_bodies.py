@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from cluster.waiting import until
 from hami_py.serving import Bodies, Listen, Server, json_route
@@ -78,7 +78,7 @@ def test_what_is_held_has_a_bound_and_small_ones_stay(seed: int) -> None:
 def listening() -> Iterator[tuple[int, Bodies]]:
     bodies = Bodies(BUDGET)
     route = json_route("/", json.loads, len, most_bytes=90_000, bodies=bodies)
-    server = Server(Starlette(routes=[route]), Listen())
+    server = Server(Router([route]), Listen())
     server.start()
     yield server.port, bodies
     server.stop()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from cluster.waiting import until
 from hami_py.serving import Listen, Server, Tls, json_route, page
@@ -44,7 +44,7 @@ class Site:
             self._trusting = ssl.create_default_context(cadata=bundle(made))
         size = json_route("/size", json.loads, len, most_bytes=100)
         large = page("/large", lambda: (200, "x" * LARGE))
-        app = Starlette(routes=[page("/", lambda: (200, "here\n")), size, large])
+        app = Router([page("/", lambda: (200, "here\n")), size, large])
         self.server = Server(app, Listen(HERE, 0, connections, head_s), tls=tls)
         self.server.start()
         self._opened = contextlib.ExitStack()

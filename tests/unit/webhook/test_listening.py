@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from hami_py.serving import Listen, Server, Tls, page
 from hami_py.webhook.certificates import Certificates, Lifetimes, Serving, bundle, step
@@ -27,7 +27,7 @@ def made() -> tuple[Serving, str]:
 @pytest.fixture
 def listener() -> Iterator[tuple[Tls, int]]:
     tls = Tls()
-    app = Starlette(routes=[page("/", lambda: (200, "here\n"))])
+    app = Router([page("/", lambda: (200, "here\n"))])
     server = Server(app, Listen(), tls=tls)
     server.start()
     yield tls, server.port
@@ -89,7 +89,7 @@ def test_a_connection_outlives_the_certificate_that_it_began_with(
 
 def test_who_keeps_a_connection_is_told_before_the_listener_ends() -> None:
     """A connection that was cut between two requests failed the second, if that was on its way."""
-    server = Server(Starlette(routes=[page("/", lambda: (200, "here\n"))]), Listen(), linger_s=60)
+    server = Server(Router([page("/", lambda: (200, "here\n"))]), Listen(), linger_s=60)
     server.start()
     link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     link.request("GET", "/")
