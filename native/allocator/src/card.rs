@@ -80,6 +80,11 @@ impl Facts {
         }
     }
 
+    /// Slots, cores and memory.
+    pub fn has(&self) -> [u64; 3] {
+        [self.slots.into(), self.cores.into(), self.memory_mib.into()]
+    }
+
     /// All of its memory.
     pub fn memory_mib(&self) -> u64 {
         self.memory_mib.into()
@@ -102,6 +107,11 @@ impl Facts {
 }
 
 impl Use {
+    /// Slots, cores and memory.
+    pub fn given(&self) -> [u64; 3] {
+        [self.slots.into(), self.cores.into(), self.memory_mib]
+    }
+
     /// With another pod.
     pub fn add(&mut self, other: &Self) {
         self.memory_mib += other.memory_mib;

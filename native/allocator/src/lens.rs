@@ -29,7 +29,10 @@ pub struct Lens<'a> {
     alone: bool,
     /// Nothing but room matters.
     plain: bool,
-    fullest_first: bool,
+    /// How full a card is counts by weights of its own.
+    weighs: bool,
+    /// Of keys: what comes first is least.
+    sign: i64,
 }
 
 /// How full cards and nodes are, for the pods of a class.
@@ -98,7 +101,8 @@ impl<'a> Lens<'a> {
                 && peak.least_percent == 0
                 && !class.idle_only
                 && !peak.wants_alone(mode),
-            fullest_first: order::fullest_first(class, placement),
+            weighs: wish.weights.is_some(),
+            sign: if order::fullest_first(class, placement) { -1 } else { 1 },
         })
     }
 
@@ -131,9 +135,26 @@ impl<'a> Lens<'a> {
 
     /// The card that comes first; of equal ones the first on the node.
     fn first(&self, node: &Glance<'_>, scale: &mut Scale) -> Option<(i64, u8)> {
+        if node.alike && self.plain && !self.weighs {
+            return self.first_alike(node, scale);
+        }
         let (mut least, mut best) = (i64::MAX, 0);
         for (at, card) in node.cards.iter().enumerate() {
             let key = if self.fits(card) { self.key(card, scale) } else { i64::MAX };
+            best = if key < least { at } else { best };
+            least = least.min(key);
+        }
+        (least < i64::MAX).then_some((least, best as u8))
+    }
+
+    /// The same where the pod makes the same of each card.
+    fn first_alike(&self, node: &Glance<'_>, scale: &mut Scale) -> Option<(i64, u8)> {
+        let one = node.cards.first()?;
+        let (need, with_pod) = (self.need(one), self.part(one, scale));
+        let (mut least, mut best) = (i64::MAX, 0);
+        for (at, card) in node.cards.iter().enumerate() {
+            let fits = need <= card.room_mib.into() && self.least_cores <= card.free_cores;
+            let key = if fits { self.ordered(card.full + with_pod) } else { i64::MAX };
             best = if key < least { at } else { best };
             least = least.min(key);
         }
@@ -220,14 +241,20 @@ impl<'a> Lens<'a> {
     /// Of a card that fits; what comes first is least.
     #[inline]
     fn key(&self, card: &Slim, scale: &mut Scale) -> i64 {
-        let has = [card.slots.into(), card.cores.into(), card.memory_mib.into()];
-        let given = [
-            u64::from(card.used_slots) + 1,
-            u64::from(card.cores - card.free_cores) + u64::from(self.cores),
-            u64::from(card.usable_mib - card.room_mib) + self.need(card),
-        ];
-        let full = scale.made_for(has).fullness(given);
-        if self.fullest_first { -full } else { full }
+        let with_pod = self.part(card, scale);
+        let full = if self.weighs { scale.part(card.given()) } else { card.full };
+        self.ordered(full + with_pod)
+    }
+
+    /// What the pod makes of such a card.
+    #[inline]
+    fn part(&self, card: &Slim, scale: &mut Scale) -> f64 {
+        scale.made_for(card.has()).part([1, self.cores.into(), self.need(card)])
+    }
+
+    #[inline]
+    fn ordered(&self, full: f64) -> i64 {
+        score::whole(full) * self.sign
     }
 
     fn load(&self, card: &Slim) -> Use {

@@ -4,10 +4,9 @@
 //! node between those. Fullness is what it would be with the pod. Where one card is asked for and links
 //! matter, the worst linked one comes first of all, so that the well linked stay together.
 
-use crate::card::Use;
 use crate::class::Class;
 use crate::fit::View;
-use crate::score::{Scale, Totals};
+use crate::score::{self, Scale};
 use crate::wire::{Mode, Order, Placement, Topology};
 
 type Sorting = [i64; 4];
@@ -68,10 +67,10 @@ fn keys(class: &Class, placement: Option<Placement>) -> [Option<Order>; 3] {
 fn fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
     let (facts, demand) = (&view.facts[usize::from(card)], &class.peaks[group]);
     let memory_mib = if view.mode == Mode::Mig { 0 } else { demand.memory(facts) };
-    let mut totals = Totals::default();
-    totals.add(facts, &view.used[usize::from(card)]);
-    totals.give(&Use { memory_mib, cores: demand.cores(view.mode), slots: 1, ..Use::default() });
-    totals.fullness(&mut Scale::by(class.wish.weights.unwrap_or_default()))
+    let load = [1, demand.cores(view.mode).into(), memory_mib];
+    let mut scale = Scale::by(class.wish.weights.unwrap_or_default());
+    let scale = scale.made_for(facts.has());
+    score::whole(scale.part(view.used[usize::from(card)].given()) + scale.part(load))
 }
 
 /// Whether the fullest card comes first, where nothing but fullness orders.

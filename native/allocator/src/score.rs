@@ -40,20 +40,18 @@ pub struct Totals {
 impl Totals {
     /// One more card.
     pub fn add(&mut self, facts: &Facts, used: &Use) {
-        let has = [facts.slots.into(), facts.cores.into(), facts.memory_mib()];
-        self.has.iter_mut().zip(has).for_each(|(all, one)| *all += one);
+        self.has.iter_mut().zip(facts.has()).for_each(|(all, one)| *all += one);
         self.give(used);
     }
 
     /// More is given.
     pub fn give(&mut self, used: &Use) {
-        let given = [used.slots.into(), used.cores.into(), used.memory_mib];
-        self.given.iter_mut().zip(given).for_each(|(all, one)| *all += one);
+        self.given.iter_mut().zip(used.given()).for_each(|(all, one)| *all += one);
     }
 
     /// How full they are by these weights, in millionths.
     pub fn fullness(&self, scale: &mut Scale) -> i64 {
-        scale.made_for(self.has).fullness(self.given)
+        whole(scale.made_for(self.has).part(self.given))
     }
 }
 
@@ -89,13 +87,18 @@ impl Scale {
         self
     }
 
-    /// With so much given, in millionths.
+    /// What so much makes of it, in millionths.
     #[inline]
-    pub fn fullness(&self, given: [u64; 3]) -> i64 {
+    pub fn part(&self, given: [u64; 3]) -> f64 {
         let part = |at: usize| self.each[at] * real(given[at]);
-        // Rounded, so that what is the same by other figures is the same here.
-        (part(0) + part(1) + part(2) + 0.5) as i64
+        part(0) + part(1) + part(2)
     }
+}
+
+/// Millionths as a whole number, so that what is the same by other figures is the same here.
+#[inline]
+pub fn whole(millionths: f64) -> i64 {
+    (millionths + 0.5) as i64
 }
 
 /// Nothing here comes near 63 bits, and signed numbers are what processors turn into others.
@@ -220,15 +223,26 @@ impl Left {
     /// The part of the card that no further pod with such a load could use.
     pub fn waste(&self, load: &Use, mode: Mode) -> f64 {
         let core_load = if mode == Mode::Memory { 0 } else { u64::from(load.cores) };
-        let by_memory = self.memory.checked_div(load.memory_mib).unwrap_or(self.slots);
-        let by_cores = self.cores.checked_div(core_load).unwrap_or(self.slots);
-        let times = by_memory.min(by_cores).min(self.slots / u64::from(load.slots.max(1)));
+        let by_memory = quotient(self.memory, load.memory_mib).unwrap_or(self.slots);
+        let by_cores = quotient(self.cores, core_load).unwrap_or(self.slots);
+        let by_slots = quotient(self.slots, load.slots.max(1).into()).unwrap_or(self.slots);
+        let times = by_memory.min(by_cores).min(by_slots);
         let memory = (self.memory - times * load.memory_mib) as f64 / self.all_memory.max(1) as f64;
         if core_load == 0 {
             return memory;
         }
         let cores = (self.cores - times * core_load) as f64 / f64::from(self.all_cores.max(1));
         f64::midpoint(memory, cores)
+    }
+}
+
+/// None where it is divided by nothing. Long numbers take processors several times as long, and these seldom are.
+#[inline]
+fn quotient(all: u64, by: u64) -> Option<u64> {
+    match (u32::try_from(all), u32::try_from(by)) {
+        (_, Ok(1)) => Some(all),
+        (Ok(all), Ok(by)) => all.checked_div(by).map(u64::from),
+        _ => all.checked_div(by),
     }
 }
 

@@ -1,13 +1,13 @@
 //! What filters read of all nodes: numbers alone, one node's cards after the other's.
 //!
 //! A filter of a class that was not met before looks at every card of the cluster. So what decides is here a
-//! second time, half a cache line per card, in an array that is gone through from one end to the other. It is
+//! second time, 40 bytes per card, in an array that is gone through from one end to the other. It is
 //! written where a node is summed up ([`crate::engine`]), whatever the reason was, and nowhere else.
 
 use crate::card::{Facts, Standing, Use};
 use crate::node::Node;
-use crate::score::Totals;
-use crate::wire::{Mode, Placement};
+use crate::score::{Scale, Totals};
+use crate::wire::{Mode, Placement, Weights};
 
 /// A card: what it has, and what of it is left.
 ///
@@ -35,6 +35,8 @@ pub struct Slim {
     pub model: u16,
     /// Whether new pods may go there.
     pub standing: Standing,
+    /// How full it is by the usual weights, in millionths.
+    pub full: f64,
 }
 
 /// A node; one that is not there has no cards.
@@ -44,6 +46,7 @@ struct Row {
     count: u32,
     mode: Mode,
     placement: Option<Placement>,
+    alike: bool,
     totals: Totals,
 }
 
@@ -56,6 +59,8 @@ pub struct Glance<'a> {
     pub placement: Option<Placement>,
     /// Its cards.
     pub cards: &'a [Slim],
+    /// They have as much of everything, each of them.
+    pub alike: bool,
     /// Of the cards that are there.
     pub totals: Totals,
 }
@@ -70,7 +75,7 @@ pub struct Shelf {
 }
 
 impl Slim {
-    fn of(facts: &Facts, used: &Use) -> Self {
+    fn of(facts: &Facts, used: &Use, scale: &mut Scale) -> Self {
         let memory_mib = small(facts.memory_mib());
         let usable_mib = memory_mib.saturating_sub(small(facts.foreign_mib()));
         let used_slots = used.slots.try_into().unwrap_or(u16::MAX);
@@ -86,13 +91,29 @@ impl Slim {
             used_slots,
             model: facts.model,
             standing: facts.standing,
+            full: scale.made_for(facts.has()).part(used.given()),
         }
+    }
+
+    /// What it has: slots, cores and memory.
+    pub fn has(&self) -> [u64; 3] {
+        [self.slots.into(), self.cores.into(), self.memory_mib.into()]
+    }
+
+    /// What of it is given, where a pod fits: slots, cores and memory.
+    pub fn given(&self) -> [u64; 3] {
+        let cores = (self.cores - self.free_cores).into();
+        [self.used_slots.into(), cores, (self.usable_mib - self.room_mib).into()]
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        self.has() == other.has() && self.overhead_mib == other.overhead_mib
     }
 
     /// The card as it would be if nobody had anything of it.
     pub fn emptied(self) -> Self {
         let room_mib = if self.standing == Standing::Open { self.usable_mib } else { 0 };
-        Self { room_mib, free_cores: self.cores, used_slots: 0, ..self }
+        Self { room_mib, free_cores: self.cores, used_slots: 0, full: 0.0, ..self }
     }
 }
 
@@ -101,7 +122,8 @@ impl Shelf {
     pub fn get(&self, number: u32) -> Glance<'_> {
         let row = &self.rows[number as usize];
         let cards = &self.cards[row.start as usize..][..row.count as usize];
-        Glance { mode: row.mode, placement: row.placement, cards, totals: row.totals }
+        let Row { mode, placement, alike, totals, .. } = *row;
+        Glance { mode, placement, cards, alike, totals }
     }
 
     /// Takes a node over as it is now.
@@ -112,9 +134,11 @@ impl Shelf {
         let row = &mut self.rows[number as usize];
         (row.mode, row.placement, row.totals) = (view.mode, view.placement, view.totals);
         let cards = &mut self.cards[row.start as usize..][..count];
+        let mut scale = Scale::by(Weights::default());
         for (card, (facts, used)) in cards.iter_mut().zip(view.facts.iter().zip(view.used)) {
-            *card = Slim::of(facts, used);
+            *card = Slim::of(facts, used, &mut scale);
         }
+        row.alike = cards.windows(2).all(|pair| pair[0].is_like(&pair[1]));
     }
 
     /// There is no node of that number any more.
