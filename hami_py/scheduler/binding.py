@@ -42,6 +42,8 @@ class Timing:
     Attributes:
         hold_s: how long the best node found for a pod is kept for it, in memory only: binding is
             asynchronous, and the next pods are filtered before it is done.
+        claims_s: how much longer where the pod claims volumes or devices: as long as kube-scheduler
+            waits for those (``bindTimeoutSeconds``, 600 s where nothing else is said).
         bind_s: how long a binding may take, from when it is asked for to the end of its write;
             kube-scheduler waits 30 s for us. The next holder of its lease waits for as long.
         told_s: how long after a binding the watch may take to tell of it, and how long one that was

@@ -35,7 +35,7 @@ class SchedulerSettings:
 
     Attributes:
         listen: where kube-scheduler asks; loopback, because it runs beside us in one pod.
-        probes: where health and metrics are read; ``None``: at ``listen`` too.
+        probes: where health and metrics are read beside ``listen``; ``None``: there alone.
         pods: how pods are read.
         timing: how long things are waited for, and kept.
         pod_selector: the pods that are followed; the webhook labels them. Empty follows all.

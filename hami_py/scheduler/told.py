@@ -80,7 +80,8 @@ class NodeView(msgspec.Struct, frozen=True):
         node: its name.
         fits: whether the pod fits: there are cards for it, and nothing keeps it from the node.
         reason: why not, in one line with figures.
-        unresolvable: it would not fit if the node were empty either.
+        unresolvable: no eviction would help: it would not fit if the node were empty either, or a
+            quota is used up, or it is kept away by what is no card.
         cards: each of its cards.
         assignment: what the pod would be given; ``None`` where it does not fit.
         score: 0 to 100, how good the node would be with the pod on it; ``None`` where it does not

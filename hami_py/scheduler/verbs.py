@@ -2,7 +2,7 @@
 
 Only ``bind`` writes to the API server, and it writes once. Everything else is the allocator's
 answer for the state that the watches have told so far. ``filter`` and ``prioritize`` may hold cards
-in memory for a moment; asking again extends that, and no more.
+in memory for a while (``holds``); asking again extends that, and no more.
 """
 
 from __future__ import annotations

@@ -117,9 +117,10 @@ def what_if(
 ) -> None:
     """Say where the pods of these manifests would go, one after the other, if they were made now.
 
-    Of Deployments, StatefulSets, ReplicaSets and Jobs it is all pods that they make at once.
-    Cordons, taints, node selectors and node affinity count as well, but for a snapshot, which has
-    cards alone. Processors, memory, ports, volumes, spreading and affinity to pods do not.
+    Of Deployments, StatefulSets, ReplicaSets, ReplicationControllers and Jobs it is all pods that
+    they make at once. Cordons, taints, node selectors and node affinity count as well, but for a
+    snapshot, which has cards alone. Processors, memory, ports, volumes, spreading and affinity to
+    pods do not.
     """
     settings = read_settings(settings_file, schedulers, preloads)
     wanted = read_pods(manifests)

@@ -22,7 +22,10 @@ from hami_py.model import check_object_name
 @click.option(
     "--listen", default="127.0.0.1:9380", show_default=True, help="Where kube-scheduler asks."
 )
-@click.option("--probes", help="Where health and metrics are read; at --listen too if left out.")
+@click.option(
+    "--probes",
+    help="Where health and metrics are read, beside --listen; there alone if left out.",
+)
 @click.option(
     "--pod-selector",
     default="hami.io/pod=true",

@@ -1,8 +1,8 @@
 """Pods: what they ask for, what they get, and what nodes and quotas say. Pure, without I/O.
 
-One reader for all: the webhook, the scheduler, the node agent and the command line read a pod
-with the same functions, so they cannot disagree. ``objects`` are Kubernetes' types, as far as we
-read them; ``wire`` are the allocator's.
+One reader for all: the webhook, the scheduler and the command line read a pod with the same
+functions, as the node agent will, so they cannot disagree. ``objects`` are Kubernetes' types, as
+far as we read them; ``wire`` are the allocator's.
 """
 
 from hami_py.model.pods import annotations, objects, wire

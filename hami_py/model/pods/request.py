@@ -1,4 +1,4 @@
-"""From a pod to what it asks for: the one reader that webhook, scheduler, plugin and CLI share."""
+"""From a pod to what it asks for: the one reader that webhook, scheduler and CLI share."""
 
 import re
 from collections.abc import Mapping

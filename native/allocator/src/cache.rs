@@ -19,7 +19,7 @@ pub enum Verdict {
     Fits(u16),
     /// It does not; other pods' going may help.
     Full(Arc<str>),
-    /// It never does.
+    /// It does not, and nobody is to be evicted for it (`FailedAndUnresolvableNodes`).
     Never(Arc<str>),
 }
 

@@ -26,7 +26,8 @@ pub struct Filtered {
     pub feasible: Vec<u32>,
     /// Nodes that are full, and why.
     pub failed: Vec<(u32, Arc<str>)>,
-    /// Nodes that would not do if they were empty either, and why.
+    /// Nodes where no eviction would help, and why: they would not do if they were empty either, a quota is
+    /// used up, or the namespace's time for looking is.
     pub unresolvable: Vec<(u32, Arc<str>)>,
     /// Some of those that are called full were not looked at: the next time more will be known.
     pub is_partial: bool,

@@ -5,7 +5,7 @@
 //! the scheduler, `hami explain pod`, `hami what-if` and a replay at a desk. It does no I/O and reads no clock:
 //! `now_ns` is an argument. The same state gives the same answer; ties are broken by name and index.
 //!
-//! | question | room |
+//! | question | module |
 //! |---|---|
 //! | what goes in and out, and what is refused | [`wire`], `parse`, `check` |
 //! | how will the kubelet hand cards out | [`shape`] |

@@ -188,7 +188,7 @@ pub struct QuotaReason {
 }
 
 impl NodeReason {
-    /// Whether no pod's going would help: it is about what the node is.
+    /// Whether nobody is to be evicted for it: it is about what the node is, about a quota, or the pod is bound.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::NoCards | Self::Mode(_) | Self::WholeOnly | Self::Quota(_))
             || matches!(self, Self::Elsewhere(_))

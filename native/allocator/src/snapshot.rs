@@ -1,7 +1,8 @@
 //! The whole state as JSON, and back, and as a few characters that say whether two are the same.
 //!
 //! Everything is sorted by name, so the order of the events that led here leaves no trace. A snapshot is for
-//! starting quickly and for replaying at a desk what happened in a cluster; the API stays the authority.
+//! asking at a desk about what happened in a cluster (`hami replay`), and for questions on a copy. The extender
+//! never starts from one: the API is the authority.
 
 use crate::book::{Holding, State};
 use crate::check;
