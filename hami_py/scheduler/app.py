@@ -48,9 +48,9 @@ def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
         name: str,
         decode: Callable[[bytes], A],
         answer: Callable[[A], R],
+        *,
         failed: Callable[[str], R],
         most_bytes: int,
-        *,
         waits: bool = False,
     ) -> Route:
         timed = meter.timed(name, _answered(name, answer, failed))
@@ -61,17 +61,24 @@ def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
     bound = Decoder(BindArgs, "bind arguments")
     preempted = Decoder(PreemptArgs, "preempt arguments")
     return [
-        verb("filter", filtered, verbs.filter, _refuse_all, _NODES),
+        verb("filter", filtered, verbs.filter, failed=_refuse_all, most_bytes=_NODES),
         # An error here would be ignored; without scores the pod is bound by those of others.
-        verb("prioritize", rated, verbs.prioritize, lambda _: [], _NODES),
+        verb("prioritize", rated, verbs.prioritize, failed=lambda _: [], most_bytes=_NODES),
         verb(
-            *("bind", lambda body: verbs.arrived(bound(body)), lambda asked: verbs.bind(*asked)),
-            *(BindResult, _BIND),
+            "bind",
+            lambda body: verbs.arrived(bound(body)),
+            lambda asked: verbs.bind(*asked),
+            failed=BindResult,
+            most_bytes=_BIND,
             waits=True,
         ),
         # It looks at hundreds of nodes, and filters are to be answered meanwhile.
         verb(
-            *("preempt", preempted, verbs.preempt, lambda _: PreemptResult(), _NODES),
+            "preempt",
+            preempted,
+            verbs.preempt,
+            failed=lambda _: PreemptResult(),
+            most_bytes=_NODES,
             waits=True,
         ),
     ]

@@ -94,7 +94,7 @@ class Scheduler:
         self._probes = Server(Router(pages), settings.probes) if settings.probes else None
         self._expire_s = settings.expire_s
         self._stopping = threading.Event()
-        self._expirer = threading.Thread(target=self._expire, name="expire", daemon=True)
+        self._caretaker = threading.Thread(target=self._look_after, name="promises", daemon=True)
 
     def crashed(self) -> list[str]:
         """Threads of ours that have ended though they should not: only a restart brings them back.
@@ -102,7 +102,7 @@ class Scheduler:
         An API server that is away ends none, and a restart would lose what is held.
         """
         ours = [reflector.thread for reflector in self._reflectors]
-        threads = [*ours, self._expirer, self._waker.thread, self.server.thread]
+        threads = [*ours, self._caretaker, self._waker.thread, self.server.thread]
         if self._stopping.is_set():
             return []
         return [t.name for t in threads if t.ident is not None and not t.is_alive()]
@@ -123,7 +123,7 @@ class Scheduler:
         """Begins to follow the cluster and to answer."""
         for reflector in self._reflectors:
             reflector.start()
-        self._expirer.start()
+        self._caretaker.start()
         self._waker.start()
         self.server.start()
         if self._probes is not None:
@@ -138,21 +138,25 @@ class Scheduler:
         for reflector in self._reflectors:
             reflector.stop()
         self._waker.stop()
-        if self._expirer.is_alive():
-            self._expirer.join(5)
+        if self._caretaker.is_alive():
+            self._caretaker.join(5)
 
-    def _expire(self) -> None:
-        is_settled = False
+    def _look_after(self) -> None:
+        is_frozen = False
         while not self._stopping.wait(self._expire_s):
-            if not is_settled and self.is_ready():
-                # Nearly all that is known now stays. Were it looked through for cycles again and
-                # again, every answer that is due just then would come some 50 ms late.
-                gc.collect()
-                gc.freeze()
-                is_settled = True
+            if not is_frozen and self.is_ready():
+                _freeze()
+                is_frozen = True
             try:
                 self.verbs.holds.settle()
                 self.verbs.binder.settle()
             except Exception:
                 # The next round may do better; without one, promises would never end.
-                _log.exception("expire")
+                _log.exception("promises")
+
+
+def _freeze() -> None:
+    # Nearly all that is known now stays. Were it looked through for cycles again and again, every
+    # answer that is due just then would come some 50 ms late.
+    gc.collect()
+    gc.freeze()

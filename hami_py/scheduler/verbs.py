@@ -123,7 +123,7 @@ class Verbs:
             self._cluster.waker.refused(changes)
         else:
             # Then kube-scheduler asks for no priorities.
-            self._prioritize(pod, asked, msgspec.json.encode(result.node_names))
+            self._rate_and_hold(pod, asked, msgspec.json.encode(result.node_names))
         return result
 
     def _is_only_promised(self, asked: bytes, names: bytes, now_ns: int) -> bool:
@@ -140,9 +140,9 @@ class Verbs:
             request = None
         if request is None or not self._cluster.is_known:
             return [HostPriority(name, 0) for name in _decode_names(args.names())]
-        return msgspec.Raw(self._prioritize(args.pod, wire.encode(request), args.names()))
+        return msgspec.Raw(self._rate_and_hold(args.pod, wire.encode(request), args.names()))
 
-    def _prioritize(self, pod: objects.Pod, asked: bytes, names: bytes) -> bytes:
+    def _rate_and_hold(self, pod: objects.Pod, asked: bytes, names: bytes) -> bytes:
         hold_ns = self.holds.begin(pod)
         return self._cluster.allocator.prioritize_names(asked, names, self._clock_ns(), hold_ns)
 

@@ -4,17 +4,14 @@
 //! made into Python's strings, tuples and structures they take longer than the allocator does. The names of
 //! fields are those of `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/wire.py`).
 
-use hami_allocator::{Filtered, List, Numbers, Rated, Span, Texts};
+use hami_allocator::{Filtered, List, MOST_PRIORITY, Numbers, Rated, Span, Texts};
 use std::sync::Arc;
-
-/// What an extender may give at most (`MaxExtenderPriority`).
-const BEST: usize = 10;
 
 /// What stands before the first host and behind the last score.
 const OPENING: &[u8] = br#"[{"Host":"#;
 
 /// What stands between two hosts, by the score of the first.
-const BETWEEN: [&[u8; 20]; BEST] = [
+const BETWEEN: [&[u8]; MOST_PRIORITY + 1] = [
     br#","Score":0},{"Host":"#,
     br#","Score":1},{"Host":"#,
     br#","Score":2},{"Host":"#,
@@ -25,8 +22,8 @@ const BETWEEN: [&[u8; 20]; BEST] = [
     br#","Score":7},{"Host":"#,
     br#","Score":8},{"Host":"#,
     br#","Score":9},{"Host":"#,
+    br#","Score":10},{"Host":"#,
 ];
-const BETWEEN_BEST: &[u8] = br#","Score":10},{"Host":"#;
 
 /// What was answered to the last filter: kube-scheduler sends these names back, to have them rated.
 #[derive(Default)]
@@ -92,29 +89,16 @@ fn feasible(answer: &mut Vec<u8>, list: &List<'_>, positions: &[u32]) -> Option<
     Some(written)
 }
 
-/// `HostPriorityList` of scores, by what the nodes are to each other: 10 for the best alone, which is the
-/// one that is held, and 9 to 0 for the others.
-///
-/// A pod is often so small beside a node that their scores are equal in tenths of the whole scale,
-/// and among equals kube-scheduler takes any: full nodes would not be filled before empty ones.
+/// `HostPriorityList`.
 pub fn host_priorities(list: &List<'_>, rated: &Rated) -> Vec<u8> {
-    let scores = &rated.scores;
-    if scores.is_empty() {
+    if list.is_empty() {
         return b"[]".to_vec();
     }
-    let mut answer = Vec::with_capacity(64 + (32 + BETWEEN[0].len()) * scores.len());
+    let mut answer = Vec::with_capacity(64 + (32 + BETWEEN[0].len()) * list.len());
     answer.extend_from_slice(OPENING);
-    let most = scores.iter().max().copied().unwrap_or(0);
-    let least = scores.iter().min().copied().unwrap_or(0);
-    let range = u32::from(most - least).max(1);
-    for (at, score) in scores.iter().enumerate() {
+    for (at, priority) in rated.priorities().enumerate() {
         name(&mut answer, list, at);
-        if rated.best == Some(at) {
-            answer.extend_from_slice(BETWEEN_BEST);
-            continue;
-        }
-        let above = if most == least { range } else { u32::from(score - least) };
-        answer.extend_from_slice(BETWEEN[(above * (BEST as u32 - 1) / range) as usize]);
+        answer.extend_from_slice(BETWEEN[priority]);
     }
     // There is no host behind the last.
     answer.truncate(answer.len() - OPENING.len());

@@ -14,6 +14,7 @@ use crate::engine::Allocator;
 use crate::list::List;
 use crate::names::Numbers;
 use crate::plan;
+use crate::rated::Rated;
 use crate::reason::NodeReason;
 use crate::wire::{Assignment, Request};
 use hami_limits::InvalidValue;
@@ -33,15 +34,6 @@ pub struct Filtered {
     pub is_partial: bool,
     /// Of the nodes that do.
     pub numbers: Numbers,
-}
-
-/// How good nodes are. Nodes are positions in the names that were given.
-#[derive(Debug, Default)]
-pub struct Rated {
-    /// 0 to 10,000 for each, 0 where the pod does not fit.
-    pub scores: Vec<u16>,
-    /// The best one: of equal ones the first by name.
-    pub best: Option<usize>,
 }
 
 /// Why nothing was reserved.

@@ -13,7 +13,7 @@
 //! | has a card room, and why not | `fit`, `mig`, `candidates`, [`reason`], `tally` |
 //! | which cards, all containers together | `search`, `order`, `topology`, `plan` |
 //! | how long is looked for them | `effort` |
-//! | how good would the node be | `score` |
+//! | how good would the node be | `score`, `rated` |
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
 //! | which node has which name | `names`, `list`, `sequence`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
@@ -47,6 +47,7 @@ mod order;
 mod parse;
 mod plan;
 mod quota;
+mod rated;
 pub mod reason;
 mod score;
 mod search;
@@ -62,11 +63,12 @@ pub mod wire;
 
 pub use engine::Allocator;
 pub use explain::{CardExplanation, ContainerExplanation, Explanation};
-pub use filter::{Filtered, Rated, Refusal};
+pub use filter::{Filtered, Refusal};
 pub use hami_limits::InvalidValue;
 pub use list::{List, Span, Texts};
 pub use names::Numbers;
 pub use parse::parse;
+pub use rated::{MOST_PRIORITY, Rated};
 pub use tally::Tally;
 pub use usage::{CardUsage, NodeUsage, PodUsage};
 

@@ -90,7 +90,7 @@ def test_promises_that_nobody_looks_through_are_a_reason(monkeypatch: pytest.Mon
 
     with running() as (scheduler, _):
         monkeypatch.setattr(scheduler.verbs.holds, "settle", end)
-        assert ended(scheduler) == "ended: expire\n"
+        assert ended(scheduler) == "ended: promises\n"
 
 
 def test_a_listener_that_has_ended_is_a_reason() -> None:
