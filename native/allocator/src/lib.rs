@@ -17,13 +17,16 @@
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
 //! | which node has which name | `names`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
-//! | the events and the questions | [`Allocator`] (`engine` with its `settle`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
+//! | what does a quota say before cards are chosen, and after | `bound`, `allowance` |
+//! | the events and the questions | [`Allocator`] (`engine` with its `settle`, `filter`, `judge` with its `looker`, `promised`, `victims`, `explain`, `usage`, `snapshot`) |
 //!
 //! What always holds: no answer of [`Allocator::reserve`] takes the sum of what was given on a card beyond the card, in
 //! memory, cores and slots, in any phase of the pods' lives, whatever the kubelet picks where it may choose. What the
 //! API says is bound is taken as it is; where that is too much it is shown, and nothing is added.
 
+mod allowance;
 mod book;
+mod bound;
 mod cache;
 mod candidates;
 mod card;
@@ -39,12 +42,14 @@ mod fit;
 mod hash;
 mod judge;
 mod lens;
+mod looker;
 mod mig;
 mod names;
 mod node;
 mod order;
 mod parse;
 mod plan;
+mod promised;
 mod quota;
 pub mod reason;
 mod score;
