@@ -192,8 +192,13 @@ class Allocator:
             InvalidValue: it is no ``Request``.
         """
 
-    def victims(self, request: bytes, node: str, candidates: bytes) -> list[str] | None:
+    def victims(
+        self, request: bytes, node: str, candidates: bytes, now_ns: int
+    ) -> list[str] | None:
         """UIDs of the pods that would have to go, fewest and lowest first; None: it would not help.
+
+        What is asked for one pod at one time is one question, whatever nodes it is about. Where its
+        namespace's pods have taken too long together the answer for further nodes is None, too.
 
         Args:
             request: a ``Request``.
@@ -201,6 +206,7 @@ class Allocator:
             candidates: a list of ``{"uid": …, "priority": …, "pdb_violating": …, "chosen": …}``.
                 Those of no lower priority than the request's are never chosen; ``chosen`` go in
                 any case.
+            now_ns: the same for all nodes of one question.
 
         Raises:
             InvalidValue: one of these is none.

@@ -31,7 +31,7 @@ def proposed(args: PreemptArgs) -> dict[str, MetaVictims]:
 
 
 def victims(
-    cluster: Cluster, request: wire.Request, chosen: Mapping[str, MetaVictims]
+    cluster: Cluster, request: wire.Request, chosen: Mapping[str, MetaVictims], now_ns: int
 ) -> dict[str, MetaVictims]:
     """By node, those chosen and no more others than make room; nodes where there is no way are out.
 
@@ -39,10 +39,11 @@ def victims(
         cluster: what is known.
         request: of the pod that is to come.
         chosen: those who go in any case, by node.
+        now_ns: the time of the question: what it takes counts to the pod's namespace.
     """
     here = cluster.pods.placed_on(chosen)
     found = {
-        node: _on_node(cluster, request, node, those, here[node])
+        node: _on_node(cluster, request, node, those, here=here[node], now_ns=now_ns)
         for node, those in sorted(chosen.items())
     }
     return {node: those for node, those in found.items() if those is not None}
@@ -53,7 +54,9 @@ def _on_node(
     request: wire.Request,
     node: str,
     chosen: MetaVictims,
+    *,
     here: Mapping[str, Placed],
+    now_ns: int,
 ) -> MetaVictims | None:
     uids = [pod.uid for pod in chosen.pods or []]
     left = cluster.budgets.left()
@@ -69,7 +72,8 @@ def _on_node(
         }
         for uid, pod in here.items()
     ]
-    needed = cluster.allocator.victims(wire.encode(request), node, msgspec.json.encode(candidates))
+    asked = wire.encode(request)
+    needed = cluster.allocator.victims(asked, node, msgspec.json.encode(candidates), now_ns)
     if needed is None:
         return None
     added = [uid for uid in needed if uid not in uids]

@@ -176,7 +176,8 @@ class Verbs:
             return PreemptResult(chosen)
         if not self._cluster.is_known or not self._cluster.budgets.is_listed:
             return PreemptResult()
-        return PreemptResult(preemption.victims(self._cluster, request, chosen))
+        now_ns = self._clock_ns()
+        return PreemptResult(preemption.victims(self._cluster, request, chosen, now_ns))
 
 
 def _never(names: list[str], error: InvalidValue) -> FilterResult:

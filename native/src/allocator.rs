@@ -217,18 +217,19 @@ impl Allocator {
         }
     }
 
-    /// UIDs of the pods that would have to go, or None: it would not help.
+    /// UIDs of the pods that would have to go, or None: it would not help, or its namespace has no time left.
     fn victims(
         &self,
         py: Python<'_>,
         request: &[u8],
         node: &str,
         candidates: &[u8],
+        now_ns: u64,
     ) -> PyResult<Option<Vec<String>>> {
         let victims = self.with(py, |engine| {
             let request: Request = parse("request", request)?;
             let candidates: Vec<Candidate> = parse("candidates", candidates)?;
-            engine.victims(&request, node, &candidates)
+            engine.victims(&request, node, &candidates, now_ns)
         });
         victims.map_err(errors::invalid)
     }

@@ -129,8 +129,8 @@ def test_the_unimportant_go(allocator: Allocator) -> None:
             {"uid": "q", "priority": 0},
         ]
     ).encode()
-    assert allocator.victims(request("r", priority=10), "a", candidates) == ["q"]
-    assert allocator.victims(request("r"), "a", candidates) is None
+    assert allocator.victims(request("r", priority=10), "a", candidates, 0) == ["q"]
+    assert allocator.victims(request("r"), "a", candidates, 0) is None
 
 
 def test_quotas_are_counted(allocator: Allocator) -> None:
@@ -207,7 +207,7 @@ def test_bad_requests_are_refused(
         lambda: allocator.score(bad, ["a"], 0, 1),
         lambda: allocator.reserve(bad, "a", 0),
         lambda: allocator.explain(bad, "a"),
-        lambda: allocator.victims(bad, "a", b"[]"),
+        lambda: allocator.victims(bad, "a", b"[]", 0),
         lambda: allocator.place(bad, assignment, True),
     ):
         with pytest.raises(InvalidValue) as caught:
@@ -234,7 +234,7 @@ def test_other_bad_values_are_refused(allocator: Allocator) -> None:
             request("p"), assignment.replace(b"main", b"other"), True
         ),
         "candidates[0].priority": lambda: allocator.victims(
-            request("p"), "a", b'[{"uid": "x", "priority": "high"}]'
+            request("p"), "a", b'[{"uid": "x", "priority": "high"}]', 0
         ),
         "snapshot.nodes": lambda: Allocator.restore(b'{"version": 1, "nodes": 0}'),
     }

@@ -3,13 +3,15 @@
 //! Between two requests of a class one node has changed, or a few. Everything else is read here. Where there are too
 //! many classes one goes of the namespace that has brought the most: nobody pushes out what others have brought.
 
+use crate::allowance::Answers;
 use crate::class::{Class, Key};
 use crate::hash::Map;
 use crate::wire::Request;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Classes that are remembered; with 5,000 nodes each takes 160 KB.
+/// Classes that are remembered; with 5,000 nodes each takes 160 KB, and half a MB more where what a quota says of those
+/// nodes depends on the cards.
 const CLASSES: usize = 64;
 
 /// What a node is to a class.
@@ -29,6 +31,8 @@ pub struct Cached {
     pub class: Class,
     /// By node: the generation for which it holds, and the verdict.
     pub verdicts: Vec<(u64, Verdict)>,
+    /// The same where a quota's answer depends on the cards, by what it leaves; empty where that never was so.
+    pub within: Vec<Answers>,
     /// The allocator's generation when nodes were judged last; 0: never.
     pub judged_at: u64,
     /// The namespace that it was met in first.
@@ -56,7 +60,10 @@ impl Cache {
         let class = Class::of(request);
         let namespace = request.pod.namespace.as_str().into();
         let used_at = self.clock;
-        (Arc::new(key), Cached { class, verdicts, judged_at: 0, namespace, used_at })
+        (
+            Arc::new(key),
+            Cached { class, verdicts, within: Vec::new(), judged_at: 0, namespace, used_at },
+        )
     }
 
     /// Puts it back.

@@ -85,7 +85,7 @@ impl Allocator {
         Ok((list, filtered))
     }
 
-    /// The same of all nodes, by name, at a desk: nobody else waits, so that more of a hard choice is looked at.
+    /// The same of all nodes, by name, at a desk: nobody else waits, so that all of them are looked at at once.
     #[allow(clippy::type_complexity, reason = "all names, and where the pod could go")]
     pub fn filter_all(
         &mut self,

@@ -3,7 +3,8 @@
 //! It knows nodes with their cards, and pods with what they were given; it says which nodes could take
 //! another pod and why the others could not, which of them is best, and which cards it gets there. One engine answers
 //! the scheduler, `hami explain pod`, `hami what-if` and a replay at a desk. It does no I/O and reads no clock:
-//! `now_ns` is an argument. The same state gives the same answer; ties are broken by name and index.
+//! `now_ns` is an argument. The same state gives the same answer, but for nodes that are not looked at because a
+//! namespace has used up its time (`effort`); ties are broken by name and index.
 //!
 //! | question | module |
 //! |---|---|
@@ -17,13 +18,16 @@
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
 //! | which node has which name | `names`, `list`, `sequence`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
-//! | the events and the questions | [`Allocator`] (`engine` with its `settle`, `filter`, `judge`, `victims`, `explain`, `usage`, `snapshot`) |
+//! | what does a quota say before cards are chosen, and after | `bound`, `allowance` |
+//! | the events and the questions | [`Allocator`] (`engine` with its `settle`, `filter`, `judge` with its `looker`, `promised`, `victims`, `explain`, `usage`, `snapshot`) |
 //!
 //! What always holds: no answer of [`Allocator::reserve`] takes the sum of what was given on a card beyond the card, in
 //! memory, cores and slots, in any phase of the pods' lives, whatever the kubelet picks where it may choose. What the
 //! API says is bound is taken as it is; where that is too much it is shown, and nothing is added.
 
+mod allowance;
 mod book;
+mod bound;
 mod cache;
 mod candidates;
 mod card;
@@ -40,12 +44,14 @@ mod hash;
 mod judge;
 mod lens;
 mod list;
+mod looker;
 mod mig;
 mod names;
 mod node;
 mod order;
 mod parse;
 mod plan;
+mod promised;
 mod quota;
 mod rated;
 pub mod reason;

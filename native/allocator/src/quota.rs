@@ -159,6 +159,12 @@ impl Quotas {
 }
 
 impl Room<'_> {
+    /// The most MiB that all quotas allow more.
+    pub fn left_mib(&self) -> u64 {
+        let limits = self.namespace.quotas.values().filter_map(|quota| quota.memory_mib);
+        limits.map(|limit| limit.saturating_sub(self.spent.memory_mib)).min().unwrap_or(u64::MAX)
+    }
+
     /// What the first quota says that does not allow so much more.
     pub fn over(&self, more: &Spent) -> Option<QuotaReason> {
         let measures = |quota: &Quota| {

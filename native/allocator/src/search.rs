@@ -5,6 +5,7 @@
 //! taken back and all others tried, in order, so many and no more: who asks for something hopeless shall not keep the
 //! cluster waiting.
 
+use crate::allowance::Allowance;
 use crate::candidates::{best_links, candidates_of, suits};
 use crate::card::Use;
 use crate::class::Class;
@@ -13,7 +14,7 @@ use crate::fit::{self, View};
 use crate::mig::{self, Place};
 use crate::order;
 use crate::plan;
-use crate::quota::{Room, Spent};
+use crate::quota::Spent;
 use crate::reason::NodeReason;
 use crate::shape::members;
 use crate::topology::{self, Choice};
@@ -35,7 +36,7 @@ pub struct Entry {
 pub fn find(
     class: &Class,
     view: &View<'_>,
-    quota: Option<&Room<'_>>,
+    quota: Option<&Allowance<'_>>,
     effort: &mut Effort,
     entries: &mut Vec<Entry>,
 ) -> Result<(), NodeReason> {
@@ -51,8 +52,7 @@ pub fn find(
     }
     let best =
         if topology == Topology::Strict { best_links(class, view, effort)? } else { Vec::new() };
-    let mut search =
-        Search { class, view, quota, candidates, topology, best, entries, effort, over: None };
+    let mut search = Search { class, view, quota, candidates, topology, best, entries, effort };
     if search.group(0) {
         return Ok(());
     }
@@ -62,14 +62,12 @@ pub fn find(
 struct Search<'a> {
     class: &'a Class,
     view: &'a View<'a>,
-    quota: Option<&'a Room<'a>>,
+    quota: Option<&'a Allowance<'a>>,
     candidates: Vec<Vec<u8>>,
     topology: Topology,
     best: Vec<u64>,
     entries: &'a mut Vec<Entry>,
     effort: &'a mut Effort,
-    /// A quota that was in the way of an otherwise good choice.
-    over: Option<NodeReason>,
 }
 
 impl Search<'_> {
@@ -197,13 +195,7 @@ impl Search<'_> {
         }
         let Some(quota) = self.quota else { return true };
         let grants = plan::grants(self.class, self.view, self.entries);
-        let spent = Spent::of(&self.class.asks, |ask| grants[ask].as_slice(), false);
-        let over = quota.over(&spent);
-        if let Some(over) = over {
-            self.over = Some(NodeReason::Quota(Box::new(over)));
-            return false;
-        }
-        true
+        quota.allows(&Spent::of(&self.class.asks, |ask| grants[ask].as_slice(), false))
     }
 
     /// Whether each container has the best links, whichever cards the kubelet picks for it.
@@ -227,8 +219,9 @@ impl Search<'_> {
 
     fn failure(self) -> NodeReason {
         let single = self.class.shape.groups.len() == 1;
-        if let Some(over) = self.over {
-            return over;
+        // One that was in the way of an otherwise good choice.
+        if let Some(over) = self.quota.and_then(Allowance::over) {
+            return NodeReason::Quota(Box::new(over));
         }
         if self.effort.is_over() {
             return NodeReason::TooMany;

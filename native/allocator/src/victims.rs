@@ -27,34 +27,44 @@ struct Search<'a> {
     /// Who goes in any case.
     chosen: Vec<&'a Candidate>,
     tries: Cell<u32>,
-    effort: RefCell<Effort>,
+    effort: RefCell<&'a mut Effort>,
 }
 
 impl Allocator {
-    /// The pods that have to go, by UID, or `None`: it would not help. Candidates that are not on
-    /// the node, or that are not of lower priority by what they say *and* by what was placed, never have to.
+    /// The pods that have to go, by UID, or `None`: it would not help, or the pod's namespace has taken too much.
+    /// Candidates that are not on the node, or that are not of lower priority by what they say *and* by what was placed,
+    /// never have to. What is asked for one pod at one time is one question, however many nodes it is about.
     pub fn victims(
         &mut self,
         request: &Request,
         name: &str,
         candidates: &[Candidate],
+        now_ns: u64,
     ) -> Result<Option<Vec<String>>, InvalidValue> {
-        Ok(self.find_victims(request, name, candidates)?.0)
+        check::request(request)?;
+        if !self.spending.may_preempt(&request.pod, now_ns) {
+            return Ok(None);
+        }
+        let mut effort = Effort::for_victims();
+        let (victims, tries) = self.find_victims(request, name, candidates, &mut effort);
+        effort.count_tries(tries);
+        self.spending.count_preemption(&request.pod, &effort, now_ns);
+        Ok(victims)
     }
 
     /// The same, and how many sets were tried.
     fn find_victims(
-        &mut self,
+        &self,
         request: &Request,
         name: &str,
         candidates: &[Candidate],
-    ) -> Result<(Option<Vec<String>>, u32), InvalidValue> {
-        check::request(request)?;
-        let Some(node) = self.number(name) else { return Ok((None, 0)) };
+        effort: &mut Effort,
+    ) -> (Option<Vec<String>>, u32) {
+        let Some(node) = self.number(name) else { return (None, 0) };
         let mut class = Class::of(request);
         class.meet_models(&self.models);
         let (chosen, tries) = (Vec::new(), Cell::new(0));
-        let (class, effort) = (&class, RefCell::new(Effort::for_victims()));
+        let (class, effort) = (&class, RefCell::new(effort));
         let mut search = Search { allocator: self, class, request, node, chosen, tries, effort };
         let mut lower: Vec<&Candidate> =
             candidates.iter().filter(|one| search.may_go(one)).collect();
@@ -71,7 +81,7 @@ impl Allocator {
             uids.sort_unstable();
             uids
         });
-        Ok((uids, search.tries.get()))
+        (uids, search.tries.get())
     }
 }
 
@@ -86,7 +96,7 @@ impl<'a> Search<'_> {
 
     fn fits_without(&self, gone: &[&Candidate]) -> bool {
         self.tries.set(self.tries.get() + 1);
-        let effort = &mut *self.effort.borrow_mut();
+        let effort = &mut **self.effort.borrow_mut();
         if effort.is_spent() {
             return false;
         }
@@ -105,7 +115,7 @@ impl<'a> Search<'_> {
         if !self.is_given_up() {
             return Some(found);
         }
-        *self.effort.borrow_mut() = Effort::for_sparing();
+        self.effort.borrow_mut().go_on_sparing();
         let mut spared = self.spare(&found);
         if found.len() < lower.len() {
             let others = self.spare(lower);
@@ -228,6 +238,7 @@ fn cost(victims: &[&Candidate]) -> (usize, Option<i32>, usize) {
 #[cfg(test)]
 mod tests {
     use super::TRIES;
+    use crate::effort::Effort;
     use crate::engine::Allocator;
     use crate::parse::parse;
     use crate::wire::{Candidate, Node, Request};
@@ -269,8 +280,9 @@ mod tests {
             }
             let urgent =
                 request("urgent", 10, r#""kind": "app", "cards": 4, "memory": {"mib": 1000}"#);
-            let found = allocator.find_victims(&urgent, "n", &candidates).expect("a good request");
-            let (Some(victims), tries) = found else { panic!("there is a way") };
+            let effort = &mut Effort::for_victims();
+            let found = allocator.find_victims(&urgent, "n", &candidates, effort);
+            let (victims, tries) = (found.0.expect("there is a way"), found.1);
             assert!(tries > TRIES, "it was too large: {tries}");
             let linear = u32::try_from(3 * PODS).expect("few");
             assert!(tries <= TRIES + linear, "{tries}");

@@ -2,7 +2,7 @@
 //! of a namespace together after some more, until time has passed.
 
 use crate::build::{app, card, node, pod, with};
-use hami_allocator::wire::{Ask, Request, Topology};
+use hami_allocator::wire::{Ask, Candidate, Request, Topology};
 use hami_allocator::{Allocator, Filtered};
 
 const NODES: usize = 40;
@@ -88,4 +88,76 @@ fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
     let again = allocator.filter(&hard(29, "evil"), &names, 10 * SECOND).expect("good");
     let (later, never) = left(&again);
     assert!((1..NODES).contains(&later) && never == 0 && again.is_partial, "{later} {never}");
+}
+
+#[test]
+fn where_not_all_promises_can_be_looked_at_in_time_the_pod_is_tried_again() {
+    let (mut allocator, mut names) = cluster();
+    // It would fit here, were it not for what is promised.
+    let cards = (0..17).map(|at| card(&format!("z-g{at:02}"), 16_000)).collect();
+    allocator.set_node(node("z", cards)).expect("a good node");
+    names.push("z".into());
+    for name in &names {
+        let promised = pod(&format!("promised-{name}"), &[app(1, 16_000, 0)]);
+        allocator.reserve(&promised, name, 0).expect("room");
+    }
+    let mut number = 0;
+    while allocator.filter(&hard(number, "evil"), &names[..NODES], 0).expect("good").is_partial {
+        number += 1;
+    }
+    let mut only = |number, names: &[String]| {
+        allocator.only_promised(&hard(number, "evil"), names, 0, SECOND).expect("good")
+    };
+    assert!(only(number, &names));
+    // Of a few the truth is told.
+    assert!(only(number, &names[NODES..]));
+    assert!(!only(number, &names[..3]));
+}
+
+/// Full nodes, so that to make room for four whole cards there is a choice of 10^11 sets of pods.
+fn full(names: &[String]) -> (Allocator, Vec<Vec<Candidate>>) {
+    let cards = |name: &str| (0..8).map(|at| card(&format!("{name}-g{at}"), 1_000)).collect();
+    let mut allocator = with(names.iter().map(|name| node(name, cards(name))).collect());
+    let mut placed = |uid: String, name: &str| {
+        let small = pod(&uid, &[app(1, 200, 0)]);
+        let assignment = allocator.reserve(&small, name, 0).expect("room");
+        allocator.place(&small, assignment, true).expect("our own answer");
+        Candidate { uid, priority: 0, pdb_violating: false, chosen: false }
+    };
+    let on = |name: &String| (0..40).map(|at| placed(format!("{name}-{at:02}"), name)).collect();
+    let candidates = names.iter().map(on).collect();
+    (allocator, candidates)
+}
+
+#[test]
+fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
+    let names: Vec<String> = (0..12).map(|at| format!("n{at:02}")).collect();
+    let (mut allocator, candidates) = full(&names);
+    let mut ask = |number: usize, namespace: &str, now| {
+        let mut urgent = pod(&format!("urgent-{namespace}-{number}"), &[app(4, 1_000, 0)]);
+        (urgent.priority, urgent.pod.namespace) = (10, namespace.into());
+        let all = names.iter().zip(&candidates);
+        all.map(|(name, candidates)| {
+            allocator.victims(&urgent, name, candidates, now).expect("a good request")
+        })
+        .collect::<Vec<Option<Vec<String>>>>()
+    };
+    let first = ask(0, "evil", 0);
+    assert!(first.iter().all(|victims| victims.as_ref().is_some_and(|gone| gone.len() == 20)));
+    // A few are answered as the first one is.
+    let next = (1..30).find(|number| ask(*number, "evil", 0) != first).expect("there is an end");
+    // Then some nodes are, and nobody goes from any who need not: from the others nobody goes.
+    let looked = |answer: &[Option<Vec<String>>]| {
+        let looked = answer.iter().take_while(|victims| victims.is_some()).count();
+        assert_eq!(answer[..looked], first[..looked]);
+        assert!(answer[looked..].iter().all(Option::is_none));
+        looked
+    };
+    for number in next + 1..next + 4 {
+        let looked = looked(&ask(number, "evil", 0));
+        assert!((1..=3).contains(&looked), "{looked} nodes");
+    }
+    // Another namespace is not concerned, and time brings it back.
+    assert_eq!(looked(&ask(0, "good", 0)), names.len());
+    assert_eq!(looked(&ask(next, "evil", 60 * SECOND)), names.len());
 }

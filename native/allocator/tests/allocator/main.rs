@@ -14,6 +14,7 @@ mod prng;
 mod promises;
 mod quotas;
 mod remembered;
+mod shares;
 mod topology;
 mod unseen;
 mod victims;

@@ -65,7 +65,7 @@ fn the_cheapest_set_goes() {
             .map(|gone| cost(&gone))
             .min();
         let before = allocator.digest();
-        let victims = allocator.victims(&request, "n", &candidates).expect("a good request");
+        let victims = allocator.victims(&request, "n", &candidates, 0).expect("a good request");
         assert_eq!(before, allocator.digest(), "a question changes nothing");
         let found: Option<Vec<&Candidate>> = victims.map(|uids| {
             uids.iter()
@@ -122,7 +122,7 @@ fn no_more_go_than_sparing_one_by_one_leaves() {
             }
         }
         assert!(spared.len() < candidates.len(), "seed {seed}: some can stay");
-        let victims = allocator.victims(&urgent, "n", &candidates).expect("a good request");
+        let victims = allocator.victims(&urgent, "n", &candidates, 0).expect("a good request");
         let victims = victims.expect("there is a way");
         let found: Vec<&Candidate> =
             candidates.iter().filter(|one| victims.contains(&one.uid)).collect();
@@ -135,7 +135,7 @@ fn no_more_go_than_sparing_one_by_one_leaves() {
 #[test]
 fn who_is_not_spared_in_time_goes() {
     let (mut allocator, candidates, urgent) = linked(0, 64, 1);
-    let victims = allocator.victims(&urgent, "n", &candidates).expect("a good request");
+    let victims = allocator.victims(&urgent, "n", &candidates, 0).expect("a good request");
     let victims = victims.expect("there is a way");
     let found: Vec<&Candidate> =
         candidates.iter().filter(|one| victims.contains(&one.uid)).collect();
@@ -162,7 +162,7 @@ fn many_small_pods_make_room_for_many_containers() {
     }
     let mut urgent = pod("urgent", &vec![app(1, 400, 0); 8]);
     urgent.priority = 10;
-    let victims = allocator.victims(&urgent, "n", &candidates).expect("a good request");
+    let victims = allocator.victims(&urgent, "n", &candidates, 0).expect("a good request");
     let found: Vec<&Candidate> = candidates
         .iter()
         .filter(|one| victims.as_ref().is_some_and(|uids| uids.contains(&one.uid)))
@@ -181,12 +181,12 @@ fn who_is_as_important_stays_whatever_is_said_of_it() {
     request.priority = 10;
     let candidate =
         Candidate { uid: "old".into(), priority: 0, pdb_violating: false, chosen: false };
-    assert_eq!(allocator.victims(&request, "n", std::slice::from_ref(&candidate)), Ok(None));
+    assert_eq!(allocator.victims(&request, "n", std::slice::from_ref(&candidate), 0), Ok(None));
     request.priority = 11;
     let important = Candidate { priority: 11, ..candidate.clone() };
-    assert_eq!(allocator.victims(&request, "n", &[important]), Ok(None));
-    assert_eq!(allocator.victims(&request, "n", &[candidate]), Ok(Some(vec!["old".into()])));
-    assert_eq!(allocator.victims(&request, "elsewhere", &[]), Ok(None));
+    assert_eq!(allocator.victims(&request, "n", &[important], 0), Ok(None));
+    assert_eq!(allocator.victims(&request, "n", &[candidate], 0), Ok(Some(vec!["old".into()])));
+    assert_eq!(allocator.victims(&request, "elsewhere", &[], 0), Ok(None));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn nobody_goes_beside_those_who_go_anyhow_if_they_are_enough() {
         ["a", "b", "c"].map(one)
     };
     let mut victims = |chosen: &[&str]| {
-        let found = allocator.victims(&request, "n", &going(chosen)).expect("a good request");
+        let found = allocator.victims(&request, "n", &going(chosen), 0).expect("a good request");
         found.expect("there is a way").join(" ")
     };
     // One of them is alone on its card; the other two share theirs.
@@ -248,7 +248,7 @@ fn who_is_named_twice_goes_once_and_in_any_case_if_once_chosen() {
     for candidates in
         [[one.clone(), chosen.clone()], [chosen.clone(), one], [chosen.clone(), chosen]]
     {
-        let found = allocator.victims(&urgent(1, 100), "n", &candidates);
+        let found = allocator.victims(&urgent(1, 100), "n", &candidates, 0);
         assert_eq!(found, Ok(Some(vec!["one".into()])), "{candidates:?}");
     }
 }
@@ -261,13 +261,13 @@ fn whoever_is_elsewhere_or_the_pod_itself_does_not_go() {
     let assignment = allocator.reserve(&far, "m", 0).expect("room");
     allocator.place(&far, assignment, true).expect("our own answer");
     let far = |chosen| Candidate { uid: "far".into(), priority: 0, pdb_violating: false, chosen };
-    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(true)]), Ok(Some(Vec::new())));
+    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(true)], 0), Ok(Some(Vec::new())));
     // Its going would help, by their quota, but this is about the node.
     allocator.set_quota(crate::build::quota("q", None, Some(1000), None)).expect("a good quota");
-    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(false)]), Ok(None));
+    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(false)], 0), Ok(None));
     allocator.remove_quota("team", "q");
     let itself = Candidate { chosen: true, ..placed(&mut allocator, "urgent", 600, 0) };
-    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[itself]), Ok(Some(Vec::new())));
+    assert_eq!(allocator.victims(&urgent(1, 600), "n", &[itself], 0), Ok(Some(Vec::new())));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn beside_an_important_one_that_has_to_go_others_of_its_rank_cost_nothing() {
         placed(&mut allocator, "stays", 300, 20),
         Candidate { pdb_violating: true, ..protected },
     ];
-    let found = allocator.victims(&urgent(1, 500), "n", &candidates);
+    let found = allocator.victims(&urgent(1, 500), "n", &candidates, 0);
     assert_eq!(found, Ok(Some(vec!["middle".into(), "protected".into()])));
 }
 
@@ -304,7 +304,7 @@ fn crowded(says: impl Fn(u32) -> (i32, bool)) -> (Allocator, Vec<Candidate>) {
 }
 
 fn going<'a>(allocator: &mut Allocator, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
-    let found = allocator.victims(&urgent(4, 1000), "n", candidates).expect("a good request");
+    let found = allocator.victims(&urgent(4, 1000), "n", candidates, 0).expect("a good request");
     let uids = found.expect("there is a way");
     candidates.iter().filter(|one| uids.contains(&one.uid)).collect()
 }

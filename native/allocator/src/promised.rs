@@ -1,0 +1,69 @@
+//! Whether a pod is refused for nothing but promises of the moment.
+//!
+//! What is reserved is bound soon, and what is held for a moment is bound or free again: nothing may be seen to happen then,
+//! so a pod that waits for that alone has to be tried again of itself.
+
+use crate::bound;
+use crate::check;
+use crate::class::Class;
+use crate::effort::Effort;
+use crate::engine::Allocator;
+use crate::wire::Request;
+use hami_limits::InvalidValue;
+use std::collections::HashSet;
+
+impl Allocator {
+    /// Whether one of these nodes would do, were it not for cards that are reserved, or held until `soon_ns` at most:
+    /// what is promised so is bound in a moment, or free again without an event that anybody hears of. What is held
+    /// for longer is as good as given. Where not all nodes with such cards can be looked at in time, one of them may do.
+    pub fn only_promised<N: AsRef<str>>(
+        &mut self,
+        request: &Request,
+        names: &[N],
+        now_ns: u64,
+        soon_ns: u64,
+    ) -> Result<bool, InvalidValue> {
+        check::request(request)?;
+        let mut effort = self.spending.question(&request.pod.namespace, now_ns);
+        let found = self.is_only_promised(request, names, soon_ns, &mut effort);
+        self.spending.count(&request.pod.namespace, &effort, now_ns);
+        Ok(found)
+    }
+
+    fn is_only_promised<N: AsRef<str>>(
+        &self,
+        request: &Request,
+        names: &[N],
+        soon_ns: u64,
+        effort: &mut Effort,
+    ) -> bool {
+        let others =
+            || self.book.promised(soon_ns).filter(|other| other.pod.uid != request.pod.uid);
+        let gone: Vec<&str> = others().map(|other| other.pod.uid.as_str()).collect();
+        if gone.is_empty() {
+            return false;
+        }
+        let mut class = Class::of(request);
+        class.meet_models(&self.models);
+        let names: HashSet<&str> = names.iter().map(AsRef::as_ref).collect();
+        let mut nodes: Vec<u32> = others().map(|other| other.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.retain(|node| names.contains(&*self.node(*node).name));
+        // A namespace's quota may be promised on nodes that would not do, and stands in the way on all.
+        let quota =
+            |gone: &[&str]| self.room(request, gone).and_then(|room| bound::over(&class, &room));
+        if quota(&[]).is_some() && quota(&gone).is_none() {
+            return true;
+        }
+        let mut entries = Vec::new();
+        nodes.into_iter().any(|node| {
+            // A pod that is tried again in vain has lost a moment, one that is not tried again minutes.
+            effort.is_spent()
+                || self.with_view(request, node, &gone, |allocator, view| {
+                    let (effort, entries) = (&mut *effort, &mut entries);
+                    allocator.try_fit(&class, request, view, &gone, effort, entries).is_ok()
+                })
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! Shares of cards under quotas, where only the chosen cards decide what counts: what is found out about a node is kept
+//! for as long as it is so, and what is kept is what a look without any memory finds.
+
+use crate::build::{ask, card, node, pod, with};
+use crate::prng::Prng;
+use hami_allocator::wire::{Kind, Memory, Mig, MigProfile, Mode, Node, Quota, Request};
+use hami_allocator::{Allocator, Filtered};
+use std::collections::BTreeSet;
+
+const SECOND: u64 = 1_000_000_000;
+const NOT_YET: &str = "not looked at yet,";
+
+fn named(at: usize) -> String {
+    format!("n{at:02}")
+}
+
+fn limit(allocator: &mut Allocator, namespace: &str, memory_mib: u64) {
+    let (namespace, name) = (namespace.into(), "memory".into());
+    let quota = Quota { namespace, name, gpu: None, memory_mib: Some(memory_mib), cores: None };
+    allocator.set_quota(quota).expect("a good quota");
+}
+
+fn of(mut request: Request, namespace: &str) -> Request {
+    request.pod.namespace = namespace.into();
+    request
+}
+
+/// What is said of each node: its score, or whether others' going may help, and why not.
+type Said = Vec<Result<u16, (bool, String)>>;
+
+fn said(
+    allocator: &mut Allocator,
+    request: &Request,
+    names: &[String],
+    filtered: &Filtered,
+) -> Said {
+    let scores = allocator.score(request, names, 0, 0).expect("a good request");
+    let mut said: Said = scores.into_iter().map(Ok).collect();
+    for (node, why) in &filtered.failed {
+        said[*node as usize] = Err((true, why.to_string()));
+    }
+    for (node, why) in &filtered.unresolvable {
+        said[*node as usize] = Err((false, why.to_string()));
+    }
+    assert_eq!(said.iter().filter(|one| one.is_ok()).count(), filtered.feasible.len());
+    said
+}
+
+/// The same from allocators that know nothing but the state, each of which is asked about one node.
+fn afresh(allocator: &mut Allocator, request: &Request, names: &[String]) -> Said {
+    let state = allocator.snapshot();
+    let one = |name: &String| {
+        let (mut fresh, name) =
+            (Allocator::restore(&state).expect("our own snapshot"), std::slice::from_ref(name));
+        let filtered = fresh.filter(request, name, 0).expect("a good request");
+        said(&mut fresh, request, name, &filtered).remove(0)
+    };
+    names.iter().map(one).collect()
+}
+
+#[test]
+fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
+    const NODES: usize = 30;
+    // Eight of sixteen unlike cards come to more than is allowed, eight of the smallest would not.
+    let cards =
+        |at: usize| (0..16).map(|of| card(&format!("{at}-g{of:02}"), 16_000 + 100 * of)).collect();
+    let mut nodes: Vec<Node> = (0..NODES).map(|at| node(&named(at), cards(at))).collect();
+    nodes.push(node("aside", vec![card("aside-g0", 16_000)]));
+    let mut allocator = with(nodes);
+    limit(&mut allocator, "team", 8 * 16_000 + 900);
+    limit(&mut allocator, "other", 8 * 16_000 + 700);
+    let names: Vec<String> = (0..NODES).map(named).collect();
+    let wanted = pod("wanted", &[ask(Kind::App, 8, Memory::Whole, 0)]);
+    let mut before = NODES;
+    let mut questions = 0;
+    while before > 0 {
+        let now = questions * 10 * SECOND;
+        let filtered = allocator.filter(&wanted, &names, now).expect("a good request");
+        let later = filtered.failed.iter().filter(|(_, why)| why.starts_with(NOT_YET)).count();
+        assert_eq!((filtered.feasible.len(), filtered.is_partial), (0, later > 0));
+        // A question has the steps of twenty nodes.
+        assert!(later < before && before - later <= 20, "{later} of {before}");
+        before = later;
+        questions += 1;
+        // Meanwhile others of the namespace come, each of which leaves it less.
+        let small = pod(&format!("small{questions}"), &[ask(Kind::App, 1, Memory::Mib(100), 0)]);
+        let assignment = allocator.reserve(&small, "aside", now).expect("room");
+        allocator.place(&small, assignment, true).expect("our own answer");
+    }
+    assert!(questions > 1, "it was too much for one question");
+    // What holds where so much is left holds where less is, and is told with the figures of whoever asks.
+    for request in [wanted.clone(), of(wanted, "other")] {
+        let filtered = allocator.filter(&request, &names, questions * 10 * SECOND).expect("good");
+        assert!(!filtered.is_partial);
+        let remembered = said(&mut allocator, &request, &names, &filtered);
+        assert_eq!(remembered, afresh(&mut allocator, &request, &names));
+        let over = format!("quota memory of namespace {} allows", request.pod.namespace);
+        assert!(filtered.unresolvable.iter().all(|(_, why)| why.starts_with(&over)));
+    }
+}
+
+/// Nodes whose cards are alike, unlike, or cut.
+fn some_node(random: &mut Prng, at: usize) -> Node {
+    let kind = random.below(3);
+    let cards = (0..2 + random.below(3)).map(|of| {
+        let memory = if kind == 0 { 1000 } else { random.pick(&[500, 1000, 1000, 2000]) };
+        let mut card = card(&format!("{at}-g{of}"), memory);
+        let profile = |name: &str, memory_mib, size, placements: &[u32]| MigProfile {
+            name: name.into(),
+            memory_mib,
+            slices: size,
+            placements: placements.to_vec(),
+            size,
+        };
+        let profiles = vec![
+            profile("small", memory / 4 - 10, 1, &[0, 1, 2, 3]),
+            profile("half", memory / 2 - 10, 2, &[0, 2]),
+            profile("large", memory - 10, 4, &[0]),
+        ];
+        card.mig = (kind == 2).then_some(Mig { profiles });
+        card
+    });
+    let mut node = node(&named(at), cards.collect());
+    node.mode = if kind == 2 { Mode::Mig } else { Mode::Full };
+    node
+}
+
+fn some_request(random: &mut Prng, uid: &str) -> Request {
+    let shares = [Memory::Percent(20), Memory::Percent(50), Memory::Percent(90), Memory::Whole];
+    let one = ask(Kind::App, random.pick(&[1, 1, 2, 3]), random.pick(&shares), 0);
+    let asks = match random.below(3) {
+        0 => vec![ask(Kind::Init, 1, Memory::Percent(25), 0), one],
+        1 => vec![one, ask(Kind::App, 1, Memory::Mib(200), 0)],
+        _ => vec![one],
+    };
+    of(pod(uid, &asks), random.pick(&["team", "other", "third"]))
+}
+
+#[test]
+fn what_is_remembered_is_what_would_be_found_out_anew() {
+    const NODES: usize = 6;
+    let (mut fits, mut quotas, mut full) = (0, 0, BTreeSet::new());
+    for seed in 0..12 {
+        let random = &mut Prng::new(seed);
+        let mut allocator = with((0..NODES).map(|at| some_node(random, at)).collect());
+        let names: Vec<String> = (0..NODES).map(named).collect();
+        // The same few again and again, while nodes, quotas and what is used of them change.
+        let asked: Vec<Request> =
+            (0..6).map(|at| some_request(random, &format!("asked{at}"))).collect();
+        for at in 0..60 {
+            match random.below(6) {
+                0 => allocator.remove(&format!("placed{}", random.below(at + 1))),
+                1 => {
+                    let namespace = random.pick(&["team", "other", "third"]);
+                    limit(&mut allocator, namespace, 100 * random.below(60) as u64);
+                }
+                2 => {
+                    let number = random.below(NODES);
+                    allocator.set_node(some_node(random, number)).expect("a good node");
+                }
+                3 => {
+                    let request = some_request(random, &format!("placed{at}"));
+                    if let Ok(given) = allocator.reserve(&request, &names[random.below(NODES)], 0) {
+                        allocator.place(&request, given, true).expect("our own answer");
+                    }
+                }
+                _ => {
+                    let one = &asked[random.below(asked.len())];
+                    let request = of(one.clone(), random.pick(&["team", "other", "third"]));
+                    let filtered = allocator.filter(&request, &names, 0).expect("a good request");
+                    let remembered = said(&mut allocator, &request, &names, &filtered);
+                    assert_eq!(remembered, afresh(&mut allocator, &request, &names), "seed {seed}");
+                    fits += filtered.feasible.len();
+                    let is_quota = |why: &str| why.starts_with("quota");
+                    quotas += filtered.unresolvable.iter().filter(|(_, why)| is_quota(why)).count();
+                    full.extend(filtered.failed.iter().map(|(_, why)| why.to_string()));
+                }
+            }
+        }
+    }
+    assert!(fits > 50 && quotas > 50 && full.len() > 2, "{fits} {quotas} {full:?}");
+}
