@@ -89,8 +89,9 @@ class Takeover:
         if what in seen:
             return
         asked = {**self._followed, **query}
-        server = _InTime(self._server, left_s)
-        there, undecoded = list_objects(server, path, objects.Pod, query=asked)
+        there, undecoded = list_objects(
+            self._server, path, objects.Pod, query=asked, deadline_s=left_s()
+        )
         pods: list[objects.Pod | Undecoded] = [*there, *undecoded]
         for pod in pods:
             name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
@@ -108,15 +109,3 @@ class Takeover:
 
     def _is_known(self, bound: Bound) -> bool:
         return self._cluster.pods.is_told(bound) or self._is_ours(bound)
-
-
-class _InTime(ApiServer):
-    """The same server; an answer may take what is left of the time for all of them."""
-
-    def __init__(self, server: ApiServer, left_s: Callable[[], float]) -> None:
-        self._server = server
-        self._left_s = left_s
-
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
-        """GET, within the shorter of both times."""
-        return self._server.get(path, query, deadline_s=min(deadline_s, self._left_s()))
