@@ -47,7 +47,7 @@ def check_annotations(present: int, written: Mapping[str, str]) -> None:
     if present + more > MOST_BYTES:
         room = max(0, MOST_BYTES - more)
         mend = (
-            f"Kubernetes allows {MOST_BYTES} bytes and the assignment takes {more}: "
+            f"Kubernetes allows {MOST_BYTES} bytes and the binding writes up to {more}: "
             f"leave the pod at most {room}"
         )
         raise InvalidValue("metadata.annotations", f"{present} bytes", mend)

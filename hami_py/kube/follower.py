@@ -10,21 +10,19 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
 
-from hami_py.kube.errors import Expired, KubeError, Rejected, Unavailable
-from hami_py.kube.followed import Followed, Naming, Undecoded
-from hami_py.kube.server import ApiServer, Status, Stream, failure
+from hami_py.kube.errors import Expired, KubeError, Rejected
+from hami_py.kube.followed import Followed, Undecoded
+from hami_py.kube.lists import PAGE, decoded, decoded_object, pages
+from hami_py.kube.server import Status, Stream, failure
 
-__all__ = ["Follower", "list_objects"]
+__all__ = ["Follower"]
 
 _log = logging.getLogger(__name__)
-
-_PAGE = 500
-"""Objects per page of a list: what client-go asks for; a page of pods is about 2 MB."""
 
 _LIST_S = 60.0
 """How long one page may take."""
@@ -42,21 +40,6 @@ _SHORT_S = 1.0
 """A watch that ends sooner, and has told of nothing, is no sign that the server is well."""
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list ends, and at which version it was read."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct):
-    """Part of a list. API servers write ``items`` of an empty one, too, and always as an array."""
-
-    kind: str
-    metadata: ListMeta
-    items: list[msgspec.Raw]
-
-
 class _Event(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -67,10 +50,6 @@ class _Versioned(msgspec.Struct):
         resource_version: str = ""
 
     metadata: Meta
-
-
-class _Named(msgspec.Struct):
-    metadata: Naming
 
 
 T = TypeVar("T")
@@ -96,7 +75,7 @@ class Follower(Generic[T]):
         self,
         followed: Followed[T],
         *,
-        page: int = _PAGE,
+        page: int = PAGE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.version: str | None = None
@@ -119,8 +98,8 @@ class Follower(Generic[T]):
         undecoded: list[Undecoded] = []
         version = ""
         followed = self._followed
-        pages = _pages(followed.server, self._path, followed.query, lambda: _LIST_S, self._page)
-        for page in pages:
+        asked = (followed.server, self._path, followed.query)
+        for page in pages(*asked, lambda: _LIST_S, self._page):
             self.heard_at = self._clock()
             version = version or page.metadata.resource_version
             for raw in page.items:
@@ -153,13 +132,13 @@ class Follower(Generic[T]):
         Raises:
             KubeError: the event says that the watch cannot go on, or is none.
         """
-        event = _decode(line, _Event)
+        event = decoded(line, _Event)
         if event.type == "ERROR":
-            status = _decode(event.object, Status)
+            status = decoded(event.object, Status)
             raise failure(f"watch {self._path}", status.code, status)
         self.heard_at = self._clock()
         self._has_told = True
-        seen = _decode(event.object, _Versioned).metadata.resource_version
+        seen = decoded(event.object, _Versioned).metadata.resource_version
         if event.type != "BOOKMARK":
             self._hand_on(event)
         self.version = seen or self.version
@@ -212,96 +191,10 @@ class Follower(Generic[T]):
 
     def _decoded(self, raw: msgspec.Raw) -> T | Undecoded | None:
         """``None``: nobody can say which object it is."""
-        item = _decoded(self._decoder, self._path, raw)
+        item = decoded_object(self._decoder, self._path, raw)
         if item is None:
             self.undecoded += 1
         elif isinstance(item, Undecoded):
             self.undecoded += 1
             _log.warning("%s: %s cannot be decoded: %s", self._path, item.name, item.why)
         return item
-
-
-def list_objects(
-    server: ApiServer,
-    path: str,
-    kind: type[T],
-    *,
-    query: Mapping[str, str] | None = None,
-    deadline_s: float = _LIST_S,
-) -> tuple[list[T], list[Undecoded]]:
-    """All objects of a list, once, as a sink's ``replace`` takes them.
-
-    Args:
-        server: where.
-        path: of the list.
-        kind: what its objects are decoded as.
-        query: selectors.
-        deadline_s: how long all pages together may take.
-
-    Returns:
-        Those that are as their kind says, and those that are not.
-
-    Raises:
-        KubeError: see there.
-    """
-    decoder = msgspec.json.Decoder(kind)
-    objects: list[T] = []
-    undecoded: list[Undecoded] = []
-    ends_at = time.monotonic() + deadline_s
-    for page in _pages(server, path, query or {}, lambda: ends_at - time.monotonic()):
-        for raw in page.items:
-            item = _decoded(decoder, path, raw)
-            if isinstance(item, Undecoded):
-                undecoded.append(item)
-            elif item is not None:
-                objects.append(item)
-    return objects, undecoded
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], path: str, raw: msgspec.Raw) -> T | Undecoded | None:
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        why = str(error)
-    try:
-        named = msgspec.json.decode(raw, type=_Named).metadata
-    except msgspec.ValidationError:
-        _log.warning("%s: an object without a name is left out: %s", path, why)
-        return None
-    # A copy: else it would keep the whole page.
-    return Undecoded(named, raw.copy(), why)
-
-
-def _pages(
-    server: ApiServer,
-    path: str,
-    query: Mapping[str, str],
-    left_s: Callable[[], float],
-    limit: int = _PAGE,
-) -> Iterator[_Page]:
-    """The pages of a list, each asked for with what is left then.
-
-    What says 200 and is no list must not pass for an empty one: all cards would look free.
-    """
-    rest = ""
-    while True:
-        asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
-        page = _decode(server.get(path, asked, deadline_s=left_s()), _Page)
-        version = page.metadata.resource_version
-        if not page.kind.endswith("List") or not version:
-            why = f"the answer is no list (kind {page.kind!r}, version {version!r})"
-            raise Unavailable(f"GET {path}", why, "try again later")
-        yield page
-        rest = page.metadata.continue_
-        if not rest:
-            return
-
-
-D = TypeVar("D")
-
-
-def _decode(data: bytes | msgspec.Raw, kind: type[D]) -> D:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable("the API server's answer", str(error), "try again later") from error

@@ -25,8 +25,8 @@ from hami_py.model.pods import objects, wire
 from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.lease import Lease
+from hami_py.scheduler.standing import stands
 from hami_py.scheduler.takeover import Takeover
-from hami_py.scheduler.view import NodeView
 from hami_py.scheduler.waiting import WaitingPod
 from hami_py.scheduler.wire import BindArgs
 
@@ -207,7 +207,7 @@ class Binder:
                 wire.encode(request), args.node, self._clock_ns()
             )
             assignment = msgspec.json.decode(reserved, type=wire.Assignment)
-            if before is not None and not self._stands(request, assignment):
+            if before is not None and not stands(self._cluster.allocator, request, assignment):
                 raise Conflict(
                     _called(args),
                     "the cards that it was to have would not do any more",
@@ -215,27 +215,6 @@ class Binder:
                 )
             write = self._writes[args.pod_uid] = _Write(args, assignment)
         return write
-
-    def _stands(self, request: wire.Request, assignment: wire.Assignment) -> bool:
-        """Whether cards that were reserved a while ago would do today.
-
-        They may have changed, and another replica may have given them since.
-        """
-        asked = self._cluster.allocator.explain(wire.encode(request), assignment.node)
-        seen = msgspec.json.decode(asked, type=NodeView)
-        if seen.assignment is None or seen.assignment == assignment:
-            return seen.fits
-        plans = (seen.assignment, assignment)
-        granted = [one for plan in plans for grants in plan.containers.values() for one in grants]
-        if any(one.mig for one in granted) or not all(map(_says_mib, request.asks)):
-            # An instance's place may be another's by now, and a share is of a card's size then.
-            return False
-        fitting = {
-            (c.container, card.uuid) for card in seen.cards for c in card.containers if c.fits
-        }
-        given = [(name, g.card) for name, grants in assignment.containers.items() for g in grants]
-        alone = len({card for _, card in given}) == len(given)
-        return alone and fitting.issuperset(given)
 
     def _end(self, write: _Write, *, release: bool) -> None:
         uid = write.args.pod_uid
@@ -314,10 +293,6 @@ class Binder:
 
 class _BoundOtherwise(Conflict):
     """It is bound already, with other cards: ours stay reserved for it until the watch has told."""
-
-
-def _says_mib(ask: wire.Ask) -> bool:
-    return isinstance(ask.memory, wire.Size) and ask.memory.mib is not None
 
 
 def _called(args: BindArgs) -> str:

@@ -1,11 +1,13 @@
 """A bound pod with cards, as far as that can be told of any pod.
 
 What binds pods may be of a later version than what reads them: its assignment, or a field of
-Kubernetes' own, need not be legible here. That the pod is there, and has cards, is.
+Kubernetes' own, need not be legible here. That the pod is there, and has cards, is; and that it is
+over, whatever else is in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 import msgspec
@@ -14,24 +16,25 @@ from hami_py.kube import Undecoded
 from hami_py.model.pods import objects
 from hami_py.model.pods.annotations import ASSIGNMENT
 
-__all__ = ["Bound"]
+__all__ = ["Bound", "is_over"]
 
 
-class _Outline(msgspec.Struct):
-    """Where a pod is, and whether it has cards, whatever else is in it."""
+class _Phase(msgspec.Struct):
+    class Status(msgspec.Struct):
+        phase: str | None = None
 
+    status: Status | None = None
+
+
+class _Place(msgspec.Struct):
     class Metadata(msgspec.Struct):
         annotations: dict[str, str] | None = None
 
     class Spec(msgspec.Struct, rename="camel"):
         node_name: str | None = None
 
-    class Status(msgspec.Struct, frozen=True):
-        phase: str | None = None
-
     metadata: Metadata
     spec: Spec
-    status: Status = Status()
 
 
 class Bound(NamedTuple):
@@ -48,12 +51,24 @@ class Bound(NamedTuple):
         Raises:
             msgspec.ValidationError: not even that can be read.
         """
+        if is_over(pod):
+            return None
         if isinstance(pod, Undecoded):
-            outline = msgspec.json.decode(pod.raw, type=_Outline)
-            node, is_over = outline.spec.node_name, outline.status.phase in objects.OVER
-            text = (outline.metadata.annotations or {}).get(ASSIGNMENT)
+            place = msgspec.json.decode(pod.raw, type=_Place)
+            node, annotations = place.spec.node_name, place.metadata.annotations or {}
+            text = annotations.get(ASSIGNMENT)
         else:
-            node, is_over, text = pod.spec.node_name, pod.is_over, pod.annotations.get(ASSIGNMENT)
-        if not node or text is None or is_over:
+            node, text = pod.spec.node_name, pod.annotations.get(ASSIGNMENT)
+        if not node or text is None:
             return None
         return cls(pod.metadata.uid or "", node, text)
+
+
+def is_over(pod: objects.Pod | Undecoded) -> bool:
+    """Whether all its containers have ended for good, and that can be read."""
+    if not isinstance(pod, Undecoded):
+        return pod.is_over
+    with contextlib.suppress(msgspec.ValidationError):
+        status = msgspec.json.decode(pod.raw, type=_Phase).status
+        return status is not None and status.phase in objects.OVER
+    return False

@@ -20,7 +20,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.bound import Bound
+from hami_py.scheduler.bound import Bound, is_over
 from hami_py.scheduler.budgets import BudgetSink
 from hami_py.scheduler.nodes import NodeSink
 from hami_py.scheduler.quotas import QuotaSink
@@ -173,7 +173,7 @@ class PodSink:
 
     def changed(self, pod: objects.Pod) -> None:
         """A pod came or changed."""
-        if pod.is_over:
+        if is_over(pod):
             self._remove(pod.uid)
             return
         try:
@@ -191,8 +191,11 @@ class PodSink:
                     self._cluster.nodes.bar(pod.spec.node_name, pod.uid, why)
 
     def undecoded(self, item: Undecoded) -> None:
-        """A pod is there and cannot be decoded: it has the cards that it was known to have."""
+        """A pod is there and cannot be decoded: unless it is over, it has the cards that it had."""
         uid = item.metadata.uid or ""
+        if is_over(item):
+            self._remove(uid)
+            return
         if self._known.get(uid) is not None:
             return
         with contextlib.suppress(msgspec.ValidationError):

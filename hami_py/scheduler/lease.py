@@ -62,7 +62,8 @@ class Lease:
         holder: the name of the host that our kube-scheduler runs on; in one pod it is ours.
         wait_s: how long its holder has to have had it.
         clock_ns: the clock by which bindings are asked for.
-        wall_s: the time of day, in seconds: the holder, in the same pod, has the same clock.
+        wall_s: the time of day by the holder's clock, in seconds; None: it is not known here, as
+            where the holder is another host.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Lease:
         holder: str,
         wait_s: float,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall_s: Callable[[], float] = time.time,
+        wall_s: Callable[[], float] | None = None,
     ) -> None:
         namespace, name = (quote(part, safe="") for part in place)
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
@@ -154,7 +155,7 @@ class Lease:
                 "try again later",
             )
         held_s = (self._clock_ns() - self._taken_ns) / 1e9
-        if spec.acquire_time is not None and lasts_s is not None:
+        if self._wall_s is not None and spec.acquire_time is not None and lasts_s is not None:
             # Whoever has just begun here need not wait, if kube-scheduler has had it for long. It
             # notes the time before it takes it, and gives up what takes as long as a lease lasts.
             noted_s = self._wall_s() - spec.acquire_time.timestamp()

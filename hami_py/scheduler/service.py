@@ -73,12 +73,7 @@ class Scheduler:
         self.cluster = Cluster(Allocator(), settings.pods, self._waker)
         selector = {"labelSelector": settings.pod_selector} if settings.pod_selector else {}
         timing = settings.timing
-        holder = settings.lease_holder or socket.gethostname()
-        lease = (
-            Lease(api, settings.lease, holder=holder, wait_s=timing.bind_s)
-            if settings.lease
-            else None
-        )
+        lease = _lease(api, settings, settings.lease) if settings.lease else None
         self.verbs = Verbs(self.cluster, api, timing, followed=selector, lease=lease)
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
             Reflector(Followed(api, NODES, objects.Node, self.cluster.nodes)),
@@ -160,3 +155,11 @@ def _freeze() -> None:
     # answer that is due just then would come some 50 ms late.
     gc.collect()
     gc.freeze()
+
+
+def _lease(api: ApiServer, settings: SchedulerSettings, place: tuple[str, str]) -> Lease:
+    here = socket.gethostname()
+    holder = settings.lease_holder or here
+    # Another host's clock may differ from ours by any time.
+    wall_s = time.time if holder == here else None
+    return Lease(api, place, holder=holder, wait_s=settings.timing.bind_s, wall_s=wall_s)

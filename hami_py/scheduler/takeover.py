@@ -27,6 +27,9 @@ from hami_py.scheduler.wire import BindArgs
 __all__ = ["Takeover"]
 
 
+_NOT_OVER = ",".join(f"status.phase!={phase}" for phase in sorted(objects.OVER))
+
+
 class Takeover:
     """Which nodes and namespaces were looked at since others may have bound. Threads may share it.
 
@@ -77,7 +80,8 @@ class Takeover:
         self._look(seen, PODS, {"fieldSelector": f"spec.nodeName={args.node}"}, left_s)
         if self._cluster.quotas.limits(args.pod_namespace):
             path = f"/api/v1/namespaces/{quote(args.pod_namespace, safe='')}/pods"
-            self._look(seen, path, {}, left_s)
+            # Jobs that are over may be many more than those that run, and count nowhere.
+            self._look(seen, path, {"fieldSelector": _NOT_OVER}, left_s)
 
     def _begins(self, now_ns: int) -> bool:
         return self._asked_ns is None or now_ns - self._asked_ns > self._bind_ns
@@ -89,8 +93,9 @@ class Takeover:
         if what in seen:
             return
         asked = {**self._followed, **query}
-        server = _InTime(self._server, left_s)
-        there, undecoded = list_objects(server, path, objects.Pod, query=asked)
+        there, undecoded = list_objects(
+            self._server, path, objects.Pod, query=asked, deadline_s=left_s()
+        )
         pods: list[objects.Pod | Undecoded] = [*there, *undecoded]
         for pod in pods:
             name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
@@ -108,15 +113,3 @@ class Takeover:
 
     def _is_known(self, bound: Bound) -> bool:
         return self._cluster.pods.is_told(bound) or self._is_ours(bound)
-
-
-class _InTime(ApiServer):
-    """The same server; an answer may take what is left of the time for all of them."""
-
-    def __init__(self, server: ApiServer, left_s: Callable[[], float]) -> None:
-        self._server = server
-        self._left_s = left_s
-
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
-        """GET, within the shorter of both times."""
-        return self._server.get(path, query, deadline_s=min(deadline_s, self._left_s()))

@@ -23,6 +23,7 @@ from hami_py.scheduler.binding import Binder, Timing
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.holds import Holds
 from hami_py.scheduler.lease import Lease
+from hami_py.scheduler.waiting import check_room
 from hami_py.scheduler.wire import (
     BindArgs,
     BindResult,
@@ -85,6 +86,7 @@ class Verbs:
         self.holds.end(request.pod.uid)
         self._cluster.waiting.asked(args.pod, request)
         try:
+            check_room(args.pod, request)
             return self._where(args.pod, request, args.names())
         except InvalidValue as error:
             return _never(_decode_names(args.names()), error)

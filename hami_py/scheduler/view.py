@@ -23,6 +23,7 @@ from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.duplicates import Duplicates
 from hami_py.scheduler.told import CardView, ContainerView, LeftOut, NodeView, Outcome
+from hami_py.scheduler.waiting import check_room
 
 __all__ = [
     "CardView",
@@ -130,8 +131,9 @@ class ClusterView:
         among them, with the reason and no cards; those without any are not (``without_cards``).
 
         Raises:
-            InvalidValue: it asks for no card, or for what makes no sense; or it has no UID, because
-                it was not made yet: ``what_if`` is for those.
+            InvalidValue: it asks for no card, or for what makes no sense; its annotations leave no
+                room for ours; or it has no UID, because it was not made yet: ``what_if`` is for
+                those.
         """
         request = self._request(pod)
         state = self._allocator.snapshot()
@@ -218,6 +220,8 @@ class ClusterView:
                 f"it asks for no card; give a container resources.limits of "
                 f"{self._settings.profiles[0].gpu}",
             )
+        if pods.annotations.ASSIGNMENT not in pod.annotations:
+            check_room(pod, request)
         return request
 
 

@@ -12,11 +12,12 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from hami_py.kube import annotation_bytes
+from hami_py.kube import MOST_BYTES, annotation_bytes, check_annotations
+from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.model.pods.annotations import LABELS
 
-__all__ = ["Waiting", "WaitingPod"]
+__all__ = ["Waiting", "WaitingPod", "check_room"]
 
 _ASKED = 1024
 """Pods remembered from filters alone: kube-scheduler filters one at a time, and has some dozens
@@ -50,6 +51,20 @@ class WaitingPod:
         annotated = annotation_bytes(pod.annotations)
         is_labelled = LABELS.items() <= pod.labels.items()
         return cls(request, annotated, is_labelled, pod.unscheduled, pod.nominated, is_going)
+
+
+def check_room(pod: objects.Pod, request: wire.Request) -> None:
+    """Whether a binding's annotations can be written beside those that the pod has.
+
+    Else it would be filtered and held again and again, and bound never.
+
+    Raises:
+        InvalidValue: there is no room, or may be none with some cards.
+    """
+    present = annotation_bytes(pod.annotations)
+    # More than half is never ours.
+    if present > MOST_BYTES // 2:
+        check_annotations(present, pods.longest_annotations(request))
 
 
 class Waiting:

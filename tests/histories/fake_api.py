@@ -269,7 +269,15 @@ def selects(selector: str | None, labels: Mapping[str, str]) -> bool:
     return not key or labels.get(key) == value
 
 
+def _is(item: Object, field: str) -> bool:
+    """What a selector says of a field: ``spec.nodeName=a``, ``status.phase!=Failed``."""
+    path, sign, value = field.rpartition("!=") if "!=" in field else field.partition("=")
+    part, _, name = path.partition(".")
+    there: object = item.get(part, {}).get(name, "")
+    return (there == value) == (sign == "=")
+
+
 def _selected(item: Object, query: Mapping[str, str]) -> bool:
-    field, _, value = query.get("fieldSelector", "").partition("=")
-    on = not field or item.get("spec", {}).get(field.removeprefix("spec.")) == value
-    return on and selects(query.get("labelSelector"), item["metadata"].get("labels", {}))
+    fields = filter(None, query.get("fieldSelector", "").split(","))
+    labels = item["metadata"].get("labels", {})
+    return all(_is(item, field) for field in fields) and selects(query.get("labelSelector"), labels)

@@ -175,6 +175,8 @@ def test_lists_are_of_one_version_and_by_label_and_node() -> None:
     assert names(first) + names(second) == ["a", "c"]
     assert first["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
     assert names(ask(api, "GET", "/api/v1/pods", fieldSelector="spec.nodeName=n")[1]) == ["c"]
+    not_bound = names(ask(api, "GET", "/api/v1/pods", fieldSelector="spec.nodeName!=n")[1])
+    assert "c" not in not_bound and len(not_bound) > 1
 
 
 def test_the_client_raises_what_the_real_one_does() -> None:

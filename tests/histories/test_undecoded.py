@@ -62,6 +62,25 @@ def test_a_pod_that_cannot_be_decoded_keeps_its_cards(how: str) -> None:
     assert stand.filter(replica, stand.pod("next", 10_000)) == ["n0"]
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("how", ["the watch", "a list", "a restart"])
+def test_a_pod_that_cannot_be_decoded_and_is_over_leaves_its_cards(how: str, phase: str) -> None:
+    """It barred its node, or kept its cards, until it was deleted."""
+    stand = Stand("n0")
+    known = stand.replica("a")
+    placed(stand, known)
+    stand.do("PATCH", f"{PODS}/p", STRANGE_POD)
+    stand.tell(known)
+    late = stand.replica("b")
+    new = stand.pod("new", 10_000)
+    assert [stand.filter(replica, new) for replica in (known, late)] == [[], []]
+    stand.do("PATCH", f"{PODS}/p", {"metadata": {"labels": {"n": 3}}, "status": {"phase": phase}})
+    now = [told(stand, how, replica) for replica in (known, late)]
+    assert [stand.filter(replica, new) for replica in now] == [["n0"], ["n0"]]
+    stand.clock.advance(stand.clock.now + 10)
+    assert stand.bind(now[0], new, "n0") == ""
+
+
 def test_a_strange_pod_without_cards_bars_no_node() -> None:
     stand = Stand("n0")
     replica = stand.replica("a")

@@ -13,6 +13,7 @@ from hami_py.model.pods.assignment import (
     bind_annotations,
     decode_assignment,
     encode_assignment,
+    longest_annotations,
 )
 from hami_py.model.pods.decoding import Decoder
 from hami_py.model.pods.environment import EnvironmentPlan, Injected
@@ -67,6 +68,7 @@ __all__ = [
     "hami",
     "judge_ephemeral",
     "kept_away",
+    "longest_annotations",
     "objects",
     "read_node",
     "read_quota",

@@ -15,13 +15,32 @@ from hami_py.model.pods.annotations import ASSIGNMENT, memory_key, memory_value
 from hami_py.model.pods.asks import places
 from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.versioned import VersionedAnnotation
-from hami_py.model.pods.wire import Ask, Assignment, PodName, Request, Size, Wish
+from hami_py.model.pods.wire import (
+    Ask,
+    Assignment,
+    Grant,
+    Instance,
+    PodName,
+    Request,
+    Size,
+    Wish,
+)
 
 MAX_BYTES = 64 * 1024
 """``MOST_CARDS`` (request.py) need 31 KiB, and 49 KiB where they are cut into MIG instances."""
 
 _SHOWN = 80
 """Characters of a name that somebody else made, in a message."""
+
+_LONGEST_NODE = "n" * 253
+"""A DNS subdomain."""
+
+_UUID_LETTERS = 40
+"""As the driver writes it: ``GPU-`` and 36 more."""
+
+_MOST_MIB = 9_999_999
+
+_LONGEST_INSTANCE = Instance("1g.100gb+me.all", 99, 99)
 
 FIELD = f"metadata.annotations[{ASSIGNMENT}]"
 
@@ -89,6 +108,21 @@ def bind_annotations(request: Request, assignment: Assignment) -> dict[str, str]
                 key = memory_key(ask.container, None if ask.cards == 1 else card)
                 written[key] = memory_value(grant.memory_mib)
     return written
+
+
+def longest_annotations(request: Request) -> dict[str, str]:
+    """As long as what a binding writes onto the pod can become, whichever cards it will be given.
+
+    Raises:
+        InvalidValue: it would be longer than an assignment may be.
+    """
+    containers = {}
+    for ask in request.asks:
+        cards = (f"{card:0{_UUID_LETTERS}}" for card in range(ask.cards))
+        containers[ask.container] = tuple(
+            Grant(card, _MOST_MIB, 100, _LONGEST_INSTANCE) for card in cards
+        )
+    return bind_annotations(request, Assignment(1, request.pod.uid, _LONGEST_NODE, containers))
 
 
 def as_assigned(pod: Pod, assignment: Assignment) -> Request:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from cluster.waiting import until
-from hami_py.kube import ApiServer, server
+from hami_py.kube import ApiServer, list_objects, server
 from hami_py.kube.errors import Conflict, NotFound, Rejected, Unavailable
+from hami_py.model.pods import objects
 from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
 
 HERE = "127.0.0.1"
@@ -74,6 +75,11 @@ class Scripted:
         while not self._ending.wait(DROP):
             yield drop
 
+    def late(self, answer: bytes) -> Chunks:
+        """An answer in one piece, after a while."""
+        self._ending.wait(DROP)
+        yield answer
+
     def end(self) -> None:
         self._ending.set()
         # A thread that waits in accept() is woken by that alone.
@@ -119,6 +125,22 @@ def scripted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scripte
     made.end()
 
 
+def ends(ask: Callable[[], object]) -> None:
+    """It is given up, long before the test is."""
+    said: list[Exception] = []
+
+    def asked() -> None:
+        try:
+            ask()
+        except Exception as error:
+            said.append(error)
+
+    thread = threading.Thread(target=asked, daemon=True)
+    thread.start()
+    thread.join(LONG)
+    assert [type(error) for error in said] == [Unavailable]
+
+
 #: The beginning of an answer, and what comes of it from time to time.
 DRIPPING = {
     "head": (OK + b"X-Slow: ", b"x"),
@@ -137,18 +159,19 @@ DRIPPING = {
 def test_an_answer_in_drops_ends_with_the_deadline(scripted: Scripted, how: str) -> None:
     """A socket's timeout is for each read, and each of these comes in time."""
     scripted.answers.append(scripted.drops(*DRIPPING[how]))
-    said: list[Exception] = []
+    ends(lambda: scripted.api.post("/x", {}, deadline_s=SHORT))
 
-    def ask() -> None:
-        try:
-            scripted.api.post("/x", {}, deadline_s=SHORT)
-        except Exception as error:
-            said.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(LONG)
-    assert [type(error) for error in said] == [Unavailable]
+@pytest.mark.parametrize("how", ["one page", "pages"])
+def test_a_list_in_drops_ends_with_the_deadline(scripted: Scripted, how: str) -> None:
+    """Of its pages, too, each comes in time."""
+    metadata = b'{"resourceVersion": "1", "continue": "x"}'
+    page = b'{"kind": "PodList", "metadata": %s, "items": []}' % metadata
+    if how == "one page":
+        scripted.answers += [[sized(page)], scripted.drops(*DRIPPING["length"])]
+    else:
+        scripted.answers += [scripted.late(sized(page)) for _ in range(int(LONG / DROP))]
+    ends(lambda: list_objects(scripted.api, "/x", objects.Pod, deadline_s=SHORT))
 
 
 def test_a_deadline_that_is_over_is_no_fault_of_the_credentials(scripted: Scripted) -> None:

@@ -111,7 +111,7 @@ def test_all_pages_together_have_one_deadline(monkeypatch: pytest.MonkeyPatch) -
         now_s += 2.0
         return now_s
 
-    monkeypatch.setattr("hami_py.kube.follower.time.monotonic", clock)
+    monkeypatch.setattr("hami_py.kube.lists.time.monotonic", clock)
     there, _ = list_objects(cast(ApiServer, server), NODES, objects.Node, deadline_s=10.0)
     assert len(there) == 3
     assert server.deadlines == [8.0, 6.0, 4.0]

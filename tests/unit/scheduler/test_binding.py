@@ -1,12 +1,9 @@
 """Bind, when it does not go well: who has the cards then."""
 
-import json
 import threading
 
 import pytest
 
-from hami_py.errors import InvalidValue
-from hami_py.kube import annotation_bytes, check_annotations
 from hami_py.kube.errors import Forbidden, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import wire
@@ -31,48 +28,6 @@ def elsewhere(small: Small, name: str, node: str, card: str) -> None:
     pod = small.server.pods[name]
     pod["spec"]["nodeName"] = node
     pod["metadata"]["annotations"] = {"hami.io/assignment": pods.encode_assignment(assignment)}
-
-
-def test_annotations_that_would_be_too_large_are_not_written(small: Small) -> None:
-    """The API server would store them, and refuse every later write of the pod."""
-    small.create("p", annotations={"note": "x" * (256 * 1024 - 100)})
-    small.told("p")
-    said = small.bind("p", "a")
-    assert "metadata.annotations" in said
-    assert f"{256 * 1024 - 96} bytes" in said
-    assert "leave the pod at most" in said
-    assert small.server.written == []
-    small.create("next")
-    assert small.fits("next", "a") == ["a"]
-
-
-def test_annotations_that_just_fit_are_written(small: Small) -> None:
-    small.create("q")
-    assert small.bind("q", "b") == ""
-    ours = annotation_bytes(small.server.written[0]["metadata"]["annotations"])
-    small.create("p", annotations={"note": "x" * (256 * 1024 - ours - 4)})
-    assert small.bind("p", "a") == ""
-    annotations = small.server.pods["p"]["metadata"]["annotations"]
-    assert sum(len(key) + len(value) for key, value in annotations.items()) == 256 * 1024
-
-
-@pytest.mark.parametrize(
-    "key", ["", "a b", "/a", "a/", "a/b/c", "x" * 64, "hami.io/-a", "ha_mi.io/a", "ü/a"]
-)
-def test_a_key_that_is_none_is_refused(key: str) -> None:
-    with pytest.raises(InvalidValue) as caught:
-        check_annotations(0, {key: "1"})
-    assert caught.value.value == key
-
-
-def test_annotations_are_counted_in_bytes() -> None:
-    """As the API server does: a letter may be several."""
-    assert annotation_bytes({"hami.io/ä": "€"}) == len("hami.io/") + 2 + 3
-
-
-@pytest.mark.parametrize("key", ["a", "A.b_c-9", "hami.io/gpumem-0.main", "HAMI.io/a", "x" * 63])
-def test_a_key_that_is_one_is_taken(key: str) -> None:
-    check_annotations(0, {key: "1"})
 
 
 def test_what_was_never_written_is_free_again_after_a_while(small: Small) -> None:
@@ -255,18 +210,6 @@ def test_a_fault_of_ours_leaves_the_cards_in_doubt_only(small: Small) -> None:
     small.verbs.binder.settle()
     small.create("next")
     assert small.fits("next", "a") == ["a"]
-
-
-def test_percentages_are_written_with_keys_that_are_some(small: Small) -> None:
-    """The longest name that a container can have."""
-    small.create("p")
-    container = small.server.pods["p"]["spec"]["containers"][0]
-    container["name"] = "x" * 63
-    container["resources"]["limits"] = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
-    assert small.bind("p", "a") == ""
-    (body,) = small.server.written
-    assert len(body["metadata"]["annotations"]) == 2
-    assert json.dumps(body)
 
 
 def test_a_binding_is_one_write_of_all_of_it(small: Small) -> None:

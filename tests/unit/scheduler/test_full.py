@@ -193,19 +193,20 @@ def test_cards_have_a_page_of_their_own() -> None:
     assert all(name.startswith("hami_scheduler_card_") for name in cards)
 
 
-def test_others_are_answered_while_metrics_are_written() -> None:
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/cards"])
+def test_others_are_answered_while_metrics_are_written(path: str) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
-    def slow() -> bytes:
+    def slow() -> str:
         begun.set()
         assert goes_on.wait(30)
-        return b""
+        return ""
 
     with (
-        listening(str, slow) as url,
+        listening(slow, lambda: slow().encode()) as url,
         concurrent.futures.ThreadPoolExecutor(1) as scraper,
     ):
-        scraped = scraper.submit(get, f"{url}/metrics/cards")
+        scraped = scraper.submit(get, f"{url}{path}")
         try:
             assert begun.wait(30)
             assert get(f"{url}/healthz") == "alive\n"

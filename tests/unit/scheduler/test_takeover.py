@@ -89,6 +89,8 @@ def test_one_that_the_watch_has_told_of_holds_nobody_up_elsewhere(
 
     def all_of_it(path: str, query: Any = None, *, deadline_s: float) -> bytes:
         if path == "/api/v1/namespaces/ml/pods":
+            # As kube-scheduler writes it; jobs that are over may be thousands.
+            assert query["fieldSelector"] == "status.phase!=Failed,status.phase!=Succeeded"
             everybody = list(small.server.pods.values())
             return pod_list(everybody)
         return get(path, query, deadline_s=deadline_s)
@@ -112,6 +114,18 @@ def test_one_that_is_over_or_has_no_card_is_passed_over(small: Small) -> None:
     assert small.bind("new", "a") == ""
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("more", [{}, {"annotations": 3}], ids=["priority", "annotations"])
+def test_one_that_is_over_holds_nothing_whatever_else_is_in_it(
+    small: Small, more: Object, phase: str
+) -> None:
+    pod = theirs(small, UNDECODABLE)
+    pod["metadata"].update(more)
+    pod["status"] = {"phase": phase}
+    small.create("new")
+    assert small.bind("new", "a") == ""
+
+
 def test_one_of_which_nothing_can_be_read_is_not_passed_over(small: Small) -> None:
     pod = theirs(small, LATER_VERSION)
     pod["metadata"]["annotations"] = 3
@@ -120,7 +134,9 @@ def test_one_of_which_nothing_can_be_read_is_not_passed_over(small: Small) -> No
     assert small.server.written == []
 
 
-def test_all_pages_together_end_within_the_time_of_the_binding(small: Small) -> None:
+def test_all_pages_together_end_within_the_time_of_the_binding(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each page may take as long as is left, not as long as the first one."""
     pages: list[float] = []
 
@@ -133,7 +149,8 @@ def test_all_pages_together_end_within_the_time_of_the_binding(small: Small) -> 
     small.create("new")
     small.told("new")
     small.server.get = slow  # type: ignore[method-assign]
-    assert "there is no time left to bind it" in small.bind("new", "a")
+    monkeypatch.setattr("hami_py.kube.lists.time.monotonic", lambda: small.now_s)
+    assert "GET /api/v1/pods: not whole after 4 s" in small.bind("new", "a")
     assert small.now_s <= Timing().bind_s
     assert pages == [4.0, 2.5, 1.0]
     assert small.server.written == []

@@ -55,6 +55,19 @@ fn a_hopeless_choice_of_linked_cards_is_given_up() {
 }
 
 #[test]
+fn at_a_desk_every_node_is_looked_at() {
+    let (mut allocator, names) = cluster();
+    let asked = hard(0, "team");
+    assert!(allocator.filter(&asked, &names, 0).expect("good").is_partial);
+    let (all, filtered) = Allocator::restore(&allocator.snapshot())
+        .expect("it was written so")
+        .filter_all(&asked, 0)
+        .expect("good");
+    assert_eq!((all.len(), left(&filtered)), (NODES, (0, 0)));
+    assert!(!filtered.is_partial);
+}
+
+#[test]
 fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
     let (mut allocator, names) = cluster();
     let mut looked = [0; 30];

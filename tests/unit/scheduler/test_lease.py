@@ -1,0 +1,257 @@
+"""Whether kube-scheduler's lease is ours, and for how long by now."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any, cast
+
+import pytest
+
+from hami_py.kube import ApiServer
+from hami_py.kube.errors import Unavailable
+from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from hami_py.scheduler.verbs import Timing
+from hami_py.scheduler.wire import BindArgs
+from hami_py.serving import Listen
+from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given
+from unit.scheduler.small import Small
+
+
+def test_where_clocks_differ_who_begins_waits_by_its_own() -> None:
+    replica = Replica(Leases())
+    replica.now_s = 50.0
+    replica.skew_s = -1_000.0
+    replica.create("p", 1_000)
+    assert "the one before may still be binding" in replica.bind("p", "a")
+    replica.now_s += Timing().bind_s
+    assert replica.bind("p", "a") == ""
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_the_time_of_another_host_is_not_compared_with_ours(is_here: bool) -> None:
+    """Its kube-scheduler has just taken the lease, by a clock that is an hour behind ours."""
+    host = socket.gethostname() if is_here else "elsewhere"
+    small, server = Small(["a"]), Leases()
+    server.holder, server.taken_s = f"{host}_c0ffee", time.time() - 3600
+    settings = SchedulerSettings(
+        Listen("127.0.0.1", 0),
+        lease=("hami-system", "hami-scheduler"),
+        lease_holder=None if is_here else host,
+        timing=Timing(bind_s=600),
+        pod_selector="",
+        wake="",
+    )
+    small.server = server
+    scheduler = Scheduler(cast(ApiServer, server), settings)
+    try:
+        small.cluster, small.verbs = scheduler.cluster, scheduler.verbs
+        small.listed().create("p", 1_000)
+        said = small.bind("p", "a")
+    finally:
+        scheduler.stop()
+    assert ("the one before may still be binding" in said) is not is_here
+    assert given(server) == (1_000 if is_here else 0)
+
+
+def test_it_may_have_been_taken_when_the_answer_came() -> None:
+    """The answer took two seconds: the holder before may have begun a binding in the first."""
+    server = Leases()
+    replica = Replica(server)
+    replica.now_s, replica.skew_s = 50.0, -1_000.0
+    replica.create("p", 1_000)
+
+    def slow() -> None:
+        replica.now_s += 2.0
+        server.looking = lambda: None
+
+    server.looking = slow
+    assert "the one before may still be binding" in replica.bind("p", "a")
+    replica.now_s = 52.0 + Timing().bind_s - 0.5
+    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert given(server) == 0
+    replica.now_s += 0.5
+    assert replica.bind("p", "a") == ""
+
+
+def test_one_that_gets_it_back_waits_once_more() -> None:
+    """It was another's in between, of which this one has seen nothing."""
+    server = Leases()
+    replica = Replica(server)
+    replica.now_s = 100.0
+    for name in ("p", "q"):
+        replica.create(name, 1_000)
+    assert replica.bind("p", "a") == ""
+    server.take("other", 101.0)
+    server.take("one", 110.0)
+    replica.now_s = 110.5
+    assert "the one before may still be binding" in replica.bind("q", "a")
+    assert given(server) == 1_000
+    replica.now_s += Timing().bind_s
+    assert replica.bind("q", "a") == ""
+
+
+def test_it_was_renewed_before_it_was_asked_for() -> None:
+    """The answer took three seconds, which are none of its life."""
+    server = Leases()
+    server.is_renewed = False
+    replica = Replica(server)
+    replica.now_s = 100.0
+    for name in ("p", "q"):
+        replica.create(name, 1_000)
+
+    def slow() -> None:
+        replica.now_s += 3.0
+        server.looking = lambda: None
+
+    server.looking = slow
+    assert replica.bind("p", "a") == ""
+    replica.now_s = 100.0 + LASTS_S + 1
+    assert "has not renewed it for 16.0 s, and it lasts 15 s" in replica.bind("q", "a")
+    assert given(server) == 1_000
+
+
+def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
+    """Another may have taken it between two of them, however shortly one follows the other."""
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    for name in ("first", "second"):
+        one.create(name, 1_000)
+    assert one.bind("first", "a") == ""
+    server.take("other", 100.0)
+    one.now_s += 0.001
+    assert "other_c0ffee has it" in one.bind("second", "a")
+    assert given(server) == 1_000
+
+
+def test_many_bindings_at_once_read_it_together() -> None:
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    reads: list[float] = []
+    server.looking = lambda: reads.append(one.now_s)
+    asked = []
+    for at in range(5):
+        one.create(f"p{at}", 1_000)
+        asked.append(one.verbs.arrived(BindArgs(f"p{at}", "ml", f"uid-p{at}", "a")))
+    one.now_s += 0.5
+    assert [one.verbs.bind(*each).error for each in asked] == [""] * 5
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("holder", ["", "one", "one-more_c0ffee", "x_one_c0ffee"])
+def test_nobody_binds_with_a_lease_that_names_no_kube_scheduler_of_this_host(holder: str) -> None:
+    server = Leases()
+    server.holder = holder
+    replica = Replica(server)
+    replica.now_s = 100.0
+    replica.create("p", 1_000)
+    said = replica.bind("p", "a")
+    assert f"{holder or 'nobody'} has it, and not the kube-scheduler on one" in said
+    assert "--lease-holder" in said
+    assert given(server) == 0
+
+
+def test_a_lease_that_is_not_renewed_is_not_held() -> None:
+    """By this clock, and by what was seen to change: the one that renews it has another."""
+    server = Leases()
+    server.is_renewed = False
+    replica = Replica(server)
+    replica.now_s = 100.0
+    for name in ("p", "q"):
+        replica.create(name, 1_000)
+    assert replica.bind("p", "a") == ""
+    replica.now_s += LASTS_S + 1
+    assert "has not renewed it for 16.0 s, and it lasts 15 s" in replica.bind("q", "a")
+    assert given(server) == 1_000
+    server.is_renewed = True
+    replica.now_s += 1
+    assert replica.bind("q", "a") == ""
+
+
+def test_a_lease_that_was_made_anew_is_another() -> None:
+    """Its changes are counted from 0 again."""
+    server = Leases()
+    server.transitions = 0
+    replica = Replica(server)
+    replica.now_s = 100.0
+    for name in ("p", "q"):
+        replica.create(name, 1_000)
+    assert replica.bind("p", "a") == ""
+    server.taken_s = None
+    replica.now_s += 0.1
+    assert "it is gone" in replica.bind("q", "a")
+    server.taken_s = TAKEN_AT_S + 100.1
+    assert "the one before may still be binding" in replica.bind("q", "a")
+    assert given(server) == 1_000
+    replica.now_s += Timing().bind_s
+    assert replica.bind("q", "a") == ""
+
+
+def test_a_holder_that_took_long_to_take_it_has_not_had_it_since() -> None:
+    """It notes the time first; the write may come seconds later, and others bind until then."""
+    server = Leases()
+    replica = Replica(server)
+    replica.now_s = LASTS_S + Timing().bind_s - 0.5
+    replica.create("p", 1_000)
+    assert "the one before may still be binding" in replica.bind("p", "a")
+    replica.now_s += 0.6
+    assert replica.bind("p", "a") == ""
+
+
+def test_without_a_lease_there_is_no_other() -> None:
+    server = Leases()
+    server.taken_s = None
+    replica = Replica(server)
+    replica.create("p", 1_000)
+    assert replica.bind("p", "a") == ""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"acquireTime": "0001-01-01T00:00:00"},
+        {"renewTime": "2026-01-01T00:00:00"},
+        {"acquireTime": "yesterday"},
+        {"holderIdentity": 3},
+    ],
+)
+def test_a_lease_with_a_field_that_is_none_is_not_believed(more: dict[str, Any]) -> None:
+    """A time without a zone, too: it is nobody knows when."""
+    server = Leases()
+    server.more = more
+    replica = Replica(server)
+    replica.now_s = 100.0
+    replica.create("p", 1_000)
+    assert "it cannot be read" in replica.bind("p", "a")
+    assert given(server) == 0
+
+
+@pytest.mark.parametrize("lease", ["unreadable", "away"])
+def test_while_the_lease_cannot_be_read_nothing_is_bound(lease: str) -> None:
+    server = Leases()
+    replica = Replica(server)
+    replica.now_s = 100.0
+    replica.create("p", 1_000)
+    get = server.get
+
+    def broken(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        if "/leases/" not in path:
+            return get(path, query, deadline_s=deadline_s)
+        if lease == "away":
+            raise Unavailable(f"GET {path}", "no answer", "try again later")
+        return b'{"spec": 3}'
+
+    server.get = broken  # type: ignore[method-assign]
+    assert replica.bind("p", "a") != ""
+    assert given(server) == 0
+
+
+def test_who_has_the_lease_for_long_does_not_wait() -> None:
+    server = Leases()
+    replica = Replica(server)
+    for at in range(3):
+        replica.now_s += 100.0
+        replica.create(f"p{at}", 1_000)
+        assert replica.bind(f"p{at}", "a") == ""

@@ -1,0 +1,79 @@
+"""How long one may take to ask, and that nothing else is bounded by that."""
+
+import pytest
+
+from cluster.waiting import until
+from unit.serving.site import ASKS, BODY, LONG, SHORT, Open, asked, is_closed, is_fine
+
+UNFINISHED = (b"", b"\r\n", b"G", b"GET / HTTP/1.1\r\nHost: ")
+
+
+def test_one_that_does_not_ask_is_closed(opened: Open) -> None:
+    site = opened(head_s=SHORT)
+    links = [site.ready() for _ in UNFINISHED]
+    for link, sent in zip(links, UNFINISHED, strict=True):
+        link.sendall(sent)
+    assert all(is_closed(link) for link in links)
+
+
+def test_one_that_does_not_ask_again_to_the_end_is_closed(opened: Open) -> None:
+    """An empty line alone ended uvicorn's wait for another request, and no other began."""
+    site = opened(head_s=SHORT)
+    for sent in UNFINISHED[1:]:
+        link = site.ready()
+        assert asked(link)
+        link.sendall(sent)
+        assert is_closed(link)
+
+
+def test_a_head_that_comes_byte_by_byte_has_no_longer(opened: Open) -> None:
+    link = opened(head_s=SHORT).ready()
+
+    def is_cut() -> bool:
+        try:
+            link.sendall(b"x")
+            link.settimeout(0.01)
+            return link.recv(1) == b""
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    link.sendall(b"GET /")
+    until(is_cut, "it is closed while it sends", LONG)
+
+
+@pytest.mark.parametrize("has_tls", [True], indirect=True)
+def test_one_without_a_handshake_is_closed(opened: Open) -> None:
+    assert is_closed(opened(head_s=SHORT).silent())
+
+
+def test_who_has_asked_may_be_idle_and_whose_head_is_there_may_be_slow(opened: Open) -> None:
+    site = opened(head_s=SHORT)
+    idle, slow = site.ready(), site.ready()
+    assert asked(idle)
+    slow.sendall(ASKS.replace(b"Expect: 100-continue\r\n", b""))
+    # The two have been there for longer than this one.
+    assert is_closed(site.ready())
+    assert asked(slow, BODY)
+    assert asked(idle)
+
+
+def test_an_answer_may_take_longer_than_a_head(opened: Open) -> None:
+    site = opened(head_s=SHORT)
+    head = ASKS.replace(b"/size", b"/held").replace(b"Expect: 100-continue\r\n", b"")
+    whole, parts, idle = links = [site.ready(), site.ready(), site.idle()]
+    whole.sendall(head + BODY)
+    for link in (parts, idle):
+        link.sendall(head)
+    # Each of these is there for as long as a head may take.
+    assert is_closed(site.ready())
+    for link in (parts, idle):
+        link.sendall(BODY)
+    assert is_closed(site.ready())
+    assert is_closed(site.ready())
+    site.goes_on.set()
+    assert all(map(is_fine, links))
+    assert is_closed(site.ready())
+    # Nor does it begin one that they were answered.
+    assert all(asked(link) for link in links)
