@@ -73,7 +73,9 @@ class Takeover:
         """
         tenure = self._lease.check(now_ns, left_s) if self._lease is not None else None
         with self._lock:
-            if self._begins(now_ns) or tenure != self._tenure:
+            # Where the lease is the same, nobody else was asked, however long ago we were.
+            may_be_new = tenure is None and self._begins(now_ns)
+            if may_be_new or tenure != self._tenure:
                 self._seen = set()
             self._asked_ns, self._tenure = now_ns, tenure
             seen = self._seen

@@ -103,6 +103,28 @@ def test_one_that_gets_the_lease_back_looks_at_a_node_once_more() -> None:
     assert given(server) == 10_000
 
 
+def test_who_has_the_lease_looks_once_however_long_nobody_asks() -> None:
+    """A list of a large namespace is not read again after each pause."""
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    lists = []
+    get = server.get
+
+    def counted(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        if path.endswith("/pods"):
+            lists.append(path)
+        return get(path, query, deadline_s=deadline_s)
+
+    server.get = counted  # type: ignore[method-assign]
+    for name in ("first", "second"):
+        one.create(name, 1_000)
+        assert one.bind(name, "a") == ""
+        one.told(name)
+        assert len(lists) == 1
+        one.now_s += 600.0
+
+
 def test_the_time_of_a_binding_begins_when_it_is_asked_for() -> None:
     """Many are asked for at once and wait for each other; the lease may be another's meanwhile."""
     small = Small(["a"]).listed()
