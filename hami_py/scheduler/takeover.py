@@ -2,8 +2,8 @@
 
 kube-scheduler asks the replica beside it, and one of them at a time. But a binding that the one
 before was asked for may still be on its way, and what it has bound is known here only once the
-watch has told of it, which may be away. So whoever was not asked for a while waits until that
-binding is over, and looks first: before its first binding to a node who is bound there, and before
+watch has told of it, which may be away. So whoever has kube-scheduler's lease anew, or without one
+was not asked for a while, waits until that binding is over, and looks first: before its first binding to a node who is bound there, and before
 its first one in a namespace with quotas who is bound in it. Where the watch has not told of all of
 them, the pod is tried again later.
 """
