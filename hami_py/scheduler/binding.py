@@ -27,34 +27,13 @@ from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.standing import stands
 from hami_py.scheduler.takeover import Takeover
+from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.waiting import WaitingPod
 from hami_py.scheduler.wire import BindArgs
 
-__all__ = ["Binder", "Timing"]
+__all__ = ["Binder"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long things are waited for, and kept.
-
-    Attributes:
-        hold_s: how long the best node found for a pod is kept for it, in memory only: binding is
-            asynchronous, and the next pods are filtered before it is done.
-        claims_s: how much longer where the pod claims volumes or devices: as long as kube-scheduler
-            waits for those (``bindTimeoutSeconds``, 600 s where nothing else is said).
-        bind_s: how long a binding may take, from when it is asked for to the end of its write;
-            kube-scheduler waits 30 s for us. The next holder of its lease waits for as long.
-        told_s: how long after a binding the watch may take to tell of it, and how long one that was
-            not answered may still be written. The API server drops a request when we hang up,
-            unless it was standing still itself.
-    """
-
-    hold_s: float = 5.0
-    claims_s: float = 600.0
-    bind_s: float = 4.0
-    told_s: float = 30.0
 
 
 @dataclass

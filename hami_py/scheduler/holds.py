@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import msgspec
 
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.binding import Timing
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.waiting import WaitingPod
 
 __all__ = ["Holds"]

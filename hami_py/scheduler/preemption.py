@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from hami_py.model.pods import wire
-from hami_py.scheduler.cluster import Cluster, Placed
+from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.pods import Placed
 from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
 
 __all__ = ["proposed", "victims"]

@@ -20,7 +20,8 @@ from hami_py.scheduler.budgets import BUDGETS, Budget
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.metrics import Meter
-from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.waking import Waker, touching
 from hami_py.serving import Listen, Server
 

@@ -3,9 +3,9 @@
 kube-scheduler asks the replica beside it, and one of them at a time. But a binding that the one
 before was asked for may still be on its way, and what it has bound is known here only once the
 watch has told of it, which may be away. So whoever has kube-scheduler's lease anew, or without one
-was not asked for a while, waits until that binding is over, and looks first: before its first binding to a node who is bound there, and before
-its first one in a namespace with quotas who is bound in it. Where the watch has not told of all of
-them, the pod is tried again later.
+was not asked for a while, waits until that binding is over, and looks first: before its first
+binding to a node who is bound there, and before its first one in a namespace with quotas who is
+bound in it. Where the watch has not told of all of them, the pod is tried again later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from hami_py.scheduler.lease import Lease, Tenure
 from hami_py.scheduler.wire import BindArgs
 
 __all__ = ["Takeover"]
-
 
 _NOT_OVER = ",".join(f"status.phase!={phase}" for phase in sorted(objects.OVER))
 

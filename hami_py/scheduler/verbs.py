@@ -19,10 +19,11 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.model.pods.decoding import Decoder
 from hami_py.scheduler import preemption
-from hami_py.scheduler.binding import Binder, Timing
+from hami_py.scheduler.binding import Binder
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.holds import Holds
 from hami_py.scheduler.lease import Lease
+from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.waiting import check_room
 from hami_py.scheduler.wire import (
     BindArgs,
@@ -34,7 +35,7 @@ from hami_py.scheduler.wire import (
     PreemptResult,
 )
 
-__all__ = ["Timing", "Verbs"]
+__all__ = ["Verbs"]
 
 _decode_names = Decoder(list[str], "NodeNames")
 

@@ -17,7 +17,7 @@ from cluster.conftest import StartControlPlane
 from cluster.deployed import documents
 from cluster.extended import card, extended, node
 from cluster.objects import NODES, PODS
-from hami_py.scheduler.binding import Timing
+from hami_py.scheduler.timing import Timing
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"

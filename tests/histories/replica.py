@@ -14,7 +14,8 @@ from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.waking import Waker, touching
 from histories.faults import Client, Clock, FakeStream, Killed
 

@@ -10,7 +10,7 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.verbs import Timing
+from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.wire import BindArgs
 from histories import histories
 from histories.fake_api import FakeApi

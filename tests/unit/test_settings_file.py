@@ -19,7 +19,8 @@ from hami_py.kube import ApiServer, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI, PodSettings, wire
 from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.verbs import Verbs
 from hami_py.webhook.patch import Extras
 from hami_py.webhook.review import Reviewer
 from support.artifacts import ROOT

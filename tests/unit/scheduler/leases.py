@@ -9,7 +9,8 @@ from typing import Any
 
 from hami_py.kube.errors import NotFound
 from hami_py.scheduler.lease import Lease
-from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.verbs import Verbs
 from unit.scheduler.small import SECOND, Server, Small
 
 ASSIGNMENT = "hami.io/assignment"

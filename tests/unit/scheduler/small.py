@@ -12,7 +12,8 @@ from hami_py.kube.errors import Conflict, NotFound
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.wire import BindArgs
 from support.asking import filtered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hami_py.scheduler.verbs import Timing
+from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.wire import BindArgs
 from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Small

@@ -11,7 +11,7 @@ import pytest
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.verbs import Timing
+from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.wire import BindArgs
 from hami_py.serving import Listen
 from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given

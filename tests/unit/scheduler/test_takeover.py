@@ -12,7 +12,7 @@ from hami_py.errors import InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.kube.followed import Naming
 from hami_py.model.pods import objects
-from hami_py.scheduler.verbs import Timing
+from hami_py.scheduler.timing import Timing
 from unit.scheduler.small import Object, Small
 
 ASSIGNMENT = "hami.io/assignment"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hami_py.kube.errors import Unavailable
-from hami_py.scheduler.verbs import Timing, Verbs
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.verbs import Verbs
 from unit.scheduler.small import Server, Small
 
 LABEL = {"hami.io/pod": "true"}
