@@ -1,7 +1,7 @@
 """The scheduler extender: which nodes a pod's cards are on, asked by kube-scheduler over HTTP.
 
 A request's way: ``app`` reads it (``wire``), ``verbs`` answers it from the allocator, which
-``cluster`` has ``pods``, ``nodes`` and ``quotas``, kept like the API server's by its watches;
-``service`` starts them. ``binding`` writes once per pod, and ``waking`` an annotation of one
+``pods``, ``nodes`` and ``quotas``, together the ``cluster``, keep like the API server's objects by
+its watches; ``service`` starts them. ``binding`` writes once per pod, and ``waking`` an annotation of one
 StorageClass; nothing else writes. ``view`` asks the same allocator for the command line.
 """

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hami_py._native import Allocator
 from hami_py.cli import hami
 from hami_py.errors import InvalidValue
-from hami_py.kube import read_settings
+from hami_py.kube import check_annotations, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.cluster import Cluster
@@ -73,7 +73,10 @@ def said_of_nodes() -> set[str]:
 
 def test_every_reason_of_the_extender_is_on_the_page() -> None:
     table, errors = section("What the extender says").split("An error instead")
-    assert {row[0] for row in rows(table)} == said_of_nodes()
+    with pytest.raises(InvalidValue) as no_room:
+        check_annotations(1 << 20, {})
+    of_the_pod = re.sub(r"\d+", "…", str(no_room.value)).partition(" bytes and")[0]
+    assert {row[0] for row in rows(table)} == {*said_of_nodes(), of_the_pod}
     verbs = (ROOT / "hami_py" / "scheduler" / "verbs.py").read_text()
     texts = {bare(text) for text in re.findall(r'^_[A-Z_]+ = "([^"]+)"$', verbs, re.M)}
     assert len(texts) >= 4
