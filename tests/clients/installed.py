@@ -1,9 +1,8 @@
 """Programs of the distribution: they are tested where they are installed."""
 
-import os
 import shutil
 
-import pytest
+from support import lacking
 
 
 def require(program: str) -> None:
@@ -13,7 +12,4 @@ def require(program: str) -> None:
     """
     if shutil.which(program):
         return
-    why = f"{program} is not installed: `make test-tools` installs it as root, from Debian"
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
+    lacking.say(f"{program} is not installed: `make test-tools` installs it as root, from Debian")

@@ -24,6 +24,7 @@ from cluster.objects import PODS
 from cluster.placing import Placing
 from cluster.recordings import Recordings
 from cluster.servers import tail
+from support import lacking
 
 StartControlPlane = Callable[..., ControlPlane]
 StartNode = Callable[..., Node]
@@ -56,9 +57,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _tiers(item: pytest.Item) -> set[str]:
     if "programs" not in getattr(item, "fixturenames", ()):
         return set()
-    named = {tier for mark in item.iter_markers("tiers") for tier in mark.args}
-    # Only root can start a node; those tests say so.
-    return {*named, "control-plane"} - (set() if os.geteuid() == 0 else {"node"})
+    # Only root can start a node: nobody else builds what one is made of.
+    return {*_named(item), "control-plane"} - (set() if os.geteuid() == 0 else {"node"})
+
+
+def _named(item: pytest.Item) -> set[str]:
+    return {tier for mark in item.iter_markers("tiers") for tier in mark.args}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Whoever is not root cannot run the tests that have a node."""
+    if "node" in _named(item) and os.geteuid() != 0:
+        lacking.say("a node needs root")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,6 @@
 """What a kubelet asks a device plugin, in which order, and what can be known of it from outside."""
 
 import json
-import os
 import time
 from itertools import pairwise
 from typing import Any
@@ -18,11 +17,7 @@ from cluster.node import Node
 from cluster.objects import PODS
 from cluster.recordings import Recordings
 
-pytestmark = [
-    pytest.mark.tiers("node"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="a node needs root"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.tiers("node"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ class Event(NamedTuple):
     version: int
     type: str
     kind: str
+    key: tuple[str, str]
     labels: Mapping[str, str]
     line: bytes
 
@@ -103,6 +104,14 @@ class FakeApi:
             else:
                 high = middle
         return self.log[low:]
+
+    def is_past(self, event: Event) -> bool:
+        """Whether the object has been written again since."""
+        there = self.objects[event.kind].get(event.key)
+        told = event.type == "DELETED"
+        if there is None or told:
+            return (there is None) != told
+        return bool(there["metadata"]["resourceVersion"] != str(event.version))
 
     def bookmark(self, kind: str) -> bytes:
         """The event that says how far a watch has come."""
@@ -231,7 +240,7 @@ class FakeApi:
             self.objects[place.kind][place.key] = told
         line = _encode({"type": type_, "object": told})
         labels = metadata.get("labels", {})
-        self.log.append(Event(self.version, type_, place.kind, labels, line))
+        self.log.append(Event(self.version, type_, place.kind, place.key, labels, line))
         if self.on_write is not None:
             self.on_write(place.kind, old, None if new is None else told)
         return told

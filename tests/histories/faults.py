@@ -3,6 +3,9 @@
 A request's fate is chosen by whoever makes the history. While a request is under way other things
 may happen: ``meanwhile`` is called before and after the server has done it, and may do anything,
 other requests included. So one thread shows the orders that several would.
+
+Each fault is counted where it reaches the client, and not where it is chosen: a request that was to
+fail may never be sent.
 """
 
 from __future__ import annotations
@@ -17,10 +20,15 @@ import msgspec
 
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.server import Status, failure
-from histories.fake_api import FakeApi, selects
+from histories.fake_api import Event, FakeApi, selects
 from histories.refusals import Refused
 
 Do = Callable[[], tuple[int, bytes]]
+
+Happened = Callable[[str], object]
+"""Told of each fault, by its name."""
+
+_OF_OBJECTS = tuple(b'{"type":"%s"' % kind for kind in (b"ADDED", b"MODIFIED", b"DELETED"))
 
 LATE_S = 0.9
 """How much later than its client gave up a write may still take effect. The API server ends a
@@ -81,6 +89,7 @@ class Client:
         meanwhile: what happens while it is under way.
         pick: a random number of [0, 1), for how late.
         send: told of each request as it is sent; what it gives is done in its place.
+        happened: told of each fault.
     """
 
     def __init__(
@@ -92,7 +101,9 @@ class Client:
         meanwhile: Callable[[], object] = lambda: None,
         pick: Callable[[], float] = lambda: 0.5,
         send: Callable[[Do], Do] = lambda do: do,
+        happened: Happened = lambda _: None,
     ) -> None:
+        self.happened = happened
         self._api = api
         self._clock = clock
         self._fate = fate
@@ -101,6 +112,8 @@ class Client:
         self._send = send
         self._under_way: list[tuple[float, Do]] = []
         self._killed = False
+        self._newest = 0
+        """The version of the last event of which any watch of the client has told."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
         return self._ask("GET", path, query, None, deadline_s)
@@ -121,15 +134,25 @@ class Client:
         if self._fate("WATCH") is Fate.BUSY:
             raise self._busy(f"GET {path}")
         kind = path.rpartition("/")[2]
-        return FakeStream(self._api, kind, int(query["resourceVersion"]), query)
+        return FakeStream(self._api, kind, int(query["resourceVersion"]), query, client=self)
+
+    def told(self, event: Event) -> None:
+        """A watch is about to tell of it. Each tells in order; three beside each other do not."""
+        if event.version < self._newest:
+            self.happened("event out of order")
+        self._newest = max(self._newest, event.version)
+        if self._api.is_past(event):
+            self.happened("event out of date")
 
     def kill(self) -> None:
         """The program is ended. Of what it has sent some is done all the same."""
         self._killed = True
+        if self._under_way:
+            self.happened("killed while asking")
         for give_up, do in self._under_way:
             late = min(self._clock.now, give_up) + LATE_S * self._pick()
             if self._pick() < 0.5 and late >= self._clock.now:
-                self._clock.at(late, do)
+                self._clock.at(late, self._late(do, "write of one that was killed"))
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline_s: float
@@ -150,16 +173,27 @@ class Client:
         if fate in (Fate.LOST, Fate.LATE) or self._clock.now > give_up:
             late = give_up + LATE_S * self._pick()
             if fate is Fate.LATE and late >= self._clock.now:
-                self._clock.at(late, do)
-            raise self._timeout(what, give_up)
+                self._clock.at(late, self._late(do, "write late"))
+            raise self._timeout(what, give_up, "read lost" if method == "GET" else "write lost")
         code, answer = do()
         self._meanwhile()
         self._check_alive()
         if fate is Fate.UNANSWERED or self._clock.now > give_up:
-            raise self._timeout(what, give_up)
+            wrote = "write unanswered" if code < 300 else "write lost"
+            raise self._timeout(what, give_up, "read lost" if method == "GET" else wrote)
+        if code in (409, 410):
+            self.happened("conflict" if code == 409 else "410 to a list")
         if code >= 300:
             raise failure(what, code, msgspec.json.decode(answer, type=Status))
         return answer
+
+    def _late(self, do: Do, fault: str) -> Callable[[], None]:
+        def done() -> None:
+            code, _ = do()
+            if code < 300:
+                self.happened(fault)
+
+        return done
 
     def _check_alive(self) -> None:
         if self._killed:
@@ -167,11 +201,13 @@ class Client:
 
     def _busy(self, what: str) -> Exception:
         code = (429, 500, 503)[int(3 * self._pick())]
+        self.happened("busy")
         return failure(what, code, Status(message="the server is busy", code=code))
 
-    def _timeout(self, what: str, give_up: float) -> Exception:
+    def _timeout(self, what: str, give_up: float, fault: str) -> Exception:
         self._clock.advance(give_up)
         self._check_alive()
+        self.happened(fault)
         return Unavailable(what, "no answer from the API server (timed out)", "try again later")
 
 
@@ -183,21 +219,26 @@ class FakeStream:
         over: whether it has ended.
     """
 
-    def __init__(self, api: FakeApi, kind: str, version: int, query: Mapping[str, str]) -> None:
+    def __init__(
+        self, api: FakeApi, kind: str, version: int, query: Mapping[str, str], *, client: Client
+    ) -> None:
         self.at = version
         self.over = False
         self._api = api
+        self._client = client
         self._kind = kind
         self._selector = query.get("labelSelector")
 
     def ready(self, most: int | None = None, *, bookmark: bool = False) -> list[bytes]:
         """The next lines, so many at most; with a bookmark if there are none."""
         if self.over:
+            self._client.happened("watch ended")
             return []
         try:
             events = self._api.since(self.at)
         except Refused as error:
             self.over = True
+            self._client.happened("410 to a watch")
             return [msgspec.json.encode({"type": "ERROR", "object": error.body})]
         lines: list[bytes] = []
         for event in events:
@@ -205,10 +246,17 @@ class FakeStream:
                 return lines
             self.at = event.version
             if event.kind == self._kind and selects(self._selector, event.labels):
+                self._client.told(event)
                 lines.append(event.line)
         if bookmark and not lines:
             lines.append(self._api.bookmark(self._kind))
         return lines
+
+    def repeat(self, lines: list[bytes]) -> list[bytes]:
+        """The same, the first of them twice."""
+        if lines[0].startswith(_OF_OBJECTS):
+            self._client.happened("event twice")
+        return [lines[0], *lines]
 
     def end(self) -> None:
         """The server or the network ends it."""

@@ -87,13 +87,13 @@ class History(Scene):
             ("informers", 12, self._inform),
             ("watch", 25, self._watch),
             ("watch ends", 3, self._end_a_watch),
-            ("versions", 1, self._forget),
+            ("versions", 2, self._forget),
             ("time passes", 8, self._wait),
             ("second", 4, self.tick),
             ("waker", 6, self._wake),
             ("leader changes", 2, self._change_leader),
             ("lease is handed over", 2, self._hand_over),
-            ("replica restarts", 1, self._restart),
+            ("replica restarts", 2, self._restart),
         ]
 
     def _step(self) -> None:
@@ -101,7 +101,9 @@ class History(Scene):
         self.tell(name, act())
 
     def fate(self, method: str) -> Fate:
-        if self.is_calm or self.chance.random() >= self._fault_rate:
+        # There are many reads to one binding.
+        rate = self._fault_rate * (2 if method == "POST" else 1)
+        if self.is_calm or self.chance.random() >= rate:
             return Fate.DONE
         fates = {
             "WATCH": (Fate.BUSY,),
@@ -118,9 +120,12 @@ class History(Scene):
             return
         if self.chance.random() < self._meanwhile_rate:
             self.depth += 1
+            before = self.api.version
             for _ in range(self.chance.randint(1, 4)):
                 self._step()
             self.depth -= 1
+            if self.api.version != before:
+                self.happened("written meanwhile")
 
     def _schedule(self) -> Did:
         if self.scheduler is None:

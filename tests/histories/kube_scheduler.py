@@ -136,6 +136,8 @@ class KubeScheduler:
         del self._ready_at[key]
         pod = self._pods[key]
         name = f"{'/'.join(key)} ({pod['metadata']['uid'][:8]})"
+        if pod["metadata"].get("deletionTimestamp"):
+            return f"filter {name}: not any more"
         asked = pods.decode_pod.convert(pod)
         found = self._filter(pod, asked)
         nodes = found.node_names or []

@@ -87,6 +87,7 @@ class Oracle:
         self.seen: Counter[str] = Counter()
         self._api = api
         self._given: dict[str, str] = {}
+        self._bound_last: str | None = None
         self._nodes = Past()
         self._quotas = Past()
         self._pasts = {"nodes": self._nodes, "resourcequotas": self._quotas}
@@ -156,6 +157,8 @@ class Oracle:
         if self.belief is None:
             raise Broken(f"pod {uid} is bound, and nobody was asked to")
         self.seen["bound"] += 1
+        self.seen["leader change"] += self._bound_last not in (None, self.belief.who)
+        self._bound_last = self.belief.who
         self._check_cards(pod, node, self.belief)
         self._check_quotas(pod, self.belief)
 

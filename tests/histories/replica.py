@@ -24,7 +24,7 @@ LABEL = {"hami.io/pod": "true"}
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 WAKE = "hami-wake"
 
-_PAGE = 3
+_PAGE = 2
 """Objects per page, so that lists have several."""
 
 
@@ -84,7 +84,7 @@ class Watch:
         else:
             lines = stream.ready(chance.choice((1, 2, 5, None)), bookmark=chance.random() < 0.2)
             if lines and chance.random() < 0.15:
-                lines.insert(0, lines[0])
+                lines = stream.repeat(lines)
         for line in lines:
             self.follower.take(line)
         if stream.over:

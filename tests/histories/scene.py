@@ -58,6 +58,11 @@ class Scene(ABC):
         if did is not None:
             self.told.append(f"{self.clock.now:9.2f} {'  ' * self.depth}{name}: {did}")
 
+    def happened(self, fault: str) -> None:
+        """A fault has reached somebody; those at the end of all histories do not count."""
+        if not self.is_calm:
+            self.oracle.seen[fault] += 1
+
     def replica(self, name: str) -> Replica:
         """A new one, which knows nothing."""
 
@@ -81,6 +86,7 @@ class Scene(ABC):
             meanwhile=self.meanwhile,
             pick=self.chance.random,
             send=send,
+            happened=self.happened,
         )
         return Replica(name, client, self.clock)
 
@@ -119,6 +125,7 @@ class Scene(ABC):
         old.die()
 
         def come_back() -> None:
+            self.happened("restart")
             fresh = self.replicas[which] = self.replica(old.name)
             if self.scheduler and self.scheduler.extender is old:
                 self.scheduler.extender = fresh

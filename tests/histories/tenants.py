@@ -34,6 +34,9 @@ def pod(chance: random.Random, name: str) -> Object:
     metadata: Object = {"name": name, "labels": dict(LABEL)}
     if chance.random() < 0.1:
         metadata["annotations"] = {MODE_WISH: chance.choice(("mig", "hami-core"))}
+    if chance.random() < 0.5:
+        # As a Job's: whoever deletes one that is not bound yet leaves it there for a while.
+        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 

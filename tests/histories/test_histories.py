@@ -16,17 +16,38 @@ from histories import histories
 SEEDS_EACH = 200
 
 HAPPENS = {
-    "instances",
-    "shares",
-    "init runs again",
-    "init is done for good",
-    "victims judged",
-    "victims added",
-    "promises kept",
-    "sidecars",
-    "cards left to choose from",
+    "bound": 400,
+    "instances": 100,
+    "shares": 100,
+    "init runs again": 1,
+    "init is done for good": 10,
+    "victims judged": 25,
+    "victims added": 4,
+    "promises kept": 6,
+    "sidecars": 7,
+    "cards left to choose from": 5,
 }
-"""What histories are there to show, beside bindings."""
+"""What histories are there to show, and how often at least in ``SEEDS_EACH`` of them."""
+
+FAULTS = {
+    "conflict": 1,
+    "410 to a list": 1,
+    "410 to a watch": 150,
+    "watch ended": 60,
+    "busy": 30,
+    "read lost": 20,
+    "write lost": 12,
+    "write unanswered": 4,
+    "write late": 2,
+    "event twice": 35,
+    "event out of order": 35,
+    "event out of date": 120,
+    "written meanwhile": 100,
+    "leader change": 18,
+    "restart": 50,
+    "killed while asking": 1,
+}
+"""The same of what goes wrong. Counted where it reaches a replica, and not where it is chosen."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +66,10 @@ def test_no_history_gives_a_card_twice_and_none_leaves_anything_behind(first: in
             seen += histories.History(seed).run()
         except Exception:
             pytest.fail(histories.shrunk(seed), pytrace=False)
-    # Histories in which nothing of it happens would show nothing.
-    assert seen["bound"] > 2 * SEEDS_EACH
-    assert seen.keys() >= HAPPENS
+    # Histories in which too little of it happens would show nothing.
+    floors = {**HAPPENS, **FAULTS}
+    rare = {what: seen[what] for what, floor in floors.items() if seen[what] < floor}
+    assert not rare
 
 
 def test_a_seed_is_one_history() -> None:

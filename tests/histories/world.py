@@ -50,7 +50,13 @@ class World:
         return f"pod {namespace}/{name} comes: {made['metadata']} {made['spec']}"
 
     def pod_goes(self) -> str | None:
-        return self._of_a_pod(lambda _: True, "is deleted", lambda path: self._do("DELETE", path))
+        # Those that are just being bound are few.
+        any_one = self._chance.random() < 0.5
+
+        def may(pod: Object) -> bool:
+            return any_one or not pod["spec"].get("nodeName")
+
+        return self._of_a_pod(may, "is deleted", lambda path: self._do("DELETE", path))
 
     def pod_starts(self) -> str | None:
         def waits(pod: Object) -> bool:
@@ -83,10 +89,7 @@ class World:
         def is_going(pod: Object) -> bool:
             return bool(pod["metadata"].get("deletionTimestamp"))
 
-        def remove(path: str) -> None:
-            self._do("DELETE", f"{path}?gracePeriodSeconds=0")
-
-        return self._of_a_pod(is_going, "is gone", remove)
+        return self._of_a_pod(is_going, "is gone", self._remove)
 
     def node_comes(self, name: str | None = None) -> str | None:
         gone = [name for name in NODES if ("", name) not in self._api.objects["nodes"]]
@@ -146,7 +149,12 @@ class World:
     def everything_goes(self) -> None:
         """All pods are deleted."""
         for namespace, name in list(self._api.objects["pods"]):
-            self._do("DELETE", f"{_pods(namespace)}/{name}?gracePeriodSeconds=0")
+            self._remove(f"{_pods(namespace)}/{name}")
+
+    def _remove(self, path: str) -> None:
+        """Nobody holds it any more."""
+        self._do("PATCH", path, {"metadata": {"finalizers": None}})
+        self._do("DELETE", f"{path}?gracePeriodSeconds=0")
 
     def _cards(self, node: str, is_cut: bool) -> str:
         chance = self._chance

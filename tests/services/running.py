@@ -48,6 +48,13 @@ def resident(pid: int) -> int:
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def peak(pid: int) -> int:
+    """The most bytes of memory that a process has had."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
+
+
 def trusting() -> ssl.SSLContext:
     """Of a client that takes any certificate."""
     context = ssl.create_default_context()
