@@ -15,7 +15,7 @@ from hami_py.kube.reflector import Reflector
 from hami_py.kube.server import ApiServer
 from hami_py.kube.settings import read_settings
 from hami_py.kube.version import keeps_labels_of_bindings
-from hami_py.kube.writes import bind, patch_metadata, patch_node_status
+from hami_py.kube.writes import bind, patch_metadata
 
 __all__ = [
     "MOST_BYTES",
@@ -30,6 +30,5 @@ __all__ = [
     "keeps_labels_of_bindings",
     "list_objects",
     "patch_metadata",
-    "patch_node_status",
     "read_settings",
 ]

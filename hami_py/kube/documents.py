@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hami_py.errors import InvalidValue, StateError
 
 if TYPE_CHECKING:
     import yaml
+    from yaml.error import Mark
 
 __all__ = ["read_documents", "read_file"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+_MOST_COPIED = 1_000_000
+"""Characters and entries that the aliases of a file may stand for. Within what they name there may
+be aliases again, so a few lines can stand for more than any memory holds; what people write so is
+some thousands."""
 
 
 def read_file(path: Path) -> bytes:
@@ -61,6 +67,48 @@ def _loader(unique: bool) -> type[yaml.SafeLoader]:
     import yaml  # noqa: PLC0415
 
     class Loader(yaml.SafeLoader):
+        def __init__(self, stream: bytes) -> None:
+            super().__init__(stream)
+            self._weight = self._copied = 0
+            self._weights: dict[str, int] = {}
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            is_alias = isinstance(event, yaml.AliasEvent)
+            if is_alias:
+                self._count_alias(event.anchor, event.start_mark)
+                return super().compose_node(parent, index)
+            before = self._weight
+            self._weight += 1 + len(getattr(event, "value", ""))
+            self._weights.pop(event.anchor, None)
+            node = super().compose_node(parent, index)
+            if event.anchor is not None:
+                self._weights[event.anchor] = self._weight - before
+            return node
+
+        def _count_alias(self, anchor: str, mark: Mark) -> None:
+            weight = self._weights.get(anchor)
+            if weight is None and anchor in self.anchors:
+                problem = "an alias stands within what it names: write out what is meant"
+            else:
+                self._weight += weight or 0
+                self._copied += weight or 0
+                if self._copied <= _MOST_COPIED:
+                    return
+                problem = "its aliases stand for too much: write out what is meant"
+            raise yaml.composer.ComposerError(problem=problem, problem_mark=mark)
+
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
+            # What is behind the YAML fails in its own ways, where a value is not as its tag says.
+            try:
+                return super().construct_object(node, deep)
+            except (ArithmeticError, AttributeError, LookupError, ValueError):
+                kind = node.tag.rpartition(":")[2]
+                problem = f"it cannot be read as {kind}: if it is text, quote it, without a tag"
+                raise yaml.constructor.ConstructorError(
+                    problem=problem, problem_mark=node.start_mark
+                ) from None
+
         def construct_mapping(
             self, node: yaml.MappingNode, deep: bool = False
         ) -> dict[Hashable, object]:

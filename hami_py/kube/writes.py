@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from hami_py.kube.server import MERGE_PATCH, ApiServer
 
-__all__ = ["bind", "patch_metadata", "patch_node_status"]
+__all__ = ["bind", "patch_metadata"]
 
 
 def bind(
@@ -73,13 +73,3 @@ def patch_metadata(
         if values is not None
     }
     server.patch(path, {"metadata": metadata}, MERGE_PATCH, deadline_s=deadline_s)
-
-
-def patch_node_status(
-    server: ApiServer, node: str, resources: Mapping[str, int], *, deadline_s: float
-) -> None:
-    """Publishes extended resources of a node, in capacity and allocatable alike."""
-    amounts = {name: str(amount) for name, amount in resources.items()}
-    body = {"status": {"capacity": amounts, "allocatable": amounts}}
-    path = f"/api/v1/nodes/{quote(node, safe='')}/status"
-    server.patch(path, body, MERGE_PATCH, deadline_s=deadline_s)

@@ -8,37 +8,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from hami_py.model.pods import Admission, ContainerEdit, objects
+from hami_py.model.pods import Admission, ContainerEdit, PodSettings, objects
 from hami_py.model.pods.annotations import LABELS
 
-__all__ = ["Extras", "make_patch"]
+__all__ = ["make_patch"]
 
 Operation = dict[str, object]
 
 _PLACE = re.compile(r"spec\.(?P<list>containers|initContainers)\[(?P<index>\d+)\]")
 
 
-@dataclass(frozen=True)
-class Extras:
-    """What every pod that asks for a card gets besides.
+def make_patch(
+    pod: objects.Pod,
+    admission: Admission,
+    settings: PodSettings,
+    runtime_class: str | None = None,
+) -> list[Operation]:
+    """The operations that carry out an admission; none where the pod is as it should be.
 
-    Attributes:
-        scheduler_name: who schedules it; ``None`` leaves that to the pod.
-        runtime_class: the runtime that brings the driver; ``None`` leaves that to the node.
+    Args:
+        pod: as it came.
+        admission: what becomes of it.
+        settings: how it was judged; the first of its schedulers is given to pods that ask for a
+            card and name none.
+        runtime_class: given to such pods that name none: the runtime that brings the driver;
+            ``None`` leaves that to the node.
     """
-
-    scheduler_name: str | None = None
-    runtime_class: str | None = None
-
-
-def make_patch(pod: objects.Pod, admission: Admission, extras: Extras) -> list[Operation]:
-    """The operations that carry out an admission; none where the pod is as it should be."""
     operations = list(_annotations(admission))
     if admission.request is not None:
         operations += _labels(pod, LABELS)
-        operations += _spec(pod, extras)
+        operations += _spec(pod, settings, runtime_class)
     for edit in admission.edits:
         operations += _container(pod, edit)
     return operations
@@ -59,13 +59,15 @@ def _labels(pod: objects.Pod, labels: Mapping[str, str]) -> Iterator[Operation]:
         yield {"op": "add", "path": f"/metadata/labels/{_escaped(key)}", "value": value}
 
 
-def _spec(pod: objects.Pod, extras: Extras) -> Iterator[Operation]:
+def _spec(
+    pod: objects.Pod, settings: PodSettings, runtime_class: str | None
+) -> Iterator[Operation]:
     # Whoever names another scheduler than the default means it.
-    theirs = pod.spec.scheduler_name
-    if extras.scheduler_name and theirs in (None, "", "default-scheduler"):
-        yield {"op": "add", "path": "/spec/schedulerName", "value": extras.scheduler_name}
-    if extras.runtime_class and not pod.spec.runtime_class_name:
-        yield {"op": "add", "path": "/spec/runtimeClassName", "value": extras.runtime_class}
+    theirs, ours = pod.spec.scheduler_name, next(iter(settings.schedulers), None)
+    if ours and ours != theirs and theirs in (None, "", "default-scheduler"):
+        yield {"op": "add", "path": "/spec/schedulerName", "value": ours}
+    if runtime_class and not pod.spec.runtime_class_name:
+        yield {"op": "add", "path": "/spec/runtimeClassName", "value": runtime_class}
 
 
 def _container(pod: objects.Pod, edit: ContainerEdit) -> Iterator[Operation]:

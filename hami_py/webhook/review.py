@@ -21,7 +21,7 @@ from hami_py.model.pods import Admission, objects
 from hami_py.model.pods.bounds import MOST_REFUSALS
 from hami_py.model.pods.decoding import Decoder
 from hami_py.model.pods.findings import Finding
-from hami_py.webhook.patch import Extras, make_patch
+from hami_py.webhook.patch import make_patch
 
 __all__ = ["Review", "Reviewer", "read_review"]
 
@@ -87,13 +87,18 @@ read_review = Decoder(Review, "review")
 
 
 class Reviewer:
-    """Judges pods, and counts what it found."""
+    """Judges pods, and counts what it found.
 
-    def __init__(self, settings: pods.PodSettings, extras: Extras) -> None:
+    Args:
+        settings: how pods are read.
+        runtime_class: given to pods that ask for a card and name none.
+    """
+
+    def __init__(self, settings: pods.PodSettings, runtime_class: str | None = None) -> None:
         self._verdicts: Counter[tuple[str, str, str]] = Counter()
         self._lock = threading.Lock()
         self._settings = settings
-        self._extras = extras
+        self._runtime_class = runtime_class
 
     def mutate(self, review: Review) -> Answer:
         """Completes a pod, or refuses it."""
@@ -104,7 +109,7 @@ class Reviewer:
         if admission.refusals:
             return _denied(review, admission)
         answer = _allowed(review, _texts(admission.warnings))
-        operations = make_patch(pod, admission, self._extras)
+        operations = make_patch(pod, admission, self._settings, self._runtime_class)
         if operations:
             answer.response.patch_type = "JSONPatch"
             answer.response.patch = base64.b64encode(msgspec.json.encode(operations)).decode()

@@ -11,7 +11,6 @@ from hami_py.webhook.app import make_app
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.keeper import Keeper, Place
 from hami_py.webhook.metrics import exposition
-from hami_py.webhook.patch import Extras
 from hami_py.webhook.review import Reviewer
 
 __all__ = ["Webhook", "WebhookSettings"]
@@ -31,7 +30,7 @@ class WebhookSettings:
         listen: where it listens; all addresses, because the API server comes from anywhere.
         lifetimes: of its certificates.
         pods: how pods are read.
-        extras: what every pod that asks for a card gets.
+        runtime_class: given to pods that ask for a card and name none; ``None`` leaves that alone.
         period_s: how often the certificates are looked at.
         body_bytes: of all reviews that are being read at once. With the 512 connections of
             ``listen``, one of 64 KiB, several times an ordinary one, is never turned away, and all
@@ -42,7 +41,7 @@ class WebhookSettings:
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9443))  # noqa: S104
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
-    extras: Extras = field(default_factory=Extras)
+    runtime_class: str | None = None
     period_s: float = 10.0
     body_bytes: int = 32 << 20
 
@@ -58,7 +57,7 @@ class Webhook:
 
     def __init__(self, server: ApiServer, settings: WebhookSettings) -> None:
         tls = Tls()
-        self.reviewer = Reviewer(settings.pods, settings.extras)
+        self.reviewer = Reviewer(settings.pods, settings.runtime_class)
         self.keeper = Keeper(
             server, settings.place, tls, settings.lifetimes, period_s=settings.period_s
         )

@@ -110,6 +110,25 @@ def test_names_that_are_none(arguments: tuple[str, ...]) -> None:
     assert "as kubectl shows it" in error.mend
 
 
+@pytest.mark.parametrize(
+    ("arguments", "field", "mend"),
+    [
+        (("scheduler", "--lease", "foo"), "--lease", "namespace/name"),
+        (("scheduler", "--lease", "a/b/c"), "--lease", "as kubectl shows it"),
+        (("scheduler", "--listen", "9380"), "--listen", "an address and a port"),
+        (("scheduler", "--probes", "9381"), "--probes", "an address and a port"),
+        (("webhook", "--listen", "9443"), "--listen", "an address and a port"),
+    ],
+)
+def test_options_are_refused_before_anybody_is_asked(
+    tmp_path: Path, arguments: tuple[str, ...], field: str, mend: str
+) -> None:
+    error = refused(*arguments, "--kubeconfig", str(tmp_path / "missing"))
+    assert isinstance(error, InvalidValue)
+    assert error.field == field
+    assert mend in error.mend
+
+
 def test_what_is_left_out_is_a_usage_error() -> None:
     for arguments in (["explain"], ["explain", "pod"], ["what-if"], ["replay", "x"]):
         with pytest.raises(click.UsageError) as told:

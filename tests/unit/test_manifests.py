@@ -40,6 +40,10 @@ def owner(kind: str, **spec: Any) -> dict[str, Any]:
         (owner("StatefulSet", replicas=2, template=TEMPLATE), 2),
         (owner("ReplicaSet", replicas=2, template=TEMPLATE), 2),
         (owner("Job", parallelism=2, completions=9, template=TEMPLATE), 2),
+        (owner("Job", parallelism=10, completions=3, template=TEMPLATE), 3),
+        (owner("Job", parallelism=4, template=TEMPLATE), 4),
+        (owner("Job", completions=4, template=TEMPLATE), 1),
+        (owner("Job", parallelism=2, suspend=False, template=TEMPLATE), 2),
         ({"kind": "List", "items": [owner("Job", template=TEMPLATE), POD]}, 2),
     ],
 )
@@ -54,6 +58,33 @@ def test_pods_that_others_make(
     assert len(outcomes) == pods
     assert [each["node"] for each in outcomes] == ["a"] * pods
     assert outcomes[0]["pod"] == "ml/d-"
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (owner("Deployment", replicas=0, template=TEMPLATE), "spec.replicas is 0"),
+        (owner("Job", parallelism=0, template=TEMPLATE), "spec.parallelism is 0"),
+        (owner("Job", completions=0, template=TEMPLATE), "spec.completions is 0"),
+        (owner("Job", parallelism=2, suspend=True, template=TEMPLATE), "spec.suspend is true"),
+    ],
+)
+def test_who_makes_no_pod_now_is_said(
+    files: tuple[str, str], tmp_path: Path, written: dict[str, Any], reason: str
+) -> None:
+    """It is an answer, as "nowhere" is one, and not a mistake in the manifest."""
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(json.dumps(written))
+    kind = written["kind"]
+    done = CliRunner().invoke(hami, ["replay", *files, str(manifest)], catch_exceptions=False)
+    assert done.exit_code == 0
+    first, second, *_ = done.output.splitlines()
+    assert first.startswith("default/p: a ")
+    assert second == f"{kind} ml/d makes no pod now: {reason}"
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    told = json.loads(done.output)
+    assert told["pods"] == []
+    assert told["no_pods"] == [{"kind": kind, "name": "ml/d", "reason": reason}]
 
 
 def test_several_documents_with_nothing_between_them(
@@ -77,6 +108,8 @@ def test_several_documents_with_nothing_between_them(
         ("metadata: {name: d}", "kind", "", "manifests of pods"),
         ("kind: Service", "kind", "Service", "or of a Deployment"),
         ("kind: DaemonSet", "kind", "DaemonSet", "or of a Deployment"),
+        ("kind: {a: b}", "kind", "{'a': 'b'}", "manifests of pods"),
+        ("kind: [Pod]", "kind", "['Pod']", "manifests of pods"),
         ("kind: Pod\nmetadata: {name: 3}", "metadata.name", "int", "its type must be str"),
         ("kind: Deployment", "spec.template", "", "add it"),
         ("kind: Deployment\nspec: {template: 3}", "spec.template", "", "add it"),
@@ -97,6 +130,18 @@ def test_several_documents_with_nothing_between_them(
             "spec.replicas",
             "1000000000",
             "from 0 to 10000",
+        ),
+        (
+            "kind: Job\nspec: {suspend: 1, template: {spec: {}}}",
+            "spec.suspend",
+            "1",
+            "true or false",
+        ),
+        (
+            "kind: Job\nspec: {completions: -1, template: {spec: {}}}",
+            "spec.completions",
+            "-1",
+            "from 0 to 2147483647",
         ),
         ("kind: Pod\n  a: b: c", "line 2, column 4", "a: b: c", "mapping values are not allowed"),
         ("{", "line 1, column 2", "{", "well-formed YAML or JSON"),
@@ -128,16 +173,80 @@ def test_what_is_no_manifest_is_said_with_its_place(
     assert mend in error.mend
 
 
-@pytest.mark.parametrize("value", [5000 * "9", "2001-99-99", "2001-02-30 25:61:00"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (5000 * "9", "int"),
+        ("2001-99-99", "timestamp"),
+        ("2001-02-30 25:61:00", "timestamp"),
+        # In base 60, and more than a float holds.
+        (f"{200 * '1:'}1.5", "float"),
+        ("!!bool x", "bool"),
+        ("!!bool {=: x}", "bool"),
+        ("!!int ''", "int"),
+        ("!!float ''", "float"),
+        ("!!timestamp x", "timestamp"),
+    ],
+)
 def test_a_value_that_there_is_not_is_said(
-    files: tuple[str, str], tmp_path: Path, value: str
+    files: tuple[str, str], tmp_path: Path, value: str, kind: str
 ) -> None:
     """Python's own constructors fail there, behind the YAML."""
     manifest = tmp_path / "given.yaml"
     manifest.write_text(f"kind: Pod\nmetadata: {{name: {value}}}")
     error = refused("replay", files[0], str(manifest))
     assert isinstance(error, InvalidValue)
-    assert error.field == str(manifest)
+    assert error.field == f"{manifest}: line 2, column 18"
+    assert error.mend.startswith(f"it cannot be read as {kind}: if it is text, quote it")
+
+
+def nested(begin: str, each: str, levels: int = 40) -> str:
+    """Lines of which each names the one before ten times."""
+    more = [
+        f"a{at}: &a{at} {each}".replace("TEN", ", ".join(10 * [f"*a{at - 1}"]))
+        for at in range(1, levels)
+    ]
+    return "\n".join([f"a0: &a0 {begin}", *more])
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "problem"),
+    [
+        (nested("x", "[TEN]"), 7, "its aliases stand for too much"),
+        (nested("x", "{k: [TEN]}"), 7, "its aliases stand for too much"),
+        (nested("{k: v}", "{<<: [TEN]}"), 7, "its aliases stand for too much"),
+        (f"a: &a {20_000 * 'x'}\nb: [{99 * '*a, '}]", 2, "its aliases stand for too much"),
+        ("kind: &a [*a]", 1, "an alias stands within what it names"),
+        (
+            f"kind: List\nitems: &a [{json.dumps(POD)}]\n---\nb: &a [*a]",
+            4,
+            "an alias stands within what it names",
+        ),
+    ],
+)
+def test_aliases_that_stand_for_too_much_are_refused(
+    files: tuple[str, str], tmp_path: Path, written: str, line: int, problem: str
+) -> None:
+    """A few lines can stand for 10^39 entries, which a refusal would have to write out."""
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(written)
+    error = refused("replay", files[0], str(manifest))
+    assert isinstance(error, InvalidValue)
+    assert error.field.startswith(f"{manifest}: line {line}, ")
+    assert error.mend.startswith(problem)
+
+
+def test_aliases_are_what_they_name(files: tuple[str, str], tmp_path: Path) -> None:
+    manifest = tmp_path / "given.yaml"
+    limits = "limits: &one {nvidia.com/gpumem: 4k}"
+    main = f"&main {{name: main, resources: {{{limits}}}}}"
+    other = "{<<: *main, name: other, resources: {limits: *one}}"
+    spec = f"{{containers: [{main}, {other}]}}"
+    manifest.write_text(f"kind: Pod\nmetadata: {{name: p}}\nspec: {spec}")
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    (outcome,) = json.loads(done.output)["pods"]
+    given = outcome["assignment"]["containers"]
+    assert [given[name][0]["memory_mib"] for name in ("main", "other")] == [4000, 4000]
 
 
 def test_bytes_that_are_no_text_are_said(files: tuple[str, str], tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from hami_py.scheduler.metrics import Meter
 from hami_py.serving import Bodies
 from hami_py.webhook import metrics
 from hami_py.webhook.certificates import Certificates, Lifetimes, step
-from hami_py.webhook.patch import Extras
 from hami_py.webhook.review import Reviewer, read_review
 from support.artifacts import ROOT
 
@@ -102,7 +101,7 @@ def exposed() -> dict[str, set[str]]:
     allocator.set_node(wire.encode(wire.Node("n", (card,))))
     meter = Meter(Cluster(allocator, pods.PodSettings()), {"nodes": Watch()})
     meter.timed("filter", lambda _: None)(None)
-    reviewer = Reviewer(pods.PodSettings(), Extras())
+    reviewer = Reviewer(pods.PodSettings())
     review = {
         "request": {
             "uid": "u",

@@ -21,7 +21,6 @@ from hami_py.model.pods import ALIYUN, HAMI, PodSettings, wire
 from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.verbs import Verbs
-from hami_py.webhook.patch import Extras
 from hami_py.webhook.review import Reviewer
 from support.artifacts import ROOT
 from support.asking import filtered
@@ -98,7 +97,10 @@ def test_every_field_can_be_said(written: Written) -> None:
         ("schedulers: one", "schedulers", "one", "write a list"),
         ("schedulers: [one, 2]", "schedulers[1]", "2", "in quotes"),
         ("schedulers: [2001-01-01]", "schedulers[0]", "2001-01-01", "in quotes"),
-        ("schedulers: &a [*a]", "schedulers[0]", "a list", "in quotes"),
+        ("schedulers: &a [*a]", "line 1, column 17", "schedulers: &a [*a]", "within what it names"),
+        ("default_cards: !!bool x", "line 1, column 16", "default_cards: !!bool x", "as bool"),
+        ("max_cards: !!int ''", "line 1, column 12", "max_cards: !!int ''", "as int"),
+        ("? !!timestamp x\n: 1", "line 1, column 3", "? !!timestamp x", "as timestamp"),
         ("schedulers: [{a: b}]", "schedulers[0]", "a mapping", "in quotes"),
         ("schedulers: ['']", "schedulers", "", "as kubectl shows it"),
         ("allowed_preloads: [a.so]", "allowed_preloads", "a.so", "a path from the root"),
@@ -155,13 +157,13 @@ def test_every_command_reads_it_and_ends_with_one_line(
     ("field", "option", "value"),
     [("schedulers", "--scheduler", "one"), ("allowed_preloads", "--allow-preload", "/a.so")],
 )
-@pytest.mark.parametrize("command", ["webhook", "what-if"])
+@pytest.mark.parametrize("command", ["webhook", "what-if", "replay"])
 def test_an_option_does_not_overrule_the_file(
     written: Written, command: str, field: str, option: str, value: str
 ) -> None:
     """It would in this program alone."""
     path = written(f"{field}: [{value}]")
-    manifests = ("pod.yaml",) if command == "what-if" else ()
+    manifests = {"what-if": ("pod.yaml",), "replay": ("state.json", "pod.yaml")}.get(command, ())
     error = refused(command, *manifests, "--settings", path, option, value)
     assert isinstance(error, InvalidValue)
     assert (error.field, error.value) == (option, value)
@@ -169,11 +171,25 @@ def test_an_option_does_not_overrule_the_file(
 
 
 def what_if(tmp_path: Path, pod: dict[str, Any], *options: str) -> dict[str, Any]:
-    """Where the pod goes, on a snapshot of one node with one card of 16,384 MiB."""
+    """Where the pod goes, on a snapshot of one node with one card of 16,384 MiB.
+
+    Both commands that can be asked say the same, to a person and to a program.
+    """
     state, manifest = snapshot_and_pod(tmp_path)
     Path(manifest).write_text(json.dumps(pod))
-    given = ["what-if", "--json", "--snapshot", state, manifest, *options]
-    (outcome,) = json.loads(CliRunner().invoke(hami, given, catch_exceptions=False).output)["pods"]
+    asked = (["what-if", "--snapshot", state, manifest], ["replay", state, manifest])
+    said = [
+        [
+            CliRunner().invoke(hami, [*given, *options, *form], catch_exceptions=False).output
+            for form in ([], ["--json"])
+        ]
+        for given in asked
+    ]
+    assert said[0] == said[1]
+    text, written = said[0]
+    told = json.loads(written)
+    assert text.splitlines()[-1] == f"state {told['state']}"
+    (outcome,) = told["pods"]
     return dict(outcome)
 
 
@@ -248,8 +264,7 @@ def room(verbs: Verbs) -> int:
 
 
 def mutated(settings: PodSettings, pod: dict[str, Any]) -> dict[str, Any]:
-    judge = Reviewer(settings, Extras(next(iter(settings.schedulers), None)))
-    response = ask(judge, "mutate", pod)
+    response = ask(Reviewer(settings), "mutate", pod)
     assert response["allowed"]
     return dict(patched(pod, response))
 

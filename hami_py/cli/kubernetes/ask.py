@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hami_py.cli.kubernetes.common import api_server_options, connect
-from hami_py.cli.kubernetes.manifests import read_pods
+from hami_py.cli.kubernetes.manifests import NoPods, read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.kubernetes.source import read_view, snapshot_option
 from hami_py.cli.say import say, table
@@ -18,6 +18,7 @@ from hami_py.errors import StateError
 from hami_py.model import check_object_name
 
 if TYPE_CHECKING:
+    from hami_py.model.pods.objects import Pod
     from hami_py.scheduler.view import ClusterView, NodeView, Outcome
 
 __all__ = ["explain", "replay", "snapshot", "what_if"]
@@ -83,8 +84,10 @@ def explain_pod(
     if assignment is not None:
         for container, shares in assignment.containers.items():
             for share in shares:
-                given = f"{share.memory_mib} MiB, {share.cores or 'no limit of'} percent"
+                time = f"{share.cores} percent of" if share.cores else "no limit on"
+                given = f"{share.memory_mib} MiB, {time} its time"
                 click.echo(f"{container} has {share.card} on {assignment.node}: {given}")
+        click.echo("below, the pod itself does not count: what it has is free")
     elif pod.spec.node_name is None:
         click.echo(f"pod {namespace}/{name} waits for a node")
         if pod.gates:
@@ -123,11 +126,9 @@ def what_if(
     pods do not.
     """
     settings = read_settings(settings_file, schedulers, preloads)
-    wanted = read_pods(manifests)
+    given = read_pods(manifests)
     view = read_view(snapshot, kubeconfig, context, settings)
-    _write_outcomes(view, view.what_if(wanted), as_json=as_json)
-    if not as_json:
-        click.echo(_NOT_LOOKED_AT if snapshot is None else _CARDS_ALONE)
+    _write_places(view, given, of_snapshot=snapshot is not None, as_json=as_json)
 
 
 @click.command(short_help="Write down nodes, cards, quotas and who has what.")
@@ -168,20 +169,26 @@ def snapshot(
 @click.command(short_help="Place pods on a snapshot, as the scheduler would have.")
 @click.argument("snapshot", type=click.Path(path_type=Path, dir_okay=False))
 @_files
-@settings_option
+@judging_options
 @_json_option
 def replay(
-    *, snapshot: Path, manifests: tuple[Path, ...], settings_file: Path | None, as_json: bool
+    *,
+    snapshot: Path,
+    manifests: tuple[Path, ...],
+    settings_file: Path | None,
+    schedulers: tuple[str, ...],
+    preloads: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Place the pods of these manifests on a snapshot, by the scheduler's own engine.
 
-    The same snapshot and pods give the same answers on every machine.
+    The same snapshot and pods give the same answers on every machine. It is `hami what-if
+    --snapshot` without a cluster's options.
     """
-    view = read_view(snapshot, None, None, read_settings(settings_file))
-    _write_outcomes(view, view.what_if(read_pods(manifests)), as_json=as_json)
-    if not as_json:
-        click.echo(_CARDS_ALONE)
-        click.echo(f"state {view.digest()}")
+    settings = read_settings(settings_file, schedulers, preloads)
+    given = read_pods(manifests)
+    view = read_view(snapshot, None, None, settings)
+    _write_places(view, given, of_snapshot=True, as_json=as_json)
 
 
 def _say_left_out(view: ClusterView) -> None:
@@ -197,7 +204,7 @@ def _write_views(views: Sequence[NodeView]) -> None:
         return
     from hami_py.model import legible  # noqa: PLC0415
 
-    lines = [("NODE", "FITS", "SCORE", "WHY")]
+    lines = [("NODE", "FITS", "SCORE/100", "WHY")]
     for view in views:
         score = "" if view.score is None else str(view.score)
         why = "" if view.reason is None else legible(view.reason)
@@ -213,11 +220,31 @@ def _write_views(views: Sequence[NodeView]) -> None:
             click.echo("; ".join(told))
 
 
-def _write_outcomes(view: ClusterView, outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+def _write_places(
+    view: ClusterView,
+    given: tuple[list[Pod], list[NoPods]],
+    *,
+    of_snapshot: bool,
+    as_json: bool,
+) -> None:
+    wanted, without = given
+    outcomes = view.what_if(wanted)
     _say_left_out(view)
     if as_json:
-        _write_json({"pods": outcomes, "left_out": view.left_out})
+        told = {"pods": outcomes, "no_pods": without, "left_out": view.left_out}
+        _write_json({**told, "state": view.digest()})
         return
+    _write_outcomes(outcomes)
+    from hami_py.model import legible  # noqa: PLC0415
+
+    for owner in without:
+        click.echo(f"{owner.kind} {legible(owner.name)} makes no pod now: {owner.reason}")
+    click.echo(_CARDS_ALONE if of_snapshot else _NOT_LOOKED_AT)
+    if of_snapshot:
+        click.echo(f"state {view.digest()}")
+
+
+def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
     from hami_py.model import legible  # noqa: PLC0415
 
     for outcome in outcomes:

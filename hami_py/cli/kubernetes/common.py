@@ -73,7 +73,8 @@ def connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
 
 def parse_listen(field: str, text: str) -> Listen:
     """``ADDRESS:PORT``; an IPv6 address is in brackets."""
-    from hami_py.serving import Listen  # noqa: PLC0415
+    with kubernetes_extra():
+        from hami_py.serving import Listen  # noqa: PLC0415
 
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdecimal() or int(port) >= 1 << 16:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from hami_py.errors import InvalidValue
 if TYPE_CHECKING:
     from hami_py.model.pods.objects import Pod
 
-__all__ = ["read_pods"]
+__all__ = ["NoPods", "read_pods"]
 
 _AT_ONCE = {
     "Deployment": "replicas",
@@ -26,31 +27,57 @@ _AT_ONCE = {
 _MOST = 10_000
 """Pods of one manifest; more are a slip of the hand."""
 
+_MOST_COMPLETIONS = (1 << 31) - 1
+"""As far as Kubernetes counts: of a Job many may be over before the last one begins."""
+
 _WRITE_PODS = f"name manifests of pods, or of a {', '.join(sorted(_AT_ONCE))}"
 
 
-def read_pods(paths: tuple[Path, ...]) -> list[Pod]:
+@dataclass(frozen=True)
+class NoPods:
+    """What makes pods, and none as it is written.
+
+    Attributes:
+        kind: a Deployment, say.
+        name: ``namespace/name``.
+        reason: the field that says so.
+    """
+
+    kind: str
+    name: str
+    reason: str
+
+
+def read_pods(paths: tuple[Path, ...]) -> tuple[list[Pod], list[NoPods]]:
     """The pods of manifests, several documents and lists included, and those that others make.
 
+    Returns:
+        The pods, and what would make some and makes none: none has a replica, or is suspended.
+
     Raises:
-        InvalidValue: something in them is no pod and makes none.
+        InvalidValue: something in them is no pod and never makes one.
         StateError: a file cannot be read.
     """
     found: list[Pod] = []
+    without: list[NoPods] = []
     for path in paths:
-        before = len(found)
+        before = len(found) + len(without)
         for item in _items(path):
             try:
-                found += _pods(item)
+                made = _pods(item)
             except InvalidValue as error:
                 field = f"{path}: {error.field}"
                 raise InvalidValue(field, error.value, error.mend) from None
-        if len(found) == before:
+            if isinstance(made, NoPods):
+                without.append(made)
+            else:
+                found += made
+        if len(found) + len(without) == before:
             raise InvalidValue(str(path), "", f"there is no pod in it: {_WRITE_PODS}")
-    return found
+    return found, without
 
 
-def _pods(item: object) -> list[Pod]:
+def _pods(item: object) -> list[Pod] | NoPods:
     from hami_py.model import pods  # noqa: PLC0415
 
     if not isinstance(item, dict):
@@ -58,14 +85,18 @@ def _pods(item: object) -> list[Pod]:
     kind = item.get("kind", "")
     if kind == "Pod":
         return [pods.decode_pod.convert(item)]
-    if kind not in _AT_ONCE:
+    if not isinstance(kind, str) or kind not in _AT_ONCE:
         raise InvalidValue("kind", str(kind), _WRITE_PODS)
     spec = item.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(template, dict):
         raise InvalidValue("spec.template", "", "it is required: add it")
-    pod = _decode_template(template)
-    return [_named(pod, item)] * _count(spec, _AT_ONCE[kind])
+    pod = _named(_decode_template(template), item)
+    count, reason = _at_once(kind, spec)
+    if count == 0:
+        owner = (pod.metadata.generate_name or "").removesuffix("-")
+        return NoPods(kind, f"{pod.metadata.namespace or 'default'}/{owner}", reason)
+    return [pod] * count
 
 
 def _decode_template(template: dict[str, object]) -> Pod:
@@ -93,13 +124,33 @@ def _named(pod: Pod, owner: dict[str, object]) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def _count(spec: dict[str, object], field: str) -> int:
-    count = spec.get(field)
-    if count is None:
-        return 1
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST:
-        raise InvalidValue(f"spec.{field}", str(count), f"write a number from 0 to {_MOST}")
-    return count
+def _at_once(kind: str, spec: dict[str, object]) -> tuple[int, str]:
+    """How many pods are there at once, and the field that says so."""
+    field = _AT_ONCE[kind]
+    count = _number(spec, field, 1, _MOST)
+    if kind == "Job":
+        if _is_suspended(spec):
+            return 0, "spec.suspend is true"
+        completions = _number(spec, "completions", count, _MOST_COMPLETIONS)
+        if completions < count:
+            count, field = completions, "completions"
+    return count, f"spec.{field} is {count}"
+
+
+def _is_suspended(spec: dict[str, object]) -> bool:
+    suspend = spec.get("suspend")
+    if suspend is not None and not isinstance(suspend, bool):
+        raise InvalidValue("spec.suspend", str(suspend), "write true or false")
+    return bool(suspend)
+
+
+def _number(spec: dict[str, object], field: str, default: int, most: int) -> int:
+    number = spec.get(field)
+    if number is None:
+        return default
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
+        raise InvalidValue(f"spec.{field}", str(number), f"write a number from 0 to {most}")
+    return number
 
 
 def _items(path: Path) -> Iterator[object]:

@@ -60,17 +60,20 @@ def scheduler(
 
     It belongs beside kube-scheduler, in one pod: deploy/scheduler has the configuration.
     """
+    at = parse_listen("--listen", listen)
+    probed_at = parse_listen("--probes", probes) if probes else None
+    leased = _parse_lease(lease) if lease is not None else None
     judged = read_settings(settings_file)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.scheduler.service import Scheduler, SchedulerSettings  # noqa: PLC0415
 
     settings = SchedulerSettings(
-        listen=parse_listen("--listen", listen),
-        probes=parse_listen("--probes", probes) if probes else None,
+        listen=at,
+        probes=probed_at,
         pods=judged,
         pod_selector=pod_selector,
-        lease=_parse_lease(lease) if lease is not None else None,
+        lease=leased,
         lease_holder=lease_holder,
     )
     say_settings(judged)

@@ -59,19 +59,19 @@ def webhook(
     given += [] if runtime_class is None else [("--runtime-class", runtime_class)]
     for field, text in given:
         check_object_name(field, text)
+    at = parse_listen("--listen", listen)
     judged = read_settings(settings_file, schedulers, preloads)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.webhook.keeper import Place  # noqa: PLC0415
-        from hami_py.webhook.patch import Extras  # noqa: PLC0415
         from hami_py.webhook.service import Webhook, WebhookSettings  # noqa: PLC0415
 
     names = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     settings = WebhookSettings(
         place=Place(namespace, name, name, name, names),
-        listen=parse_listen("--listen", listen),
+        listen=at,
         pods=judged,
-        extras=Extras(next(iter(judged.schedulers), None), runtime_class),
+        runtime_class=runtime_class,
     )
     say_settings(judged)
     run_until_told(Webhook(server, settings))

@@ -179,8 +179,8 @@ def test_a_node_that_is_well_again_is_not_refused_any_more() -> None:
     assert cluster.nodes.refused() == {}
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    there = server()
+def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str, there: Server | None = None) -> Result:
+    there = there or server()
     for module in (ask, source):
         monkeypatch.setattr(module, "connect", lambda *_: there)
     done = CliRunner().invoke(hami, arguments)
@@ -221,3 +221,27 @@ def test_explain_tells_nodes_without_cards_and_gates(monkeypatch: pytest.MonkeyP
     assert {each["node"] for each in answer["nodes"]} == {"a", "b", "c", "broken", "gone"}
     free = asked(monkeypatch, "explain", "pod", "p", "-n", "ml")
     assert "gates" not in free.stdout
+
+
+def test_explain_says_what_a_pod_has_and_that_the_figures_are_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limited = bound("limited", "b")
+    share = wire.Grant("GPU-b", 6000, 30)
+    written = pods.encode_assignment(wire.Assignment(1, "uid-limited", "b", {"train": (share,)}))
+    limited["metadata"]["annotations"] = {ASSIGNMENT: written}
+    lists = {"pods": [bound("free", "a"), limited, pod("waits")], "resourcequotas": []}
+    there = Server(nodes=[node("a"), node("b")], **lists)
+    without = "below, the pod itself does not count: what it has is free"
+    for name, has in (
+        ("free", "train has GPU-a on a: 6000 MiB, no limit on its time"),
+        ("limited", "train has GPU-b on b: 6000 MiB, 30 percent of its time"),
+    ):
+        lines = asked(monkeypatch, "explain", "pod", name, "-n", "ml", there=there).stdout
+        assert lines.splitlines()[:2] == [has, without]
+        on = has.split()[4].rstrip(":")
+        assert f"{on} card 0 GPU-{on}: 10000 MiB, 100 percent, " in lines
+        assert "SCORE/100" in lines
+    assert (
+        without not in asked(monkeypatch, "explain", "pod", "waits", "-n", "ml", there=there).stdout
+    )

@@ -11,7 +11,6 @@ import pytest
 
 from hami_py.errors import InvalidValue
 from hami_py.model.pods import PodSettings
-from hami_py.webhook.patch import Extras
 from hami_py.webhook.review import Reviewer, read_review
 from unit.pods.build import Manifest, any_pod, container, manifest
 
@@ -20,7 +19,7 @@ UID = "7b9e1c2d-0000-4000-8000-000000000001"
 
 def reviewer(**settings: Any) -> Reviewer:
     settings = {"schedulers": ("hami-scheduler",), **settings}
-    return Reviewer(PodSettings(**settings), Extras("hami-scheduler", "nvidia"))
+    return Reviewer(PodSettings(**settings), "nvidia")
 
 
 def ask(judge: Reviewer, verb: str, pod: Manifest, **request: Any) -> Manifest:
@@ -99,6 +98,18 @@ def test_mutated_twice_is_mutated_once_and_valid() -> None:
         assert again["allowed"], (pod, again)
         assert "patch" not in again, (pod, again)
         assert ask(judge, "validate", once)["allowed"]
+
+
+def test_who_names_no_scheduler_gets_the_first_of_the_settings() -> None:
+    judge = Reviewer(PodSettings(schedulers=("one", "two")))
+    for theirs, gets in (({}, "one"), ({"schedulerName": "two"}, "two")):
+        pod = manifest(container(limits={"gpu": 1}), **theirs)
+        assert patched(pod, ask(judge, "mutate", pod))["spec"]["schedulerName"] == gets
+    # Where that is the default one nothing is left to patch.
+    judge = Reviewer(PodSettings(schedulers=("default-scheduler",)))
+    pod = manifest(container(limits={"gpu": 1}), schedulerName="default-scheduler")
+    done = patched(pod, ask(judge, "mutate", pod))
+    assert "patch" not in ask(judge, "mutate", done)
 
 
 BAD = manifest(container(limits={"gpu": 17}))
