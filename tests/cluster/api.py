@@ -68,6 +68,12 @@ class Api:
         """Whether /healthz says ok."""
         return self._says_ok("/healthz")
 
+    def text(self, path: str) -> str:
+        """What is no JSON, such as /metrics."""
+        answer = self._pool.request("GET", self._url + path, timeout=DEADLINE)
+        assert answer.status == 200, answer.data
+        return answer.data.decode()
+
     def get(self, path: str) -> Object:
         return self._ok("GET", path)
 

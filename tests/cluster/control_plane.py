@@ -19,6 +19,7 @@ from typing import Any
 
 import urllib3
 
+from cluster import audited
 from cluster.api import Api, Object
 from cluster.certificates import Authority, Identity
 from cluster.servers import Server, accepts, free_ports
@@ -47,6 +48,7 @@ class Settings:
     ``address`` is what the API server listens on: loopback, or an address of a node's namespace.
     ``emulates`` is an older Kubernetes, such as "1.33", whose APIs and feature gates the API server
     and the scheduler have, as far as the newer programs know them.
+    ``audits``: the API server keeps books of who wrote to pods, which `audited` reads.
     """
 
     apiserver: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class Settings:
     controllers: Sequence[str] = ()
     address: str = "127.0.0.1"
     emulates: str | None = None
+    audits: bool = False
 
 
 class ControlPlane:
@@ -259,6 +262,8 @@ class ControlPlane:
         }
         if not self.settings.controllers:
             flags["disable-admission-plugins"] = _NEEDS_CONTROLLERS
+        if self.settings.audits:
+            flags.update(audited.flags(self.folder))
         flags.update(self._emulated())
         flags.update(self.settings.apiserver)
         return self._server(self._program("kube-apiserver"), flags, self.api.ready)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster import objects
 from cluster.api import Api, Object
-from cluster.control_plane import ControlPlane
+from cluster.control_plane import ControlPlane, Settings
 from cluster.deployed import documents
 from cluster.objects import PODS
 from cluster.servers import free_ports
@@ -18,6 +18,9 @@ from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
 from hami_py.scheduler.timing import Timing
 from hami_py.serving import Listen
+
+#: As whom the extender of `extended` asks the API server: nobody else has that name there.
+EXTENDER = "extender"
 
 #: Of deploy's configuration: what a test cluster has its own of.
 _OTHERS = ("apiVersion", "kind", "leaderElection", "profiles")
@@ -79,12 +82,15 @@ def extender(
 
 @contextlib.contextmanager
 def extended(
-    start: Callable[..., ControlPlane], *, timing: Timing | None = None
+    start: Callable[..., ControlPlane],
+    *,
+    timing: Timing | None = None,
+    settings: Settings | None = None,
 ) -> Iterator[tuple[ControlPlane, Scheduler]]:
     """A control plane whose scheduler asks an extender of ours; both end with it."""
     (port,) = free_ports(1)
-    cluster = start(scheduler=configuration(port))
-    server = ApiServer.connect(cluster.kubeconfig)
+    cluster = start(scheduler=configuration(port), settings=settings)
+    server = ApiServer.connect(cluster.kubeconfig_for(cluster.user(EXTENDER, "system:masters")))
     with extender(server, port, timing=timing) as scheduler:
         assert scheduler.wait_until_ready(60)
         yield cluster, scheduler

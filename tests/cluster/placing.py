@@ -10,6 +10,7 @@ from typing import Any
 from cluster import objects, waiting
 from cluster.api import Object
 from cluster.control_plane import ControlPlane
+from cluster.deployed import documents
 from cluster.extended import assignment
 from cluster.objects import NODES, PODS, QUOTAS
 from hami_py.kube import ApiServer
@@ -41,10 +42,13 @@ class Placing:
     """A cluster whose nodes, pods and quotas are one test's at a time."""
 
     def __init__(self, cluster: ControlPlane, scheduler: Scheduler) -> None:
-        self.api = cluster.api
+        self.cluster, self.api = cluster, cluster.api
         self._server = ApiServer.connect(cluster.kubeconfig)
         self._allocator = scheduler.cluster.allocator
         self.api.create(NODES, objects.node(_PLAIN))
+        # Through it the extender has pods tried again, as deploy/ has it.
+        (wake,) = documents("scheduler/wake.yaml")
+        self.api.create("/apis/storage.k8s.io/v1/storageclasses", wake)
 
     def clear(self) -> None:
         """Deletes what a test made."""
@@ -60,8 +64,12 @@ class Placing:
 
     def change(self, node: str, patch: Object) -> None:
         """Changes a node."""
-        self.api.patch(f"{NODES}/{node}", patch)
+        self.write(node, patch)
         self.settle()
+
+    def write(self, node: str, patch: Object) -> None:
+        """Changes a node, and nothing besides: who waits for that has to be tried again unasked."""
+        self.api.patch(f"{NODES}/{node}", patch)
 
     def settle(self) -> None:
         """Waits until the extender and kube-scheduler know all that was written before.

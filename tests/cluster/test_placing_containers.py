@@ -54,8 +54,6 @@ def test_an_app_has_the_card_of_the_init_container_before_it(placing: Placing) -
     assert "too little memory" in placing.refuse("two", asks(2001))
     done = {"type": "Initialized", "status": "True"}
     placing.api.patch(f"{PODS}/one/status", {"status": {"conditions": [done]}})
-    # That is no event of kube-scheduler's: it looks again because a node changes.
-    placing.settle()
     assert placing.cards("two") == ["GPU-a-0"]
 
 

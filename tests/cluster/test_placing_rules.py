@@ -48,7 +48,7 @@ def test_an_unschedulable_node_gets_nothing_and_what_is_there_counts(placing: Pl
     assert "node(s) were unschedulable" in placing.refuse("two", asks(percent=40), {USE: "GPU-a-0"})
     placing.place("three", asks(percent=20))
     assert placing.node("three") == "b"
-    placing.change("a", {"spec": {"unschedulable": None}})
+    placing.write("a", {"spec": {"unschedulable": None}})
     # It waited, and 60 + 40 are a card.
     assert placing.node("two") == "a"
     assert "too little memory" in placing.refuse("four", asks(percent=51))
@@ -65,7 +65,7 @@ def test_a_cordoned_card_gets_nothing_and_what_is_there_counts(placing: Placing)
     assert "cordoned" in placing.refuse("two", asks(3000, cards=2))
     placing.change("a", annotate(cordon="all"))
     assert "cordoned" in placing.refuse("three", asks(1000))
-    placing.change("a", annotate(cordon=None))
+    placing.write("a", annotate(cordon=None))
     assert set(placing.cards("two")) == {"GPU-a-0", "GPU-a-1"}
     placing.cards("three")
     assert "too little memory" in placing.refuse("four", asks(1001), {USE: "GPU-a-0"})
@@ -86,7 +86,7 @@ def test_an_unhealthy_card_gets_nothing_until_it_recovers(placing: Placing) -> N
         assert placing.cards(name) == ["GPU-a-1"]
     placing.change("a", ill(0, 1))
     assert "unhealthy" in placing.refuse("three", asks(6001))
-    placing.change("a", ill(1))
+    placing.write("a", ill(1))
     # Well again, with what it had: 6000 of it are free.
     waiting.until(
         lambda: "too little memory" in waiting.unschedulable(placing.api, "three"),
@@ -129,20 +129,14 @@ def test_a_quota_of_the_namespace_holds(
         lambda: placing.api.get(path)["spec"].get("nodeName"), "the other namespace's is bound"
     )
     placing.api.delete(path, grace_seconds=0)
-    placing.delete("one")
+    placing.api.delete(f"{PODS}/one", grace_seconds=0)
     placing.grants("two")
 
 
 def preempt(placing: Placing, name: str, limits: Object) -> None:
     """A pod of high priority, once it is bound to a card from which others were evicted."""
     placing.create(name, limits, priorityClassName="high")
-
-    def is_bound() -> bool:
-        # kube-scheduler may hear of a deletion before the extender does, and asks once.
-        placing.settle()
-        return bool(placing.api.get(f"{PODS}/{name}")["spec"].get("nodeName"))
-
-    waiting.until(is_bound, f"pod {name} is bound")
+    waiting.bound(placing.api, name)
 
 
 def there(placing: Placing) -> set[str]:

@@ -1,14 +1,27 @@
-"""The same pods on 2, on 20 and on 200 nodes: all are placed, and no card has more than it has."""
+"""The same pods on 2, on 20 and on 200 nodes: all are placed, and no card has more than it has.
+
+And each of them is bound by one write.
+"""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 
-from cluster import objects
-from cluster.extended import card, node
+from cluster import audited, objects
+from cluster.conftest import StartControlPlane
+from cluster.control_plane import Settings
+from cluster.extended import EXTENDER, card, extended, node
 from cluster.placing import CARD_POLICY, NODE_POLICY, USE, Placing, asks
 
 CARDS, MEMORY, TIME = 4, 10_000, 100
+
+
+@pytest.fixture(scope="module")
+def placing_cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
+    """As the others have it, with books of who writes to pods."""
+    with extended(module_control_plane, settings=Settings(audits=True)) as (cluster, scheduler):
+        yield Placing(cluster, scheduler)
 
 
 def mixture(placing: Placing) -> list[str]:
@@ -47,6 +60,7 @@ def test_the_same_pods_on_so_many_nodes(placing: Placing, count: int) -> None:
     assert memory.total() == 18_000 + 15_000 + 8000 + 10_000 + 4000 + 100
     (whole,) = placing.cards("whole")
     assert (memory[whole], time[whole]) == (MEMORY, TIME)
+    audited.each_bound_in_one_write(placing.cluster, EXTENDER, ["last", *made])
     # Each node was asked about: kube-scheduler counts our answers.
     why = placing.refuse("nowhere", asks(1000), {USE: "GPU-away"})
     assert re.search(rf"[:,] {count} [^,]*excluded by UUID", why), why

@@ -1,21 +1,24 @@
 """The extender under a real kube-scheduler: pods are placed on cards and bound in one write."""
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from cluster import failing, objects, waiting
+from cluster import audited, failing, objects, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
-from cluster.control_plane import ControlPlane
-from cluster.extended import assignment, card, extended, node
+from cluster.control_plane import ControlPlane, Settings
+from cluster.extended import EXTENDER, assignment, card, extended, node
 from cluster.objects import NODES, PODS
 from hami_py.scheduler.service import Scheduler
 
 
 @pytest.fixture
 def both(control_plane: StartControlPlane) -> Iterator[tuple[ControlPlane, Scheduler]]:
-    with extended(control_plane) as both:
+    with extended(control_plane, settings=Settings(audits=True)) as both:
         yield both
 
 
@@ -23,23 +26,41 @@ def create(cluster: ControlPlane, name: str, limits: dict[str, int]) -> Object:
     return cluster.api.create(PODS, objects.pod(name, limits))
 
 
-def test_a_pod_is_bound_to_its_cards_in_one_write(
+def stages(cluster: ControlPlane, since: str) -> dict[str, list[tuple[bool, str | None]]]:
+    """By pod, whether it has an assignment, and its node, as the watch tells of it up to now."""
+    cluster.api.create(PODS, objects.pod("last", schedulerName=failing.NOBODY))
+    seen: dict[str, list[tuple[bool, str | None]]] = {}
+    for event in cluster.api.watch(f"{PODS}?resourceVersion={since}", seconds=60):
+        pod = event["object"]
+        name = pod["metadata"]["name"]
+        if name == "last":
+            return seen
+        annotated = "hami.io/assignment" in pod["metadata"].get("annotations", {})
+        told = seen.setdefault(name, [])
+        if told[-1:] != [(annotated, pod["spec"].get("nodeName"))]:
+            told.append((annotated, pod["spec"].get("nodeName")))
+    raise TimeoutError("the watch has not told of the last pod")
+
+
+def test_pods_are_bound_to_their_cards_in_one_write_each(
     both: tuple[ControlPlane, Scheduler],
 ) -> None:
+    """Nine pods at once, three for each of three nodes."""
     cluster, _ = both
-    cluster.api.create(NODES, node("a", [card("a", 0), card("a", 1)]))
-    made = create(cluster, "one", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
-    version = made["metadata"]["resourceVersion"]
-    waiting.bound(cluster.api, "one")
-    seen = []
-    for event in cluster.api.watch(f"{PODS}?resourceVersion={version}", seconds=3):
-        pod = event["object"]
-        annotated = "hami.io/assignment" in pod["metadata"].get("annotations", {})
-        seen.append((annotated, pod["spec"].get("nodeName")))
-    assert (True, None) not in seen
-    assert (False, "a") not in seen
-    shares = assignment(cluster.api, "one").containers
-    assert [(share.memory_mib, share.cores) for share in next(iter(shares.values()))] == [(3000, 0)]
+    for name in "abc":
+        made = cluster.api.create(NODES, node(name, [card(name, 0)]))
+    names = [f"p{number}" for number in range(9)]
+    for name in names:
+        create(cluster, name, {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
+    placed = failing.until_bound(cluster.api, len(names))
+    assert sorted(Counter(placed.values()).items()) == [("a", 3), ("b", 3), ("c", 3)]
+    # To those who watch it is one change, whatever else changes.
+    seen = stages(cluster, made["metadata"]["resourceVersion"])
+    assert seen == {name: [(False, None), (True, placed[name])] for name in names}
+    audited.each_bound_in_one_write(cluster, EXTENDER, names)
+    for name in names:
+        (shares,) = assignment(cluster.api, name).containers.values()
+        assert [(share.memory_mib, share.cores) for share in shares] == [(3000, 0)]
 
 
 def test_no_card_is_given_twice_beyond_what_it_has(

@@ -1,8 +1,10 @@
 """The webhook against a real API server: what pods become, and who is turned away."""
 
 import json
-import threading
+import random
+import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +13,13 @@ from cluster import objects
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
+from cluster.load import Load
 from cluster.objects import PODS
 from cluster.webhooks import webhook
 from hami_py.model.pods.annotations import LABELS
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.service import Webhook
+from unit.pods.build import any_pod
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +59,28 @@ def test_a_percentage_is_read_from_the_bindings_annotation(
     assert "metadata.annotations[" in json.dumps(reference)
 
 
+def asked(cluster: ControlPlane) -> Counter[str]:
+    """How often the API server has asked a webhook, by its own count; by mutating or not."""
+    found: Counter[str] = Counter()
+    for line in cluster.api.text("/metrics").splitlines():
+        if line.startswith("apiserver_admission_webhook_request_total{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            found[labels["type"]] += int(line.split()[-1])
+    return found
+
+
 def test_a_pod_without_a_gpu_never_comes_here(cluster: ControlPlane, hook: Webhook) -> None:
-    before = hook.reviewer.counts()
-    pod = create(cluster, objects.pod("plain", {}))
-    assert "hami.io/pod" not in pod["metadata"].get("labels", {})
-    assert hook.reviewer.counts() == before
+    before = asked(cluster)
+    for limits in ({}, {"example.com/other": 1}, {"nvidia.com/gpu.shared": 1}):
+        pod = create(cluster, objects.pod("plain", limits))
+        assert "hami.io/pod" not in pod["metadata"].get("labels", {})
+    init = objects.container("init", {"cpu": 1})
+    create(cluster, objects.pod("plain", {}, initContainers=[init]))
+    assert asked(cluster) == before
+    # One in an init container, or in a request alone, is one; it is asked about twice.
+    init = objects.container("init", {"nvidia.com/gpu": 1})
+    create(cluster, objects.pod("with", {}, initContainers=[init]))
+    assert asked(cluster) - before == {"admit": 1, "validating": 1}
 
 
 def test_a_forged_assignment_is_removed(cluster: ControlPlane, hook: Webhook) -> None:
@@ -68,46 +89,106 @@ def test_a_forged_assignment_is_removed(cluster: ControlPlane, hook: Webhook) ->
     assert create(cluster, pod)["metadata"]["annotations"] == {"mine": "stays"}
 
 
+#: Limits that make no sense: which of them is to blame, and what to write instead.
+SENSELESS: list[tuple[Object, str, str]] = [
+    ({"gpu": 1, "gpucores": 130}, "gpucores", "from 1 to 100, like 30; 0 is no limit"),
+    ({"gpu": 1, "gpucores": -1}, "gpucores", "from 1 to 100, like 30; 0 is no limit"),
+    ({"gpu": 17}, "gpu", "from 0 to 16"),
+    ({"gpu": "500m"}, "gpu", "nvidia.com/gpumem and nvidia.com/gpucores"),
+    ({"gpu": 1, "gpumem": 0}, "gpumem", "leave it out for the whole card"),
+    ({"gpumem": "4Gi"}, "gpumem", "for 4GiB write 4096"),
+    ({"gpumem": 4294967297}, "gpumem", "from 1 to 1048575"),
+    ({"gpumem-percentage": 101}, "gpumem-percentage", "from 1 to 100, like 50"),
+    ({"gpu": 1, "priority": 2}, "priority", "write 0 for high or 1 for low"),
+    ({"gpu": 0, "gpumem": 3000}, "gpu", "write 1, or leave those out"),
+    ({"priority": 0}, "priority", "add nvidia.com/gpu, or leave this out"),
+    (
+        {"gpu": 1, "gpumem": 1000, "gpumem-percentage": 10},
+        "gpumem-percentage",
+        "nvidia.com/gpumem says how much already: keep one of them",
+    ),
+]
+
+
+def refused(cluster: ControlPlane, pod: Object, field: str, mend: str) -> None:
+    """Not made, for this field of the pod; the answer has a line with the mend."""
+    with pytest.raises(ApiError) as refusal:
+        cluster.api.create(PODS, pod)
+    assert refusal.value.code == 422
+    said = str(refusal.value.status["message"])
+    (line,) = [line for line in said.splitlines() if field in line]
+    assert re.search(rf"{re.escape(field)}: .* is refused: .*{re.escape(mend)}", line), said
+    assert cluster.api.list(PODS) == []
+
+
+@pytest.mark.parametrize(("limits", "named", "mend"), SENSELESS)
+def test_what_makes_no_sense_is_refused(
+    cluster: ControlPlane, hook: Webhook, limits: Object, named: str, mend: str
+) -> None:
+    pod = objects.pod("a", {f"nvidia.com/{name}": value for name, value in limits.items()})
+    field = f"spec.containers[0].resources.limits[nvidia.com/{named}]"
+    refused(cluster, pod, field, mend)
+
+
+def test_a_request_that_contradicts_the_limit_is_refused(
+    cluster: ControlPlane, hook: Webhook
+) -> None:
+    pod = objects.pod("a", {"nvidia.com/gpumem": 3000})
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpumem": "2000"}
+    field = "spec.containers[0].resources.requests[nvidia.com/gpumem]"
+    refused(cluster, pod, field, "the limit is 3000: write the same, or leave it out")
+
+
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "named", "mend"),
     [
-        ({"env": [{"name": "LD_PRELOAD", "value": "/x.so"}]}, "env[LD_PRELOAD]"),
-        ({"securityContext": {"privileged": True}}, "securityContext.privileged"),
         (
-            {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpucores": 130}}},
-            "nvidia.com/gpucores",
+            {"env": [{"name": "LD_PRELOAD", "value": "/x.so"}]},
+            "env[LD_PRELOAD]",
+            "could stand before the library that keeps the limit; leave it out",
         ),
         (
-            {
-                "resources": {
-                    "limits": {
-                        "nvidia.com/gpu": 1,
-                        "nvidia.com/gpumem": 1000,
-                        "nvidia.com/gpumem-percentage": 10,
-                    }
-                }
-            },
-            "nvidia.com/gpumem",
+            {"securityContext": {"privileged": True}},
+            "securityContext.privileged",
+            "it reaches every card of the node; leave it out where a GPU is asked for",
         ),
     ],
 )
-def test_what_defeats_a_limit_or_makes_no_sense_is_refused(
-    cluster: ControlPlane, hook: Webhook, change: Object, named: str
+def test_what_defeats_a_limit_is_refused(
+    cluster: ControlPlane, hook: Webhook, change: Object, named: str, mend: str
 ) -> None:
     pod = objects.pod("a", {"nvidia.com/gpu": 1})
     pod["spec"]["containers"][0].update(change)
-    with pytest.raises(ApiError) as refusal:
-        create(cluster, pod)
-    assert refusal.value.code == 422
-    assert named in str(refusal.value)
-    assert "is refused" in str(refusal.value)
+    refused(cluster, pod, f"spec.containers[0].{named}", mend)
+
+
+#: What the API server gives each object anew.
+ITS_OWN = ("uid", "creationTimestamp", "managedFields")
+
+
+def stored(pod: Object) -> Object:
+    """All of an answer but what is another each time."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in ITS_OWN}
+    return {**pod, "metadata": metadata}
 
 
 def test_twice_is_once(cluster: ControlPlane, hook: Webhook) -> None:
-    asked = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
-    once = create(cluster, objects.pod("a", asked))
-    again = create(cluster, {"metadata": once["metadata"], "spec": once["spec"]})
-    assert again["spec"] == once["spec"]
+    """Of pods of all kinds, as far as they are let in."""
+    changed = 0
+    for seed in range(300):
+        wanted = any_pod(random.Random(seed))  # noqa: S311
+        spec = wanted["spec"]
+        for container in [*spec["containers"], *spec["initContainers"]]:
+            container["image"] = objects.IMAGE
+        spec["automountServiceAccountToken"] = False
+        wanted["metadata"] = {**wanted["metadata"], "name": "a", "namespace": "default"}
+        code, once = cluster.api.request("POST", f"{PODS}?dryRun=All", wanted)
+        if code == 422:
+            continue
+        assert code == 201, once
+        assert stored(create(cluster, once)) == stored(once)
+        changed += once["metadata"].get("labels") == LABELS
+    assert changed >= 30
 
 
 def test_the_certificate_changes_and_no_review_fails(control_plane: StartControlPlane) -> None:
@@ -115,31 +196,15 @@ def test_the_certificate_changes_and_no_review_fails(control_plane: StartControl
     cluster = control_plane()
     # Renewed early: on a busy machine the next one may come seconds late.
     lives = Lifetimes(authority_s=30.0, serving_s=10.0, renew_at=0.2, overlap_s=2.0)
-    with webhook(cluster, period_s=0.2, lifetimes=lives) as hook:
+    with webhook(cluster, period_s=0.2, lifetimes=lives) as hook, Load(cluster) as load:
         seen: set[float] = set()
-        failures: list[str] = []
-        made = 0
-        stop = threading.Event()
-
-        def load() -> None:
-            nonlocal made
-            while not stop.is_set():
-                try:
-                    create(cluster, objects.pod("a", {"nvidia.com/gpu": 1}))
-                    made += 1
-                except ApiError as error:
-                    failures.append(str(error))
-
-        threads = [threading.Thread(target=load) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + 60
-        while len(seen) < 10 and time.monotonic() < deadline:
-            seen.add(hook.keeper.expires_at)
+        deadline = time.monotonic() + 90
+        while (len(seen) < 10 or load.least() < 100) and time.monotonic() < deadline:
+            if hook.keeper.expires_at not in seen:
+                # Under the certificate before, too, everybody has had answers.
+                load.goes_on()
+                seen.add(hook.keeper.expires_at)
             time.sleep(0.1)
-        stop.set()
-        for thread in threads:
-            thread.join(30)
-        assert (failures, hook.keeper.failures) == ([], 0)
-        assert len(seen) >= 10
-        assert made > 50
+    assert (load.wrong, hook.keeper.failures) == ([], 0)
+    assert len(seen) >= 10
+    assert load.least() >= 100

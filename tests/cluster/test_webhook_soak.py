@@ -4,18 +4,14 @@ import base64
 import re
 import socket
 import ssl
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cluster import objects
 from cluster.admission import CONFIGURATIONS
-from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.objects import PODS
+from cluster.load import Load
 from cluster.webhooks import NAME, webhook
 from hami_py.webhook.certificates import Lifetimes
 
@@ -28,9 +24,8 @@ EVERY_S = 10.0
 #: next one may come seconds late.
 LIVES = Lifetimes(authority_s=3 * EVERY_S, serving_s=3 * EVERY_S, renew_at=1 / 3, overlap_s=3.0)
 
-#: Clients with a connection each; fewer pods than that in five minutes would be no load.
-CLIENTS = 4
-LEAST_PODS = 300
+#: Of each client: under each certificate ten at the least, and in all more than those.
+LEAST_PODS = 20 * ROTATIONS
 
 
 def shown(port: int) -> bytes:
@@ -51,28 +46,6 @@ def trusted(cluster: ControlPlane, path: str) -> list[str]:
     return re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", bundle, re.S)
 
 
-def load(cluster: ControlPlane, name: str, stop: threading.Event) -> tuple[int, list[Object]]:
-    """Makes and deletes pods; how many, and those that the webhook has not completed."""
-    api = cluster.api_as(name, "system:masters")
-    made = 0
-    wrong: list[Object] = []
-    while not stop.is_set():
-        # Nobody schedules it: the webhook is what is looked at.
-        pod = objects.pod(limits={"nvidia.com/gpumem": 3000}, schedulerName="nobody")
-        seen = api.create(PODS, pod)
-        api.delete(f"{PODS}/{seen['metadata']['name']}", grace_seconds=0)
-        (container,) = seen["spec"]["containers"]
-        limits, env = container["resources"]["limits"], container.get("env")
-        if (
-            limits.get("nvidia.com/gpu") != "1"
-            or env != [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "3000m"}]
-            or seen["metadata"].get("labels") != {"hami.io/pod": "true"}
-        ):
-            wrong.append(seen)
-        made += 1
-    return made, wrong
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_thirty_changes_of_everything_and_no_review_fails(
@@ -81,27 +54,20 @@ def test_thirty_changes_of_everything_and_no_review_fails(
     cluster = control_plane()
     certificates: set[bytes] = set()
     authorities: dict[str, set[str]] = {path: set() for path in CONFIGURATIONS}
-    stop = threading.Event()
     with (
         webhook(cluster, period_s=0.5, lifetimes=LIVES, replicas=2) as hook,
-        ThreadPoolExecutor() as clients,
+        Load(cluster) as load,
     ):
-        running = [clients.submit(load, cluster, f"client-{i}", stop) for i in range(CLIENTS)]
-        try:
-            deadline = time.monotonic() + 2 * ROTATIONS * EVERY_S
-            while min(map(len, authorities.values())) <= ROTATIONS:
-                assert time.monotonic() < deadline
-                if any(client.done() for client in running):
-                    break
-                certificates.add(shown(hook.server.port))
-                for path, seen in authorities.items():
-                    seen.update(trusted(cluster, path))
-                time.sleep(0.5)
-        finally:
-            stop.set()
-        # A create that failed is raised here, with what the API server said.
-        loads = [client.result(60) for client in running]
-    assert [wrong for _, wrong in loads] == [[]] * CLIENTS
-    assert sum(made for made, _ in loads) > LEAST_PODS
+        deadline = time.monotonic() + 2 * ROTATIONS * EVERY_S
+        while min(map(len, authorities.values())) <= ROTATIONS:
+            assert time.monotonic() < deadline
+            if (now := shown(hook.server.port)) not in certificates:
+                load.goes_on()
+                certificates.add(now)
+            for path, seen in authorities.items():
+                seen.update(trusted(cluster, path))
+            time.sleep(0.5)
+    assert load.wrong == []
+    assert load.least() > LEAST_PODS
     assert len(certificates) > ROTATIONS
     assert hook.keeper.failures == 0

@@ -15,57 +15,25 @@ from cluster.admission import CONFIGURATIONS
 from cluster.api import MERGE, Api, ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.extended import assignment, card, configuration, extender, node
-from cluster.objects import NODES, PODS
-from cluster.servers import free_ports
-from cluster.webhooks import NAME, as_scheduler, ensure_policy, webhook
-from hami_py.kube import ApiServer
-from hami_py.model.pods import PodSettings
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from cluster.extended import assignment
+from cluster.objects import PODS
+from cluster.webhooks import LEFT_OUT, NAME, tenancy, tenant
+from hami_py.scheduler.service import Scheduler
 
 GPU = {"nvidia.com/gpu": 1}
-LEFT_OUT = "/api/v1/namespaces/left-out/pods"
 TCMALLOC = "/usr/lib/libtcmalloc.so.4"
 
 
 @pytest.fixture(scope="module")
 def both(module_control_plane: StartControlPlane) -> Iterator[tuple[ControlPlane, Scheduler]]:
-    (port,) = free_ports(1)
-    cluster = module_control_plane(scheduler=configuration(port))
-    # As with many cards: kube-scheduler's own sums leave the one card to us.
-    plenty = {f"nvidia.com/{name}": 1_000_000 for name in ("gpu", "gpumem", "gpucores")}
-    made = node("a", [card("a", 0)])
-    made["status"] = objects.node("a", plenty)["status"]
-    cluster.api.create(NODES, made)
-    labels = {"hami.io/webhook": "ignore"}
-    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "left-out", "labels": labels}})
-    ensure_policy(cluster)
-    kubeconfig, _ = as_scheduler(cluster)
-    judged = PodSettings(schedulers=("default-scheduler",), allowed_preloads=(TCMALLOC,))
-    server = ApiServer.connect(kubeconfig)
-    with extender(server, port, pod_selector=SchedulerSettings.pod_selector) as scheduler:
-        assert scheduler.wait_until_ready(60)
-        with webhook(cluster, pods=judged):
-            yield cluster, scheduler
-
-
-@pytest.fixture(scope="module")
-def cluster(both: tuple[ControlPlane, Scheduler]) -> ControlPlane:
-    return both[0]
+    with tenancy(module_control_plane, TCMALLOC) as both:
+        yield both
 
 
 @pytest.fixture
 def api(both: tuple[ControlPlane, Scheduler]) -> Iterator[Api]:
-    """The tenant's requests; its pods are gone afterwards, and the scheduler has heard of it."""
-    cluster, scheduler = both
-    empty = scheduler.cluster.allocator.digest()
-    yield cluster.api
-    for path in (PODS, LEFT_OUT):
-        cluster.api.delete_all(path)
-    waiting.until(
-        lambda: not [*cluster.api.list(PODS), *cluster.api.list(LEFT_OUT)], "the pods are gone"
-    )
-    waiting.until(lambda: scheduler.cluster.allocator.digest() == empty, "the card is free")
+    with tenant(*both) as api:
+        yield api
 
 
 def refused(api: Api, pod: Object, path: str = PODS) -> str:
@@ -214,46 +182,6 @@ def test_a_pod_may_have_as_many_annotations_as_are_stored(api: Api, most: dict[s
     api.patch(f"{path}/status", {"status": {"phase": "Running"}}, MERGE)
     api.patch(path, {"metadata": {"annotations": {"b": "y"}}}, MERGE)
     changed_by_us(api, path, {"annotations": {"hami.io/gpumem.main": "1m"}})
-
-
-def test_a_pod_without_a_gpu_cannot_claim_a_card(cluster: ControlPlane, api: Api) -> None:
-    """Else whoever may make pods could make every card look used."""
-    forged = '{"version":1,"pod":"x","node":"a","containers":{"main":[{"card":"GPU-a-0"}]}}'
-    claims = {"annotations": {"hami.io/assignment": forged}, "labels": {"hami.io/pod": "true"}}
-    for path in (PODS, LEFT_OUT):
-        for limits in ({}, GPU) if path == LEFT_OUT else ({},):
-            pod = objects.pod("mine", limits, metadata=claims, nodeName="a")
-            assert "metadata.annotations[hami.io/assignment]" in refused(api, pod, path)
-    # From a pod with one it is removed.
-    made = api.create(f"{PODS}?dryRun=All", objects.pod("mine", GPU, metadata=claims))
-    assert "annotations" not in made["metadata"]
-    # Where there is no policy the scheduler is not taken in either.
-    _, allowed = as_scheduler(cluster)
-    uid = api.create(PODS, objects.pod("mine", schedulerName="nobody"))["metadata"]["uid"]
-    said = (
-        f'{{"version":1,"pod":"{uid}","node":"a","containers":'
-        '{"main":[{"card":"GPU-a-0","memory_mib":10000,"cores":100}]}}'
-    )
-    bound = objects.binding(
-        {"metadata": {"name": "mine"}},
-        "a",
-        annotations={"hami.io/assignment": said},
-        labels={"hami.io/pod": "true"},
-    )
-    allowed.create(f"{PODS}/mine/binding", bound)
-    api.create(PODS, objects.pod("second", GPU))
-    waiting.bound(api, "second")
-
-
-def test_nobody_else_binds_with_cards(api: Api) -> None:
-    api.create(PODS, objects.pod("mine", GPU, schedulingGates=[{"name": "test/wait"}]))
-    forged = objects.binding(
-        {"metadata": {"name": "mine"}}, "a", annotations={"hami.io/assignment": "{}"}
-    )
-    for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
-        with pytest.raises(ApiError, match="it is written by hami alone") as refusal:
-            api.create(path, forged)
-        assert refusal.value.code == 422
 
 
 @pytest.mark.parametrize("labels", [{"hami.io/pod": "no"}, {"hami.io/pod": ""}, {"app": "a"}, {}])

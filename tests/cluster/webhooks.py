@@ -2,16 +2,19 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cluster import admission, objects, waiting
 from cluster.api import Api, ApiError
 from cluster.control_plane import ControlPlane
 from cluster.deployed import documents
-from cluster.objects import PODS
+from cluster.extended import card, configuration, extender, node
+from cluster.objects import NODES, PODS
+from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 from hami_py.model.pods import PodSettings
+from hami_py.scheduler.service import Scheduler, SchedulerSettings
 from hami_py.serving import Listen
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.keeper import Place
@@ -21,6 +24,9 @@ NAME = "hami-webhook"
 
 #: Who binds in a cluster; the policy knows it by this name.
 SCHEDULER = "system:serviceaccount:hami-system:hami-scheduler"
+
+#: Pods of a namespace that the webhook leaves alone.
+LEFT_OUT = "/api/v1/namespaces/left-out/pods"
 
 _MUTATING, _VALIDATING = admission.CONFIGURATIONS
 
@@ -44,13 +50,13 @@ def webhook(
     )
     server = ApiServer.connect(cluster.kubeconfig)
     hooks = [Webhook(server, settings) for _ in range(replicas)]
-    for configuration in documents("webhook/configuration.yaml"):
-        is_mutating = configuration["kind"].startswith("Mutating")
+    for wanted in documents("webhook/configuration.yaml"):
+        is_mutating = wanted["kind"].startswith("Mutating")
         path, hook = (_MUTATING, hooks[0]) if is_mutating else (_VALIDATING, hooks[-1])
-        for entry in configuration["webhooks"]:
+        for entry in wanted["webhooks"]:
             verb = entry["clientConfig"]["service"]["path"]
             entry["clientConfig"] = {"url": f"https://127.0.0.1:{hook.server.port}{verb}"}
-        cluster.api.create(path, configuration)
+        cluster.api.create(path, wanted)
     for hook in hooks:
         hook.start()
     try:
@@ -61,6 +67,46 @@ def webhook(
             hook.stop()
         for path in admission.CONFIGURATIONS:
             cluster.api.delete(f"{path}/{NAME}")
+
+
+@contextlib.contextmanager
+def tenancy(
+    start: Callable[..., ControlPlane], *allowed_preloads: str
+) -> Iterator[tuple[ControlPlane, Scheduler]]:
+    """All that is deploy/'s: webhook, policy and extender; and one node, a, with one card.
+
+    A namespace, left-out, is left alone by the webhook.
+    """
+    (port,) = free_ports(1)
+    cluster = start(scheduler=configuration(port))
+    # As with many cards: kube-scheduler's own sums leave the one card to us.
+    plenty = {f"nvidia.com/{name}": 1_000_000 for name in ("gpu", "gpumem", "gpucores")}
+    made = node("a", [card("a", 0)])
+    made["status"] = objects.node("a", plenty)["status"]
+    cluster.api.create(NODES, made)
+    labels = {"hami.io/webhook": "ignore"}
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "left-out", "labels": labels}})
+    ensure_policy(cluster)
+    kubeconfig, _ = as_scheduler(cluster)
+    judged = PodSettings(schedulers=("default-scheduler",), allowed_preloads=allowed_preloads)
+    server = ApiServer.connect(kubeconfig)
+    with extender(server, port, pod_selector=SchedulerSettings.pod_selector) as scheduler:
+        assert scheduler.wait_until_ready(60)
+        with webhook(cluster, pods=judged):
+            yield cluster, scheduler
+
+
+@contextlib.contextmanager
+def tenant(cluster: ControlPlane, scheduler: Scheduler) -> Iterator[Api]:
+    """The tenant's requests; its pods are gone afterwards, and the scheduler has heard of it."""
+    empty = scheduler.cluster.allocator.digest()
+    yield cluster.api
+    for path in (PODS, LEFT_OUT):
+        cluster.api.delete_all(path)
+    waiting.until(
+        lambda: not [*cluster.api.list(PODS), *cluster.api.list(LEFT_OUT)], "the pods are gone"
+    )
+    waiting.until(lambda: scheduler.cluster.allocator.digest() == empty, "the card is free")
 
 
 def _wait_until_asked(cluster: ControlPlane, hook: Webhook) -> None:

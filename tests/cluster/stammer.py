@@ -1,0 +1,53 @@
+"""An API server whose watch of pods tells everything twice, and late where a test says so."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from hami_py.kube import ApiServer
+from hami_py.kube.server import Stream
+from hami_py.scheduler.cluster import PODS
+
+
+class Stammer(ApiServer):
+    """The same server.
+
+    Attributes:
+        repeated: events that were told twice, by their type.
+        held: events that were late.
+        goes: while it is not set, every event waits.
+    """
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server._client)
+        self.repeated: Counter[str] = Counter()
+        self.held = 0
+        self.goes = threading.Event()
+        self.goes.set()
+
+    def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> Stream:
+        stream = super().stream(path, query, silence_s=silence_s)
+        return _Twice(self, stream) if path == PODS else stream
+
+
+class _Twice(Stream):
+    def __init__(self, server: Stammer, stream: Stream) -> None:
+        self._server, self._stream = server, stream
+        self._is_stopped = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._stream:
+            if not self._server.goes.is_set():
+                self._server.held += 1
+            while not (self._server.goes.wait(0.1) or self._is_stopped):
+                pass
+            yield line
+            yield line
+            self._server.repeated[json.loads(line)["type"]] += 1
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._stream.stop()

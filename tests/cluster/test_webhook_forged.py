@@ -1,0 +1,134 @@
+"""Assignments that a tenant writes itself, at a real API server: who gets which cards.
+
+A pod that asks for a card is made without what it forged, and gets ours as it is bound. Where the
+webhook is not asked, the policy refuses it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster import failing, objects, waiting
+from cluster.api import Api, ApiError
+from cluster.conftest import StartControlPlane
+from cluster.control_plane import ControlPlane
+from cluster.objects import NODES, PODS
+from cluster.webhooks import LEFT_OUT, as_scheduler, tenancy, tenant
+from hami_py.scheduler.service import Scheduler
+
+GPU = {"nvidia.com/gpu": 1}
+ASSIGNMENT = "hami.io/assignment"
+
+
+@pytest.fixture(scope="module")
+def both(module_control_plane: StartControlPlane) -> Iterator[tuple[ControlPlane, Scheduler]]:
+    with tenancy(module_control_plane) as both:
+        yield both
+
+
+@pytest.fixture
+def api(both: tuple[ControlPlane, Scheduler]) -> Iterator[Api]:
+    with tenant(*both) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def cluster(both: tuple[ControlPlane, Scheduler]) -> ControlPlane:
+    return both[0]
+
+
+def forged(node: str, card: str, mib: int, **more: Any) -> str:
+    share = {"card": card, "memory_mib": mib, "cores": 0}
+    said = {"version": 1, "pod": "x", "node": node, "containers": {"main": [share]}, **more}
+    return json.dumps(said)
+
+
+#: What a tenant may say to have: less than it gets, more, a card that is not there, and nonsense.
+FORGED = [
+    {ASSIGNMENT: forged("a", "GPU-a-0", 1)},
+    {ASSIGNMENT: forged("a", "GPU-a-0", 10_000), "hami.io/gpumem.main": "10000m"},
+    {ASSIGNMENT: forged("a", "GPU-a-1", 3000)},
+    {ASSIGNMENT: forged("nowhere", "GPU-nowhere-0", 3000)},
+    {ASSIGNMENT: forged("a", "GPU-a-0", 3000, version=999)},
+    {ASSIGNMENT: "{}"},
+    {ASSIGNMENT: "no JSON", "hami.io/gpumem-0.main": "1m"},
+]
+
+
+@pytest.mark.parametrize("said", FORGED)
+def test_a_pod_that_asks_has_ours_in_place_of_what_it_forged(
+    api: Api, said: dict[str, str]
+) -> None:
+    claims = {"annotations": {**said, "mine": "stays"}, "labels": {"hami.io/pod": "true"}}
+    asked = {**GPU, "nvidia.com/gpumem": 3000}
+    made = api.create(PODS, objects.pod("mine", asked, metadata=claims))
+    assert made["metadata"]["annotations"] == {"mine": "stays"}
+    bound = waiting.bound(api, "mine")
+    now = bound["metadata"]["annotations"]
+    assert {"hami.io/gpumem.main", *said} & now.keys() == {ASSIGNMENT}
+    assignment = json.loads(now[ASSIGNMENT])
+    assert (assignment["pod"], assignment["node"]) == (made["metadata"]["uid"], "a")
+    ((share,),) = assignment["containers"].values()
+    assert (share["card"], share["memory_mib"]) == ("GPU-a-0", 3000)
+    assert share["card"] in api.get(f"{NODES}/a")["metadata"]["annotations"]["hami.io/cards"]
+    # It counts as what it asked for, neither more nor less.
+    api.create(PODS, objects.pod("rest", {**GPU, "nvidia.com/gpumem": 7000}))
+    waiting.bound(api, "rest")
+    assert failing.given(api) == {"GPU-a-0": 10_000}
+    api.create(PODS, objects.pod("more", {**GPU, "nvidia.com/gpumem": 1}))
+    assert "too little memory" in waiting.unschedulable(api, "more")
+
+
+@pytest.mark.parametrize("said", FORGED)
+@pytest.mark.parametrize(
+    ("path", "limits"),
+    [(PODS, {}), (LEFT_OUT, {}), (LEFT_OUT, GPU)],
+    ids=["asks for none", "asks for none, left out", "left out"],
+)
+def test_where_the_webhook_is_not_asked_the_policy_refuses_it(
+    api: Api, path: str, limits: dict[str, int], said: dict[str, str]
+) -> None:
+    claims = {"annotations": said, "labels": {"hami.io/pod": "true"}}
+    placed: list[dict[str, Any]] = [{}, {"nodeName": "a"}]
+    for where in placed:
+        with pytest.raises(ApiError) as refusal:
+            api.create(path, objects.pod("mine", limits, metadata=claims, **where))
+        assert refusal.value.code == 422
+        assert "it is written by hami alone; leave it as it was" in str(refusal.value)
+    assert api.list(path) == []
+
+
+def test_where_there_is_no_policy_the_scheduler_is_not_taken_in(
+    cluster: ControlPlane, api: Api
+) -> None:
+    """Else whoever may make pods could make every card look used."""
+    _, allowed = as_scheduler(cluster)
+    uid = api.create(PODS, objects.pod("mine", schedulerName="nobody"))["metadata"]["uid"]
+    said = (
+        f'{{"version":1,"pod":"{uid}","node":"a","containers":'
+        '{"main":[{"card":"GPU-a-0","memory_mib":10000,"cores":100}]}}'
+    )
+    bound = objects.binding(
+        {"metadata": {"name": "mine"}},
+        "a",
+        annotations={"hami.io/assignment": said},
+        labels={"hami.io/pod": "true"},
+    )
+    allowed.create(f"{PODS}/mine/binding", bound)
+    api.create(PODS, objects.pod("second", GPU))
+    waiting.bound(api, "second")
+
+
+def test_nobody_else_binds_with_cards(api: Api) -> None:
+    api.create(PODS, objects.pod("mine", GPU, schedulingGates=[{"name": "test/wait"}]))
+    forged = objects.binding(
+        {"metadata": {"name": "mine"}}, "a", annotations={"hami.io/assignment": "{}"}
+    )
+    for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
+        with pytest.raises(ApiError, match="it is written by hami alone") as refusal:
+            api.create(path, forged)
+        assert refusal.value.code == 422
