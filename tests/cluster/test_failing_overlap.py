@@ -17,7 +17,7 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from cluster.stammer import Stammer
 from hami_py.kube import ApiServer
-from hami_py.scheduler.binding import Timing
+from hami_py.scheduler.timing import Timing
 
 #: A node of eight cards, on each of which three pods fit.
 CARDS, MIB, SHARE, ROOM = 8, 10_000, 3000, 24
