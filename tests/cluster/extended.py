@@ -22,6 +22,8 @@ from hami_py.serving import Listen
 #: As whom the extender of `extended` asks the API server: nobody else has that name there.
 EXTENDER = "extender"
 
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
 #: Of deploy's configuration: what a test cluster has its own of.
 _OTHERS = ("apiVersion", "kind", "leaderElection", "profiles")
 
@@ -32,6 +34,12 @@ def configuration(port: int, file: str = "scheduler/scheduler.yaml") -> Object:
     (extender,) = wanted["extenders"]
     extender["urlPrefix"] = f"http://127.0.0.1:{port}"
     return {key: value for key, value in wanted.items() if key not in _OTHERS}
+
+
+def make_wake(api: Api) -> None:
+    """deploy's StorageClass, through which the extender has refused pods tried again."""
+    (wake,) = documents("scheduler/wake.yaml")
+    api.create(CLASSES, wake)
 
 
 def card(node: str, index: int, **more: Any) -> wire.Card:
@@ -90,6 +98,7 @@ def extended(
     """A control plane whose scheduler asks an extender of ours; both end with it."""
     (port,) = free_ports(1)
     cluster = start(scheduler=configuration(port), settings=settings)
+    make_wake(cluster.api)
     server = ApiServer.connect(cluster.kubeconfig_for(cluster.user(EXTENDER, "system:masters")))
     with extender(server, port, timing=timing) as scheduler:
         assert scheduler.wait_until_ready(60)

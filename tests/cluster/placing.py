@@ -10,7 +10,6 @@ from typing import Any
 from cluster import objects, waiting
 from cluster.api import Object
 from cluster.control_plane import ControlPlane
-from cluster.deployed import documents
 from cluster.extended import assignment
 from cluster.objects import NODES, PODS, QUOTAS
 from hami_py.kube import ApiServer
@@ -46,9 +45,6 @@ class Placing:
         self._server = ApiServer.connect(cluster.kubeconfig)
         self._allocator = scheduler.cluster.allocator
         self.api.create(NODES, objects.node(_PLAIN))
-        # Through it the extender has pods tried again, as deploy/ has it.
-        (wake,) = documents("scheduler/wake.yaml")
-        self.api.create("/apis/storage.k8s.io/v1/storageclasses", wake)
 
     def clear(self) -> None:
         """Deletes what a test made."""

@@ -10,8 +10,7 @@ import pytest
 from cluster import failing, waiting
 from cluster.api import Api
 from cluster.conftest import StartControlPlane
-from cluster.deployed import documents
-from cluster.extended import card, configuration, extender, node
+from cluster.extended import card, configuration, extender, make_wake, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from cluster.stammer import Stammer
@@ -49,8 +48,7 @@ def test_events_of_pods_come_twice_and_late(control_plane: StartControlPlane) ->
     (port,) = free_ports(1)
     cluster = control_plane(scheduler=configuration(port))
     api = cluster.api
-    (wake,) = documents("scheduler/wake.yaml")
-    api.create("/apis/storage.k8s.io/v1/storageclasses", wake)
+    make_wake(api)
     server = Stammer(ApiServer.connect(cluster.kubeconfig))
     with extender(server, port) as scheduler:
         assert scheduler.wait_until_ready(60)

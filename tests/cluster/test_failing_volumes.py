@@ -14,12 +14,10 @@ import pytest
 from cluster import failing, waiting
 from cluster.api import Api, Object
 from cluster.conftest import StartControlPlane
-from cluster.deployed import documents
-from cluster.extended import card, extended, node
+from cluster.extended import CLASSES, card, extended, node
 from cluster.objects import NODES, PODS
 from hami_py.scheduler.timing import Timing
 
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 
@@ -39,8 +37,6 @@ def stand(control_plane: StartControlPlane) -> Iterator[Stand]:
     """Volumes of the class `slow` come when somebody makes them, after a node was chosen."""
     with extended(control_plane, timing=Timing(hold_s=HOLD_S)) as (cluster, scheduler):
         api = cluster.api
-        (wake,) = documents("scheduler/wake.yaml")
-        api.create(CLASSES, wake)
         api.create(
             CLASSES,
             {

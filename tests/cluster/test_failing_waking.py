@@ -10,8 +10,7 @@ import pytest
 from cluster import failing, objects, waiting
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.deployed import documents
-from cluster.extended import card, configuration, extender, node
+from cluster.extended import card, configuration, extender, make_wake, node
 from cluster.failing import NOBODY
 from cluster.objects import NODES, PODS, QUOTAS
 from cluster.servers import free_ports
@@ -31,8 +30,7 @@ class Wired:
 def wired(module_control_plane: StartControlPlane) -> Iterator[Wired]:
     (port,) = free_ports(1)
     cluster = module_control_plane(scheduler=configuration(port))
-    (wake,) = documents("scheduler/wake.yaml")
-    cluster.api.create("/apis/storage.k8s.io/v1/storageclasses", wake)
+    make_wake(cluster.api)
     with failing.Cable(cluster) as cable, extender(cable.server(), port) as scheduler:
         assert scheduler.wait_until_ready(60)
         yield Wired(cluster, scheduler, cable)
