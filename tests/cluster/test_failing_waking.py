@@ -57,10 +57,13 @@ def refused(cluster: ControlPlane, name: str, reason: str, **more: object) -> No
 
 
 @pytest.mark.timeout(200)
-def test_a_quota_that_is_raised_lets_them_in(cluster: ControlPlane) -> None:
-    api = cluster.api
+def test_a_quota_that_is_raised_lets_them_in(wired: Wired) -> None:
+    cluster, api = wired.cluster, wired.cluster.api
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "1000"}}}
     api.create(QUOTAS, quota)
+    # A pod that is quicker than the watch of quotas is let in.
+    known = wired.scheduler.cluster.quotas.limits
+    waiting.until(lambda: known("default"), "the extender knows the quota")
     api.create(NODES, node("a", [card("a", 0)]))
     refused(cluster, "waits", "quota q")
     api.patch(f"{QUOTAS}/q", {"spec": {"hard": {"limits.nvidia.com/gpumem": "2000"}}})
