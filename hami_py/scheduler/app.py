@@ -15,7 +15,7 @@ from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.wire import (
     BindArgs,
     BindResult,
-    FilterArgs,
+    ExtenderArgs,
     FilterResult,
     PreemptArgs,
     PreemptResult,
@@ -56,14 +56,13 @@ def make_app(verbs: Verbs, meter: Meter) -> list[Route]:
         timed = meter.timed(name, _answered(name, answer, failed))
         return json_route(f"/{name}", decode, timed, most_bytes=most_bytes, waits=waits)
 
-    filtered = filter_args(Decoder(FilterArgs, "filter arguments"))
-    rated = filter_args(Decoder(FilterArgs, "prioritize arguments"))
+    asked = filter_args(Decoder(ExtenderArgs, "arguments"))
     bound = Decoder(BindArgs, "bind arguments")
     preempted = Decoder(PreemptArgs, "preempt arguments")
     return [
-        verb("filter", filtered, verbs.filter, failed=_refuse_all, most_bytes=_NODES),
+        verb("filter", asked, verbs.filter, failed=_refuse_all, most_bytes=_NODES),
         # An error here would be ignored; without scores the pod is bound by those of others.
-        verb("prioritize", rated, verbs.prioritize, failed=lambda _: [], most_bytes=_NODES),
+        verb("prioritize", asked, verbs.prioritize, failed=lambda _: [], most_bytes=_NODES),
         verb(
             "bind",
             lambda body: verbs.arrived(bound(body)),

@@ -69,7 +69,7 @@ class Verbs:
         self._clock_ns = clock_ns
         self._read_last: tuple[objects.Pod, wire.Request | None] | None = None
 
-    def filter(self, args: FilterArgs) -> FilterResult | msgspec.Raw:
+    def filter(self, args: FilterArgs) -> FilterResult | bytes:
         """The nodes with cards that the pod fits on, and why it does not fit on the others.
 
         A pod that is refused waits until something happens in the cluster. Where it may fit in a
@@ -79,31 +79,29 @@ class Verbs:
         try:
             request = self._read(args.pod)
         except InvalidValue as error:
-            return _never(_decode_names(args.names()), error)
+            return _never(_decode_names(args.names), error)
         if request is None:
-            return FilterResult(node_names=_decode_names(args.names()))
+            return FilterResult(node_names=_decode_names(args.names))
         if not self._cluster.is_known:
             return FilterResult(node_names=[], error=_NOT_KNOWN)
         self.holds.end(request.pod.uid)
         self._cluster.waiting.asked(args.pod, request)
         try:
             check_room(args.pod, request)
-            return self._where(args.pod, request, args.names())
+            return self._where(args.pod, request, args.names)
         except InvalidValue as error:
-            return _never(_decode_names(args.names()), error)
+            return _never(_decode_names(args.names), error)
 
     def _read(self, pod: objects.Pod) -> wire.Request | None:
         """The pod's request; priorities are asked for with the pod that was filtered."""
         last = self._read_last
-        if last is not None and last[0] == pod:
+        if last is not None and (last[0] is pod or last[0] == pod):
             return last[1]
         request = pods.read_request(pod, self._cluster.settings)
         self._read_last = pod, request
         return request
 
-    def _where(
-        self, pod: objects.Pod, request: wire.Request, names: bytes
-    ) -> FilterResult | msgspec.Raw:
+    def _where(self, pod: objects.Pod, request: wire.Request, names: bytes) -> FilterResult | bytes:
         bound_to = self.binder.node_of(request.pod.uid)
         if bound_to is not None:
             there = [name for name in _decode_names(names) if name == bound_to]
@@ -114,7 +112,7 @@ class Verbs:
         fits, whole, answer = self._cluster.allocator.filter_names(asked, names, now_ns)
         if fits > 1:
             # Nearly always, and then of thousands: nobody here looks at them.
-            return msgspec.Raw(answer)
+            return answer
         result = msgspec.json.decode(answer, type=FilterResult)
         if not result.node_names:
             if bound_to is not None:
@@ -135,15 +133,15 @@ class Verbs:
         allocator = self._cluster.allocator
         return allocator.only_promised(asked, _decode_names(names), now_ns, soon_ns)
 
-    def prioritize(self, args: FilterArgs) -> list[HostPriority] | msgspec.Raw:
+    def prioritize(self, args: FilterArgs) -> list[HostPriority] | bytes:
         """How good the nodes are; the best is held for the pod."""
         try:
             request = self._read(args.pod)
         except InvalidValue:
             request = None
         if request is None or not self._cluster.is_known:
-            return [HostPriority(name, 0) for name in _decode_names(args.names())]
-        return msgspec.Raw(self._rate_and_hold(args.pod, wire.encode(request), args.names()))
+            return [HostPriority(name, 0) for name in _decode_names(args.names)]
+        return self._rate_and_hold(args.pod, wire.encode(request), args.names)
 
     def _rate_and_hold(self, pod: objects.Pod, asked: bytes, names: bytes) -> bytes:
         hold_ns = self.holds.begin(pod)

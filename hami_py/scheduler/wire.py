@@ -6,8 +6,8 @@ every field is written as it is spelled there. Recorded ones are in ``tests/clus
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,6 +18,7 @@ from hami_py.model.pods.objects import Node, Pod
 __all__ = [
     "BindArgs",
     "BindResult",
+    "ExtenderArgs",
     "FilterArgs",
     "FilterResult",
     "HostPriority",
@@ -39,11 +40,8 @@ class NodeList(msgspec.Struct, omit_defaults=True):
 _NO_NAMES = msgspec.Raw(b"null")
 
 
-class FilterArgs(msgspec.Struct):
-    """Asks which of the nodes a pod fits on, or how good they are (ExtenderArgs).
-
-    Names stay as they came, because they are thousands: the allocator reads them.
-    """
+class ExtenderArgs(msgspec.Struct):
+    """Asks which of the nodes a pod fits on, or how good they are."""
 
     pod: Pod = msgspec.field(name="Pod")
     nodes: NodeList | None = msgspec.field(name="Nodes", default=None)
@@ -58,25 +56,50 @@ class FilterArgs(msgspec.Struct):
         return msgspec.json.encode([node.name for node in nodes or []])
 
 
+@dataclass(frozen=True)
+class FilterArgs:
+    """What of it counts.
+
+    Attributes:
+        pod: the pod.
+        names: the nodes' names, a JSON list as it came: they are thousands, and the allocator reads
+            them.
+    """
+
+    pod: Pod
+    names: bytes
+
+
 _NAMES = b'"NodeNames":'
 
 
-def filter_args(decode: Callable[[bytes], FilterArgs]) -> Callable[[bytes], FilterArgs]:
+def filter_args(decode: Callable[[bytes], ExtenderArgs]) -> Callable[[bytes], FilterArgs]:
     """A reader that leaves names to the allocator where they come last, as Go writes them.
+
+    kube-scheduler asks for priorities of the pod that it has just asked about: it is read once.
 
     Args:
         decode: reads the whole; raises ``InvalidValue``.
     """
+    last: tuple[bytes, Pod] | None = None
 
     def read(body: bytes) -> FilterArgs:
+        nonlocal last
         at = body.find(_NAMES)
         if at >= 0 and body.endswith(b"]}"):
-            # If this is an object, then it is that last field's value which is left out.
-            with contextlib.suppress(InvalidValue):
-                args = decode(body[:at] + _NAMES + b"null}")
-                args.node_names = msgspec.Raw(body[at + len(_NAMES) : -1])
-                return args
-        return decode(body)
+            head, names = body[:at], body[at + len(_NAMES) : -1]
+            if last is not None and last[0] == head:
+                return FilterArgs(last[1], names)
+            try:
+                # If this is an object, then it is that last field's value which is left out.
+                pod = decode(head + _NAMES + b"null}").pod
+            except InvalidValue:
+                pass
+            else:
+                last = head, pod
+                return FilterArgs(pod, names)
+        args = decode(body)
+        return FilterArgs(args.pod, args.names())
 
     return read
 

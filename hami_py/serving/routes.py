@@ -60,7 +60,7 @@ def json_route(
     Args:
         path: where.
         decode: makes the function's argument of the body; raises ``InvalidValue``.
-        answer: the function; what it returns becomes JSON.
+        answer: the function; what it returns becomes JSON, and bytes are that already.
         most_bytes: a larger body is refused.
         bodies: bounds what is read of all requests at once; ``None``: each one's own bound is all.
         waits: the function waits for somebody else, and gets a thread to do so.
@@ -117,7 +117,7 @@ class _Endpoint(Generic[A]):
                 result = await run_in_threadpool(self._answer, argument)
             else:
                 result = self._answer(argument)
-            return msgspec.json.encode(result)
+            return result if isinstance(result, bytes) else msgspec.json.encode(result)
         except HamiError as error:
             status = 422 if isinstance(error, InvalidValue) else 503
             raise _Refused(status, str(error)) from None

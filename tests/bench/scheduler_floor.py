@@ -6,7 +6,6 @@ python -m bench.scheduler_floor PORT BYTES BYTES      of an answer to filter, to
 import signal
 import sys
 
-import msgspec
 from starlette.routing import Router
 
 from hami_py.serving import Listen, Server, json_route
@@ -18,7 +17,7 @@ def serve(port: int, filtered: int, rated: int) -> None:
     """Answers until it is ended."""
     routes = []
     for path, size in (("/filter", filtered), ("/prioritize", rated)):
-        answer = msgspec.Raw(b'"' + b"x" * (size - 2) + b'"')
+        answer = b'"' + b"x" * (size - 2) + b'"'
         routes.append(json_route(path, len, lambda _, answer=answer: answer, most_bytes=_MOST))
     Server(Router(routes), Listen(port=port)).start()
     signal.pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -10,18 +11,23 @@ from hami_py.model.pods.objects import Pod
 from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.wire import FilterArgs, FilterResult, HostPriority
 
+T = TypeVar("T")
+
 
 def filtered(verbs: Verbs, pod: Pod, names: Sequence[str]) -> FilterResult:
     """Which of the nodes the pod fits on."""
-    answer = msgspec.json.encode(verbs.filter(_arguments(pod, names)))
-    return msgspec.json.decode(answer, type=FilterResult)
+    return _decoded(verbs.filter(_arguments(pod, names)), FilterResult)
 
 
 def rated(verbs: Verbs, pod: Pod, names: Sequence[str]) -> list[HostPriority]:
     """How good the nodes are; the best is held."""
-    answer = msgspec.json.encode(verbs.prioritize(_arguments(pod, names)))
-    return msgspec.json.decode(answer, type=list[HostPriority])
+    return _decoded(verbs.prioritize(_arguments(pod, names)), list[HostPriority])
 
 
 def _arguments(pod: Pod, names: Sequence[str]) -> FilterArgs:
-    return FilterArgs(pod, None, msgspec.Raw(msgspec.json.encode(list(names))))
+    return FilterArgs(pod, msgspec.json.encode(list(names)))
+
+
+def _decoded(answer: object, kind: type[T]) -> T:
+    said = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+    return msgspec.json.decode(said, type=kind)

@@ -10,7 +10,7 @@ import pytest
 from hami_py._native import Allocator
 from hami_py.errors import InvalidValue, Unfit
 from hami_py.model.pods.decoding import Decoder
-from hami_py.scheduler.wire import FilterArgs, filter_args
+from hami_py.scheduler.wire import ExtenderArgs, filter_args
 from unit.test_allocator import node, request
 
 #: Letters of names, and what may stand in the way of who reads them in a hurry.
@@ -101,7 +101,7 @@ def test_priorities_are_those_of_an_allocator_that_answered_no_filter(seed: int)
                 allocator.reserve(request(f"q{at}", 100), best, at)
 
 
-DECODE = Decoder(FilterArgs, "arguments")
+DECODE = Decoder(ExtenderArgs, "arguments")
 POD = {
     "metadata": {
         "name": "p",
@@ -134,9 +134,21 @@ def go(value: Any) -> bytes:
     ],
 )
 def test_arguments_are_read_as_by_who_reads_all_of_them(body: bytes) -> None:
-    whole, ours = DECODE(body), filter_args(DECODE)(body)
-    assert ours.pod == whole.pod
-    assert json.loads(ours.names()) == json.loads(whole.names())
+    whole, read = DECODE(body), filter_args(DECODE)
+    # The second time the pod is known.
+    for ours in (read(body), read(body)):
+        assert ours.pod == whole.pod
+        assert json.loads(ours.names) == json.loads(whole.names())
+
+
+def test_a_pod_is_read_once_and_another_is_another() -> None:
+    read = filter_args(DECODE)
+    arguments = {"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]}
+    first = read(go(arguments))
+    again = read(go({**arguments, "NodeNames": ["b"]}))
+    assert (again.pod is first.pod, again.names) == (True, b'["b"]')
+    other = read(go({**arguments, "Pod": {**POD, "metadata": {**POD["metadata"], "uid": "v"}}}))
+    assert (other.pod.uid, first.pod.uid) == ("v", "u")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@
 //! refusal stands until the smallest choice comes within reach. So an answer is remembered with its [`Span`], and
 //! other pods' coming and going in the namespace seldom makes anybody look again.
 
-use crate::cache::Verdict;
 use crate::quota::{Room, Spent};
 use crate::reason::{NodeReason, QuotaReason};
+use crate::verdict::Verdict;
 use std::cell::Cell;
 
 /// Answers that are remembered of a node: namespaces that share a class may have different quotas.
@@ -101,19 +101,19 @@ impl Answer {
 /// All that is remembered so of one node.
 #[derive(Default)]
 pub struct Answers {
-    generation: u64,
+    generation: u32,
     each: Vec<Answer>,
 }
 
 impl Answers {
     /// What is known of the node as it is, where so much is left.
-    pub fn find(&self, generation: u64, left_mib: u64) -> Option<&Answer> {
+    pub fn find(&self, generation: u32, left_mib: u64) -> Option<&Answer> {
         let each = if self.generation == generation { &self.each[..] } else { &[] };
         each.iter().find(|answer| answer.span.has(left_mib))
     }
 
     /// One more; what was found out about the node as it was before goes, and the oldest where there are too many.
-    pub fn add(&mut self, generation: u64, answer: Answer) {
+    pub fn add(&mut self, generation: u32, answer: Answer) {
         if self.generation != generation {
             self.generation = generation;
             self.each.clear();

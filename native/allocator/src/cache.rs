@@ -6,35 +6,25 @@
 use crate::allowance::Answers;
 use crate::class::{Class, Key};
 use crate::hash::Map;
+use crate::verdict::Verdicts;
 use crate::wire::Request;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Classes that are remembered; with 5,000 nodes each takes 160 KB, and half a MB more where what a quota says of those
+/// Classes that are remembered; with 5,000 nodes each takes 40 KB, and half a MB more where what a quota says of those
 /// nodes depends on the cards.
 const CLASSES: usize = 64;
-
-/// What a node is to a class.
-#[derive(Clone, Debug)]
-pub enum Verdict {
-    /// It does, with this score.
-    Fits(u16),
-    /// It does not; other pods' going may help.
-    Full(Arc<str>),
-    /// It does not, and nobody is to be evicted for it (`FailedAndUnresolvableNodes`).
-    Never(Arc<str>),
-}
 
 /// A class and what is known of nodes.
 pub struct Cached {
     /// The class.
     pub class: Class,
-    /// By node: the generation for which it holds, and the verdict.
-    pub verdicts: Vec<(u64, Verdict)>,
+    /// What nodes are to it.
+    pub verdicts: Verdicts,
     /// The same where a quota's answer depends on the cards, by what it leaves; empty where that never was so.
     pub within: Vec<Answers>,
     /// The allocator's generation when nodes were judged last; 0: never.
-    pub judged_at: u64,
+    pub judged_at: u32,
     /// The namespace that it was met in first.
     namespace: Box<str>,
     used_at: u64,
@@ -73,9 +63,9 @@ impl Cache {
 
     /// If there are too many, of the namespace that has the most the class goes that was not used for longest; its
     /// memory can be used again.
-    fn make_room(&mut self) -> Vec<(u64, Verdict)> {
+    fn make_room(&mut self) -> Verdicts {
         if self.classes.len() < CLASSES {
-            return Vec::new();
+            return Verdicts::default();
         }
         let mut counts: Map<&str, usize> = Map::default();
         for cached in self.classes.values() {
@@ -85,6 +75,6 @@ impl Cache {
         let oldest = self.classes.iter().min_by_key(|(_, cached)| place(cached));
         let oldest = oldest.map(|(key, _)| key.clone());
         let gone = oldest.and_then(|key| self.classes.remove(&key));
-        gone.map_or_else(Vec::new, |cached| cached.verdicts)
+        gone.map_or_else(Verdicts::default, |cached| cached.verdicts)
     }
 }

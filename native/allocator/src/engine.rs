@@ -30,13 +30,14 @@ pub struct Allocator {
     pub(crate) names: Names,
     pub(crate) sequence: Sequence,
     /// By number: changes with whatever concerns the node; 0 = there is none.
-    pub(crate) generations: Vec<u64>,
+    pub(crate) generations: Vec<u32>,
     pub(crate) book: Book,
     pub(crate) quotas: Quotas,
     /// Models in lower case, in the order in which they were met.
     pub(crate) models: Vec<Box<str>>,
-    pub(crate) generation: u64,
+    pub(crate) generation: u32,
     expired: u64,
+    pub(crate) looks: u64,
     pub(crate) cache: Cache,
     pub(crate) spending: Spending,
     /// For one search.
@@ -146,6 +147,11 @@ impl Allocator {
             self.leave(number);
         }
         self.expired
+    }
+
+    /// How often a node was looked at for a filter or a score: where nothing is known of it as it is.
+    pub fn looks(&self) -> u64 {
+        self.looks
     }
 
     pub(crate) fn node(&self, number: u32) -> &Node {

@@ -6,7 +6,6 @@
 //! own way: on a node where it has an entry, it is judged as if it were not there.
 
 use crate::book::{Holding, State};
-use crate::cache::Verdict;
 use crate::card::Standing;
 use crate::check;
 use crate::effort::Effort;
@@ -16,6 +15,7 @@ use crate::names::Numbers;
 use crate::plan;
 use crate::rated::Rated;
 use crate::reason::NodeReason;
+use crate::verdict::Told;
 use crate::wire::{Assignment, Request};
 use hami_limits::InvalidValue;
 use std::sync::Arc;
@@ -116,9 +116,9 @@ impl Allocator {
     ) -> Filtered {
         let mut filtered = Filtered::default();
         let whole = self.judge(request, numbers.each(), effort, |at, verdict| match verdict {
-            Verdict::Fits(_) => filtered.feasible.push(at),
-            Verdict::Full(why) => filtered.failed.push((at, why.clone())),
-            Verdict::Never(why) => filtered.unresolvable.push((at, why.clone())),
+            Told::Fits(_) => filtered.feasible.push(at),
+            Told::Full(why) => filtered.failed.push((at, why.clone())),
+            Told::Never(why) => filtered.unresolvable.push((at, why.clone())),
         });
         filtered.is_partial = !whole;
         filtered.numbers = numbers.of(&filtered.feasible);
@@ -164,13 +164,13 @@ impl Allocator {
         let (mut highest, mut equals) = (0, Vec::new());
         let mut effort = self.spending.question(&request.pod.namespace, now_ns);
         self.judge(request, numbers, &mut effort, |at, verdict| {
-            let Verdict::Fits(score) = verdict else { return };
-            scores[at as usize] = *score;
-            if *score > highest {
-                highest = *score;
+            let Told::Fits(score) = verdict else { return };
+            scores[at as usize] = score;
+            if score > highest {
+                highest = score;
                 equals.clear();
             }
-            if *score == highest {
+            if score == highest {
                 equals.push(at);
             }
         });

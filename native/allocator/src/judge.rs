@@ -6,7 +6,7 @@
 use crate::allowance::{Allowance, Answers};
 use crate::book::Holding;
 use crate::bound::{self, Bound};
-use crate::cache::{Cached, Verdict};
+use crate::cache::Cached;
 use crate::class::Class;
 use crate::effort::Effort;
 use crate::engine::Allocator;
@@ -17,10 +17,11 @@ use crate::node;
 use crate::quota::Room;
 use crate::reason::NodeReason;
 use crate::search::{self, Entry};
+use crate::verdict::{Told, Verdict};
 use crate::wire::Request;
 
 /// Where more has changed since a class was judged, nodes are looked at in the order of memory.
-const MANY: u64 = 256;
+const MANY: u32 = 256;
 
 impl Allocator {
     /// Looks at a node as it would be without this pod and those.
@@ -83,11 +84,11 @@ impl Allocator {
         request: &Request,
         numbers: &[Option<u32>],
         effort: &mut Effort,
-        mut tell: impl FnMut(u32, &Verdict),
+        mut tell: impl FnMut(u32, Told<'_>),
     ) -> bool {
         let (key, mut cached) = self.cache.take(request);
         cached.class.meet_models(&self.models);
-        cached.verdicts.resize(self.nodes.len(), (0, Verdict::Fits(0)));
+        cached.verdicts.resize(self.nodes.len());
         let entries = std::mem::take(&mut self.entries);
         let own = self.book.find(&request.pod.uid).map(|holding| holding.node);
         let room = self.room(request, &[]);
@@ -111,14 +112,14 @@ impl Allocator {
         if changes > MANY && of_all.is_none() && room.is_none() {
             in_order(numbers, verdicts.len(), |number| {
                 if own != Some(number) {
-                    looked.refresh(&lenses, number, &mut verdicts[number as usize]);
+                    looked.refresh(&lenses, number, verdicts);
                 }
             });
         }
         for (at, number) in numbers.iter().enumerate() {
             let at = at as u32;
             let Some(number) = number.filter(|_| of_all.is_none()) else {
-                tell(at, of_all.as_ref().unwrap_or(&unknown));
+                tell(at, of_all.as_ref().unwrap_or(&unknown).told());
                 continue;
             };
             let bound = |room| Bound::of(looked.class, room, looked.allocator.node(number));
@@ -131,19 +132,22 @@ impl Allocator {
                     looked.within(room, left_mib, number, &mut within[number as usize])
                 }
                 _ => {
-                    let known = &mut verdicts[number as usize];
-                    let is_fresh = known.0 == looked.allocator.generations[number as usize];
-                    if is_fresh || looked.refresh(&lenses, number, known) {
-                        tell(at, &known.1);
+                    let now = looked.allocator.generations[number as usize];
+                    if verdicts.get(number, now).is_none() {
+                        looked.refresh(&lenses, number, verdicts);
+                    }
+                    if let Some(known) = verdicts.get(number, now) {
+                        tell(at, known);
                         continue;
                     }
                     None
                 }
             };
             all &= found.is_some();
-            tell(at, found.as_ref().unwrap_or(&not_reached));
+            tell(at, found.as_ref().unwrap_or(&not_reached).told());
         }
-        self.entries = looked.entries;
+        let Looker { entries, looks, .. } = looked;
+        (self.entries, self.looks) = (entries, self.looks + looks);
         cached.judged_at = self.generation;
         self.cache.put(key, cached);
         all || effort.is_last()

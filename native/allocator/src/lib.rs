@@ -15,7 +15,7 @@
 //! | which cards, all containers together | `search`, `order`, `topology`, `plan` |
 //! | how long is looked for them | `effort` |
 //! | how good would the node be | `score`, `rated` |
-//! | what of the above is the same for many pods and nodes | `class`, `cache`, `lens`, `slim` |
+//! | what of the above is the same for many pods and nodes | `class`, `cache`, `verdict`, `lens`, `slim` |
 //! | which node has which name | `names`, `list`, `sequence`, `hash` |
 //! | who holds what | `book`, `charge`, `node`, `quota` |
 //! | what does a quota say before cards are chosen, and after | `bound`, `allowance` |
@@ -64,6 +64,7 @@ mod snapshot;
 mod tally;
 mod topology;
 mod usage;
+mod verdict;
 mod victims;
 pub mod wire;
 

@@ -1,7 +1,6 @@
 //! Works verdicts out, one node after the other.
 
 use crate::allowance::{Allowance, Answers};
-use crate::cache::Verdict;
 use crate::class::Class;
 use crate::effort::Effort;
 use crate::engine::Allocator;
@@ -14,6 +13,7 @@ use crate::score;
 use crate::search::{self, Entry};
 use crate::slim::Glance;
 use crate::tally;
+use crate::verdict::{Verdict, Verdicts};
 use crate::wire::Request;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub struct Looker<'a> {
     pub entries: Vec<Entry>,
     /// What the question has taken.
     pub effort: &'a mut Effort,
+    /// At how many nodes.
+    pub looks: u64,
     /// Nodes often have the same reason; it is put into words once.
     texts: Map<NodeReason, Arc<str>>,
     /// The same where it is nothing but the cards, by what stands in the way of the nearest one; the last
@@ -46,30 +48,25 @@ impl<'a> Looker<'a> {
     ) -> Self {
         let (texts, obstacles, loads) = (Map::default(), Default::default(), Vec::new());
         let scales = Scales::of(class);
-        Self { allocator, class, entries, effort, texts, obstacles, loads, scales }
+        Self { allocator, class, entries, effort, looks: 0, texts, obstacles, loads, scales }
     }
 
     /// Makes a verdict that of the node as it is; whether it is that now.
-    pub fn refresh(
-        &mut self,
-        lenses: &Lenses<'_>,
-        number: u32,
-        (generation, verdict): &mut (u64, Verdict),
-    ) -> bool {
+    pub fn refresh(&mut self, lenses: &Lenses<'_>, number: u32, verdicts: &mut Verdicts) -> bool {
         let now = self.allocator.generations[number as usize];
-        if *generation == now {
+        if verdicts.get(number, now).is_some() {
             return true;
         }
         let glance = self.allocator.shelf.get(number);
         let lens = lenses.get(glance.mode, glance.placement);
-        *verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
+        let verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
             self.glance(lens, &glance)
         } else if self.effort.is_spent() {
             return false;
         } else {
             self.look(&self.allocator.node(number).view(), None)
         };
-        *generation = now;
+        verdicts.set(number, now, &verdict);
         true
     }
 
@@ -110,6 +107,7 @@ impl<'a> Looker<'a> {
 
     /// The verdict of a node that looks so.
     fn look(&mut self, view: &View<'_>, quota: Option<&Allowance<'_>>) -> Verdict {
+        self.looks += 1;
         let Self { class, effort, entries, .. } = self;
         match search::find(class, view, quota, effort, entries) {
             Ok(()) => {
@@ -121,6 +119,7 @@ impl<'a> Looker<'a> {
     }
 
     fn glance(&mut self, lens: &Lens<'_>, node: &Glance<'_>) -> Verdict {
+        self.looks += 1;
         if let Some(score) = lens.look(node, &mut self.scales) {
             return Verdict::Fits(score);
         }

@@ -5,6 +5,7 @@
 
 use crate::Grants;
 use crate::book::{Holding, State};
+use crate::cache::Cache;
 use crate::card::Charge;
 use crate::charge;
 use crate::engine::Allocator;
@@ -117,7 +118,7 @@ impl Allocator {
     }
 
     fn sum(&mut self, number: u32) {
-        self.generation += 1;
+        self.begin_generation();
         let Self { nodes, book, shelf, .. } = self;
         let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
         let pods = std::mem::take(&mut node.pods);
@@ -125,6 +126,16 @@ impl Allocator {
         node.pods = pods;
         shelf.put(number, node);
         self.generations[number as usize] = self.generation;
+    }
+
+    /// The next one. Where they begin anew, nothing that is remembered of an earlier one is taken for it.
+    fn begin_generation(&mut self) {
+        self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
+            self.cache = Cache::default();
+            // Those of nodes that are there; 0 is for none.
+            self.generations.iter_mut().for_each(|generation| *generation = (*generation).min(1));
+            2
+        });
     }
 }
 
@@ -141,4 +152,47 @@ fn model(models: &mut Vec<Box<str>>, name: &str) -> u16 {
     });
     // There are a few dozen in the world; a type that is not known is never the one that is wished for.
     number.try_into().unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Allocator;
+    use crate::parse::parse;
+
+    const NODES: usize = 3;
+
+    fn node(at: usize, memory_mib: u64) -> crate::wire::Node {
+        let card =
+            format!(r#"{{"uuid": "g{at}", "index": 0, "model": "A", "memory_mib": {memory_mib}}}"#);
+        let text = format!(r#"{{"name": "n{at}", "cards": [{card}]}}"#);
+        parse("node", text.as_bytes()).expect("a good node")
+    }
+
+    /// Once in 4,294,967,294 changes, that is: each is set to be the last one before.
+    #[test]
+    fn what_is_remembered_is_not_taken_for_later_where_generations_begin_anew() {
+        let names: Vec<String> = (0..NODES).map(|at| format!("n{at}")).collect();
+        let ask = r#"{"pod": {"uid": "u", "namespace": "team", "name": "p"}, "asks":
+            [{"container": "c", "kind": "app", "cards": 1, "memory": {"mib": 1000}}]}"#;
+        let ask = parse("request", ask.as_bytes()).expect("a good request");
+        for left in 0..8 {
+            let mut allocator = Allocator::new();
+            for at in 0..NODES {
+                allocator.set_node(node(at, 500)).expect("a good node");
+            }
+            let feasible = |allocator: &mut Allocator| {
+                allocator.filter(&ask, &names, 0).expect("good").feasible
+            };
+            assert!(feasible(&mut allocator).is_empty());
+            allocator.generation = u32::MAX - left;
+            allocator.set_node(node(0, 600)).expect("a good node");
+            let mut mib = [600, 500, 500];
+            for (at, now) in [(0, 2000), (1, 2000), (0, 700), (1, 700), (2, 2000), (1, 3000)] {
+                allocator.set_node(node(at, now)).expect("a good node");
+                mib[at] = now;
+                let fits = (0..NODES as u32).filter(|at| mib[*at as usize] >= 1000);
+                assert_eq!(feasible(&mut allocator), fits.collect::<Vec<_>>(), "{left} left");
+            }
+        }
+    }
 }
