@@ -5,8 +5,9 @@ ready. A pod's time is that of both questions, from the first byte sent to the l
 cluster is full to about two thirds, and each pod's best node is held for it, as ever. Names come in
 another order each time, as kube-scheduler's workers leave them.
 
-What the machine, HTTP and who asks take of that themselves is measured as well: the same server
-answers as many bytes without a look at the question.
+What the machine, HTTP and who asks take of that themselves is measured as well, by turns with it:
+the same server answers as many bytes without a look at the question. Where that takes long, too, it
+is the machine that is busy.
 """
 
 import math
@@ -49,22 +50,25 @@ def http(size: Size, rounds: int, pods: int) -> list[Row]:
                 return 1_000 + at, 10, 1
 
             asker.round(known, WARM_UP)
-            rows = []
-            for kind, said in ((known, "class met before"), (fresh, "a new class each time")):
-                name = f"filter + prioritize through HTTP, {said}"
-                before = ours.processor_s()
-                runs = [asker.round(kind, pods) for _ in range(rounds)]
-                used_ms = (ours.processor_s() - before) * 1e3 / (rounds * pods)
-                rows += times(name, runs, TARGET_MS)
-                rows.append(row(f"{name}, our processor time", [used_ms], "ms", n=rounds * pods))
+            rows, alone = [], []
+            sizes = asker.sizes
+            with floor(folder, sizes["/filter"][1], sizes["/prioritize"][1]) as port:
+                connection = Connection(port)
+                for kind, said in ((known, "class met before"), (fresh, "a new class each time")):
+                    name = f"filter + prioritize through HTTP, {said}"
+                    before = ours.processor_s()
+                    runs = []
+                    for _ in range(rounds):
+                        runs.append(asker.round(kind, pods))
+                        alone.append(_bytes_alone(connection, sizes, pods))
+                    used_ms = (ours.processor_s() - before) * 1e3 / (rounds * pods)
+                    rows += times(name, runs, TARGET_MS)
+                    rows.append(
+                        row(f"{name}, our processor time", [used_ms], "ms", n=rounds * pods)
+                    )
+                connection.close()
             asker.close()
-        sizes = asker.sizes
-        with floor(folder, sizes["/filter"][1], sizes["/prioritize"][1]) as port:
-            name = "as many bytes through HTTP, and nothing behind"
-            connection = Connection(port)
-            runs = [_bytes_alone(connection, sizes, pods) for _ in range(rounds)]
-            connection.close()
-            rows += times(name, runs)
+        rows += times("as many bytes through HTTP, and nothing behind", alone)
     return [*rows, row(f"start from answers that are ready, {size}", [ours.start_s], "s")]
 
 
