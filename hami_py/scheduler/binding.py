@@ -104,6 +104,9 @@ class Binder:
 
         args.check_names()
         pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args, left_s)
+        if pod is None:
+            self._bind_without_cards(args, left_s)
+            return
         if not pod.is_labelled:
             self._check_followed(args, left_s)
         self._takeover.check(args, began_ns, left_s)
@@ -249,20 +252,35 @@ class Binder:
             mend = "try again later"
             raise Unavailable(_called(args), f"its cards are not known ({error})", mend) from error
 
-    def _look_up(self, args: BindArgs, left_s: Callable[[], float]) -> WaitingPod:
-        """A pod that no filter and no watch has told of: another replica was asked before."""
+    def _look_up(self, args: BindArgs, left_s: Callable[[], float]) -> WaitingPod | None:
+        """A pod that no filter and no watch has told of; None: it asks for no card.
+
+        Another replica was asked before, or it asks for zero.
+        """
         pod = self._pod(args, left_s())
         if pod.uid != args.pod_uid:
             raise NotFound(_called(args), "it is another pod of the same name by now", "forget it")
         request = pods.read_request(pod, self._cluster.settings)
-        if request is None:
-            raise InvalidValue(
-                _called(args),
-                "",
-                "it asks for no card, so kube-scheduler binds it itself: list our resources as "
-                "managedResources of the extender",
+        return WaitingPod.of(pod, request) if request is not None else None
+
+    def _bind_without_cards(self, args: BindArgs, left_s: Callable[[], float]) -> None:
+        """kube-scheduler leaves binding to us where a resource of ours is named, be it with 0."""
+        try:
+            bind(
+                self._server,
+                namespace=args.pod_namespace,
+                pod=args.pod_name,
+                uid=args.pod_uid,
+                node=args.node,
+                annotations={},
+                labels={},
+                deadline_s=left_s(),
             )
-        return WaitingPod.of(pod, request)
+        except Conflict:
+            pod = self._pod(args, left_s())
+            if (pod.uid, pod.spec.node_name) != (args.pod_uid, args.node):
+                raise
+            # An earlier attempt, whose answer was lost, has done it.
 
     def _pod(self, args: BindArgs, deadline_s: float) -> objects.Pod:
         namespace, name = quote(args.pod_namespace, safe=""), quote(args.pod_name, safe="")

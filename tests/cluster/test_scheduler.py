@@ -80,3 +80,17 @@ def test_no_card_is_given_twice_beyond_what_it_has(
     cluster.api.delete(f"{PODS}/{next(iter(placed))}", grace_seconds=0)
     waiting.gone(cluster.api, f"{PODS}/{next(iter(placed))}")
     failing.until_bound(cluster.api, 8)
+
+
+def test_a_pod_that_asks_for_none_of_ours_is_bound_where_there_are_no_cards(
+    both: tuple[ControlPlane, Scheduler],
+) -> None:
+    """Charts write 0 where nobody wants a GPU; kube-scheduler leaves that binding to us, too."""
+    cluster, _ = both
+    cluster.api.create(NODES, node("plain", []))
+    create(cluster, "zero", {"nvidia.com/gpu": 0})
+    create(cluster, "cores", {"nvidia.com/gpucores": 0})
+    assert failing.until_bound(cluster.api, 2) == {"zero": "plain", "cores": "plain"}
+    for name in ("zero", "cores"):
+        annotations = cluster.api.get(f"{PODS}/{name}")["metadata"].get("annotations", {})
+        assert "hami.io/assignment" not in annotations

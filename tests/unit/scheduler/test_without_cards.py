@@ -1,0 +1,51 @@
+"""Pods that name our resources with zero: kube-scheduler leaves their binding to us."""
+
+from __future__ import annotations
+
+import pytest
+
+from hami_py.kube.errors import Unavailable
+from unit.scheduler.small import Object, Small
+
+NONE = (
+    {"nvidia.com/gpu": "0"},
+    {"nvidia.com/gpumem-percentage": "0"},
+    {"nvidia.com/gpucores": "0"},
+)
+
+
+@pytest.fixture
+def small() -> Small:
+    return Small().listed()
+
+
+def create(small: Small, limits: dict[str, str]) -> None:
+    small.create("p")
+    small.server.pods["p"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+
+
+@pytest.mark.parametrize("limits", NONE)
+def test_they_fit_everywhere_and_are_bound_without_cards(
+    small: Small, limits: dict[str, str]
+) -> None:
+    create(small, limits)
+    assert small.fits("p", "a", "without-cards") == ["a", "without-cards"]
+    assert small.bind("p", "without-cards") == ""
+    (body,) = small.server.written
+    assert body["target"]["name"] == "without-cards"
+    assert (body["metadata"]["annotations"], body["metadata"]["labels"]) == ({}, {})
+    assert small.cluster.allocator.snapshot() == Small().listed().cluster.allocator.snapshot()
+
+
+def test_one_whose_answer_was_lost_is_bound(small: Small) -> None:
+    create(small, NONE[0])
+
+    def lost(_: Object) -> None:
+        raise Unavailable("POST binding", "no answer from the API server", "try again later")
+
+    small.server.after = lost
+    assert "no answer" in small.bind("p", "a")
+    small.server.after = lambda _: None
+    assert small.bind("p", "a") == ""
+    assert "409" in small.bind("p", "b")
+    assert len(small.server.written) == 1
