@@ -132,9 +132,10 @@ class Allocator:
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
         """Nodes that do, in the order given (None: all, by name), and why the others do not.
 
-        The reasons are of nodes that are full, where other pods' going may help, and of nodes that
-        would not do if they were empty either. They are brief, and equal where only figures differ;
-        ``explain`` has the figures.
+        The reasons are of nodes that are full, where other pods' going may help, and of those where
+        no eviction would: they would not do empty either, a quota is used up, or the namespace's
+        time for looking is. They are brief, and equal where only figures differ; ``explain`` has
+        the figures. Where all nodes are asked about nothing bounds how long that takes.
 
         Raises:
             InvalidValue: it is no ``Request``.
@@ -215,7 +216,7 @@ class Allocator:
     def explain(self, request: bytes, node: str) -> bytes:
         """Every card of a node: room, or why not; plan and score if the pod fits.
 
-        It is a ``hami_py.scheduler.view.NodeView``; its score is ``score``'s in hundreds.
+        It is a ``hami_py.scheduler.explanation.NodeView``; its score is ``score``'s in hundreds.
 
         Raises:
             InvalidValue: it is no ``Request``.

@@ -3,5 +3,6 @@
 A request's way: ``app`` reads it (``wire``), ``verbs`` answers it from the allocator, which
 ``pods``, ``nodes`` and ``quotas``, together the ``cluster``, keep like the API server's objects by
 its watches; ``service`` starts them. ``binding`` writes once per pod, and ``waking`` an annotation
-of one StorageClass; nothing else writes. ``view`` asks the same allocator for the command line.
+of one StorageClass; nothing else writes. ``view`` asks the same allocator for the command line;
+``explanation`` has the types of its answers.
 """

@@ -39,7 +39,7 @@ class Cluster:
         allocator: the engine. It has its own lock; its answers are whole.
         waiting: pods that are not bound yet.
         waker: is told of what may make room.
-        refused: annotations and requests that could not be read, so far.
+        unreadable_objects: how many annotations and requests could not be read, so far.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Cluster:
         self.settings = settings
         self.waiting = Waiting()
         self.waker = waker or Waker()
-        self.refused = 0
+        self.unreadable_objects = 0
         self.nodes = NodeSink(self)
         self.pods = PodSink(self)
         self.quotas = QuotaSink(self)
@@ -66,7 +66,7 @@ class Cluster:
         """
         return self.nodes.is_listed and self.pods.is_listed and self.quotas.is_listed
 
-    def refuse(self, what: str, error: HamiError) -> None:
+    def unreadable(self, what: str, error: HamiError) -> None:
         """Something on the API server cannot be read: said, counted and left out."""
-        self.refused += 1
+        self.unreadable_objects += 1
         _log.warning("%s: %s", what, error)

@@ -50,12 +50,12 @@ class _Hold:
 
 
 class Holds:
-    """Those that may be long. Threads may share it.
+    """Follows the long ones, and ends the others when their time is over. Threads may share it.
 
-    Who is refused for one waits until something happens, and of its end nobody else hears.
+    The waker is told of each end: pods were refused for it, and hear of it from nobody else.
 
     Attributes:
-        short_ns: nanoseconds that the others last; who waits for one of those is tried again.
+        short_ns: nanoseconds that a short one lasts; who waits for one of those is tried again.
     """
 
     def __init__(self, cluster: Cluster, timing: Timing, clock_ns: Callable[[], int]) -> None:
@@ -83,7 +83,8 @@ class Holds:
         """kube-scheduler has begun anew with a pod: what is held is of an attempt that failed."""
         with self._lock:
             if self._long.pop(uid, None) is not None:
-                # Also what has become more than a hold since: its binding has failed.
+                # The waker is told also where the cards are reserved by now, and stay so: the
+                # binding has failed.
                 self._end(uid)
 
     def _end(self, uid: str) -> None:

@@ -82,7 +82,7 @@ class _Told(Collector):
         yield CounterMetricFamily(
             "hami_scheduler_unreadable_objects",
             "Nodes, pods and quotas whose annotations or requests could not be read.",
-            value=self._cluster.refused,
+            value=self._cluster.unreadable_objects,
         )
         yield GaugeMetricFamily(
             "hami_scheduler_duplicated_cards",

@@ -45,20 +45,20 @@ class NodeSink:
         # As the allocator has them.
         self._known: dict[str, bytes] = {}
         # Cordoned cards that are not there, by node.
-        self._unknown: dict[str, tuple[str, ...]] = {}
+        self._unknown_cordons: dict[str, tuple[str, ...]] = {}
         # Why its cards cannot be told, by node.
-        self._refused: dict[str, str] = {}
-        # By pod, its node and why.
-        self._barred: dict[str, tuple[str, str]] = {}
+        self._unreadable: dict[str, str] = {}
+        # By pod, the node that it bars and why.
+        self._bars: dict[str, tuple[str, str]] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether it is there, with cards to give."""
         return name in self._known
 
-    def refused(self) -> dict[str, str]:
+    def barred(self) -> dict[str, str]:
         """By node, why it gets nothing new, whatever its cards have free."""
         with self._lock:
-            whys = [*self._refused.items(), *self._barred.values()]
+            whys = [*self._unreadable.items(), *self._bars.values()]
         found: dict[str, list[str]] = {}
         for name, why in whys:
             found.setdefault(name, []).append(why)
@@ -67,7 +67,7 @@ class NodeSink:
     def replace(self, nodes: list[objects.Node], undecoded: Sequence[Undecoded] = ()) -> None:
         """These are all the nodes."""
         there = {node.name for node in nodes} | {item.metadata.name for item in undecoded}
-        for name in (self._seen.keys() | self._refused.keys()) - there:
+        for name in (self._seen.keys() | self._unreadable.keys()) - there:
             self._take(name, None)
         for node in nodes:
             self.changed(node)
@@ -80,8 +80,8 @@ class NodeSink:
         try:
             seen = pods.read_node(node, self._cluster.settings)
         except HamiError as error:
-            self._unknown.pop(node.name, None)
-            self._take(node.name, None, self._refuse(node.name, error))
+            self._unknown_cordons.pop(node.name, None)
+            self._take(node.name, None, self._cannot_read(node.name, error))
         else:
             self._warn(node)
             self._take(node.name, seen)
@@ -89,47 +89,47 @@ class NodeSink:
     def _warn(self, node: objects.Node) -> None:
         """Once: a node changes every few seconds, and a typing error stays."""
         unknown = pods.unknown_cordons(node, self._cluster.settings)
-        if unknown and self._unknown.get(node.name) != unknown:
+        if unknown and self._unknown_cordons.get(node.name) != unknown:
             _log.warning(
                 "node %s: %s is cordoned and not one of its cards; write a UUID as `nvidia-smi -L` "
                 "shows it",
                 *(node.name, ", ".join(unknown)),
             )
-        self._unknown[node.name] = unknown
+        self._unknown_cordons[node.name] = unknown
 
     def undecoded(self, item: Undecoded) -> None:
         """A node is there and cannot be decoded: it has the cards that it was known to have."""
         with self._lock:
             name = item.metadata.name
             if name not in self._seen:
-                self._refused[name] = f"the node cannot be decoded: {item.why}"
+                self._unreadable[name] = f"the node cannot be decoded: {item.why}"
 
     def gone(self, node: objects.Node | Undecoded) -> None:
         """A node was deleted."""
-        self._unknown.pop(node.metadata.name, None)
+        self._unknown_cordons.pop(node.metadata.name, None)
         self._take(node.metadata.name, None)
 
     def bar(self, name: str, uid: str, why: str) -> None:
         """A pod has cards of this node, and it is not known which, for this reason."""
         with self._lock:
-            self._barred[uid] = (name, why)
+            self._bars[uid] = (name, why)
             self._settle(name)
 
     def unbar(self, uid: str) -> None:
         """It is known now, or the pod is gone."""
         with self._lock:
-            if (barred := self._barred.pop(uid, None)) is not None:
+            if (barred := self._bars.pop(uid, None)) is not None:
                 self._settle(barred[0])
 
-    def _refuse(self, name: str, error: HamiError) -> str:
-        self._cluster.refuse(f"node {name}", error)
+    def _cannot_read(self, name: str, error: HamiError) -> str:
+        self._cluster.unreadable(f"node {name}", error)
         return f"its cards cannot be read: {error}"
 
     def _take(self, name: str, seen: wire.Node | None, why: str | None = None) -> None:
         with self._lock:
-            self._refused.pop(name, None)
+            self._unreadable.pop(name, None)
             if why is not None:
-                self._refused[name] = why
+                self._unreadable[name] = why
             if seen is None:
                 self._seen.pop(name, None)
             else:
@@ -148,7 +148,7 @@ class NodeSink:
             )
 
     def _settle(self, name: str) -> None:
-        is_barred = any(barred == name for barred, _ in self._barred.values())
+        is_barred = any(barred == name for barred, _ in self._bars.values())
         wanted = None if is_barred else self._seen.get(name)
         if wanted == self._known.get(name):
             return
@@ -156,7 +156,7 @@ class NodeSink:
             try:
                 self._cluster.allocator.set_node(wanted)
             except InvalidValue as error:
-                self._refused[name] = self._refuse(name, error)
+                self._unreadable[name] = self._cannot_read(name, error)
             else:
                 self._known[name] = wanted
                 self._cluster.waker.changed()

@@ -74,7 +74,7 @@ class PodSink:
         # None: it waits to be bound, or nobody can read which cards it has.
         self._known: dict[str, Placed | None] = {}
         # Bound ones that were told of and could not be taken: node and assignment.
-        self._refused: dict[str, tuple[str, str | None]] = {}
+        self._not_taken: dict[str, tuple[str, str | None]] = {}
 
     def is_placed(self, uid: str) -> bool:
         """Whether the pod is known to have its cards."""
@@ -89,7 +89,7 @@ class PodSink:
         placed = self._known.get(bound.uid)
         if placed is not None and (placed.node, placed.assignment) == told:
             return True
-        return self._refused.get(bound.uid) == told
+        return self._not_taken.get(bound.uid) == told
 
     def placed_on(self, nodes: Iterable[str]) -> dict[str, dict[str, Placed]]:
         """By node, the pods that have cards there, by UID."""
@@ -119,11 +119,11 @@ class PodSink:
             self._take(pod)
         except HamiError as error:
             name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-            self._cluster.refuse(name, error)
+            self._cluster.unreadable(name, error)
             if pod.spec.node_name is not None:
                 text = pod.annotations.get(pods.annotations.ASSIGNMENT)
                 self._known[pod.uid] = None
-                self._refused[pod.uid] = (pod.spec.node_name, text)
+                self._not_taken[pod.uid] = (pod.spec.node_name, text)
                 # One that asks for no card was given none, whatever its annotation says.
                 if self._asks(pod):
                     why = f"{name} has cards there, and it cannot be read which: {error}"
@@ -141,7 +141,7 @@ class PodSink:
             bound = Bound.of(item)
             if bound is not None:
                 self._known[uid] = None
-                self._refused[uid] = (bound.node, bound.assignment)
+                self._not_taken[uid] = (bound.node, bound.assignment)
                 why = f"pod {item.name} has cards there and cannot be decoded: {item.why}"
                 self._cluster.nodes.bar(bound.node, uid, why)
 
@@ -166,7 +166,7 @@ class PodSink:
         try:
             request = pods.read_request(pod, self._cluster.settings)
         except InvalidValue as error:
-            self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            self._cluster.unreadable(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
             request = pods.as_assigned(pod, assignment)
         if request is None:
             raise InvalidValue(
@@ -180,7 +180,7 @@ class PodSink:
             # What its init containers had alone may be free.
             self._cluster.waker.changed()
         self._known[pod.uid] = placed
-        self._refused.pop(pod.uid, None)
+        self._not_taken.pop(pod.uid, None)
         self._cluster.waiting.forget(pod.uid)
 
     def _wait(self, pod: objects.Pod) -> None:
@@ -200,14 +200,14 @@ class PodSink:
         try:
             return pods.read_request(pod, self._cluster.settings)
         except InvalidValue as error:
-            self._cluster.refuse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            self._cluster.unreadable(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
             return None
 
     def _remove(self, uid: str) -> None:
         self._cluster.waiting.forget(uid)
         # Also of one that the watch tells of for the first time: we may have bound it since.
         self._cluster.allocator.remove(uid)
-        self._refused.pop(uid, None)
+        self._not_taken.pop(uid, None)
         if uid in self._known:
             del self._known[uid]
             self._cluster.nodes.unbar(uid)

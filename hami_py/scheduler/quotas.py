@@ -50,7 +50,7 @@ class QuotaSink:
         try:
             seen = pods.read_quota(quota, self._cluster.settings)
         except InvalidValue as error:
-            self._cluster.refuse("resourcequota {}/{}".format(*_key(quota)), error)
+            self._cluster.unreadable("resourcequota {}/{}".format(*_key(quota)), error)
             seen = _nothing(quota)
         if seen is None:
             self._remove(_key(quota))

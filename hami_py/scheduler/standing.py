@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hami_py.model.pods import wire
-from hami_py.scheduler.told import NodeView
+from hami_py.scheduler.explanation import NodeView
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator

@@ -22,7 +22,7 @@ from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.duplicates import Duplicates
-from hami_py.scheduler.told import CardView, ContainerView, LeftOut, NodeView, Outcome
+from hami_py.scheduler.explanation import CardView, ContainerView, LeftOut, NodeView, Outcome
 from hami_py.scheduler.waiting import check_room
 
 __all__ = [
@@ -46,7 +46,7 @@ class ClusterView:
         settings: how pods are read.
         nodes: what is to be asked whether it lets a pod in (``pods.kept_away``); of a node that is
             not among them, cards alone count.
-        refused: nodes that get nothing new, whatever they have, and why.
+        barred: nodes that get nothing new, whatever they have, and why.
         left_out: objects that could not be decoded.
 
     Attributes:
@@ -59,13 +59,13 @@ class ClusterView:
         settings: pods.PodSettings | None = None,
         nodes: Iterable[objects.Node] = (),
         *,
-        refused: Mapping[str, str] | None = None,
+        barred: Mapping[str, str] | None = None,
         left_out: Sequence[LeftOut] = (),
     ) -> None:
         self._allocator = allocator
         self._settings = settings or pods.PodSettings()
         self._nodes = {node.name: node for node in nodes}
-        self._refused = dict(refused or {})
+        self._barred = dict(barred or {})
         self.left_out = tuple(left_out)
 
     @classmethod
@@ -104,8 +104,8 @@ class ClusterView:
         listed("pod", PODS, objects.Pod, cluster.pods)
         # A pod may outlive its node.
         names = {node.name for node in nodes} | {i.name for i in left_out if i.kind == "node"}
-        refused = {name: why for name, why in cluster.nodes.refused().items() if name in names}
-        return cls(cluster.allocator, cluster.settings, nodes, refused=refused, left_out=left_out)
+        barred = {name: why for name, why in cluster.nodes.barred().items() if name in names}
+        return cls(cluster.allocator, cluster.settings, nodes, barred=barred, left_out=left_out)
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: pods.PodSettings | None = None) -> ClusterView:
@@ -144,14 +144,14 @@ class ClusterView:
             # Its node's name is the binding's, and no wish.
             spec = msgspec.structs.replace(pod.spec, node_name=None)
             pod = msgspec.structs.replace(pod, spec=spec)
-        fits, full, never = other.filter(asked, None, 0)
+        fits, full, unresolvable = other.filter(asked, None, 0)
         views = [
             msgspec.json.decode(other.explain(asked, node), type=NodeView)
-            for node in [*fits, *full, *never]
+            for node in [*fits, *full, *unresolvable]
         ]
         views += [
             NodeView(node, fits=False, reason=why, unresolvable=True)
-            for node, why in self._refused.items()
+            for node, why in self._barred.items()
         ]
         duplicates = _duplicates(state)
         views = [self._kept_away(pod, _compared(view, duplicates)) for view in views]
@@ -160,7 +160,7 @@ class ClusterView:
     def without_cards(self) -> tuple[str, ...]:
         """Nodes that nobody says to have cards, sorted."""
         described = {node.name for node in _described(self._allocator.snapshot())}
-        return tuple(sorted(self._nodes.keys() - described - self._refused.keys()))
+        return tuple(sorted(self._nodes.keys() - described - self._barred.keys()))
 
     def what_if(self, wanted: Sequence[objects.Pod]) -> list[Outcome]:
         """Where pods would go, if they were made now one after the other.
@@ -184,11 +184,11 @@ class ClusterView:
         # The webhook would have turned it away.
         if refusals := pods.admit(pod, self._settings).refusals:
             return Outcome(name, reasons={"": "; ".join(map(str, refusals))})
-        fits, full, never = allocator.filter(asked, None, 0)
-        whys = {node: self._why(pod, node) for node in [*fits, *full, *never]}
-        for node, reason in {**full, **never}.items():
+        fits, full, unresolvable = allocator.filter(asked, None, 0)
+        whys = {node: self._why(pod, node) for node in [*fits, *full, *unresolvable]}
+        for node, reason in {**full, **unresolvable}.items():
             whys[node].append(reason)
-        for node, reason in self._refused.items():
+        for node, reason in self._barred.items():
             whys[node] = [*self._why(pod, node), reason]
         reasons = {node: "; ".join(why) for node, why in whys.items() if why}
         left = [node for node in fits if node not in reasons]

@@ -64,7 +64,7 @@ def _spec(
 ) -> Iterator[Operation]:
     # Whoever names another scheduler than the default means it.
     theirs, ours = pod.spec.scheduler_name, next(iter(settings.schedulers), None)
-    if ours and ours != theirs and theirs in (None, "", "default-scheduler"):
+    if ours and ours != theirs and theirs in (None, "", objects.DEFAULT_SCHEDULER):
         yield {"op": "add", "path": "/spec/schedulerName", "value": ours}
     if runtime_class and not pod.spec.runtime_class_name:
         yield {"op": "add", "path": "/spec/runtimeClassName", "value": runtime_class}

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cluster import binaries, waiting
+from cluster import binaries, extender, objects, waiting
 from cluster.control_plane import ControlPlane, Programs, Settings
 from cluster.device_plugin import Interfaces, Plugin, StartPlugin, interfaces
 from cluster.extended import extended
 from cluster.gpu_pods import IDS, shows
 from cluster.node import Node
-from cluster.objects import PODS
+from cluster.objects import NODES, PODS
 from cluster.placing import Placing
 from cluster.recordings import Recordings
 from cluster.servers import tail
@@ -189,6 +189,45 @@ def placing(placing_cluster: Placing) -> Iterator[Placing]:
     """That cluster; the test's nodes, pods and quotas go with it."""
     yield placing_cluster
     placing_cluster.clear()
+
+
+@pytest.fixture(scope="module")
+def scheduling_cluster(module_control_plane: StartControlPlane) -> ControlPlane:
+    """The API server of `scheduling`, which a module's tests share."""
+    return module_control_plane()
+
+
+@pytest.fixture
+def scheduling(scheduling_cluster: ControlPlane) -> Iterator[extender.Scheduling]:
+    """`scheduling({"/filter": ...}, nodeCacheCapable=False)`: a cluster with nodes a and b.
+
+    ``whole`` is merged over the scheduler's configuration, what is else named over the extender's.
+    The API server is the module's; scheduler, extender, nodes and pods are the test's own.
+    """
+    api = scheduling_cluster.api
+    with contextlib.ExitStack() as undo:
+
+        def start(
+            handlers: Mapping[str, Any] | None = None,
+            *,
+            nodes: Mapping[str, Mapping[str, object]] | None = None,
+            whole: Mapping[str, object] | None = None,
+            **config: object,
+        ) -> tuple[ControlPlane, extender.Extender]:
+            asked = undo.enter_context(extender.Extender(handlers))
+            asked.api = api
+            scheduler = {**extender.config(asked.url, **config), **(whole or {})}
+            for name, resources in (nodes or {"a": extender.CARD, "b": extender.CARD}).items():
+                api.create(NODES, objects.node(name, resources))
+            # A scheduler that starts knows all nodes before it looks at a pod.
+            scheduling_cluster.reschedule(scheduler)
+            return scheduling_cluster, asked
+
+        yield start
+        scheduling_cluster.scheduler.stop()
+    for path in (PODS, NODES):
+        api.delete_all(path)
+    api.delete_all("/apis/scheduling.k8s.io/v1/priorityclasses")
 
 
 @pytest.fixture

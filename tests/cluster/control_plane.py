@@ -19,16 +19,13 @@ from typing import Any
 
 import urllib3
 
-from cluster import audited
+from cluster import audited, server_flags
 from cluster.api import Api, Object
 from cluster.certificates import Authority, Identity
 from cluster.servers import Server, accepts, free_ports
 
 #: What needs a controller manager: service account tokens, and the end of a new node's taint.
 _NEEDS_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
-
-#: Where in-cluster clients find the API server, were there a proxy.
-SERVICE_NETWORK = "10.96.0.0/24"
 
 
 @dataclass(frozen=True)
@@ -211,55 +208,22 @@ class ControlPlane:
         return Server(command, self.folder / f"{program.name}.log", ready)
 
     def _etcd(self) -> Server:
-        clients = f"http://127.0.0.1:{self._etcd_port}"
-        peers = f"http://127.0.0.1:{self._etcd_peers}"
-        flags = {
-            "name": "test",
-            "data-dir": self.folder / "etcd",
-            "listen-client-urls": clients,
-            "advertise-client-urls": clients,
-            "listen-peer-urls": peers,
-            "initial-advertise-peer-urls": peers,
-            "initial-cluster": f"test={peers}",
-            # What is lost with the machine is lost with the test.
-            "unsafe-no-fsync": "true",
-            "quota-backend-bytes": 4 << 30,
-            "log-level": "warn",
-        }
+        flags = server_flags.etcd(self.folder / "etcd", self._etcd_port, self._etcd_peers)
         return self._server(self._program("etcd"), flags, lambda: accepts(self._etcd_port))
 
     def _apiserver(self, port: int) -> Server:
         hosts = [self.settings.address, "127.0.0.1", "localhost", "kubernetes.default.svc"]
         serving = self.authority.issue("kube-apiserver", hosts=[*hosts, "10.96.0.1"])
         kubelets = self.authority.issue("apiserver-kubelets", groups=["system:masters"])
-        flags: dict[str, object] = {
-            "etcd-servers": f"http://127.0.0.1:{self._etcd_port}",
-            "bind-address": self.settings.address,
-            "secure-port": port,
-            "tls-cert-file": serving.certificate,
-            "tls-private-key-file": serving.key,
-            "client-ca-file": self.authority.certificate,
-            "kubelet-certificate-authority": self.authority.certificate,
-            "kubelet-client-certificate": kubelets.certificate,
-            "kubelet-client-key": kubelets.key,
-            "kubelet-preferred-address-types": "InternalIP",
-            "service-cluster-ip-range": SERVICE_NETWORK,
-            "service-account-issuer": "https://kubernetes.default.svc",
-            "service-account-key-file": self._tokens.certificate,
-            "service-account-signing-key-file": self._tokens.key,
-            "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "NodeRestriction",
-            "allow-privileged": "true",
-            # A Service's endpoints are called directly, as if every node had a proxy.
-            "enable-aggregator-routing": "true",
-            # An endpoint on loopback is refused, and nobody asks for this one.
-            "endpoint-reconciler-type": "none",
-            "cert-dir": self.folder / "apiserver",
-            # Tests start and stop this by the dozen, and throttle nobody.
-            "max-requests-inflight": 2000,
-            "max-mutating-requests-inflight": 1000,
-            "shutdown-delay-duration": "0s",
-        }
+        flags = server_flags.apiserver(
+            self.folder / "apiserver",
+            (self.settings.address, port),
+            etcd_port=self._etcd_port,
+            authority=self.authority,
+            serving=serving,
+            kubelets=kubelets,
+            tokens=self._tokens,
+        )
         if not self.settings.controllers:
             flags["disable-admission-plugins"] = _NEEDS_CONTROLLERS
         if self.settings.audits:
@@ -284,14 +248,9 @@ class ControlPlane:
         assert self._programs.controllers, "controllers are wanted, but their tier is not named"
         kubeconfig = self._component("system:kube-controller-manager")
         flags: dict[str, object] = {
-            "kubeconfig": kubeconfig,
-            "controllers": ",".join(self.settings.controllers),
-            "leader-elect": "false",
-            "service-account-private-key-file": self._tokens.key,
-            "root-ca-file": self.authority.certificate,
-            "use-service-account-credentials": "true",
-            "kube-api-qps": 1000,
-            "kube-api-burst": 2000,
+            **server_flags.controller_manager(
+                self.settings.controllers, kubeconfig, self.authority, self._tokens
+            ),
             **self._loopback("kube-controller-manager", port, kubeconfig),
             **self.settings.controller_manager,
         }
@@ -307,14 +266,4 @@ class ControlPlane:
     def _loopback(self, name: str, port: int, kubeconfig: Path) -> dict[str, object]:
         """The flags of a component that serves health and metrics on loopback."""
         serving = self.authority.issue(f"{name}-serving", hosts=["127.0.0.1"])
-        return {
-            "bind-address": "127.0.0.1",
-            "secure-port": port,
-            "tls-cert-file": serving.certificate,
-            "tls-private-key-file": serving.key,
-            "client-ca-file": self.authority.certificate,
-            "authentication-kubeconfig": kubeconfig,
-            # Its users come with certificates of ours; nothing is to be looked up for that.
-            "authentication-skip-lookup": "true",
-            "authorization-kubeconfig": kubeconfig,
-        }
+        return server_flags.component(port, kubeconfig, self.authority, serving)

@@ -9,7 +9,12 @@ from typing import Any
 
 from cluster import objects
 from cluster.api import Api, ApiError, Object
+from cluster.control_plane import ControlPlane
 from cluster.recorder import Call, Recorder
+
+#: What one card with eight slots shows in a node, and what a pod asks for of it.
+CARD = {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 40960, "nvidia.com/gpucores": 100}
+SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 
 #: Where the extender says which card a pod got.
 ASSIGNED = "hami-py.test/assigned"
@@ -110,3 +115,7 @@ class Extender(Recorder):
             },
         }
         super().__init__({**ours, **(handlers or {})}, **options)
+
+
+#: The fixture `scheduling`.
+Scheduling = Callable[..., tuple[ControlPlane, Extender]]

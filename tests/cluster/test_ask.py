@@ -36,7 +36,9 @@ def cluster(control_plane: StartControlPlane) -> ControlPlane:
     return cluster
 
 
-def test_all_of_them(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_explain_what_if_snapshot_and_replay_say_the_same_and_change_nothing(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
     there = ("--kubeconfig", cluster.kubeconfig)
 
     waits = hami("explain", "pod", "three", *there)
@@ -70,7 +72,7 @@ def test_all_of_them(cluster: ControlPlane, tmp_path: Path) -> None:
     assert len(cluster.api.get(PODS)["items"]) == 3
 
 
-def test_the_pages_example(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_the_python_of_the_page_runs(cluster: ControlPlane, tmp_path: Path) -> None:
     """docs/kubernetes.md's Python, as it stands there, about a pod that would fit."""
     page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
     examples = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)

@@ -114,7 +114,9 @@ def verdict(cluster: ControlPlane, name: str) -> tuple[str | None, str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_where_kube_scheduler_lets_it_go(cluster: ControlPlane, case: str) -> None:
+def test_what_keeps_a_pod_away_is_what_kube_scheduler_says(
+    cluster: ControlPlane, case: str
+) -> None:
     server = ApiServer.connect(cluster.kubeconfig)
     try:
         # Nobody schedules it, so that it can be asked about before it is bound.
@@ -151,7 +153,7 @@ def test_where_kube_scheduler_lets_it_go(cluster: ControlPlane, case: str) -> No
         cluster.api.delete_all(PODS)
 
 
-def test_the_commands_say_it(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_the_commands_say_what_keeps_a_pod_away(cluster: ControlPlane, tmp_path: Path) -> None:
     asked = objects.pod("waits", {GPU: 1, MEMORY: 100}, **CASES["selector"])
     cluster.api.create(PODS, asked)
     why = waiting.unschedulable(cluster.api, "waits")

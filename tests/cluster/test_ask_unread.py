@@ -18,7 +18,9 @@ from hami_py.model import pods
 GATE = "example.com/hold"
 
 
-def test_nodes_that_cannot_be_read_and_gates(control_plane: StartControlPlane) -> None:
+def test_explain_tells_of_nodes_that_cannot_be_read_and_of_gates(
+    control_plane: StartControlPlane,
+) -> None:
     with extended(control_plane) as (cluster, _):
         api = cluster.api
         for name in ("a", "barred", "broken", "bare"):

@@ -1,6 +1,7 @@
 """What the pages of the Kubernetes side tell a person to type, typed."""
 
 import base64
+import json
 import os
 import re
 import shlex
@@ -24,6 +25,8 @@ from hami_py.model import pods
 pytestmark = pytest.mark.tiers("kubectl")
 
 DOCS = DEPLOY.parent / "docs"
+
+WHY = "Why does a pod wait?"
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -87,6 +90,27 @@ def test_who_has_the_rights_of_the_page_may_ask(control_plane: StartControlPlane
             command = [sys.executable, "-m", "hami_py", *question, *there]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, done.stderr
+
+
+def test_who_asks_why_a_pod_waits_is_answered(control_plane: StartControlPlane) -> None:
+    """Each `kubectl get` of these two parts of the page."""
+    page = (DOCS / "operating.md").read_text()
+    parts = [page.split(f"## {title}\n")[1].split("\n## ")[0] for title in (WHY, "Uninstalling")]
+    commands = re.findall(r"kubectl (?:-n hami-system )?get [^`\n]+", "\n".join(parts))
+    cluster = control_plane()
+    cluster.api.create(NODES, node("a", [card("a", 0)]))
+    waits = objects.pod("waits", schedulerName="nobody")
+    waits["metadata"]["labels"] = pods.annotations.LABELS
+    cluster.api.create(PODS, waits)
+    apply(cluster)
+    lease = {"metadata": {"name": "hami-scheduler"}, "spec": {"holderIdentity": "pod-1_x"}}
+    cluster.api.create("/apis/coordination.k8s.io/v1/namespaces/hami-system/leases", lease)
+    said = [typed(cluster, command, NODE="a") for command in commands]
+    assert [answer for answer in said if answer.startswith("pod-1_")] == ["pod-1_x"]
+    (sums,) = [json.loads(answer) for answer in said if answer.startswith("{")]
+    assert sums["nvidia.com/gpumem"] == "10k"
+    (line,) = [each for answer in said for each in answer.splitlines() if "waits" in each]
+    assert line.split()[:2] == ["default", "waits"]
 
 
 def test_certificates_are_replaced_by_hand(control_plane: StartControlPlane) -> None:

@@ -89,6 +89,22 @@ def test_both_read_one_file_and_an_edit_replaces_both(tmp_path: Path) -> None:
     assert len(names) == 3
 
 
+def test_names_of_images_and_an_option_reach_the_deployments(tmp_path: Path) -> None:
+    made = kustomized(of_the_page(tmp_path, "images"))
+    containers = {
+        each["name"]: each
+        for deployment in made
+        if deployment["kind"] == "Deployment"
+        for each in deployment["spec"]["template"]["spec"]["containers"]
+    }
+    ours = "registry.example/hami-py:0.1.0"
+    images = {name: each["image"] for name, each in containers.items()}
+    theirs = images.pop("kube-scheduler")
+    assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v1\.[0-9.]+", theirs)
+    assert images == {"webhook": ours, "extender": ours}
+    assert containers["webhook"]["args"][-1] == "--runtime-class=nvidia"
+
+
 def asked_for(made: list[Object]) -> set[str]:
     """The resources with which the webhook is asked: each name of all its expressions."""
     found = [

@@ -53,7 +53,7 @@ def is_free(both: Both, node: str) -> None:
     assert failing.bind(both[1], made, node) == ""
 
 
-def test_bound_by_somebody_else(both: Both) -> None:
+def test_a_pod_that_somebody_else_has_bound_gets_no_card(both: Both) -> None:
     cluster, port = both
     made = create(both, "p")
     cluster.api.create(f"{PODS}/p/binding", objects.binding(made, "b"))
@@ -64,7 +64,7 @@ def test_bound_by_somebody_else(both: Both) -> None:
     is_free(both, "a")
 
 
-def test_bound_with_cards_by_another_replica(both: Both) -> None:
+def test_cards_of_a_pod_that_another_replica_has_bound_count(both: Both) -> None:
     cluster, port = both
     made = create(both, "p")
     failing.bind_by_hand(cluster.api, made, "b", "GPU-b-0", WHOLE)
@@ -76,7 +76,7 @@ def test_bound_with_cards_by_another_replica(both: Both) -> None:
     assert failing.bind(port, late, "b") != ""
 
 
-def test_another_pod_of_the_same_name(both: Both) -> None:
+def test_a_later_pod_of_the_same_name_is_not_bound_in_its_place(both: Both) -> None:
     cluster, port = both
     old = create(both, "p")
     cluster.api.delete(f"{PODS}/p", grace_seconds=0)
@@ -89,7 +89,7 @@ def test_another_pod_of_the_same_name(both: Both) -> None:
     is_free(both, "b")
 
 
-def test_deleted_and_being_deleted(both: Both) -> None:
+def test_a_pod_that_is_gone_or_going_is_not_bound(both: Both) -> None:
     cluster, port = both
     gone = create(both, "gone")
     going = cluster.api.create(
@@ -108,7 +108,7 @@ def test_deleted_and_being_deleted(both: Both) -> None:
         cluster.api.patch(f"{PODS}/going", {"metadata": {"finalizers": None}})
 
 
-def test_twice_and_late(both: Both) -> None:
+def test_a_bind_asked_for_twice_or_too_late_writes_nothing(both: Both) -> None:
     cluster, port = both
     made = create(both, "p")
     assert failing.bind(port, made, "a") == ""
@@ -123,7 +123,7 @@ def test_twice_and_late(both: Both) -> None:
     is_free(both, "a")
 
 
-def test_many_at_once_to_two_nodes(both: Both) -> None:
+def test_a_pod_bound_to_two_nodes_at_once_gets_one(both: Both) -> None:
     cluster, port = both
     made = create(both, "p")
     said = failing.at_once(lambda number: failing.bind(port, made, "ab"[number % 2]), 16)

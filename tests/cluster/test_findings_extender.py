@@ -1,8 +1,6 @@
 """What kube-scheduler sends to an extender, when, and what it does with the answers."""
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,60 +10,10 @@ from cluster import objects, waiting
 from cluster.api import Object
 from cluster.certificates import Authority
 from cluster.conftest import StartControlPlane
-from cluster.control_plane import ControlPlane
-from cluster.extender import Extender
+from cluster.extender import CARD, SHARE, Extender, Scheduling
 from cluster.objects import NODES, PODS
 from cluster.recorder import Call
 from cluster.recordings import Recordings
-
-#: What one card with eight slots shows.
-CARD = {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 40960, "nvidia.com/gpucores": 100}
-SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
-
-Scheduling = Callable[..., tuple[ControlPlane, Extender]]
-
-
-@pytest.fixture(scope="module")
-def whole_cluster(module_control_plane: StartControlPlane) -> ControlPlane:
-    return module_control_plane()
-
-
-@pytest.fixture
-def scheduling(whole_cluster: ControlPlane) -> Iterator[Scheduling]:
-    """`scheduling({"/filter": ...}, nodeCacheCapable=False)`: a cluster with nodes a and b.
-
-    ``whole`` is merged over the scheduler's configuration, what is else named over the extender's.
-    The API server is the module's; scheduler, extender, nodes and pods are the test's own.
-    """
-    api = whole_cluster.api
-    with contextlib.ExitStack() as undo:
-
-        def start(
-            handlers: Mapping[str, Any] | None = None,
-            *,
-            nodes: Mapping[str, Mapping[str, object]] | None = None,
-            whole: Mapping[str, object] | None = None,
-            **config: object,
-        ) -> tuple[ControlPlane, Extender]:
-            extender = undo.enter_context(Extender(handlers))
-            extender.api = api
-            scheduler = {**extenders.config(extender.url, **config), **(whole or {})}
-            for name, resources in (nodes or {"a": CARD, "b": CARD}).items():
-                api.create(NODES, objects.node(name, resources))
-            # A scheduler that starts knows all nodes before it looks at a pod.
-            whole_cluster.reschedule(scheduler)
-            return whole_cluster, extender
-
-        yield start
-        whole_cluster.scheduler.stop()
-    for path in (PODS, NODES):
-        api.delete_all(path)
-    api.delete_all("/apis/scheduling.k8s.io/v1/priorityclasses")
-
-
-def priority_class(cluster: ControlPlane, name: str, value: int) -> None:
-    body = {"metadata": {"name": name}, "value": value}
-    cluster.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
 
 
 def test_filter_prioritize_bind_speak_of_names_where_nodes_are_cached(
@@ -251,76 +199,6 @@ def test_a_waiting_pod_is_asked_again_when_an_annotation_of_a_node_changes(
     before = len(extender.calls("/filter"))
     cluster.api.patch(f"{NODES}/a", {"metadata": {"annotations": {"hami-py.test/woken": "1"}}})
     extender.wait_for("/filter", before + 1)
-
-
-def test_the_preempt_verb_is_not_called_for_a_shortage_that_only_the_extender_sees(
-    scheduling: Scheduling,
-) -> None:
-    full = threading.Event()
-
-    def filter_until_full(call: Call) -> Object:
-        return (extenders.filter_none if full.is_set() else extenders.filter_all)(call)
-
-    cluster, extender = scheduling({"/filter": filter_until_full})
-    priority_class(cluster, "high", 1000)
-    cluster.api.create(PODS, objects.pod("low", SHARE))
-    waiting.bound(cluster.api, "low")
-    full.set()
-    cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
-    message = waiting.unschedulable(cluster.api, "high")
-    # In-tree filters pass with nobody evicted, so the dry run finds nobody to evict and gives up.
-    assert "expected at least one victim pod" in message
-    assert extender.calls("/preempt") == []
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_the_preempt_verb_is_called_for_a_shortage_that_the_scheduler_sees(
-    scheduling: Scheduling, recordings: Recordings, cached: bool
-) -> None:
-    one = {**CARD, "nvidia.com/gpumem": 3000}
-    cluster, extender = scheduling(nodes={"a": one}, nodeCacheCapable=cached)
-    priority_class(cluster, "high", 1000)
-    low = cluster.api.create(PODS, objects.pod("low", SHARE))
-    waiting.bound(cluster.api, "low")
-    cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
-    asked = extender.wait_for("/preempt")[0]
-    recordings.keep(f"extender-preempt-{'names' if cached else 'nodes'}", asked.body)
-    if cached:
-        assert asked.body["NodeNameToVictims"] is None
-        victims = asked.body["NodeNameToMetaVictims"]["a"]["Pods"]
-        assert victims == [{"UID": low["metadata"]["uid"]}]
-    else:
-        victims = asked.body["NodeNameToVictims"]["a"]["Pods"]
-        assert [victim["metadata"]["name"] for victim in victims] == ["low"]
-    waiting.gone(cluster.api, f"{PODS}/low")
-    waiting.bound(cluster.api, "high")
-
-
-def test_victims_that_the_extender_adds_are_evicted_whatever_their_priority(
-    scheduling: Scheduling,
-) -> None:
-    added: list[str] = []
-
-    def preempt(call: Call) -> Object:
-        return {
-            "NodeNameToMetaVictims": {
-                node: {**victims, "Pods": [*victims["Pods"], *({"UID": uid} for uid in added)]}
-                for node, victims in call.body["NodeNameToMetaVictims"].items()
-            }
-        }
-
-    one = {**CARD, "nvidia.com/gpumem": 3000}
-    cluster, _ = scheduling({"/preempt": preempt}, nodes={"a": one})
-    priority_class(cluster, "high", 1000)
-    priority_class(cluster, "higher", 2000)
-    higher = objects.pod("higher", {"cpu": 1}, priorityClassName="higher")
-    added.append(cluster.api.create(PODS, higher)["metadata"]["uid"])
-    cluster.api.create(PODS, objects.pod("low", SHARE))
-    for name in ("higher", "low"):
-        waiting.bound(cluster.api, name)
-    cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
-    waiting.gone(cluster.api, f"{PODS}/low")
-    waiting.gone(cluster.api, f"{PODS}/higher")
 
 
 def test_an_extender_behind_tls_is_checked_by_its_authority(

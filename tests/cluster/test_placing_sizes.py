@@ -44,7 +44,7 @@ def mixture(placing: Placing) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [2, 20, 200])
-def test_the_same_pods_on_so_many_nodes(placing: Placing, count: int) -> None:
+def test_no_card_is_given_beyond_its_size_on_so_many_nodes(placing: Placing, count: int) -> None:
     names = [f"n{number:03}" for number in range(count)]
     placing.add(*(node(name, [card(name, i) for i in range(CARDS)]) for name in names))
     last = f"GPU-{names[-1]}-{CARDS - 1}"

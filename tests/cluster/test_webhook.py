@@ -172,7 +172,9 @@ def stored(pod: Object) -> Object:
     return {**pod, "metadata": metadata}
 
 
-def test_twice_is_once(cluster: ControlPlane, hook: Webhook) -> None:
+def test_a_pod_that_was_completed_is_not_changed_again(
+    cluster: ControlPlane, hook: Webhook
+) -> None:
     """Of pods of all kinds, as far as they are let in."""
     changed = 0
     for seed in range(300):

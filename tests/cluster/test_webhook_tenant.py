@@ -274,7 +274,9 @@ def test_kubernetes_itself_refuses_a_card_that_is_not_in_a_containers_limits(
         ("/var/run/../var/lib/hami", {}, "must not contain '..'"),
     ],
 )
-def test_the_nodes_directories(api: Api, path: str, mounted: Object, said: str | None) -> None:
+def test_the_nodes_directories_are_mounted_read_only_or_not_at_all(
+    api: Api, path: str, mounted: Object, said: str | None
+) -> None:
     wanted = mine(volumeMounts=[{"name": "v", "mountPath": "/host", **mounted}])
     wanted["spec"]["volumes"] = [{"name": "v", "hostPath": {"path": path}}]
     if said is not None:
@@ -284,7 +286,7 @@ def test_the_nodes_directories(api: Api, path: str, mounted: Object, said: str |
     assert made["volumeMounts"][0]["recursiveReadOnly"] == "Enabled"
 
 
-def test_an_allocator_that_the_operator_allows(api: Api) -> None:
+def test_what_the_operator_allows_is_preloaded_and_nothing_beside_it(api: Api) -> None:
     wanted = mine(env=[{"name": "LD_PRELOAD", "value": TCMALLOC}])
     assert api.create(f"{PODS}?dryRun=All", wanted)["spec"]["containers"][0]["env"]
     other = mine(env=[{"name": "LD_PRELOAD", "value": f"{TCMALLOC}:/x.so"}])

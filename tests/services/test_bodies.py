@@ -63,7 +63,7 @@ def webhook(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.timeout(300)
-def test_three_hundred_slow_bodies_of_four_mebibytes(tmp_path: Path) -> None:
+def test_hundreds_of_slow_large_bodies_take_bounded_memory(tmp_path: Path) -> None:
     """They are 1.2 GiB in all; once, the webhook held every byte of it."""
     context = trusting()
     with webhook(tmp_path) as (port, pid), contextlib.ExitStack() as links:

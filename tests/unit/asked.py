@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -18,6 +19,16 @@ POD = {
         "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpumem": "4k"}}}]
     },
 }
+
+#: What a container asks for that wants a card.
+GPU = {"nvidia.com/gpu": "1"}
+
+
+def pod_of(limits: dict[str, Any], uid: str = "u", **spec: Any) -> dict[str, Any]:
+    """A pod of one container with these limits; ``main`` has more of that container's fields."""
+    main = {"name": "main", "resources": {"limits": limits}, **spec.pop("main", {})}
+    metadata = {"name": "p", "namespace": "ml", "uid": uid}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [main], **spec}}
 
 
 def snapshot_and_pod(folder: Path) -> tuple[str, str]:

@@ -104,7 +104,7 @@ def test_a_snapshot_that_is_none_is_said_with_its_file(
         ("webhook", "--runtime-class", ""),
     ],
 )
-def test_names_that_are_none(arguments: tuple[str, ...]) -> None:
+def test_what_is_no_objects_name_is_refused(arguments: tuple[str, ...]) -> None:
     error = refused(*arguments)
     assert isinstance(error, InvalidValue)
     assert "as kubectl shows it" in error.mend

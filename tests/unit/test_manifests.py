@@ -47,7 +47,7 @@ def owner(kind: str, **spec: Any) -> dict[str, Any]:
         ({"kind": "List", "items": [owner("Job", template=TEMPLATE), POD]}, 2),
     ],
 )
-def test_pods_that_others_make(
+def test_a_manifest_of_an_owner_is_about_the_pods_that_it_makes(
     files: tuple[str, str], tmp_path: Path, written: dict[str, Any], pods: int
 ) -> None:
     manifest = tmp_path / "given.yaml"
@@ -236,7 +236,7 @@ def test_aliases_that_stand_for_too_much_are_refused(
     assert error.mend.startswith(problem)
 
 
-def test_aliases_are_what_they_name(files: tuple[str, str], tmp_path: Path) -> None:
+def test_aliases_of_yaml_stand_for_what_they_name(files: tuple[str, str], tmp_path: Path) -> None:
     manifest = tmp_path / "given.yaml"
     limits = "limits: &one {nvidia.com/gpumem: 4k}"
     main = f"&main {{name: main, resources: {{{limits}}}}}"

@@ -36,14 +36,14 @@ def judging_options(command: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="NAME",
         help="Who may place pods that ask for a card; the first is given to those that name none. "
-        "Left out: whom they name.",
+        "Left out: as the settings file says, or else whom they name.",
     )
     preloads = click.option(
         "--allow-preload",
         "preloads",
         multiple=True,
         metavar="PATH",
-        help="A library that such pods may name in LD_PRELOAD; none if left out.",
+        help="A library that such pods may name in LD_PRELOAD. Left out: as that file says.",
     )
     return settings_option(schedulers(preloads(command)))
 

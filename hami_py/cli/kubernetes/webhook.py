@@ -31,7 +31,8 @@ from hami_py.model import check_object_name
     "--host",
     "hosts",
     multiple=True,
-    help="A name or address that the API server reaches us by; the Service's if left out.",
+    help="A name or address that the API server reaches us by; again for more. Left out: the "
+    "Service's names.",
 )
 @judging_options
 @click.option("--runtime-class", help="The runtime class of such pods, where they name none.")

@@ -19,7 +19,7 @@ from hami_py.model.pods.bounds import first, judge_annotations, judge_lists
 from hami_py.model.pods.environment import EnvironmentPlan, plan_environment
 from hami_py.model.pods.findings import Finding, refused
 from hami_py.model.pods.mounts import Mounts
-from hami_py.model.pods.objects import Pod, Variable
+from hami_py.model.pods.objects import DEFAULT_SCHEDULER, Pod, Variable
 from hami_py.model.pods.request import MOST_CARDS, PodReading, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.spelling import misspelled
@@ -35,8 +35,7 @@ _MOST_FORGED = MOST_CARDS + 1
 """Annotations that we write on the largest pod: who has copied such a one has no more."""
 
 _LOADER = ("LD_PRELOAD", "LD_AUDIT")
-_DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server writes where a pod names none."""
+
 # Each of them alone leads to the limits page: by mounting, by the kernel, by the disk.
 _CAPABILITIES = {
     "ALL": "name the few that the program needs",
@@ -131,8 +130,8 @@ def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Find
     if pod.spec.node_name:
         mend = "the scheduler has to choose the cards; select the node with spec.nodeSelector"
         yield Finding("node-name", "refuse", "spec.nodeName", pod.spec.node_name, mend)
-    theirs = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
-    if settings.schedulers and theirs not in (_DEFAULT_SCHEDULER, *settings.schedulers):
+    theirs = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    if settings.schedulers and theirs not in (DEFAULT_SCHEDULER, *settings.schedulers):
         mend = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"
         yield Finding("scheduler", "refuse", "spec.schedulerName", theirs, mend)
     if pod.spec.os is not None and pod.spec.os.name == "windows":

@@ -25,6 +25,9 @@ Quantities: TypeAlias = dict[str, Quantity]
 OVER = frozenset({"Succeeded", "Failed"})
 """Phases of a pod whose containers have all ended for good."""
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server writes where a pod names no scheduler."""
+
 _NONE: Mapping[str, str] = {}
 
 

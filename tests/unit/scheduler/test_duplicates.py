@@ -44,7 +44,7 @@ def test_a_cloned_node_is_said_counted_and_used(caplog: pytest.LogCaptureFixture
     assert duplicated(small) == "hami_scheduler_duplicated_cards 0.0"
 
 
-def test_it_is_gone_when_one_of_them_cannot_be_read_any_more() -> None:
+def test_a_duplicate_is_none_when_one_of_its_nodes_cannot_be_read_any_more() -> None:
     small = Small(nodes="a").listed()
     small.cluster.nodes.changed(clone(node("a", 1), "b"))
     broken = {pods.annotations.CARDS: "{"}
@@ -53,7 +53,7 @@ def test_it_is_gone_when_one_of_them_cannot_be_read_any_more() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_in_whatever_order_they_come_and_go(seed: int) -> None:
+def test_duplicates_are_those_on_two_nodes_in_whatever_order_they_come(seed: int) -> None:
     prng = random.Random(seed)  # noqa: S311
     found, truth = Duplicates(), dict[str, set[str]]()
     for _ in range(300):

@@ -118,7 +118,7 @@ def test_what_is_told_is_the_sum_of_the_assignments() -> None:
     }
 
 
-def test_standings_and_what_is_gone() -> None:
+def test_cards_are_told_by_standing_and_those_that_are_gone_count_in_no_sum() -> None:
     allocator = Allocator()
     there = (
         card("a", 0),

@@ -164,19 +164,19 @@ def test_what_keeps_a_pod_away_is_told_of_a_node_that_cannot_be_read_too() -> No
     assert told.reason.startswith("the node is cordoned; its cards cannot be read: ")
 
 
-def test_a_node_that_is_well_again_is_not_refused_any_more() -> None:
+def test_a_node_that_is_well_again_is_not_barred_any_more() -> None:
     there = server()
     cluster = followed(there)
-    assert cluster.nodes.refused().keys() == {"b", "c", "broken", "gone"}
+    assert cluster.nodes.barred().keys() == {"b", "c", "broken", "gone"}
     cluster.nodes.changed(pods.decode_node.convert(node("broken")))
     cluster.pods.gone(build.read(pod("later")))
     cluster.nodes.gone(list_objects(there, NODES, objects.Node)[1][0])  # type: ignore[arg-type]
-    assert cluster.nodes.refused().keys() == {"c"}
+    assert cluster.nodes.barred().keys() == {"c"}
     cluster.nodes.changed(pods.decode_node.convert(node("broken", "{")))
-    assert cluster.nodes.refused().keys() == {"broken", "c"}
+    assert cluster.nodes.barred().keys() == {"broken", "c"}
     cluster.nodes.replace([])
     cluster.pods.replace([])
-    assert cluster.nodes.refused() == {}
+    assert cluster.nodes.barred() == {}
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str, there: Server | None = None) -> Result:
