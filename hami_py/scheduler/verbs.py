@@ -79,7 +79,7 @@ class Verbs:
         try:
             request = self._read(args.pod)
         except InvalidValue as error:
-            return _never(_decode_names(args.names), error)
+            return _unresolvable(_decode_names(args.names), error)
         if request is None:
             return FilterResult(node_names=_decode_names(args.names))
         if not self._cluster.is_known:
@@ -90,7 +90,7 @@ class Verbs:
             check_room(args.pod, request)
             return self._where(args.pod, request, args.names)
         except InvalidValue as error:
-            return _never(_decode_names(args.names), error)
+            return _unresolvable(_decode_names(args.names), error)
 
     def _read(self, pod: objects.Pod) -> wire.Request | None:
         """The pod's request; priorities are asked for with the pod that was filtered."""
@@ -181,7 +181,7 @@ class Verbs:
         return PreemptResult(preemption.victims(self._cluster, request, chosen, now_ns))
 
 
-def _never(names: list[str], error: InvalidValue) -> FilterResult:
+def _unresolvable(names: list[str], error: InvalidValue) -> FilterResult:
     """No node will ever do; kube-scheduler shows the reason on the pod."""
     reasons = dict.fromkeys(names, str(error))
     return FilterResult(node_names=[], failed_and_unresolvable_nodes=reasons)
