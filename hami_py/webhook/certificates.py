@@ -19,11 +19,12 @@ from datetime import datetime, timezone
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority", "Certificates", "Lifetimes", "Serving", "bundle", "step"]
+__all__ = ["Authority", "Certificates", "Lifetimes", "Serving", "bundle", "is_whole", "step"]
 
 _BACKDATED_S = 300.0
 """A certificate is valid from a little before it was made: clocks of nodes differ."""
@@ -75,6 +76,14 @@ class Certificates(msgspec.Struct, frozen=True):
     serving: Serving | None = None
 
 
+def is_whole(certificates: Certificates) -> bool:
+    """Whether all of it can be used: each certificate can be read, and its key belongs to it."""
+    pairs: list[Authority | Serving] = [*certificates.authorities]
+    if certificates.serving is not None:
+        pairs.append(certificates.serving)
+    return all(_belongs(pair.certificate, pair.key) for pair in pairs)
+
+
 def bundle(certificates: Certificates) -> str:
     """The authorities that the API server has to trust, as PEM."""
     return "".join(authority.certificate for authority in certificates.authorities)
@@ -107,7 +116,7 @@ def step(
 def _authorities(
     certificates: Certificates, now: float, lifetimes: Lifetimes
 ) -> tuple[Authority, ...]:
-    alive = tuple(a for a in certificates.authorities if now < a.expires_at)
+    alive = tuple(a for a in certificates.authorities if _is_valid(a.announced_at, a, now))
     if alive:
         newest = alive[-1]
         if now < newest.announced_at + lifetimes.renew_at * lifetimes.authority_s:
@@ -132,10 +141,16 @@ def _serving(
         serving is not None
         and serving.authority == signer.certificate
         and set(serving.names) >= set(names)
+        and _is_valid(serving.made_at, serving, now)
         and now < serving.made_at + lifetimes.renew_at * (serving.expires_at - serving.made_at)
     ):
         return serving
     return _new_serving(signer, names, now, lifetimes)
+
+
+def _is_valid(made_at: float, made: Authority | Serving, now: float) -> bool:
+    """Whether verifiers take it now: who made it may have had a clock that was ahead."""
+    return made_at - _BACKDATED_S <= now < made.expires_at
 
 
 def _new_authority(now: float, lifetimes: Lifetimes) -> Authority:
@@ -181,6 +196,14 @@ def _new_serving(
     return Serving(
         _pem(certificate), _key_pem(key), signer.certificate, tuple(names), now, expires_at
     )
+
+
+def _belongs(certificate: str, key: str) -> bool:
+    try:
+        public = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+        return serialization.load_pem_private_key(key.encode(), None).public_key() == public
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
 
 
 def _builder(

@@ -22,7 +22,7 @@ from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound
 from hami_py.kube.server import STRATEGIC_PATCH
 from hami_py.serving import Tls
-from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
+from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, is_whole, step
 
 __all__ = ["Keeper", "Place"]
 
@@ -122,20 +122,32 @@ class Keeper:
             self._thread.join(2 * self._deadline_s)
 
     def round(self) -> None:
-        """Does what is due."""
+        """Does what is due.
+
+        Raises:
+            KubeError: not all of it could be done; ``NotFound``: one of the configurations is not
+                there, and the rest was done.
+        """
         certificates = self._keep_secret()
         trusted = bundle(certificates)
+        missing: NotFound | None = None
         for kind, name in (
             ("mutatingwebhookconfigurations", self._place.mutating),
             ("validatingwebhookconfigurations", self._place.validating),
         ):
             if name is not None:
-                self._keep_bundle(kind, name, trusted)
+                try:
+                    self._keep_bundle(kind, name, trusted)
+                except NotFound as error:
+                    # By what is not there nobody asks us; by the other one the API server does.
+                    missing = error
         serving = certificates.serving
         if serving is not None and serving.certificate != self._shown:
             self._tls.show(serving.certificate, serving.key)
             self._shown = serving.certificate
             self.expires_at = serving.expires_at
+        if missing is not None:
+            raise missing
 
     def _run(self) -> None:
         while not self._stopping.wait(self._period_s):
@@ -229,9 +241,13 @@ def _held(secret: _Secret | None) -> Certificates:
     text = (secret.data or {}).get(_FIELD) if secret is not None else None
     if text is None:
         return Certificates()
+    # Nobody can serve with what cannot be read, so a new beginning is no loss.
     try:
-        return msgspec.json.decode(base64.b64decode(text), type=Certificates)
+        held = msgspec.json.decode(base64.b64decode(text), type=Certificates)
     except (msgspec.DecodeError, ValueError) as error:
-        # Nobody can serve with it, so a new beginning is no loss.
         _log.warning("the secret's %s cannot be read and is made anew: %s", _FIELD, error)
         return Certificates()
+    if not is_whole(held):
+        _log.warning("a certificate or a key in the secret's %s is none: all are made anew", _FIELD)
+        return Certificates()
+    return held

@@ -18,9 +18,10 @@ import msgspec
 
 from hami_py.model import pods
 from hami_py.model.pods import Admission, objects
-from hami_py.model.pods.bounds import MOST_REFUSALS
+from hami_py.model.pods.bounds import MOST_REFUSALS, first
 from hami_py.model.pods.decoding import Decoder
 from hami_py.model.pods.findings import Finding
+from hami_py.webhook.late import undone
 from hami_py.webhook.patch import make_patch
 
 __all__ = ["Review", "Reviewer", "read_review"]
@@ -122,6 +123,9 @@ class Reviewer:
         """
         if (pod := _pod(review, "CREATE")) is not None:
             admission = pods.admit(pod, self._settings)
+            if not admission.refusals:
+                late = undone(pod, admission, self._settings)
+                admission = Admission(findings=(*admission.findings, *first(late)))
         elif (pod := _pod(review, "UPDATE", "ephemeralcontainers")) is not None:
             admission = Admission(findings=pods.judge_ephemeral(pod, self._settings))
         else:

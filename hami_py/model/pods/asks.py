@@ -166,8 +166,9 @@ def _get(place: Place, resources: Resources, row: Row | None) -> int | None:
 def _cards(place: Place, pod: Pod, table: Table, settings: PodSettings, written: int | None) -> int:
     """How many cards, by the resource, the label or the default."""
     label, labelled = table.profile.cards_label, None
-    # The label speaks of shared cards alone.
-    if label is not None and label in pod.labels and _written(place, table.memory.name):
+    # The label speaks of shared cards alone, which are all where memory has a default.
+    is_shared = settings.default_memory_mib or _written(place, table.memory.name)
+    if label is not None and label in pod.labels and is_shared:
         labelled = count(pod.labels[label], f"metadata.labels[{label}]", table.label)
     if written == 0:
         mend = f"memory or cores are asked for beside it: write {max(settings.default_cards, 1)}"

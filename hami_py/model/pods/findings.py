@@ -29,6 +29,7 @@ Rule: TypeAlias = Literal[
     "small-memory",
     "forged-annotation",
     "unknown-annotation",
+    "late-change",
     "size",
 ]
 """What was looked for; a label for counters, so its values are few and fixed."""

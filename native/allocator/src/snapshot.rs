@@ -14,6 +14,12 @@ use serde::{Deserialize, Serialize};
 
 const VERSION: u32 = 1;
 
+/// What a snapshot of any version says.
+#[derive(Deserialize)]
+struct AnyVersion {
+    version: u32,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Snapshot {
@@ -59,11 +65,13 @@ impl Allocator {
 
     /// An allocator in the state of a snapshot.
     pub fn restore(json: &[u8]) -> Result<Self, InvalidValue> {
-        let all: Snapshot = parse("snapshot", json)?;
-        if all.version != VERSION {
+        // Before the fields, which may be others in another version.
+        let AnyVersion { version } = parse("snapshot", json)?;
+        if version != VERSION {
             let mend = format!("take a snapshot with this version; it writes {VERSION}");
-            return Err(InvalidValue::new("snapshot.version", &all.version.to_string(), mend));
+            return Err(InvalidValue::new("snapshot.version", &version.to_string(), mend));
         }
+        let all: Snapshot = parse("snapshot", json)?;
         let mut allocator = Self::new();
         all.nodes.into_iter().try_for_each(|node| allocator.set_node(node))?;
         all.quotas.into_iter().try_for_each(|quota| allocator.set_quota(quota))?;

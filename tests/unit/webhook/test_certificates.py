@@ -1,8 +1,13 @@
 """Certificates are replaced without a moment at which a handshake fails: tried with real TLS."""
 
 import ssl
+from datetime import datetime, timezone
 
-from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
+import msgspec
+import pytest
+from cryptography import x509
+
+from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, is_whole, step
 
 NAMES = ["hami-webhook.hami-system.svc", "127.0.0.1"]
 LIVES = Lifetimes(authority_s=300.0, serving_s=60.0, overlap_s=10.0)
@@ -94,3 +99,47 @@ def test_after_a_long_time_away_everything_is_new():
     again = step(made, NAMES, START + 10_000, LIVES)
     assert bundle(again) != bundle(made)
     handshake(again, bundle(again))
+
+
+def valid_at(certificates: Certificates, now: float) -> bool:
+    """Whether a verifier with the right clock takes all of them."""
+    shown = certificates.serving
+    pems = [a.certificate for a in certificates.authorities] + [shown.certificate if shown else ""]
+    parsed = [x509.load_pem_x509_certificate(pem.encode()) for pem in pems]
+    at = datetime.fromtimestamp(now, timezone.utc)
+    return all(one.not_valid_before_utc <= at < one.not_valid_after_utc for one in parsed)
+
+
+@pytest.mark.parametrize("ahead_s", [310.0, 450.0, 3_000.0, 10_000.0])
+def test_a_clock_that_was_ahead(ahead_s: float):
+    """What was made by it is not valid yet, and nobody could make a pod until it is."""
+    made = step(Certificates(), NAMES, START, LIVES)
+    ahead = step(made, NAMES, START + ahead_s, LIVES)
+    assert not valid_at(ahead, START + 2)
+    again = step(ahead, NAMES, START + 2, LIVES)
+    assert valid_at(again, START + 2)
+    handshake(again, bundle(again))
+    assert step(again, NAMES, START + 3, LIVES) is again
+
+
+def test_a_clock_that_is_a_little_ahead_changes_nothing():
+    ahead = step(Certificates(), NAMES, START + 290, LIVES)
+    assert step(ahead, NAMES, START, LIVES) is ahead
+    assert valid_at(ahead, START)
+
+
+def test_what_is_no_certificate_or_no_key_is_seen():
+    made, other = (step(Certificates(), NAMES, START, LIVES) for _ in range(2))
+    assert is_whole(made)
+    assert is_whole(Certificates())
+    (authority,), serving, theirs = made.authorities, made.serving, other.serving
+    assert serving is not None
+    assert theirs is not None
+    for broken in ("", "x", serving.key[:80], serving.certificate, theirs.key):
+        pair = msgspec.structs.replace(serving, key=broken)
+        assert not is_whole(Certificates((authority,), pair))
+        first = msgspec.structs.replace(authority, key=broken)
+        assert not is_whole(Certificates((first,), serving))
+    for broken in ("", "x", serving.certificate[:80], serving.key, theirs.certificate):
+        pair = msgspec.structs.replace(serving, certificate=broken)
+        assert not is_whole(Certificates((authority,), pair))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hami_py.errors import InvalidValue
-from hami_py.model.pods import PodSettings
+from hami_py.model.pods import ALIYUN, HAMI, PodSettings
 from hami_py.webhook.review import Reviewer, read_review
 from unit.pods.build import Manifest, any_pod, container, manifest
 
@@ -98,6 +98,23 @@ def test_mutated_twice_is_mutated_once_and_valid() -> None:
         assert again["allowed"], (pod, again)
         assert "patch" not in again, (pod, again)
         assert ask(judge, "validate", once)["allowed"]
+
+
+@pytest.mark.parametrize("label", ["1", "2", "99", "x"])
+@pytest.mark.parametrize("name", ["gpu", "aliyun.com/gpu-core.percentage"])
+def test_a_label_for_cards_beside_a_default_memory(name: str, label: str) -> None:
+    """The memory that was written into such a pod made it one of which the label speaks."""
+    judge = reviewer(profiles=(ALIYUN, HAMI), default_memory_mib=2000)
+    labels = {"aliyun.com/gpu-count": label}
+    pod = manifest(container(limits={name: 1}), labels=labels)
+    first = ask(judge, "mutate", pod)
+    if not first["allowed"]:
+        assert "metadata.labels" in json.dumps(first) or "the label" in json.dumps(first)
+        return
+    assert label in "12"
+    once = patched(pod, first)
+    assert "patch" not in ask(judge, "mutate", once)
+    assert ask(judge, "validate", once)["allowed"]
 
 
 def test_who_names_no_scheduler_gets_the_first_of_the_settings() -> None:
