@@ -127,6 +127,12 @@ class Allocator:
     def expire(self, now_ns: int) -> int:
         """End holds whose time is over: how many have ended so since there is this allocator."""
 
+    def returned(self, now_ns: int) -> int:
+        """How often so far a namespace's time for looking came back after pods were refused for it.
+
+        Then they might as well be tried again. Once in 30 s at most.
+        """
+
     def filter(
         self, request: bytes, names: list[str] | None, now_ns: int
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:

@@ -50,6 +50,7 @@ class Cluster:
         self.waiting = Waiting()
         self.waker = waker or Waker()
         self.unreadable_objects = 0
+        self._returned = 0
         self.nodes = NodeSink(self)
         self.pods = PodSink(self)
         self.quotas = QuotaSink(self)
@@ -57,6 +58,16 @@ class Cluster:
 
     def _budgets_are_known(self) -> None:
         self.waker.changed()
+
+    def settle(self, now_ns: int) -> None:
+        """Has pods tried again whose namespace had used up its time for looking, once it is back.
+
+        Nothing happens in the cluster then that kube-scheduler could see.
+        """
+        returned = self.allocator.returned(now_ns)
+        if returned != self._returned:
+            self._returned = returned
+            self.waker.changed()
 
     @property
     def is_known(self) -> bool:

@@ -144,6 +144,7 @@ class Scheduler:
                 _freeze()
                 is_frozen = True
             try:
+                self.cluster.settle(time.monotonic_ns())
                 self.verbs.holds.settle()
                 self.verbs.binder.settle()
             except Exception:

@@ -110,6 +110,11 @@ impl Allocator {
         self.with(py, |engine| engine.expire(now_ns))
     }
 
+    /// How often so far pods of a namespace that had used up its time might as well be tried again.
+    fn returned(&self, py: Python<'_>, now_ns: u64) -> u64 {
+        self.with(py, |engine| engine.returned(now_ns))
+    }
+
     /// Nodes that do, and why the others do not: now, or never.
     #[allow(clippy::type_complexity, reason = "three plain things for Python")]
     fn filter<'py>(

@@ -7,13 +7,13 @@
 use crate::book::{Book, Holding, State};
 use crate::cache::Cache;
 use crate::check;
-use crate::effort::Spending;
 use crate::names::Names;
 use crate::node::Node;
 use crate::quota::Quotas;
 use crate::search::Entry;
 use crate::sequence::Sequence;
 use crate::slim::Shelf;
+use crate::spending::Spending;
 use crate::wire::{self, Assignment, Quota, Request};
 use hami_limits::InvalidValue;
 use std::sync::Arc;
@@ -152,6 +152,11 @@ impl Allocator {
     /// How often a node was looked at for a filter or a score: where nothing is known of it as it is.
     pub fn looks(&self) -> u64 {
         self.looks
+    }
+
+    /// How often so far pods that were refused because their namespace had used up its time might as well be tried again.
+    pub fn returned(&mut self, now_ns: u64) -> u64 {
+        self.spending.returned(now_ns)
     }
 
     pub(crate) fn node(&self, number: u32) -> &Node {

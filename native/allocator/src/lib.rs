@@ -4,7 +4,7 @@
 //! another pod and why the others could not, which of them is best, and which cards it gets there. One engine answers
 //! the scheduler, `hami explain pod`, `hami what-if` and a replay at a desk. It does no I/O and reads no clock:
 //! `now_ns` is an argument. The same state gives the same answer, but for nodes that are not looked at because a
-//! namespace has used up its time (`effort`); ties are broken by name and index.
+//! namespace has used up its time (`spending`); ties are broken by name and index.
 //!
 //! | question | module |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | what does an ask weigh on a card | `demand`, `card` |
 //! | has a card room, and why not | `fit`, `mig`, `candidates`, [`reason`], `tally` |
 //! | which cards, all containers together | `search`, `order`, `topology`, `plan` |
-//! | how long is looked for them | `effort` |
+//! | how long is looked for them | `effort`, `spending` |
 //! | how good would the node be | `score`, `rated` |
 //! | what of the above is the same for many pods and nodes | `class`, `cache`, `verdict`, `lens`, `slim` |
 //! | which node has which name | `names`, `list`, `sequence`, `hash` |
@@ -61,6 +61,7 @@ mod sequence;
 pub mod shape;
 mod slim;
 mod snapshot;
+mod spending;
 mod tally;
 mod topology;
 mod usage;

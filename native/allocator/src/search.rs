@@ -16,9 +16,10 @@ use crate::order;
 use crate::plan;
 use crate::quota::Spent;
 use crate::reason::NodeReason;
-use crate::shape::members;
+use crate::shape::{every, members};
 use crate::topology::{self, Choice};
 use crate::wire::{Mode, Topology};
+use std::cmp::Reverse;
 
 /// One device ID: of which group, on which card, and as which instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +53,24 @@ pub fn find(
     }
     let best =
         if topology == Topology::Strict { best_links(class, view, effort)? } else { Vec::new() };
-    let mut search = Search { class, view, quota, candidates, topology, best, entries, effort };
+    let order = in_turn(class, topology);
+    let mut search =
+        Search { class, view, quota, candidates, topology, order, best, entries, effort };
     if search.group(0) {
         return Ok(());
     }
     Err(search.failure())
+}
+
+/// In which order groups get their cards. Where all must have the best links the large ones have the least choice, and the
+/// others take what they leave; but cards that may come together in one container come one after the other.
+fn in_turn(class: &Class, topology: Topology) -> Vec<usize> {
+    let groups = &class.shape.groups;
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    if topology == Topology::Strict && groups.iter().all(|group| group.apart == 0) {
+        order.sort_by_key(|group| Reverse(groups[*group].count));
+    }
+    order
 }
 
 struct Search<'a> {
@@ -65,15 +79,17 @@ struct Search<'a> {
     quota: Option<&'a Allowance<'a>>,
     candidates: Vec<Vec<u8>>,
     topology: Topology,
+    order: Vec<usize>,
     best: Vec<u64>,
     entries: &'a mut Vec<Entry>,
     effort: &'a mut Effort,
 }
 
 impl Search<'_> {
-    /// Finds cards for this group and all that follow.
-    fn group(&mut self, group: usize) -> bool {
-        let Some(shape) = self.class.shape.groups.get(group) else { return self.holds() };
+    /// Finds cards for the group whose turn it is and all that follow.
+    fn group(&mut self, turn: usize) -> bool {
+        let Some(&group) = self.order.get(turn) else { return self.holds() };
+        let shape = &self.class.shape.groups[group];
         let matters = self.topology != Topology::None && self.view.mode != Mode::Mig;
         if matters && (shape.count > 1 || shape.apart != 0) {
             let with = self.cards_of(shape.apart);
@@ -91,7 +107,7 @@ impl Search<'_> {
             let before = self.entries.len();
             let entry = |card| Entry { group: group as u8, card, place: None };
             self.entries.extend(cards.into_iter().map(entry));
-            if self.group(group + 1) {
+            if self.is_well_linked(group) && self.group(turn + 1) {
                 return true;
             }
             self.entries.truncate(before);
@@ -100,13 +116,17 @@ impl Search<'_> {
                 return false;
             }
         }
-        self.entry(group, shape.count, 0)
+        self.entry(turn, shape.count, 0)
     }
 
-    /// Finds so many more cards for this group, from this candidate on.
-    fn entry(&mut self, group: usize, left: usize, from: usize) -> bool {
+    /// Finds so many more cards for that group, from this candidate on.
+    fn entry(&mut self, turn: usize, left: usize, from: usize) -> bool {
+        let group = self.order[turn];
         if left == 0 {
-            return self.group(group + 1);
+            return self.is_well_linked(group) && self.group(turn + 1);
+        }
+        if !self.may_be_well_linked(group, left) {
+            return false;
         }
         for at in from..self.candidates[group].len() {
             if !self.effort.step(Step::Card) {
@@ -126,7 +146,7 @@ impl Search<'_> {
             };
             for place in places {
                 self.entries.push(Entry { group: group as u8, card, place });
-                if self.entry(group, left - 1, next) {
+                if self.entry(turn, left - 1, next) {
                     return true;
                 }
                 self.entries.pop();
@@ -186,35 +206,51 @@ impl Search<'_> {
     }
 
     /// Whether the whole choice keeps what concerns all of it.
-    fn holds(&mut self) -> bool {
-        if self.topology == Topology::Strict
-            && self.view.mode != Mode::Mig
-            && !self.is_well_linked()
-        {
-            return false;
-        }
+    fn holds(&self) -> bool {
         let Some(quota) = self.quota else { return true };
         let grants = plan::grants(self.class, self.view, self.entries);
         quota.allows(&Spent::of(&self.class.asks, |ask| grants[ask].as_slice(), false))
     }
 
-    /// Whether each container has the best links, whichever cards the kubelet picks for it.
-    fn is_well_linked(&mut self) -> bool {
+    fn is_strict(&self) -> bool {
+        self.topology == Topology::Strict && self.view.mode != Mode::Mig
+    }
+
+    /// Whether each container that has all its cards with this group has the best links, whichever of them the kubelet
+    /// picks for it. Known as soon as that is so, a choice need not be tried with all choices of the groups that follow.
+    fn is_well_linked(&mut self, group: usize) -> bool {
+        if !self.is_strict() {
+            return true;
+        }
         let (class, view) = (self.class, self.view);
-        let all = class.shape.sources.iter().enumerate();
-        let linked = all.filter(|(at, _)| self.best[*at] > 0).map(|(at, source)| {
-            let new = source.new.map_or(Vec::new(), |group| self.cards_of(1 << group));
-            let pool: Vec<u8> =
-                members(source.pool).flat_map(|group| self.cards_of(1 << group)).collect();
-            (self.best[at], source.reused, new, pool)
-        });
-        let linked: Vec<_> = linked.collect();
-        let effort = &mut *self.effort;
-        linked.into_iter().all(|(best, reused, new, pool)| {
-            every(&pool, reused, &new, &mut |cards| {
+        (0..class.shape.sources.len()).all(|at| {
+            let (source, best) = (&class.shape.sources[at], self.best[at]);
+            let groups = source.pool | source.new.map_or(0, |new| 1 << new);
+            if best == 0 || members(groups).last() != Some(group) {
+                return true;
+            }
+            let new = source.new.map_or(Vec::new(), |new| self.cards_of(1 << new));
+            let pool = self.cards_of(source.pool);
+            let effort = &mut *self.effort;
+            every(&pool, source.reused, &new, &mut |cards| {
                 effort.step(Step::Links) && topology::pairs(view, cards) >= best
             })
         })
+    }
+
+    /// Whether the cards that this group has so far can become the best linked ones with so many more.
+    fn may_be_well_linked(&self, group: usize, left: usize) -> bool {
+        let (shape, view) = (&self.class.shape, self.view);
+        let source = &shape.sources[shape.groups[group].ask];
+        let best = self.best.get(shape.groups[group].ask).copied().unwrap_or(0);
+        // What comes to them from earlier containers is not known.
+        if !self.is_strict() || source.reused > 0 || best == 0 {
+            return true;
+        }
+        let cards = self.cards_of(1 << group);
+        let pairs = |cards: usize| (cards * cards.saturating_sub(1) / 2) as u64;
+        let more = pairs(cards.len() + left) - pairs(cards.len());
+        topology::pairs(view, &cards) + more * topology::best_pair(view) >= best
     }
 
     fn failure(self) -> NodeReason {
@@ -242,16 +278,6 @@ impl Search<'_> {
         }
         NodeReason::Together
     }
-}
-
-/// Whether `good` is true of `hand` with any so many of `pool`.
-fn every(pool: &[u8], count: usize, hand: &[u8], good: &mut impl FnMut(&[u8]) -> bool) -> bool {
-    if count == 0 {
-        return good(hand);
-    }
-    (0..pool.len())
-        .filter(|at| pool.len() - at >= count)
-        .all(|at| every(&pool[at + 1..], count - 1, &[hand, &pool[at..=at]].concat(), good))
 }
 
 /// Whether there would be no cards either if no pod were on the node.

@@ -143,6 +143,21 @@ pub fn members(set: Set) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Whether `good` is true of `hand` with any so many of `pool`.
+pub(crate) fn every(
+    pool: &[u8],
+    count: usize,
+    hand: &[u8],
+    good: &mut impl FnMut(&[u8]) -> bool,
+) -> bool {
+    if count == 0 {
+        return good(hand);
+    }
+    (0..pool.len())
+        .filter(|at| pool.len() - at >= count)
+        .all(|at| every(&pool[at + 1..], count - 1, &[hand, &pool[at..=at]].concat(), good))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Shape, members};

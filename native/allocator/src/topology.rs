@@ -36,12 +36,17 @@ struct Search<'a> {
 
 /// The sum over all pairs of the chosen cards and those they go with, and the chosen ones.
 pub fn best(view: &View<'_>, choice: Choice<'_>, effort: &mut Effort) -> Option<(u64, Vec<u8>)> {
-    let best_pair = view.links.iter().copied().max().unwrap_or(0).into();
+    let best_pair = best_pair(view);
     let hand = choice.with.to_vec();
     let mut search = Search { view, choice, best_pair, hand, best: None, steps: 0, effort };
     let start = pairs(view, choice.with);
     search.descend(0, start);
     search.best
+}
+
+/// No pair is linked better.
+pub fn best_pair(view: &View<'_>) -> u64 {
+    view.links.iter().copied().max().unwrap_or(0).into()
 }
 
 /// The sum over all pairs.

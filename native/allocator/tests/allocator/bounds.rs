@@ -174,3 +174,22 @@ fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
     assert_eq!(looked(&ask(0, "good", 0)), names.len());
     assert_eq!(looked(&ask(next, "evil", 60 * SECOND)), names.len());
 }
+
+#[test]
+fn a_first_preemption_has_an_end_too() {
+    let names: Vec<String> = (0..2).map(|at| format!("n{at:02}")).collect();
+    let (mut allocator, candidates) = full(&names);
+    let mut urgent = pod("urgent", &[app(4, 1_000, 0)]);
+    urgent.priority = 10;
+    // As if there were hundreds of them: whom it asks about at one time is one question.
+    let all = names.iter().zip(&candidates).cycle().take(200);
+    let victims: Vec<Option<Vec<String>>> = all
+        .map(|(name, candidates)| {
+            allocator.victims(&urgent, name, candidates, 0).expect("a good request")
+        })
+        .collect();
+    let looked = victims.iter().take_while(|victims| victims.is_some()).count();
+    assert!((12..150).contains(&looked), "{looked} nodes");
+    assert!(victims[..looked].iter().flatten().all(|gone| gone.len() == 20));
+    assert!(victims[looked..].iter().all(Option::is_none), "nobody goes from the others");
+}

@@ -141,3 +141,102 @@ fn sixteen_cards_take_no_forever() {
     let mut allocator: Allocator = with(vec![linked(&links, 16)]);
     assert_eq!(reserve(&mut allocator, &request).expect("room")[0].len(), 8);
 }
+
+/// Scores of links as they are built: NVIDIA's hybrid cube mesh, pairs, and islands.
+fn pictures() -> Vec<Vec<Vec<u32>>> {
+    let (two, one) = (
+        [(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)],
+        [(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)],
+    );
+    let mesh = |a: usize, b: usize| {
+        let pair = (a.min(b), a.max(b));
+        if two.contains(&pair) {
+            100
+        } else if one.contains(&pair) {
+            50
+        } else {
+            10
+        }
+    };
+    let by = |island: fn(usize) -> usize| {
+        move |a: usize, b: usize| if island(a) == island(b) { 100 } else { 10 }
+    };
+    let all: [&dyn Fn(usize, usize) -> u32; 6] = [
+        &mesh,
+        &|a, b| [100, 20, 10][usize::from(a / 2 != b / 2) + usize::from(a / 4 != b / 4)],
+        &by(|at| at / 4),
+        &by(|at| usize::from(at < 3)),
+        &by(|at| usize::from(at == 0 || at == 5)),
+        &by(|at| at / 3),
+    ];
+    let row = |score: &dyn Fn(usize, usize) -> u32, a: usize| {
+        (0..8).map(|b| if a == b { 0 } else { score(a, b) }).collect()
+    };
+    all.iter().map(|score| (0..8).map(|a| row(score, a)).collect()).collect()
+}
+
+/// All ways to write it as a sum.
+fn sums(whole: usize) -> Vec<Vec<usize>> {
+    if whole == 0 {
+        return vec![Vec::new()];
+    }
+    let from = |first: usize| {
+        sums(whole - first).into_iter().map(move |rest| [vec![first], rest].concat())
+    };
+    (1..=whole).flat_map(from).collect()
+}
+
+/// Whether each container can have one of the hands that are best for so many, beside what is taken.
+fn is_possible(best: &[Vec<Vec<usize>>], counts: &[usize], taken: &[usize]) -> bool {
+    let Some((first, rest)) = counts.split_first() else { return true };
+    let free = |cards: &&Vec<usize>| cards.iter().all(|card| !taken.contains(card));
+    let mut hands = best[*first].iter().filter(free);
+    hands.any(|hand| is_possible(best, rest, &[taken, hand].concat()))
+}
+
+#[test]
+fn strict_is_placed_exactly_where_there_is_a_way() {
+    let (mut found, mut none) = (0, 0);
+    for (picture, scores) in pictures().iter().enumerate() {
+        let sum = |cards: &[usize]| -> u32 {
+            let pairs = |at: usize| cards[..at].iter().map(move |other| scores[cards[at]][*other]);
+            (0..cards.len()).flat_map(pairs).sum()
+        };
+        // By count: the best, and who has it.
+        let best: Vec<Vec<Vec<usize>>> = (0..=8)
+            .map(|count| {
+                let all = subsets(8, count);
+                let most = all.iter().map(|cards| sum(cards)).max().expect("one at least");
+                all.into_iter().filter(|cards| sum(cards) == most).collect()
+            })
+            .collect();
+        let links: Vec<(usize, usize, u32)> =
+            (0..8).flat_map(|a| (0..a).map(move |b| (a, b, scores[a][b]))).collect();
+        for busy in [vec![], vec![2], vec![0, 7], vec![1, 4, 6]] {
+            let mut allocator = with(vec![linked(&links, 8)]);
+            for at in &busy {
+                let wish = Wish { uuids: vec![format!("g{at}")], ..Wish::default() };
+                let one = wishing(pod(&format!("busy-{at}"), &[app(1, 900, 0)]), wish);
+                reserve(&mut allocator, &one).expect("room");
+            }
+            for counts in (2..=8 - busy.len()).flat_map(sums) {
+                let asks: Vec<_> = counts.iter().map(|count| app(*count as u32, 900, 0)).collect();
+                let asked = wishing(pod("asked", &asks), topology(Topology::Strict));
+                let answer = reserve(&mut allocator, &asked);
+                allocator.remove("asked");
+                let possible = is_possible(&best, &counts, &busy);
+                let hands = answer.clone().unwrap_or_default();
+                for hand in &hands {
+                    let hand: Vec<usize> =
+                        hand.iter().map(|uuid| uuid[1..].parse().expect("a number")).collect();
+                    assert!(best[hand.len()].iter().any(|one| sum(one) == sum(&hand)));
+                }
+                let case = (picture, &busy, &counts);
+                assert_eq!(answer.is_ok(), possible, "{case:?}: {answer:?}");
+                found += u32::from(possible);
+                none += u32::from(!possible);
+            }
+        }
+    }
+    assert!(found > 1000 && none > 100, "{found} {none}");
+}
