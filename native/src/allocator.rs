@@ -115,7 +115,7 @@ impl Allocator {
         self.with(py, |engine| engine.returned(now_ns))
     }
 
-    /// Nodes that do, and why the others do not: now, or never.
+    /// Nodes that do, and why the others do not: full ones, and those where no eviction helps.
     #[allow(clippy::type_complexity, reason = "three plain things for Python")]
     fn filter<'py>(
         &self,

@@ -115,7 +115,7 @@ impl Allocator {
                 }
                 Err(reason) => {
                     let unresolvable = reason.is_lasting()
-                        || search::never(&class, view, &mut effort, &mut entries);
+                        || search::unfit_when_empty(&class, view, &mut effort, &mut entries);
                     let reason = Some(reason.to_string());
                     let (assignment, score) = (None, None);
                     Explanation {

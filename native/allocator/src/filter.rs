@@ -118,7 +118,7 @@ impl Allocator {
         let whole = self.judge(request, numbers.each(), effort, |at, verdict| match verdict {
             Told::Fits(_) => filtered.feasible.push(at),
             Told::Full(why) => filtered.failed.push((at, why.clone())),
-            Told::Never(why) => filtered.unresolvable.push((at, why.clone())),
+            Told::Unresolvable(why) => filtered.unresolvable.push((at, why.clone())),
         });
         filtered.is_partial = !whole;
         filtered.numbers = numbers.of(&filtered.feasible);

@@ -93,11 +93,11 @@ impl Allocator {
         let own = self.book.find(&request.pod.uid).map(|holding| holding.node);
         let room = self.room(request, &[]);
         let of_all = room.as_ref().and_then(|room| bound::over(&cached.class, room));
-        let of_all = of_all.map(|reason| Verdict::Never(reason.brief().into()));
-        let unknown = Verdict::Never(NodeReason::NoCards.brief().into());
+        let of_all = of_all.map(|reason| Verdict::Unresolvable(reason.brief().into()));
+        let unknown = Verdict::Unresolvable(NodeReason::NoCards.brief().into());
         // Nobody is evicted where there may be room.
         let not_reached = if effort.is_last() {
-            Verdict::Never(NodeReason::Exhausted.brief().into())
+            Verdict::Unresolvable(NodeReason::Exhausted.brief().into())
         } else {
             Verdict::Full(NodeReason::NotReached.brief().into())
         };
@@ -124,7 +124,9 @@ impl Allocator {
             };
             let bound = |room| Bound::of(looked.class, room, looked.allocator.node(number));
             let found = match room.as_ref().map(|room| (room, bound(room))) {
-                Some((_, Bound::Forbids(reason))) => Some(Verdict::Never(looked.say(reason))),
+                Some((_, Bound::Forbids(reason))) => {
+                    Some(Verdict::Unresolvable(looked.say(reason)))
+                }
                 // Such a verdict is of this pod, not of its class.
                 _ if own == Some(number) => looked.without_itself(request, room.as_ref(), number),
                 Some((room, Bound::Depends)) => {

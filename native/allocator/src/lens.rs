@@ -168,7 +168,7 @@ impl<'a> Lens<'a> {
     }
 
     /// Whether there are too few cards even where no pod is on the node.
-    pub fn never(&self, node: &Glance<'_>) -> bool {
+    pub fn unfit_when_empty(&self, node: &Glance<'_>) -> bool {
         let fits = |card: &&Slim| self.fits(&card.emptied());
         node.cards.iter().filter(fits).take(self.count).count() < self.count
     }

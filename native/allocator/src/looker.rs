@@ -80,7 +80,7 @@ impl<'a> Looker<'a> {
     ) -> Option<Verdict> {
         let now = self.allocator.generations[number as usize];
         if let Some(answer) = known.find(now, left_mib) {
-            return Some(answer.verdict(room, |over| Verdict::Never(self.say(over))));
+            return Some(answer.verdict(room, |over| Verdict::Unresolvable(self.say(over))));
         }
         if self.effort.is_spent() {
             return None;
@@ -114,7 +114,7 @@ impl<'a> Looker<'a> {
                 score::loads(self.class, view, &self.entries, &mut self.loads);
                 Verdict::Fits(score::score(self.class, view, &self.entries, &self.loads))
             }
-            Err(reason) => self.refuse(view, reason),
+            Err(reason) => self.unfit(view, reason),
         }
     }
 
@@ -126,14 +126,14 @@ impl<'a> Looker<'a> {
         let obstacle = lens.obstacle(node);
         let text = &mut self.obstacles[obstacle.unwrap_or(KINDS)];
         let text = text.get_or_insert_with(|| tally::brief(obstacle).into()).clone();
-        if lens.never(node) { Verdict::Never(text) } else { Verdict::Full(text) }
+        if lens.unfit_when_empty(node) { Verdict::Unresolvable(text) } else { Verdict::Full(text) }
     }
 
-    fn refuse(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {
-        let never =
-            reason.is_lasting() || search::never(self.class, view, self.effort, &mut self.entries);
+    fn unfit(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {
+        let unresolvable = reason.is_lasting()
+            || search::unfit_when_empty(self.class, view, self.effort, &mut self.entries);
         let text = self.say(reason);
-        if never { Verdict::Never(text) } else { Verdict::Full(text) }
+        if unresolvable { Verdict::Unresolvable(text) } else { Verdict::Full(text) }
     }
 
     /// A reason in words.

@@ -12,6 +12,9 @@ use crate::fit::View;
 use crate::reason::CardReason;
 use crate::wire::{Mig, MigProfile};
 
+/// More memory slices than a card has ([`crate::check`]).
+const SLICES: usize = 64;
+
 /// A profile and where an instance of it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -28,20 +31,39 @@ pub fn mask(start: u32, size: u32) -> u64 {
 
 /// Percent of the card's compute slices that a profile has, rounded down.
 pub fn cores(mig: &Mig, profile: &MigProfile) -> u32 {
-    profile.slices * 100 / most_slices(mig).max(1)
+    profile.slices * 100 / all_slices(mig).max(1)
 }
 
-fn most_slices(mig: &Mig) -> u32 {
-    mig.profiles.iter().map(|profile| profile.slices).max().unwrap_or(0)
+/// Compute slices of the card: the most that instances side by side have. That may be more than the largest profile
+/// has, where the node does not offer all of them.
+fn all_slices(mig: &Mig) -> u32 {
+    // Up to each memory slice.
+    let mut most = [0; SLICES + 1];
+    for start in 0..SLICES {
+        most[start + 1] = most[start + 1].max(most[start]);
+        for profile in &mig.profiles {
+            if profile.placements.contains(&(start as u32)) {
+                let end = start + profile.size as usize;
+                most[end] = most[end].max(most[start] + profile.slices);
+            }
+        }
+    }
+    most[SLICES]
 }
 
 /// The smallest profile that is large enough.
 fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReason> {
     let largest = mig.profiles.iter().map(|profile| profile.memory_mib).max().unwrap_or(0);
-    // The whole of a card is its largest instance, which is a little less.
+    // The whole of a card is its largest instance, which is a little less, in time as in memory.
     let share = (card_mib * u64::from(demand.percent) / 100).min(largest);
     let asked = demand.mib.max(share);
-    let slices = (demand.cores(crate::wire::Mode::Mig) * most_slices(mig)).div_ceil(100);
+    let slices = match demand.cores(crate::wire::Mode::Mig) {
+        0 => 0,
+        cores => {
+            let widest = mig.profiles.iter().map(|profile| profile.slices).max().unwrap_or(0);
+            (cores * all_slices(mig)).div_ceil(100).min(widest)
+        }
+    };
     let all = mig.profiles.iter().enumerate();
     all.filter(|(_, profile)| profile.memory_mib >= asked && profile.slices >= slices)
         .min_by_key(|(_, profile)| {

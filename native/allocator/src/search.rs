@@ -283,7 +283,7 @@ impl Search<'_> {
 /// Whether there would be no cards either if no pod were on the node.
 ///
 /// Where the looking ends before that is known, there may be.
-pub fn never(
+pub fn unfit_when_empty(
     class: &Class,
     view: &View<'_>,
     effort: &mut Effort,

@@ -16,7 +16,7 @@ pub enum Verdict {
     /// It does not; other pods' going may help.
     Full(Arc<str>),
     /// It does not, and nobody is to be evicted for it (`FailedAndUnresolvableNodes`).
-    Never(Arc<str>),
+    Unresolvable(Arc<str>),
 }
 
 /// The same, of another's.
@@ -27,7 +27,7 @@ pub enum Told<'a> {
     /// It does not; other pods' going may help.
     Full(&'a Arc<str>),
     /// It does not, and nobody is to be evicted for it.
-    Never(&'a Arc<str>),
+    Unresolvable(&'a Arc<str>),
 }
 
 impl Verdict {
@@ -36,7 +36,7 @@ impl Verdict {
         match self {
             Self::Fits(score) => Told::Fits(*score),
             Self::Full(why) => Told::Full(why),
-            Self::Never(why) => Told::Never(why),
+            Self::Unresolvable(why) => Told::Unresolvable(why),
         }
     }
 }
@@ -46,7 +46,7 @@ impl Verdict {
 enum Short {
     Fits(u16),
     Full(u16),
-    Never(u16),
+    Unresolvable(u16),
 }
 
 /// What is known of a node, and of which of its generations.
@@ -90,7 +90,7 @@ impl Verdicts {
         (known.generation == generation).then(|| match known.verdict {
             Short::Fits(score) => Told::Fits(score),
             Short::Full(why) => Told::Full(&self.reasons[usize::from(why)]),
-            Short::Never(why) => Told::Never(&self.reasons[usize::from(why)]),
+            Short::Unresolvable(why) => Told::Unresolvable(&self.reasons[usize::from(why)]),
         })
     }
 
@@ -99,7 +99,7 @@ impl Verdicts {
         let verdict = match verdict {
             Verdict::Fits(score) => Short::Fits(*score),
             Verdict::Full(why) => Short::Full(self.reason(why)),
-            Verdict::Never(why) => Short::Never(self.reason(why)),
+            Verdict::Unresolvable(why) => Short::Unresolvable(self.reason(why)),
         };
         self.each[number as usize] = Known { generation, verdict };
     }
@@ -134,8 +134,8 @@ mod tests {
         let said = [
             Verdict::Fits(10_000),
             Verdict::Full("full".into()),
-            Verdict::Never("no cards".into()),
-            Verdict::Never("full".into()),
+            Verdict::Unresolvable("no cards".into()),
+            Verdict::Unresolvable("full".into()),
         ];
         for (number, verdict) in (0..).zip(&said) {
             assert_eq!(verdicts.get(number, 7), None);

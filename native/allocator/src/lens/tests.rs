@@ -72,8 +72,8 @@ fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (S
             Ok(score::score(class, &view, &entries, &loads))
         }
         Err(reason) => {
-            let never =
-                reason.is_lasting() || search::never(class, &view, &mut effort, &mut entries);
+            let never = reason.is_lasting()
+                || search::unfit_when_empty(class, &view, &mut effort, &mut entries);
             Err((reason.brief(), never))
         }
     }
@@ -103,9 +103,9 @@ fn a_lens_shows_what_the_search_finds() {
             if glance.cards.is_empty() {
                 continue;
             }
-            let seen = lens
-                .look(&glance, &mut Scales::of(&class))
-                .ok_or_else(|| (tally::brief(lens.obstacle(&glance)).into(), lens.never(&glance)));
+            let seen = lens.look(&glance, &mut Scales::of(&class)).ok_or_else(|| {
+                (tally::brief(lens.obstacle(&glance)).into(), lens.unfit_when_empty(&glance))
+            });
             match &seen {
                 Ok(_) => fit += 1,
                 Err((_, false)) => full += 1,

@@ -124,6 +124,34 @@ fn whole_cards_and_cut_ones_do_not_mix() {
     assert!(instance(&mut allocator, "cut", app(1, 1_000, 0)).is_ok());
 }
 
+/// What an operator does not offer leaves the card as large as it is.
+#[test]
+fn shares_of_a_card_are_of_all_of_it_also_where_no_profile_has_that() {
+    for (offered, wanted, given) in [
+        (&["1g.10gb", "3g.40gb"][..], app(1, 30_000, 0), 42),
+        (&["1g.10gb", "3g.40gb"], Ask { memory: Memory::Whole, ..app(1, 1, 100) }, 42),
+        (&["1g.10gb", "3g.40gb"], app(1, 30_000, 50), 42),
+        // Two of four slices would not fit side by side, but one and three small ones do.
+        (&["1g.10gb", "4g.40gb"], app(1, 30_000, 43), 57),
+        (&["1g.10gb"], app(1, 5_000, 14), 14),
+        // There are no more than three places for these, so they are all there is.
+        (&["2g.20gb"], app(1, 5_000, 33), 33),
+    ] {
+        let mut card = a100("g0");
+        card.mig.as_mut().expect("cut").profiles.retain(|it| offered.contains(&&*it.name));
+        let mut allocator = with(vec![mig(vec![card])]);
+        let mut sum = 0;
+        for at in 0.. {
+            let request = pod(&format!("p{at}"), std::slice::from_ref(&wanted));
+            let Ok(assignment) = allocator.reserve(&request, "n", 0) else { break };
+            let cores = assignment.containers["c0"][0].cores;
+            assert_eq!(cores, given, "{offered:?}");
+            sum += cores;
+        }
+        assert!(sum > 0 && sum <= 100, "{offered:?}: {sum}");
+    }
+}
+
 /// Where a small instance goes on a card with these profiles.
 fn first_place(profiles: Vec<MigProfile>) -> (String, u32) {
     let mut card = card("g0", 40_000);
