@@ -163,6 +163,31 @@ wheel: interposer ## one wheel for every CPython from 3.10, in dist/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig \
 		--compatibility manylinux2014 --out dist
 
+# What `hami-py` in deploy/ is short for. With IMAGE=registry.example/hami-py it can be pushed, and
+# IMAGE_FLAGS are the builder's, such as --build-arg BASE=registry.example/python:3.13-slim.
+IMAGE := docker.io/library/hami-py
+IMAGE_FLAGS :=
+IMAGE_CONTEXT := build/image
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+REVISION = $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
+
+# `info` fails where the program is there and its daemon is not.
+.PHONY: image
+image: wheel ## the container image that deploy/ takes, with docker, podman, nerdctl or buildah
+	@rm -rf $(IMAGE_CONTEXT) && mkdir -p $(IMAGE_CONTEXT)
+	@cp dist/hami_py-$(VERSION)-*.whl $(IMAGE_CONTEXT)
+	@$(UV) export --quiet --frozen --no-default-groups --extra kubernetes --no-emit-project \
+		--no-header --no-annotate --output-file $(IMAGE_CONTEXT)/requirements.txt
+	@for builder in docker podman nerdctl buildah; do \
+		if $$builder info >/dev/null 2>&1; then \
+			exec $$builder build --file deploy/image/Dockerfile --tag $(IMAGE):$(VERSION) \
+				--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
+				$(IMAGE_FLAGS) $(IMAGE_CONTEXT); \
+		fi; \
+	done; \
+	echo "missing: docker, podman, nerdctl or buildah, and where it has a daemon, that it answers;" \
+		"install one with: apt-get install buildah" >&2; exit 1
+
 GPU_KIT := build/gpu-kit
 
 .PHONY: gpu-kit

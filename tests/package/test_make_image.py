@@ -1,0 +1,85 @@
+"""`make image`: by whichever builder there is, and said where there is none; nothing is built."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.artifacts import ROOT
+
+#: The version that deploy/ takes.
+TAG = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())["images"][0]["newTag"]
+
+#: What the recipe and make itself run.
+TOOLS = ("bash", "cp", "cut", "git", "grep", "id", "mkdir", "python3", "rm", "sed", "uname")
+
+#: Answers `info`, and writes down how it was called.
+ANSWERS = '#!/bin/bash\n[ "$1" = info ] || printf "%s\\n" "${0##*/}" "$@" > "$0.called"\n'
+#: Is there, but its daemon is not.
+SILENT = "#!/bin/bash\nexit 1\n"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """The one folder of the path: no builder of this machine is in it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found, tool
+        (folder / tool).symlink_to(found)
+    return folder
+
+
+def put(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(script)
+    (folder / name).chmod(0o755)
+
+
+def make(programs: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """`make image` of the wheel that is in dist/, in a context of its own."""
+    make = shutil.which("make")
+    assert make
+    context = programs.parent / "context"
+    return subprocess.run(
+        [make, "--old-file=wheel", "image", "UV=true", f"IMAGE_CONTEXT={context}", *more],
+        cwd=ROOT,
+        env={"PATH": str(programs), "HOME": str(programs.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_first_builder_that_answers_builds(programs: Path) -> None:
+    put(programs, "docker", SILENT)
+    put(programs, "podman", ANSWERS)
+    put(programs, "buildah", ANSWERS)
+    done = make(programs, "IMAGE=registry.example/hami-py", "IMAGE_FLAGS=--pull --no-cache")
+    assert done.returncode == 0, done.stderr
+    called = (programs / "podman.called").read_text().splitlines()
+    assert not (programs / "buildah.called").exists()
+    assert called[0:2] == ["podman", "build"]
+    assert called[called.index("--tag") + 1] == f"registry.example/hami-py:{TAG}"
+    assert f"VERSION={TAG}" in called
+    assert called[-3:] == ["--pull", "--no-cache", str(programs.parent / "context")]
+    # The wheel alone: `uv` was not run here.
+    (wheel,) = (programs.parent / "context").iterdir()
+    assert wheel.name.startswith(f"hami_py-{TAG}-")
+
+
+def test_its_name_is_what_deploy_says_where_no_other_is_given(programs: Path) -> None:
+    put(programs, "nerdctl", ANSWERS)
+    assert make(programs).returncode == 0
+    called = (programs / "nerdctl.called").read_text().splitlines()
+    assert called[called.index("--tag") + 1] == f"docker.io/library/hami-py:{TAG}"
+
+
+def test_no_builder_is_said(programs: Path) -> None:
+    put(programs, "docker", SILENT)
+    done = make(programs)
+    assert done.returncode != 0
+    assert "missing: docker, podman, nerdctl or buildah" in done.stderr
