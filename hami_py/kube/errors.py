@@ -27,7 +27,14 @@ class Conflict(KubeError):
 
 
 class Expired(KubeError):
-    """The version asked for is no longer kept (410): list again."""
+    """The version asked for is no longer kept (410): list again.
+
+    Attributes:
+        rest: of a list of which some pages are read: what to go on with, if the others may be of a
+            later moment. Empty: only from its beginning.
+    """
+
+    rest = ""
 
 
 class NotFound(KubeError):

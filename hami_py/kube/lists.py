@@ -16,7 +16,7 @@ from hami_py.kube.errors import Unavailable
 from hami_py.kube.followed import Naming, Undecoded
 from hami_py.kube.server import ApiServer
 
-__all__ = ["PAGE", "decoded", "decoded_object", "list_objects", "pages"]
+__all__ = ["PAGE", "Page", "decoded", "decoded_object", "list_objects", "page_of", "pages"]
 
 _log = logging.getLogger(__name__)
 
@@ -116,22 +116,36 @@ def pages(
     left_s: Callable[[], float],
     limit: int = PAGE,
 ) -> Iterator[Page]:
-    """The pages of a list, each asked for with what is left then; ``left_s`` may raise.
-
-    What says 200 and is no list must not pass for an empty one: all cards would look free.
-    """
+    """The pages of a list, each asked for with what is left then; ``left_s`` may raise."""
     rest = ""
     while True:
-        asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
-        page = decoded(server.get(path, asked, deadline_s=left_s()), Page)
-        version = page.metadata.resource_version
-        if not page.kind.endswith("List") or not version:
-            why = f"the answer is no list (kind {page.kind!r}, version {version!r})"
-            raise Unavailable(f"GET {path}", why, "try again later")
+        page = page_of(server, path, query, rest, deadline_s=left_s(), limit=limit)
         yield page
         rest = page.metadata.continue_
         if not rest:
             return
+
+
+def page_of(
+    server: ApiServer,
+    path: str,
+    query: Mapping[str, str],
+    rest: str,
+    *,
+    deadline_s: float,
+    limit: int = PAGE,
+) -> Page:
+    """One page: the first, or the one that ``continue_`` of the page before names.
+
+    What says 200 and is no list must not pass for an empty one: all cards would look free.
+    """
+    asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
+    page = decoded(server.get(path, asked, deadline_s=deadline_s), Page)
+    version = page.metadata.resource_version
+    if not page.kind.endswith("List") or not version:
+        why = f"the answer is no list (kind {page.kind!r}, version {version!r})"
+        raise Unavailable(f"GET {path}", why, "try again later")
+    return page
 
 
 D = TypeVar("D")

@@ -61,12 +61,17 @@ _POOL = 32
 """Connections that are kept; more are made where more threads ask at once."""
 
 
+class _Rest(msgspec.Struct, frozen=True):
+    continue_: str = msgspec.field(name="continue", default="")
+
+
 class Status(msgspec.Struct):
     """Why a request failed (meta/v1 Status), as far as we read it."""
 
     message: str = ""
     reason: str = ""
     code: int = 0
+    metadata: _Rest = _Rest()
 
 
 class ApiServer:
@@ -281,7 +286,10 @@ def failure(what: str, code: int, status: Status) -> KubeError:
     if code == 429 or code >= 500:
         kind, mend = Unavailable, "try again later"
     why = status.message or status.reason or "no reason given"
-    return kind(what, f"{code}: {why}", mend, code)
+    error = kind(what, f"{code}: {why}", mend, code)
+    if isinstance(error, Expired):
+        error.rest = status.metadata.continue_
+    return error
 
 
 _KINDS: dict[int, tuple[type[KubeError], str]] = {

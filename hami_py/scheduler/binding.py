@@ -143,6 +143,10 @@ class Binder:
                 "hami.io/webhook: ignore, or run the extender with --pod-selector ''",
             )
 
+    def go_on(self) -> bool:
+        """Does some of what bindings wait for and is too long for one; whether there is more."""
+        return self._takeover.go_on()
+
     def settle(self) -> None:
         """Asks what became of bindings that the watch should have told of by now."""
         late = self._clock_ns() - int(self._timing.told_s * 1e9)

@@ -23,6 +23,9 @@ from hami_py.kube.errors import NotFound, Unavailable
 
 __all__ = ["Lease", "Tenure"]
 
+_SET_S = 1.0
+"""A time of day that goes wrong by more was set; else it was slewed, by some ms in a second."""
+
 _Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 
 Tenure: TypeAlias = tuple[str, datetime | None, int]
@@ -83,6 +86,7 @@ class Lease:
         self._wait_s = wait_s
         self._clock_ns = clock_ns
         self._wall_s = wall_s
+        self._ahead_s = self._measure_ahead()
         # Held while it is read, too: who waits for it meanwhile has the same answer.
         self._lock = threading.Lock()
         self._read_ns: int | None = None
@@ -159,7 +163,9 @@ class Lease:
             # Whoever has just begun here need not wait, if kube-scheduler has had it for long. It
             # notes the time before it takes it, and gives up what takes as long as a lease lasts.
             noted_s = self._wall_s() - spec.acquire_time.timestamp()
-            held_s = max(held_s, noted_s - lasts_s)
+            # One that was set since tells nothing of how long ago that was.
+            if abs(self._measure_ahead() - self._ahead_s) < _SET_S:
+                held_s = max(held_s, noted_s - lasts_s)
         if held_s < self._wait_s:
             raise self._unavailable(
                 f"kube-scheduler is known to have had it for {held_s:.1f} s, and until "
@@ -167,6 +173,10 @@ class Lease:
                 "try again in a moment",
             )
         return spec.tenure
+
+    def _measure_ahead(self) -> float:
+        """How far the time of day is ahead of the clock by which bindings are asked for."""
+        return self._wall_s() - self._clock_ns() / 1e9 if self._wall_s is not None else 0.0
 
     def _unavailable(self, why: str, mend: str) -> Unavailable:
         return Unavailable(self._path, why, mend)

@@ -91,6 +91,7 @@ class Scheduler:
         self._expire_s = settings.expire_s
         self._stopping = threading.Event()
         self._caretaker = threading.Thread(target=self._look_after, name="promises", daemon=True)
+        self._looker = threading.Thread(target=self._go_on, name="takeover", daemon=True)
 
     def crashed(self) -> list[str]:
         """Threads of ours that have ended though they should not: only a restart brings them back.
@@ -98,10 +99,10 @@ class Scheduler:
         An API server that is away ends none, and a restart would lose what is held.
         """
         ours = [reflector.thread for reflector in self._reflectors]
-        threads = [*ours, self._caretaker, self._waker.thread, self.server.thread]
+        own = [self._caretaker, self._looker, self._waker.thread, self.server.thread]
         if self._stopping.is_set():
             return []
-        return [t.name for t in threads if t.ident is not None and not t.is_alive()]
+        return [t.name for t in [*ours, *own] if t.ident is not None and not t.is_alive()]
 
     def is_ready(self) -> bool:
         """Whether the whole cluster has been read once."""
@@ -120,6 +121,7 @@ class Scheduler:
         for reflector in self._reflectors:
             reflector.start()
         self._caretaker.start()
+        self._looker.start()
         self._waker.start()
         self.server.start()
         if self._probes is not None:
@@ -134,8 +136,9 @@ class Scheduler:
         for reflector in self._reflectors:
             reflector.stop()
         self._waker.stop()
-        if self._caretaker.is_alive():
-            self._caretaker.join(5)
+        for thread in (self._caretaker, self._looker):
+            if thread.is_alive():
+                thread.join(5)
 
     def _look_after(self) -> None:
         is_frozen = False
@@ -150,6 +153,15 @@ class Scheduler:
             except Exception:
                 # The next round may do better; without one, promises would never end.
                 _log.exception("promises")
+
+    def _go_on(self) -> None:
+        # A page may take long: promises must not wait for it.
+        while not self._stopping.wait(self._expire_s):
+            try:
+                while self.verbs.binder.go_on() and not self._stopping.is_set():
+                    pass
+            except Exception:
+                _log.exception("takeover")
 
 
 def _freeze() -> None:

@@ -5,26 +5,31 @@ before was asked for may still be on its way, and what it has bound is known her
 watch has told of it, which may be away. So whoever has kube-scheduler's lease anew, or without one
 was not asked for a while, waits until that binding is over, and looks first: before its first
 binding to a node who is bound there, and before its first one in a namespace with quotas who is
-bound in it. Where the watch has not told of all of them, the pod is tried again later.
+bound in it. Where the watch has not told of all of them, the pod is tried again later; so it is
+where a list takes longer than a binding may, which then goes on beside (``go_on``).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
-from urllib.parse import quote
 
-import msgspec
-
-from hami_py.kube import ApiServer, Undecoded, list_objects
-from hami_py.kube.errors import Unavailable
+from hami_py.kube import ApiServer
+from hami_py.kube.errors import KubeError, Unavailable
 from hami_py.model.pods import objects
 from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.cluster import PODS, Cluster
 from hami_py.scheduler.lease import Lease, Tenure
+from hami_py.scheduler.look import Look, pods_of
 from hami_py.scheduler.wire import BindArgs
 
 __all__ = ["Takeover"]
+
+_log = logging.getLogger(__name__)
+
+_PAGE_S = 60.0
+"""How long one page may take where no binding waits for it."""
 
 _NOT_OVER = ",".join(f"status.phase!={phase}" for phase in sorted(objects.OVER))
 
@@ -61,7 +66,7 @@ class Takeover:
         self._lock = threading.Lock()
         self._asked_ns: int | None = None
         self._tenure: Tenure | None = None
-        self._seen: set[str] = set()
+        self._looks: dict[str, Look] = {}
 
     def check(self, args: BindArgs, now_ns: int, left_s: Callable[[], float]) -> None:
         """Looks, if nobody has yet.
@@ -75,42 +80,63 @@ class Takeover:
             # Where the lease is the same, nobody else was asked, however long ago we were.
             may_be_new = tenure is None and self._begins(now_ns)
             if may_be_new or tenure != self._tenure:
-                self._seen = set()
+                self._looks = {}
             self._asked_ns, self._tenure = now_ns, tenure
-            seen = self._seen
-        self._look(seen, PODS, {"fieldSelector": f"spec.nodeName={args.node}"}, left_s)
+            looks = self._looks
+        self._look(looks, PODS, f"spec.nodeName={args.node}", left_s)
         if self._cluster.quotas.limits(args.pod_namespace):
-            path = f"/api/v1/namespaces/{quote(args.pod_namespace, safe='')}/pods"
             # Jobs that are over may be many more than those that run, and count nowhere.
-            self._look(seen, path, {"fieldSelector": _NOT_OVER}, left_s)
+            self._look(looks, pods_of(args.pod_namespace), _NOT_OVER, left_s)
 
     def _begins(self, now_ns: int) -> bool:
         return self._asked_ns is None or now_ns - self._asked_ns > self._bind_ns
 
-    def _look(
-        self, seen: set[str], path: str, query: Mapping[str, str], left_s: Callable[[], float]
-    ) -> None:
-        what = f"{path} {query.get('fieldSelector', '')}".strip()
-        if what in seen:
-            return
-        asked = {**self._followed, **query}
-        there, undecoded = list_objects(
-            self._server, path, objects.Pod, query=asked, deadline_s=left_s()
-        )
-        pods: list[objects.Pod | Undecoded] = [*there, *undecoded]
-        for pod in pods:
-            name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+    def go_on(self) -> bool:
+        """Reads a page of each list that takes too long for a binding.
+
+        Returns:
+            Whether there is more to read: else these lists are whole, or the API server does not
+            say, and the next binding tries itself.
+        """
+        with self._lock:
+            late = [look for look in self._looks.values() if look.is_late]
+        for look in late:
             try:
-                bound = Bound.of(pod)
-            except msgspec.ValidationError as error:
-                why = f"it cannot be read whether {name} has cards: {error}"
-                raise Unavailable(what, why, "look at that pod") from error
-            # What stands in the assignment does not matter: where nobody here can read it, the
-            # node is barred once the watch has told of it, and not before.
-            if bound is not None and not self._is_known(bound):
-                why = f"the watch has not told yet that {name} is bound"
-                raise Unavailable(what, why, "try again later")
-        seen.add(what)
+                look.read_page(_PAGE_S)
+            except KubeError as error:
+                _log.warning("%s", error)
+                look.is_late = False
+            else:
+                look.is_late = not look.is_listed
+        return any(look.is_late for look in late)
+
+    def _look(
+        self, looks: dict[str, Look], path: str, fields: str, left_s: Callable[[], float]
+    ) -> None:
+        what = f"{path} {fields}"
+        with self._lock:
+            look = looks.get(what)
+            if look is None:
+                look = looks[what] = self._begin(path, fields)
+        if look.is_late:
+            why = f"{look.looked_at} pods are listed so far, which goes on"
+            raise Unavailable(what, why, "try again later")
+        try:
+            look.finish(left_s)
+        except KubeError:
+            if not look.is_listed and not _is_left(left_s):
+                look.is_late = True
+            raise
+
+    def _begin(self, path: str, fields: str) -> Look:
+        return Look(self._server, path, fields, self._followed, self._is_known)
 
     def _is_known(self, bound: Bound) -> bool:
         return self._cluster.pods.is_told(bound) or self._is_ours(bound)
+
+
+def _is_left(left_s: Callable[[], float]) -> bool:
+    try:
+        return left_s() > 0
+    except Unavailable:
+        return False

@@ -143,6 +143,7 @@ class Replica:
             self.verbs.holds.settle()
             with contextlib.suppress(Killed):
                 self.verbs.binder.settle()
+                self.verbs.binder.go_on()
 
     def wake(self) -> str | None:
         """What its waker does, whenever that is not pausing."""

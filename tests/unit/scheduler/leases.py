@@ -67,6 +67,7 @@ class Replica(Small):
     def __init__(self, server: Leases, host: str = "one") -> None:
         super().__init__(["a"])
         self.server = server
+        self.skew_s = 0.0
         lease = Lease(
             server,  # type: ignore[arg-type]
             ("hami-system", "hami-scheduler"),
@@ -75,7 +76,6 @@ class Replica(Small):
             clock_ns=lambda: int(self.now_s * SECOND),
             wall_s=lambda: TAKEN_AT_S + self.now_s + self.skew_s,
         )
-        self.skew_s = 0.0
         self.verbs = Verbs(
             self.cluster,
             server,  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.wire import BindArgs
 from support.asking import filtered
+from support.fields import parsed
 
 Object = dict[str, Any]
 
@@ -23,26 +24,41 @@ SECOND = 1_000_000_000
 
 
 class Server:
-    """Pods by name; ``before`` and ``after`` are called around a binding's write, and may raise."""
+    """Pods by name, and whom it has listed.
+
+    ``before`` and ``after`` are called around a binding's write, and may raise.
+    """
 
     def __init__(self) -> None:
         self.pods: dict[str, Object] = {}
         self.written: list[Object] = []
+        self.listed: list[str] = []
         self.before: Callable[[Object], None] = lambda _: None
         self.after: Callable[[Object], None] = lambda _: None
         self.reading: Callable[[str], None] = lambda _: None
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
-        name = path.rpartition("/")[2]
+        *_, parent, name = path.split("/")
         if name == "pods":
-            node = (query or {}).get("fieldSelector", "=").partition("=")[2]
-            there = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
-            page = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": there}
-            return json.dumps(page).encode()
+            return json.dumps(self.page(parent, query or {})).encode()
         self.reading(name)
         if name not in self.pods:
             raise NotFound(f"GET {path}", "404: not found", "forget it", 404)
         return json.dumps(self.pods[name]).encode()
+
+    def page(self, parent: str, query: Mapping[str, str]) -> Object:
+        """A page of pods, of a namespace or (``v1``) of all."""
+        taken = parsed(query.get("fieldSelector", ""))
+        begin, limit = int(query.get("continue", "0")), int(query["limit"])
+        there = [
+            pod
+            for pod in self.pods.values()
+            if parent in ("v1", pod["metadata"]["namespace"]) and taken(pod)
+        ]
+        more = {"continue": str(begin + limit)} if begin + limit < len(there) else {}
+        metadata, items = {"resourceVersion": "1", **more}, there[begin : begin + limit]
+        self.listed += [pod["metadata"]["name"] for pod in items]
+        return {"kind": "PodList", "metadata": metadata, "items": items}
 
     def post(self, path: str, body: Object, *, deadline_s: float) -> bytes:
         self.before(body)
@@ -86,6 +102,13 @@ class Small:
         self.cluster.quotas.replace([])
         self.cluster.budgets.replace([])
         return self
+
+    def limit(self, namespace: str) -> None:
+        """The namespace has a quota that allows a lot."""
+        limit = {"limits.nvidia.com/gpu": "100000"}
+        metadata = {"name": "q", "namespace": namespace, "uid": "q"}
+        quota = {"metadata": metadata, "spec": {"hard": limit}}
+        self.cluster.quotas.replace([objects.decode_quota.convert(quota)])
 
     def create(self, name: str, mib: int = 10_000, **metadata: Any) -> objects.Pod:
         """A pod; the API server has it, and nobody has told us of it."""

@@ -54,6 +54,20 @@ def test_the_time_of_another_host_is_not_compared_with_ours(is_here: bool) -> No
     assert given(server) == (1_000 if is_here else 0)
 
 
+def test_a_clock_that_is_set_makes_nobody_the_holder_for_long() -> None:
+    """As after a machine stood still: kube-scheduler takes the lease, then the clock is set."""
+    server = Leases()
+    replica = Replica(server)
+    replica.now_s = 50.0
+    server.take("one", replica.now_s)
+    replica.skew_s = 3600.0
+    replica.create("p", 1_000)
+    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert given(server) == 0
+    replica.now_s += Timing().bind_s
+    assert replica.bind("p", "a") == ""
+
+
 def test_it_may_have_been_taken_when_the_answer_came() -> None:
     """The answer took two seconds: the holder before may have begun a binding in the first."""
     server = Leases()

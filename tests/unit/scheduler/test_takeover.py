@@ -11,7 +11,6 @@ import pytest
 from hami_py.errors import InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.kube.followed import Naming
-from hami_py.model.pods import objects
 from hami_py.scheduler.timing import Timing
 from unit.scheduler.small import Object, Small
 
@@ -82,25 +81,34 @@ def test_one_that_the_watch_has_told_of_holds_nobody_up_elsewhere(
     small: Small, written: Object
 ) -> None:
     """In a namespace with a quota all of its pods are looked at."""
-    limit = {"limits.nvidia.com/gpu": "100"}
-    quota = {"metadata": {"name": "q", "namespace": "ml", "uid": "q"}, "spec": {"hard": limit}}
-    small.cluster.quotas.replace([objects.decode_quota.convert(quota)])
-    get = small.server.get
-
-    def all_of_it(path: str, query: Any = None, *, deadline_s: float) -> bytes:
-        if path == "/api/v1/namespaces/ml/pods":
-            # As kube-scheduler writes it; jobs that are over may be thousands.
-            assert query["fieldSelector"] == "status.phase!=Failed,status.phase!=Succeeded"
-            everybody = list(small.server.pods.values())
-            return pod_list(everybody)
-        return get(path, query, deadline_s=deadline_s)
-
-    small.server.get = all_of_it  # type: ignore[method-assign]
+    small.limit("ml")
     pod = theirs(small, written)
     small.create("new")
     assert NOT_TOLD in small.bind("new", "b")
     tell(small, pod)
     assert small.bind("new", "b") == ""
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", None])
+def test_whoever_is_not_over_is_looked_for_in_a_namespace_with_a_quota(
+    small: Small, phase: str | None
+) -> None:
+    small.limit("ml")
+    theirs(small, LATER_VERSION)["status"] = {"phase": phase} if phase else {}
+    small.create("new")
+    assert NOT_TOLD in small.bind("new", "b")
+    assert small.server.written == []
+
+
+def test_jobs_that_are_over_are_not_read(small: Small) -> None:
+    """They may be many more than those that run."""
+    small.limit("ml")
+    for number in range(10):
+        small.create(f"p{number}")
+        small.server.pods[f"p{number}"]["status"] = {"phase": ("Failed", "Succeeded")[number % 2]}
+    small.create("new")
+    assert small.bind("new", "b") == ""
+    assert small.server.listed == ["new"]
 
 
 def test_one_that_is_over_or_has_no_card_is_passed_over(small: Small) -> None:
@@ -134,9 +142,7 @@ def test_one_of_which_nothing_can_be_read_is_not_passed_over(small: Small) -> No
     assert small.server.written == []
 
 
-def test_all_pages_together_end_within_the_time_of_the_binding(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_pages_together_end_within_the_time_of_the_binding(small: Small) -> None:
     """Each page may take as long as is left, not as long as the first one."""
     pages: list[float] = []
 
@@ -149,8 +155,7 @@ def test_all_pages_together_end_within_the_time_of_the_binding(
     small.create("new")
     small.told("new")
     small.server.get = slow  # type: ignore[method-assign]
-    monkeypatch.setattr("hami_py.kube.lists.time.monotonic", lambda: small.now_s)
-    assert "GET /api/v1/pods: not whole after 4 s" in small.bind("new", "a")
+    assert "there is no time left to bind it" in small.bind("new", "a")
     assert small.now_s <= Timing().bind_s
     assert pages == [4.0, 2.5, 1.0]
     assert small.server.written == []
