@@ -176,4 +176,4 @@ def _lease(api: ApiServer, settings: SchedulerSettings, place: tuple[str, str]) 
     holder = settings.lease_holder or here
     # Another host's clock may differ from ours by any time.
     wall_s = time.time if holder == here else None
-    return Lease(api, place, holder=holder, wait_s=settings.timing.bind_s, wall_s=wall_s)
+    return Lease(api, place, holder=holder, wait_s=settings.timing.handover_s, wall_s=wall_s)

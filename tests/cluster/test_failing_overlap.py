@@ -25,7 +25,7 @@ CARDS, MIB, SHARE, ROOM = 8, 10_000, 3000, 24
 PLACE = ("kube-system", "overlap")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
-#: A binding may take a second, and so long waits who has got the lease.
+#: A binding may take a second; who has got the lease waits for that, and for late writes.
 TIMING = Timing(bind_s=1.0)
 
 

@@ -30,6 +30,8 @@ FORGET_S = 620.0
 def everybody_is_bound(scene: Scene) -> None:
     """Nothing fails any more, and soon all pods that fit are bound."""
     scene.is_calm = True
+    for former in scene.former:
+        scene.ends(former)
     scene.tell("calm", "nothing fails any more")
     give_up = scene.clock.now + CALM_S
     quiesce(scene)

@@ -27,6 +27,8 @@ KINDS = {
     "storageclasses": "StorageClass",
 }
 
+_GROUPS = ("/api/v1/", "/apis/storage.k8s.io/v1/", "/apis/coordination.k8s.io/v1/")
+
 _encode = msgspec.json.encode
 
 
@@ -64,6 +66,7 @@ class FakeApi:
         log: the events that watches may still be told.
         floor: versions up to this one are forgotten.
         on_write: told of every change, with the object before and after.
+        lease: the one there is, if any. It is no part of the log.
     """
 
     def __init__(self) -> None:
@@ -72,6 +75,7 @@ class FakeApi:
         self.floor = 100
         self.log: list[Event] = []
         self.on_write: Callable[[str, Object | None, Object | None], None] | None = None
+        self.lease: Callable[[], Object | None] = lambda: None
         self._lists: dict[tuple[int, str], list[bytes]] = {}
         self._uids = 0
 
@@ -138,7 +142,8 @@ class FakeApi:
         return self._delete(place, query)
 
     def _find(self, place: Place) -> Object:
-        found = self.objects[place.kind].get(place.key)
+        is_lease = place.kind == "leases"
+        found = self.lease() if is_lease else self.objects[place.kind].get(place.key)
         if found is None:
             raise refusals.not_found(place.kind, place.name)
         return found
@@ -247,7 +252,9 @@ class FakeApi:
 
 
 def _place(path: str) -> Place:
-    parts = path.removeprefix("/api/v1/").removeprefix("/apis/storage.k8s.io/v1/").split("/")
+    for group in _GROUPS:
+        path = path.removeprefix(group)
+    parts = path.split("/")
     namespace = None
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]

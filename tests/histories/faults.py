@@ -11,6 +11,7 @@ fail may never be sent.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from itertools import count
@@ -112,6 +113,7 @@ class Client:
         self._send = send
         self._under_way: list[tuple[float, Do]] = []
         self._killed = False
+        self._killed_at = math.inf
         self._newest = 0
         """The version of the last event of which any watch of the client has told."""
 
@@ -147,12 +149,13 @@ class Client:
     def kill(self) -> None:
         """The program is ended. Of what it has sent some is done all the same."""
         self._killed = True
+        self._killed_at = self._clock.now
         if self._under_way:
             self.happened("killed while asking")
         for give_up, do in self._under_way:
             late = min(self._clock.now, give_up) + LATE_S * self._pick()
             if self._pick() < 0.5 and late >= self._clock.now:
-                self._clock.at(late, self._late(do, "write of one that was killed"))
+                self._clock.at(late, self._late(do, "write of one that was killed", 0.0))
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline_s: float
@@ -164,6 +167,10 @@ class Client:
         if fate is Fate.BUSY:
             raise self._busy(what)
         self._check_alive()
+        if fate is Fate.LATE:
+            # Others may begin before it is done, so it is due now, and not when it is given up.
+            late = self._late(do, "write late", give_up)
+            self._clock.at(give_up + LATE_S * self._pick(), late)
         self._under_way.append((give_up, do))
         try:
             self._meanwhile()
@@ -171,9 +178,6 @@ class Client:
             self._under_way.pop()
         self._check_alive()
         if fate in (Fate.LOST, Fate.LATE) or self._clock.now > give_up:
-            late = give_up + LATE_S * self._pick()
-            if fate is Fate.LATE and late >= self._clock.now:
-                self._clock.at(late, self._late(do, "write late"))
             raise self._timeout(what, give_up, "read lost" if method == "GET" else "write lost")
         code, answer = do()
         self._meanwhile()
@@ -187,10 +191,11 @@ class Client:
             raise failure(what, code, msgspec.json.decode(answer, type=Status))
         return answer
 
-    def _late(self, do: Do, fault: str) -> Callable[[], None]:
+    def _late(self, do: Do, fault: str, give_up: float) -> Callable[[], None]:
+        """It is done, unless the program ended before that time: that has its own."""
+
         def done() -> None:
-            code, _ = do()
-            if code < 300:
+            if self._killed_at >= give_up and do()[0] < 300:
                 self.happened(fault)
 
         return done

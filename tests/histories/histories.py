@@ -1,9 +1,12 @@
 """Random histories: two replicas, their kube-schedulers, a fake API server and everything that may
 go wrong between them, driven step by step by one seeded generator.
 
-**The lease.** kube-scheduler gives up 10 s after its last renewal (renewDeadline) and nobody takes
-over before 15 s (leaseDuration): between the last call of one and the first of the next there are
-5 s at least. What the extender of the first has sent by then may still take effect.
+**The lease.** In most histories replicas look at kube-scheduler's lease, and it changes hands in
+all ways it may (``election``): also at once, while a binding of the one before is on its way, and
+with two that ask at a time. In the others they know of none. There, kube-scheduler gives up 10 s
+after its last renewal (renewDeadline) and nobody takes over before 15 s (leaseDuration): between
+the last call of one and the first of the next there are 5 s at least. What the extender of the
+first has sent by then may still take effect.
 
 After its steps a history becomes calm: nothing fails any more, and within minutes of its clock all
 pods that fit must be bound, and nothing be left of those that are gone.
@@ -17,15 +20,24 @@ from collections.abc import Callable, Collection
 from itertools import accumulate
 
 from histories import calm
+from histories.election import Loss
 from histories.faults import Fate
 from histories.replica import Watch
 from histories.scene import Did, Scene
 from histories.world import NODES as NAMES
 
-STEPS = 80
+STEPS = 70
 
 GAP_S = (5.0, 15.0)
-"""From the last call of a kube-scheduler that loses its lease to the first of the next."""
+"""From the last call of a kube-scheduler that loses its lease to the first of the next, where
+replicas know of none."""
+
+
+START_S = 60.0
+"""For how long the first one has led when a history begins."""
+
+NOTED_S = (0.0, 0.0, 0.5, 8.0)
+"""kube-scheduler notes the time at which it takes the lease so long before it is done."""
 
 
 class History(Scene):
@@ -43,6 +55,8 @@ class History(Scene):
         self.kinds = [name for name, *_ in self._all()]
         self._fault_rate = self.chance.choice((0.0, 0.1, 0.3))
         self._meanwhile_rate = self.chance.choice((0.0, 0.3, 0.6))
+        # The next write of a binding is the last thing before the lease is lost.
+        self._is_laid = self._springs = False
         self._share_of_b = self.chance.choice((0.1, 0.5, 0.5, 0.9))
         allowed = [kind for kind in self._all() if kind[0] not in without]
         self._acts = [(name, act) for name, _, act in allowed]
@@ -60,7 +74,7 @@ class History(Scene):
             for _ in range(3):
                 self.world.quota_changes()
         calm.quiesce(self)
-        self.lead(0)
+        self.lead(0, late_s=START_S)
         self.is_calm = False
         for _ in range(self._steps):
             self._step()
@@ -93,6 +107,7 @@ class History(Scene):
             ("waker", 6, self._wake),
             ("leader changes", 2, self._change_leader),
             ("lease is handed over", 2, self._hand_over),
+            ("lease is lost while binding", 2, self._lose_while_binding),
             ("replica restarts", 2, self._restart),
         ]
 
@@ -101,6 +116,11 @@ class History(Scene):
         self.tell(name, act())
 
     def fate(self, method: str) -> Fate:
+        if method == "POST" and self._is_laid and not self.is_calm and self.scheduler is not None:
+            self._is_laid, self._springs = False, True
+            fate = self.chance.choice((Fate.DONE, Fate.UNANSWERED, Fate.LATE, Fate.LATE))
+            self.tell(method, fate.name.lower())
+            return fate
         # There are many reads to one binding.
         rate = self._fault_rate * (2 if method == "POST" else 1)
         if self.is_calm or self.chance.random() >= rate:
@@ -116,6 +136,12 @@ class History(Scene):
         return fate
 
     def meanwhile(self) -> None:
+        if self._springs:
+            self._springs = False
+            self.depth += 1
+            self.tell("lease", self._hand_over())
+            self.depth -= 1
+            return
         if self.is_calm or self.depth == 2:
             return
         if self.chance.random() < self._meanwhile_rate:
@@ -128,15 +154,16 @@ class History(Scene):
                 self.happened("written meanwhile")
 
     def _schedule(self) -> Did:
-        if self.scheduler is None:
+        scheduler = self.asker()
+        if scheduler is None:
             return None
         if self.chance.random() < 0.7:
-            self.scheduler.look()
-        return self.scheduler.schedule_one()
+            scheduler.look()
+        return scheduler.schedule_one()
 
     def _inform(self) -> Did:
-        if self.scheduler:
-            self.scheduler.look(self.chance.choice((1, 3, None)))
+        if scheduler := self.asker():
+            scheduler.look(self.chance.choice((1, 3, None)))
         return None
 
     def _some_watch(self) -> tuple[str, Watch]:
@@ -171,27 +198,60 @@ class History(Scene):
         return f"{seconds} s"
 
     def _change_leader(self) -> Did:
-        return self._lose_lease(self.chance.uniform(*GAP_S), self.chance.randrange(2))
+        lost = self._lose_lease(self.chance.randrange(2))
+        return lost and f"{lost.how}, nobody leads for {lost.after:.1f} s"
 
     def _hand_over(self) -> Did:
-        """As fast as can be, to the other one, and that one begins at once."""
+        """To the other one, and that one begins at once."""
         if self.scheduler is None:
             return None
-        other = 1 - "ab".index(self.scheduler.extender.name)
-        self.tell("lease", self._lose_lease(GAP_S[0], other))
-        self.clock.advance(self.clock.now + GAP_S[0])
-        for _ in range(2):
-            self.tell("schedule", self._schedule())
-            self.tell("bind", self.bind())
+        lost = self._lose_lease(1 - "ab".index(self.scheduler.extender.name), quick=True)
+        assert lost is not None
+        self.tell("lease", f"{lost.how}, nobody leads for {lost.after:.1f} s")
+        self.clock.advance(self.clock.now + lost.after)
+        # It is refused at first, and tries again until it is not, or shortly before.
+        for seconds in (0.0, self.chance.choice((1.0, 2.0, 4.0, 4.0)), 0.1, 0.3):
+            self.clock.advance(self.clock.now + seconds)
+            for _ in range(3):
+                if self.scheduler is not None:
+                    self.scheduler.look()
+                self.tell("schedule", self._schedule())
+                self.tell("bind", self.bind())
         return "done"
 
-    def _lose_lease(self, after: float, next_one: int) -> Did:
-        if self.scheduler is None:
+    def _lose_while_binding(self) -> Did:
+        """The binding is under way when the next one begins."""
+        if self.scheduler is None or self._is_laid:
             return None
-        self.scheduler.is_leading = False
+        # Others wait, which may be given the same cards.
+        for _ in range(2):
+            self.tell("pod comes", self.world.pod_comes())
+        self.scheduler.look()
+        self.tell("schedule", self.scheduler.schedule_one())
+        # If not this one, then the next.
+        self._is_laid = True
+        return self.bind()
+
+    def _lose_lease(self, next_one: int, *, quick: bool = False) -> Loss | None:
+        old = self.scheduler
+        if old is None:
+            return None
+        old.is_leading = False
         self.scheduler = None
-        self.clock.at(self.clock.now + after, lambda: self.lead(next_one))
-        return f"nobody leads for {after:.1f} s"
+        now = self.clock.now
+        if self.election is None:
+            gap = GAP_S[0] if quick else self.chance.uniform(*GAP_S)
+            lost = Loss("it is lost", gap, 0.0, 0.0)
+            old.has_ended = True
+        else:
+            lost = self.election.lose()
+            self.former.append(old)
+            old.is_still = lost.still_s > 0
+            self.clock.at(now + lost.still_s, lambda: setattr(old, "is_still", False))
+            self.clock.at(now + lost.ends_s, lambda: self.ends(old))
+        late_s = self.chance.choice(NOTED_S)
+        self.clock.at(now + lost.after, lambda: self.lead(next_one, late_s))
+        return lost
 
     def _restart(self) -> Did:
         return self.restart(self.chance.randrange(2))

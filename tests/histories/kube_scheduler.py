@@ -62,12 +62,18 @@ class Binding:
 
 
 class KubeScheduler:
-    """One kube-scheduler while it has the lease.
+    """One kube-scheduler, from when it has the lease until it has noticed that it lost it.
+
+    Args:
+        alone_at: when nothing that another has asked for is on its way any more.
 
     Attributes:
         extender: whom it asks.
         bindings: pods that are filtered and scored, and not yet bound.
-        is_leading: false once it has lost the lease: the process has ended.
+        is_leading: false once it has lost the lease. It may ask on, until it notices.
+        is_still: true while it asks nothing; it goes on later.
+        has_ended: true once the process has.
+        has_asked: true once it has asked for a filter.
     """
 
     def __init__(
@@ -79,10 +85,15 @@ class KubeScheduler:
         *,
         check: Check,
         keeps: Keeps,
+        alone_at: float,
     ) -> None:
         self.extender = extender
         self.bindings: list[Binding] = []
         self.is_leading = True
+        self.is_still = False
+        self.has_ended = False
+        self.has_asked = False
+        self._alone_at = alone_at
         self._keeps = keeps
         self._api = api
         self._clock = clock
@@ -139,6 +150,7 @@ class KubeScheduler:
         if pod["metadata"].get("deletionTimestamp"):
             return f"filter {name}: not any more"
         asked = pods.decode_pod.convert(pod)
+        self.has_asked = True
         found = self._filter(pod, asked)
         nodes = found.node_names or []
         if found.error:
@@ -155,7 +167,8 @@ class KubeScheduler:
         uid = pod["metadata"]["uid"]
         self._assumed[uid] = node
         promise = None
-        if is_held and keeps_its_place(pod) and self.extender.knows_all(self._api.version):
+        knows_all = now >= self._alone_at and self.extender.knows_all(self._api.version)
+        if is_held and keeps_its_place(pod) and knows_all:
             promise = Promise(self._api, pod, node)
         lasts_s, is_good = self._claims.begin(pod, node)
         due = now + lasts_s
@@ -166,21 +179,23 @@ class KubeScheduler:
     def bind_one(self) -> str | None:
         """Asks for one binding, whichever goroutine comes first."""
         due = [task for task in self.bindings if task.due <= self._clock.now]
-        if not due or self.extender.is_dead:
+        if not due or self.extender.is_dead or self.extender.is_reading_lease:
             return None
         task = self._chance.choice(due)
         self.bindings.remove(task)
         namespace, name = task.key
         error = "what it claims is not bound"
         if task.is_good:
-            if task.promise is not None and task.asked is self.extender:
+            # Another leader knows nothing of it.
+            is_due = self.is_leading and task.asked is self.extender
+            if task.promise is not None and is_due:
                 self._keeps(task.promise)
             try:
                 answer = self.extender.verbs.bind(BindArgs(name, namespace, task.uid, task.node))
                 error = answer.error
             except Killed:
                 error = "connection refused"
-        if error and self.is_leading:
+        if error and not self.has_ended:
             self._assumed.pop(task.uid, None)
             pod = self._pods.get(task.key)
             if pod and pod["metadata"]["uid"] == task.uid and not pod["spec"].get("nodeName"):

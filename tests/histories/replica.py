@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hami_py._native import Allocator
@@ -14,9 +14,12 @@ from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.verbs import Verbs
 from hami_py.scheduler.waking import Waker, touching
+from histories import election
+from histories.election import Election
 from histories.faults import Client, Clock, FakeStream, Killed
 
 LABEL = {"hami.io/pod": "true"}
@@ -92,8 +95,33 @@ class Watch:
             self.resume_at = self._clock.now + self.follower.ended()
 
 
+class LeaseReader:
+    """A client, for the lease alone.
+
+    Attributes:
+        is_busy: a look at it is under way. Threads that bind wait for it, and have its answer, too.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.is_busy = False
+        self._client = client
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
+        self.is_busy = True
+        try:
+            return self._client.get(path, query, deadline_s=deadline_s)
+        finally:
+            self.is_busy = False
+
+
 class Replica:
     """The allocator, what keeps it, and the verbs.
+
+    Args:
+        name: of the replica, and of its host.
+        client: its connection to the API server.
+        clock: by which it waits.
+        lease: that of the kube-scheduler beside it; ``None``: it knows of none.
 
     Attributes:
         name: of the replica.
@@ -105,12 +133,16 @@ class Replica:
         wakes_at: when it may have pods tried again next.
     """
 
-    def __init__(self, name: str, client: Client, clock: Clock) -> None:
+    def __init__(
+        self, name: str, client: Client, clock: Clock, lease: Election | None = None
+    ) -> None:
         self.name = name
         self.client = client
+        self._lease_reader = LeaseReader(client)
         self._waker = Waker(touching(client, WAKE))  # type: ignore[arg-type]
         self.cluster = Cluster(Allocator(), pods.PodSettings(), self._waker)
-        self.verbs = Verbs(self.cluster, client, Timing(), clock.ns)  # type: ignore[arg-type]
+        guard = self._lease(lease, clock) if lease is not None else None
+        self.verbs = Verbs(self.cluster, client, Timing(), clock.ns, lease=guard)  # type: ignore[arg-type]
         self._clock = clock
         selector = {"labelSelector": "=".join(*LABEL.items())}
 
@@ -125,6 +157,22 @@ class Replica:
         self.is_dead = False
         self.wakes_at = 0.0
         self._is_waking = False
+
+    def _lease(self, lease: Election, clock: Clock) -> Lease:
+        """As ``service`` makes it in one pod with kube-scheduler."""
+        return Lease(
+            self._lease_reader,  # type: ignore[arg-type]
+            election.PLACE,
+            holder=self.name,
+            wait_s=Timing().handover_s,
+            clock_ns=clock.ns,
+            wall_s=lambda: lease.wall_s(self.name),
+        )
+
+    @property
+    def is_reading_lease(self) -> bool:
+        """A binding asked for now would wait for that."""
+        return self._lease_reader.is_busy
 
     def knows_all(self, version: int) -> bool:
         """Whether it has been told of everything up to a version."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
+from hami_py.scheduler.timing import Timing
+from histories.election import Election
 from histories.fake_api import FakeApi
-from histories.faults import Client, Clock, Do, Fate
+from histories.faults import LATE_S, Client, Clock, Do, Fate
 from histories.kube_scheduler import KubeScheduler
 from histories.oracle import Belief, Oracle
 from histories.preemption import Victims
@@ -20,6 +23,14 @@ Did = str | None
 """What was done, in words; ``None``: there was nothing to do."""
 
 
+class _Bind(NamedTuple):
+    """A binding that was asked for: by whom, what its replica knew then, and when that was."""
+
+    asker: KubeScheduler
+    belief: Belief
+    asked_at: float
+
+
 class Scene(ABC):
     """All of it, and what it takes to keep it going.
 
@@ -27,6 +38,8 @@ class Scene(ABC):
         told: all that was done so far.
         is_calm: nothing fails, and nothing happens meanwhile.
         scheduler: the kube-scheduler that has the lease; ``None``: nobody has it.
+        former: those that had it before, and have not noticed yet.
+        election: the lease that replicas look at; ``None``: they do not know of one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -42,7 +55,14 @@ class Scene(ABC):
         self.depth = 0
         self.is_calm = True
         self.scheduler: KubeScheduler | None = None
-        self._beliefs: list[Belief] = []
+        self.former: list[KubeScheduler] = []
+        # Without one there are seconds between two leaders, in which nobody asks.
+        has_lease = self.chance.random() < 0.75
+        self.election = Election(self.clock, self.chance) if has_lease else None
+        if self.election is not None:
+            self.api.lease = self.election.read
+        self._binds: list[_Bind] = []
+        """Those that are under way, each asked for during the one before."""
         self.replicas = [self.replica(name) for name in "ab"]
 
     @abstractmethod
@@ -68,14 +88,17 @@ class Scene(ABC):
 
         def send(do: Do) -> Do:
             """The same, in the name of whoever binds now."""
-            belief = self._beliefs[-1] if self._beliefs else None
+            bind = self._binds[-1] if self._binds else None
 
             def done() -> tuple[int, bytes]:
-                self.oracle.belief = belief
+                self.oracle.belief = bind and bind.belief
+                before = self.oracle.seen["bound"]
                 try:
                     return do()
                 finally:
                     self.oracle.belief = None
+                    if bind is not None and self.oracle.seen["bound"] > before:
+                        self._bound(bind)
 
             return done
 
@@ -88,10 +111,33 @@ class Scene(ABC):
             send=send,
             happened=self.happened,
         )
-        return Replica(name, client, self.clock)
+        return Replica(name, client, self.clock, self.election)
 
-    def lead(self, which: int) -> None:
-        """The kube-scheduler of a replica has the lease."""
+    def _is_beside_the_next(self, asker: KubeScheduler) -> bool:
+        """Whether one asks that is not the leader, and the leader has already begun."""
+        next_one = self.scheduler
+        return asker is not next_one and next_one is not None and next_one.has_asked
+
+    def _bound(self, bind: _Bind) -> None:
+        if self._is_beside_the_next(bind.asker):
+            is_late = self.clock.now > bind.asked_at + Timing().bind_s
+            self.happened(f"bound{' late' if is_late else ''} beside the next leader")
+
+    def lead(self, which: int, late_s: float = 0.0) -> None:
+        """The kube-scheduler of a replica has the lease.
+
+        Args:
+            which: of the replicas.
+            late_s: how long before it noted the time of that.
+        """
+        alone_at = self.clock.now
+        if self.election is not None:
+            alone_at += Timing().bind_s + LATE_S
+            self.election.take("ab"[which], late_s)
+        for old in self.former:
+            # It is a process of the same host that has ended and begun anew.
+            if old.extender.name == "ab"[which]:
+                self.ends(old)
 
         def check(pod: Object, proposed: Victims, answered: Victims) -> None:
             knows_all = scheduler.extender.knows_all(self.api.version)
@@ -99,22 +145,47 @@ class Scene(ABC):
 
         replica = self.replicas[which]
         scheduler = KubeScheduler(
-            self.api, self.clock, self.chance, replica, check=check, keeps=self.oracle.keeps
+            self.api,
+            self.clock,
+            self.chance,
+            replica,
+            check=check,
+            keeps=self.oracle.keeps,
+            alone_at=alone_at,
         )
         self.scheduler = scheduler
         self.tell("lease", f"{self.replicas[which].name} leads")
 
+    def ends(self, former: KubeScheduler) -> None:
+        """One that has lost the lease is no more."""
+        former.has_ended = True
+        self.former = [one for one in self.former if one is not former]
+
+    def asker(self) -> KubeScheduler | None:
+        """A kube-scheduler that may ask something: the leader, or one that takes itself for it."""
+        former = [one for one in self.former if not one.is_still]
+        if former and (self.scheduler is None or self.chance.random() < 0.35):
+            return self.chance.choice(former)
+        return self.scheduler
+
     def bind(self) -> Did:
         """One binding is asked for."""
-        scheduler = self.scheduler
+        scheduler = self.asker()
         if scheduler is None:
             return None
         replica = scheduler.extender
-        self._beliefs.append(Belief(replica.name, replica.nodes.told, replica.quotas.told))
+        belief = Belief(replica.name, replica.nodes.told, replica.quotas.told)
+        is_beside = self._is_beside_the_next(scheduler)
+        is_under_way = any(not bind.asker.is_leading for bind in self._binds)
+        self._binds.append(_Bind(scheduler, belief, self.clock.now))
         try:
             did = scheduler.bind_one()
         finally:
-            self._beliefs.pop()
+            self._binds.pop()
+        if did and is_beside:
+            self.happened("bind asked beside the next leader")
+        if did and scheduler.is_leading and is_under_way:
+            self.happened("bind asked beside one of the leader before")
         return did and f"{replica.name}: {did}"
 
     def restart(self, which: int) -> Did:
@@ -127,8 +198,9 @@ class Scene(ABC):
         def come_back() -> None:
             self.happened("restart")
             fresh = self.replicas[which] = self.replica(old.name)
-            if self.scheduler and self.scheduler.extender is old:
-                self.scheduler.extender = fresh
+            for scheduler in (self.scheduler, *self.former):
+                if scheduler and scheduler.extender is old:
+                    scheduler.extender = fresh
             self.tell("replica", f"{old.name} is back")
 
         after = self.chance.uniform(*RESTART_S)

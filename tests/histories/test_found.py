@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from hami_py.model.pods import wire
 from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.wire import BindArgs
 from histories import histories
+from histories.election import Election
 from histories.fake_api import FakeApi
 from histories.faults import LATE_S, Client, Clock, Fate
 from histories.given import ASSIGNMENT
@@ -34,12 +36,12 @@ class Stand:
         for name in nodes:
             self.do("POST", "/api/v1/nodes", node(name, [card(name, 0)]))
 
-    def replica(self, name: str) -> Replica:
+    def replica(self, name: str, lease: Election | None = None) -> Replica:
         def meanwhile() -> None:
             self.meanwhile()
 
         client = Client(self.api, self.clock, fate=lambda _: self.fate, meanwhile=meanwhile)
-        replica = Replica(name, client, self.clock)
+        replica = Replica(name, client, self.clock, lease)
         self.tell(replica)
         return replica
 
@@ -190,7 +192,42 @@ def test_a_binding_under_way_when_the_lease_is_lost_does_not_meet_the_next_leade
 
 
 def test_what_one_leader_has_sent_is_over_before_the_next_begins() -> None:
-    assert Timing().bind_s + LATE_S < histories.GAP_S[0]
+    assert Timing().bind_s + LATE_S < Timing().handover_s <= histories.GAP_S[0]
+
+
+def test_a_write_that_is_done_after_its_time_is_over_does_not_meet_the_next_leaders() -> None:
+    """The lease is handed over while it is under way, and the next one begins as soon as it may."""
+    stand = Stand("n0")
+    lease = Election(stand.clock, random.Random(0))  # noqa: S311
+    stand.api.lease = lease.read
+    lease.take("a", 60.0)
+    old, new = stand.replica("a", lease), stand.replica("b", lease)
+    first, second = stand.pod("first"), stand.pod("second")
+    # So that the node is known to the old one, and only the lease is read before the write.
+    assert stand.bind(old, stand.pod("small", 1000), "n0") == ""
+    stand.tell(old, new)
+    stand.clock.advance(stand.clock.now + 1)
+    errors: list[str] = []
+    passed: list[int] = []
+
+    def meanwhile() -> None:
+        passed.append(1)
+        if len(passed) == 2:
+            # The lease was read; what comes next is the write.
+            stand.fate = Fate.LATE
+        if len(passed) <= 2:
+            return
+        stand.meanwhile, stand.fate = lambda: None, Fate.DONE
+        lease.take("b", 0.0)
+        for _ in range(60):
+            errors.append(stand.bind(new, second, "n0"))
+            stand.clock.advance(stand.clock.now + 0.1)
+
+    stand.meanwhile = meanwhile
+    assert "try again later" in stand.bind(old, first, "n0")
+    assert any("the one before may still be binding" in error for error in errors)
+    assert stand.given(first) == "GPU-n0-0"
+    assert stand.given(second) is None
 
 
 def test_a_pod_that_ended_before_the_watch_told_of_it_leaves_nothing() -> None:

@@ -44,6 +44,10 @@ FAULTS = {
     "event out of date": 120,
     "written meanwhile": 100,
     "leader change": 18,
+    "bind asked beside one of the leader before": 60,
+    "bind asked beside the next leader": 5,
+    "bound beside the next leader": 1,
+    "bound late beside the next leader": 2,
     "restart": 50,
     "killed while asking": 1,
 }

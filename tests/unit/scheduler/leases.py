@@ -72,7 +72,7 @@ class Replica(Small):
             server,  # type: ignore[arg-type]
             ("hami-system", "hami-scheduler"),
             holder=host,
-            wait_s=Timing().bind_s,
+            wait_s=Timing().handover_s,
             clock_ns=lambda: int(self.now_s * SECOND),
             wall_s=lambda: TAKEN_AT_S + self.now_s + self.skew_s,
         )

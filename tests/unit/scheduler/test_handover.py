@@ -33,9 +33,9 @@ def test_the_next_holder_waits_for_what_the_one_before_has_sent() -> None:
     assert "the one before may still be binding" in said[0]
     assert given(server) == 9_000
     # Of a lease that is seen to change, what counts is when it was seen.
-    other.now_s = 105.5
-    assert "the one before may still be binding" in other.bind("second", "a")
     other.now_s = 106.5
+    assert "the one before may still be binding" in other.bind("second", "a")
+    other.now_s = 107.5
     # The watch may be late; the API server is asked.
     assert "the watch has not told yet that pod ml/first is bound" in other.bind("second", "a")
     other.told("first")
@@ -54,8 +54,8 @@ def test_one_that_went_on_asking_does_not_bind_beside_the_next_holder() -> None:
     for replica in (one, other):
         replica.told("before")
     server.take("other", 101.0)
-    other.now_s = 120.0
-    one.now_s = 120.1
+    other.now_s = 121.0
+    one.now_s = 121.1
     said: list[str] = []
 
     def at_once(body: dict[str, Any]) -> None:
@@ -95,9 +95,9 @@ def test_one_that_gets_the_lease_back_looks_at_a_node_once_more() -> None:
     bound["spec"]["nodeName"] = "a"
     written = json.loads(server.pods["before"]["metadata"]["annotations"][ASSIGNMENT])
     bound["metadata"]["annotations"] = {ASSIGNMENT: json.dumps({**written, "pod": "uid-theirs"})}
-    one.now_s = 103.9
+    one.now_s = 104.9
     asked = one.verbs.arrived(BindArgs("late", "ml", "uid-late", "a"))
-    one.now_s = 104.2
+    one.now_s = 105.2
     said = one.verbs.bind(*asked).error
     assert "the watch has not told yet that pod ml/theirs is bound" in said
     assert given(server) == 10_000
@@ -130,7 +130,7 @@ def test_the_time_of_a_binding_begins_when_it_is_asked_for() -> None:
     small = Small(["a"]).listed()
     small.create("p", 1_000)
     asked = small.verbs.arrived(BindArgs("p", "ml", "uid-p", "a"))
-    small.now_s += Timing().bind_s
+    small.now_s += Timing().handover_s
     assert "there is no time left to bind it" in small.verbs.bind(*asked).error
     assert small.server.written == []
     assert small.bind("p", "a") == ""

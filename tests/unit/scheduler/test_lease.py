@@ -24,7 +24,7 @@ def test_where_clocks_differ_who_begins_waits_by_its_own() -> None:
     replica.skew_s = -1_000.0
     replica.create("p", 1_000)
     assert "the one before may still be binding" in replica.bind("p", "a")
-    replica.now_s += Timing().bind_s
+    replica.now_s += Timing().handover_s
     assert replica.bind("p", "a") == ""
 
 
@@ -81,7 +81,7 @@ def test_it_may_have_been_taken_when_the_answer_came() -> None:
 
     server.looking = slow
     assert "the one before may still be binding" in replica.bind("p", "a")
-    replica.now_s = 52.0 + Timing().bind_s - 0.5
+    replica.now_s = 52.0 + Timing().handover_s - 0.5
     assert "the one before may still be binding" in replica.bind("p", "a")
     assert given(server) == 0
     replica.now_s += 0.5
@@ -101,7 +101,7 @@ def test_one_that_gets_it_back_waits_once_more() -> None:
     replica.now_s = 110.5
     assert "the one before may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
-    replica.now_s += Timing().bind_s
+    replica.now_s += Timing().handover_s
     assert replica.bind("q", "a") == ""
 
 
@@ -199,7 +199,7 @@ def test_a_lease_that_was_made_anew_is_another() -> None:
     server.taken_s = TAKEN_AT_S + 100.1
     assert "the one before may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
-    replica.now_s += Timing().bind_s
+    replica.now_s += Timing().handover_s
     assert replica.bind("q", "a") == ""
 
 
@@ -207,7 +207,7 @@ def test_a_holder_that_took_long_to_take_it_has_not_had_it_since() -> None:
     """It notes the time first; the write may come seconds later, and others bind until then."""
     server = Leases()
     replica = Replica(server)
-    replica.now_s = LASTS_S + Timing().bind_s - 0.5
+    replica.now_s = LASTS_S + Timing().handover_s - 0.5
     replica.create("p", 1_000)
     assert "the one before may still be binding" in replica.bind("p", "a")
     replica.now_s += 0.6
