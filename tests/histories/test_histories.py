@@ -13,43 +13,44 @@ import pytest
 
 from histories import histories
 
-SEEDS_EACH = 200
+SEEDS_EACH = 1000
 
 HAPPENS = {
-    "bound": 400,
-    "instances": 100,
-    "shares": 100,
-    "init runs again": 1,
-    "init is done for good": 10,
-    "victims judged": 25,
-    "victims added": 4,
-    "promises kept": 6,
-    "sidecars": 7,
-    "cards left to choose from": 5,
+    "bound": 2100,
+    "instances": 950,
+    "shares": 500,
+    "init runs again": 9,
+    "init is done for good": 70,
+    "victims judged": 200,
+    "victims added": 60,
+    "promises kept": 60,
+    "sidecars": 65,
+    "cards left to choose from": 40,
 }
-"""What histories are there to show, and how often at least in ``SEEDS_EACH`` of them."""
+"""What histories are there to show, and how often at least in ``SEEDS_EACH`` of them: about half as
+often as it was where there was least of it."""
 
 FAULTS = {
-    "conflict": 1,
-    "410 to a list": 1,
-    "410 to a watch": 150,
-    "watch ended": 60,
-    "busy": 30,
-    "read lost": 20,
-    "write lost": 12,
-    "write unanswered": 4,
-    "write late": 2,
-    "event twice": 35,
-    "event out of order": 35,
-    "event out of date": 120,
-    "written meanwhile": 100,
-    "leader change": 18,
-    "bind asked beside one of the leader before": 60,
-    "bind asked beside the next leader": 5,
-    "bound beside the next leader": 1,
-    "bound late beside the next leader": 2,
-    "restart": 50,
-    "killed while asking": 1,
+    "conflict": 7,
+    "410 to a list": 20,
+    "410 to a watch": 750,
+    "watch ended": 300,
+    "busy": 200,
+    "read lost": 200,
+    "write lost": 150,
+    "write unanswered": 30,
+    "write late": 85,
+    "event twice": 200,
+    "event out of order": 300,
+    "event out of date": 750,
+    "written meanwhile": 700,
+    "leader change": 100,
+    "bind asked beside one of the leader before": 450,
+    "bind asked beside the next leader": 60,
+    "bound beside the next leader": 14,
+    "bound late beside the next leader": 25,
+    "restart": 250,
+    "killed while asking": 14,
 }
 """The same of what goes wrong. Counted where it reaches a replica, and not where it is chosen."""
 
@@ -62,6 +63,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, 10_000, SEEDS_EACH))
 def test_no_history_gives_a_card_twice_and_none_leaves_anything_behind(first: int) -> None:
     seen: Counter[str] = Counter()

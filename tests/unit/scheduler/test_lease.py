@@ -64,7 +64,7 @@ def test_a_clock_that_is_set_makes_nobody_the_holder_for_long() -> None:
     replica.create("p", 1_000)
     assert "the one before may still be binding" in replica.bind("p", "a")
     assert given(server) == 0
-    replica.now_s += Timing().bind_s
+    replica.now_s += Timing().handover_s
     assert replica.bind("p", "a") == ""
 
 

@@ -245,7 +245,7 @@ def test_what_was_listed_under_another_lease_does_not_count() -> None:
     server.take("one", replica.now_s)
     replica.now_s += 0.1
     assert "the one before may still be binding" in replica.bind("new", "a")
-    replica.now_s += Timing().bind_s
+    replica.now_s += Timing().handover_s
     assert PATH in replica.bind("new", "a")
     goes_on(replica)
     assert "the watch has not told yet that pod ml/p0001 is bound" in replica.bind("new", "a")
