@@ -121,13 +121,13 @@ test-node-tools:
 		echo "missing: CNI plugins; install them with: apt-get install containernetworking-plugins" >&2; exit 1; }
 
 .PHONY: test-cluster
-test-cluster: build test-cluster-tools ## the tests on a real Kubernetes alone, the long ones too
+test-cluster: build test-cluster-tools ## the tests on a real Kubernetes alone
 	@$(PYTHON) -m pytest tests/cluster
 
 .PHONY: test
 test: build wheel gpu-kit test-tools test-cluster-tools ## all tests; no GPU needed
 	@cargo test --quiet --workspace
-	@$(PYTHON) -m pytest -m "not soak" $(PYTEST)
+	@$(PYTHON) -m pytest $(PYTEST)
 
 .PHONY: lint
 lint: build ## formatting, warnings, types, import layers, generated files

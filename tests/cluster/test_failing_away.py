@@ -16,7 +16,7 @@ from hami_py.model import pods
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [3, 60])
 def test_what_was_bound_before_is_counted_after(
     control_plane: StartControlPlane, seconds: int
 ) -> None:

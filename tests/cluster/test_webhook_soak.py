@@ -46,7 +46,6 @@ def trusted(cluster: ControlPlane, path: str) -> list[str]:
     return re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", bundle, re.S)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_thirty_changes_of_everything_and_no_review_fails(
     control_plane: StartControlPlane,
