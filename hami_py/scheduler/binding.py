@@ -220,18 +220,9 @@ class Binder:
         left_s: Callable[[], float],
     ) -> None:
         try:
-            bind(
-                self._server,
-                namespace=args.pod_namespace,
-                pod=args.pod_name,
-                uid=args.pod_uid,
-                node=args.node,
-                annotations=annotations,
-                # Also onto a pod that the webhook was not asked about: else the watch would not
-                # tell of it, and its cards would look free.
-                labels=pods.annotations.LABELS,
-                deadline_s=left_s(),
-            )
+            # The labels also onto a pod that the webhook was not asked about: else the watch would
+            # not tell of it, and its cards would look free.
+            self._write(args, annotations, pods.annotations.LABELS, left_s())
         except Conflict as error:
             has = self._assignment(args, self._timing.bind_s)
             if has is None:
@@ -239,6 +230,24 @@ class Binder:
             if has != assignment:
                 raise _BoundOtherwise(error.what, error.why, error.mend, error.status) from error
             # An earlier attempt of ours, whose answer was lost, has done it.
+
+    def _write(
+        self,
+        args: BindArgs,
+        annotations: Mapping[str, str],
+        labels: Mapping[str, str],
+        deadline_s: float,
+    ) -> None:
+        bind(
+            self._server,
+            namespace=args.pod_namespace,
+            pod=args.pod_name,
+            uid=args.pod_uid,
+            node=args.node,
+            annotations=annotations,
+            labels=labels,
+            deadline_s=deadline_s,
+        )
 
     def _assignment(self, args: BindArgs, deadline_s: float) -> wire.Assignment | None:
         """The cards that the pod has by now; None: it has none, or is not bound, or over, or gone.
@@ -270,16 +279,7 @@ class Binder:
     def _bind_without_cards(self, args: BindArgs, left_s: Callable[[], float]) -> None:
         """kube-scheduler leaves binding to us where a resource of ours is named, be it with 0."""
         try:
-            bind(
-                self._server,
-                namespace=args.pod_namespace,
-                pod=args.pod_name,
-                uid=args.pod_uid,
-                node=args.node,
-                annotations={},
-                labels={},
-                deadline_s=left_s(),
-            )
+            self._write(args, {}, {}, left_s())
         except Conflict:
             pod = self._pod(args, left_s())
             if (pod.uid, pod.spec.node_name) != (args.pod_uid, args.node):
