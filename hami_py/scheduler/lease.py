@@ -2,9 +2,10 @@
 
 A holder that is told to end gives its lease back, and the next one has it within a second, while a
 binding of the one before may still be on its way (docs/kubernetes-findings.md). So who begins waits
-for as long as a binding may take. And a kube-scheduler that stood still asks on without knowing
-that another took over. So the lease is read for each binding, after it was asked for: if it is ours
-then, whoever takes it later waits until that binding is over.
+for as long as a binding may take, and a write that was given up (``Timing.handover_s``). And a
+kube-scheduler that stood still asks on without knowing that another took over. So the lease is read
+for each binding, after it was asked for: if it is ours then, whoever takes it later waits until
+that binding is over.
 """
 
 from __future__ import annotations
