@@ -11,7 +11,6 @@ use crate::names::Names;
 use crate::node::Node;
 use crate::quota::Quotas;
 use crate::search::Entry;
-use crate::sequence::Sequence;
 use crate::slim::Shelf;
 use crate::spending::Spending;
 use crate::wire::{self, Assignment, Quota, Request};
@@ -28,7 +27,6 @@ pub struct Allocator {
     pub(crate) shelf: Shelf,
     free_nodes: Vec<u32>,
     pub(crate) names: Names,
-    pub(crate) sequence: Sequence,
     /// By number: changes with whatever concerns the node; 0 = there is none.
     pub(crate) generations: Vec<u32>,
     pub(crate) book: Book,

@@ -67,7 +67,7 @@ impl Allocator {
     ) -> Result<Filtered, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        let numbers = self.names.get_all(names, &mut self.sequence);
+        let numbers = self.names.get_all(names);
         Ok(self.filter_now(request, &numbers, now_ns))
     }
 
@@ -80,7 +80,7 @@ impl Allocator {
     ) -> Result<(List<'a>, Filtered), InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        let list = List::read(json, &self.names, &mut self.sequence)?;
+        let list = List::read(json, &mut self.names)?;
         let filtered = self.filter_now(request, list.numbers(), now_ns);
         Ok((list, filtered))
     }
@@ -96,7 +96,7 @@ impl Allocator {
         self.expire(now_ns);
         let names: Vec<Arc<str>> =
             self.present().iter().map(|number| self.node(*number).name.clone()).collect();
-        let numbers = self.names.get_all(&names, &mut self.sequence);
+        let numbers = self.names.get_all(&names);
         let filtered = self.filter_within(request, &numbers, &mut Effort::for_desk());
         Ok((names, filtered))
     }
@@ -135,7 +135,7 @@ impl Allocator {
     ) -> Result<Vec<u16>, InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        let numbers = self.names.get_all(names, &mut self.sequence);
+        let numbers = self.names.get_all(names);
         Ok(self.rate(request, &numbers, now_ns, hold_ns).scores)
     }
 
@@ -152,7 +152,7 @@ impl Allocator {
         self.expire(now_ns);
         let list = match known.filter(|known| self.names.are_still(known.numbers())) {
             Some(list) => list,
-            None => List::read(json, &self.names, &mut self.sequence)?,
+            None => List::read(json, &mut self.names)?,
         };
         let rated = self.rate(request, list.numbers(), now_ns, hold_ns);
         Ok((list, rated))

@@ -2,7 +2,7 @@
 //! looked up on the way.
 
 use crate::names::{Names, Numbers};
-use crate::sequence::Sequence;
+use crate::sequence::Walk;
 use hami_limits::InvalidValue;
 use std::ops::Range;
 
@@ -32,18 +32,15 @@ impl<'a> List<'a> {
         Self { json, texts: Texts::Plain(spans), numbers }
     }
 
-    pub(crate) fn read(
-        json: &'a [u8],
-        names: &Names,
-        sequence: &mut Sequence,
-    ) -> Result<Self, InvalidValue> {
-        if let Some((spans, numbers)) = plain(json, names, sequence) {
+    pub(crate) fn read(json: &'a [u8], names: &mut Names) -> Result<Self, InvalidValue> {
+        if let Some((spans, numbers)) = names.along(|names, walk| plain(json, names, walk)) {
+            let numbers = names.numbers(numbers);
             return Ok(Self { json, texts: Texts::Plain(spans), numbers });
         }
         let texts: Vec<String> = serde_json::from_slice(json).map_err(|error| {
             InvalidValue::new("names", &error.to_string(), "write a list of names")
         })?;
-        let numbers = names.get_all(&texts, sequence);
+        let numbers = names.get_all(&texts);
         Ok(Self { json, texts: Texts::Other(texts), numbers })
     }
 
@@ -73,22 +70,22 @@ impl<'a> List<'a> {
 }
 
 /// The names of a list that is written as Go writes it.
-fn plain(json: &[u8], names: &Names, sequence: &mut Sequence) -> Option<(Vec<Span>, Numbers)> {
+fn plain(json: &[u8], names: &Names, walk: &mut Walk<'_>) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
     u32::try_from(json.len()).ok()?;
     let inner = json.strip_prefix(b"[")?.strip_suffix(b"]")?;
     // A name has a dozen bytes, or more.
     let (mut spans, mut numbers) =
         (Vec::with_capacity(inner.len() / 16), Vec::with_capacity(inner.len() / 16));
-    let mut walk = names.walk(sequence);
     let mut at = 0;
     loop {
         let rest = inner.get(at..)?.strip_prefix(b"\"")?;
-        let is = |number| names.at_plain(number).is_some_and(|name| is_first(rest, name));
-        let (length, number) = if let Some(number) = walk.step(is) {
-            (names.at(number)?.len(), Some(number))
+        let is = |place| names.plain(place).is_some_and(|name| is_first(rest, name));
+        let (number, length) = if let Some(place) = walk.step(is) {
+            let (number, length) = names.known(place);
+            (Some(number), length)
         } else {
             let name = first(rest)?;
-            (name.len(), names.get(name).inspect(|number| walk.jump(*number)))
+            (names.jump(walk, name), name.len())
         };
         let start = at + 2;
         spans.push(start as u32..(start + length) as u32);
@@ -100,7 +97,7 @@ fn plain(json: &[u8], names: &Names, sequence: &mut Sequence) -> Option<(Vec<Spa
             Some(_) => return None,
         }
     }
-    Some((spans, names.numbers(numbers)))
+    Some((spans, numbers))
 }
 
 /// Whether this name stands here, up to the quote behind it.

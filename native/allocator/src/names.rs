@@ -1,8 +1,9 @@
 //! The numbers of nodes by their names.
 //!
 //! A filter looks up thousands of names, and what that costs is waiting for memory. So the map holds hashes and
-//! numbers alone and stays in the cache, and the names stand one after the other by number, the short ones, which are nearly
-//! all, in place. Names with one hash, should there ever be two, have a map of their own.
+//! numbers alone and stays in the cache, and the names stand one after the other as they are asked for
+//! ([`crate::sequence`]), the short ones, which are nearly all, in place. Names with one hash, should there ever be two,
+//! have a map of their own.
 
 use crate::hash::{Map, Quick};
 use crate::sequence::{Sequence, Walk};
@@ -53,7 +54,13 @@ impl Numbers {
 #[derive(Debug)]
 pub struct Names {
     by_hash: Map<u64, u32>,
-    by_number: Vec<Name>,
+    /// By place; empty: it is gone.
+    texts: Vec<Name>,
+    /// By place; none has two.
+    numbers: Vec<u32>,
+    /// By number.
+    places: Vec<u32>,
+    sequence: Sequence,
     twins: BTreeMap<Box<[u8]>, u32>,
     /// Bits of the hash that are used: all, but in a test.
     bits: u64,
@@ -63,8 +70,16 @@ pub struct Names {
 
 impl Default for Names {
     fn default() -> Self {
-        let (by_hash, by_number, twins) = (Map::default(), Vec::new(), BTreeMap::new());
-        Self { by_hash, by_number, twins, bits: u64::MAX, changes: 0 }
+        Self {
+            by_hash: Map::default(),
+            texts: Vec::new(),
+            numbers: Vec::new(),
+            places: Vec::new(),
+            sequence: Sequence::default(),
+            twins: BTreeMap::new(),
+            bits: u64::MAX,
+            changes: 0,
+        }
     }
 }
 
@@ -72,30 +87,57 @@ impl Names {
     /// The number of a name.
     pub fn get(&self, name: &str) -> Option<u32> {
         let there = self.by_hash.get(&self.hash(name.as_bytes())).copied();
-        let there =
-            there.filter(|number| self.by_number[*number as usize].bytes() == name.as_bytes());
+        let there = there.filter(|number| self.at(*number) == Some(name.as_bytes()));
         there.or_else(|| {
             if self.twins.is_empty() { None } else { self.twins.get(name.as_bytes()).copied() }
         })
     }
 
     /// The numbers of many names.
-    pub fn get_all<N: AsRef<str>>(&self, names: &[N], known: &mut Sequence) -> Numbers {
-        let mut walk = self.walk(known);
-        let number = |name: &N| self.next(&mut walk, name.as_ref());
-        self.numbers(names.iter().map(number).collect())
+    pub fn get_all<N: AsRef<str>>(&mut self, names: &[N]) -> Numbers {
+        let each = self.along(|known, walk| {
+            names.iter().map(|name| known.next(walk, name.as_ref())).collect()
+        });
+        self.numbers(each)
     }
 
-    /// Along names that are asked for.
-    pub fn walk<'a>(&self, known: &'a mut Sequence) -> Walk<'a> {
-        known.walk(self.by_number.len())
+    /// Looks many names up, one after the other.
+    pub fn along<T>(&mut self, look: impl FnOnce(&Self, &mut Walk<'_>) -> T) -> T {
+        let mut sequence = std::mem::take(&mut self.sequence);
+        let found = sequence.walk(self.texts.len(), |walk| look(self, walk));
+        if sequence.is_scattered() {
+            self.arrange(&sequence.arrange());
+        }
+        self.sequence = sequence;
+        found
+    }
+
+    fn arrange(&mut self, order: &[u32]) {
+        let mut texts = std::mem::take(&mut self.texts);
+        let text = |place: &u32| std::mem::replace(&mut texts[*place as usize], Name::of(b""));
+        self.texts = order.iter().map(text).collect();
+        self.numbers = order.iter().map(|place| self.numbers[*place as usize]).collect();
+        for (place, number) in (0..).zip(&self.numbers) {
+            self.places[*number as usize] = place;
+        }
     }
 
     /// The number of a name that is asked for next.
-    pub fn next(&self, walk: &mut Walk<'_>, name: &str) -> Option<u32> {
-        // Those that are gone are empty.
-        let is = |number| !name.is_empty() && self.at(number) == Some(name.as_bytes());
-        walk.step(is).or_else(|| self.get(name).inspect(|number| walk.jump(*number)))
+    fn next(&self, walk: &mut Walk<'_>, name: &str) -> Option<u32> {
+        let is = |place| {
+            let text = self.texts.get(place as usize).map(Name::bytes);
+            // Those that are gone are empty.
+            !name.is_empty() && text == Some(name.as_bytes())
+        };
+        match walk.step(is) {
+            Some(place) => Some(self.numbers[place as usize]),
+            None => self.jump(walk, name),
+        }
+    }
+
+    /// The same where it is none of the guesses.
+    pub fn jump(&self, walk: &mut Walk<'_>, name: &str) -> Option<u32> {
+        self.get(name).inspect(|number| walk.jump(self.places[*number as usize]))
     }
 
     /// Of all names that are known now.
@@ -110,27 +152,36 @@ impl Names {
 
     /// The name of that number; empty: it is gone.
     pub fn at(&self, number: u32) -> Option<&[u8]> {
-        self.by_number.get(number as usize).map(Name::bytes)
+        let place = self.places.get(number as usize)?;
+        Some(self.texts[*place as usize].bytes())
     }
 
-    /// The same where it is written in JSON as it is.
+    /// The name at that place, where it is written in JSON as it is.
     #[inline]
-    pub fn at_plain(&self, number: u32) -> Option<&[u8]> {
-        match self.by_number.get(number as usize)? {
+    pub fn plain(&self, place: u32) -> Option<&[u8]> {
+        match self.texts.get(place as usize)? {
             Name::Short(length, bytes) if *length > 0 => Some(&bytes[..usize::from(*length)]),
             Name::Long(text) => Some(text),
             Name::Short(..) | Name::Odd(_) => None,
         }
     }
 
+    /// The number of the name at that place, and how long it is.
+    #[inline]
+    pub fn known(&self, place: u32) -> (u32, usize) {
+        (self.numbers[place as usize], self.texts[place as usize].bytes().len())
+    }
+
     /// A new name with a free number.
     pub fn insert(&mut self, name: &str, number: u32) {
         self.changes += 1;
-        let at = number as usize;
-        if self.by_number.len() <= at {
-            self.by_number.resize(at + 1, Name::of(b""));
+        while self.places.len() <= number as usize {
+            let next = self.places.len() as u32;
+            self.places.push(next);
+            self.numbers.push(next);
+            self.texts.push(Name::of(b""));
         }
-        self.by_number[at] = Name::of(name.as_bytes());
+        self.texts[self.places[number as usize] as usize] = Name::of(name.as_bytes());
         let hash = self.hash(name.as_bytes());
         match self.by_hash.entry(hash) {
             Entry::Vacant(place) => {
@@ -145,7 +196,8 @@ impl Names {
     /// The name of that number is gone.
     pub fn remove(&mut self, number: u32) {
         self.changes += 1;
-        let name = std::mem::replace(&mut self.by_number[number as usize], Name::of(b""));
+        let place = self.places[number as usize] as usize;
+        let name = std::mem::replace(&mut self.texts[place], Name::of(b""));
         let hash = self.hash(name.bytes());
         if self.by_hash.get(&hash) == Some(&number) {
             self.by_hash.remove(&hash);
@@ -187,7 +239,6 @@ impl Name {
 #[cfg(test)]
 mod tests {
     use super::Names;
-    use crate::sequence::Sequence;
 
     #[test]
     fn names_are_found_also_where_hashes_are_equal() {
@@ -201,19 +252,41 @@ mod tests {
             (0..40).for_each(|at| assert_eq!(names.get(&name(at)), (at % 2 == 1).then_some(at)));
             names.insert("new", 0);
             assert_eq!((names.get("new"), names.get("")), (Some(0), None));
-            let mut known = Sequence::default();
             let asked: Vec<String> =
                 (0..90).map(|at| name(at * 7 % 45)).chain(["new".into(), String::new()]).collect();
             let one_by_one = |names: &Names| -> Vec<Option<u32>> {
                 asked.iter().map(|name| names.get(name)).collect()
             };
-            for _ in 0..3 {
-                assert_eq!(names.get_all(&asked, &mut known).each, one_by_one(&names));
+            for _ in 0..9 {
+                assert_eq!(names.get_all(&asked).each, one_by_one(&names));
             }
             (1..40).step_by(2).for_each(|at| names.remove(at));
-            assert_eq!(names.get_all(&asked, &mut known).each, one_by_one(&names));
+            assert_eq!(names.get_all(&asked).each, one_by_one(&names));
             names.remove(0);
             assert!(names.by_hash.is_empty() && names.twins.is_empty());
         }
+    }
+
+    #[test]
+    fn names_move_to_where_they_are_asked_for_and_stay_what_they_are() {
+        let mut names = Names::default();
+        let asked: Vec<String> = (0..100).map(|at| format!("node-{}", at * 37 % 100)).collect();
+        (0..100).for_each(|at| names.insert(&format!("node-{at}"), at));
+        let numbers: Vec<Option<u32>> = (0..100).map(|at| Some(at * 37 % 100)).collect();
+        for _ in 0..4 {
+            assert_eq!(names.get_all(&asked).each, numbers);
+        }
+        let in_memory = names.numbers.iter().map(|number| Some(*number));
+        assert!(in_memory.eq(numbers.iter().copied()), "{:?}", names.numbers);
+        names.remove(37);
+        names.insert("another", 37);
+        names.insert("more", 100);
+        assert_eq!((names.at(37), names.at(100)), (Some(&b"another"[..]), Some(&b"more"[..])));
+        assert_eq!((names.get("node-37"), names.get("another")), (None, Some(37)));
+        assert_eq!(
+            names.get_all(&["more", "another", "node-37"]).each,
+            [Some(100), Some(37), None]
+        );
+        assert_eq!(names.get_all(&asked).each[2..], numbers[2..]);
     }
 }
