@@ -8,7 +8,7 @@ use crate::card::{Standing, Use};
 use crate::class::Class;
 use crate::order;
 use crate::reason::CardReason;
-use crate::score::{self, Left, Scale};
+use crate::score::{self, Divisors, Left, Scale};
 use crate::slim::{Glance, Slim};
 use crate::wire::{Mode, Order, Placement, Topology};
 
@@ -39,13 +39,14 @@ pub struct Lens<'a> {
 pub struct Scales {
     card: Scale,
     node: Scale,
+    waste: Divisors,
 }
 
 impl Scales {
     /// Of this class.
     pub fn of(class: &Class) -> Self {
         let scale = Scale::by(class.wish.weights.unwrap_or_default());
-        Self { card: scale, node: scale }
+        Self { card: scale, node: scale, waste: Divisors::default() }
     }
 }
 
@@ -269,7 +270,7 @@ impl<'a> Lens<'a> {
             let card = &node.cards[usize::from(*at)];
             let load = self.load(card);
             totals.give(&load);
-            waste += Left::of(card, &load).waste(&load, self.mode);
+            waste += Left::of(card, &load).waste(&load, self.mode, &mut scales.waste);
         }
         score::usual(&self.class.wish, &mut scales.node, &totals, waste / chosen.len() as f64)
     }

@@ -35,6 +35,7 @@ mod charge;
 mod check;
 mod class;
 mod demand;
+mod divisor;
 mod effort;
 mod engine;
 mod explain;

@@ -16,6 +16,7 @@
 
 use crate::card::{Facts, Use};
 use crate::class::Class;
+use crate::divisor::{Divisor, Reciprocal};
 use crate::fit::View;
 use crate::mig;
 use crate::search::Entry;
@@ -116,6 +117,16 @@ pub struct Left {
     all_cores: u32,
 }
 
+/// What loads and cards were divided by last: mostly it is the same for the next card.
+#[derive(Debug, Default)]
+pub struct Divisors {
+    memory_load: Divisor,
+    core_load: Divisor,
+    slots: Divisor,
+    memory: Reciprocal,
+    cores: Reciprocal,
+}
+
 /// What each card would have to give for the entries: the most in any phase of the pod's life.
 pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<(u8, Use)>) {
     loads.clear();
@@ -179,7 +190,7 @@ pub fn usual(wish: &Wish, scale: &mut Scale, totals: &Totals, waste: f64) -> u16
 }
 
 fn usual_parts(wish: &Wish, scale: &mut Scale, totals: &Totals, waste: f64) -> (f64, f64) {
-    let full = (totals.fullness(scale) as f64 / 1e6).clamp(0.0, 1.0);
+    let full = (totals.fullness(scale) as f64 * 1e-6).clamp(0.0, 1.0);
     let policy = match wish.node_order {
         Some(Placement::Spread) => 1.0 - full,
         Some(Placement::Binpack) | None => full,
@@ -188,11 +199,12 @@ fn usual_parts(wish: &Wish, scale: &mut Scale, totals: &Totals, waste: f64) -> (
 }
 
 fn of_best(sum: f64, parts: f64) -> u16 {
-    (sum / parts * f64::from(BEST) + 0.5) as u16
+    (sum * (f64::from(BEST) / parts) + 0.5) as u16
 }
 
 /// The part of the touched cards that no further pod like this one could use.
 fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
+    let mut known = Divisors::default();
     let one = |(card, load): &(u8, Use)| {
         let (facts, mut used) = (&view.facts[usize::from(*card)], view.used[usize::from(*card)]);
         used.add(load);
@@ -203,7 +215,7 @@ fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
             all_memory: facts.memory_mib(),
             all_cores: facts.cores,
         };
-        left.waste(load, view.mode)
+        left.waste(load, view.mode, &mut known)
     };
     loads.iter().map(one).sum::<f64>() / loads.len().max(1) as f64
 }
@@ -221,28 +233,21 @@ impl Left {
     }
 
     /// The part of the card that no further pod with such a load could use.
-    pub fn waste(&self, load: &Use, mode: Mode) -> f64 {
+    pub fn waste(&self, load: &Use, mode: Mode, known: &mut Divisors) -> f64 {
         let core_load = if mode == Mode::Memory { 0 } else { u64::from(load.cores) };
-        let by_memory = quotient(self.memory, load.memory_mib).unwrap_or(self.slots);
-        let by_cores = quotient(self.cores, core_load).unwrap_or(self.slots);
-        let by_slots = quotient(self.slots, load.slots.max(1).into()).unwrap_or(self.slots);
-        let times = by_memory.min(by_cores).min(by_slots);
-        let memory = (self.memory - times * load.memory_mib) as f64 / self.all_memory.max(1) as f64;
+        let by_memory = known.memory_load.divide(self.memory, load.memory_mib);
+        let by_cores = known.core_load.divide(self.cores, core_load);
+        let by_slots = known.slots.divide(self.slots, load.slots.max(1).into());
+        let times = [by_memory, by_cores, by_slots].into_iter().flatten().min();
+        let times = times.unwrap_or(self.slots);
+        let unused_mib = self.memory - times * load.memory_mib;
+        let memory = real(unused_mib) * known.memory.one_of(self.all_memory.max(1));
         if core_load == 0 {
             return memory;
         }
-        let cores = (self.cores - times * core_load) as f64 / f64::from(self.all_cores.max(1));
+        let unused_cores = self.cores - times * core_load;
+        let cores = real(unused_cores) * known.cores.one_of(self.all_cores.max(1).into());
         f64::midpoint(memory, cores)
-    }
-}
-
-/// None where it is divided by nothing. Long numbers take processors several times as long, and these seldom are.
-#[inline]
-fn quotient(all: u64, by: u64) -> Option<u64> {
-    match (u32::try_from(all), u32::try_from(by)) {
-        (_, Ok(1)) => Some(all),
-        (Ok(all), Ok(by)) => all.checked_div(by).map(u64::from),
-        _ => all.checked_div(by),
     }
 }
 
