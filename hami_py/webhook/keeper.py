@@ -4,6 +4,9 @@ All replicas do the same: read the Secret, compute what it should hold, write it
 something else. Two that write at once are told apart by the resource version; the loser reads
 again. The configurations get the new bundle before anything signed by a new authority is shown,
 because the Secret names the time at which an authority was announced, and that time has to pass.
+
+The Secret is never made here: deploy/ has it, empty. RBAC cannot bound the names of what an account
+makes, and who may make any Secret may make one that gets the token of another account.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _FIELD = "certificates.json"
 _RETRIES = 5
+_UNREADY_S = 2.0
+"""Without a certificate it is looked again so soon: no pod with a card can be made meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Place:
 
     Attributes:
         namespace: of the Secret.
-        secret: its name.
+        secret: its name; it is there, and may be empty.
         mutating: the MutatingWebhookConfiguration, ``None`` where there is none.
         validating: the ValidatingWebhookConfiguration, ``None`` where there is none.
         names: DNS names and addresses that the API server reaches us by.
@@ -56,7 +61,10 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class _Secret(msgspec.Struct):
-    metadata: _Meta
+    """All that is written back: labels and annotations are those of whoever applied it."""
+
+    metadata: dict[str, object]
+    type: str = "Opaque"
     data: dict[str, str] | None = None
 
 
@@ -106,13 +114,19 @@ class Keeper:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
 
-    def start(self) -> None:
-        """Makes sure that there is a certificate, then keeps it so.
+    @property
+    def is_ready(self) -> bool:
+        """Whether a certificate is shown that the API server trusts."""
+        return bool(self._shown)
 
-        Raises:
-            KubeError: the API server does not let us.
-        """
-        self.round()
+    def start(self) -> None:
+        """Does what is due, and goes on so; what failed is logged, and tried again."""
+        self._try_round()
+        if not self.is_ready:
+            # Probes have to be answered until then. Nobody trusts this one, or needs to.
+            made = step(Certificates(), self._place.names, self._clock(), self._lifetimes)
+            if made.serving is not None:
+                self._tls.show(made.serving.certificate, made.serving.key)
         self._thread.start()
 
     def stop(self) -> None:
@@ -125,8 +139,8 @@ class Keeper:
         """Does what is due.
 
         Raises:
-            KubeError: not all of it could be done; ``NotFound``: one of the configurations is not
-                there, and the rest was done.
+            KubeError: not all of it could be done; ``NotFound``: the Secret is not there, or one of
+                the configurations, and then the rest was done.
         """
         certificates = self._keep_secret()
         trusted = bundle(certificates)
@@ -150,66 +164,58 @@ class Keeper:
             raise missing
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._period_s):
-            try:
-                self.round()
-            except HamiError as error:
-                # What is shown stays good for a third of its life.
-                self.failures += 1
-                _log.warning("certificates: %s", error)
-            except Exception:
-                self.failures += 1
-                _log.exception("certificates")
+        soon_s = min(_UNREADY_S, self._period_s)
+        while not self._stopping.wait(self._period_s if self.is_ready else soon_s):
+            self._try_round()
+
+    def _try_round(self) -> None:
+        try:
+            self.round()
+        except HamiError as error:
+            # What is shown stays good for a third of its life.
+            self.failures += 1
+            _log.warning("certificates: %s", error)
+        except Exception:
+            self.failures += 1
+            _log.exception("certificates")
 
     def _keep_secret(self) -> Certificates:
-        for _ in range(_RETRIES):
-            secret = self._read_secret()
-            held = _held(secret)
-            wanted = step(held, self._place.names, self._clock(), self._lifetimes)
-            if wanted is held:
-                return held
-            try:
-                self._write_secret(secret, wanted)
-            except Conflict:
-                continue
-            return wanted
-        raise Conflict(
-            f"secret {self._place.namespace}/{self._place.secret}",
-            "somebody else wrote it each time",
-            "look who does",
-        )
-
-    def _read_secret(self) -> _Secret | None:
+        what = f"secret {self._place.namespace}/{self._place.secret}"
         path = f"/api/v1/namespaces/{self._place.namespace}/secrets/{self._place.secret}"
         try:
-            return msgspec.json.decode(
-                self._server.get(path, deadline_s=self._deadline_s), type=_Secret
-            )
-        except NotFound:
-            return None
+            for _ in range(_RETRIES):
+                answer = self._server.get(path, deadline_s=self._deadline_s)
+                secret = msgspec.json.decode(answer, type=_Secret)
+                held = _held(secret)
+                wanted = step(held, self._place.names, self._clock(), self._lifetimes)
+                if wanted is held:
+                    return held
+                try:
+                    self._write_secret(path, secret, wanted)
+                except Conflict:
+                    # Another replica, most likely: then what it wrote is there.
+                    continue
+                return wanted
+        except NotFound as error:
+            mend = "make it, empty: kubectl apply -k deploy/"
+            raise NotFound(what, "it is not there", mend, error.status) from error
+        raise Conflict(what, "somebody else wrote it each time", "look who does")
 
-    def _write_secret(self, before: _Secret | None, wanted: Certificates) -> None:
+    def _write_secret(self, path: str, before: _Secret, wanted: Certificates) -> None:
         serving = wanted.serving
         data = {_FIELD: msgspec.json.encode(wanted)}
         if serving is not None:
             # As `kubectl create secret tls` names them, for whoever looks.
             data |= {"tls.crt": serving.certificate.encode(), "ca.crt": bundle(wanted).encode()}
-        body: dict[str, object] = {
+        body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": "Opaque",
-            "metadata": {
-                "name": self._place.secret,
-                "namespace": self._place.namespace,
-                **({"resourceVersion": before.metadata.resource_version} if before else {}),
-            },
+            "type": before.type,
+            # With the version that was read.
+            "metadata": before.metadata,
             "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
         }
-        path = f"/api/v1/namespaces/{self._place.namespace}/secrets"
-        if before is None:
-            self._server.post(path, body, deadline_s=self._deadline_s)
-        else:
-            self._server.put(f"{path}/{self._place.secret}", body, deadline_s=self._deadline_s)
+        self._server.put(path, body, deadline_s=self._deadline_s)
 
     def _keep_bundle(self, kind: str, name: str, trusted: str) -> None:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}"
@@ -237,8 +243,8 @@ class Keeper:
         raise Conflict(path, "somebody else wrote it each time", "look who does")
 
 
-def _held(secret: _Secret | None) -> Certificates:
-    text = (secret.data or {}).get(_FIELD) if secret is not None else None
+def _held(secret: _Secret) -> Certificates:
+    text = (secret.data or {}).get(_FIELD)
     if text is None:
         return Certificates()
     # Nobody can serve with what cannot be read, so a new beginning is no loss.

@@ -63,12 +63,15 @@ class Webhook:
         )
         bodies = Bodies(settings.body_bytes)
         app = make_app(
-            self.reviewer, bodies, lambda: exposition(self.reviewer, self.keeper, bodies)
+            self.reviewer,
+            bodies,
+            lambda: self.keeper.is_ready,
+            lambda: exposition(self.reviewer, self.keeper, bodies),
         )
         self.server = Server(app, settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:
-        """Begins to answer; there is a certificate by then."""
+        """Begins to answer; where there is no certificate yet, the probes alone can be asked."""
         self.keeper.start()
         self.server.start()
 

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from cluster import binaries, objects, waiting
-from cluster.api import ApiError
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.deployed import DEPLOY, apply, running
@@ -116,16 +115,17 @@ def test_who_asks_why_a_pod_waits_is_answered(control_plane: StartControlPlane) 
 def test_certificates_are_replaced_by_hand(control_plane: StartControlPlane) -> None:
     page = (DOCS / "operating.md").read_text()
     (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    (at_once,) = re.findall(r"^\| at once \| [^`]*`(kubectl [^`]*)`", page, re.M)
     cluster = control_plane()
     apply(cluster)
     (port,) = free_ports(1)
 
+    def trusted() -> bytes:
+        secret = cluster.api.get("/api/v1/namespaces/hami-system/secrets/hami-webhook")
+        return base64.b64decode(secret.get("data", {}).get("ca.crt", ""))
+
     def authorities() -> int:
-        try:
-            secret = cluster.api.get("/api/v1/namespaces/hami-system/secrets/hami-webhook")
-        except ApiError:
-            return 0
-        return base64.b64decode(secret["data"]["ca.crt"]).count(b"BEGIN CERTIFICATE")
+        return trusted().count(b"BEGIN CERTIFICATE")
 
     with running(cluster, "webhook", "--listen", f"127.0.0.1:{port}"):
         waiting.until(lambda: authorities() == 1, "there is an authority")
@@ -137,3 +137,7 @@ def test_certificates_are_replaced_by_hand(control_plane: StartControlPlane) -> 
         )
         assert (done.returncode, done.stderr) == (0, "")
         waiting.until(lambda: authorities() == 2, "the next authority is announced")
+        before = trusted()
+        typed(cluster, at_once)
+        waiting.until(lambda: authorities() == 1, "there is a new authority")
+        assert trusted() not in before

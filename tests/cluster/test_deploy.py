@@ -156,19 +156,6 @@ def test_the_names_of_alibaba_cloud_are_turned_on(
         assert [each["memory_mib"] for each in quotas] == counted
 
 
-def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:
-    cluster = control_plane()
-    apply(cluster)
-    for name, questions in {
-        "hami-webhook": [("get", "pods"), ("list", "secrets"), ("update", "secrets/other")],
-        "hami-scheduler": [("get", "secrets"), ("create", "pods"), ("update", "nodes")],
-    }.items():
-        for verb, what in questions:
-            who = ("--as", f"system:serviceaccount:hami-system:{name}", "-n", "hami-system")
-            answer = kubectl(cluster, "auth", "can-i", verb, what, *who)
-            assert answer.stdout.strip() == "no", (name, verb, what, answer)
-
-
 def test_kube_scheduler_gets_its_lease_by_the_rights_of_deploy(
     control_plane: StartControlPlane, address: str
 ) -> None:

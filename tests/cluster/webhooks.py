@@ -28,6 +28,8 @@ SCHEDULER = "system:serviceaccount:hami-system:hami-scheduler"
 #: Pods of a namespace that the webhook leaves alone.
 LEFT_OUT = "/api/v1/namespaces/left-out/pods"
 
+SECRETS = "/api/v1/namespaces/default/secrets"
+
 _MUTATING, _VALIDATING = admission.CONFIGURATIONS
 
 
@@ -50,6 +52,8 @@ def webhook(
     )
     server = ApiServer.connect(cluster.kubeconfig)
     hooks = [Webhook(server, settings) for _ in range(replicas)]
+    (secret,) = documents("webhook/secret.yaml")
+    cluster.api.create(SECRETS, secret)
     for wanted in documents("webhook/configuration.yaml"):
         is_mutating = wanted["kind"].startswith("Mutating")
         path, hook = (_MUTATING, hooks[0]) if is_mutating else (_VALIDATING, hooks[-1])
@@ -65,7 +69,7 @@ def webhook(
     finally:
         for hook in hooks:
             hook.stop()
-        for path in admission.CONFIGURATIONS:
+        for path in (*admission.CONFIGURATIONS, SECRETS):
             cluster.api.delete(f"{path}/{NAME}")
 
 

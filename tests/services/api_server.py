@@ -15,7 +15,7 @@ from typing import Any
 from hami_py.model import pods
 from hami_py.model.pods import wire
 
-SECRETS = "/api/v1/namespaces/hami-system/secrets"
+KEPT = "/api/v1/namespaces/hami-system/secrets/hami-webhook"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/"
 
 
@@ -50,17 +50,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"kind": "List", "metadata": version, "items": LISTS[path]})
         elif path.startswith(CONFIGURATIONS):
             self._answer(200, {"metadata": version, "webhooks": []})
-        elif path.startswith(SECRETS) and self.server.secret is not None:
+        elif path == KEPT:
             self._answer(200, self.server.secret)
         else:
             self._answer(404, {"kind": "Status", "reason": "NotFound", "code": 404})
 
-    def do_POST(self) -> None:
+    def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path.startswith(SECRETS):
+        if self.path == KEPT:
             self.server.secret = json.loads(body)
-            self.server.secret["metadata"]["resourceVersion"] = "1"
-            self._answer(201, self.server.secret)
+            self._answer(200, self.server.secret)
         else:
             self._answer(404, {"kind": "Status", "reason": "NotFound", "code": 404})
 
@@ -82,7 +81,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.ending = threading.Event()
-        self.secret: dict[str, Any] | None = None
+        self.secret: dict[str, Any] = {"metadata": {"resourceVersion": "1"}}
 
 
 @contextlib.contextmanager

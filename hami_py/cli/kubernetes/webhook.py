@@ -53,7 +53,7 @@ def webhook(
     """Run the admission webhook until it is told to end.
 
     It keeps its own certificate in a Secret, and the authority that the API server needs to trust
-    it in the two webhook configurations; deploy/ has both, and the rights that it needs.
+    it in the two webhook configurations; deploy/ has all three, and the rights that it needs.
     """
     given = [("--namespace", namespace), ("--name", name)]
     given += [("--host", each) for each in hosts if not _is_address(each)]

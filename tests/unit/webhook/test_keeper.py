@@ -1,20 +1,28 @@
-"""What the keeper of certificates makes of a Secret that somebody else has written."""
+"""What the keeper of certificates makes of a Secret that somebody else has made or written."""
 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import logging
 import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+import yaml
 
 from hami_py.kube import ApiServer
-from hami_py.kube.errors import NotFound
-from hami_py.serving import Tls
+from hami_py.kube.errors import Conflict, NotFound
+from hami_py.serving import Listen, Tls
 from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
 from hami_py.webhook.keeper import Keeper, Place
+from hami_py.webhook.service import Webhook, WebhookSettings
 
 Object = dict[str, Any]
 
@@ -22,36 +30,61 @@ NAMES = ["127.0.0.1"]
 NOW = 2_000_000_000.0
 PLACE = Place("default", "secret", "mutating", None, NAMES)
 
+RIGHTS = Path(__file__).parents[3] / "deploy" / "webhook" / "rights.yaml"
+
 
 class Server:
-    """A Secret and a configuration."""
+    """A Secret, which may be away, and two configurations; and what was asked for."""
 
-    def __init__(self, held: bytes) -> None:
-        data = {"certificates.json": base64.b64encode(held).decode()}
-        self.secret: Object = {"metadata": {"resourceVersion": "1"}, "data": data}
-        hooks = [{"name": "pods", "clientConfig": {}}]
-        self.configuration: Object = {"metadata": {"resourceVersion": "1"}, "webhooks": hooks}
+    def __init__(self, held: bytes | None) -> None:
+        self.secret: Object | None = {"metadata": {"resourceVersion": "1"}}
+        if held is not None:
+            self.secret["data"] = {"certificates.json": base64.b64encode(held).decode()}
+        self.configurations: dict[str, Object] = {
+            f"{kind}webhookconfigurations": {
+                "metadata": {"resourceVersion": "1"},
+                "webhooks": [{"name": "pods", "clientConfig": {}}],
+            }
+            for kind in ("mutating", "validating")
+        }
+        self.asked: set[tuple[str, str, str]] = set()
+        self._lock = threading.Lock()
 
     def get(self, path: str, *, deadline_s: float) -> bytes:
-        if path.endswith("/missing"):
+        kind = self._note("get", path)
+        found = self.secret if kind == "secrets" else self.configurations[kind]
+        if found is None or path.endswith("/missing"):
             raise NotFound(f"GET {path}", "404: not found", "apply deploy/ again", 404)
-        is_secret = path.endswith("/secrets/secret")
-        return json.dumps(self.secret if is_secret else self.configuration).encode()
+        return json.dumps(found).encode()
 
     def put(self, path: str, body: Object, *, deadline_s: float) -> bytes:
-        self.secret = body
+        assert self._note("update", path) == "secrets"
+        with self._lock:
+            if self.secret is None:
+                raise NotFound(f"PUT {path}", "404: not found", "apply deploy/ again", 404)
+            version = self.secret["metadata"]["resourceVersion"]
+            if body["metadata"]["resourceVersion"] != version:
+                raise Conflict(f"PUT {path}", "409: it has changed", "look again", 409)
+            written = {**body["metadata"], "resourceVersion": str(int(version) + 1)}
+            self.secret = {**body, "metadata": written}
         return b"{}"
 
     def patch(self, path: str, body: Object, kind: str, *, deadline_s: float) -> bytes:
-        self.configuration["webhooks"] = body["webhooks"]
+        self.configurations[self._note("patch", path)]["webhooks"] = body["webhooks"]
         return b"{}"
 
+    def _note(self, verb: str, path: str) -> str:
+        kind, name = path.split("/")[-2:]
+        self.asked.add((verb, kind, name))
+        return kind
+
     def held(self) -> Certificates:
+        assert self.secret is not None
         written = base64.b64decode(self.secret["data"]["certificates.json"])
         return msgspec.json.decode(written, type=Certificates)
 
     def trusted(self) -> str:
-        (hook,) = self.configuration["webhooks"]
+        (hook,) = self.configurations["mutatingwebhookconfigurations"]["webhooks"]
         return base64.b64decode(hook["clientConfig"]["caBundle"]).decode()
 
 
@@ -113,3 +146,137 @@ def test_the_other_configuration_goes_on_where_one_is_missing() -> None:
         assert tls.certificate == held.serving.certificate
         assert server.trusted() == bundle(held)
     assert keeper.expires_at > NOW + 7 * 86_400
+
+
+def test_of_two_that_fill_the_secret_at_once_both_show_what_one_wrote() -> None:
+    server, both_have_read = Server(None), threading.Barrier(2, timeout=60)
+
+    class Together:
+        """One replica's requests: its first write waits until the other has read, too."""
+
+        def __init__(self) -> None:
+            self.writes = 0
+
+        def put(self, path: str, body: Object, *, deadline_s: float) -> bytes:
+            self.writes += 1
+            if self.writes == 1:
+                both_have_read.wait()
+            return server.put(path, body, deadline_s=deadline_s)
+
+        get = staticmethod(server.get)
+        patch = staticmethod(server.patch)
+
+    shown, requests = [Shown(), Shown()], [Together(), Together()]
+    keepers = [
+        Keeper(cast(ApiServer, each), PLACE, tls, Lifetimes(), clock=lambda: NOW)
+        for each, tls in zip(requests, shown, strict=True)
+    ]
+    rounds = [threading.Thread(target=keeper.round) for keeper in keepers]
+    for each in rounds:
+        each.start()
+    for each in rounds:
+        each.join()
+    held = server.held()
+    assert held.serving is not None
+    assert [tls.certificate for tls in shown] == 2 * [held.serving.certificate]
+    assert [each.writes for each in requests] == [1, 1]
+
+
+def test_what_others_wrote_to_the_secret_beside_its_data_stays() -> None:
+    """Labels and annotations went at each renewal, and `kubectl diff` told of them."""
+    server = Server(None)
+    theirs = {"name": "secret", "labels": {"a": "b"}, "annotations": {"c": "d"}}
+    server.secret = {"metadata": {**theirs, "resourceVersion": "7"}, "type": "example.com/own"}
+    Keeper(cast(ApiServer, server), PLACE, Tls(), Lifetimes(), clock=lambda: NOW).round()
+    assert server.held().serving is not None
+    assert server.secret["metadata"] == {**theirs, "resourceVersion": "8"}
+    assert server.secret["type"] == "example.com/own"
+
+
+def test_who_has_a_certificate_goes_on_while_the_secret_is_missing() -> None:
+    server, tls = Server(None), Shown()
+    keeper = Keeper(cast(ApiServer, server), PLACE, tls, Lifetimes(), clock=lambda: NOW)
+    keeper.round()
+    before, trusted = tls.certificate, server.trusted()
+    server.secret = None
+    with pytest.raises(NotFound, match=r"secret default/secret: it is not there; .*apply -k"):
+        keeper.round()
+    assert keeper.is_ready
+    assert (tls.certificate, server.trusted()) == (before, trusted)
+    # Made anew it is empty, as after a key has leaked: the old one is not written back.
+    server.secret = {"metadata": {"resourceVersion": "9"}}
+    keeper.round()
+    held = server.held()
+    assert held.serving is not None
+    assert tls.certificate == held.serving.certificate != before
+    assert server.trusted() == bundle(held)
+
+
+@pytest.fixture
+def without_secret() -> Iterator[tuple[Server, Webhook]]:
+    """A webhook that has begun where no Secret is."""
+    server = Server(None)
+    server.secret = None
+    settings = WebhookSettings(PLACE, Listen("127.0.0.1", 0), period_s=0.01)
+    webhook = Webhook(cast(ApiServer, server), settings)
+    webhook.start()
+    yield server, webhook
+    webhook.stop()
+
+
+def test_without_the_secret_it_is_alive_and_not_ready_until_it_is_made(
+    without_secret: tuple[Server, Webhook], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet's probes take any certificate; the API server takes the trusted one alone."""
+    server, webhook = without_secret
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+
+    def status(path: str, context: ssl.SSLContext) -> int:
+        port = webhook.server.port
+        link = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+        try:
+            link.request("GET", path)
+            return link.getresponse().status
+        finally:
+            link.close()
+
+    assert (status("/healthz", anyone), status("/readyz", anyone)) == (200, 503)
+    with caplog.at_level(logging.WARNING):
+        _until(lambda: bool(caplog.records))
+    assert "secret default/secret: it is not there" in caplog.text
+    assert "kubectl apply -k deploy/" in caplog.text
+    server.secret = {"metadata": {"resourceVersion": "1"}}
+    _until(lambda: webhook.keeper.is_ready)
+    trusting = ssl.create_default_context(cadata=server.trusted())
+    assert (status("/healthz", trusting), status("/readyz", trusting)) == (200, 200)
+
+
+def _until(look: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_it_asks_for_what_deploy_grants_and_for_all_of_it() -> None:
+    server, times = Server(None), [NOW]
+    place = Place("hami-system", *3 * ["hami-webhook"], NAMES)
+    keeper = Keeper(cast(ApiServer, server), place, Tls(), Lifetimes(), clock=lambda: times[-1])
+    for _ in range(100):
+        keeper.round()
+        times.append(times[-1] + 7 * 86_400)
+    server.secret = None
+    with pytest.raises(NotFound):
+        keeper.round()
+    rules = [
+        rule for each in yaml.safe_load_all(RIGHTS.read_text()) for rule in each.get("rules", ())
+    ]
+    granted = {
+        (verb, kind, name)
+        for rule in rules
+        for verb in rule["verbs"]
+        for kind in rule["resources"]
+        for name in rule["resourceNames"]
+    }
+    assert server.asked == granted

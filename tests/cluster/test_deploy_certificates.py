@@ -1,0 +1,179 @@
+"""The webhook's certificates in the Secret that deploy/ has, empty: who fills it, who leaves it."""
+
+import base64
+import contextlib
+import http.client
+import ssl
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from cluster import objects, waiting
+from cluster.admission import CONFIGURATIONS
+from cluster.api import ApiError, Object
+from cluster.conftest import StartControlPlane
+from cluster.control_plane import ControlPlane
+from cluster.deployed import DEPLOY, apply, container, create_soon, publish, running
+from cluster.kubectl import kubectl
+from cluster.objects import PODS
+from cluster.servers import free_ports
+
+SECRETS = "/api/v1/namespaces/hami-system/secrets"
+SECRET = f"{SECRETS}/hami-webhook"
+
+GPU = {"nvidia.com/gpu": 1}
+
+#: The two ways in which `kubectl apply` finds out what to change.
+WAYS: list[tuple[str, ...]] = [(), ("--server-side",)]
+
+pytestmark = pytest.mark.tiers("kubectl")
+
+
+def probe(name: str, address: str, port: int) -> int:
+    """What the kubelet's probe, which takes any certificate, is answered; 0: nothing."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    link = http.client.HTTPSConnection(address, port, timeout=10, context=context)
+    with contextlib.closing(link), contextlib.suppress(OSError):
+        link.request("GET", container("webhook")[name]["httpGet"]["path"])
+        return link.getresponse().status
+    return 0
+
+
+@contextlib.contextmanager
+def replica(cluster: ControlPlane, address: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """One of the webhook, no endpoint yet, whose probes are answered."""
+    (port,) = free_ports(1)
+    with running(cluster, "webhook", "--listen", f"{address}:{port}") as process:
+        waiting.until(lambda: probe("livenessProbe", address, port) == 200, "it is alive")
+        yield process, port
+
+
+def until_ready(address: str, port: int) -> None:
+    waiting.until(lambda: probe("readinessProbe", address, port) == 200, "it is ready")
+
+
+def shown(address: str, port: int) -> bytes:
+    """The certificate that a new connection meets."""
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((address, port)))
+
+
+def held(cluster: ControlPlane) -> bytes:
+    """The certificate that the Secret has."""
+    text = base64.b64decode(cluster.api.get(SECRET)["data"]["tls.crt"]).decode()
+    return ssl.PEM_cert_to_DER_cert(text)
+
+
+def kept(cluster: ControlPlane) -> list[Object]:
+    """What nobody but the webhook writes: the Secret's data, and who is trusted."""
+    hooks = [cluster.api.get(f"{path}/hami-webhook")["webhooks"] for path in CONFIGURATIONS]
+    trusted = [{"trusted": hook["clientConfig"]["caBundle"]} for (hook,) in hooks]
+    return [cluster.api.get(SECRET)["data"], *trusted]
+
+
+def make_as_before(cluster: ControlPlane) -> None:
+    """The Secret as webhooks made it when they did: with the same data, and nobody applied it."""
+    made = cluster.api.get(SECRET)
+    cluster.api.delete(SECRET)
+    again = {"metadata": {"name": "hami-webhook"}, "type": "Opaque", "data": made["data"]}
+    cluster.api.create(SECRETS, again)
+
+
+@pytest.mark.parametrize("first", WAYS, ids=["client", "server"])
+def test_applying_again_leaves_the_certificates(
+    control_plane: StartControlPlane, address: str, first: tuple[str, ...]
+) -> None:
+    """And who begins afterwards shows the same one, to an API server that trusts the same."""
+    cluster = control_plane()
+
+    def apply_by(way: tuple[str, ...]) -> None:
+        done = kubectl(cluster, "apply", *way, "-k", DEPLOY)
+        assert done.returncode == 0, done.stderr
+
+    apply_by(first)
+    assert "data" not in cluster.api.get(SECRET)
+    with contextlib.ExitStack() as old:
+        before, port = old.enter_context(replica(cluster, address))
+        until_ready(address, port)
+        slice_ = publish(cluster, address, port)
+        create_soon(cluster, objects.pod("p", GPU), f"{PODS}?dryRun=All")
+        certificate, ours = shown(address, port), kept(cluster)
+        assert certificate == held(cluster)
+        for way in (*WAYS, first):
+            apply_by(way)
+            assert kept(cluster) == ours
+            labels = cluster.api.get(SECRET)["metadata"]["labels"]
+            assert labels == {"app.kubernetes.io/part-of": "hami"}
+        make_as_before(cluster)
+        for way in (first, *WAYS):
+            apply_by(way)
+            assert kept(cluster) == ours
+        # Both replicas are replaced, one after the other.
+        with contextlib.ExitStack() as new:
+            _, next_port = new.enter_context(replica(cluster, address))
+            until_ready(address, next_port)
+            publish(cluster, address, next_port)
+            cluster.api.delete(slice_)
+            before.terminate()
+            assert before.wait(30) == 0
+            assert shown(address, next_port) == certificate
+            assert kept(cluster) == ours
+            create_soon(cluster, objects.pod("p", GPU), f"{PODS}?dryRun=All")
+    done = kubectl(cluster, "delete", "-k", DEPLOY, "--wait=false")
+    assert done.returncode == 0, done.stderr
+    waiting.gone(cluster.api, SECRET)
+
+
+def test_without_its_secret_the_webhook_waits_and_says_so(
+    control_plane: StartControlPlane, address: str
+) -> None:
+    cluster = control_plane()
+    apply(cluster)
+    cluster.api.delete(SECRET)
+    log = cluster.folder / "webhook.log"
+    with replica(cluster, address) as (process, port):
+        said = "secret hami-system/hami-webhook: it is not there"
+        waiting.until(lambda: said in log.read_text(), "it says what is missing")
+        assert "kubectl apply -k deploy/" in log.read_text()
+        assert probe("readinessProbe", address, port) == 503
+        publish(cluster, address, port)
+        # Nobody is judged by who cannot be trusted, and nobody let in unjudged.
+        with pytest.raises(ApiError, match="failed calling webhook"):
+            cluster.api.create(f"{PODS}?dryRun=All", objects.pod("p", GPU))
+        apply(cluster)
+        until_ready(address, port)
+        create_soon(cluster, objects.pod("p", GPU), f"{PODS}?dryRun=All")
+        assert shown(address, port) == held(cluster)
+
+        cluster.api.delete(SECRET)
+        told = log.read_text().count(said)
+        waiting.until(lambda: log.read_text().count(said) > told, "it says so again")
+        # It goes on with what it has; one that begins has to wait.
+        cluster.api.create(f"{PODS}?dryRun=All", objects.pod("p", GPU))
+        with replica(cluster, address) as (other, other_port):
+            assert probe("readinessProbe", address, other_port) == 503
+            assert probe("readinessProbe", address, port) == 200
+            apply(cluster)
+            until_ready(address, other_port)
+            waiting.until(
+                lambda: shown(address, port) == shown(address, other_port) == held(cluster),
+                "both show the new one",
+            )
+            create_soon(cluster, objects.pod("p", GPU), f"{PODS}?dryRun=All")
+            assert (process.poll(), other.poll()) == (None, None)
+
+
+def test_two_that_begin_at_once_show_the_same(
+    control_plane: StartControlPlane, address: str
+) -> None:
+    cluster = control_plane()
+    apply(cluster)
+    ports = free_ports(2)
+    with contextlib.ExitStack() as replicas:
+        for port in ports:
+            listen = ("--listen", f"{address}:{port}")
+            replicas.enter_context(running(cluster, "webhook", *listen))
+        for port in ports:
+            until_ready(address, port)
+        assert [shown(address, port) for port in ports] == 2 * [held(cluster)]
