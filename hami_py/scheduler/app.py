@@ -10,9 +10,7 @@ from starlette.routing import Route
 
 from hami_py.errors import HamiError
 from hami_py.model.pods.decoding import Decoder
-from hami_py.scheduler.metrics import Meter
-from hami_py.scheduler.verbs import Verbs
-from hami_py.scheduler.wire import (
+from hami_py.scheduler.extender_api import (
     BindArgs,
     BindResult,
     ExtenderArgs,
@@ -21,6 +19,8 @@ from hami_py.scheduler.wire import (
     PreemptResult,
     filter_args,
 )
+from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.verbs import Verbs
 from hami_py.serving import json_route, page
 
 __all__ = ["make_app", "probes"]

@@ -24,12 +24,12 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.lease import Lease
 from hami_py.scheduler.standing import stands
 from hami_py.scheduler.takeover import Takeover
 from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.waiting import WaitingPod
-from hami_py.scheduler.wire import BindArgs
 
 __all__ = ["Binder"]
 
@@ -110,14 +110,19 @@ class Binder:
         if not pod.is_labelled:
             self._check_followed(args, left_s)
         self._takeover.check(args, began_ns, left_s)
-        write = self._reserve(args, pod.request)
+        write, before = self._reserve(args, pod.request)
         try:
             annotations = pods.bind_annotations(pod.request, write.assignment)
             check_annotations(pod.annotated, annotations)
             self._post(args, annotations, write.assignment, left_s)
         except HamiError as error:
             if not isinstance(error, (Unavailable, _BoundOtherwise)):
-                self._end(write, release=True)
+                if before is None or isinstance(error, (Conflict, NotFound)):
+                    self._end(write, release=True)
+                else:
+                    # That we may not, say, tells nothing of an attempt that was let through.
+                    with self._lock:
+                        self._writes[args.pod_uid] = before
             raise
         finally:
             with self._lock:
@@ -149,7 +154,7 @@ class Binder:
 
     def settle(self) -> None:
         """Asks what became of bindings that the watch should have told of by now."""
-        late = self._clock_ns() - int(self._timing.told_s * 1e9)
+        late = self._clock_ns() - int(self._timing.doubt_s * 1e9)
         with self._lock:
             due = [
                 write
@@ -175,7 +180,8 @@ class Binder:
         # The same assignment is always the same text.
         return write is not None and pods.encode_assignment(write.assignment) == bound.assignment
 
-    def _reserve(self, args: BindArgs, request: wire.Request) -> _Write:
+    def _reserve(self, args: BindArgs, request: wire.Request) -> tuple[_Write, _Write | None]:
+        """What is to be written, and an earlier one of the same cards that may be there or come."""
         if args.node not in self._cluster.nodes:
             # The API server would take a binding to a node that is not there.
             raise NotFound(
@@ -200,7 +206,7 @@ class Binder:
                     "try again when it is known that it has not got them",
                 )
             write = self._writes[args.pod_uid] = _Write(args, assignment)
-        return write
+        return write, before
 
     def _end(self, write: _Write, *, release: bool) -> None:
         uid = write.args.pod_uid

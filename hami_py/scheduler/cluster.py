@@ -37,6 +37,8 @@ class Cluster:
 
     Attributes:
         allocator: the engine. It has its own lock; its answers are whole.
+        settings: how pods are read.
+        nodes: takes what their watch tells, as do ``pods``, ``quotas`` and ``budgets``.
         waiting: pods that are not bound yet.
         waker: is told of what may make room.
         unreadable_objects: how many annotations and requests could not be read, so far.

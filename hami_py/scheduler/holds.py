@@ -72,9 +72,9 @@ class Holds:
         if not pod.claims:
             return self.short_ns
         # The watch may be ahead of kube-scheduler, or behind it.
-        told = self._cluster.waiting.told(pod.uid) or pod
-        failures = (pod.unscheduled, told.unscheduled)
-        nominations = (pod.nominated, told.nominated)
+        watched = self._cluster.waiting.as_watched(pod.uid) or pod
+        failures = (pod.unscheduled, watched.unscheduled)
+        nominations = (pod.nominated, watched.nominated)
         with self._lock:
             self._long[pod.uid] = _Hold(self._clock_ns(), failures, nominations)
         return self._long_ns
@@ -104,7 +104,7 @@ class Holds:
                 self._cluster.waker.changed()
             for uid, hold in tuple(self._long.items()):
                 left_ns = hold.began_ns + self._long_ns - now_ns
-                pod = self._cluster.waiting.told(uid)
+                pod = self._cluster.waiting.as_watched(uid)
                 # Of a pod that the watch does not tell of nobody would hear that it is gone.
                 is_idle = pod is None or pod.is_going or hold.is_given_up(pod)
                 if left_ns <= 0 or (is_idle and now_ns - hold.began_ns >= self.short_ns):

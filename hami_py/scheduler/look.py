@@ -50,7 +50,6 @@ class Look:
         is_known: whether the watch has told that a pod is bound so, or it was bound here.
 
     Attributes:
-        what: what is looked at.
         looked_at: pods that were on the pages so far.
         is_late: it takes too long for a binding, and somebody reads it page by page.
     """
@@ -63,7 +62,7 @@ class Look:
         followed: Mapping[str, str],
         is_known: Callable[[Bound], bool],
     ) -> None:
-        self.what = f"{path} {fields}"
+        self._what = f"{path} {fields}"
         self.looked_at = 0
         self.is_late = False
         self._server = server
@@ -150,10 +149,10 @@ class Look:
                 is_missing = self._is_missing(Bound.of(pod))
             except msgspec.ValidationError as error:
                 why = f"it cannot be read whether {name} has cards: {error}"
-                raise Unavailable(self.what, why, "look at that pod") from error
+                raise Unavailable(self._what, why, "look at that pod") from error
             if is_missing:
                 why = f"the watch has not told yet that {name} is bound"
-                raise Unavailable(self.what, why, "try again later")
+                raise Unavailable(self._what, why, "try again later")
 
     def _is_missing(self, bound: Bound | None) -> bool:
         # What stands in the assignment does not matter: where nobody here can read it, the node is

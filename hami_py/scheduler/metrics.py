@@ -49,7 +49,7 @@ class Meter:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_Told(cluster, watches or {}))
+        self._registry.register(_Counts(cluster, watches or {}))
 
     def timed(self, verb: str, answer: Callable[[A], R]) -> Callable[[A], R]:
         """The same function, timed."""
@@ -73,7 +73,7 @@ class Meter:
         return self._allocator.card_metrics()
 
 
-class _Told(Collector):
+class _Counts(Collector):
     def __init__(self, cluster: Cluster, watches: Mapping[str, Watch]) -> None:
         self._cluster = cluster
         self._watches = watches

@@ -62,7 +62,7 @@ class NodeSink:
         found: dict[str, list[str]] = {}
         for name, why in whys:
             found.setdefault(name, []).append(why)
-        return {name: "; ".join(told) for name, told in found.items()}
+        return {name: "; ".join(reasons) for name, reasons in found.items()}
 
     def replace(self, nodes: list[objects.Node], undecoded: Sequence[Undecoded] = ()) -> None:
         """These are all the nodes."""

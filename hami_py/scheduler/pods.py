@@ -80,16 +80,16 @@ class PodSink:
         """Whether the pod is known to have its cards."""
         return self._known.get(uid) is not None
 
-    def is_told(self, bound: Bound) -> bool:
+    def knows(self, bound: Bound) -> bool:
         """Whether the watch has told that this pod is bound so.
 
         Also where its cards could not be taken: then its node is barred, or it has none.
         """
-        told = (bound.node, bound.assignment)
+        bound_so = (bound.node, bound.assignment)
         placed = self._known.get(bound.uid)
-        if placed is not None and (placed.node, placed.assignment) == told:
+        if placed is not None and (placed.node, placed.assignment) == bound_so:
             return True
-        return self._not_taken.get(bound.uid) == told
+        return self._not_taken.get(bound.uid) == bound_so
 
     def placed_on(self, nodes: Iterable[str]) -> dict[str, dict[str, Placed]]:
         """By node, the pods that have cards there, by UID."""

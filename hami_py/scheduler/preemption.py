@@ -13,8 +13,8 @@ import msgspec
 
 from hami_py.model.pods import wire
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from hami_py.scheduler.pods import Placed
-from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
 
 __all__ = ["proposed", "victims"]
 

@@ -105,11 +105,11 @@ class Scheduler:
         return [t.name for t in [*ours, *own] if t.ident is not None and not t.is_alive()]
 
     def is_ready(self) -> bool:
-        """Whether the whole cluster has been read once."""
+        """Whether the whole cluster has been read once, but for disruption budgets."""
         return self.cluster.is_known
 
     def wait_until_ready(self, deadline_s: float) -> bool:
-        """Waits for that; whether it came in time."""
+        """Waits for that, and for the budgets; whether all of it came in time."""
         give_up = time.monotonic() + deadline_s
         return all(
             reflector.listed.wait(max(0.0, give_up - time.monotonic()))

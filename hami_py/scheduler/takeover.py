@@ -2,11 +2,12 @@
 
 kube-scheduler asks the replica beside it, and one of them at a time. But a binding that the one
 before was asked for may still be on its way, and what it has bound is known here only once the
-watch has told of it, which may be away. So whoever has kube-scheduler's lease anew, or without one
-was not asked for a while, waits until that binding is over, and looks first: before its first
-binding to a node who is bound there, and before its first one in a namespace with quotas who is
-bound in it. Where the watch has not told of all of them, the pod is tried again later; so it is
-where a list takes longer than a binding may, which then goes on beside (``go_on``).
+watch has told of it, which may be away. So whoever has kube-scheduler's lease anew waits until that
+binding is over (``lease``), and looks first; so does, without a lease, whoever was not asked for a
+while. It looks before its first binding to a node who is bound there, and before its first one in a
+namespace with quotas who is bound in it. Where the watch has not told of all of them, the pod is
+tried again later; so it is where a list takes longer than a binding may, which then goes on beside
+(``go_on``).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from hami_py.kube.errors import KubeError, Unavailable
 from hami_py.model.pods import objects
 from hami_py.scheduler.bound import Bound
 from hami_py.scheduler.cluster import PODS, Cluster
+from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.lease import Lease, Tenure
 from hami_py.scheduler.look import Look, pods_of
-from hami_py.scheduler.wire import BindArgs
 
 __all__ = ["Takeover"]
 
@@ -43,8 +44,8 @@ class Takeover:
         followed: the query of the watch of pods.
         is_ours: whether a pod was bound by this replica, with the assignment that it has.
         lease: kube-scheduler's; None: there is one kube-scheduler alone.
-        bind_s: how long a binding may take. Whoever was asked less than this ago was the only one
-            asked since: another would be waiting still.
+        bind_s: how long a binding may take. Without a lease, whoever was asked no longer ago than
+            this is taken for the only one asked since.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Takeover:
         return Look(self._server, path, fields, self._followed, self._is_known)
 
     def _is_known(self, bound: Bound) -> bool:
-        return self._cluster.pods.is_told(bound) or self._is_ours(bound)
+        return self._cluster.pods.knows(bound) or self._is_ours(bound)
 
 
 def _is_left(left_s: Callable[[], float]) -> bool:

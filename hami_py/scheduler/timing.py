@@ -21,8 +21,8 @@ class Timing:
         late_s: how much later a write that was given up may be done. The API server ends a request
             when we hang up, but not what it has handed to etcd by then. The next holder of
             kube-scheduler's lease waits for both.
-        told_s: how long after a binding the watch may take to tell of it, and how long one that was
-            not answered may still be written. The API server drops a request when we hang up,
+        doubt_s: how long after a binding the watch may take to tell of it, and how long one that
+            was not answered may still be written. The API server drops a request when we hang up,
             unless it was standing still itself.
     """
 
@@ -30,7 +30,7 @@ class Timing:
     claims_s: float = 600.0
     bind_s: float = 4.0
     late_s: float = 1.0
-    told_s: float = 30.0
+    doubt_s: float = 30.0
 
     @property
     def handover_s(self) -> float:

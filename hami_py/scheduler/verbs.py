@@ -21,11 +21,7 @@ from hami_py.model.pods.decoding import Decoder
 from hami_py.scheduler import preemption
 from hami_py.scheduler.binding import Binder
 from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.holds import Holds
-from hami_py.scheduler.lease import Lease
-from hami_py.scheduler.timing import Timing
-from hami_py.scheduler.waiting import check_room
-from hami_py.scheduler.wire import (
+from hami_py.scheduler.extender_api import (
     BindArgs,
     BindResult,
     FilterArgs,
@@ -34,6 +30,10 @@ from hami_py.scheduler.wire import (
     PreemptArgs,
     PreemptResult,
 )
+from hami_py.scheduler.holds import Holds
+from hami_py.scheduler.lease import Lease
+from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.waiting import check_room
 
 __all__ = ["Verbs"]
 

@@ -99,7 +99,7 @@ class Waiting:
         with self._lock:
             return self._watched.get(uid) or self._asked.get(uid)
 
-    def told(self, uid: str) -> WaitingPod | None:
+    def as_watched(self, uid: str) -> WaitingPod | None:
         """The pod as the watch has told of it, if it has."""
         with self._lock:
             return self._watched.get(uid)

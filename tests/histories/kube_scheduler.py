@@ -21,7 +21,7 @@ import msgspec
 
 from hami_py.model import pods
 from hami_py.model.pods import Pod
-from hami_py.scheduler.wire import BindArgs, FilterResult
+from hami_py.scheduler.extender_api import BindArgs, FilterResult
 from histories.claims import Claims, Promise, keeps_its_place
 from histories.fake_api import FakeApi
 from histories.faults import Clock, Killed

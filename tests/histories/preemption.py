@@ -14,8 +14,8 @@ import random
 from collections.abc import Callable, Collection, Mapping
 
 from hami_py.model import pods
+from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from hami_py.scheduler.verbs import Verbs
-from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
 from histories.fake_api import FakeApi
 from histories.reading import priority
 from histories.refusals import Object

@@ -11,8 +11,8 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import wire
+from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.timing import Timing
-from hami_py.scheduler.wire import BindArgs
 from histories import histories
 from histories.election import Election
 from histories.fake_api import FakeApi

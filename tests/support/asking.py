@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from hami_py.model.pods.objects import Pod
+from hami_py.scheduler.extender_api import FilterArgs, FilterResult, HostPriority
 from hami_py.scheduler.verbs import Verbs
-from hami_py.scheduler.wire import FilterArgs, FilterResult, HostPriority
 
 T = TypeVar("T")
 

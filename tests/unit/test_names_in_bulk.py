@@ -10,7 +10,7 @@ import pytest
 from hami_py._native import Allocator
 from hami_py.errors import InvalidValue, Unfit
 from hami_py.model.pods.decoding import Decoder
-from hami_py.scheduler.wire import ExtenderArgs, filter_args
+from hami_py.scheduler.extender_api import ExtenderArgs, filter_args
 from unit.test_allocator import node, request
 
 #: Letters of names, and what may stand in the way of who reads them in a hurry.

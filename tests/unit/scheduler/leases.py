@@ -68,7 +68,7 @@ class Replica(Small):
         super().__init__(["a"])
         self.server = server
         self.skew_s = 0.0
-        lease = Lease(
+        self.lease = Lease(
             server,  # type: ignore[arg-type]
             ("hami-system", "hami-scheduler"),
             holder=host,
@@ -81,7 +81,7 @@ class Replica(Small):
             server,  # type: ignore[arg-type]
             Timing(),
             lambda: int(self.now_s * SECOND),
-            lease=lease,
+            lease=self.lease,
         )
         self.listed()
 

@@ -8,19 +8,24 @@ from typing import Any, cast
 
 from hami_py._native import Allocator
 from hami_py.kube import ApiServer
-from hami_py.kube.errors import Conflict, NotFound
+from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.timing import Timing
 from hami_py.scheduler.verbs import Verbs
-from hami_py.scheduler.wire import BindArgs
 from support.asking import filtered
 from support.fields import parsed
 
 Object = dict[str, Any]
 
 SECOND = 1_000_000_000
+
+
+def away(*_: object) -> None:
+    """No answer came; ``Server`` says whether it is done."""
+    raise Unavailable("the request", "no answer from the API server", "try again later")
 
 
 class Server:
@@ -122,6 +127,14 @@ class Small:
     def seen(self, name: str) -> objects.Pod:
         """The pod as the API server has it now."""
         return pods.decode_pod.convert(self.server.pods[name])
+
+    def bound_elsewhere(self, name: str, node: str, *grants: pods.wire.Grant) -> None:
+        """Another replica has bound it, with these cards; nobody has told us."""
+        assignment = pods.wire.Assignment(1, f"uid-{name}", node, {"main": grants})
+        pod = self.server.pods[name]
+        pod["spec"]["nodeName"] = node
+        written = {pods.annotations.ASSIGNMENT: pods.encode_assignment(assignment)}
+        pod["metadata"]["annotations"] = written
 
     def told(self, name: str) -> None:
         """The watch tells of it."""

@@ -8,8 +8,8 @@ from starlette.routing import Router
 
 from hami_py.model import pods
 from hami_py.scheduler.app import make_app
+from hami_py.scheduler.extender_api import PreemptArgs
 from hami_py.scheduler.metrics import Meter
-from hami_py.scheduler.wire import PreemptArgs
 from hami_py.serving import Listen, Server
 from support.asking import filtered, rated
 from unit.scheduler.small import Small

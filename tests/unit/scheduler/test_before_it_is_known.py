@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
+from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from support.asking import filtered, rated
 from unit.scheduler.small import Small
 

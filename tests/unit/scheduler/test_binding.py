@@ -4,30 +4,17 @@ import threading
 
 import pytest
 
-from hami_py.kube.errors import Forbidden, Unavailable
+from hami_py.kube.errors import Forbidden
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.wire import BindArgs
-from unit.scheduler.small import Object, Small
-
-
-def away(*_: object) -> None:
-    raise Unavailable("POST binding", "no answer from the API server", "try again later")
+from hami_py.scheduler.extender_api import BindArgs
+from unit.scheduler.small import Object, Small, away
 
 
 @pytest.fixture
 def small() -> Small:
     """Two nodes with a card each; a pod takes a whole one."""
     return Small().listed()
-
-
-def elsewhere(small: Small, name: str, node: str, card: str) -> None:
-    """Another replica binds it."""
-    grant = wire.Grant(card, 10_000, 0)
-    assignment = wire.Assignment(1, f"uid-{name}", node, {"main": (grant,)})
-    pod = small.server.pods[name]
-    pod["spec"]["nodeName"] = node
-    pod["metadata"]["annotations"] = {"hami.io/assignment": pods.encode_assignment(assignment)}
 
 
 def test_what_was_never_written_is_free_again_after_a_while(small: Small) -> None:
@@ -99,6 +86,79 @@ def test_bound_it_goes_nowhere_else_before_the_watch_has_told(small: Small) -> N
     assert small.bind("p", "a") == ""
 
 
+def test_what_is_bound_is_not_kept_among_those_that_wait(small: Small) -> None:
+    """The watch may be away for long."""
+    small.create("p")
+    small.told("p")
+    assert small.cluster.waiting.find("uid-p") is not None
+    assert small.bind("p", "a") == ""
+    assert small.cluster.waiting.find("uid-p") is None
+
+
+def test_a_binding_under_way_is_not_asked_about(small: Small) -> None:
+    """It is not written yet, which tells nothing of what becomes of it."""
+    small.create("p")
+    small.now_s = 31.0
+
+    def settles(_: Object) -> None:
+        small.verbs.binder.settle()
+
+    small.server.before = settles
+    assert small.bind("p", "a") == ""
+    small.create("next")
+    assert small.fits("next", "a") == []
+
+
+def test_what_the_watch_has_told_of_is_not_asked_about(small: Small) -> None:
+    small.create("p")
+    assert small.bind("p", "a") == ""
+    small.told("p")
+    read: list[str] = []
+    small.server.reading = read.append
+    for _ in range(2):
+        small.now_s += 31.0
+        small.verbs.binder.settle()
+    assert read == []
+
+
+def test_what_became_of_a_binding_is_not_asked_each_second(small: Small) -> None:
+    """It is there, and the watch is away."""
+    small.create("p")
+    small.told("p")
+    assert small.bind("p", "a") == ""
+    read: list[str] = []
+    small.server.reading = read.append
+    for at in range(92):
+        small.now_s = float(at)
+        small.verbs.binder.settle()
+    assert read == ["p"] * 3
+
+
+@pytest.mark.parametrize("how", ["it is over", "another of that name"])
+def test_cards_that_a_pod_has_no_more_are_released(small: Small, how: str) -> None:
+    """The watch has told of none of it."""
+    small.create("p")
+    small.server.after = away
+    assert "no answer" in small.bind("p", "a")
+    if how == "it is over":
+        small.server.pods["p"]["status"] = {"phase": "Succeeded"}
+    else:
+        small.create("p", uid="uid-other")
+        small.bound_elsewhere("p", "b", wire.Grant("GPU-b-0", 10_000, 0))
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_a_pod_of_the_same_name_is_another(small: Small) -> None:
+    """Nobody has told of it; it was made when the first was to be bound."""
+    small.create("p", uid="uid-other")
+    assert "it is another pod of the same name by now" in small.bind("p", "a")
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
 def test_what_came_and_went_while_the_watch_was_away_is_released(small: Small) -> None:
     small.create("p")
     assert small.bind("p", "a") == ""
@@ -113,7 +173,8 @@ def test_what_came_and_went_while_the_watch_was_away_is_released(small: Small) -
     assert small.fits("next", "a") == ["a"]
 
 
-def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small) -> None:
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small, node: str) -> None:
     small.create("p")
     sent, go_on = threading.Event(), threading.Event()
 
@@ -127,7 +188,7 @@ def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small) -> Non
     first.start()
     try:
         assert sent.wait(60)
-        assert "it is being bound to node a" in small.bind("p", "b")
+        assert "it is being bound to node a" in small.bind("p", node)
         small.create("next")
         assert small.fits("next") == ["b"]
     finally:
@@ -139,7 +200,7 @@ def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small) -> Non
 
 def test_bound_by_another_replica_the_cards_stay_until_the_watch_tells(small: Small) -> None:
     small.create("p")
-    elsewhere(small, "p", "b", "GPU-b-0")
+    small.bound_elsewhere("p", "b", wire.Grant("GPU-b-0", 10_000, 0))
     assert "409" in small.bind("p", "a")
     small.create("next")
     assert small.fits("next", "a") == []
@@ -173,7 +234,7 @@ def test_what_was_refused_for_good_is_released_at_once(small: Small, how: str) -
 
 def test_gone_between_the_conflict_and_the_look_it_is_released(small: Small) -> None:
     small.create("p")
-    elsewhere(small, "p", "b", "GPU-b-0")
+    small.bound_elsewhere("p", "b", wire.Grant("GPU-b-0", 10_000, 0))
 
     def go(name: str) -> None:
         if name == "p":

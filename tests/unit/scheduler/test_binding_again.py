@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from hami_py.kube.errors import Unavailable
+from hami_py.kube import MOST_BYTES
+from hami_py.kube.errors import Forbidden
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from unit.scheduler.small import Object, Small
+from unit.scheduler.small import Object, Small, away
 
 _INSTANCES = wire.Mig((wire.MigProfile("1g.5gb", 4_864, 1, (0, 1), 1),))
 
@@ -21,8 +22,8 @@ def small() -> Small:
     return Small().listed()
 
 
-def away(*_: object) -> None:
-    raise Unavailable("POST binding", "no answer from the API server", "try again later")
+def forbidden(*_: object) -> None:
+    raise Forbidden("POST binding", "403: no", "give it the right", 403)
 
 
 def comes_late(small: Small) -> list[Object]:
@@ -76,6 +77,78 @@ def test_a_pod_whose_binding_is_in_doubt_is_bound_to_no_other_node(
     small.told("p")
     assert bound_to(small, "p") == "a"
     assert small.fits("next") == ["b"]
+
+
+@pytest.mark.parametrize("how", ["forbidden", "too large"])
+def test_a_refusal_of_the_second_attempt_tells_nothing_of_the_first(small: Small, how: str) -> None:
+    """The first was let through when we had the right, or there was room beside its annotations."""
+    small.create("p")
+    small.told("p")
+    sent = comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    if how == "forbidden":
+        small.server.before = forbidden
+    else:
+        small.server.pods["p"]["metadata"]["annotations"] = {"x": "x" * (MOST_BYTES - 100)}
+        small.told("p")
+    assert "no answer" not in small.bind("p", "a")
+    small.create("next")
+    assert small.fits("next", "a") == []
+    small.server.write(sent[0])
+    small.told("p")
+    assert small.fits("next", "a") == []
+
+
+def test_refusals_of_later_attempts_keep_its_cards_no_longer(small: Small) -> None:
+    small.create("p")
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    small.server.before = forbidden
+    for at_s in (10.0, 20.0, 30.0):
+        small.now_s = at_s
+        small.verbs.binder.settle()
+        assert "403" in small.bind("p", "a")
+    small.create("next")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    assert small.fits("next", "a") == ["a"]
+
+
+@pytest.mark.parametrize("how", ["gone", "another of that name"])
+def test_what_tells_of_the_first_attempt_too_releases_at_once(small: Small, how: str) -> None:
+    small.create("p")
+    small.told("p")
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    small.server.before = lambda _: None
+    if how == "gone":
+        del small.server.pods["p"]
+    else:
+        small.create("p", uid="uid-other")
+    assert small.bind("p", "a") != ""
+    small.create("next")
+    assert small.fits("next", "a") == ["a"]
+
+
+def test_a_look_at_an_earlier_attempt_leaves_the_next_one_alone(small: Small) -> None:
+    """The answer is of before the pod was bound once more."""
+    small.create("p")
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    small.server.before = lambda _: None
+    get = small.server.get
+
+    def slow(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        answer = get(path, query, deadline_s=deadline_s)
+        small.server.get = get  # type: ignore[method-assign]
+        assert small.bind("p", "a") == ""
+        return answer
+
+    small.server.get = slow  # type: ignore[method-assign]
+    small.now_s = 31.0
+    small.verbs.binder.settle()
+    small.create("next")
+    assert small.fits("next", "a") == []
 
 
 def test_when_it_is_known_to_have_failed_it_may_go_elsewhere(small: Small) -> None:
@@ -146,11 +219,7 @@ def test_an_instance_that_another_has_by_now_is_not_written_again() -> None:
     comes_late(small)
     assert "no answer" in small.bind("p", "a")
     first = wire.Grant("GPU-a-0", 4_864, 100, wire.Instance("1g.5gb", 0, 1))
-    assignment = wire.Assignment(1, "uid-other", "a", {"main": (first,)})
-    small.server.pods["other"]["spec"]["nodeName"] = "a"
-    small.server.pods["other"]["metadata"]["annotations"] = {
-        "hami.io/assignment": pods.encode_assignment(assignment)
-    }
+    small.bound_elsewhere("other", "a", first)
     small.told("other")
     small.server.before = lambda _: None
     assert "would not do any more" in small.bind("p", "a")
@@ -185,11 +254,7 @@ def test_what_was_bound_here_keeps_nobody_waiting_for_the_watch(small: Small) ->
 def test_a_look_that_failed_is_made_again(small: Small) -> None:
     """What another replica has bound is waited for, however often the pod is tried meanwhile."""
     small.create("p", mib=8000)
-    small.server.pods["p"]["spec"]["nodeName"] = "a"
-    assignment = wire.Assignment(1, "uid-p", "a", {"main": (wire.Grant("GPU-a-0", 8_000, 0),)})
-    small.server.pods["p"]["metadata"]["annotations"] = {
-        "hami.io/assignment": pods.encode_assignment(assignment)
-    }
+    small.bound_elsewhere("p", "a", wire.Grant("GPU-a-0", 8_000, 0))
     small.create("next", mib=8000)
     for _ in range(2):
         assert "the watch has not told yet" in small.bind("next", "a")

@@ -42,9 +42,10 @@ class Failing(Leases):
         return super().get(path, query, deadline_s=deadline_s)
 
 
-def begun(told: bool) -> Replica:
+def begun(point: str = "", status: int = 0, *, told: bool = True) -> tuple[Replica, Failing]:
     """A replica that leads, and two pods of which each takes the whole card."""
     server = Failing()
+    server.point, server.status = point, status
     replica = Replica(server)
     replica.now_s = 100.0
     replica.limit("ml")
@@ -52,13 +53,11 @@ def begun(told: bool) -> Replica:
         replica.create(name)
         if told:
             replica.told(name)
-    return replica
+    return replica, server
 
 
-def ends_well(replica: Replica) -> None:
+def ends_well(replica: Replica, server: Failing) -> None:
     """The faults are over. One of the pods gets the card, and the other none."""
-    server = replica.server
-    assert isinstance(server, Failing)
     server.point = ""
     server.before = server.after = lambda _: None
     for _ in range(3):
@@ -76,32 +75,25 @@ def ends_well(replica: Replica) -> None:
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("point", READS)
 def test_a_read_that_fails_binds_nothing_and_keeps_no_card(point: str, status: int) -> None:
-    replica = begun(told=point != "pod")
-    server = replica.server
-    assert isinstance(server, Failing)
-    server.point, server.status = point, status
+    replica, server = begun(point, status, told=point != "pod")
     said = replica.bind("p", "a")
     assert server.met == [point]
     if (point, status) != ("lease", 404):
         assert said != ""
         assert server.written == []
         assert replica.fits("next", "a") == ["a"]
-    ends_well(replica)
+    ends_well(replica, server)
 
 
 @pytest.mark.parametrize("look", [None, *STATUSES])
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_write_that_fails_gives_the_card_once(status: int, look: int | None) -> None:
     """And after a 409 the look at what is there may fail as well."""
-    replica = begun(told=True)
-    server = replica.server
-    assert isinstance(server, Failing)
-    if look is not None:
-        server.point, server.status = "pod", look
+    replica, server = begun() if look is None else begun("pod", look)
     server.before = lambda _: fails(status)
     assert replica.bind("p", "a") != ""
     assert server.written == []
-    ends_well(replica)
+    ends_well(replica, server)
 
 
 @pytest.mark.parametrize("look", [None, *STATUSES])
@@ -109,11 +101,7 @@ def test_a_write_that_fails_gives_the_card_once(status: int, look: int | None) -
 def test_a_write_that_is_done_and_not_answered_so_keeps_its_card(
     status: int, look: int | None
 ) -> None:
-    replica = begun(told=True)
-    server = replica.server
-    assert isinstance(server, Failing)
-    if look is not None:
-        server.point, server.status = "pod", look
+    replica, server = begun() if look is None else begun("pod", look)
     server.after = lambda _: fails(status)
     replica.bind("p", "a")
     server.before = server.after = lambda _: None
@@ -122,7 +110,7 @@ def test_a_write_that_is_done_and_not_answered_so_keeps_its_card(
         assert replica.fits("next", "a") == []
         assert replica.bind("next", "a") != ""
         assert given(server) == 10_000
-        ends_well(replica)
+        ends_well(replica, server)
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -6,7 +6,7 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import objects
-from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
+from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from support.asking import filtered
 from unit.scheduler.small import Small, node
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.timing import Timing
-from hami_py.scheduler.wire import BindArgs
 from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Small
 
@@ -134,3 +134,33 @@ def test_the_time_of_a_binding_begins_when_it_is_asked_for() -> None:
     assert "there is no time left to bind it" in small.verbs.bind(*asked).error
     assert small.server.written == []
     assert small.bind("p", "a") == ""
+
+
+def test_each_request_of_a_binding_gets_what_is_left_of_its_time() -> None:
+    """The write is the last one: what is later, the next holder of the lease does not wait for."""
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    one.limit("ml")
+    one.create("p", 1_000)
+    deadlines: list[float] = []
+    get, post = server.get, server.post
+
+    def timed(deadline_s: float) -> None:
+        deadlines.append(deadline_s)
+        one.now_s += 0.125
+
+    def timed_get(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        timed(deadline_s)
+        return get(path, query, deadline_s=deadline_s)
+
+    def timed_post(path: str, body: Any, *, deadline_s: float) -> bytes:
+        timed(deadline_s)
+        return post(path, body, deadline_s=deadline_s)
+
+    server.get, server.post = timed_get, timed_post  # type: ignore[method-assign]
+    asked = one.verbs.arrived(BindArgs("p", "ml", "uid-p", "a"))
+    one.now_s += 3.0
+    assert one.verbs.bind(*asked).error == ""
+    # The pod, the lease, the node, the namespace, and the write.
+    assert deadlines == [1.0, 0.875, 0.75, 0.625, 0.5]

@@ -101,20 +101,22 @@ def large() -> tuple[Replica, Large]:
 
 
 @pytest.mark.parametrize(
-    ("takes_s", "asked"),
+    ("takes_s", "listed", "asked"),
     [
-        (1.5, ["", "500", "1000", "1000", "1500"]),
+        (1.5, 1000, ["", "500", "1000", "1000", "1500"]),
         # Not even one page comes within the time of a binding.
-        (30.0, ["", "", "500", "1000", "1500"]),
+        (30.0, 0, ["", "", "500", "1000", "1500"]),
     ],
 )
-def test_it_is_listed_to_the_end_beside_the_bindings(takes_s: float, asked: list[str]) -> None:
+def test_it_is_listed_to_the_end_beside_the_bindings(
+    takes_s: float, listed: int, asked: list[str]
+) -> None:
     replica, server = large()
     server.paging = slow(replica, takes_s)
     assert PATH in replica.bind("new", "a")
     for _ in range(3):
         # Nobody begins it once more, or waits for it.
-        assert "pods are listed so far" in replica.bind("new", "a")
+        assert f"{listed} pods are listed so far" in replica.bind("new", "a")
         replica.now_s += 10.0
     goes_on(replica)
     assert replica.bind("new", "a") == ""
@@ -191,10 +193,12 @@ def expired(rest: str) -> Exception:
     return failure(f"GET {PATH}", 410, msgspec.json.decode(body, type=Status))
 
 
-@pytest.mark.parametrize("rest", ["1000", ""])
+@pytest.mark.parametrize("rest", ["1000", "", None])
 @pytest.mark.parametrize("is_beside", [True, False])
-def test_a_page_that_is_not_kept_any_more_is_read_as_it_is_now(rest: str, is_beside: bool) -> None:
-    """A list that takes minutes would begin anew for ever."""
+def test_a_page_that_is_not_kept_any_more_is_read_as_it_is_now(
+    rest: str | None, is_beside: bool
+) -> None:
+    """A list that takes minutes would begin anew for ever. Another server may know no such page."""
     replica, server = large()
     usual = slow(replica, 1.5 if is_beside else 0.0)
     went: list[str] = []
@@ -203,7 +207,7 @@ def test_a_page_that_is_not_kept_any_more_is_read_as_it_is_now(rest: str, is_bes
         usual(asked, deadline_s)
         if asked == "1000" and not went:
             went.append(asked)
-            raise expired(rest)
+            raise failure(f"GET {PATH}", 400, Status()) if rest is None else expired(rest)
 
     server.paging = too_old
     assert replica.bind("new", "a") != ""
@@ -214,6 +218,36 @@ def test_a_page_that_is_not_kept_any_more_is_read_as_it_is_now(rest: str, is_bes
     assert said == ""
     assert server.asked.count("") == (1 if rest else 2)
     assert server.asked.count("1500") == 1
+
+
+def test_a_list_that_begins_anew_counts_anew() -> None:
+    replica, server = large()
+
+    def too_old(asked: str, _: float) -> None:
+        if asked == "1000":
+            raise expired("")
+
+    server.paging = too_old
+    assert "410" in replica.bind("new", "a")
+    server.paging = slow(replica, 1.5)
+    assert PATH in replica.bind("new", "a")
+    assert "1000 pods are listed so far" in replica.bind("new", "a")
+
+
+def test_a_page_that_two_have_read_counts_once() -> None:
+    """Another binding has listed all of it while the first page was on its way."""
+    replica, server = large()
+    server.end("p0000")
+    replica.create("more", 2_000)
+    replica.told("more")
+
+    def beside(*_: object) -> None:
+        server.paging = lambda *_: None
+        assert replica.bind("more", "a") == ""
+
+    server.paging = beside
+    assert replica.bind("new", "a") == ""
+    assert server.asked == ["", "", "500", "1000", "1500"]
 
 
 def test_a_failure_beside_leaves_it_to_the_next_binding() -> None:
@@ -229,8 +263,29 @@ def test_a_failure_beside_leaves_it_to_the_next_binding() -> None:
     goes_on(replica)
     assert "etcdserver: leader changed" in replica.bind("new", "a")
     server.paging = usual
+    asked = len(server.asked)
+    goes_on(replica)
+    assert len(server.asked) == asked
     assert replica.bind("new", "a") == ""
     assert server.asked == ["", "500", "1000", "1000", "1000", "1000", "1500"]
+
+
+def test_what_is_listed_whole_is_not_listed_on() -> None:
+    """The time was over while a pod was asked for by its name."""
+    replica, server = large()
+    theirs(server, "p0001", "uid-p1")["spec"]["nodeName"] = "b"
+    get = server.get
+
+    def no_answer(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        if "metadata.name" in (query or {}).get("fieldSelector", ""):
+            replica.now_s += Timing().bind_s
+            raise Unavailable(f"GET {PATH}", "no answer from the API server", "try again later")
+        return get(path, query, deadline_s=deadline_s)
+
+    server.get = no_answer  # type: ignore[method-assign]
+    assert "no answer" in replica.bind("new", "a")
+    server.get = get  # type: ignore[method-assign]
+    assert "the watch has not told yet that pod ml/p0001 is bound" in replica.bind("new", "a")
 
 
 def test_what_was_listed_under_another_lease_does_not_count() -> None:

@@ -11,10 +11,12 @@ import pytest
 from hami_py.errors import InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.kube.followed import Naming
+from hami_py.model import pods
+from hami_py.model.pods import wire
 from hami_py.scheduler.timing import Timing
-from unit.scheduler.small import Object, Small
+from unit.scheduler.leases import ASSIGNMENT
+from unit.scheduler.small import Object, Small, away
 
-ASSIGNMENT = "hami.io/assignment"
 NOT_TOLD = "the watch has not told yet that pod ml/theirs is bound"
 
 #: What a pod may be on the API server that another replica, of another version, has bound.
@@ -89,6 +91,33 @@ def test_one_that_the_watch_has_told_of_holds_nobody_up_elsewhere(
     assert small.bind("new", "b") == ""
 
 
+def test_whom_the_watch_has_told_of_is_asked_for_no_more(small: Small) -> None:
+    """Nor when it is gone since."""
+    small.limit("ml")
+    pod = theirs(small, LATER_VERSION)
+    for name in ("new", "more"):
+        small.create(name, 1_000)
+        small.told(name)
+    asked: list[str] = []
+    get = small.server.get
+
+    def counted(path: str, query: Any = None, *, deadline_s: float) -> bytes:
+        asked.append(path)
+        return get(path, query, deadline_s=deadline_s)
+
+    small.server.get = counted  # type: ignore[method-assign]
+    assert NOT_TOLD in small.bind("new", "b")
+    # The node, the namespace, and this one, of which there may be another elsewhere.
+    looked = ["/api/v1/pods", *["/api/v1/namespaces/ml/pods"] * 2]
+    assert asked == looked
+    tell(small, pod)
+    assert small.bind("new", "b") == ""
+    small.cluster.pods.gone(small.seen("theirs"))
+    del small.server.pods["theirs"]
+    assert small.bind("more", "b") == ""
+    assert asked == looked
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", None])
 def test_whoever_is_not_over_is_looked_for_in_a_namespace_with_a_quota(
     small: Small, phase: str | None
@@ -140,6 +169,59 @@ def test_one_of_which_nothing_can_be_read_is_not_passed_over(small: Small) -> No
     small.create("new")
     assert "it cannot be read whether pod ml/theirs has cards" in small.bind("new", "a")
     assert small.server.written == []
+
+
+def test_bound_by_another_with_other_cards_than_here_is_not_known() -> None:
+    """What was sent from here has come too late."""
+    small = Small(["a"], cards=2).listed()
+    small.create("theirs")
+    sent: list[wire.Assignment] = []
+
+    def unanswered(body: Object) -> None:
+        sent.append(pods.decode_assignment(body["metadata"]["annotations"][ASSIGNMENT]))
+        away()
+
+    small.server.before = unanswered
+    assert "no answer" in small.bind("theirs", "a")
+    small.server.before = lambda _: None
+    (grant,) = sent[0].containers["main"]
+    card = {"GPU-a-0": "GPU-a-1", "GPU-a-1": "GPU-a-0"}[grant.card]
+    small.bound_elsewhere("theirs", "a", wire.Grant(card, grant.memory_mib, grant.cores))
+    small.now_s += Timing().bind_s + 1
+    small.create("new")
+    assert NOT_TOLD in small.bind("new", "a")
+    assert small.server.written == []
+
+
+def test_without_a_lease_whoever_was_not_asked_for_a_while_looks_once_more(small: Small) -> None:
+    """And not while it is asked: each time within the time of a binding after the last."""
+    for number in range(4):
+        small.create(f"p{number}", 1_000)
+        small.told(f"p{number}")
+        small.now_s += Timing().bind_s - 1
+        assert small.bind(f"p{number}", "a") == ""
+    assert small.server.listed == []
+    theirs(small, LATER_VERSION)
+    small.create("new", 1_000)
+    small.now_s += Timing().bind_s + 1
+    assert NOT_TOLD in small.bind("new", "a")
+
+
+def test_one_that_is_not_bound_has_no_cards_whatever_is_written_on_it(small: Small) -> None:
+    """Else it would keep all of its namespace waiting, as long as it waits."""
+    small.limit("ml")
+    del theirs(small, LATER_VERSION)["spec"]["nodeName"]
+    small.create("new")
+    assert small.bind("new", "b") == ""
+
+
+def test_one_whose_phase_cannot_be_read_is_not_over(small: Small) -> None:
+    pod = theirs(small, UNDECODABLE)
+    pod["status"] = 3
+    small.create("new")
+    assert NOT_TOLD in small.bind("new", "a")
+    tell(small, pod)
+    assert small.fits("new", "a", "b") == ["b"]
 
 
 def test_all_pages_together_end_within_the_time_of_the_binding(small: Small) -> None:

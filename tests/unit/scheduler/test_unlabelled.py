@@ -89,3 +89,23 @@ def test_who_follows_all_pods_asks_for_no_version() -> None:
     small.create("one", 1_000)
     small.told("one")
     assert small.bind("one", "a") == ""
+
+
+def test_whom_the_watch_does_not_follow_nobody_waits_for() -> None:
+    """Neither while all of a node are looked at, nor when one of them is asked for."""
+    small = follows_label(Versioned(major="1", minor="36"))
+    for name in ("theirs", "new"):
+        small.create(name, 1_000, labels=LABEL)
+    theirs = small.server.pods["theirs"]
+    theirs["spec"]["nodeName"] = "a"
+    theirs["metadata"]["annotations"] = {"hami.io/assignment": "{}"}
+    selected: list[str] = []
+    page = small.server.page
+
+    def listed(parent: str, query: Any) -> Any:
+        selected.append(query["labelSelector"])
+        return page(parent, query)
+
+    small.server.page = listed  # type: ignore[method-assign]
+    assert "the watch has not told yet that pod ml/theirs is bound" in small.bind("new", "a")
+    assert selected == ["hami.io/pod=true"] * 2

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hami_py.kube.errors import Unavailable
-from unit.scheduler.small import Object, Small
+from unit.scheduler.small import Object, Small, away
 
 NONE = (
     {"nvidia.com/gpu": "0"},
@@ -39,13 +38,20 @@ def test_they_fit_everywhere_and_are_bound_without_cards(
 
 def test_one_whose_answer_was_lost_is_bound(small: Small) -> None:
     create(small, NONE[0])
-
-    def lost(_: Object) -> None:
-        raise Unavailable("POST binding", "no answer from the API server", "try again later")
-
-    small.server.after = lost
+    small.server.after = away
     assert "no answer" in small.bind("p", "a")
     small.server.after = lambda _: None
     assert small.bind("p", "a") == ""
     assert "409" in small.bind("p", "b")
     assert len(small.server.written) == 1
+
+
+def test_one_of_that_name_that_is_bound_there_is_not_this_one(small: Small) -> None:
+    create(small, NONE[0])
+
+    def made_anew(_: Object) -> None:
+        small.server.pods["p"]["metadata"]["uid"] = "uid-other"
+        small.server.pods["p"]["spec"]["nodeName"] = "a"
+
+    small.server.before = made_anew
+    assert "409" in small.bind("p", "a")

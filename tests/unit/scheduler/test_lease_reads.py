@@ -1,0 +1,95 @@
+"""When kube-scheduler's lease is read, and for whom one answer counts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hami_py.kube.errors import Unavailable
+from hami_py.scheduler.extender_api import BindArgs
+from unit.scheduler.leases import TAKEN_AT_S, Leases, Replica, given
+
+
+def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
+    """Another may have taken it between two of them, however shortly one follows the other."""
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    for name in ("first", "second"):
+        one.create(name, 1_000)
+    assert one.bind("first", "a") == ""
+    server.take("other", 100.0)
+    one.now_s += 0.001
+    assert "other_c0ffee has it" in one.bind("second", "a")
+    assert given(server) == 1_000
+
+
+def test_an_answer_that_was_under_way_is_none_to_who_asks_meanwhile() -> None:
+    """It may be of before: another has taken the lease since."""
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    for name in ("first", "second"):
+        one.create(name, 1_000)
+    asked: list[tuple[BindArgs, int]] = []
+
+    def slow() -> None:
+        one.now_s += 1.0
+        asked.append(one.verbs.arrived(BindArgs("second", "ml", "uid-second", "a")))
+        server.looking = lambda: None
+
+    server.looking = slow
+    assert one.bind("first", "a") == ""
+    server.take("other", 101.5)
+    assert "other_c0ffee has it" in one.verbs.bind(*asked[0]).error
+    assert given(server) == 1_000
+
+
+def test_who_waits_for_anothers_look_waits_no_longer_than_its_own_time() -> None:
+    server = Leases()
+    one = Replica(server)
+    one.now_s = 100.0
+    said: list[str] = []
+
+    def at_once() -> None:
+        server.looking = lambda: None
+        try:
+            one.lease.check(0, lambda: 0.001)
+        except Unavailable as error:
+            said.append(str(error))
+
+    beside = threading.Thread(target=at_once)
+
+    def slow() -> None:
+        beside.start()
+        beside.join(20)
+
+    server.looking = slow
+    one.create("p", 1_000)
+    assert one.bind("p", "a") == ""
+    beside.join(60)
+    assert ["it could not be read in time" in each for each in said] == [True]
+
+
+@pytest.mark.parametrize("taken_s", [TAKEN_AT_S, None])
+def test_many_bindings_at_once_read_it_together(taken_s: float | None) -> None:
+    """Also where there is none."""
+    server = Leases()
+    server.taken_s = taken_s
+    one = Replica(server)
+    one.now_s = 100.0
+    reads: list[float] = []
+
+    def slow() -> None:
+        reads.append(one.now_s)
+        one.now_s += 0.1
+
+    server.looking = slow
+    asked = []
+    for at in range(5):
+        one.create(f"p{at}", 1_000)
+        asked.append(one.verbs.arrived(BindArgs(f"p{at}", "ml", f"uid-p{at}", "a")))
+    one.now_s += 0.5
+    assert [one.verbs.bind(*each).error for each in asked] == [""] * 5
+    assert len(reads) == 1
