@@ -2,7 +2,7 @@
 //!
 //! A large cluster has thousands of names in every request. As JSON they are read in place and written again;
 //! made into Python's strings, tuples and structures they take longer than the allocator does. The names of
-//! fields are those of `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/wire.py`).
+//! fields are those of `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/extender_api.py`).
 
 use hami_allocator::{Filtered, List, MOST_PRIORITY, Numbers, Rated, Span, Texts};
 use std::sync::Arc;
