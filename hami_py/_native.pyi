@@ -219,6 +219,9 @@ class Allocator:
             InvalidValue: one of these is none.
         """
 
+    def preemption_is_over(self, uid: str, now_ns: int) -> bool:
+        """Whether that question has taken all that it may: no victims are looked for any more."""
+
     def explain(self, request: bytes, node: str) -> bytes:
         """Every card of a node: room, or why not; plan and score if the pod fits.
 

@@ -3,11 +3,16 @@
 kube-scheduler has chosen by what it sees itself, so all of those stay chosen. Where that is not
 enough, because room is on several cards for one, others have to go as well: as few violated
 disruption budgets as can be, then those of the lowest priority, then few.
+
+There may not be time enough for all nodes. The pod's next try goes on where one has ended, or the
+same nodes would be left each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -16,7 +21,36 @@ from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from hami_py.scheduler.pods import Placed
 
-__all__ = ["proposed", "victims"]
+__all__ = ["LeftOff", "proposed", "victims"]
+
+
+class LeftOff:
+    """At which node looking for victims ended, by pod. Threads may share it.
+
+    Args:
+        most: pods that are remembered; of more those go that were not tried for longest.
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        self._most = most
+        self._nodes: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def order(self, uid: str, nodes: Iterable[str]) -> list[str]:
+        """The nodes by name, from where the pod's last try ended and round to there."""
+        names = sorted(nodes)
+        with self._lock:
+            begin = bisect_left(names, self._nodes.get(uid, ""))
+        return names[begin:] + names[:begin]
+
+    def ended(self, uid: str, node: str | None) -> None:
+        """That node was not looked at any more; None: all were."""
+        with self._lock:
+            self._nodes.pop(uid, None)
+            if node is not None:
+                self._nodes[uid] = node
+            if len(self._nodes) > self._most:
+                del self._nodes[next(iter(self._nodes))]
 
 
 def proposed(args: PreemptArgs) -> dict[str, MetaVictims]:
@@ -32,7 +66,11 @@ def proposed(args: PreemptArgs) -> dict[str, MetaVictims]:
 
 
 def victims(
-    cluster: Cluster, request: wire.Request, chosen: Mapping[str, MetaVictims], now_ns: int
+    cluster: Cluster,
+    request: wire.Request,
+    chosen: Mapping[str, MetaVictims],
+    now_ns: int,
+    left_off: LeftOff,
 ) -> dict[str, MetaVictims]:
     """By node, those chosen and no more others than make room; nodes where there is no way are out.
 
@@ -41,13 +79,22 @@ def victims(
         request: of the pod that is to come.
         chosen: those who go in any case, by node.
         now_ns: the time of the question: what it takes counts to the pod's namespace.
+        left_off: where earlier tries ended.
     """
     here = cluster.pods.placed_on(chosen)
-    found = {
-        node: _on_node(cluster, request, node, those, here=here[node], now_ns=now_ns)
-        for node, those in sorted(chosen.items())
-    }
-    return {node: those for node, those in found.items() if those is not None}
+    uid, ended = request.pod.uid, None
+    found: dict[str, MetaVictims] = {}
+    for node in left_off.order(uid, chosen):
+        if cluster.allocator.preemption_is_over(uid, now_ns):
+            ended = node
+        those = _on_node(cluster, request, node, chosen[node], here=here[node], now_ns=now_ns)
+        if those is not None:
+            found[node] = those
+        if ended is not None:
+            # It was asked about all the same: so the pod is woken when there is time again.
+            break
+    left_off.ended(uid, ended)
+    return found
 
 
 def _on_node(

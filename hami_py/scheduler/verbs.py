@@ -66,6 +66,7 @@ class Verbs:
         self.binder = Binder(cluster, server, timing, clock_ns, followed or {}, lease=lease)
         self.holds = Holds(cluster, timing, clock_ns)
         self._cluster = cluster
+        self._left_off = preemption.LeftOff()
         self._clock_ns = clock_ns
         self._read_last: tuple[objects.Pod, wire.Request | None] | None = None
 
@@ -177,8 +178,8 @@ class Verbs:
             return PreemptResult(chosen)
         if not self._cluster.is_known or not self._cluster.budgets.is_listed:
             return PreemptResult()
-        now_ns = self._clock_ns()
-        return PreemptResult(preemption.victims(self._cluster, request, chosen, now_ns))
+        now_ns, left_off = self._clock_ns(), self._left_off
+        return PreemptResult(preemption.victims(self._cluster, request, chosen, now_ns, left_off))
 
 
 def _unresolvable(names: list[str], error: InvalidValue) -> FilterResult:

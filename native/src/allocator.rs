@@ -239,6 +239,11 @@ impl Allocator {
         victims.map_err(errors::invalid)
     }
 
+    /// Whether no victims are looked for on a further node, for what was asked for that pod at that time.
+    fn preemption_is_over(&self, py: Python<'_>, uid: &str, now_ns: u64) -> bool {
+        self.with(py, |engine| engine.preemption_is_over(uid, now_ns))
+    }
+
     /// Every card of a node: room, or why not; plan and score if the pod fits.
     fn explain<'py>(
         &self,

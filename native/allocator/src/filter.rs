@@ -97,13 +97,13 @@ impl Allocator {
         let names: Vec<Arc<str>> =
             self.present().iter().map(|number| self.node(*number).name.clone()).collect();
         let numbers = self.names.get_all(&names);
-        let filtered = self.filter_within(request, &numbers, &mut Effort::for_desk());
+        let filtered = self.filter_within(request, &numbers, &mut Effort::for_desk(), now_ns);
         Ok((names, filtered))
     }
 
     fn filter_now(&mut self, request: &Request, numbers: &Numbers, now_ns: u64) -> Filtered {
         let mut effort = self.spending.question(&request.pod.namespace, now_ns);
-        let filtered = self.filter_within(request, numbers, &mut effort);
+        let filtered = self.filter_within(request, numbers, &mut effort, now_ns);
         self.spending.count(&request.pod.namespace, &effort, now_ns);
         filtered
     }
@@ -113,13 +113,15 @@ impl Allocator {
         request: &Request,
         numbers: &Numbers,
         effort: &mut Effort,
+        now_ns: u64,
     ) -> Filtered {
         let mut filtered = Filtered::default();
-        let whole = self.judge(request, numbers.each(), effort, |at, verdict| match verdict {
-            Told::Fits(_) => filtered.feasible.push(at),
-            Told::Full(why) => filtered.failed.push((at, why.clone())),
-            Told::Unresolvable(why) => filtered.unresolvable.push((at, why.clone())),
-        });
+        let whole =
+            self.judge(request, numbers.each(), effort, now_ns, |at, verdict| match verdict {
+                Told::Fits(_) => filtered.feasible.push(at),
+                Told::Full(why) => filtered.failed.push((at, why.clone())),
+                Told::Unresolvable(why) => filtered.unresolvable.push((at, why.clone())),
+            });
         filtered.is_partial = !whole;
         filtered.numbers = numbers.of(&filtered.feasible);
         filtered
@@ -163,7 +165,7 @@ impl Allocator {
         let mut scores = vec![0; numbers.len()];
         let (mut highest, mut equals) = (0, Vec::new());
         let mut effort = self.spending.question(&request.pod.namespace, now_ns);
-        self.judge(request, numbers, &mut effort, |at, verdict| {
+        self.judge(request, numbers, &mut effort, now_ns, |at, verdict| {
             let Told::Fits(score) = verdict else { return };
             scores[at as usize] = score;
             if score > highest {
@@ -178,7 +180,7 @@ impl Allocator {
         let known = |at: u32| Some((self.names.at(numbers[at as usize]?), at));
         let best = equals.into_iter().filter_map(known).min().map(|(_, at)| at as usize);
         if let Some(number) = best.and_then(|at| numbers[at]).filter(|_| hold_ns > 0) {
-            self.hold(request, number, now_ns.saturating_add(hold_ns));
+            self.hold(request, number, now_ns, hold_ns);
         }
         Rated { scores, best }
     }
@@ -208,7 +210,7 @@ impl Allocator {
             }
         }
         let node = self.number(name).ok_or(NodeReason::NoCards)?;
-        let grants = self.plan(request, node)?;
+        let grants = self.plan(request, node, now_ns)?;
         let number = self.enter(request, grants, node, State::Reserved, false);
         Ok(self.book.get(number).assignment(name))
     }
@@ -223,19 +225,25 @@ impl Allocator {
         node.present && holding.grants.iter().flatten().all(|grant| open(&grant.card))
     }
 
-    fn hold(&mut self, request: &Request, node: u32, until_ns: u64) {
+    fn hold(&mut self, request: &Request, node: u32, now_ns: u64, hold_ns: u64) {
         let held = self.book.find(&request.pod.uid).map(|holding| holding.state);
         if matches!(held, Some(State::Reserved | State::Placed)) {
             return;
         }
-        if let Ok(grants) = self.plan(request, node) {
+        if let Ok(grants) = self.plan(request, node, now_ns) {
+            let until_ns = now_ns.saturating_add(hold_ns);
             self.enter(request, grants, node, State::Held { until_ns }, false);
         }
     }
 
     /// What each ask would be given on that node.
-    fn plan(&mut self, request: &Request, node: u32) -> Result<crate::Grants, NodeReason> {
-        let (key, mut cached) = self.cache.take(request);
+    fn plan(
+        &mut self,
+        request: &Request,
+        node: u32,
+        now_ns: u64,
+    ) -> Result<crate::Grants, NodeReason> {
+        let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
         let mut entries = std::mem::take(&mut self.entries);
         let plan = self.with_view(request, node, &[], |allocator, view| {

@@ -84,9 +84,10 @@ impl Allocator {
         request: &Request,
         numbers: &[Option<u32>],
         effort: &mut Effort,
+        now_ns: u64,
         mut tell: impl FnMut(u32, Told<'_>),
     ) -> bool {
-        let (key, mut cached) = self.cache.take(request);
+        let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
         cached.verdicts.resize(self.nodes.len());
         let entries = std::mem::take(&mut self.entries);
@@ -151,6 +152,7 @@ impl Allocator {
         let Looker { entries, looks, .. } = looked;
         (self.entries, self.looks) = (entries, self.looks + looks);
         cached.judged_at = self.generation;
+        cached.left_at_ns = (!all).then_some(now_ns);
         self.cache.put(key, cached);
         all || effort.is_last()
     }

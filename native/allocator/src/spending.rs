@@ -90,7 +90,7 @@ impl Spending {
             let pod = pod.uid.as_str().into();
             self.preemption = Preemption { pod, at_ns: now_ns, taken: 0, most };
         }
-        let may = self.preemption.taken < self.preemption.most;
+        let may = !self.preemption_is_over(&pod.uid, now_ns);
         if !may {
             self.refuse(&pod.namespace, 0, now_ns);
         }
@@ -104,6 +104,12 @@ impl Spending {
         question.taken += effort.taken();
         let beyond = question.taken.saturating_sub(FREE) - before;
         self.add(&pod.namespace, beyond, now_ns);
+    }
+
+    /// Whether that has taken all that it may: no further node is looked at.
+    pub fn preemption_is_over(&self, uid: &str, now_ns: u64) -> bool {
+        let last = &self.preemption;
+        (&*last.pod, last.at_ns) == (uid, now_ns) && last.taken >= last.most
     }
 
     /// How often so far pods that were refused for want of steps might as well be tried again.

@@ -83,6 +83,12 @@ impl Allocator {
         });
         (uids, search.tries.get())
     }
+
+    /// Whether what was asked for that pod at that time has taken all that it may: no victims are looked for on a
+    /// further node.
+    pub fn preemption_is_over(&self, uid: &str, now_ns: u64) -> bool {
+        self.spending.preemption_is_over(uid, now_ns)
+    }
 }
 
 impl<'a> Search<'_> {

@@ -9,6 +9,7 @@ mod histories;
 mod kubelet;
 mod ledger;
 mod mig;
+mod names;
 mod nodes;
 mod prng;
 mod promises;
