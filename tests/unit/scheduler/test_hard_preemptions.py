@@ -6,8 +6,8 @@ from typing import Any
 
 from hami_py.model import pods
 from hami_py.model.pods import objects
+from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from hami_py.scheduler.preemption import LeftOff
-from hami_py.scheduler.wire import MetaPod, MetaVictims, PreemptArgs
 from unit.scheduler.small import Small, node
 
 #: More than what a namespace's steps are enough for at once.
