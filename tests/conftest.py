@@ -22,8 +22,9 @@ Limits = Mapping[str, int | None]
 
 
 def pytest_configure() -> None:
-    """A shell starts what runs in the background with SIGINT ignored, and programs inherit that."""
+    """Programs inherit ignored signals: SIGINT behind a shell's `&`, SIGHUP behind `nohup`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
