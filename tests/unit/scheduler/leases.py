@@ -86,6 +86,15 @@ class Replica(Small):
         self.listed()
 
 
+def leader(server: Leases, *names: str) -> Replica:
+    """One that has had the lease for long enough to bind, and pods that wait."""
+    replica = Replica(server)
+    replica.now_s = 100.0
+    for name in names:
+        replica.create(name, 1_000)
+    return replica
+
+
 def given(server: Server) -> int:
     """MiB on all cards, by the annotations of what is bound."""
     bound = [pod for pod in server.pods.values() if pod["spec"].get("nodeName")]

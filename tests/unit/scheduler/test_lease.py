@@ -14,7 +14,7 @@ from hami_py.scheduler.service import Scheduler, SchedulerSettings
 from hami_py.scheduler.timing import Timing
 from hami_py.serving import Listen
 from unit.scheduler import leases
-from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given
+from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given, leader
 from unit.scheduler.small import Object, Small
 
 
@@ -92,10 +92,7 @@ def test_it_may_have_been_taken_when_the_answer_came() -> None:
 def test_one_that_gets_it_back_waits_once_more() -> None:
     """It was another's in between, of which this one has seen nothing."""
     server = Leases()
-    replica = Replica(server)
-    replica.now_s = 100.0
-    for name in ("p", "q"):
-        replica.create(name, 1_000)
+    replica = leader(server, "p", "q")
     assert replica.bind("p", "a") == ""
     server.take("other", 101.0)
     server.take("one", 110.0)
@@ -110,10 +107,7 @@ def test_it_was_renewed_before_it_was_asked_for() -> None:
     """The answer took three seconds, which are none of its life."""
     server = Leases()
     server.is_renewed = False
-    replica = Replica(server)
-    replica.now_s = 100.0
-    for name in ("p", "q"):
-        replica.create(name, 1_000)
+    replica = leader(server, "p", "q")
 
     def slow() -> None:
         replica.now_s += 3.0
@@ -143,10 +137,7 @@ def test_a_lease_that_is_not_renewed_is_not_held() -> None:
     """By this clock, and by what was seen to change: the one that renews it has another."""
     server = Leases()
     server.is_renewed = False
-    replica = Replica(server)
-    replica.now_s = 100.0
-    for name in ("p", "q"):
-        replica.create(name, 1_000)
+    replica = leader(server, "p", "q")
     assert replica.bind("p", "a") == ""
     replica.now_s += LASTS_S + 1
     assert "has not renewed it for 16.0 s, and it lasts 15 s" in replica.bind("q", "a")
@@ -168,10 +159,7 @@ def test_a_lease_that_is_not_renewed_is_not_held() -> None:
 def test_whichever_field_tells_of_another_holder_begins_the_wait_anew(change: Object) -> None:
     server = Leases()
     server.more = {"acquireTime": None}
-    replica = Replica(server)
-    replica.now_s = 100.0
-    for name in ("p", "q"):
-        replica.create(name, 1_000)
+    replica = leader(server, "p", "q")
     assert "the one before may still be binding" in replica.bind("p", "a")
     replica.now_s = 110.0
     assert replica.bind("p", "a") == ""
@@ -185,10 +173,7 @@ def test_a_lease_that_was_made_anew_is_another() -> None:
     """Its changes are counted from 0 again."""
     server = Leases()
     server.transitions = 0
-    replica = Replica(server)
-    replica.now_s = 100.0
-    for name in ("p", "q"):
-        replica.create(name, 1_000)
+    replica = leader(server, "p", "q")
     assert replica.bind("p", "a") == ""
     server.taken_s = None
     replica.now_s = 120.0

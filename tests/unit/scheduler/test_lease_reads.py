@@ -8,16 +8,13 @@ import pytest
 
 from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.extender_api import BindArgs
-from unit.scheduler.leases import TAKEN_AT_S, Leases, Replica, given
+from unit.scheduler.leases import TAKEN_AT_S, Leases, given, leader
 
 
 def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
     """Another may have taken it between two of them, however shortly one follows the other."""
     server = Leases()
-    one = Replica(server)
-    one.now_s = 100.0
-    for name in ("first", "second"):
-        one.create(name, 1_000)
+    one = leader(server, "first", "second")
     assert one.bind("first", "a") == ""
     server.take("other", 100.0)
     one.now_s += 0.001
@@ -28,10 +25,7 @@ def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
 def test_an_answer_that_was_under_way_is_none_to_who_asks_meanwhile() -> None:
     """It may be of before: another has taken the lease since."""
     server = Leases()
-    one = Replica(server)
-    one.now_s = 100.0
-    for name in ("first", "second"):
-        one.create(name, 1_000)
+    one = leader(server, "first", "second")
     asked: list[tuple[BindArgs, int]] = []
 
     def slow() -> None:
@@ -48,8 +42,7 @@ def test_an_answer_that_was_under_way_is_none_to_who_asks_meanwhile() -> None:
 
 def test_who_waits_for_anothers_look_waits_no_longer_than_its_own_time() -> None:
     server = Leases()
-    one = Replica(server)
-    one.now_s = 100.0
+    one = leader(server)
     said: list[str] = []
 
     def at_once() -> None:
@@ -77,8 +70,7 @@ def test_many_bindings_at_once_read_it_together(taken_s: float | None) -> None:
     """Also where there is none."""
     server = Leases()
     server.taken_s = taken_s
-    one = Replica(server)
-    one.now_s = 100.0
+    one = leader(server)
     reads: list[float] = []
 
     def slow() -> None:

@@ -8,7 +8,6 @@ import json
 import logging
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +22,7 @@ from hami_py.serving import Listen, Tls
 from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
 from hami_py.webhook.keeper import Keeper, Place
 from hami_py.webhook.service import Webhook, WebhookSettings
+from support.launcher import until
 
 Object = dict[str, Any]
 
@@ -243,20 +243,13 @@ def test_without_the_secret_it_is_alive_and_not_ready_until_it_is_made(
 
     assert (status("/healthz", anyone), status("/readyz", anyone)) == (200, 503)
     with caplog.at_level(logging.WARNING):
-        _until(lambda: bool(caplog.records))
+        until(lambda: bool(caplog.records), "nothing is logged")
     assert "secret default/secret: it is not there" in caplog.text
     assert "kubectl apply -k deploy/" in caplog.text
     server.secret = {"metadata": {"resourceVersion": "1"}}
-    _until(lambda: webhook.keeper.is_ready)
+    until(lambda: webhook.keeper.is_ready, "it is not ready")
     trusting = ssl.create_default_context(cadata=server.trusted())
     assert (status("/healthz", trusting), status("/readyz", trusting)) == (200, 200)
-
-
-def _until(look: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_it_asks_for_what_deploy_grants_and_for_all_of_it() -> None:
