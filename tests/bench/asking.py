@@ -21,6 +21,8 @@ class Connection:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain
         self._host = f"127.0.0.1:{port}"
+        # Used again for each answer: to get new memory for one takes as long as to read it.
+        self._buffer = bytearray(1 << 20)
 
     def ask(self, path: str, body: bytes) -> bytes:
         """A POST's answer; an error where it is none of 200."""
@@ -38,24 +40,27 @@ class Connection:
 
     def receive(self) -> bytes:
         """The answer to what was sent."""
-        data = bytearray()
-        while (end := data.find(b"\r\n\r\n")) < 0:
-            data += self._more()
-        status, *lines = bytes(data[:end]).lower().split(b"\r\n")
-        assert status.split()[1] == b"200", (status, bytes(data[end:]))
+        read = self._read(0)
+        while (end := self._buffer.find(b"\r\n\r\n", 0, read)) < 0:
+            read += self._read(read)
+        status, *lines = bytes(self._buffer[:end]).lower().split(b"\r\n")
         length = next(int(each[15:]) for each in lines if each.startswith(b"content-length:"))
-        body = data[end + 4 :]
-        while len(body) < length:
-            body += self._more()
-        return bytes(body)
+        begin = end + 4
+        while read < begin + length:
+            read += self._read(read)
+        body = bytes(memoryview(self._buffer)[begin:read])
+        assert status.split()[1] == b"200", (status, body)
+        return body
 
     def close(self) -> None:
         self._socket.close()
 
-    def _more(self) -> bytes:
-        chunk = self._socket.recv(1 << 20)
-        assert chunk, "the connection ended before the answer did"
-        return chunk
+    def _read(self, at: int) -> int:
+        if at == len(self._buffer):
+            self._buffer += bytes(at)
+        count = self._socket.recv_into(memoryview(self._buffer)[at:])
+        assert count, "the connection ended before the answer did"
+        return count
 
 
 @contextlib.contextmanager
