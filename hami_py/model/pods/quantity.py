@@ -87,6 +87,9 @@ def _text(quantity: Quantity) -> str:
 
 @lru_cache(maxsize=4096)
 def _whole_number(text: str) -> int | None:
+    if text.isascii() and text.isdigit():
+        # Nearly always, and then no grammar is needed.
+        return int(text)
     known = _parse(text)
     # Thousandths also where they come out whole: nobody writes 3000m and means 3.
     if known is None or known[1] in _PARTS or known[0].denominator != 1:
