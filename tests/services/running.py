@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cluster.servers import accepts
 from services import rubbish
 
 #: Seconds that one answer may take, on a busy machine.
@@ -35,11 +34,21 @@ def command(log: Path, *arguments: str) -> Iterator[int]:
             process.wait(DEADLINE)
 
 
-def until_ready(port: int) -> None:
+def until_ready(connect: Connect) -> None:
+    """It listens before that: the cluster is not known yet then."""
     deadline = time.monotonic() + DEADLINE
-    while not accepts(port):
+    while not _is_ready(connect):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def _is_ready(connect: Connect) -> bool:
+    with contextlib.closing(connect()) as connection:
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
 
 
 def resident(pid: int) -> int:

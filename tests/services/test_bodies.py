@@ -11,7 +11,7 @@ import pytest
 
 from cluster.servers import free_ports
 from services.api_server import api_server
-from services.running import DEADLINE, ask, command, resident, trusting, until_ready
+from services.running import DEADLINE, Connect, ask, command, resident, trusting, until_ready
 
 CONNECTIONS = 300
 BODY = 4 << 20
@@ -52,25 +52,26 @@ class Slow:
 
 
 @contextlib.contextmanager
-def webhook(folder: Path) -> Iterator[tuple[int, int]]:
-    """Its port and PID."""
+def webhook(folder: Path, context: ssl.SSLContext) -> Iterator[tuple[Connect, int, int]]:
+    """How to connect, its port and PID."""
     (port,) = free_ports(1)
+
+    def connect() -> http.client.HTTPConnection:
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=DEADLINE, context=context)
+
     with api_server(folder) as kubeconfig:
         listen = ("--listen", f"127.0.0.1:{port}", "--kubeconfig", str(kubeconfig))
         with command(folder / "log", "webhook", *listen) as pid:
-            until_ready(port)
-            yield port, pid
+            until_ready(connect)
+            yield connect, port, pid
 
 
 @pytest.mark.timeout(300)
 def test_hundreds_of_slow_large_bodies_take_bounded_memory(tmp_path: Path) -> None:
     """They are 1.2 GiB in all; once, the webhook held every byte of it."""
     context = trusting()
-    with webhook(tmp_path) as (port, pid), contextlib.ExitStack() as links:
-
-        def connect() -> http.client.HTTPConnection:
-            return http.client.HTTPSConnection("127.0.0.1", port, timeout=DEADLINE, context=context)
-
+    started = webhook(tmp_path, context)
+    with started as (connect, port, pid), contextlib.ExitStack() as links:
         most = 0
         slow = [Slow(port, context) for _ in range(CONNECTIONS)]
         for each in slow:

@@ -66,8 +66,8 @@ def test_malformed_requests_are_refused_and_leave_nothing_behind(tmp_path: Path)
             )
             for name, at in (("webhook", hook_port), ("scheduler", port))
         ]
-        until_ready(hook_port)
-        until_ready(port)
+        until_ready(hook)
+        until_ready(extender)
         began = [resident(pid) for pid in pids]
         good = [
             (hook, "/mutate", "admission-review-create"),
