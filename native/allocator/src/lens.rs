@@ -9,7 +9,7 @@ use crate::class::Class;
 use crate::order;
 use crate::reason::CardReason;
 use crate::score::{self, Divisors, Left, Scale};
-use crate::slim::{Glance, Slim};
+use crate::slim::{Glance, Has, Slim};
 use crate::wire::{Mode, Order, Placement, Topology};
 
 /// Cards that can be chosen at a time ([`crate::check::MOST`]).
@@ -111,14 +111,14 @@ impl<'a> Lens<'a> {
     pub fn look(&self, node: &Glance<'_>, scales: &mut Scales) -> Option<u16> {
         if self.count == 1 {
             let first = self.first(node, &mut scales.card);
-            return first.map(|one| self.score(node, scales, &[one]));
+            return first.map(|one| self.score(node, scales, [one].into_iter()));
         }
-        if node.cards.iter().filter(|card| self.fits(card)).count() < self.count {
+        if node.cards().filter(|card| self.fits(card)).count() < self.count {
             return None;
         }
-        let fits = |(_, card): &(usize, &Slim)| self.fits(card);
-        let keyed = |(at, card)| (self.key(card, &mut scales.card), at as u8);
-        let rated = node.cards.iter().enumerate().filter(fits).map(keyed);
+        let fits = |(_, card): &(u8, Slim)| self.fits(card);
+        let keyed = |(at, card): (u8, Slim)| (self.key(&card, &mut scales.card), at);
+        let rated = (0..).zip(node.cards()).filter(fits).map(keyed);
         // The best so far, with their keys.
         let mut best = [(0_i64, 0_u8); MOST];
         let mut found = 0;
@@ -131,148 +131,147 @@ impl<'a> Lens<'a> {
                 best[at] = one;
             }
         }
-        Some(self.score(node, scales, &best[..found]))
+        let chosen = best[..found].iter().map(|(_, at)| *at);
+        Some(self.score(node, scales, chosen))
     }
 
     /// The card that comes first; of equal ones the first on the node.
-    fn first(&self, node: &Glance<'_>, scale: &mut Scale) -> Option<(i64, u8)> {
+    fn first(&self, node: &Glance<'_>, scale: &mut Scale) -> Option<u8> {
         if node.alike && self.plain && !self.weighs {
-            return self.first_alike(node, scale);
+            return self.first_alike(node);
         }
-        let (mut least, mut best) = (i64::MAX, 0);
-        for (at, card) in node.cards.iter().enumerate() {
-            let key = if self.fits(card) { self.key(card, scale) } else { i64::MAX };
-            best = if key < least { at } else { best };
-            least = least.min(key);
-        }
-        (least < i64::MAX).then_some((least, best as u8))
+        let fits = |(_, card): &(u8, Slim)| self.fits(card);
+        let keyed = |(at, card): (u8, Slim)| (self.key(&card, scale), at);
+        (0..).zip(node.cards()).filter(fits).map(keyed).min().map(|(_, at)| at)
     }
 
     /// The same where the pod makes the same of each card.
-    fn first_alike(&self, node: &Glance<'_>, scale: &mut Scale) -> Option<(i64, u8)> {
-        let one = node.cards.first()?;
-        let (need, with_pod) = (self.need(one), self.part(one, scale));
-        let (mut least, mut best) = (i64::MAX, 0);
-        for (at, card) in node.cards.iter().enumerate() {
-            let fits = need <= card.room_mib.into() && self.least_cores <= card.free_cores;
-            let key = if fits { self.ordered(card.full + with_pod) } else { i64::MAX };
-            best = if key < least { at } else { best };
-            least = least.min(key);
+    fn first_alike(&self, node: &Glance<'_>) -> Option<u8> {
+        let need = self.need(node.has.first()?);
+        let flip = if self.sign < 0 { u32::MAX } else { 0 };
+        let mut least = u64::MAX;
+        for (at, rest) in (0_u64..).zip(node.rests) {
+            let fits =
+                (need <= rest.room_mib.into()) & (self.least_cores <= rest.free_cores.into());
+            // How full, and where: no branch could be foretold here.
+            let key = u64::from(rest.full ^ flip) << 32 | at;
+            least = least.min(if fits { key } else { u64::MAX });
         }
-        (least < i64::MAX).then_some((least, best as u8))
+        (least < u64::MAX).then_some(least as u8)
     }
 
     /// The kind of reason of the card that is nearest to doing, where too few do; none where no card is
     /// refused.
     pub fn obstacle(&self, node: &Glance<'_>) -> Option<usize> {
-        node.cards.iter().filter_map(|card| self.bar(card)).map(CardReason::kind).min()
+        node.cards().filter_map(|card| self.bar(&card)).map(CardReason::kind).min()
     }
 
     /// Whether there are too few cards even where no pod is on the node.
     pub fn unfit_when_empty(&self, node: &Glance<'_>) -> bool {
-        let fits = |card: &&Slim| self.fits(&card.emptied());
-        node.cards.iter().filter(fits).take(self.count).count() < self.count
+        let fits = |card: &Slim| self.fits(&card.emptied());
+        node.cards().filter(fits).take(self.count).count() < self.count
     }
 
     /// Whether the pod can have this card.
     #[inline]
     fn fits(&self, card: &Slim) -> bool {
-        let room = self.need(card) <= card.room_mib.into() && self.least_cores <= card.free_cores;
+        let Slim { has, rest } = card;
+        let room =
+            self.need(has) <= rest.room_mib.into() && self.least_cores <= rest.free_cores.into();
         if self.plain || !room {
             return room;
         }
-        self.class.takes_model(card.model)
-            && self.eaten_share(card).is_none()
-            && !(card.used_slots > 0 && self.minds_company(card))
+        self.class.takes_model(has.model)
+            && self.eaten_share(has).is_none()
+            && !(rest.used_slots > 0 && self.minds_company(has))
     }
 
     /// Why the pod cannot have this card, if so; in the order of [`crate::fit`].
     fn bar(&self, card: &Slim) -> Option<CardReason> {
-        match card.standing {
+        let Slim { has, rest } = card;
+        match has.standing {
             Standing::Open => {}
             Standing::Gone => return Some(CardReason::Gone),
             Standing::Unhealthy => return Some(CardReason::Unhealthy),
             Standing::Cordoned => return Some(CardReason::Cordoned),
         }
-        if !self.class.takes_model(card.model) {
+        if !self.class.takes_model(has.model) {
             return Some(CardReason::OtherType);
         }
-        if let Some(share) = self.eaten_share(card) {
-            return Some(CardReason::Overhead { share, overhead: card.overhead_mib.into() });
+        if let Some(share) = self.eaten_share(has) {
+            return Some(CardReason::Overhead { share, overhead: has.overhead_mib.into() });
         }
-        if card.used_slots >= card.slots {
-            return Some(CardReason::Slots { slots: card.slots.into() });
+        if rest.used_slots >= has.slots {
+            return Some(CardReason::Slots { slots: has.slots.into() });
         }
-        if card.used_slots > 0 && self.minds_company(card) {
+        if rest.used_slots > 0 && self.minds_company(has) {
             let idle_only = self.class.idle_only;
             return Some(if idle_only { CardReason::NotIdle } else { CardReason::InUse });
         }
-        let (asked, free) = (self.need(card), card.room_mib.into());
+        let (asked, free) = (self.need(has), rest.room_mib.into());
         if asked > free {
             return Some(CardReason::Memory { asked, free });
         }
-        let (asked, free) = (self.cores, card.free_cores);
+        let (asked, free) = (self.cores, rest.free_cores.into());
         if asked > free {
             return Some(CardReason::Cores { asked, free });
         }
         (self.least_cores > free).then_some(CardReason::CoresGiven)
     }
 
-    fn minds_company(&self, card: &Slim) -> bool {
-        self.class.idle_only || (self.alone && card.cores <= 100)
+    fn minds_company(&self, has: &Has) -> bool {
+        self.class.idle_only || (self.alone && has.cores <= 100)
     }
 
     /// The share that leaves a container nothing beside the overhead, if there is one.
     #[inline]
-    fn eaten_share(&self, card: &Slim) -> Option<u64> {
-        let share = u64::from(card.memory_mib) * self.least_percent / 100;
-        (self.least_percent > 0 && share <= card.overhead_mib.into()).then_some(share)
+    fn eaten_share(&self, has: &Has) -> Option<u64> {
+        let share = u64::from(has.memory_mib) * self.least_percent / 100;
+        (self.least_percent > 0 && share <= has.overhead_mib.into()).then_some(share)
     }
 
     /// MiB that count against the card.
     #[inline]
-    fn need(&self, card: &Slim) -> u64 {
-        let plain = if self.mib == 0 { 0 } else { self.mib + u64::from(card.overhead_mib) };
+    fn need(&self, has: &Has) -> u64 {
+        let plain = if self.mib == 0 { 0 } else { self.mib + u64::from(has.overhead_mib) };
         if self.percent == 0 {
             return plain;
         }
-        plain.max(u64::from(card.memory_mib) * self.percent / 100)
+        plain.max(u64::from(has.memory_mib) * self.percent / 100)
     }
 
     /// Of a card that fits; what comes first is least.
-    #[inline]
     fn key(&self, card: &Slim, scale: &mut Scale) -> i64 {
-        let with_pod = self.part(card, scale);
-        let full = if self.weighs { scale.part(card.given()) } else { card.full };
-        self.ordered(full + with_pod)
-    }
-
-    /// What the pod makes of such a card.
-    #[inline]
-    fn part(&self, card: &Slim, scale: &mut Scale) -> f64 {
-        scale.made_for(card.has()).part([1, self.cores.into(), self.need(card)])
-    }
-
-    #[inline]
-    fn ordered(&self, full: f64) -> i64 {
-        score::whole(full) * self.sign
+        let scale = scale.made_for(card.has.measures());
+        let full = if self.weighs {
+            score::whole(scale.part(card.given()))
+        } else {
+            card.rest.full.into()
+        };
+        let with_pod = [1, self.cores.into(), self.need(&card.has)];
+        (full + score::whole(scale.part(with_pod))) * self.sign
     }
 
     fn load(&self, card: &Slim) -> Use {
-        let (memory_mib, cores) = (self.need(card), self.cores);
+        let (memory_mib, cores) = (self.need(&card.has), self.cores);
         Use { memory_mib, cores, slots: 1, plain_slots: 1, mig: 0 }
     }
 
-    fn score(&self, node: &Glance<'_>, scales: &mut Scales, chosen: &[(i64, u8)]) -> u16 {
+    fn score(
+        &self,
+        node: &Glance<'_>,
+        scales: &mut Scales,
+        chosen: impl ExactSizeIterator<Item = u8>,
+    ) -> u16 {
         let mut totals = node.totals;
-        let mut waste = 0.0;
-        for (_, at) in chosen {
-            let card = &node.cards[usize::from(*at)];
-            let load = self.load(card);
+        let (mut waste, count) = (0.0, chosen.len());
+        for at in chosen {
+            let card = node.card(at);
+            let load = self.load(&card);
             totals.give(&load);
-            waste += Left::of(card, &load).waste(&load, self.mode, &mut scales.waste);
+            waste += Left::of(&card, &load).waste(&load, self.mode, &mut scales.waste);
         }
-        score::usual(&self.class.wish, &mut scales.node, &totals, waste / chosen.len() as f64)
+        score::usual(&self.class.wish, &mut scales.node, &totals, waste / count as f64)
     }
 }
 

@@ -59,7 +59,7 @@ impl<'a> Looker<'a> {
         }
         let glance = self.allocator.shelf.get(number);
         let lens = lenses.get(glance.mode, glance.placement);
-        let verdict = if let Some(lens) = lens.filter(|_| !glance.cards.is_empty()) {
+        let verdict = if let Some(lens) = lens.filter(|_| !glance.rests.is_empty()) {
             self.glance(lens, &glance)
         } else if self.effort.is_spent() {
             return false;

@@ -70,7 +70,8 @@ fn fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
     let load = [1, demand.cores(view.mode).into(), memory_mib];
     let mut scale = Scale::by(class.wish.weights.unwrap_or_default());
     let scale = scale.made_for(facts.has());
-    score::whole(scale.part(view.used[usize::from(card)].given()) + scale.part(load))
+    let given = view.used[usize::from(card)].given();
+    score::whole(scale.part(given)) + score::whole(scale.part(load))
 }
 
 /// Whether the fullest card comes first, where nothing but fullness orders.

@@ -223,12 +223,13 @@ fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
 impl Left {
     /// Of a card that has room for the load.
     pub fn of(card: &Slim, load: &Use) -> Self {
+        let Slim { has, rest } = card;
         Self {
-            memory: u64::from(card.room_mib) - load.memory_mib,
-            cores: (card.free_cores - load.cores).into(),
-            slots: u64::from(card.slots - card.used_slots) - u64::from(load.slots),
-            all_memory: card.memory_mib.into(),
-            all_cores: card.cores,
+            memory: u64::from(rest.room_mib) - load.memory_mib,
+            cores: u64::from(rest.free_cores) - u64::from(load.cores),
+            slots: u64::from(has.slots - rest.used_slots) - u64::from(load.slots),
+            all_memory: has.memory_mib.into(),
+            all_cores: has.cores.into(),
         }
     }
 

@@ -100,7 +100,7 @@ fn a_lens_shows_what_the_search_finds() {
                 unseen += 1;
                 continue;
             };
-            if glance.cards.is_empty() {
+            if glance.rests.is_empty() {
                 continue;
             }
             let seen = lens.look(&glance, &mut Scales::of(&class)).ok_or_else(|| {
