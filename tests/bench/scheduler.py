@@ -48,7 +48,7 @@ PARTS: dict[str, Callable[[Plan], list[Row]]] = {
     "engine": lambda plan: engine(plan.size),
     "snapshot": lambda plan: snapshot(plan.size, plan.runs),
     "scrape": lambda plan: scrape(plan.size, plan.runs),
-    "http": lambda plan: http(plan.size, plan.runs, plan.asked),
+    "http": lambda plan: http(plan.size, 2 * plan.runs, plan.asked),
     "start": lambda plan: start(plan.size, plan.runs),
     "bound": lambda plan: bound(*plan.bound, plan.runs),
     "webhook": lambda plan: reviews(plan.runs, plan.reviews),
