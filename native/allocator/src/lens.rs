@@ -116,8 +116,8 @@ impl<'a> Lens<'a> {
         if node.cards().filter(|card| self.fits(card)).count() < self.count {
             return None;
         }
-        let fits = |(_, card): &(u8, Slim)| self.fits(card);
-        let keyed = |(at, card): (u8, Slim)| (self.key(&card, &mut scales.card), at);
+        let fits = |(_, card): &(u8, Slim<'_>)| self.fits(card);
+        let keyed = |(at, card): (u8, Slim<'_>)| (self.key(&card, &mut scales.card), at);
         let rated = (0..).zip(node.cards()).filter(fits).map(keyed);
         // The best so far, with their keys.
         let mut best = [(0_i64, 0_u8); MOST];
@@ -140,8 +140,8 @@ impl<'a> Lens<'a> {
         if node.alike && self.plain && !self.weighs {
             return self.first_alike(node);
         }
-        let fits = |(_, card): &(u8, Slim)| self.fits(card);
-        let keyed = |(at, card): (u8, Slim)| (self.key(&card, scale), at);
+        let fits = |(_, card): &(u8, Slim<'_>)| self.fits(card);
+        let keyed = |(at, card): (u8, Slim<'_>)| (self.key(&card, scale), at);
         (0..).zip(node.cards()).filter(fits).map(keyed).min().map(|(_, at)| at)
     }
 
@@ -168,13 +168,13 @@ impl<'a> Lens<'a> {
 
     /// Whether there are too few cards even where no pod is on the node.
     pub fn unfit_when_empty(&self, node: &Glance<'_>) -> bool {
-        let fits = |card: &Slim| self.fits(&card.emptied());
-        node.cards().filter(fits).take(self.count).count() < self.count
+        let fits = |has: &&Has| self.fits(&Slim::empty(has));
+        node.has.iter().filter(fits).take(self.count).count() < self.count
     }
 
     /// Whether the pod can have this card.
     #[inline]
-    fn fits(&self, card: &Slim) -> bool {
+    fn fits(&self, card: &Slim<'_>) -> bool {
         let Slim { has, rest } = card;
         let room =
             self.need(has) <= rest.room_mib.into() && self.least_cores <= rest.free_cores.into();
@@ -187,7 +187,7 @@ impl<'a> Lens<'a> {
     }
 
     /// Why the pod cannot have this card, if so; in the order of [`crate::fit`].
-    fn bar(&self, card: &Slim) -> Option<CardReason> {
+    fn bar(&self, card: &Slim<'_>) -> Option<CardReason> {
         let Slim { has, rest } = card;
         match has.standing {
             Standing::Open => {}
@@ -241,19 +241,19 @@ impl<'a> Lens<'a> {
     }
 
     /// Of a card that fits; what comes first is least.
-    fn key(&self, card: &Slim, scale: &mut Scale) -> i64 {
+    fn key(&self, card: &Slim<'_>, scale: &mut Scale) -> i64 {
         let scale = scale.made_for(card.has.measures());
         let full = if self.weighs {
             score::whole(scale.part(card.given()))
         } else {
             card.rest.full.into()
         };
-        let with_pod = [1, self.cores.into(), self.need(&card.has)];
+        let with_pod = [1, self.cores.into(), self.need(card.has)];
         (full + score::whole(scale.part(with_pod))) * self.sign
     }
 
-    fn load(&self, card: &Slim) -> Use {
-        let (memory_mib, cores) = (self.need(&card.has), self.cores);
+    fn load(&self, card: &Slim<'_>) -> Use {
+        let (memory_mib, cores) = (self.need(card.has), self.cores);
         Use { memory_mib, cores, slots: 1, plain_slots: 1, mig: 0 }
     }
 

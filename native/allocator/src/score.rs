@@ -222,7 +222,7 @@ fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
 
 impl Left {
     /// Of a card that has room for the load.
-    pub fn of(card: &Slim, load: &Use) -> Self {
+    pub fn of(card: &Slim<'_>, load: &Use) -> Self {
         let Slim { has, rest } = card;
         Self {
             memory: u64::from(rest.room_mib) - load.memory_mib,

@@ -46,10 +46,10 @@ pub struct Rest {
 }
 
 /// A card.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Slim {
+#[derive(Clone, Copy, Debug)]
+pub struct Slim<'a> {
     /// What it has.
-    pub has: Has,
+    pub has: &'a Has,
     /// What of it is left.
     pub rest: Rest,
 }
@@ -131,33 +131,32 @@ impl Rest {
     }
 }
 
-impl Slim {
+impl<'a> Slim<'a> {
+    /// A card as it would be if nobody had anything of it.
+    pub fn empty(has: &'a Has) -> Self {
+        let room_mib = if has.standing == Standing::Open { has.usable_mib } else { 0 };
+        Self { has, rest: Rest { full: 0, room_mib, free_cores: has.cores, used_slots: 0 } }
+    }
+
     /// What of it is given, where a pod fits: slots, cores and memory.
     pub fn given(&self) -> [u64; 3] {
         let Self { has, rest } = self;
         let cores = (has.cores - rest.free_cores).into();
         [rest.used_slots.into(), cores, (has.usable_mib - rest.room_mib).into()]
     }
-
-    /// The card as it would be if nobody had anything of it.
-    pub fn emptied(self) -> Self {
-        let Self { has, .. } = self;
-        let room_mib = if has.standing == Standing::Open { has.usable_mib } else { 0 };
-        Self { has, rest: Rest { full: 0, room_mib, free_cores: has.cores, used_slots: 0 } }
-    }
 }
 
-impl Glance<'_> {
+impl<'a> Glance<'a> {
     /// Its cards.
-    pub fn cards(&self) -> impl Iterator<Item = Slim> {
-        self.has.iter().zip(self.rests).map(|(has, rest)| Slim { has: *has, rest: *rest })
+    pub fn cards(&self) -> impl Iterator<Item = Slim<'a>> {
+        self.has.iter().zip(self.rests).map(|(has, rest)| Slim { has, rest: *rest })
     }
 
     /// One of them.
-    pub fn card(&self, at: u8) -> Slim {
+    pub fn card(&self, at: u8) -> Slim<'a> {
         // Most of these lie together then: of the others what they have is not read at all.
         let like = if self.alike { 0 } else { usize::from(at) };
-        Slim { has: self.has[like], rest: self.rests[usize::from(at)] }
+        Slim { has: &self.has[like], rest: self.rests[usize::from(at)] }
     }
 }
 
