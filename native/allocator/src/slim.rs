@@ -152,9 +152,9 @@ impl<'a> Glance<'a> {
         self.has.iter().zip(self.rests).map(|(has, rest)| Slim { has, rest: *rest })
     }
 
-    /// One of them.
+    /// One of them; of what it has, what `alike` is about is right: slots, cores, memory and overhead.
     pub fn card(&self, at: u8) -> Slim<'a> {
-        // Most of these lie together then: of the others what they have is not read at all.
+        // Where all have the same, what the first one has is in the cache already.
         let like = if self.alike { 0 } else { usize::from(at) };
         Slim { has: &self.has[like], rest: self.rests[usize::from(at)] }
     }
