@@ -9,7 +9,7 @@ pods take turns: a machine is busy for seconds, and then not.
 What the machine, HTTP and who asks take of that themselves is measured as well, by turns with it:
 the same server answers as many bytes without a look at the question. Where that takes long, too, it
 is the machine that is busy. Of a virtual one the kernel says how much of its time others were given
-instead: they take it in pieces of milliseconds, and half a percent shows in a 99th percentile.
+instead.
 """
 
 import math
@@ -71,8 +71,8 @@ def http(size: Size, rounds: int, pods: int) -> list[Row]:
                     alone.append(_bytes_alone(connection, sizes, pods))
                 connection.close()
             asker.close()
-            stolen_s = _stolen_s() - stolen_s
-        stolen = stolen_s * 100 / (time.monotonic() - began) / (os.cpu_count() or 1)
+            of_all_s = (time.monotonic() - began) * (os.cpu_count() or 1)
+            stolen = (_stolen_s() - stolen_s) * 100 / of_all_s
         rows = []
         for said in kinds:
             name = f"filter + prioritize through HTTP, {said}"
