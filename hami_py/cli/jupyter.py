@@ -37,6 +37,9 @@ _OURS = "hami"
 _NO_LIMITS: Mapping[str, list[str]] = {"gpumem": [], "gpucores": [], "mode": [], "priority": []}
 """What the metadata of an older kernel may leave out."""
 
+_REQUIREMENT = "ipykernel>=6,!=7.0.*,!=7.1.*,!=7.2.*,!=7.3.*"
+"""As in pyproject.toml, which says why these are left out."""
+
 _CAN_START = "from ipykernel.kernelbase import Kernel; Kernel.interrupt_request"
 _DEADLINE = 60
 """Seconds for importing ipykernel, which takes one."""
@@ -211,7 +214,7 @@ def _python(named: str) -> str:
     """
     # Not resolved: a virtual environment's Python is known by its path.
     python = str(Path(shutil.which(named) or named).absolute())
-    mend = f"install it: {python} -m pip install 'ipykernel>=6'"
+    mend = f"install it: {python} -m pip install '{_REQUIREMENT}'"
     try:
         done = subprocess.run(
             [python, "-c", _CAN_START],
