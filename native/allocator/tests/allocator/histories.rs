@@ -157,7 +157,8 @@ fn some_quota(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger)
         ledger.quotas.remove(&name);
         return;
     }
-    let quota = crate::build::quota(&name, Some(6), Some(random.pick(&[2000, 4000])), None);
+    let (memory_mib, cores) = (random.pick(&[2000, 4000]), random.pick(&[60, 150]));
+    let quota = crate::build::quota(&name, Some(6), Some(memory_mib), Some(cores));
     allocator.set_quota(quota.clone()).expect("a good quota");
     ledger.quotas.insert(name, quota);
 }

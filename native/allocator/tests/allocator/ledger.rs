@@ -45,23 +45,33 @@ impl Ledger {
             assert_eq!(cards.len(), ask.cards as usize, "different cards: {grants:?}");
         }
         for quota in self.quotas.values() {
-            let spent: u64 = self
-                .pods
-                .values()
-                .map(|(request, _, started, _)| cards_of(request, *started))
-                .sum();
-            assert!(
-                spent <= quota.gpu.unwrap_or(u64::MAX) || !self.within_before(request, quota),
-                "{spent} of {quota:?}"
-            );
+            // One may be set when more is in use already.
+            let spent = self.spent(None).into_iter().zip(self.spent(Some(request)));
+            for (most, (now, before)) in
+                [quota.gpu, quota.memory_mib, quota.cores].iter().zip(spent)
+            {
+                let holds = most.is_none_or(|most| now <= most || before > most);
+                assert!(holds, "{now} of {most:?} in {quota:?}");
+            }
         }
     }
 
-    /// Whether the quota held before this pod; one may be set when more is in use already.
-    fn within_before(&self, request: &Request, quota: &Quota) -> bool {
-        let others = self.pods.values().filter(|(other, ..)| other.pod.uid != request.pod.uid);
-        let spent: u64 = others.map(|(request, _, started, _)| cards_of(request, *started)).sum();
-        spent <= quota.gpu.unwrap_or(u64::MAX)
+    /// Cards, MiB and percent of all pods, or of all but one.
+    fn spent(&self, but: Option<&Request>) -> [u64; 3] {
+        let mut spent = [0; 3];
+        for (request, answer, started, _) in self.pods.values() {
+            if but.is_some_and(|but| but.pod == request.pod) {
+                continue;
+            }
+            let memory_mib = |ask: &Ask| {
+                answer.containers[&ask.container].iter().map(|grant| grant.memory_mib).sum()
+            };
+            spent[0] += most(request, *started, |ask| u64::from(ask.cards));
+            spent[1] += most(request, *started, memory_mib);
+            // As asked for: a MIG device has more, and who counts no cores is granted none.
+            spent[2] += most(request, *started, |ask| u64::from(ask.cores * ask.cards));
+        }
+        spent
     }
 }
 
@@ -89,10 +99,11 @@ fn peak(
     peak
 }
 
-fn cards_of(request: &Request, started: bool) -> u64 {
-    let of = |ask: &Ask| u64::from(ask.cards);
+/// What a pod has of something at its most: an init container beside the sidecars before it, or those
+/// beside the apps.
+fn most(request: &Request, started: bool, of: impl Fn(&Ask) -> u64) -> u64 {
     let steady = |before: usize| {
-        request.asks[..before].iter().filter(|ask| ask.kind != Kind::Init).map(of).sum::<u64>()
+        request.asks[..before].iter().filter(|ask| ask.kind != Kind::Init).map(&of).sum::<u64>()
     };
     let init =
         request.asks.iter().enumerate().filter(|(_, ask)| ask.kind == Kind::Init && !started);
