@@ -195,16 +195,21 @@ class Binder:
                     f"it is being bound to node {before.args.node}",
                     "try again when that is known to have failed",
                 )
-            reserved = self._cluster.allocator.reserve(
-                wire.encode(request), args.node, self._clock_ns()
-            )
-            assignment = msgspec.json.decode(reserved, type=wire.Assignment)
-            if before is not None and not stands(self._cluster.allocator, request, assignment):
-                raise Conflict(
-                    _called(args),
-                    "the cards that it was to have would not do any more",
-                    "try again when it is known that it has not got them",
+            if before is None:
+                reserved = self._cluster.allocator.reserve(
+                    wire.encode(request), args.node, self._clock_ns()
                 )
+                assignment = msgspec.json.decode(reserved, type=wire.Assignment)
+            else:
+                # Not reserved anew: of a card that has failed, that would take others and leave to
+                # anybody what the earlier one may have given away.
+                assignment = before.assignment
+                if not stands(self._cluster.allocator, request, assignment):
+                    raise Conflict(
+                        _called(args),
+                        "the cards that it was to have would not do any more",
+                        "try again when it is known that it has not got them",
+                    )
             write = self._writes[args.pod_uid] = _Write(args, assignment)
         return write, before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from hami_py.kube import MOST_BYTES
@@ -53,8 +54,8 @@ def cards(name: str, *there: wire.Card, mode: str = "full") -> objects.Node:
     return objects.Node(objects.Metadata(name=name, annotations=annotations, labels=labels))
 
 
-def card(uuid: str, mib: int = 10_000, **more: Any) -> wire.Card:
-    return wire.Card(uuid, 0, "NVIDIA A100-SXM4-80GB", mib, **more)
+def card(uuid: str, mib: int = 10_000, index: int = 0, **more: Any) -> wire.Card:
+    return wire.Card(uuid, index, "NVIDIA A100-SXM4-80GB", mib, **more)
 
 
 @pytest.mark.parametrize("at_s", [0.0, 10.0, 29.0])
@@ -208,6 +209,54 @@ def test_a_share_is_not_written_for_a_card_of_another_size(small: Small) -> None
     small.verbs.binder.settle()
     assert small.bind("p", "a") == ""
     assert given(small, "p") == [{"card": "GPU-a-0", "memory_mib": 3000, "cores": 0}]
+
+
+@pytest.mark.parametrize("how", ["failed", "cordoned", "gone"])
+def test_of_cards_in_doubt_none_is_anothers_because_one_failed(how: str) -> None:
+    """The first attempt was written, and the watch has not told; one of its cards is not open."""
+    there = [card(f"GPU-a-{i}", index=i, numa=i // 2) for i in range(4)]
+    small = Small(nodes="").listed()
+    small.cluster.nodes.changed(cards("a", *there))
+    small.create("p", annotations={"nvidia.com/numa-bind": "true"})
+    limits = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "10000"}
+    small.server.pods["p"]["spec"]["containers"][0]["resources"]["limits"] = limits
+    small.server.after = away
+    assert "no answer" in small.bind("p", "a")
+    small.server.after = lambda _: None
+    has = [grant["card"] for grant in given(small, "p")]
+    assert has == ["GPU-a-0", "GPU-a-1"]
+    first, *others = there
+    if how == "failed":
+        others.append(msgspec.structs.replace(first, healthy=False))
+    elif how == "cordoned":
+        others.append(first)
+    node = cards("a", *others)
+    if how == "cordoned":
+        assert node.metadata.annotations is not None
+        node.metadata.annotations["hami.io/cordon"] = first.uuid
+    small.cluster.nodes.changed(node)
+    small.fits("p", "a")
+    assert "would not do any more" in small.bind("p", "a")
+    small.create("next")
+    assert small.bind("next", "a") == ""
+    assert given(small, "next")[0]["card"] not in has
+
+
+def test_a_card_in_doubt_that_fails_and_recovers_is_nobody_elses(small: Small) -> None:
+    small.cluster.nodes.changed(cards("a", card("GPU-a-0"), card("GPU-a-1", index=1)))
+    small.create("p")
+    small.server.after = away
+    assert "no answer" in small.bind("p", "a")
+    small.server.after = lambda _: None
+    first, other = (card(f"GPU-a-{i}", index=i) for i in range(2))
+    small.cluster.nodes.changed(cards("a", msgspec.structs.replace(first, healthy=False), other))
+    assert "would not do any more" in small.bind("p", "a")
+    small.cluster.nodes.changed(cards("a", first, other))
+    small.create("next")
+    assert small.bind("next", "a") == ""
+    assert given(small, "next")[0]["card"] == "GPU-a-1"
+    assert small.bind("p", "a") == ""
+    assert given(small, "p")[0]["card"] == "GPU-a-0"
 
 
 def test_an_instance_that_another_has_by_now_is_not_written_again() -> None:
