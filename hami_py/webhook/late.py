@@ -45,6 +45,11 @@ def undone(pod: objects.Pod, admission: Admission, settings: PodSettings) -> Ite
         for name in sorted(cards & edit.limits.keys()):
             mend = f"the kubelet would give it no card; it is {edit.limits[name]}"
             yield _late(f"{edit.path}.resources.limits[{name}]", "", mend)
+        for mount in edit.mounts:
+            mend = f"it would run without the library at {mount.mount_path}"
+            yield _late(f"{edit.path}.volumeMounts", "", mend)
+    for volume in admission.volumes:
+        yield _late("spec.volumes", "", f"its library's volume is missing: {volume.name}")
     for found in admission.warnings:
         if found.action in ("remove", "replace"):
             yield _late(found.field, found.value, found.mend)

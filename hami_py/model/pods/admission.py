@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from hami_py.errors import InvalidValue
 from hami_py.model.names import legible
+from hami_py.model.pods import library
 from hami_py.model.pods.annotations import is_written_by_us
 from hami_py.model.pods.asks import Place, Reading
 from hami_py.model.pods.bounds import first, judge_annotations, judge_lists
 from hami_py.model.pods.environment import EnvironmentPlan, plan_environment
 from hami_py.model.pods.findings import Finding, refused
 from hami_py.model.pods.mounts import Mounts
-from hami_py.model.pods.objects import DEFAULT_SCHEDULER, Pod, Variable
+from hami_py.model.pods.objects import DEFAULT_SCHEDULER, Pod, Variable, Volume, VolumeMount
 from hami_py.model.pods.request import MOST_CARDS, PodReading, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.spelling import misspelled
@@ -57,17 +58,20 @@ class ContainerEdit:
         container: its name.
         limits: to be set in ``resources.limits``.
         environment: to be done to ``env``.
+        mounts: to be added to ``volumeMounts``.
     """
 
     path: str
     container: str
     limits: Mapping[str, str]
     environment: EnvironmentPlan
+    mounts: tuple[VolumeMount, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """There is nothing to do."""
-        return not (self.limits or self.environment.add or self.environment.remove)
+        variables = self.environment
+        return not (self.limits or variables.add or variables.remove or self.mounts)
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,14 @@ class Admission:
         findings: what there is to say; a refusal among them means that it is not let in.
         edits: to its containers; those without one stay as they are.
         remove_annotations: the ones that only we write.
+        volumes: to be added to the pod's.
     """
 
     request: Request | None = None
     findings: tuple[Finding, ...] = ()
     edits: tuple[ContainerEdit, ...] = ()
     remove_annotations: tuple[str, ...] = ()
+    volumes: tuple[Volume, ...] = ()
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
@@ -122,7 +128,8 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     of_environments = (each for edit in edits for each in edit.environment.findings)
     findings += first(itertools.chain(judge(pod, reading, settings), of_environments))
     kept = tuple(edit for edit in edits if not edit.is_empty)
-    return Admission(reading.request, tuple(findings), kept, forged)
+    added = library.missing_volumes(pod, settings)
+    return Admission(reading.request, tuple(findings), kept, forged, added)
 
 
 def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Finding]:
@@ -142,8 +149,10 @@ def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Find
     if pod.spec.host_pid:
         mend = "it sees, and may end, the processes of others on the node, those of limits too"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", mend)
+    yield from library.judge_volumes(pod, settings)
     mounts = Mounts(pod, settings)
     for place in reading.places:
+        yield from library.judge_mounts(place, settings)
         asked = reading.readings.get(place.container.name)
         if asked is not None:
             yield from _loader_variables(place, settings)
@@ -174,6 +183,7 @@ def _added(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
         place = _Ephemeral(container, number, "app")
         yield from _privileges(place, pod)
         yield from mounts.judge(place)
+        yield from library.judge_mounts(place, settings)
         # It could be taken away here as in other containers, but who debugs should know.
         for each in plan_environment(place, None, settings).findings:
             yield Finding(each.rule, "refuse", each.field, each.value, each.mend)
@@ -206,7 +216,8 @@ def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> Conta
     missing = reading.missing if reading is not None else {}
     limits = {name: str(number) for name, number in missing.items()}
     environment = plan_environment(place, reading, settings)
-    return ContainerEdit(place.path, place.container.name, limits, environment)
+    mounts = library.missing_mounts(place, settings) if reading is not None else ()
+    return ContainerEdit(place.path, place.container.name, limits, environment, mounts)
 
 
 def _forgery(forged: tuple[str, ...]) -> Iterator[Finding]:

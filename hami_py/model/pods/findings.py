@@ -20,6 +20,7 @@ Rule: TypeAlias = Literal[
     "capability",
     "host-pid",
     "mount",
+    "library",
     "host-path",
     "node-name",
     "visible-devices",

@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
+from hami_py.model.pods import library
 from hami_py.model.pods.asks import Place
 from hami_py.model.pods.findings import Finding
 from hami_py.model.pods.objects import Pod, VolumeMount
@@ -38,15 +39,20 @@ class Mounts:
             if volume.host_path is not None
         }
         self._settings = settings
+        self._library = settings.library_directory
+        self._ours = library.mounts(settings)
+        self._guarded = settings.guarded_host_paths + ((self._library,) if self._library else ())
         self._verdicts: dict[tuple[str, bool, bool], str | None] = {}
 
     def judge(self, place: Place) -> Iterator[Finding]:
         """A container's volumes, those that are refused."""
         for number, mount in enumerate(place.container.volume_mounts or ()):
+            if mount in self._ours:
+                continue
             path = f"{place.path}.volumeMounts[{number}]"
             if len(mount.mount_path) >= _LONGEST:
                 yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, _TOO_LONG)
-            elif _normal(mount.mount_path) in self._settings.guarded_mounts:
+            elif self._covers(_normal(mount.mount_path)):
                 mend = "the limits are mounted there; choose another path"
                 yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
             outside = self._host_paths.get(mount.name)
@@ -56,14 +62,17 @@ class Mounts:
             if why is not None:
                 yield Finding("host-path", "refuse", path, outside, why)
 
+    def _covers(self, path: str) -> bool:
+        if path in self._settings.guarded_mounts:
+            return True
+        return bool(self._library) and (path == library.PRELOAD or _is_in(path, self._library))
+
     def _verdict(self, mount: VolumeMount, outside: str) -> str | None:
         read_only = bool(mount.read_only)
         recursive = read_only and mount.recursive_read_only == "Enabled"
         key = (mount.name, read_only, recursive)
         if key not in self._verdicts:
-            self._verdicts[key] = _judge(
-                outside, self._settings.guarded_host_paths, read_only, recursive
-            )
+            self._verdicts[key] = _judge(outside, self._guarded, read_only, recursive)
         return self._verdicts[key]
 
 

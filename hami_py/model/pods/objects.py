@@ -95,6 +95,7 @@ class VolumeMount(_Object, frozen=True):
     mount_path: str = ""
     read_only: bool | None = None
     recursive_read_only: str | None = None
+    sub_path: str | None = None
 
 
 class Container(_Object, frozen=True):
@@ -119,6 +120,7 @@ class HostPath(_Object, frozen=True):
     """``HostPathVolumeSource``."""
 
     path: str = ""
+    type: str | None = None
 
 
 class Claim(_Object, frozen=True):

@@ -82,6 +82,11 @@ class PodSettings:
     containers (CDI), or with what keeps a container to its devices and the kernel to its files: a
     container that can write there, or in a directory around one, can change its own."""
 
+    library_directory: str = ""
+    """A directory of every node, with ``libvgpu.so`` and ``ld.so.preload`` in it, that the webhook
+    mounts into containers with a GPU, at the same path. Empty = it adds no volume: the device
+    plugin brings the library, since a ``hostPath`` breaks Pod Security's baseline level."""
+
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, with the setting's name.
 
@@ -118,6 +123,7 @@ class PodSettings:
                 if posixpath.normpath("/" + path.lstrip("/")) != path:
                     mend = "write a path from the root, without . and .. and a slash at its end"
                     raise InvalidValue(name, path, mend)
+        _check_library(self.library_directory)
         for scheduler in self.schedulers:
             check_object_name("schedulers", scheduler)
         if not self.profiles:
@@ -133,6 +139,14 @@ class PodSettings:
         return tuple(
             table(profile, self.max_cards, self.max_memory_mib) for profile in self.profiles
         )
+
+
+def _check_library(directory: str) -> None:
+    plain = posixpath.normpath("/" + directory.lstrip("/"))
+    # ld.so.preload has it between spaces and colons, and Kubernetes mounts nothing at a colon.
+    if directory and (plain != directory or directory == "/" or _IN_PRELOADS & set(directory)):
+        mend = "write a directory's path from the root, without spaces, colons, $, . and .."
+        raise InvalidValue("library_directory", directory, mend)
 
 
 DEFAULT = PodSettings()

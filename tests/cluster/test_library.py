@@ -1,0 +1,68 @@
+"""The library that the webhook mounts, where a real kubelet and a real loader start containers."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cluster.control_plane import ControlPlane
+from cluster.device_plugin import StartPlugin
+from cluster.gpu_pods import phase, pod, runs
+from cluster.node import Node
+from cluster.objects import PODS
+from cluster.webhooks import webhook
+from hami_py.model.pods import PodSettings
+from support.artifacts import Artifacts
+
+pytestmark = [pytest.mark.tiers("node"), pytest.mark.timeout(300)]
+
+#: The node's own C library and programs: the image's have none that loads anything.
+_NODES = {"usr": "/usr", "lib": "/usr/lib", "lib64": "/usr/lib64"}
+
+#: What of the library is mapped into a program that knows nothing of it, and what can be written.
+_SCRIPT = """
+/usr/bin/grep -o '/[^ ]*libvgpu.so' /proc/self/maps | /bin/busybox sort -u
+/bin/busybox touch {directory}/x && echo written
+echo x > /etc/ld.so.preload && echo written
+echo done
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(node: Node) -> ControlPlane:
+    return node.cluster
+
+
+@pytest.fixture
+def directory(tmp_path: Path, artifacts: Artifacts) -> Path:
+    """Of the node, as docs/operating.md has it made."""
+    made = tmp_path / "library"
+    made.mkdir()
+    shutil.copy(artifacts.library, made / "libvgpu.so")
+    (made / "ld.so.preload").write_text(f"{made}/libvgpu.so\n")
+    return made
+
+
+def test_it_is_loaded_where_a_gpu_is_asked_for_and_nowhere_else(
+    cluster: ControlPlane, node: Node, plugin: StartPlugin, directory: Path
+) -> None:
+    plugin()
+    mounts = [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in _NODES]
+    script = _SCRIPT.format(directory=directory)
+    made = pod(
+        "one",
+        runs("main", script, volumeMounts=mounts),
+        runs("other", script, count=0, volumeMounts=mounts),
+        volumes=[{"name": name, "hostPath": {"path": path}} for name, path in _NODES.items()],
+    )
+    # The node of the test has no time to give away, so none is asked for.
+    settings = PodSettings(library_directory=str(directory), whole_card_cores=0)
+    with webhook(cluster, pods=settings):
+        cluster.api.create(PODS, made)
+    phase(cluster, "one", "Succeeded", "Failed")
+    said = [line.split()[-1] for line in node.log("one").splitlines()]
+    assert f"{directory}/libvgpu.so" in said, said
+    assert "done" in said and "written" not in said, said
+    assert "libvgpu" not in node.log("one", "other")
+    assert sorted(each.name for each in directory.iterdir()) == ["ld.so.preload", "libvgpu.so"]
+    assert (directory / "ld.so.preload").read_text() == f"{directory}/libvgpu.so\n"
