@@ -162,6 +162,10 @@ def test_a_bind_that_is_tried_again_gets_no_card_that_failed() -> None:
     small.cluster.nodes.changed(cards("a", pods.encode_cards((bad, good))))
     small.server.before = lambda _: None
     assert small.fits("p", "a") == ["a"]
+    # As long as the first attempt may have given it that one, it gets no other.
+    assert "would not do any more" in small.bind("p", "a")
+    small.now_s = 31.0
+    small.verbs.binder.settle()
     assert small.bind("p", "a") == ""
     assert "GPU-a-1" in small.server.written[0]["metadata"]["annotations"]["hami.io/assignment"]
 
