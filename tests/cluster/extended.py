@@ -72,7 +72,10 @@ def extender(
     lease: tuple[str, str] | None = None,
     lease_holder: str | None = None,
 ) -> Iterator[Scheduler]:
-    """One replica; it may not know the cluster yet. All pods count, for no webhook labels them."""
+    """One replica; it may not know the cluster yet.
+
+    All pods count where no selector is named: most tests have no webhook that labels them.
+    """
     settings = SchedulerSettings(
         listen=Listen("127.0.0.1", port),
         pod_selector=pod_selector,
@@ -94,13 +97,14 @@ def extended(
     *,
     timing: Timing | None = None,
     settings: Settings | None = None,
+    pod_selector: str = "",
 ) -> Iterator[tuple[ControlPlane, Scheduler]]:
     """A control plane whose scheduler asks an extender of ours; both end with it."""
     (port,) = free_ports(1)
     cluster = start(scheduler=configuration(port), settings=settings)
     make_wake(cluster.api)
     server = ApiServer.connect(cluster.kubeconfig_for(cluster.user(EXTENDER, "system:masters")))
-    with extender(server, port, timing=timing) as scheduler:
+    with extender(server, port, pod_selector=pod_selector, timing=timing) as scheduler:
         assert scheduler.wait_until_ready(60)
         yield cluster, scheduler
 

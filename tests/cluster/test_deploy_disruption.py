@@ -1,12 +1,14 @@
 """The Deployments of deploy/ under Kubernetes' own controllers: their pods, rank and budgets."""
 
+import json
+
 import pytest
 
-from cluster import waiting
+from cluster import objects, waiting
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
-from cluster.deployed import apply
+from cluster.deployed import apply, deployment
 
 PODS = "/api/v1/namespaces/hami-system/pods"
 BUDGETS = "/apis/policy/v1/namespaces/hami-system/poddisruptionbudgets"
@@ -15,11 +17,51 @@ RANKS = "/apis/scheduling.k8s.io/v1/priorityclasses"
 pytestmark = pytest.mark.tiers("kubectl", "controllers")
 
 
+RANK = "system-cluster-critical"
+
+#: As on GKE: pods of these ranks are made only where a quota is scoped to theirs.
+LIMITED = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "ResourceQuotaConfiguration",
+    "limitedResources": [
+        {
+            "resource": "pods",
+            "matchScopes": [
+                {
+                    "scopeName": "PriorityClass",
+                    "operator": "In",
+                    "values": ["system-node-critical", RANK],
+                }
+            ],
+        }
+    ],
+}
+
+
 @pytest.fixture(scope="module")
-def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
+def cluster(
+    module_control_plane: StartControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> ControlPlane:
     """One in which everything of deploy/ is made; no kubelet runs it."""
+    admission = tmp_path_factory.mktemp("admission") / "admission.json"
+    plugin = {"name": "ResourceQuota", "configuration": LIMITED}
+    admission.write_text(
+        json.dumps(
+            {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "AdmissionConfiguration",
+                "plugins": [plugin],
+            }
+        )
+    )
     settings = Settings(
-        controllers=["deployment-controller", "replicaset-controller", "disruption-controller"]
+        apiserver={"admission-control-config-file": str(admission)},
+        controllers=[
+            "deployment-controller",
+            "replicaset-controller",
+            "disruption-controller",
+            "resourcequota-controller",
+        ],
     )
     cluster = module_control_plane(settings=settings)
     apply(cluster)
@@ -37,9 +79,9 @@ def replicas(cluster: ControlPlane, part: str) -> list[Object]:
     return waiting.until(look, f"two replicas of {part} are made")
 
 
-def run(cluster: ControlPlane, pod: Object) -> None:
+def run(cluster: ControlPlane, pod: Object, is_ready: str = "True") -> None:
     """As its kubelet would report it."""
-    ready = {"type": "Ready", "status": "True"}
+    ready = {"type": "Ready", "status": is_ready}
     status = {"phase": "Running", "conditions": [ready]}
     cluster.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
 
@@ -84,10 +126,38 @@ def test_the_last_replica_is_not_evicted(cluster: ControlPlane, part: str) -> No
 
 
 @pytest.mark.parametrize("part", ["webhook", "scheduler"])
+def test_replicas_that_are_not_ready_are_evicted(cluster: ControlPlane, part: str) -> None:
+    """Whatever is wrong with all of them: the drain of a node does not wait for them for good."""
+    for pod in replicas(cluster, part):
+        run(cluster, pod, is_ready="False")
+
+    def is_known() -> bool:
+        status = cluster.api.get(f"{BUDGETS}/hami-{part}").get("status", {})
+        return bool(status.get("expectedPods") == 2 and status["currentHealthy"] == 0)
+
+    waiting.until(is_known, f"the budget of {part} knows of none that is ready")
+    for pod in replicas(cluster, part):
+        evict(cluster, pod)
+        waiting.gone(cluster.api, f"{PODS}/{pod['metadata']['name']}")
+
+
+@pytest.mark.parametrize("part", ["webhook", "scheduler"])
+def test_its_pods_are_made_where_their_rank_is_limited(cluster: ControlPlane, part: str) -> None:
+    """By the quota of deploy/: in a namespace without one the same pod is refused."""
+    assert len(replicas(cluster, part)) == 2
+    account = {"metadata": {"name": f"hami-{part}"}}
+    cluster.api.create("/api/v1/namespaces/default/serviceaccounts", account)
+    pod = {**deployment(part)["spec"]["template"], "apiVersion": "v1", "kind": "Pod"}
+    pod["metadata"] = {**pod["metadata"], "name": "elsewhere"}
+    with pytest.raises(ApiError, match="insufficient quota to match these scopes"):
+        cluster.api.create(objects.PODS, pod)
+
+
+@pytest.mark.parametrize("part", ["webhook", "scheduler"])
 def test_its_pods_are_of_the_rank_of_the_control_plane(cluster: ControlPlane, part: str) -> None:
     """Else pods of a tenant with a higher priority could have them evicted."""
-    rank = cluster.api.get(f"{RANKS}/system-cluster-critical")
+    rank = cluster.api.get(f"{RANKS}/{RANK}")
     for pod in replicas(cluster, part):
-        assert pod["spec"]["priorityClassName"] == "system-cluster-critical"
+        assert pod["spec"]["priorityClassName"] == RANK
         assert pod["spec"]["priority"] == rank["value"]
         assert pod["spec"]["preemptionPolicy"] == "PreemptLowerPriority"

@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from cluster import objects
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
+from cluster.kubectl import kubectl
 from cluster.load import Load
 from cluster.objects import PODS
 from cluster.webhooks import webhook
@@ -148,6 +150,11 @@ def test_a_request_that_contradicts_the_limit_is_refused(
             "could stand before the library that keeps the limit; leave it out",
         ),
         (
+            {"env": [{"name": "LD_AUDIT", "value": "/x.so"}]},
+            "env[LD_AUDIT]",
+            "could stand before the library that keeps the limit; leave it out",
+        ),
+        (
             {"securityContext": {"privileged": True}},
             "securityContext.privileged",
             "it reaches every card of the node; leave it out where a GPU is asked for",
@@ -160,6 +167,30 @@ def test_what_defeats_a_limit_is_refused(
     pod = objects.pod("a", {"nvidia.com/gpu": 1})
     pod["spec"]["containers"][0].update(change)
     refused(cluster, pod, f"spec.containers[0].{named}", mend)
+
+
+@pytest.mark.tiers("kubectl")
+def test_what_would_undo_a_limit_is_removed_with_a_warning(
+    cluster: ControlPlane, hook: Webhook, tmp_path: Path
+) -> None:
+    """The variables are gone from the pod, and whoever made it is told of each."""
+    given = {"CUDA_DISABLE_CONTROL": "true", "NVIDIA_VISIBLE_DEVICES": "all", "MINE": "stays"}
+    entries = [{"name": name, "value": value} for name, value in given.items()]
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(
+        json.dumps(objects.pod("a", containers=[objects.container(limits=limits, env=entries)]))
+    )
+    done = kubectl(cluster, "create", "--dry-run=server", "-o", "json", "-f", manifest)
+    assert done.returncode == 0, done.stderr
+    assert env(json.loads(done.stdout)) == {"MINE": "stays", "CUDA_DEVICE_MEMORY_LIMIT": "3000m"}
+    field = "Warning: spec.containers[0].env"
+    assert sorted(done.stderr.splitlines()) == [
+        f'{field}[CUDA_DISABLE_CONTROL]: "true" is removed: limits cannot be switched off from '
+        "inside; leave it out",
+        f'{field}[NVIDIA_VISIBLE_DEVICES]: "all" is removed: the cards come from the container\'s '
+        "resources; leave it out",
+    ]
 
 
 #: What the API server gives each object anew.

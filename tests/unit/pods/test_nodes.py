@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cluster.deployed import documents
 from hami_py.errors import InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI, PodSettings
@@ -257,6 +258,9 @@ def test_a_quota_without_them_is_none_of_ours() -> None:
     metadata = {"metadata": {"name": "team"}}
     assert pods.read_quota(pods.decode_quota.convert({**metadata, "spec": {"hard": None}})) is None
     assert pods.read_quota(pods.decode_quota.convert(metadata)) is None
+    # deploy/ has one, for its own pods.
+    (own,) = [each for each in documents("namespace.yaml") if each["kind"] == "ResourceQuota"]
+    assert pods.read_quota(pods.decode_quota.convert(own)) is None
 
 
 @pytest.mark.parametrize(
