@@ -1,6 +1,7 @@
 """Where measurements go: docs/results/<suite>.json, and the same as a table beside it."""
 
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -113,14 +114,15 @@ def _target(row: Row) -> str:
 
 
 def machine() -> str:
-    """Processor, kernel and C library."""
+    """Processor, how many of its cores are ours, kernel and C library."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
     release = platform.release().split("-")[0]
-    return f"{model}, Linux {release}, {'-'.join(platform.libc_ver())}"
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, Linux {release}, {'-'.join(platform.libc_ver())}"
 
 
 def _commit() -> str:

@@ -2,23 +2,24 @@
 
 import contextlib
 import itertools
+import socket
 import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import msgspec
 
-from bench.asking import Connection
 from bench.results import Row
 from bench.scheduler_programs import extender
 from bench.scheduler_rows import row
-from bench.scheduler_state import CARDS, Size, fill, limits, node, node_name, uid
-from cluster import binaries, extended, objects, recordings, waiting
-from cluster.api import Object
+from bench.scheduler_state import OVERHEAD_MIB, Size, fill, limits, node, node_name, uid
+from cluster import binaries, extended, failing, objects, recordings, waiting
+from cluster.api import Api, Object
 from cluster.control_plane import ControlPlane, Programs
 from cluster.servers import free_ports
 from hami_py.model import pods as model
@@ -30,6 +31,10 @@ BOUND_RATE = 80.0
 BATCH = 100
 
 PODS = "/api/v1/namespaces/default/pods"
+
+#: kube-scheduler's lease, as deploy's extender has one to read for each binding.
+LEASE = "bench"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 @contextlib.contextmanager
@@ -56,7 +61,7 @@ def start(size: Size, runs: int) -> list[Row]:
                 seconds.append(ours.start_s)
                 resident.append(ours.resident_mib())
                 most.append(ours.resident_mib("VmHWM"))
-                _knows_all(ours.port, size)
+                ours.check_knows(fill(size))
     note = f"written to etcd beforehand in {prepared:.0f} s"
     return [
         row(f"start from an API server, {size}", seconds, "s", START_S, note=note),
@@ -95,20 +100,6 @@ def _store(cluster: ControlPlane, size: Size) -> None:
         cluster.store(batch)
 
 
-def _knows_all(port: int, size: Size) -> None:
-    """A pod that wants whole cards, all of a node, is told by every node that they are in use."""
-    pod = recordings.read("extender-filter-names")["Pod"]
-    (container,) = pod["spec"]["containers"]
-    container["resources"] = {"limits": {"nvidia.com/gpu": str(CARDS), "nvidia.com/gpucores": 100}}
-    names = [node_name(at) for at in range(size.nodes)]
-    asked = Connection(port)
-    body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
-    answer = msgspec.json.decode(asked.ask("/filter", body))
-    asked.close()
-    assert len(answer["FailedNodes"]) == size.nodes, answer["FailedAndUnresolvableNodes"]
-    assert all("in use" in why for why in answer["FailedNodes"].values())
-
-
 def bound(nodes: int, pods: int, runs: int) -> list[Row]:
     """Pods that wait all at once, from the first binding to the last, as a watch tells."""
     (port,) = free_ports(1)
@@ -116,13 +107,42 @@ def bound(nodes: int, pods: int, runs: int) -> list[Row]:
     with control_plane(scheduler=extended.configuration(port)) as (cluster, folder):
         for at in range(nodes):
             cluster.api.create("/api/v1/nodes", node(at))
-        with extender(cluster.kubeconfig, folder, port=port):
+        _take_lease(cluster.api)
+        options = ["--lease", f"kube-system/{LEASE}"]
+        with extender(cluster.kubeconfig, folder, port, options):
             for run in range(runs):
                 rates.append(_bind_all(cluster, run, pods))
                 cluster.api.delete_all(PODS)
                 waiting.until(lambda: not cluster.api.list(PODS), "the pods are gone")
-    name = f"bound pods, {nodes} nodes, {pods:,} pods at once"
+            _check_lease(cluster.api, port)
+    name = f"bound pods under a lease, {nodes} nodes, {pods:,} pods at once"
     return [row(name, rates, "pods/s", BOUND_RATE, better="higher")]
+
+
+def _take_lease(api: Api) -> None:
+    """As a kube-scheduler on this host would have, hours ago: the extender need not wait."""
+    now = datetime.now(timezone.utc)
+    spec = {
+        "holderIdentity": f"{socket.gethostname()}_bench",
+        "leaseDurationSeconds": 3600,
+        "acquireTime": _written(now - timedelta(hours=2)),
+        "renewTime": _written(now),
+        "leaseTransitions": 1,
+    }
+    api.create(LEASES, {"metadata": {"name": LEASE}, "spec": spec})
+
+
+def _written(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _check_lease(api: Api, port: int) -> None:
+    """It is read, and not taken for one that there is not: of another's nothing is bound."""
+    made = failing.pod("another", 1_000, schedulerName=failing.NOBODY)
+    made = api.create(PODS, made)
+    api.patch(f"{LEASES}/{LEASE}", {"spec": {"holderIdentity": "another_bench"}})
+    said = failing.bind(port, made, node_name(0))
+    assert "another_bench has it" in said, said
 
 
 def _bind_all(cluster: ControlPlane, run: int, pods: int) -> float:
@@ -172,6 +192,6 @@ def _check(seen: list[Object], pods: int) -> None:
         assert assignment is not None, pod["metadata"]["name"]
         for grants in assignment.containers.values():
             for grant in grants:
-                used[grant.card] += grant.memory_mib + 300
+                used[grant.card] += grant.memory_mib + OVERHEAD_MIB
     assert len(seen) == pods
     assert max(used.values()) <= 81_920

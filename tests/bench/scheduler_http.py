@@ -3,8 +3,9 @@
 The extender is `hami scheduler`, and it reads the cluster from an API server whose answers are
 ready. A pod's time is that of both questions, from the first byte sent to the last byte read. The
 cluster is full to about two thirds, and each pod's best node is held for it, as ever. Names come in
-another order each time, as kube-scheduler's workers leave them. Rounds are many, and both kinds of
-pods take turns: a machine is busy for seconds, and then not.
+another order each time, as kube-scheduler's workers leave them. Rounds are many, and all kinds of
+pods take turns: a machine is busy for seconds, and then not. One kind waits for a cluster with more
+room: every node refuses it, with a reason, and nobody asks how good the nodes are.
 
 What the machine, HTTP and who asks take of that themselves is measured as well, by turns with it:
 the same server answers as many bytes without a look at the question. Where that takes long, too, it
@@ -18,6 +19,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,57 +29,83 @@ from bench.asking import Connection, in_turn
 from bench.results import Row
 from bench.scheduler_programs import Extender, canned, extender, floor
 from bench.scheduler_rows import row, times
-from bench.scheduler_state import KINDS, Size, limits, node_name
+from bench.scheduler_state import CARDS, KINDS, Size, fill, limits, node_name
 from cluster import recordings
+from hami_py.scheduler.timing import Timing
 
 TARGET_MS = 4.0
 WARM_UP = 40
 SEED = 20261122
 
-#: MiB, cores and cards of the i-th pod.
-Kind = Callable[[int], tuple[int, int, int]]
+
+@dataclass(frozen=True)
+class Kind:
+    """Pods of a kind.
+
+    Attributes:
+        name: of its rows.
+        wants: MiB, cores and cards of the i-th pod.
+        fits: whether there are nodes for it; else all of them refuse it.
+        target_ms: of the 99th percentile, if there is one.
+    """
+
+    name: str
+    wants: Callable[[int], tuple[int, int, int]]
+    fits: bool = True
+    target_ms: float | None = TARGET_MS
+
+
+KNOWN = Kind(
+    "filter + prioritize through HTTP, class met before", lambda at: KINDS[at % len(KINDS)]
+)
+FRESH = Kind(
+    "filter + prioritize through HTTP, a new class each time", lambda at: (1_000 + at, 10, 1)
+)
+REFUSED = Kind(
+    "filter through HTTP, a new class, all nodes refuse",
+    # Less than a card has, also for the last of many thousands.
+    lambda at: (60_000 + at, 0, CARDS),
+    fits=False,
+    target_ms=None,
+)
+ALL = (KNOWN, FRESH, REFUSED)
 
 
 def http(size: Size, rounds: int, pods: int) -> list[Row]:
-    """Rows for classes met before and for new ones; ``pods`` a round."""
+    """Rows for each kind; ``pods`` a round."""
     names = [node_name(at) for at in range(size.nodes)]
     random.Random(SEED).shuffle(names)  # noqa: S311
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with canned(size, folder) as kubeconfig, extender(kubeconfig, folder) as ours:
+            ours.check_knows(fill(size))
             asker = _Asker(ours, names)
-
-            def known(at: int) -> tuple[int, int, int]:
-                return KINDS[at % len(KINDS)]
-
-            def fresh(at: int) -> tuple[int, int, int]:
-                return 1_000 + at, 10, 1
-
-            kinds = {"class met before": known, "a new class each time": fresh}
-            took: dict[str, list[list[float]]] = {said: [] for said in kinds}
-            used: dict[str, list[list[float]]] = {said: [] for said in kinds}
+            took: dict[str, list[list[float]]] = {kind.name: [] for kind in ALL}
+            used: dict[str, list[list[float]]] = {kind.name: [] for kind in ALL}
             alone = []
-            asker.round(known, WARM_UP)
+            asker.round(KNOWN, WARM_UP)
             sizes, began, stolen_s = asker.sizes, time.monotonic(), _stolen_s()
             with floor(folder, sizes["/filter"][1], sizes["/prioritize"][1]) as port:
                 connection = Connection(port)
                 for _ in range(rounds):
-                    for said, kind in kinds.items():
+                    for kind in ALL:
+                        if not kind.fits:
+                            # A refusal looks at all that is held, in a full cluster next to none.
+                            time.sleep(Timing().hold_s)
                         # Hundreds of new classes have made the allocator forget the others.
-                        asker.round(known, WARM_UP)
+                        asker.round(KNOWN if kind.fits else kind, WARM_UP)
                         run = asker.round(kind, pods)
-                        took[said].append(run[0])
-                        used[said].append(run[1])
+                        took[kind.name].append(run[0])
+                        used[kind.name].append(run[1])
                     alone.append(_bytes_alone(connection, sizes, pods))
                 connection.close()
             asker.close()
             of_all_s = (time.monotonic() - began) * (os.cpu_count() or 1)
             stolen = (_stolen_s() - stolen_s) * 100 / of_all_s
         rows = []
-        for said in kinds:
-            name = f"filter + prioritize through HTTP, {said}"
-            rows += times(name, took[said], TARGET_MS)
-            rows += times(f"{name}, our processor time", used[said])
+        for kind in ALL:
+            rows += times(kind.name, took[kind.name], kind.target_ms)
+            rows += times(f"{kind.name}, our processor time", used[kind.name])
         rows += times("as many bytes through HTTP, and nothing behind", alone)
         name = "of the machine's time meanwhile given to others by its host"
         rows.append(row(name, [stolen], "%"))
@@ -124,17 +152,21 @@ class _Asker:
         took, used = [], []
         for _ in range(pods):
             self._asked += 1
-            pod = self._next(limits(*kind(self._asked)))
+            pod = self._next(limits(*kind.wants(self._asked)))
             names = workers_order(self._prng, self._names)
             before = self._ours.processor_s()
             filtered, seconds = self._ask("/filter", pod, names)
             fits = filtered["NodeNames"]
             others = filtered["FailedNodes"], filtered["FailedAndUnresolvableNodes"]
             assert len(fits) + sum(map(len, others)) == len(names)
-            assert fits, "the cluster is full: place fewer pods"
-            scores, more = self._ask("/prioritize", pod, fits)
-            assert [score["Host"] for score in scores] == fits
-            took.append((seconds + more) * 1e3)
+            if kind.fits:
+                assert fits, "the cluster is full: place fewer pods"
+                scores, more = self._ask("/prioritize", pod, fits)
+                assert [score["Host"] for score in scores] == fits
+                seconds += more
+            else:
+                assert filtered["FailedNodes"].keys() == set(names)
+            took.append(seconds * 1e3)
             used.append((self._ours.processor_s() - before) * 1e3)
         return took, used
 

@@ -10,23 +10,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.results import ROOT
-from bench.scheduler_state import Size
+from bench.scheduler_state import Size, State
 from cluster.servers import Server, accepts, free_ports
 
 #: Seconds that a program may take to be ready: it is what is measured.
 DEADLINE = 900.0
 
 
+def fetch(port: int, path: str) -> tuple[int, str]:
+    """Status and text of the answer to a plain GET there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
 def says_ok(port: int, path: str) -> bool:
     """Whether a plain GET there is answered with 200."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
+        return fetch(port, path)[0] == 200
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
 
 
 def python(*arguments: object, pinned: int | None = None) -> list[str]:
@@ -63,14 +68,31 @@ class Extender:
         assert found, status
         return int(found[1]) / 1024
 
+    def check_knows(self, state: State) -> None:
+        """Of every node it counts just as much memory as given as all of the pods have there.
+
+        One that has lost pods answers questions as well, and sooner.
+        """
+        status, text = fetch(self.port, "/metrics")
+        assert status == 200, text
+        gauge = r'^hami_scheduler_node_memory_given_bytes{node="([^"]*)"} (.*)$'
+        told = {node: float(value) for node, value in re.findall(gauge, text, re.MULTILINE)}
+        given = state.given()
+        assert told == given, (
+            f"{sum(told.values()):.0f} bytes on {len(told)} nodes are said to be given, and the "
+            f"pods have {sum(given.values())} on {len(given)}"
+        )
+
 
 @contextlib.contextmanager
-def extender(kubeconfig: Path, folder: Path, port: int | None = None) -> Iterator[Extender]:
+def extender(
+    kubeconfig: Path, folder: Path, port: int | None = None, options: Sequence[str] = ()
+) -> Iterator[Extender]:
     """`hami scheduler` on a port, or on a free one, once it knows the cluster."""
     port = port or free_ports(1)[0]
     listen = f"127.0.0.1:{port}"
     command = python(
-        *("-m", "hami_py", "scheduler", "--listen", listen, "--kubeconfig", kubeconfig)
+        *("-m", "hami_py", "scheduler", "--listen", listen, "--kubeconfig", kubeconfig), *options
     )
 
     def ready() -> bool:

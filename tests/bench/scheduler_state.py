@@ -4,6 +4,7 @@ The allocator places the pods itself, so that no card has more than it can give;
 are a snapshot, the answers of an API server, and what is written to a real one.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,9 @@ from hami_py.model import pods
 from hami_py.model.pods import wire
 
 CARDS = 8
+
+#: MiB of a card that each container takes besides what it asked for.
+OVERHEAD_MIB = 300
 
 #: Memory in MiB, cores and cards of a few usual pods.
 KINDS = (
@@ -61,7 +65,7 @@ def cards(at: int) -> list[wire.Card]:
             model=model,
             memory_mib=81_920,
             numa=index // 4,
-            overhead_mib=300,
+            overhead_mib=OVERHEAD_MIB,
         )
         for index in range(CARDS)
     ]
@@ -89,10 +93,11 @@ def request(at: int, kind: tuple[int, int, int]) -> wire.Request:
 
 @dataclass(frozen=True)
 class State:
-    """A filled cluster: the engine's state, and by pod its assignment."""
+    """A filled cluster: the engine's state and its digest, and by pod its assignment."""
 
     size: Size
     snapshot: bytes
+    digest: str
     assignments: tuple[wire.Assignment, ...]
 
     def pod(self, at: int) -> Object:
@@ -111,6 +116,15 @@ class State:
         """All of them."""
         return map(self.pod, range(self.size.pods))
 
+    def given(self) -> dict[str, int]:
+        """Bytes of memory that the pods have of each node, with overheads."""
+        given: Counter[str] = Counter()
+        for assignment in self.assignments:
+            for grants in assignment.containers.values():
+                mib = sum(grant.memory_mib + OVERHEAD_MIB for grant in grants)
+                given[assignment.node] += mib << 20
+        return dict(given)
+
 
 @cache
 def fill(size: Size) -> State:
@@ -127,5 +141,5 @@ def fill(size: Size) -> State:
             raise AssertionError(f"pod {at} has no room: place fewer pods a node") from error
         allocator.place(asked, reserved, True)
         assignments.append(reserved)
-    decode = pods.decode_assignment
-    return State(size, allocator.snapshot(), tuple(decode(each) for each in assignments))
+    decoded = tuple(map(pods.decode_assignment, assignments))
+    return State(size, allocator.snapshot(), allocator.digest(), decoded)
