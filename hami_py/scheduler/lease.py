@@ -95,6 +95,8 @@ class Lease:
         # When it was first seen as it is, and its holder first seen to have it.
         self._changed_ns = 0
         self._taken_ns = 0
+        # When it was first looked for and not there, as long as it has never been.
+        self._missing_ns: int | None = None
 
     def check(self, began_ns: int, left_s: Callable[[], float]) -> Tenure | None:
         """Whether our kube-scheduler has it, and the holder before has had its time.
@@ -128,6 +130,8 @@ class Lease:
                 # Deleted; kube-scheduler makes it anew within seconds.
                 raise self._unavailable("it is gone", "try again in a moment") from error
             self._read_ns = asked_ns
+            if self._missing_ns is None:
+                self._missing_ns = asked_ns
             return
         try:
             spec = msgspec.json.decode(answer, type=_Lease).spec
@@ -143,6 +147,14 @@ class Lease:
     def _judge(self) -> Tenure | None:
         spec = self._spec
         if spec is None:
+            missing_s = (self._clock_ns() - (self._missing_ns or 0)) / 1e9
+            if missing_s < self._wait_s:
+                # Or it was deleted before we ever saw it, and somebody had it until then.
+                raise self._unavailable(
+                    f"it is not there, for {missing_s:.1f} s so far, and until {self._wait_s:g} s "
+                    "whoever had it may still be binding",
+                    "try again in a moment",
+                )
             # kube-scheduler runs without one, so there is no other.
             return None
         if spec.host != self._holder:

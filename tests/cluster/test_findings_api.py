@@ -97,6 +97,24 @@ def test_a_watch_starts_with_the_list_and_marks_its_end(
     recordings.keep("watch-bookmark", seen[-1])
 
 
+def test_to_a_watch_with_a_selector_what_begins_to_match_comes_and_what_ceases_to_is_gone(
+    cluster: ControlPlane,
+) -> None:
+    made = cluster.api.create(NODES, objects.node("labelled"))
+    path = f"{NODES}/labelled"
+    versions = [
+        cluster.api.patch(path, {"metadata": {"labels": labels}})["metadata"]["resourceVersion"]
+        for labels in ({"of": "x"}, {"more": "1"}, {"of": None}, {"more": "2"})
+    ]
+    query = f"labelSelector=of=x&resourceVersion={made['metadata']['resourceVersion']}"
+    events = list(cluster.api.watch(f"{NODES}?{query}", seconds=2))
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+    # As it was last, with the version of the change.
+    gone = events[-1]["object"]["metadata"]
+    assert (gone["labels"]["of"], gone["labels"]["more"]) == ("x", "1")
+    assert gone["resourceVersion"] == versions[2]
+
+
 def test_a_node_keeps_the_status_that_it_was_made_with(cluster: ControlPlane) -> None:
     made = cluster.api.create(NODES, objects.node("whole", {"nvidia.com/gpu": 8}))
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "8"

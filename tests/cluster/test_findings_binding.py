@@ -61,6 +61,18 @@ def test_annotations_of_a_binding_are_merged_in_the_same_write(
     )
 
 
+def test_a_create_and_a_binding_are_answered_with_201(
+    cluster: ControlPlane, recordings: Recordings
+) -> None:
+    code, pod = cluster.api.request("POST", PODS, objects.pod(schedulerName="nobody"))
+    assert code == 201
+    path = f"{PODS}/{pod['metadata']['name']}"
+    code, answer = cluster.api.request("POST", f"{path}/binding", objects.binding(pod, "a"))
+    assert code == 201
+    recordings.keep("binding-done-201", answer)
+    cluster.api.delete(path, grace_seconds=0)
+
+
 def test_labels_of_a_binding_are_merged_too(cluster: ControlPlane, pod: Object) -> None:
     bind(cluster.api, pod, labels={"hami-py.test/placed": "true"})
     assert now(cluster.api, pod)["metadata"].get("labels") == {"hami-py.test/placed": "true"}

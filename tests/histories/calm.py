@@ -120,6 +120,7 @@ def _agree(scene: Scene, what: str) -> None:
     truth = Cluster(Allocator(), pods.PodSettings())
     truth.nodes.replace(*list_objects(client, NODES, objects.Node))  # type: ignore[arg-type]
     truth.quotas.replace(*list_objects(client, QUOTAS, objects.ResourceQuota))  # type: ignore[arg-type]
+    # All of them: who is bound has the label by then, whether or not the webhook gave it.
     truth.pods.replace(*list_objects(client, PODS, objects.Pod))  # type: ignore[arg-type]
     for replica in scene.replicas:
         if replica.cluster.allocator.digest() != truth.allocator.digest():

@@ -10,7 +10,7 @@ import random
 
 from histories import room
 from histories.fake_api import FakeApi
-from histories.reading import asks
+from histories.reading import asks, is_labelled
 from histories.refusals import Object
 
 WAITS_S = (0.0, 3.0, 8.0, 20.0)
@@ -28,9 +28,10 @@ def keeps_its_place(pod: Object) -> bool:
     """Whether nobody may take its place on a card while it is held.
 
     Who asks for no share of a card's time is let in only where some is left, and others may be
-    given the rest beside a hold.
+    given the rest beside a hold. Of a pod that no watch tells of yet nobody would hear that it is
+    gone, so its hold ends after seconds.
     """
-    return has_claims(pod) and all(ask.cores for ask in asks(pod))
+    return has_claims(pod) and is_labelled(pod) and all(ask.cores for ask in asks(pod))
 
 
 class Claims:

@@ -27,20 +27,50 @@ KINDS = {
     "storageclasses": "StorageClass",
 }
 
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "gitVersion": "v1.36.0",
+}
+"""Which it is: those before 1.35 drop the labels of a binding."""
+
 _GROUPS = ("/api/v1/", "/apis/storage.k8s.io/v1/", "/apis/coordination.k8s.io/v1/")
 
 _encode = msgspec.json.encode
 
 
 class Event(NamedTuple):
-    """One line of the history that watches are told from."""
+    """One line of the history that watches are told from.
+
+    Attributes:
+        before: the object as it was, with the version of the event; ``None``: it was not there.
+        after: as it is now; ``None``: it is gone.
+        line: what is told of it without a selector.
+    """
 
     version: int
     type: str
     kind: str
     key: tuple[str, str]
-    labels: Mapping[str, str]
+    before: Object | None
+    after: Object | None
     line: bytes
+
+    def told(self, selector: str | None) -> bytes | None:
+        """The line for a watch with a selector of labels, if there is one.
+
+        What begins to match has come, to that watch; what ceases to is gone, and is told of as it
+        was before.
+        """
+        was, is_ = (
+            one is not None and selects(selector, _labels(one)) for one in (self.before, self.after)
+        )
+        if was == is_:
+            return self.line if is_ else None
+        type_, item = ("ADDED", self.after) if is_ else ("DELETED", self.before)
+        return self.line if type_ == self.type else _encode({"type": type_, "object": item})
 
 
 @dataclass(frozen=True)
@@ -85,10 +115,13 @@ class FakeApi:
         """One request: the status code and the body."""
         path, _, rest = path.partition("?")
         query = {**dict(parse_qsl(rest)), **(query or {})}
+        if path == "/version":
+            return 200, _encode(VERSION)
         try:
-            return 200, self._answer(method, _place(path), query, body)
+            answer = self._answer(method, _place(path), query, body)
         except Refused as error:
             return error.code, _encode(error.body)
+        return (201 if method == "POST" else 200), answer
 
     def forget(self) -> None:
         """Old versions and unfinished lists are compacted away."""
@@ -202,16 +235,20 @@ class FakeApi:
             why = f'pod {place.name} is already assigned to node "{bound}"'
             raise refusals.conflict("pods/binding", place.name, why)
         # A node that is not there is no error to the API server.
-        merged = {**metadata.get("annotations", {}), **wanted.get("annotations", {})}
+        merged = {
+            field: {**metadata.get(field, {}), **wanted.get(field, {})}
+            for field in ("annotations", "labels")
+        }
         self._change(
             place,
             {
                 **pod,
-                "metadata": {**metadata, "annotations": merged},
+                "metadata": {**metadata, **merged},
                 "spec": {**pod["spec"], "nodeName": binding["target"]["name"]},
             },
         )
-        return _encode({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"})
+        done = {"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"}
+        return _encode({**done, "code": 201})
 
     def _check_version(self, place: Place, body: Object) -> None:
         stale = body["metadata"].get("resourceVersion")
@@ -235,19 +272,23 @@ class FakeApi:
 
     def _write(self, place: Place, type_: str, old: Object | None, new: Object | None) -> Object:
         self.version += 1
-        told = new if new is not None else old
+
+        def as_of_now(item: Object) -> Object:
+            metadata = {**item["metadata"], "resourceVersion": str(self.version)}
+            return {"apiVersion": "v1", "kind": KINDS[place.kind], **item, "metadata": metadata}
+
+        before = None if old is None else as_of_now(old)
+        after = None if new is None else as_of_now(new)
+        told = after or before
         assert told is not None
-        metadata = {**told["metadata"], "resourceVersion": str(self.version)}
-        told = {"apiVersion": "v1", "kind": KINDS[place.kind], **told, "metadata": metadata}
-        if new is None:
+        if after is None:
             del self.objects[place.kind][place.key]
         else:
-            self.objects[place.kind][place.key] = told
+            self.objects[place.kind][place.key] = after
         line = _encode({"type": type_, "object": told})
-        labels = metadata.get("labels", {})
-        self.log.append(Event(self.version, type_, place.kind, place.key, labels, line))
+        self.log.append(Event(self.version, type_, place.kind, place.key, before, after, line))
         if self.on_write is not None:
-            self.on_write(place.kind, old, None if new is None else told)
+            self.on_write(place.kind, old, after)
         return told
 
 
@@ -295,5 +336,10 @@ def _is(item: Object, field: str) -> bool:
 
 def _selected(item: Object, query: Mapping[str, str]) -> bool:
     fields = filter(None, query.get("fieldSelector", "").split(","))
-    labels = item["metadata"].get("labels", {})
-    return all(_is(item, field) for field in fields) and selects(query.get("labelSelector"), labels)
+    is_labelled = selects(query.get("labelSelector"), _labels(item))
+    return is_labelled and all(_is(item, field) for field in fields)
+
+
+def _labels(item: Object) -> Mapping[str, str]:
+    labels: Mapping[str, str] = item["metadata"].get("labels", {})
+    return labels

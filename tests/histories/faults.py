@@ -21,7 +21,7 @@ import msgspec
 
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.server import Status, failure
-from histories.fake_api import Event, FakeApi, selects
+from histories.fake_api import Event, FakeApi
 from histories.refusals import Refused
 
 Do = Callable[[], tuple[int, bytes]]
@@ -250,9 +250,12 @@ class FakeStream:
             if most is not None and len(lines) >= most:
                 return lines
             self.at = event.version
-            if event.kind == self._kind and selects(self._selector, event.labels):
+            line = event.told(self._selector) if event.kind == self._kind else None
+            if line is not None:
                 self._client.told(event)
-                lines.append(event.line)
+                if line is not event.line:
+                    self._client.happened("event changed by a selector")
+                lines.append(line)
         if bookmark and not lines:
             lines.append(self._api.bookmark(self._kind))
         return lines

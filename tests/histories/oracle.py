@@ -39,6 +39,7 @@ from histories.reading import (
     cards,
     hard,
     is_initialized,
+    is_labelled,
     is_started,
     priority,
     suits,
@@ -156,7 +157,10 @@ class Oracle:
             raise Broken(f"pod {uid} is bound to {node} with {text}")
         if self.belief is None:
             raise Broken(f"pod {uid} is bound, and nobody was asked to")
+        if not is_labelled(pod):
+            raise Broken(f"pod {uid} is bound, and a new replica would not hear of it")
         self.seen["bound"] += 1
+        self.seen["bound without the webhook's label"] += old is not None and not is_labelled(old)
         self.seen["leader change"] += self._bound_last not in (None, self.belief.who)
         self._bound_last = self.belief.who
         self._check_cards(pod, node, self.belief)

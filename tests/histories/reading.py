@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from histories.refusals import Object
 
+LABEL = {"hami.io/pod": "true"}
 CARDS = "hami.io/cards"
 CORDON = "hami.io/cordon"
 MODE_LABEL = "hami.io/mode"
@@ -147,6 +148,11 @@ def is_initialized(pod: Object) -> bool:
     """They are done for now."""
     conditions = pod["status"].get("conditions", ())
     return any((one["type"], one["status"]) == ("Initialized", "True") for one in conditions)
+
+
+def is_labelled(pod: Object) -> bool:
+    """Whether it is followed: the webhook labels pods, and a binding those that it left alone."""
+    return bool(LABEL.items() <= pod["metadata"].get("labels", {}).items())
 
 
 def priority(pod: Object) -> int:

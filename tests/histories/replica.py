@@ -21,8 +21,7 @@ from hami_py.scheduler.waking import Waker, touching
 from histories import election
 from histories.election import Election
 from histories.faults import Client, Clock, FakeStream, Killed
-
-LABEL = {"hami.io/pod": "true"}
+from histories.reading import LABEL
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 WAKE = "hami-wake"
@@ -142,9 +141,9 @@ class Replica:
         self._waker = Waker(touching(client, WAKE))  # type: ignore[arg-type]
         self.cluster = Cluster(Allocator(), pods.PodSettings(), self._waker)
         guard = self._lease(lease, clock) if lease is not None else None
-        self.verbs = Verbs(self.cluster, client, Timing(), clock.ns, lease=guard)  # type: ignore[arg-type]
-        self._clock = clock
         selector = {"labelSelector": "=".join(*LABEL.items())}
+        self.verbs = Verbs(self.cluster, client, Timing(), clock.ns, selector, lease=guard)  # type: ignore[arg-type]
+        self._clock = clock
 
         def watch(path: str, kind: type, sink: Any, query: dict[str, str] | None = None) -> Watch:
             followed = Followed(client, path, kind, sink, query or {})  # type: ignore[arg-type]

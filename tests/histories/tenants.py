@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from histories.reading import MODE_WISH
+from histories.reading import LABEL, MODE_WISH
 from histories.refusals import Object
-from histories.replica import LABEL
 
 _MIB = (1000, 3000, 4000, 6000, 8000)
 
@@ -32,6 +31,9 @@ def pod(chance: random.Random, name: str) -> Object:
     elif kind < 0.12:
         spec["resourceClaims"] = [{"name": "nic", "resourceClaimName": "nic"}]
     metadata: Object = {"name": name, "labels": dict(LABEL)}
+    if chance.random() < 0.1:
+        # As in a namespace that the webhook leaves alone.
+        del metadata["labels"]
     if chance.random() < 0.1:
         metadata["annotations"] = {MODE_WISH: chance.choice(("mig", "hami-core"))}
     if chance.random() < 0.5:

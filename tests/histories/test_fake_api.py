@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from cluster import recordings
+from hami_py.kube import keeps_labels_of_bindings
 from hami_py.kube.errors import Conflict, Expired, NotFound, Unavailable
 from histories.fake_api import FakeApi
 from histories.faults import Client, Clock, Fate
@@ -33,7 +34,7 @@ def ask(api: FakeApi, method: str, path: str, body: Object | None = None, **quer
 
 def made(api: FakeApi, path: str, body: Object) -> Object:
     code, answer = ask(api, "POST", path, body)
-    assert code == 200, answer
+    assert code == 201, answer
     return answer
 
 
@@ -125,16 +126,55 @@ def test_a_bookmark_is_an_object_with_a_version_alone() -> None:
     assert bookmark["object"]["metadata"]["resourceVersion"] == str(api.version)
 
 
-def test_a_binding_is_one_event_and_its_annotations_are_merged() -> None:
+def test_a_binding_is_answered_as_recorded() -> None:
     api = FakeApi()
-    made(api, PODS, pod(annotations={"kept": "1", "forged": "x"}))
+    made(api, PODS, pod())
+    assert made(api, f"{PODS}/pod-1/binding", binding()) == recordings.read("binding-done-201")
+
+
+def test_a_binding_is_one_event_and_its_annotations_and_labels_are_merged() -> None:
+    api = FakeApi()
+    had, more = {"kept": "1", "forged": "x"}, {"forged": "y", "new": "2"}
+    made(api, PODS, pod(annotations=had, labels={**had, "own": "3"}))
     before = api.version
-    made(api, f"{PODS}/pod-1/binding", binding(annotations={"forged": "y", "new": "2"}))
+    made(api, f"{PODS}/pod-1/binding", binding(annotations=more, labels=more))
     (event,) = api.since(before)
     bound = msgspec.json.decode(event.line)
+    metadata = bound["object"]["metadata"]
     assert bound["type"] == "MODIFIED"
     assert bound["object"]["spec"]["nodeName"] == "a"
-    assert bound["object"]["metadata"]["annotations"] == {"kept": "1", "forged": "y", "new": "2"}
+    assert metadata["annotations"] == {"kept": "1", "forged": "y", "new": "2"}
+    assert metadata["labels"] == {"kept": "1", "forged": "y", "new": "2", "own": "3"}
+
+
+def test_to_a_watch_with_a_selector_what_begins_to_match_comes_and_what_ceases_to_is_gone() -> None:
+    api = FakeApi()
+    client = Client(api, Clock())
+    made(api, NODES, {"metadata": {"name": "n"}})
+    query = {"resourceVersion": str(api.version)}
+    every = client.stream(NODES, query, silence_s=1)
+    ours = client.stream(NODES, {**query, "labelSelector": "of=x"}, silence_s=1)
+    written = [
+        ask(api, "PATCH", f"{NODES}/n", {"metadata": {"labels": labels}})[1]["metadata"]
+        for labels in ({"of": "x"}, {"more": "1"}, {"of": None}, {"more": "2"})
+    ]
+    events = [msgspec.json.decode(line) for line in ours.ready()]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+    assert events[0]["object"]["metadata"]["labels"] == {"of": "x"}
+    # As it was last, with the version of the change.
+    last = events[-1]["object"]["metadata"]
+    assert last["labels"] == {"of": "x", "more": "1"}
+    assert last["resourceVersion"] == written[2]["resourceVersion"]
+    assert len(every.ready()) == 4
+    ask(api, "PATCH", f"{NODES}/n", {"metadata": {"labels": {"of": "x"}}})
+    ask(api, "DELETE", f"{NODES}/n")
+    events = [msgspec.json.decode(line) for line in ours.ready()]
+    assert [event["type"] for event in events] == ["ADDED", "DELETED"]
+
+
+def test_it_says_that_it_is_one_which_keeps_labels_of_bindings() -> None:
+    api: Any = Client(FakeApi(), Clock())
+    assert keeps_labels_of_bindings(api, 1.0)
 
 
 def test_a_stale_patch_conflicts_and_one_without_a_version_does_not() -> None:

@@ -54,7 +54,7 @@ class Stand:
 
     def make(self, *names: str) -> None:
         for name in names:
-            assert self.api.request("POST", NODES, None, {"metadata": {"name": name}})[0] == 200
+            assert self.api.request("POST", NODES, None, {"metadata": {"name": name}})[0] == 201
 
     def list(self) -> None:
         for _ in self.follower.pages():
@@ -98,7 +98,7 @@ def test_a_bookmark_moves_the_version_alone() -> None:
     stand = Stand("a")
     stand.list()
     path = "/api/v1/namespaces/n/pods"
-    assert stand.api.request("POST", path, None, {"metadata": {"name": "p"}})[0] == 200
+    assert stand.api.request("POST", path, None, {"metadata": {"name": "p"}})[0] == 201
     (line,) = stand.watch().ready(bookmark=True)
     stand.follower.take(line)
     assert stand.follower.version == str(stand.api.version)

@@ -18,9 +18,9 @@ from histories.election import Election
 from histories.fake_api import FakeApi
 from histories.faults import LATE_S, Client, Clock, Fate
 from histories.given import ASSIGNMENT
-from histories.reading import CARDS
+from histories.reading import CARDS, LABEL
 from histories.refusals import Object
-from histories.replica import LABEL, Replica
+from histories.replica import Replica
 from support.asking import filtered
 
 PODS = "/api/v1/namespaces/x/pods"
@@ -53,7 +53,7 @@ class Stand:
 
     def do(self, method: str, path: str, body: Object | None = None) -> Object:
         code, answer = self.api.request(method, path, None, body)
-        assert code == 200, answer
+        assert code in (200, 201), answer
         return json.loads(answer)  # type: ignore[no-any-return]
 
     def pod(self, name: str, mib: int = 6000) -> Object:
@@ -227,6 +227,42 @@ def test_a_write_that_is_done_after_its_time_is_over_does_not_meet_the_next_lead
     assert "try again later" in stand.bind(old, first, "n0")
     assert any("the one before may still be binding" in error for error in errors)
     assert stand.given(first) == "GPU-n0-0"
+    assert stand.given(second) is None
+
+
+def test_a_lease_that_was_deleted_before_the_next_leader_saw_it_had_a_holder() -> None:
+    """It is not there at the first look, and what its holder has sent is done late."""
+    stand = Stand("n0")
+    lease = Election(stand.clock, random.Random(0))  # noqa: S311
+    is_there = True
+    stand.api.lease = lambda: lease.read() if is_there else None
+    lease.take("a", 60.0)
+    old, new = stand.replica("a", lease), stand.replica("b", lease)
+    first, second = stand.pod("first"), stand.pod("second")
+    assert stand.bind(old, stand.pod("small", 1000), "n0") == ""
+    stand.tell(old, new)
+    stand.clock.advance(stand.clock.now + 1)
+    refused: list[str] = []
+    requests = iter(range(3))
+
+    def meanwhile() -> None:
+        nonlocal is_there
+        if (number := next(requests)) == 1:
+            stand.fate = Fate.LATE
+        elif number == 2:
+            stand.meanwhile, stand.fate = (lambda: None), Fate.DONE
+            lease.take("b", 0.0)
+            is_there = False
+            refused.append(stand.bind(new, second, "n0"))
+            is_there = True
+
+    stand.meanwhile = meanwhile
+    assert "no answer" in stand.bind(old, first, "n0")
+    assert "it is not there" in refused[0]
+    stand.clock.advance(stand.clock.now + 10)
+    assert stand.given(first) is not None
+    stand.tell(old, new)
+    assert stand.bind(new, second, "n0") != ""
     assert stand.given(second) is None
 
 

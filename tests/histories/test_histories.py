@@ -17,6 +17,7 @@ SEEDS_EACH = 1000
 
 HAPPENS = {
     "bound": 2100,
+    "bound without the webhook's label": 190,
     "instances": 950,
     "shares": 500,
     "init runs again": 9,
@@ -43,6 +44,7 @@ FAULTS = {
     "event twice": 200,
     "event out of order": 300,
     "event out of date": 750,
+    "event changed by a selector": 13,
     "written meanwhile": 700,
     "leader change": 100,
     "bind asked beside one of the leader before": 450,

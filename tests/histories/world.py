@@ -188,7 +188,7 @@ class World:
 
     def _do(self, method: str, path: str, body: Object | None = None) -> None:
         code, answer = self._api.request(method, path, None, body)
-        assert code == 200, answer
+        assert code in (200, 201), answer
 
 
 def _pods(namespace: str) -> str:

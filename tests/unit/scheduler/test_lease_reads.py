@@ -8,6 +8,7 @@ import pytest
 
 from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.extender_api import BindArgs
+from hami_py.scheduler.timing import Timing
 from unit.scheduler.leases import TAKEN_AT_S, Leases, given, leader
 
 
@@ -70,7 +71,10 @@ def test_many_bindings_at_once_read_it_together(taken_s: float | None) -> None:
     """Also where there is none."""
     server = Leases()
     server.taken_s = taken_s
-    one = leader(server)
+    one = leader(server, "first")
+    # Where there is none, that is believed after a while.
+    assert one.bind("first", "a") == "" or taken_s is None
+    one.now_s += Timing().handover_s
     reads: list[float] = []
 
     def slow() -> None:
