@@ -3,9 +3,9 @@
 The extender is `hami scheduler`, and it reads the cluster from an API server whose answers are
 ready. A pod's time is that of both questions, from the first byte sent to the last byte read. The
 cluster is full to about two thirds, and each pod's best node is held for it, as ever. Names come in
-another order each time, as kube-scheduler's workers leave them. Rounds are many, and all kinds of
-pods take turns: a machine is busy for seconds, and then not. One kind waits for a cluster with more
-room: every node refuses it, with a reason, and nobody asks how good the nodes are.
+another order each time, as kube-scheduler's workers leave them. Rounds are many, and both kinds of
+pods take turns: a machine is busy for seconds, and then not. A third kind comes last, and waits for
+a cluster with more room: every node refuses it, with a reason, and nobody asks how good they are.
 
 What the machine, HTTP and who asks take of that themselves is measured as well, by turns with it:
 the same server answers as many bytes without a look at the question. Where that takes long, too, it
@@ -87,19 +87,24 @@ def http(size: Size, rounds: int, pods: int) -> list[Row]:
             asker.round(KNOWN, WARM_UP)
             sizes, began, stolen_s = asker.sizes, time.monotonic(), _stolen_s()
             with floor(folder, sizes["/filter"][1], sizes["/prioritize"][1]) as port:
+
+                def measure(kind: Kind, warming: Kind) -> None:
+                    asker.round(warming, WARM_UP)
+                    run = asker.round(kind, pods)
+                    took[kind.name].append(run[0])
+                    used[kind.name].append(run[1])
+
                 for _ in range(rounds):
-                    for kind in ALL:
-                        if not kind.fits:
-                            # A refusal looks at all that is held, in a full cluster next to none.
-                            time.sleep(Timing().hold_s)
+                    for kind in (KNOWN, FRESH):
                         # Hundreds of new classes have made the allocator forget the others.
-                        asker.round(KNOWN if kind.fits else kind, WARM_UP)
-                        run = asker.round(kind, pods)
-                        took[kind.name].append(run[0])
-                        used[kind.name].append(run[1])
+                        measure(kind, KNOWN)
                     # Anew: a server ends one over which nobody asks for as long as a round takes.
                     with contextlib.closing(Connection(port)) as connection:
                         alone.append(_bytes_alone(connection, sizes, pods))
+                # A refusal looks at all that is held, in a full cluster next to none.
+                time.sleep(Timing().hold_s)
+                for _ in range(rounds):
+                    measure(REFUSED, REFUSED)
             asker.close()
             of_all_s = (time.monotonic() - began) * (os.cpu_count() or 1)
             stolen = (_stolen_s() - stolen_s) * 100 / of_all_s
