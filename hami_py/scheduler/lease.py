@@ -151,9 +151,9 @@ class Lease:
             if missing_s < self._wait_s:
                 # Or it was deleted before we ever saw it, and somebody had it until then.
                 raise self._unavailable(
-                    f"it is not there, for {missing_s:.1f} s so far, and until {self._wait_s:g} s "
+                    f"it was first missed {missing_s:.1f} s ago, and until {self._wait_s:g} s "
                     "whoever had it may still be binding",
-                    "try again in a moment",
+                    "try again in a moment; if there is none, run the extender without --lease",
                 )
             # kube-scheduler runs without one, so there is no other.
             return None

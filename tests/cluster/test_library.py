@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster import waiting
+from cluster.api import Object
 from cluster.control_plane import ControlPlane
 from cluster.device_plugin import StartPlugin
 from cluster.gpu_pods import phase, pod, runs
@@ -22,7 +24,7 @@ _NODES = {"usr": "/usr", "lib": "/usr/lib", "lib64": "/usr/lib64"}
 #: What of the library is mapped into a program that knows nothing of it, and what can be written.
 _SCRIPT = """
 /usr/bin/grep -o '/[^ ]*libvgpu.so' /proc/self/maps | /bin/busybox sort -u
-/bin/busybox touch {directory}/x && echo written
+echo x > {directory}/libvgpu.so && echo written
 echo x > /etc/ld.so.preload && echo written
 echo done
 """
@@ -47,6 +49,39 @@ def test_it_is_loaded_where_a_gpu_is_asked_for_and_nowhere_else(
     cluster: ControlPlane, node: Node, plugin: StartPlugin, directory: Path
 ) -> None:
     plugin()
+    create(cluster, directory)
+    phase(cluster, "one", "Succeeded", "Failed")
+    said, others = (
+        [line.split()[-1] for line in node.log("one", name).splitlines()]
+        for name in ("main", "other")
+    )
+    assert f"{directory}/libvgpu.so" in said, said
+    assert "done" in said and "written" not in said, said
+    assert "done" in others and f"{directory}/libvgpu.so" not in others, others
+    assert sorted(each.name for each in directory.iterdir()) == ["ld.so.preload", "libvgpu.so"]
+    assert (directory / "ld.so.preload").read_text() == f"{directory}/libvgpu.so\n"
+
+
+@pytest.mark.parametrize("name", ["ld.so.preload", "libvgpu.so"])
+def test_on_a_node_without_one_of_the_files_nothing_starts_and_nothing_is_made(
+    cluster: ControlPlane, plugin: StartPlugin, directory: Path, name: str
+) -> None:
+    """Else the program would run without a limit, and the node keep a directory of that name."""
+    (directory / name).unlink()
+    plugin()
+    uid = create(cluster, directory)["metadata"]["uid"]
+
+    def refused() -> bool:
+        events = cluster.api.list("/api/v1/namespaces/default/events")
+        told = [each["message"] for each in events if each["involvedObject"].get("uid") == uid]
+        return any("hostPath type check failed" in each and name in each for each in told)
+
+    waiting.until(refused, "the kubelet says why it does not start the pod")
+    assert not (directory / name).exists()
+
+
+def create(cluster: ControlPlane, directory: Path) -> Object:
+    """A pod with two containers that look for the library, of which one asks for a GPU."""
     mounts = [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in _NODES]
     script = _SCRIPT.format(directory=directory)
     made = pod(
@@ -58,11 +93,4 @@ def test_it_is_loaded_where_a_gpu_is_asked_for_and_nowhere_else(
     # The node of the test has no time to give away, so none is asked for.
     settings = PodSettings(library_directory=str(directory), whole_card_cores=0)
     with webhook(cluster, pods=settings):
-        cluster.api.create(PODS, made)
-    phase(cluster, "one", "Succeeded", "Failed")
-    said = [line.split()[-1] for line in node.log("one").splitlines()]
-    assert f"{directory}/libvgpu.so" in said, said
-    assert "done" in said and "written" not in said, said
-    assert "libvgpu" not in node.log("one", "other")
-    assert sorted(each.name for each in directory.iterdir()) == ["ld.so.preload", "libvgpu.so"]
-    assert (directory / "ld.so.preload").read_text() == f"{directory}/libvgpu.so\n"
+        return cluster.api.create(PODS, made)

@@ -96,7 +96,7 @@ def test_every_field_can_be_said(written: Written) -> None:
         ("schedulers: ['']", "schedulers", "", "as kubectl shows it"),
         ("allowed_preloads: [a.so]", "allowed_preloads", "a.so", "a path from the root"),
         ("guarded_mounts: [a]", "guarded_mounts", "a", "a path from the root"),
-        ("library_directory: lib", "library_directory", "lib", "a directory's path from the root"),
+        ("library_directory: lib", "library_directory", "lib", "a path from the root"),
         ("guarded_host_paths: [/a/]", "guarded_host_paths", "/a/", "a slash at its end"),
         ("max_cards: 1\nmax_cards: 1", "line 2, column 1", "max_cards: 1", "it stands there twice"),
         ("max_cards: 1: 2", "line 1, column 13", "max_cards: 1: 2", "well-formed YAML"),

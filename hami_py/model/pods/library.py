@@ -1,7 +1,8 @@
 """The library in a container, where the webhook brings it and not the device plugin.
 
-One volume of the pod, a directory of the node, and two mounts of it in each container that asks for
-a GPU: the directory itself, and the file in it that has the loader load the library.
+Two files of the node, each a volume of its own, in each container that asks for a GPU: the library,
+and what has the loader load it. As files they have to be there: of a directory with ``subPath`` the
+kubelet would make what is missing, and the container start without a limit.
 """
 
 from collections.abc import Iterator
@@ -14,27 +15,29 @@ from hami_py.model.pods.settings import PodSettings
 PRELOAD = "/etc/ld.so.preload"
 """What ld.so(8) reads in every program that it starts, whatever the environment says."""
 
-_VOLUME = "hami-library"
 
-_FILE = "ld.so.preload"
-"""In the directory: the library's path, as the container has it."""
+def _files(settings: PodSettings) -> dict[str, tuple[str, str]]:
+    """By the volume's name: the file of the node, and where it is in a container."""
+    directory = settings.library_directory
+    if not directory:
+        return {}
+    library = f"{directory}/libvgpu.so"
+    return {
+        "hami-library": (library, library),
+        "hami-preload": (f"{directory}/ld.so.preload", PRELOAD),
+    }
 
 
 def volumes(settings: PodSettings) -> tuple[Volume, ...]:
     """Of a pod that asks for a GPU; none where the device plugin brings the library."""
-    directory = settings.library_directory
-    return (Volume(_VOLUME, HostPath(directory, "Directory")),) if directory else ()
+    files = _files(settings).items()
+    return tuple(Volume(name, HostPath(outside, "File")) for name, (outside, _) in files)
 
 
 def mounts(settings: PodSettings) -> tuple[VolumeMount, ...]:
-    """Of a container that asks for a GPU; both are read-only."""
-    directory = settings.library_directory
-    if not directory:
-        return ()
-    return (
-        VolumeMount(_VOLUME, directory, read_only=True),
-        VolumeMount(_VOLUME, PRELOAD, read_only=True, sub_path=_FILE),
-    )
+    """Of a container that asks for a GPU, read-only."""
+    files = _files(settings).items()
+    return tuple(VolumeMount(name, inside, read_only=True) for name, (_, inside) in files)
 
 
 def missing_volumes(pod: Pod, settings: PodSettings) -> tuple[Volume, ...]:
@@ -50,7 +53,7 @@ def missing_mounts(place: Place, settings: PodSettings) -> tuple[VolumeMount, ..
 
 
 def judge_volumes(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
-    """A volume that has the name of ours, and is another."""
+    """A volume that has the name of one of ours, and is another."""
     ours = {volume.name: volume for volume in volumes(settings)}
     for number, volume in enumerate(pod.spec.volumes or ()):
         if volume.name in ours and volume != ours[volume.name]:
@@ -59,7 +62,7 @@ def judge_volumes(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
 
 
 def judge_mounts(place: Place, settings: PodSettings) -> Iterator[Finding]:
-    """Our volume where we would not mount it: to be written, or in another place."""
+    """A volume of ours where we would not mount it: to be written, or in another place."""
     ours = mounts(settings)
     names = {mount.name for mount in ours}
     for number, mount in enumerate(place.container.volume_mounts or ()):

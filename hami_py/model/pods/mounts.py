@@ -8,7 +8,7 @@ does not start the container.
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from hami_py.model.pods import library
 from hami_py.model.pods.asks import Place
@@ -38,10 +38,14 @@ class Mounts:
             for volume in pod.spec.volumes or ()
             if volume.host_path is not None
         }
-        self._settings = settings
-        self._library = settings.library_directory
         self._ours = library.mounts(settings)
-        self._guarded = settings.guarded_host_paths + ((self._library,) if self._library else ())
+        self._guarded_mounts = {
+            *settings.guarded_mounts,
+            *(mount.mount_path for mount in self._ours),
+        }
+        self._guarded = dict.fromkeys(settings.guarded_host_paths, "limits lie in")
+        if settings.library_directory:
+            self._guarded.setdefault(settings.library_directory, "the library lies in")
         self._verdicts: dict[tuple[str, bool, bool], str | None] = {}
 
     def judge(self, place: Place) -> Iterator[Finding]:
@@ -52,8 +56,8 @@ class Mounts:
             path = f"{place.path}.volumeMounts[{number}]"
             if len(mount.mount_path) >= _LONGEST:
                 yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, _TOO_LONG)
-            elif self._covers(_normal(mount.mount_path)):
-                mend = "the limits are mounted there; choose another path"
+            elif _normal(mount.mount_path) in self._guarded_mounts:
+                mend = "the limits are mounted there, or the library; choose another path"
                 yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
             outside = self._host_paths.get(mount.name)
             if outside is None:
@@ -61,11 +65,6 @@ class Mounts:
             why = self._verdict(mount, outside)
             if why is not None:
                 yield Finding("host-path", "refuse", path, outside, why)
-
-    def _covers(self, path: str) -> bool:
-        if path in self._settings.guarded_mounts:
-            return True
-        return bool(self._library) and (path == library.PRELOAD or _is_in(path, self._library))
 
     def _verdict(self, mount: VolumeMount, outside: str) -> str | None:
         read_only = bool(mount.read_only)
@@ -76,7 +75,9 @@ class Mounts:
         return self._verdicts[key]
 
 
-def _judge(outside: str, guarded: Iterable[str], read_only: bool, recursive: bool) -> str | None:
+def _judge(
+    outside: str, guarded: Mapping[str, str], read_only: bool, recursive: bool
+) -> str | None:
     """Why a directory of the node is not mounted like that, and how to mend it."""
     if len(outside) >= _LONGEST:
         return _TOO_LONG
@@ -86,15 +87,15 @@ def _judge(outside: str, guarded: Iterable[str], read_only: bool, recursive: boo
     other = "mount another directory, or this with readOnly"
     if _ANYWHERE.fullmatch(path):
         return f"a process's link may lead to the limits; {other} and recursiveReadOnly: Enabled"
-    for each in guarded:
+    for each, what in guarded.items():
         if _is_in(each, path):
             return (
-                f"limits lie in {each}, and readOnly alone leaves what is mounted below writable; "
+                f"{what} {each}, and readOnly alone leaves what is mounted below writable; "
                 f"{other} and recursiveReadOnly: Enabled"
             )
-    for each in guarded:
+    for each, what in guarded.items():
         if _is_in(path, each) and not read_only:
-            return f"limits lie in {each}; {other}"
+            return f"{what} {each}; {other}"
     return None
 
 

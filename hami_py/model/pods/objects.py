@@ -96,6 +96,8 @@ class VolumeMount(_Object, frozen=True):
     read_only: bool | None = None
     recursive_read_only: str | None = None
     sub_path: str | None = None
+    sub_path_expr: str | None = None
+    mount_propagation: str | None = None
 
 
 class Container(_Object, frozen=True):

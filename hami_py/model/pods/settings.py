@@ -84,8 +84,9 @@ class PodSettings:
 
     library_directory: str = ""
     """A directory of every node, with ``libvgpu.so`` and ``ld.so.preload`` in it, that the webhook
-    mounts into containers with a GPU, at the same path. Empty = it adds no volume: the device
-    plugin brings the library, since a ``hostPath`` breaks Pod Security's baseline level."""
+    mounts into containers with a GPU: the library at the same path, the other as
+    ``/etc/ld.so.preload``. Empty = it adds no volume: the device plugin brings the library, since a
+    ``hostPath`` breaks Pod Security's baseline level."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, with the setting's name.
@@ -143,9 +144,10 @@ class PodSettings:
 
 def _check_library(directory: str) -> None:
     plain = posixpath.normpath("/" + directory.lstrip("/"))
-    # ld.so.preload has it between spaces and colons, and Kubernetes mounts nothing at a colon.
-    if directory and (plain != directory or directory == "/" or _IN_PRELOADS & set(directory)):
-        mend = "write a directory's path from the root, without spaces, colons, $, . and .."
+    # As ld.so.preload has it, where # begins a comment; and Kubernetes mounts nothing at a colon.
+    is_plain = plain == directory != "/" and not {*directory} & {*_IN_PRELOADS, "#"}
+    if directory and not is_plain:
+        mend = "write a path from the root, without spaces, : $ #, . and .. and a slash at its end"
         raise InvalidValue("library_directory", directory, mend)
 
 

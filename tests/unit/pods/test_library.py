@@ -11,15 +11,14 @@ from unit.pods.build import Manifest, container, manifest, pod
 from unit.webhook.test_review import ask, patched, reviewer
 
 DIRECTORY = "/usr/local/lib/hami"
-VOLUME = {"name": "hami-library", "hostPath": {"path": DIRECTORY, "type": "Directory"}}
+LIBRARY = f"{DIRECTORY}/libvgpu.so"
+VOLUMES = [
+    {"name": "hami-library", "hostPath": {"path": LIBRARY, "type": "File"}},
+    {"name": "hami-preload", "hostPath": {"path": f"{DIRECTORY}/ld.so.preload", "type": "File"}},
+]
 MOUNTS = [
-    {"name": "hami-library", "mountPath": DIRECTORY, "readOnly": True},
-    {
-        "name": "hami-library",
-        "mountPath": "/etc/ld.so.preload",
-        "subPath": "ld.so.preload",
-        "readOnly": True,
-    },
+    {"name": "hami-library", "mountPath": LIBRARY, "readOnly": True},
+    {"name": "hami-preload", "mountPath": "/etc/ld.so.preload", "readOnly": True},
 ]
 GPU = {"gpu": 1, "gpumem": 3000}
 
@@ -52,7 +51,7 @@ def test_it_is_mounted_into_each_container_that_asks_for_a_gpu(there: Manifest) 
     sidecar = {**container("side", limits=GPU), "restartPolicy": "Always"}
     first_ones = (container("init", limits=GPU), sidecar)
     done = mutated(manifest(asks, container("none"), init=first_ones, **there))["spec"]
-    assert done["volumes"] == [*there.get("volumes", []), VOLUME]
+    assert done["volumes"] == [*there.get("volumes", []), *VOLUMES]
     first, none = done["containers"]
     assert first["volumeMounts"] == [*([data] if there else []), *MOUNTS]
     assert "volumeMounts" not in none
@@ -69,8 +68,8 @@ def test_a_pod_without_a_gpu_stays_as_it_is() -> None:
     "volume",
     [
         {"name": "hami-library", "emptyDir": {}},
-        {"name": "hami-library", "hostPath": {"path": "/etc", "type": "Directory"}},
-        {**VOLUME, "hostPath": {"path": DIRECTORY, "type": "DirectoryOrCreate"}},
+        {"name": "hami-library", "hostPath": {"path": "/etc/passwd", "type": "File"}},
+        {"name": "hami-library", "hostPath": {"path": LIBRARY, "type": "FileOrCreate"}},
     ],
 )
 def test_another_volume_of_that_name_is_refused(volume: Manifest) -> None:
@@ -82,10 +81,13 @@ def test_another_volume_of_that_name_is_refused(volume: Manifest) -> None:
 @pytest.mark.parametrize(
     "mount",
     [
-        {"name": "hami-library", "mountPath": DIRECTORY},
-        {"name": "hami-library", "mountPath": "/x"},
+        {"name": "hami-library", "mountPath": LIBRARY},
         {"name": "hami-library", "mountPath": "/x", "readOnly": True},
-        {**MOUNTS[1], "subPath": "other"},
+        {**MOUNTS[0], "mountPath": f"{LIBRARY}/"},
+        {**MOUNTS[0], "subPath": "other"},
+        {**MOUNTS[0], "subPathExpr": "other"},
+        {**MOUNTS[0], "mountPropagation": "Bidirectional"},
+        {**MOUNTS[1], "name": "hami-library"},
         {**MOUNTS[1], "readOnly": False},
     ],
 )
@@ -103,11 +105,11 @@ def test_our_volume_is_mounted_by_nobody_else(mount: Manifest, where: str) -> No
         done["spec"]["ephemeralContainers"] = [other]
         response = ask(reviewer(library_directory=DIRECTORY), "validate", done, **later)
         told, place = response["status"]["message"], "spec.ephemeralContainers[0]"
-    assert f'{place}.volumeMounts[0].name: "hami-library" is refused' in told
+    assert f'{place}.volumeMounts[0].name: "{mount["name"]}" is refused' in told
     assert "leave it out" in told
 
 
-@pytest.mark.parametrize("path", [DIRECTORY, f"{DIRECTORY}/libvgpu.so", f"{DIRECTORY}//x/"])
+@pytest.mark.parametrize("path", [LIBRARY, f"{DIRECTORY}//x/../libvgpu.so/"])
 def test_nothing_is_mounted_over_it(path: str) -> None:
     mounted = [{"name": "v", "mountPath": path}]
     one = container(limits=GPU, volumeMounts=mounted)
@@ -148,7 +150,7 @@ def test_what_another_webhook_takes_away_is_refused(undo: Any, field: str) -> No
     assert "another webhook changed it" in told
 
 
-@pytest.mark.parametrize("path", ["lib", "/", "/lib/", "/a/../b", "/a b", "/a:b", "/$LIB"])
+@pytest.mark.parametrize("path", ["lib", "/", "/lib/", "/a/../b", "/a b", "/a:b", "/$LIB", "/a#b"])
 def test_what_is_no_directory_is_refused(path: str) -> None:
     with pytest.raises(InvalidValue, match="library_directory") as caught:
         PodSettings(library_directory=path)
