@@ -105,6 +105,7 @@ def bound(nodes: int, pods: int, runs: int) -> list[Row]:
     (port,) = free_ports(1)
     rates = []
     with control_plane(scheduler=extended.configuration(port)) as (cluster, folder):
+        extended.make_wake(cluster.api)
         for at in range(nodes):
             cluster.api.create("/api/v1/nodes", node(at))
         _take_lease(cluster.api)

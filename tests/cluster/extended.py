@@ -42,6 +42,23 @@ def make_wake(api: Api) -> None:
     api.create(CLASSES, wake)
 
 
+def asking(
+    start: Callable[..., ControlPlane],
+    port: int,
+    *,
+    settings: Settings | None = None,
+    **more: Any,
+) -> ControlPlane:
+    """A control plane whose scheduler asks the extender at this port.
+
+    A pod that comes before the extender has heard of its node is refused; without the
+    StorageClass, kube-scheduler would not ask again for five minutes.
+    """
+    cluster = start(scheduler={**configuration(port), **more}, settings=settings)
+    make_wake(cluster.api)
+    return cluster
+
+
 def card(node: str, index: int, **more: Any) -> wire.Card:
     """A card of a hand-made node."""
     wanted = {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 10_000, **more}
@@ -101,8 +118,7 @@ def extended(
 ) -> Iterator[tuple[ControlPlane, Scheduler]]:
     """A control plane whose scheduler asks an extender of ours; both end with it."""
     (port,) = free_ports(1)
-    cluster = start(scheduler=configuration(port), settings=settings)
-    make_wake(cluster.api)
+    cluster = asking(start, port, settings=settings)
     server = ApiServer.connect(cluster.kubeconfig_for(cluster.user(EXTENDER, "system:masters")))
     with extender(server, port, pod_selector=pod_selector, timing=timing) as scheduler:
         assert scheduler.wait_until_ready(60)

@@ -9,7 +9,7 @@ import pytest
 
 from cluster import failing, waiting
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, extended, extender, node
+from cluster.extended import asking, card, extended, extender, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.model import pods
@@ -52,7 +52,7 @@ def test_a_watch_that_was_away_too_long_is_listed_again(
     control_plane: StartControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     (port,) = free_ports(1)
-    cluster = control_plane(scheduler=configuration(port))
+    cluster = asking(control_plane, port)
     api = cluster.api
     with failing.Cable(cluster) as cable, extender(cable.server(), port) as scheduler:
         assert scheduler.wait_until_ready(60)

@@ -10,7 +10,7 @@ import pytest
 from cluster import failing, waiting
 from cluster.api import Api
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, extender, make_wake, node
+from cluster.extended import asking, card, extender, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from cluster.stammer import Stammer
@@ -46,9 +46,8 @@ def late(server: Stammer) -> Iterator[None]:
 @pytest.mark.timeout(300)
 def test_events_of_pods_come_twice_and_late(control_plane: StartControlPlane) -> None:
     (port,) = free_ports(1)
-    cluster = control_plane(scheduler=configuration(port))
+    cluster = asking(control_plane, port)
     api = cluster.api
-    make_wake(api)
     server = Stammer(ApiServer.connect(cluster.kubeconfig))
     with extender(server, port) as scheduler:
         assert scheduler.wait_until_ready(60)

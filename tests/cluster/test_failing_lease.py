@@ -10,7 +10,7 @@ import pytest
 from cluster import failing, waiting
 from cluster.api import Api
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, extender, node
+from cluster.extended import asking, card, extender, node
 from cluster.failing import NOBODY
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
@@ -47,7 +47,7 @@ def test_a_leader_that_stood_still_binds_nothing_beside_the_next(
 ) -> None:
     """Nobody waits for the lease's end here: that it is another's is all that counts."""
     first, second = free_ports(2)
-    cluster = control_plane(scheduler={**configuration(first), "leaderElection": ELECTION})
+    cluster = asking(control_plane, first, leaderElection=ELECTION)
     api, server = cluster.api, ApiServer.connect(cluster.kubeconfig)
     with (
         extender(server, first, lease=PLACE) as ours,

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import failing, waiting
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, extender, node
+from cluster.extended import asking, card, configuration, extender, node
 from cluster.failing import NOBODY
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
@@ -21,7 +21,7 @@ NAMES, CARDS, MIB, SHARE, FIT = "abc", 4, 10_000, 3000, 3
 @pytest.mark.timeout(400)
 def test_what_one_has_bound_the_other_counts(control_plane: StartControlPlane) -> None:
     first, second = free_ports(2)
-    cluster = control_plane(scheduler=configuration(first))
+    cluster = asking(control_plane, first)
     api, server = cluster.api, ApiServer.connect(cluster.kubeconfig)
     seen: list[Any] = []
     with extender(server, first) as one, extender(server, second) as other:

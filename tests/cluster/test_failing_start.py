@@ -10,7 +10,7 @@ import urllib3
 from cluster import failing, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, configuration, extender, node
+from cluster.extended import asking, card, extender, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
@@ -31,7 +31,7 @@ def told(scheduler: Scheduler) -> dict[str, int]:
 @pytest.mark.timeout(400)
 def test_a_thousand_pods_are_counted_after_a_restart(control_plane: StartControlPlane) -> None:
     (port,) = free_ports(1)
-    cluster = control_plane(scheduler=configuration(port))
+    cluster = asking(control_plane, port)
     api = cluster.api
     for name in "abcdefghij":
         cards = [card(name, index, memory_mib=MIB) for index in range(8)]

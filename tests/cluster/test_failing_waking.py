@@ -10,7 +10,7 @@ import pytest
 from cluster import failing, objects, waiting
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.extended import card, configuration, extender, make_wake, node
+from cluster.extended import asking, card, extender, node
 from cluster.failing import NOBODY
 from cluster.objects import NODES, PODS, QUOTAS
 from cluster.servers import free_ports
@@ -29,8 +29,7 @@ class Wired:
 @pytest.fixture(scope="module")
 def wired(module_control_plane: StartControlPlane) -> Iterator[Wired]:
     (port,) = free_ports(1)
-    cluster = module_control_plane(scheduler=configuration(port))
-    make_wake(cluster.api)
+    cluster = asking(module_control_plane, port)
     with failing.Cable(cluster) as cable, extender(cable.server(), port) as scheduler:
         assert scheduler.wait_until_ready(60)
         yield Wired(cluster, scheduler, cable)

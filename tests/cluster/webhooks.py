@@ -9,7 +9,7 @@ from cluster import admission, objects, waiting
 from cluster.api import Api, ApiError
 from cluster.control_plane import ControlPlane
 from cluster.deployed import documents
-from cluster.extended import card, configuration, extender, node
+from cluster.extended import asking, card, extender, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
@@ -82,7 +82,7 @@ def tenancy(
     A namespace, left-out, is left alone by the webhook.
     """
     (port,) = free_ports(1)
-    cluster = start(scheduler=configuration(port))
+    cluster = asking(start, port)
     # As with many cards: kube-scheduler's own sums leave the one card to us.
     plenty = {f"nvidia.com/{name}": 1_000_000 for name in ("gpu", "gpumem", "gpucores")}
     made = node("a", [card("a", 0)])
