@@ -15,10 +15,21 @@ from hami_py.scheduler.view import ClusterView
 TARGET_MS = 1.0
 SNAPSHOT_S = 10.0
 
+#: What the program says, as a row, and how long it may take.
 _ROWS = {
-    "filter and score": "filter + prioritize in the engine, class met before",
-    "filter and score, new class": "filter + prioritize in the engine, a new class each time",
-    "filter, new class, all nodes refused": "filter in the engine, a new class, all nodes refuse",
+    "filter and score": ("filter + prioritize in the engine, class met before", TARGET_MS),
+    "filter and score, new class": (
+        "filter + prioritize in the engine, a new class each time",
+        TARGET_MS,
+    ),
+    "filter, new class, all nodes refused": (
+        "filter in the engine, a new class, all nodes refuse",
+        TARGET_MS,
+    ),
+    "only promised, 2,000 held": (
+        "what more a refused pod takes in the engine, 2,000 pods hold cards",
+        None,
+    ),
 }
 
 
@@ -33,11 +44,11 @@ def engine(size: Size) -> list[Row]:
     )
     said = {what: (float(p50), float(p99), int(n)) for what, p50, p99, n in found}
     rows = []
-    for what, name in _ROWS.items():
+    for what, (name, target) in _ROWS.items():
         p50, p99, n = said[what]
         rows += [
             row(f"{name}, p50", [p50], "ms", n=n),
-            row(f"{name}, p99", [p99], "ms", TARGET_MS, n=n),
+            row(f"{name}, p99", [p99], "ms", target, n=n),
         ]
     return rows
 

@@ -38,6 +38,7 @@ fn main() {
     let names: Vec<String> = (0..nodes).map(node_name).collect();
     cold(&mut allocator, &names);
     warm(&mut allocator, &names, pods);
+    promised(&mut allocator, &names);
     println!("memory at the end: {} MiB", (resident_kib() - empty) / 1024);
 }
 
@@ -109,6 +110,27 @@ fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
     report("filter and score", &mut both);
     report("reserve", &mut reserves);
     report("place", &mut places);
+}
+
+/// Requests that fit nowhere while two thousand pods hold cards: whether those are why.
+fn promised(allocator: &mut Allocator, names: &[String]) {
+    let now = HOLD_NS * 100;
+    allocator.expire(now);
+    for at in 0..2_000 {
+        let there = [&names[at % names.len()]];
+        allocator.score(&request(at + 2_000_000, 0), &there, now, HOLD_NS).expect("good");
+    }
+    let mut times = Vec::new();
+    for at in 0..200 {
+        let mut pod = request(at + 3_000_000, 0);
+        pod.asks[0].memory = Memory::Mib(81_920);
+        pod.asks[0].cards = 8;
+        let (took, promised) =
+            timed(|| allocator.only_promised(&pod, names, now, now + HOLD_NS).expect("good"));
+        assert!(!promised);
+        times.push(took);
+    }
+    report("only promised, 2,000 held", &mut times);
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {

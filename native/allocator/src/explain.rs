@@ -5,6 +5,7 @@ use crate::class::Class;
 use crate::effort::Effort;
 use crate::engine::Allocator;
 use crate::fit::{self, View};
+use crate::judge;
 use crate::plan;
 use crate::reason::NodeReason;
 use crate::score;
@@ -84,9 +85,10 @@ impl Allocator {
                 score,
             });
         };
-        Ok(self.with_view(request, node, &[], |allocator, view| {
+        let room = self.room(request, &[]);
+        Ok(self.with_view(request, node, &[], |view| {
             let (mut entries, mut effort) = (Vec::new(), Effort::for_node());
-            let found = allocator.try_fit(&class, request, view, &[], &mut effort, &mut entries);
+            let found = judge::try_fit(&class, view, room.as_ref(), &mut effort, &mut entries);
             let cards = (0..view.cards.len())
                 .map(|card| explain_card(&class, request, view, card))
                 .collect();

@@ -10,6 +10,7 @@ use crate::card::Standing;
 use crate::check;
 use crate::effort::Effort;
 use crate::engine::Allocator;
+use crate::judge;
 use crate::list::List;
 use crate::names::Numbers;
 use crate::plan;
@@ -246,9 +247,10 @@ impl Allocator {
         let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
         let mut entries = std::mem::take(&mut self.entries);
-        let plan = self.with_view(request, node, &[], |allocator, view| {
+        let room = self.room(request, &[]);
+        let plan = self.with_view(request, node, &[], |view| {
             let effort = &mut Effort::for_node();
-            allocator.try_fit(&cached.class, request, view, &[], effort, &mut entries)?;
+            judge::try_fit(&cached.class, view, room.as_ref(), effort, &mut entries)?;
             let grants = plan::grants(&cached.class, view, &entries);
             Ok(grants.into_iter().map(Into::into).collect())
         });

@@ -30,12 +30,12 @@ impl Allocator {
         request: &Request,
         number: u32,
         gone: &[&str],
-        look: impl FnOnce(&Self, &View<'_>) -> T,
+        look: impl FnOnce(&View<'_>) -> T,
     ) -> T {
         let node = self.node(number);
         let here = |uid: &str| self.book.find(uid).is_some_and(|holding| holding.node == number);
         if gone.is_empty() && !here(&request.pod.uid) {
-            return look(self, &node.view());
+            return look(&node.view());
         }
         let stays = |holding: &&Holding| {
             let uid = holding.pod.uid.as_str();
@@ -45,25 +45,7 @@ impl Allocator {
         let mut used = Vec::new();
         let charges = pods.flat_map(|holding| &holding.charges);
         let totals = node::sum(&mut used, &node.facts, charges);
-        look(self, &node.view_with(&used, totals))
-    }
-
-    /// Cards for a request, with its namespace's quotas as they would be without this pod and those.
-    pub(crate) fn try_fit(
-        &self,
-        class: &Class,
-        request: &Request,
-        view: &View<'_>,
-        gone: &[&str],
-        effort: &mut Effort,
-        entries: &mut Vec<Entry>,
-    ) -> Result<(), NodeReason> {
-        let room = self.room(request, gone);
-        if let Some(over) = room.as_ref().and_then(|room| bound::over(class, room)) {
-            return Err(over);
-        }
-        let quota = room.as_ref().filter(|_| class.shares).map(Allowance::of);
-        search::find(class, view, quota.as_ref(), effort, entries)
+        look(&node.view_with(&used, totals))
     }
 
     /// What its namespace's quotas leave the pod without itself and those; `None`: there are none.
@@ -171,4 +153,19 @@ fn in_order(numbers: &[Option<u32>], count: usize, mut tell: impl FnMut(u32)) {
             word &= word - 1;
         }
     }
+}
+
+/// Cards for pods of a class on a node, with what the namespace's quotas leave.
+pub(crate) fn try_fit(
+    class: &Class,
+    view: &View<'_>,
+    room: Option<&Room<'_>>,
+    effort: &mut Effort,
+    entries: &mut Vec<Entry>,
+) -> Result<(), NodeReason> {
+    if let Some(over) = room.and_then(|room| bound::over(class, room)) {
+        return Err(over);
+    }
+    let quota = room.filter(|_| class.shares).map(Allowance::of);
+    search::find(class, view, quota.as_ref(), effort, entries)
 }

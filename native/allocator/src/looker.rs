@@ -100,8 +100,7 @@ impl<'a> Looker<'a> {
     ) -> Option<Verdict> {
         let quota = room.map(Allowance::of);
         (!self.effort.is_spent()).then(|| {
-            self.allocator
-                .with_view(request, number, &[], |_, view| self.look(view, quota.as_ref()))
+            self.allocator.with_view(request, number, &[], |view| self.look(view, quota.as_ref()))
         })
     }
 

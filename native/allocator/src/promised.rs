@@ -8,6 +8,8 @@ use crate::check;
 use crate::class::Class;
 use crate::effort::Effort;
 use crate::engine::Allocator;
+use crate::judge;
+use crate::quota::Room;
 use crate::wire::Request;
 use hami_limits::InvalidValue;
 use std::collections::HashSet;
@@ -37,33 +39,40 @@ impl Allocator {
         soon_ns: u64,
         effort: &mut Effort,
     ) -> bool {
-        let others =
-            || self.book.promised(soon_ns).filter(|other| other.pod.uid != request.pod.uid);
-        let gone: Vec<&str> = others().map(|other| other.pod.uid.as_str()).collect();
-        if gone.is_empty() {
+        let others = self.book.promised(soon_ns).filter(|other| other.pod.uid != request.pod.uid);
+        let mut others: Vec<(u32, &str)> =
+            others.map(|other| (other.node, other.pod.uid.as_str())).collect();
+        if others.is_empty() {
             return false;
         }
+        others.sort_unstable();
         let mut class = Class::of(request);
         class.meet_models(&self.models);
-        let names: HashSet<&str> = names.iter().map(AsRef::as_ref).collect();
-        let mut nodes: Vec<u32> = others().map(|other| other.node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes.retain(|node| names.contains(&*self.node(*node).name));
         // A namespace's quota may be promised on nodes that would not do, and stands in the way on all.
-        let quota =
-            |gone: &[&str]| self.room(request, gone).and_then(|room| bound::over(&class, &room));
-        if quota(&[]).is_some() && quota(&gone).is_none() {
+        let room = self.room(request, &uids(&others));
+        let is_over =
+            |room: Option<&Room<'_>>| room.and_then(|room| bound::over(&class, room)).is_some();
+        if is_over(room.as_ref()) {
+            return false;
+        }
+        if is_over(self.room(request, &[]).as_ref()) {
             return true;
         }
+        let names: HashSet<&str> = names.iter().map(AsRef::as_ref).collect();
         let mut entries = Vec::new();
-        nodes.into_iter().any(|node| {
+        others.chunk_by(|one, other| one.0 == other.0).any(|here| {
+            let node = here[0].0;
             // A pod that is tried again in vain has lost a moment, one that is not tried again minutes.
-            effort.is_spent()
-                || self.with_view(request, node, &gone, |allocator, view| {
-                    let (effort, entries) = (&mut *effort, &mut entries);
-                    allocator.try_fit(&class, request, view, &gone, effort, entries).is_ok()
-                })
+            names.contains(&*self.node(node).name)
+                && (effort.is_spent()
+                    || self.with_view(request, node, &uids(here), |view| {
+                        let (effort, entries) = (&mut *effort, &mut entries);
+                        judge::try_fit(&class, view, room.as_ref(), effort, entries).is_ok()
+                    }))
         })
     }
+}
+
+fn uids<'a>(of: &[(u32, &'a str)]) -> Vec<&'a str> {
+    of.iter().map(|(_, uid)| *uid).collect()
 }

@@ -11,6 +11,7 @@ use crate::check;
 use crate::class::Class;
 use crate::effort::Effort;
 use crate::engine::Allocator;
+use crate::judge;
 use crate::wire::{Candidate, Request};
 use hami_limits::InvalidValue;
 use std::cell::{Cell, RefCell};
@@ -107,9 +108,10 @@ impl<'a> Search<'_> {
             return false;
         }
         let gone: Vec<&str> = self.chosen.iter().chain(gone).map(|one| one.uid.as_str()).collect();
-        self.allocator.with_view(self.request, self.node, &gone, |allocator, view| {
+        let room = self.allocator.room(self.request, &gone);
+        self.allocator.with_view(self.request, self.node, &gone, |view| {
             let entries = &mut Vec::new();
-            allocator.try_fit(self.class, self.request, view, &gone, effort, entries).is_ok()
+            judge::try_fit(self.class, view, room.as_ref(), effort, entries).is_ok()
         })
     }
 
