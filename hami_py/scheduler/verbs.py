@@ -45,6 +45,12 @@ _NOT_ALL = "looking at all nodes would take too long; it is tried again, and goe
 _BEING_BOUND = "it is being bound to node {}; it is tried again when that is known to have failed"
 
 
+class _Fitting(msgspec.Struct):
+    """Of an ExtenderFilterResult, the names as they are written."""
+
+    names: msgspec.Raw = msgspec.field(name="NodeNames")
+
+
 class Verbs:
     """The extender's verbs over one cluster. Threads may share it.
 
@@ -111,22 +117,21 @@ class Verbs:
         changes = self._cluster.waker.changes
         now_ns = self._clock_ns()
         fits, whole, answer = self._cluster.allocator.filter_names(asked, names, now_ns)
-        if fits > 1:
-            # Nearly always, and then of thousands: nobody here looks at them.
-            return answer
-        result = msgspec.json.decode(answer, type=FilterResult)
-        if not result.node_names:
-            if bound_to is not None:
-                return FilterResult(node_names=[], error=_BEING_BOUND.format(bound_to))
-            if not whole:
-                return FilterResult(node_names=[], error=_counted(result, _NOT_ALL))
-            if self._is_only_promised(asked, names, now_ns):
-                return FilterResult(node_names=[], error=_counted(result, _PROMISED))
-            self._cluster.waker.refused(changes)
-        else:
+        # Of thousands of nodes, or of as many reasons: nobody here looks at them without need.
+        if fits == 1:
             # Then kube-scheduler asks for no priorities.
-            self._rate_and_hold(pod, asked, msgspec.json.encode(result.node_names))
-        return result
+            names = msgspec.json.decode(answer, type=_Fitting).names
+            self._rate_and_hold(pod, asked, bytes(names))
+        if fits:
+            return answer
+        if bound_to is not None:
+            return FilterResult(node_names=[], error=_BEING_BOUND.format(bound_to))
+        if not whole:
+            return FilterResult(node_names=[], error=_counted(answer, _NOT_ALL))
+        if self._is_only_promised(asked, names, now_ns):
+            return FilterResult(node_names=[], error=_counted(answer, _PROMISED))
+        self._cluster.waker.refused(changes)
+        return answer
 
     def _is_only_promised(self, asked: bytes, names: bytes, now_ns: int) -> bool:
         """A hold that lasts for minutes is nothing to be waited for, and others may be evicted."""
@@ -188,8 +193,9 @@ def _unresolvable(names: list[str], error: InvalidValue) -> FilterResult:
     return FilterResult(node_names=[], failed_and_unresolvable_nodes=reasons)
 
 
-def _counted(result: FilterResult, why: str) -> str:
+def _counted(answer: bytes, why: str) -> str:
     """With the reasons of the nodes, as kube-scheduler would have counted them."""
+    result = msgspec.json.decode(answer, type=FilterResult)
     reasons = Counter(
         [
             *result.failed_nodes.values(),
