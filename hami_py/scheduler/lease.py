@@ -10,6 +10,7 @@ that binding is over.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from hami_py.kube import ApiServer
 from hami_py.kube.errors import NotFound, Unavailable
 
 __all__ = ["Lease", "Tenure"]
+
+_log = logging.getLogger(__name__)
 
 _SET_S = 1.0
 """A time of day that goes wrong by more was set; else it was slewed, by some ms in a second."""
@@ -97,6 +100,7 @@ class Lease:
         self._taken_ns = 0
         # When it was first looked for and not there, as long as it has never been.
         self._missing_ns: int | None = None
+        self._is_done_without = False
 
     def check(self, began_ns: int, left_s: Callable[[], float]) -> Tenure | None:
         """Whether our kube-scheduler has it, and the holder before has had its time.
@@ -156,6 +160,13 @@ class Lease:
                     "try again in a moment; if there is none, run the extender without --lease",
                 )
             # kube-scheduler runs without one, so there is no other.
+            if not self._is_done_without:
+                self._is_done_without = True
+                _log.warning(
+                    "%s: there is no such lease, so pods are bound as if this were the only "
+                    "replica; look whether --lease names kube-scheduler's own",
+                    self._path,
+                )
             return None
         if spec.host != self._holder:
             raise self._unavailable(

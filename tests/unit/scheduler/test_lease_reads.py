@@ -89,3 +89,17 @@ def test_many_bindings_at_once_read_it_together(taken_s: float | None) -> None:
     one.now_s += 0.5
     assert [one.verbs.bind(*each).error for each in asked] == [""] * 5
     assert len(reads) == 1
+
+
+def test_that_there_is_none_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be another's name that was given."""
+    server = Leases()
+    server.taken_s = None
+    one = leader(server, "first", "second")
+    assert "it was first missed" in one.bind("first", "a")
+    assert not caplog.messages
+    one.now_s += Timing().handover_s
+    assert [one.bind(name, "a") for name in ("first", "second")] == ["", ""]
+    (said,) = [text for text in caplog.messages if "/leases/" in text]
+    assert "there is no such lease" in said
+    assert "look whether --lease names" in said
