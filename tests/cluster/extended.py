@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from cluster import objects
+from cluster import objects, waiting
 from cluster.api import Api, Object
 from cluster.control_plane import ControlPlane, Settings
 from cluster.deployed import documents
@@ -17,6 +17,7 @@ from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
 from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.view import ClusterView
 from hami_py.serving import Listen
 
 #: As whom the extender of `extended` asks the API server: nobody else has that name there.
@@ -123,6 +124,15 @@ def extended(
     with extender(server, port, pod_selector=pod_selector, timing=timing) as scheduler:
         assert scheduler.wait_until_ready(60)
         yield cluster, scheduler
+
+
+def until_known(server: ApiServer, scheduler: Scheduler) -> None:
+    """Waits until the extender knows what the API server does, and holds nothing besides."""
+    known = scheduler.cluster.allocator.digest
+    waiting.until(
+        lambda: ClusterView.read(server).digest() == known(),
+        "the extender knows what the API server does",
+    )
 
 
 def assignment(api: Api, pod: str) -> wire.Assignment:

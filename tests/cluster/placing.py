@@ -10,12 +10,11 @@ from typing import Any
 from cluster import objects, waiting
 from cluster.api import Object
 from cluster.control_plane import ControlPlane
-from cluster.extended import assignment
+from cluster.extended import assignment, until_known
 from cluster.objects import NODES, PODS, QUOTAS
 from hami_py.kube import ApiServer
 from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler
-from hami_py.scheduler.view import ClusterView
 
 #: What the webhook would have added, and what Kubernetes' own resources are called.
 GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
@@ -43,7 +42,7 @@ class Placing:
     def __init__(self, cluster: ControlPlane, scheduler: Scheduler) -> None:
         self.cluster, self.api = cluster, cluster.api
         self._server = ApiServer.connect(cluster.kubeconfig)
-        self._allocator = scheduler.cluster.allocator
+        self._scheduler = scheduler
         self.api.create(NODES, objects.node(_PLAIN))
 
     def clear(self) -> None:
@@ -74,12 +73,7 @@ class Placing:
         kube-scheduler that is a label of a node, which it has to know to bind a pod there. It also
         makes it look again at pods that wait.
         """
-
-        def is_known() -> bool:
-            fresh = ClusterView.read(self._server)
-            return fresh.digest() == self._allocator.digest()
-
-        waiting.until(is_known, "the extender knows what the API server does")
+        until_known(self._server, self._scheduler)
         number = str(next(_numbers))
         self.api.patch(f"{NODES}/{_PLAIN}", {"metadata": {"labels": {"settled": number}}})
         probe = f"probe-{number}"

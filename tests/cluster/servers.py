@@ -129,14 +129,17 @@ def tail(log: Path, lines: int = _TAIL) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
+_given: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody listens on now.
 
     They lie below those that the kernel gives to outgoing connections, so that none of these takes
-    one between here and its server's start.
+    one between here and its server's start. None is given twice, whose server may be yet to start.
     """
     ports: list[int] = []
-    candidates = random.sample(range(20000, 32000), 1000)
+    candidates = random.sample(sorted(set(range(20000, 32000)) - _given), 1000)
     for port in candidates:
         with closing(socket.socket()) as probe:
             try:
@@ -144,6 +147,7 @@ def free_ports(count: int) -> list[int]:
             except OSError:
                 continue
             ports.append(port)
+            _given.add(port)
         if len(ports) == count:
             return ports
     raise AssertionError("no free ports between 20000 and 32000")

@@ -18,13 +18,14 @@ class Stammer(ApiServer):
     Attributes:
         repeated: events that were told twice, by their type.
         held: events that were late.
+        let_go: those that were, and have been told since.
         goes: while it is not set, every event waits.
     """
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server._client)
         self.repeated: Counter[str] = Counter()
-        self.held = 0
+        self.held = self.let_go = 0
         self.goes = threading.Event()
         self.goes.set()
 
@@ -40,10 +41,11 @@ class _Twice(Stream):
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._stream:
-            if not self._server.goes.is_set():
-                self._server.held += 1
+            is_late = not self._server.goes.is_set()
+            self._server.held += is_late
             while not (self._server.goes.wait(0.1) or self._is_stopped):
                 pass
+            self._server.let_go += is_late
             yield line
             yield line
             self._server.repeated[json.loads(line)["type"]] += 1

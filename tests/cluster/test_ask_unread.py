@@ -9,10 +9,11 @@ from typing import Any
 
 from cluster import objects, waiting
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, extended, node
+from cluster.extended import card, extended, node, until_known
 from cluster.objects import NODES, PODS
 from cluster.placing import GPU, MEMORY
 from cluster.test_ask import hami
+from hami_py.kube import ApiServer
 from hami_py.model import pods
 
 GATE = "example.com/hold"
@@ -21,7 +22,7 @@ GATE = "example.com/hold"
 def test_explain_tells_of_nodes_that_cannot_be_read_and_of_gates(
     control_plane: StartControlPlane,
 ) -> None:
-    with extended(control_plane) as (cluster, _):
+    with extended(control_plane) as (cluster, scheduler):
         api = cluster.api
         for name in ("a", "barred", "broken", "bare"):
             made: dict[str, Any] = node(name, [card(name, 0), card(name, 1)])
@@ -39,6 +40,7 @@ def test_explain_tells_of_nodes_that_cannot_be_read_and_of_gates(
             answer: dict[str, Any] = json.loads(done.stdout)
             return answer
 
+        until_known(ApiServer.connect(cluster.kubeconfig), scheduler)
         # Too large for each card of a; not for both together, by which kube-scheduler reckons.
         api.create(PODS, objects.pod("large", {GPU: 1, MEMORY: 12_000}))
         said = waiting.unschedulable(api, "large")

@@ -49,7 +49,7 @@ def test_a_node_made_by_hand_gets_the_pod_that_waits(control_plane: StartControl
     with extended(control_plane) as (cluster, _):
         cluster.api.create(NODES, objects.node("bare"))
         cluster.api.create(PODS, objects.pod("train", asked))
-        assert "Insufficient nvidia.com/gpumem" in waiting.unschedulable(cluster.api, "train")
+        waiting.unschedulable(cluster.api, "train", "Insufficient nvidia.com/gpumem")
         for command in block.splitlines():
             typed(cluster, command, NODE="bare")
         waiting.bound(cluster.api, "train")

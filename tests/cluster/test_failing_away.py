@@ -40,9 +40,7 @@ def test_what_was_bound_before_is_counted_after(
             api.create(PODS, failing.pod(f"after{number}", 4000))
         assert before.items() <= failing.until_bound(api, 8).items()
         left = next(f"after{n}" for n in range(6) if f"after{n}" not in failing.bound(api))
-        waiting.until(
-            lambda: "2 too little memory" in waiting.unschedulable(api, left), "the rest wait"
-        )
+        waiting.unschedulable(api, left, "2 too little memory")
         assert sorted(failing.given(api).values()) == [8000] * 4
         assert len(failing.bound(api)) == 8
 

@@ -34,6 +34,8 @@ def full(api: Api) -> None:
 @contextlib.contextmanager
 def late(server: Stammer) -> Iterator[None]:
     """No event of a pod comes meanwhile, and some would have."""
+    # Else the reader may sleep past the moment in which it might have gone on.
+    waiting.until(lambda: server.let_go == server.held, "what was late before has been told")
     before = server.held
     server.goes.clear()
     try:

@@ -24,8 +24,7 @@ def test_a_pod_refused_for_a_hold_that_lapses_is_tried_again(
         # As kube-scheduler does before a plugin of its own turns the pod away.
         failing.ask(port, "prioritize", {"Pod": other, "NodeNames": ["a"]})
         api.create(PODS, failing.pod("waits", 10_000))
-        said = waiting.unschedulable(api, "waits")
-        assert "promised to other pods just now" in said
+        waiting.unschedulable(api, "waits", "promised to other pods just now")
         assert "SchedulerError" in {
             condition.get("reason")
             for condition in api.get(f"{PODS}/waits")["status"]["conditions"]
@@ -50,6 +49,5 @@ def test_the_condition_of_a_pod_that_fits_nowhere_is_short(
             api.create(NODES, node(f"n{number}", cards))
         metadata = {"annotations": {"nvidia.com/use-gputype": "A100"}}
         api.create(PODS, failing.pod("waits", 2000, metadata=metadata))
-        said = waiting.unschedulable(api, "waits")
-        assert "20 too little memory free on its cards" in said
+        said = waiting.unschedulable(api, "waits", "20 too little memory free on its cards")
         assert len(said) < 250

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ import pytest
 from cluster import failing, waiting
 from cluster.api import Api, Object
 from cluster.conftest import StartControlPlane
-from cluster.extended import CLASSES, card, extended, node
+from cluster.extended import CLASSES, card, extended, node, until_known
 from cluster.objects import NODES, PODS
+from hami_py.kube import ApiServer
+from hami_py.scheduler.service import Scheduler
 from hami_py.scheduler.timing import Timing
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -28,8 +31,23 @@ HOLD_S = 1.0
 """Shorter than usual: what outlives it several times was not held by it."""
 
 
-Stand = tuple[Api, int]
-"""The API server, and the extender's port."""
+@dataclass(frozen=True)
+class Stand:
+    """A cluster with a claim whose volume is to come."""
+
+    api: Api
+    scheduler: Scheduler
+    server: ApiServer
+
+    def add(self, *nodes: Object) -> None:
+        """Makes nodes, and waits until the extender knows them.
+
+        A pod that came earlier would be refused at first, and that be written when its hold has
+        begun: as if kube-scheduler had given up.
+        """
+        for made in nodes:
+            self.api.create(NODES, made)
+        until_known(self.server, self.scheduler)
 
 
 @pytest.fixture
@@ -51,7 +69,7 @@ def stand(control_plane: StartControlPlane) -> Iterator[Stand]:
             "resources": {"requests": {"storage": "1Gi"}},
         }
         api.create(CLAIMS, {"metadata": {"name": "claim"}, "spec": spec})
-        yield api, scheduler.server.port
+        yield Stand(api, scheduler, ApiServer.connect(cluster.kubeconfig))
 
 
 def waits(api: Api, node: str, **spec: Any) -> None:
@@ -97,11 +115,11 @@ def two_cards(name: str, **metadata: Any) -> Object:
 
 @pytest.mark.timeout(200)
 def test_cards_are_kept_for_a_pod_until_its_volume_is_there(stand: Stand) -> None:
-    api, _ = stand
-    api.create(NODES, two_cards("a"))
+    api = stand.api
+    stand.add(two_cards("a"))
     waits(api, "a")
     create(api, "other")
-    assert "too little memory free on its cards" in waiting.unschedulable(api, "other")
+    waiting.unschedulable(api, "other", "too little memory free on its cards")
     # kube-scheduler asks for it again and again.
     time.sleep(5 * HOLD_S)
     assert failing.bound(api) == {}
@@ -114,15 +132,15 @@ def test_cards_are_kept_for_a_pod_until_its_volume_is_there(stand: Stand) -> Non
 @pytest.mark.timeout(200)
 def test_cards_are_free_again_when_kube_scheduler_has_given_up(stand: Stand) -> None:
     """The claim is deleted: the attempt fails, and no other one comes as far as to ask us."""
-    api, _ = stand
-    api.create(NODES, two_cards("a"))
+    api = stand.api
+    stand.add(two_cards("a"))
     waits(api, "a")
     create(api, "other")
-    assert "too little memory free on its cards" in waiting.unschedulable(api, "other")
+    waiting.unschedulable(api, "other", "too little memory free on its cards")
     api.patch(f"{CLAIMS}/claim", {"metadata": {"finalizers": None}})
     api.delete(f"{CLAIMS}/claim")
     waiting.bound(api, "other")
-    assert "claim" in waiting.unschedulable(api, "waits")
+    waiting.unschedulable(api, "waits", "claim")
     assert failing.bound(api) == {"other": "a"}
 
 
@@ -130,19 +148,22 @@ def test_cards_are_free_again_when_kube_scheduler_has_given_up(stand: Stand) -> 
 def test_cards_are_kept_on_the_node_that_kube_scheduler_has_chosen(stand: Stand) -> None:
     """Both nodes are as good to us, so a is held, by its name. kube-scheduler would rather not
     have a; what is left for others there is free again."""
-    api, port = stand
+    api, port = stand.api, stand.scheduler.server.port
     tainted = two_cards("a", labels={"for": "waits"})
     taint = {"key": "example.com/old", "effect": "PreferNoSchedule"}
-    api.create(NODES, {**tainted, "spec": {"taints": [taint]}})
-    api.create(NODES, two_cards("b", labels={"for": "waits"}))
-    api.create(NODES, two_cards("c"))
+    # A watch tells in this order: who knows the last one knows the others.
+    stand.add(
+        two_cards("c"),
+        two_cards("b", labels={"for": "waits"}),
+        {**tainted, "spec": {"taints": [taint]}},
+    )
     waits(api, "b", cards="GPU-a-0,GPU-b-0", nodeSelector={"for": "waits"})
     wish = {"annotations": {"nvidia.com/use-gpuuuid": "GPU-b-0,GPU-c-0,GPU-c-1"}}
     more = {"schedulerName": failing.NOBODY, "metadata": wish}
     probe = api.create(PODS, failing.pod("probe", 6000, **more))
     waiting.until(lambda: failing.fits(port, probe, "b", "c") == ["c"], "the card of b is held")
     create(api, "other", cards="GPU-b-0")
-    assert "too little memory free on its cards" in waiting.unschedulable(api, "other")
+    waiting.unschedulable(api, "other", "too little memory free on its cards")
     create(api, "free", cards="GPU-a-0")
     waiting.bound(api, "free")
     provision(api)

@@ -50,9 +50,7 @@ def clean(cluster: ControlPlane) -> Iterator[None]:
 
 def refused(cluster: ControlPlane, name: str, reason: str, **more: object) -> None:
     cluster.api.create(PODS, failing.pod(name, 2000, **more))
-    waiting.until(
-        lambda: reason in waiting.unschedulable(cluster.api, name), f"{name} is refused: {reason}"
-    )
+    waiting.unschedulable(cluster.api, name, reason)
 
 
 @pytest.mark.timeout(200)
@@ -89,6 +87,8 @@ def test_room_of_init_containers_that_are_done_is_used(wired: Wired) -> None:
     taken = next(iter(failing.given(api)))
     free = "GPU-a-1" if taken == "GPU-a-0" else "GPU-a-0"
     failing.bind_by_hand(api, other, "a", free, 9000)
+    uid, placed = other["metadata"]["uid"], wired.scheduler.cluster.pods
+    waiting.until(lambda: placed.is_placed(uid), "the extender knows of the other pod")
     refused(cluster, "waits", "too little memory")
     done = {"type": "Initialized", "status": "True"}
     wired.cable.cut()

@@ -219,6 +219,11 @@ def test_native_quota_counts_gpumem_and_needs_its_controller(
         lambda: cluster.api.list("/api/v1/namespaces/default/serviceaccounts"),
         "the default service account is made",
     )
+    large = objects.pod("large", {"nvidia.com/gpumem": "5000"})
+    waiting.until(
+        lambda: cluster.api.request("POST", f"{PODS}?dryRun=All", large)[0] == 403,
+        "admission knows the quota",
+    )
     cluster.api.create(PODS, objects.pod("first", {"nvidia.com/gpumem": "3000"}))
     with pytest.raises(ApiError, match="exceeded quota: memory") as refused:
         cluster.api.create(PODS, objects.pod("second", {"nvidia.com/gpumem": "3000"}))

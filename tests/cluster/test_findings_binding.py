@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import objects
+from cluster import objects, waiting
 from cluster.api import Api, ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
@@ -165,6 +165,11 @@ def test_the_right_to_bind_is_enough_to_annotate(cluster: ControlPlane, pod: Obj
     with pytest.raises(ApiError) as refused:
         binder.patch(f"{PODS}/{pod['metadata']['name']}", {"metadata": {"annotations": {"a": "b"}}})
     assert refused.value.code == 403
+    tried = f"{PODS}/{pod['metadata']['name']}/binding?dryRun=All"
+    waiting.until(
+        lambda: binder.request("POST", tried, objects.binding(pod, "a"))[0] == 201,
+        "the right is in force",
+    )
     bind(binder, pod, annotations={"hami-py.test/assigned": "card-0"})
     assert now(cluster.api, pod)["metadata"]["annotations"]["hami-py.test/assigned"] == "card-0"
 

@@ -90,6 +90,7 @@ def test_a_kubelet_that_restarts_removes_all_sockets_and_keeps_running_pods(
     assert socket.exists()
     node.kubelet.start()
     assert not socket.exists(), "a plugin has to make its own socket again"
+    shows(node, "allocatable", 0)
     asked.stop()
     asked.serve()
     asked.register()

@@ -17,6 +17,7 @@ from cluster.recordings import Recordings
 def priority_class(cluster: ControlPlane, name: str, value: int) -> None:
     body = {"metadata": {"name": name}, "value": value}
     cluster.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    waiting.takes(cluster.api, objects.pod(priorityClassName=name))
 
 
 def test_the_preempt_verb_is_not_called_for_a_shortage_that_only_the_extender_sees(

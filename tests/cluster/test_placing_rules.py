@@ -22,14 +22,11 @@ def others(placing_cluster: Placing) -> None:
 
 
 def priority_class(api: Api, name: str, value: int) -> None:
-    """One that may be named by pods: admission knows it a moment after it is made."""
+    """One that may be named by pods."""
     api.create(
         "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
     )
-    pod = objects.pod(priorityClassName=name)
-    waiting.until(
-        lambda: api.request("POST", f"{PODS}?dryRun=All", pod)[0] == 201, f"class {name} is known"
-    )
+    waiting.takes(api, objects.pod(priorityClassName=name))
 
 
 def annotate(**said: str | None) -> Object:
@@ -88,10 +85,7 @@ def test_an_unhealthy_card_gets_nothing_until_it_recovers(placing: Placing) -> N
     assert "unhealthy" in placing.refuse("three", asks(6001))
     placing.write("a", ill(1))
     # Well again, with what it had: 6000 of it are free.
-    waiting.until(
-        lambda: "too little memory" in waiting.unschedulable(placing.api, "three"),
-        "what is in the way is the memory",
-    )
+    waiting.unschedulable(placing.api, "three", "too little memory")
     placing.place("four", asks(6000))
     assert placing.given()[0] == {"GPU-a-0": 10_000, "GPU-a-1": 4000}
 

@@ -75,7 +75,7 @@ def test_no_card_is_given_twice_beyond_what_it_has(
     placed = failing.until_bound(cluster.api, 8)
     assert sorted(failing.given(cluster.api).values()) == [8000] * 4
     left = next(f"p{i}" for i in range(12) if f"p{i}" not in placed)
-    assert "too little memory" in waiting.unschedulable(cluster.api, left)
+    waiting.unschedulable(cluster.api, left, "too little memory")
     # Room that is freed is used.
     cluster.api.delete(f"{PODS}/{next(iter(placed))}", grace_seconds=0)
     waiting.gone(cluster.api, f"{PODS}/{next(iter(placed))}")

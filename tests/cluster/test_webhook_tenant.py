@@ -58,7 +58,7 @@ def changed_by_us(api: Api, path: str, metadata: Object) -> str:
 
 def nobody_else_gets_the_card(api: Api) -> None:
     api.create(PODS, objects.pod("second", GPU))
-    assert "in use" in waiting.unschedulable(api, "second")
+    waiting.unschedulable(api, "second", "in use")
 
 
 def test_a_pod_cannot_leave_itself_out(api: Api) -> None:

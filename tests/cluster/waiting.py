@@ -35,17 +35,26 @@ def bound(api: Api, name: str, deadline: float = DEADLINE) -> Object:
     return until(look, f"pod {name} is bound", deadline)
 
 
-def unschedulable(api: Api, name: str, deadline: float = DEADLINE) -> str:
-    """The message of the pod's condition PodScheduled=False, once it has one."""
+def unschedulable(api: Api, name: str, why: str = "", deadline: float = DEADLINE) -> str:
+    """The message of the pod's condition PodScheduled=False, once it says why.
+
+    An earlier one may say less: kube-scheduler or the extender had not heard of a node.
+    """
+    seen = ""
 
     def look() -> str | None:
+        nonlocal seen
         pod = api.get(f"{PODS}/{name}")
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                return str(condition.get("message", ""))
+                seen = str(condition.get("message", ""))
+                return seen if why in seen else None
         return None
 
-    return until(look, f"pod {name} is said to be unschedulable", deadline)
+    try:
+        return until(look, f"pod {name} is said to be unschedulable", deadline)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {why or 'whyever'}; it says: {seen or 'nothing'}") from None
 
 
 def gone(api: Api, path: str, deadline: float = DEADLINE) -> None:
@@ -59,3 +68,8 @@ def gone(api: Api, path: str, deadline: float = DEADLINE) -> None:
         return False
 
     until(look, f"{path} is gone", deadline)
+
+
+def takes(api: Api, pod: Object) -> None:
+    """Wait until such a pod may be made: admission hears of what it names a moment late."""
+    until(lambda: api.request("POST", f"{PODS}?dryRun=All", pod)[0] == 201, "the pod may be made")

@@ -9,7 +9,7 @@ from cluster import admission, objects, waiting
 from cluster.api import Api, ApiError
 from cluster.control_plane import ControlPlane
 from cluster.deployed import documents
-from cluster.extended import asking, card, extender, node
+from cluster.extended import asking, card, extender, node, until_known
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
@@ -103,14 +103,13 @@ def tenancy(
 @contextlib.contextmanager
 def tenant(cluster: ControlPlane, scheduler: Scheduler) -> Iterator[Api]:
     """The tenant's requests; its pods are gone afterwards, and the scheduler has heard of it."""
-    empty = scheduler.cluster.allocator.digest()
     yield cluster.api
     for path in (PODS, LEFT_OUT):
         cluster.api.delete_all(path)
     waiting.until(
         lambda: not [*cluster.api.list(PODS), *cluster.api.list(LEFT_OUT)], "the pods are gone"
     )
-    waiting.until(lambda: scheduler.cluster.allocator.digest() == empty, "the card is free")
+    until_known(ApiServer.connect(cluster.kubeconfig), scheduler)
 
 
 def _wait_until_asked(cluster: ControlPlane, hook: Webhook) -> None:

@@ -216,7 +216,7 @@ def test_a_watch_outlives_its_silence_bound_while_events_come(scripted: Scripted
     events = itertools.islice(scripted.drops(OK + CHUNKED, chunk(b'{"n": 1}\n')), 60)
     scripted.answers.append(itertools.chain(events, [chunk(b"")]))
     # 60 drops take longer than that.
-    lines = list(scripted.api.stream("/x", {}, silence_s=SHORT))
+    lines = list(scripted.api.stream("/x", {}, silence_s=2 * SHORT))
     assert lines == [b'{"n": 1}'] * 59
 
 

@@ -333,9 +333,10 @@ def test_a_thread_of_the_extender_reads_it() -> None:
     small.server, small.cluster, small.verbs = server, scheduler.cluster, scheduler.verbs
     small.listed().create("new", 2_000)
     small.limit("ml")
+    # Before the threads take from its time.
+    assert PATH in small.bind("new", "a")
     scheduler.start()
     try:
-        assert PATH in small.bind("new", "a")
         assert waits.wait(60)
         assert "0 pods are listed so far" in small.bind("new", "a")
         lets.set()

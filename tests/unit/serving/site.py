@@ -20,7 +20,7 @@ HERE = "127.0.0.1"
 ELSEWHERE = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 #: Seconds; no test waits so long.
 LONG = 60.0
-SHORT = 0.7
+SHORT = 1.5
 #: Bytes; more than the kernels at both ends hold of a connection.
 LARGE = 64 << 20
 
