@@ -7,7 +7,7 @@ while; so do we. From 1.35 on it also writes into the pod which node it waits fo
 
 That it has given up it does not say in so many words. It asks anew, or it writes so into the pod:
 the node is removed, the condition PodScheduled turns False or gets another text. What was written
-there when the hold began is of an earlier attempt.
+there when the hold began, or when the node was named, is of an earlier attempt.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ class Holds:
         if node is None or node == hold.node or node in hold.nominations:
             return
         hold.node = node
+        # It is waited for now, so what has been written by then is why an earlier attempt failed.
+        hold.failures = (*hold.failures, pod.unscheduled)
         allocator = self._cluster.allocator
         allocator.unhold(pod.request.pod.uid)
         allocator.prioritize_names(

@@ -227,6 +227,23 @@ def test_a_hold_ends_when_no_node_is_waited_for_any_more() -> None:
     assert small.fits("next") == ["a", "b"]
 
 
+def test_a_failure_that_is_told_before_the_node_is_an_earlier_attempts() -> None:
+    """A pod that is tried again at once is faster than what is written of the attempt before."""
+    small = on_two()
+    says(small, "0/1 nodes are available")
+    small.told("first")
+    later(small, 1)
+    small.server.pods["first"]["status"]["nominatedNodeName"] = "b"
+    small.told("first")
+    later(small, 100)
+    assert small.fits("next", "b") == []
+    says(small, "binding volumes: context deadline exceeded")
+    small.server.pods["first"]["status"]["nominatedNodeName"] = "b"
+    small.told("first")
+    later(small, 1)
+    assert small.fits("next") == ["a", "b"]
+
+
 def test_the_node_of_an_earlier_attempt_is_not_followed() -> None:
     """Of a preemption, for one."""
     small = stand()
