@@ -116,10 +116,18 @@ fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
 fn promised(allocator: &mut Allocator, names: &[String]) {
     let now = HOLD_NS * 100;
     allocator.expire(now);
-    for at in 0..2_000 {
-        let there = [&names[at % names.len()]];
-        allocator.score(&request(at + 2_000_000, 0), &there, now, HOLD_NS).expect("good");
+    let mut pods = (2_000_000..2_100_000).map(|at| request(at, 0)).enumerate();
+    for _ in 0..2_000 {
+        // On the next node with room for one.
+        pods.by_ref().find(|(at, pod)| {
+            let there = [&names[at % names.len()]];
+            let filtered = allocator.filter(pod, &there, now).expect("good");
+            allocator.score(pod, &there, now, HOLD_NS).expect("good");
+            !filtered.feasible.is_empty()
+        });
     }
+    let usage = serde_json::to_string(&allocator.usage()).expect("plain values");
+    assert_eq!(usage.matches(r#""state":"held""#).count(), 2_000);
     let mut times = Vec::new();
     for at in 0..200 {
         let mut pod = request(at + 3_000_000, 0);
