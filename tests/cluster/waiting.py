@@ -54,7 +54,7 @@ def unschedulable(api: Api, name: str, why: str = "", deadline: float = DEADLINE
     try:
         return until(look, f"pod {name} is said to be unschedulable", deadline)
     except TimeoutError as error:
-        raise TimeoutError(f"{error}: {why or 'whyever'}; it says: {seen or 'nothing'}") from None
+        raise TimeoutError(f"{error} with {why!r}; it says {seen!r}") from None
 
 
 def gone(api: Api, path: str, deadline: float = DEADLINE) -> None:
