@@ -1,7 +1,7 @@
 """What can go wrong, as types that say what the caller must do about it.
 
 Every error is a ``HamiError`` whose message is one line that names what failed, why, and how to
-mend it. The Rust core raises ``InvalidValue`` and ``DamagedFile`` from here.
+fix it. The Rust core raises ``InvalidValue`` and ``DamagedFile`` from here.
 """
 
 import json
@@ -32,18 +32,18 @@ class HamiError(Exception):
     Attributes:
         what: what failed.
         why: the reason, as precisely as it is known.
-        mend: what to do about it.
+        fix: what to do about it.
     """
 
-    def __init__(self, what: str, why: str, mend: str) -> None:
+    def __init__(self, what: str, why: str, fix: str) -> None:
         # All three go to Exception, so that the error survives pickling.
-        super().__init__(what, why, mend)
+        super().__init__(what, why, fix)
         self.what = what
         self.why = why
-        self.mend = mend
+        self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; {self.mend}"
+        return f"{self.what}: {self.why}; {self.fix}"
 
 
 class InvalidValue(HamiError, ValueError):
@@ -54,19 +54,19 @@ class InvalidValue(HamiError, ValueError):
         value: the text as it came.
     """
 
-    def __init__(self, field: str, value: str, mend: str) -> None:
+    def __init__(self, field: str, value: str, fix: str) -> None:
         # A value may come from anywhere: quoted, it stays on one line, and short; a terminal obeys
         # more than what JSON has to escape.
         short = value[:64]
         shown = json.dumps(short, ensure_ascii=not short.isprintable()) + "…" * (len(value) > 64)
-        super().__init__(field, f"{shown} is refused", mend)
-        self.args = (field, value, mend)
+        super().__init__(field, f"{shown} is refused", fix)
+        self.args = (field, value, fix)
         self.field = field
         self.value = value
 
     def __str__(self) -> str:
         """The value and what to write instead belong together: no new clause between them."""
-        return f"{self.what}: {self.why}: {self.mend}"
+        return f"{self.what}: {self.why}: {self.fix}"
 
 
 class DamagedFile(HamiError, ValueError):
@@ -127,15 +127,15 @@ class SliceInUse(HamiError):
             if listed
             else "by a process of another container"
         )
-        mend = f"end what is in it (`kill {listed}`), then try again" if listed else "end it there"
+        fix = f"end what is in it (`kill {listed}`), then try again" if listed else "end it there"
         if os.getpid() in self.pids:
-            mend = "close it here first (`Slice.close()`, or the end of its `with` block)"
-        super().__init__(what, f"it is in use {by}", mend)
+            fix = "close it here first (`Slice.close()`, or the end of its `with` block)"
+        super().__init__(what, f"it is in use {by}", fix)
         self.args = (what, self.pids)
 
 
 class StateError(HamiError):
-    """One of our own files or directories cannot be used: mend its owner, mode or place."""
+    """One of our own files or directories cannot be used: fix its owner, mode or place."""
 
 
 class UnsupportedPlatform(HamiError):
@@ -149,9 +149,9 @@ class CannotRun(HamiError):
         status: the exit code that shells use for this: 127 not found, 126 found but not startable.
     """
 
-    def __init__(self, what: str, why: str, mend: str, status: int = 126) -> None:
-        super().__init__(what, why, mend)
-        self.args = (what, why, mend, status)
+    def __init__(self, what: str, why: str, fix: str, status: int = 126) -> None:
+        super().__init__(what, why, fix)
+        self.args = (what, why, fix, status)
         self.status = status
 
 

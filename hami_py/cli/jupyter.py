@@ -101,8 +101,8 @@ def install(
     )
     found = _specs(manager).get(name.lower())
     if found is not None and _ours(found) is None:
-        mend = "choose another one with --name"
-        raise InvalidValue("--name", name, f"a kernel that is not of hami has it; {mend}")
+        fix = "choose another one with --name"
+        raise InvalidValue("--name", name, f"a kernel that is not of hami has it; {fix}")
     spec = {
         "argv": _command(limits, devices, python),
         "display_name": display_name or f"Python 3 ({_told(limits)})",
@@ -115,8 +115,8 @@ def install(
         try:
             where = manager.install_kernel_spec(folder, name, user=True)
         except ValueError as error:
-            mend = "use ASCII letters, digits, dots, hyphens and underscores"
-            raise InvalidValue("--name", name, mend) from error
+            fix = "use ASCII letters, digits, dots, hyphens and underscores"
+            raise InvalidValue("--name", name, fix) from error
     for note in notes:
         say(note)
     click.echo(f"{name} in {where}")
@@ -146,8 +146,8 @@ def remove(name: str) -> None:
     manager = _manager()
     found = _specs(manager).get(name.lower())
     if found is None or _ours(found) is None:
-        mend = "`hami jupyter list` names those of hami; `jupyter kernelspec remove` takes others"
-        raise InvalidValue("NAME", name, mend)
+        fix = "`hami jupyter list` names those of hami; `jupyter kernelspec remove` takes others"
+        raise InvalidValue("NAME", name, fix)
     with _usable("kernel spec"):
         click.echo(f"removed {manager.remove_kernel_spec(name.lower())}")
 
@@ -200,8 +200,8 @@ def _manager() -> "KernelSpecManager":
     try:
         from jupyter_client.kernelspec import KernelSpecManager  # noqa: PLC0415
     except ImportError as error:
-        mend = f"install it: {sys.executable} -m pip install 'hami-py[jupyter]'"
-        raise HamiError("jupyter_client", "it is not installed beside hami", mend) from error
+        fix = f"install it: {sys.executable} -m pip install 'hami-py[jupyter]'"
+        raise HamiError("jupyter_client", "it is not installed beside hami", fix) from error
     return KernelSpecManager()
 
 
@@ -214,7 +214,7 @@ def _python(named: str) -> str:
     """
     # Not resolved: a virtual environment's Python is known by its path.
     python = str(Path(shutil.which(named) or named).absolute())
-    mend = f"install it: {python} -m pip install '{_REQUIREMENT}'"
+    fix = f"install it: {python} -m pip install '{_REQUIREMENT}'"
     try:
         done = subprocess.run(
             [python, "-c", _CAN_START],
@@ -227,7 +227,7 @@ def _python(named: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InvalidValue("--python", named, "name a Python that can be run") from error
     if done.returncode:
-        raise HamiError("ipykernel", f"{python} has none that can be used here", mend)
+        raise HamiError("ipykernel", f"{python} has none that can be used here", fix)
     return python
 
 
@@ -248,5 +248,5 @@ def _usable(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        mend = "make its folder writable, or set JUPYTER_DATA_DIR to another"
-        raise StateError(f"{what} {error.filename}", error.strerror or str(error), mend) from error
+        fix = "make its folder writable, or set JUPYTER_DATA_DIR to another"
+        raise StateError(f"{what} {error.filename}", error.strerror or str(error), fix) from error

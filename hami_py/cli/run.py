@@ -103,5 +103,5 @@ def _refuse_beside_join(join: str, **options: object) -> None:
     """A slice that is there has its limits, cards and name already."""
     given = ", ".join(f"--{option}" for option, value in options.items() if value)
     if given:
-        mend = f"that slice has its own; leave out {given}, or leave out --join for a new slice"
-        raise InvalidValue("join", join, mend)
+        fix = f"that slice has its own; leave out {given}, or leave out --join for a new slice"
+        raise InvalidValue("join", join, fix)

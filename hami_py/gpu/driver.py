@@ -22,7 +22,7 @@ PAGE = 2 << 20
 Find = Callable[[str], int]
 """A road into the driver: the address of a symbol, 0 for none."""
 
-_MENDS = {
+_FIXES = {
     # The preload library answers so where it cannot hold the slice to its limits.
     "CUDA_ERROR_NO_DEVICE": "check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`; a slice that refuses"
     " CUDA says why on standard error, in the line that begins with `hami:`",
@@ -133,14 +133,14 @@ class Driver:
         error = self._try(name, *arguments)
         if error:
             why = self._error_name(error)
-            mend = _MENDS.get(why, "look at `nvidia-smi` and `dmesg`, then try again")
-            raise DriverError(name, why, mend)
+            fix = _FIXES.get(why, "look at `nvidia-smi` and `dmesg`, then try again")
+            raise DriverError(name, why, fix)
 
     def _try(self, name: str, *arguments: object) -> int:
         address = self._find(name)
         if not address:
-            mend = "install a driver of CUDA 11.8 or newer"
-            raise DriverError(name, "the driver does not have it", mend)
+            fix = "install a driver of CUDA 11.8 or newer"
+            raise DriverError(name, "the driver does not have it", fix)
         function: Any = self._ffi.cast(_TYPES[name], address)
         return int(function(*arguments))
 

@@ -56,8 +56,8 @@ class Linked:
             UnsupportedPlatform: a processor that is not known here.
         """
         if processor not in _TYPES:
-            mend = f"use a machine of {' or '.join(_TYPES)}"
-            raise UnsupportedPlatform("processor", f"{processor} is not supported", mend)
+            fix = f"use a machine of {' or '.join(_TYPES)}"
+            raise UnsupportedPlatform("processor", f"{processor} is not supported", fix)
         machine, glob_dat = _TYPES[processor]
         strings = _Strings()
         named = [strings.add(name) for name in self.symbols]

@@ -45,8 +45,8 @@ class Loader:
         try:
             self._linked: Any = self._ffi.dlopen(Linked([], list(_TYPES)).write())
         except OSError as error:
-            mend = "mount /proc, and allow files in memory (memfd_create)"
-            raise UnsupportedPlatform("loader", str(error), mend) from error
+            fix = "mount /proc, and allow files in memory (memfd_create)"
+            raise UnsupportedPlatform("loader", str(error), fix) from error
         table = getattr(self._linked, TABLE)
         self._functions: dict[str, Any] = {
             name: self._ffi.cast(kind, table[i]) for i, (name, kind) in enumerate(_TYPES.items())
@@ -60,10 +60,10 @@ class Loader:
         """
         handle = int(self._functions["dlopen"](name.encode(), os.RTLD_NOW | flags))
         if not handle:
-            mend = "install the NVIDIA driver; a container needs the compute driver capability"
+            fix = "install the NVIDIA driver; a container needs the compute driver capability"
             # It begins with the name as well.
             why = self._text(self._functions["dlerror"]()).removeprefix(f"{name}: ")
-            raise NoDriver(name, why, mend)
+            raise NoDriver(name, why, fix)
         return handle
 
     def symbol(self, handle: int, name: str, dlsym: int = 0) -> int:

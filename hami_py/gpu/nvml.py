@@ -103,8 +103,8 @@ def _nvml() -> Iterator[None]:
             "install the NVIDIA driver; a container needs the utility driver capability",
         ) from error
     except (pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_LibRmVersionMismatch) as error:
-        mend = "load the driver (`modprobe nvidia`), after an update restart the machine"
-        raise NoDriver("NVML", str(error), mend) from error
+        fix = "load the driver (`modprobe nvidia`), after an update restart the machine"
+        raise NoDriver("NVML", str(error), fix) from error
     except pynvml.NVMLError as error:
-        mend = "look at `nvidia-smi` and `dmesg`, then try again"
-        raise DriverError("NVML", str(error), mend) from error
+        fix = "look at `nvidia-smi` and `dmesg`, then try again"
+        raise DriverError("NVML", str(error), fix) from error

@@ -26,7 +26,7 @@ class Report:
         allocated: bytes that could be had.
         stopped_by: the error that ended it.
         failed: why the probe could not go on.
-        mend: what to do about that.
+        fix: what to do about that.
     """
 
     version: int = 0
@@ -36,7 +36,7 @@ class Report:
     allocated: int = 0
     stopped_by: str | None = None
     failed: str | None = None
-    mend: str | None = None
+    fix: str | None = None
 
 
 def probe(*, allocate: bool) -> Report:
@@ -53,7 +53,7 @@ def probe(*, allocate: bool) -> Report:
             _fill(driver, report)
     except HamiError as error:
         report.failed = f"{error.what}: {error.why}"
-        report.mend = error.mend
+        report.fix = error.fix
     return report
 
 

@@ -41,13 +41,13 @@ def check_annotations(present: int, written: Mapping[str, str]) -> None:
     for key in written:
         prefix, slash, name = key.rpartition("/")
         if not _NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix.lower())):
-            mend = "write a name of 1 to 63 of A-Z, a-z, 0-9, -, _ and ., if need be domain/name"
-            raise InvalidValue("metadata.annotations", key, mend)
+            fix = "write a name of 1 to 63 of A-Z, a-z, 0-9, -, _ and ., if need be domain/name"
+            raise InvalidValue("metadata.annotations", key, fix)
     more = annotation_bytes(written)
     if present + more > MOST_BYTES:
         room = max(0, MOST_BYTES - more)
-        mend = (
+        fix = (
             f"Kubernetes allows {MOST_BYTES} bytes and the binding writes up to {more}: "
             f"leave the pod at most {room}"
         )
-        raise InvalidValue("metadata.annotations", f"{present} bytes", mend)
+        raise InvalidValue("metadata.annotations", f"{present} bytes", fix)

@@ -146,12 +146,12 @@ def _loader(unique: bool) -> type[yaml.SafeLoader]:
 
 def _malformed(path: Path, data: bytes, error: yaml.YAMLError | ValueError) -> InvalidValue:
     """With the line in which it is noticed, and what is noticed there."""
-    mend = "write well-formed YAML or JSON in UTF-8"
+    fix = "write well-formed YAML or JSON in UTF-8"
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return InvalidValue(str(path), " ".join(str(error).split()), mend)
+        return InvalidValue(str(path), " ".join(str(error).split()), fix)
     lines = data.decode(errors="replace").splitlines()
     line = lines[mark.line] if mark.line < len(lines) else ""
     problem = " ".join(str(getattr(error, "problem", "") or "it is cut short").split())
     field = f"{path}: line {mark.line + 1}, column {mark.column + 1}"
-    return InvalidValue(field, line.strip(), f"{problem}; {mend}")
+    return InvalidValue(field, line.strip(), f"{problem}; {fix}")

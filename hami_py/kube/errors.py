@@ -12,9 +12,9 @@ class KubeError(HamiError):
         status: the HTTP status; 0 where there was no answer.
     """
 
-    def __init__(self, what: str, why: str, mend: str, status: int = 0) -> None:
-        super().__init__(what, why, mend)
-        self.args = (what, why, mend, status)
+    def __init__(self, what: str, why: str, fix: str, status: int = 0) -> None:
+        super().__init__(what, why, fix)
+        self.args = (what, why, fix, status)
         self.status = status
 
 

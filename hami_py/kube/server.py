@@ -282,11 +282,11 @@ def _failure(what: str, code: int, data: bytes) -> KubeError:
 
 def failure(what: str, code: int, status: Status) -> KubeError:
     """The error for a status that is none of success."""
-    kind, mend = _KINDS.get(code, (Rejected, "mend the request"))
+    kind, fix = _KINDS.get(code, (Rejected, "fix the request"))
     if code == 429 or code >= 500:
-        kind, mend = Unavailable, "try again later"
+        kind, fix = Unavailable, "try again later"
     why = status.message or status.reason or "no reason given"
-    error = kind(what, f"{code}: {why}", mend, code)
+    error = kind(what, f"{code}: {why}", fix, code)
     if isinstance(error, Expired):
         error.rest = status.metadata.continue_
     return error

@@ -36,4 +36,4 @@ def read_settings(path: str | os.PathLike[str]) -> PodSettings:
     try:
         return decode_settings(documents[0] if documents else None)
     except InvalidValue as error:
-        raise InvalidValue(f"{file}: {error.field}", error.value, error.mend) from None
+        raise InvalidValue(f"{file}: {error.field}", error.value, error.fix) from None

@@ -17,12 +17,12 @@ def check_name(name: str, field: str = "name") -> str:
     """The name, if it is one.
 
     Raises:
-        InvalidValue: with field, value and mend.
+        InvalidValue: with field, value and fix.
     """
     # Python callers may pass what is no text at all.
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        mend = "write 1 to 63 letters, digits, and after the first also _ . -"
-        raise InvalidValue(field, str(name), mend)
+        fix = "write 1 to 63 letters, digits, and after the first also _ . -"
+        raise InvalidValue(field, str(name), fix)
     return name
 
 
@@ -33,8 +33,8 @@ def check_object_name(field: str, text: str) -> str:
         InvalidValue: it is none.
     """
     if not _OBJECT_NAME.fullmatch(text) or ".." in text:
-        mend = "write a name as kubectl shows it: small letters, digits, and - or . between them"
-        raise InvalidValue(field, text, mend)
+        fix = "write a name as kubectl shows it: small letters, digits, and - or . between them"
+        raise InvalidValue(field, text, fix)
     return text
 
 

@@ -54,8 +54,8 @@ def plan(
                     "choose a visible card, or unset CUDA_VISIBLE_DEVICES",
                 )
     if len(ours) > MAX_CARDS:
-        mend = f"a slice has at most {MAX_CARDS} cards; choose some of them"
-        raise InvalidValue("device", f"{len(ours)} cards", mend)
+        fix = f"a slice has at most {MAX_CARDS} cards; choose some of them"
+        raise InvalidValue("device", f"{len(ours)} cards", fix)
 
     memory = _by_uuid(cards, ours, "gpumem", asked.memory)
     shares = _by_uuid(cards, ours, "gpucores", asked.share)
@@ -87,8 +87,8 @@ def resized(
         InvalidValue: nothing is asked for, or a card is named twice.
     """
     if asked.is_empty:
-        mend = "write a size, like '4GiB', or give gpucores, mode or priority"
-        raise InvalidValue("gpumem", "None", mend)
+        fix = "write a size, like '4GiB', or give gpucores, mode or priority"
+        raise InvalidValue("gpumem", "None", fix)
     uuids = [row.uuid for row in rows]
     memory = _by_row(cards, uuids, "gpumem", asked.memory)
     shares = _by_row(cards, uuids, "gpucores", asked.share)
@@ -142,8 +142,8 @@ def _row_named(name: str, cards: Sequence[Card], rows: Sequence[str], field: str
     for row in rows:
         if same_card(row, uuid):
             return row
-    mend = "leave it out, or make another slice with it"
-    raise UnknownCard(f"{field} {name}", "the slice does not have it", mend)
+    fix = "leave it out, or make another slice with it"
+    raise UnknownCard(f"{field} {name}", "the slice does not have it", fix)
 
 
 def _by_uuid(
@@ -156,8 +156,8 @@ def _by_uuid(
     for name, limit in asked.items():
         card = find(cards, name, field)
         if card not in ours:
-            mend = "choose it too, or leave its limit out"
-            raise UnknownCard(f"{field} {name}", "it is not among the chosen cards", mend)
+            fix = "choose it too, or leave its limit out"
+            raise UnknownCard(f"{field} {name}", "it is not among the chosen cards", fix)
         if card.uuid in found:
             raise InvalidValue(field, name, f"card {card.index} is {card.uuid}; keep one")
         found[card.uuid] = limit

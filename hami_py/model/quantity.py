@@ -13,7 +13,7 @@ def parse_memory(text: str, source: Source, field: str) -> int | None:
     """Bytes meant by ``text``; None = no limit, which only HAMi's variables can say.
 
     Raises:
-        InvalidValue: with field, value and mend.
+        InvalidValue: with field, value and fix.
     """
     _require_ascii(text, field)
     return _native.parse_memory(text, source, field) or None
@@ -23,7 +23,7 @@ def parse_share(text: str, source: Source, field: str) -> int | None:
     """Percent meant by ``text``; None = no limit, which only HAMi's variables can say.
 
     Raises:
-        InvalidValue: with field, value and mend.
+        InvalidValue: with field, value and fix.
     """
     _require_ascii(text, field)
     return _native.parse_share(text, source, field) or None

@@ -116,15 +116,15 @@ def _parse_repeated(
         if not equals:
             every.append(parse(text, field))
         elif not card.isprintable() or not card:
-            mend = f"write CARD={what} with a card's UUID or index, or {what} for every card"
-            raise InvalidValue(field, option, mend)
+            fix = f"write CARD={what} with a card's UUID or index, or {what} for every card"
+            raise InvalidValue(field, option, fix)
         elif card in by_card:
             raise InvalidValue(field, option, f"card {card} is given twice; keep one")
         else:
             by_card[card] = parse(text, f"{field} {card}")
         if len(every) + bool(by_card) > 1:
-            mend = f"give one {what} for every card, or CARD={what} for each"
-            raise InvalidValue(field, option, mend)
+            fix = f"give one {what} for every card, or CARD={what} for each"
+            raise InvalidValue(field, option, fix)
     return every[0] if every else by_card or None
 
 
@@ -136,8 +136,8 @@ def _parse_argument(
         return None
     if isinstance(value, Mapping):
         if not value:
-            mend = f"name at least one card in it, like {{'0': {example}}}"
-            raise InvalidValue(field, "{}", mend)
+            fix = f"name at least one card in it, like {{'0': {example}}}"
+            raise InvalidValue(field, "{}", fix)
         _require_texts(field, value, f"{{'0': {example}}}")
         return {card: parse(each, f"{field} {card}") for card, each in value.items()}
     return parse(value, field)
@@ -147,8 +147,8 @@ def _parse_size(text: object, field: str) -> int:
     """A whole number and a unit; Python callers may pass what is no text at all."""
     size = parse_memory(text, "api", field) if isinstance(text, str) else None
     if size is None:
-        mend = "write a string with a unit, like '4GiB' or '4096MiB'"
-        raise InvalidValue(field, repr(text), mend)
+        fix = "write a string with a unit, like '4GiB' or '4096MiB'"
+        raise InvalidValue(field, repr(text), fix)
     return size
 
 
@@ -175,13 +175,13 @@ def _chosen(field: str, value: object, choices: Sequence[_Choice]) -> _Choice | 
             return choice
     if value is None:
         return None
-    mend = f"write {', '.join(choices[:-1])} or {choices[-1]}"
-    raise InvalidValue(field, value if isinstance(value, str) else repr(value), mend)
+    fix = f"write {', '.join(choices[:-1])} or {choices[-1]}"
+    raise InvalidValue(field, value if isinstance(value, str) else repr(value), fix)
 
 
 def _require_texts(field: str, names: Iterable[object], example: str) -> None:
     """Cards are named by strings: a number could be CUDA's, which counts otherwise."""
     for name in names:
         if not isinstance(name, str):
-            mend = f"write a card's UUID or index as a string, like {example}"
-            raise InvalidValue(field, repr(name), mend)
+            fix = f"write a card's UUID or index as a string, like {example}"
+            raise InvalidValue(field, repr(name), fix)

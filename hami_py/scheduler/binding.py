@@ -239,7 +239,7 @@ class Binder:
             if has is None:
                 raise
             if has != assignment:
-                raise _BoundOtherwise(error.what, error.why, error.mend, error.status) from error
+                raise _BoundOtherwise(error.what, error.why, error.fix, error.status) from error
             # An earlier attempt of ours, whose answer was lost, has done it.
 
     def _write(
@@ -273,8 +273,8 @@ class Binder:
         except NotFound:
             return None
         except HamiError as error:
-            mend = "try again later"
-            raise Unavailable(_called(args), f"its cards are not known ({error})", mend) from error
+            fix = "try again later"
+            raise Unavailable(_called(args), f"its cards are not known ({error})", fix) from error
 
     def _look_up(self, args: BindArgs, left_s: Callable[[], float]) -> WaitingPod | None:
         """A pod that no filter and no watch has told of; None: it asks for no card.

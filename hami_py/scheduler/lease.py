@@ -202,5 +202,5 @@ class Lease:
         """How far the time of day is ahead of the clock by which bindings are asked for."""
         return self._wall_s() - self._clock_ns() / 1e9 if self._wall_s is not None else 0.0
 
-    def _unavailable(self, why: str, mend: str) -> Unavailable:
-        return Unavailable(self._path, why, mend)
+    def _unavailable(self, why: str, fix: str) -> Unavailable:
+        return Unavailable(self._path, why, fix)

@@ -48,8 +48,8 @@ def require_glibc() -> str:
     try:
         _name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
     except (ValueError, OSError) as error:
-        mend = "use a glibc system or image, e.g. Debian or Ubuntu instead of Alpine"
-        raise UnsupportedPlatform("C library", "it is not glibc (musl?)", mend) from error
+        fix = "use a glibc system or image, e.g. Debian or Ubuntu instead of Alpine"
+        raise UnsupportedPlatform("C library", "it is not glibc (musl?)", fix) from error
     return version
 
 
@@ -62,9 +62,9 @@ def require_library(library: Path) -> Path:
     """
     require_glibc()
     if not library.is_file():
-        mend = "reinstall hami-py (in a checkout: `make build`), or correct HAMI_LIBRARY"
-        raise StateError(f"preload library {library}", "it is not there", mend)
+        fix = "reinstall hami-py (in a checkout: `make build`), or correct HAMI_LIBRARY"
+        raise StateError(f"preload library {library}", "it is not there", fix)
     if set(_SEPARATORS) & set(str(library)):
-        mend = "install hami-py under a path without blank, colon and dollar sign"
-        raise StateError(f"preload library {library}", "LD_PRELOAD cannot carry its path", mend)
+        fix = "install hami-py under a path without blank, colon and dollar sign"
+        raise StateError(f"preload library {library}", "LD_PRELOAD cannot carry its path", fix)
     return library

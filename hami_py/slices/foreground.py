@@ -108,12 +108,12 @@ def _start(
             command[0], list(command), environment, setsigmask=mask, setsigdef=python_ignores
         )
     except FileNotFoundError as error:
-        mend = "check its name, PATH, and the interpreter in its first line"
-        raise CannotRun(command[0], "it was not found", mend, status=127) from error
+        fix = "check its name, PATH, and the interpreter in its first line"
+        raise CannotRun(command[0], "it was not found", fix, status=127) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        mend = "check that it is a program and may be executed (chmod +x)"
-        raise CannotRun(command[0], reason, mend, status=126) from error
+        fix = "check that it is a program and may be executed (chmod +x)"
+        raise CannotRun(command[0], reason, fix, status=126) from error
 
 
 def _program_has_it(received: signal.struct_siginfo, witness: Witness) -> bool:

@@ -108,8 +108,8 @@ def hold(directory: Path) -> Hold:
     """
     record = read_record(directory)
     if record is None:
-        mend = f"remove it with `hami rm {directory.name}` and make another"
-        raise StateError(f"slice {directory.name}", f"its {RECORD} cannot be read", mend)
+        fix = f"remove it with `hami rm {directory.name}` and make another"
+        raise StateError(f"slice {directory.name}", f"its {RECORD} cannot be read", fix)
     return Hold(directory, record, _lock(directory, os.O_RDONLY))
 
 
@@ -246,5 +246,5 @@ def _require_free(slices: Path, name: str) -> None:
     for directory in slices.iterdir():
         record = read_record(directory)
         if record is not None and record.name == name:
-            mend = f"slice {directory.name[:12]} has it: choose another, or join that one"
-            raise InvalidValue("name", name, mend)
+            fix = f"slice {directory.name[:12]} has it: choose another, or join that one"
+            raise InvalidValue("name", name, fix)

@@ -93,7 +93,7 @@ def strike_off_the_dead(directory: Path) -> None:
         Account.open(directory / ACCOUNT).reclaim()
 
 
-def _read(directory: Path, mend: str) -> Level:
+def _read(directory: Path, fix: str) -> Level:
     try:
         page = LimitsPage.open(directory / LIMITS)
         account = Account.open(directory / ACCOUNT)
@@ -101,7 +101,7 @@ def _read(directory: Path, mend: str) -> Level:
         rows = tuple(map(limit_of, page.rows()))
     except (OSError, DamagedFile) as error:
         why = error.why if isinstance(error, DamagedFile) else error.strerror or str(error)
-        raise StateError(f"slice {directory}", why, mend) from error
+        raise StateError(f"slice {directory}", why, fix) from error
     return Level(
         rows, seen.memory_used, seen.processes, seen.refusals, seen.used_ns, seen.throttled_ns
     )

@@ -159,8 +159,8 @@ def open_named(settings: Settings, name: str) -> Opened:
         around = [Path(directory) for directory in held.record.around]
         for directory in around:
             if not directory.is_dir():
-                mend = f"remove it with `hami rm {held.directory.name}`, and make another"
-                raise StateError(f"slice {legible(name)}", f"{directory} around it is gone", mend)
+                fix = f"remove it with `hami rm {held.directory.name}`, and make another"
+                raise StateError(f"slice {legible(name)}", f"{directory} around it is gone", fix)
         own = settings.slices
         slices = (*own, *(path for path in (*around, held.directory) if path not in own))
         _require_levels(len(slices) + len(directories(settings)) - len(own))
@@ -224,5 +224,5 @@ def _held(
 
 def _require_levels(levels: int) -> None:
     if levels > MAX_LEVELS:
-        mend = f"run at most {MAX_LEVELS} `hami run` inside one another"
-        raise InvalidValue(HAMI_SLICE, f"{levels} slices inside one another", mend)
+        fix = f"run at most {MAX_LEVELS} `hami run` inside one another"
+        raise InvalidValue(HAMI_SLICE, f"{levels} slices inside one another", fix)

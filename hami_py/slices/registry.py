@@ -116,8 +116,8 @@ def remove(settings: Settings, name: str) -> None:
             raise SliceInUse(f"slice {legible(name)}", entry.inside | holders)
         hold.remove_files(directory)
         if directory.exists():
-            mend = f"look at what is in it, then `rm -r {directory}`"
-            raise StateError(f"slice {legible(name)}", "something in it cannot be removed", mend)
+            fix = f"look at what is in it, then `rm -r {directory}`"
+            raise StateError(f"slice {legible(name)}", "something in it cannot be removed", fix)
 
 
 @contextmanager
@@ -146,8 +146,8 @@ def _find(slices: Path, name: str) -> Path:
         raise UnknownSlice(
             f"slice {legible(name)}", f"several ids begin so: {ids}", "write more of it"
         )
-    mend = "`hami ps` lists those there are"
-    raise UnknownSlice(f"slice {legible(name)}", "you have none of this name or id", mend)
+    fix = "`hami ps` lists those there are"
+    raise UnknownSlice(f"slice {legible(name)}", "you have none of this name or id", fix)
 
 
 def _entry(directory: Path, environments: Environments) -> _Entry:

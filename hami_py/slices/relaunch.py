@@ -49,8 +49,8 @@ def relaunch(
     """
     if _is_relaunched(settings):
         return limits(settings)
-    for why, mend in _obstacles(settings):
-        raise CannotRelaunch(WHAT, why, mend)
+    for why, fix in _obstacles(settings):
+        raise CannotRelaunch(WHAT, why, fix)
     request = Request(sys.orig_argv, asked, devices, relaunched=True)
     opened = open_new(settings, request)
     try:
@@ -73,28 +73,28 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     start = "start the program with `hami run` instead"
     kind = _notebook()
     if kind == "kernel":
-        mend = (
+        fix = (
             "choose a kernel that `hami jupyter install --gpumem 4GiB` makes,"
             " or start Jupyter with `hami run`"
         )
-        yield "a Jupyter kernel cannot begin again without losing its notebook", mend
+        yield "a Jupyter kernel cannot begin again without losing its notebook", fix
     if kind or hasattr(sys, "ps1") or sys.flags.interactive:
-        mend = "start the interpreter with `hami run --gpumem 4GiB -- python`"
-        yield "an interactive interpreter cannot begin again without losing what was typed", mend
+        fix = "start the interpreter with `hami run --gpumem 4GiB -- python`"
+        yield "an interactive interpreter cannot begin again without losing what was typed", fix
     if not sys.orig_argv or interpreter() is None:
         yield (
             "the interpreter is part of another program, whose command line is not Python's",
             start,
         )
     if os.getpid() != _IMPORTED_BY or _is_multiprocessing_child():
-        mend = "call it in the first process, before it makes others"
-        yield "this process is a child of the one that the command line started", mend
+        fix = "call it in the first process, before it makes others"
+        yield "this process is a child of the one that the command line started", fix
     if not _has_program():
-        mend = "write the program to a file, or start it with `hami run`"
-        yield "the program was read from standard input and cannot be read again", mend
+        fix = "write the program to a file, or start it with `hami run`"
+        yield "the program was read from standard input and cannot be read again", fix
     if not _finds_script():
-        mend = "call it before the working directory is changed"
-        yield f"{sys.modules['__main__'].__file__} would not be found from {Path.cwd()}", mend
+        fix = "call it before the working directory is changed"
+        yield f"{sys.modules['__main__'].__file__} would not be found from {Path.cwd()}", fix
     first = "call it first, before the imports that use the GPU, or " + start
     driver = next((p for p in mapped_files("self") if Path(p).name.startswith(DRIVERS)), None)
     if driver:
@@ -170,5 +170,5 @@ def _execute(opened: Opened, base: Mapping[str, str]) -> NoReturn:
     try:
         os.execve(sys.executable, arguments, opened.environment(base))  # noqa: S606
     except OSError as error:
-        mend = "check that it is still there, or start the program with `hami run`"
-        raise CannotRelaunch(WHAT, f"{sys.executable}: {error.strerror}", mend) from error
+        fix = "check that it is still there, or start the program with `hami run`"
+        raise CannotRelaunch(WHAT, f"{sys.executable}: {error.strerror}", fix) from error

@@ -37,8 +37,8 @@ def resize(settings: Settings, directory: Path, asked: LimitRequest) -> tuple[st
             page.set_memory_limits({row.uuid: row.memory for row in changed})
             page.set_regimes({row.uuid: (row.share, row.mode, row.priority) for row in changed})
         except DamagedFile as error:
-            mend = f"remove it with `hami rm {directory.name}`, and make another"
-            raise StateError(f"slice {directory.name}", error.why, mend) from error
+            fix = f"remove it with `hami rm {directory.name}`, and make another"
+            raise StateError(f"slice {directory.name}", error.why, fix) from error
     return (*notes, *coordinator.ensure(settings, directory))
 
 

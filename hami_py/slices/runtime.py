@@ -26,8 +26,8 @@ def runtime_directory(path: Path) -> Path:
     """
     refused = f"runtime directory {path}"
     if ":" in str(path) or not str(path).isprintable():
-        mend = "set XDG_RUNTIME_DIR to a path of plain text without a colon"
-        raise StateError(refused, "HAMI_SLICE cannot carry its name", mend)
+        fix = "set XDG_RUNTIME_DIR to a path of plain text without a colon"
+        raise StateError(refused, "HAMI_SLICE cannot carry its name", fix)
     try:
         # What is there and is no directory is said below.
         with suppress(FileExistsError):
@@ -35,13 +35,13 @@ def runtime_directory(path: Path) -> Path:
         # lstat: a link that someone put there would lead us into a directory of theirs.
         status = path.lstat()
     except OSError as error:
-        mend = "make it, or set XDG_RUNTIME_DIR to a directory of yours that can be written"
-        raise StateError(refused, error.strerror or str(error), mend) from error
+        fix = "make it, or set XDG_RUNTIME_DIR to a directory of yours that can be written"
+        raise StateError(refused, error.strerror or str(error), fix) from error
     if not stat.S_ISDIR(status.st_mode):
         raise StateError(refused, "it is not a directory", "remove it")
     if status.st_uid != os.geteuid():
-        mend = "remove it, or set XDG_RUNTIME_DIR to a directory of yours"
-        raise StateError(refused, f"it belongs to user {status.st_uid}", mend)
+        fix = "remove it, or set XDG_RUNTIME_DIR to a directory of yours"
+        raise StateError(refused, f"it belongs to user {status.st_uid}", fix)
     if status.st_mode & 0o022:
         raise StateError(refused, "others may write in it", f"chmod 700 {path}")
     return path
@@ -58,8 +58,8 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
-        mend = "make it writable, with room in it, or set XDG_RUNTIME_DIR to another directory"
-        raise StateError(f"slice file {where}", error.strerror or str(error), mend) from error
+        fix = "make it writable, with room in it, or set XDG_RUNTIME_DIR to another directory"
+        raise StateError(f"slice file {where}", error.strerror or str(error), fix) from error
 
 
 @contextmanager
@@ -75,8 +75,8 @@ def locked(directory: Path) -> Iterator[None]:
         deadline = time.monotonic() + LOCK_DEADLINE
         while not try_lock(descriptor):
             if time.monotonic() > deadline:
-                mend = f"find the process that holds it: `fuser {directory}`"
-                raise StateError(f"lock of {directory}", "another process keeps it", mend)
+                fix = f"find the process that holds it: `fuser {directory}`"
+                raise StateError(f"lock of {directory}", "another process keeps it", fix)
             time.sleep(0.01)
         yield
     finally:

@@ -100,7 +100,7 @@ def _parse_priority(text: str | None) -> Priority | None:
         return None
     digits = text[1:] if text[:1] in {"+", "-"} else text
     if not (digits.isascii() and digits.isdecimal()):
-        mend = "write 0 for high, 1 for normal, or another whole number for low"
-        raise InvalidValue(TASK_PRIORITY, text, mend)
+        fix = "write 0 for high, 1 for normal, or another whole number for low"
+        raise InvalidValue(TASK_PRIORITY, text, fix)
     number = int(text)
     return "high" if number == 0 else "normal" if number == 1 else "low"

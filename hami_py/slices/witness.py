@@ -57,8 +57,8 @@ def _start() -> tuple[int, int]:
     try:
         child = os.fork()
     except OSError as error:
-        mend = "end some of your processes, or raise `ulimit -u`"
-        raise StateError("process", f"none can be made: {error.strerror}", mend) from error
+        fix = "end some of your processes, or raise `ulimit -u`"
+        raise StateError("process", f"none can be made: {error.strerror}", fix) from error
     if child == 0:
         _stand_by(theirs)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)

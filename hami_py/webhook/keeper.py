@@ -197,8 +197,8 @@ class Keeper:
                     continue
                 return wanted
         except NotFound as error:
-            mend = "make it, empty: kubectl apply -k deploy/"
-            raise NotFound(what, "it is not there", mend, error.status) from error
+            fix = "make it, empty: kubectl apply -k deploy/"
+            raise NotFound(what, "it is not there", fix, error.status) from error
         raise Conflict(what, "somebody else wrote it each time", "look who does")
 
     def _write_secret(self, path: str, before: _Secret, wanted: Certificates) -> None:

@@ -17,7 +17,7 @@ from hami_py.model.pods.findings import Finding
 
 __all__ = ["undone"]
 
-_MEND = (
+_FIX = (
     "another webhook changed it after hami-webhook was asked: give that one's configuration a name "
     "that comes before hami's in the alphabet"
 )
@@ -38,22 +38,22 @@ def undone(pod: objects.Pod, admission: Admission, settings: PodSettings) -> Ite
             yield _late(f"metadata.labels[{key}]", pod.labels.get(key, ""), f"it is {value}")
     theirs = pod.spec.scheduler_name or ""
     if settings.schedulers and theirs not in settings.schedulers:
-        mend = f"it would be bound without cards; it is {settings.schedulers[0]}"
-        yield _late("spec.schedulerName", theirs, mend)
+        fix = f"it would be bound without cards; it is {settings.schedulers[0]}"
+        yield _late("spec.schedulerName", theirs, fix)
     cards = {profile.gpu for profile in settings.profiles}
     for edit in admission.edits:
         for name in sorted(cards & edit.limits.keys()):
-            mend = f"the kubelet would give it no card; it is {edit.limits[name]}"
-            yield _late(f"{edit.path}.resources.limits[{name}]", "", mend)
+            fix = f"the kubelet would give it no card; it is {edit.limits[name]}"
+            yield _late(f"{edit.path}.resources.limits[{name}]", "", fix)
         for mount in edit.mounts:
-            mend = f"it would run without the library at {mount.mount_path}"
-            yield _late(f"{edit.path}.volumeMounts", "", mend)
+            fix = f"it would run without the library at {mount.mount_path}"
+            yield _late(f"{edit.path}.volumeMounts", "", fix)
     for volume in admission.volumes:
         yield _late("spec.volumes", "", f"its library's volume is missing: {volume.name}")
     for found in admission.warnings:
         if found.action in ("remove", "replace"):
-            yield _late(found.field, found.value, found.mend)
+            yield _late(found.field, found.value, found.fix)
 
 
-def _late(field: str, value: str, mend: str) -> Finding:
-    return Finding("late-change", "refuse", field, value, f"{mend}; {_MEND}")
+def _late(field: str, value: str, fix: str) -> Finding:
+    return Finding("late-change", "refuse", field, value, f"{fix}; {_FIX}")

@@ -151,7 +151,7 @@ class Cable:
             for end in self._ends:
                 _hang_up(end)
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """New connections go through again."""
         with self._lock:
             self._is_cut = False

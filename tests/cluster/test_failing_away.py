@@ -76,7 +76,7 @@ def test_a_watch_that_was_away_too_long_is_listed_again(
         cluster.compact()
         with caplog.at_level(logging.INFO, "hami_py.kube.follower"):
             probe = api.create(PODS, failing.pod("probe", 10_000, schedulerName=failing.NOBODY))
-            cable.mend()
+            cable.fix()
             # kube-scheduler has heard of the node before us, and would not ask again.
             waiting.until(
                 lambda: failing.fits(port, probe, "a", "b", "c") == ["c"], "node c is known"

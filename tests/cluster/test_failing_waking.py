@@ -98,5 +98,5 @@ def test_room_of_init_containers_that_are_done_is_used(wired: Wired) -> None:
         waiting.until(lambda: failing.filters(wired.scheduler) > asked, "it has asked again")
         assert not api.get(f"{PODS}/waits")["spec"].get("nodeName")
     finally:
-        wired.cable.mend()
+        wired.cable.fix()
     waiting.bound(api, "waits")

@@ -112,24 +112,24 @@ SENSELESS: list[tuple[Object, str, str]] = [
 ]
 
 
-def refused(cluster: ControlPlane, pod: Object, field: str, mend: str) -> None:
-    """Not made, for this field of the pod; the answer has a line with the mend."""
+def refused(cluster: ControlPlane, pod: Object, field: str, fix: str) -> None:
+    """Not made, for this field of the pod; the answer has a line with the fix."""
     with pytest.raises(ApiError) as refusal:
         cluster.api.create(PODS, pod)
     assert refusal.value.code == 422
     said = str(refusal.value.status["message"])
     (line,) = [line for line in said.splitlines() if field in line]
-    assert re.search(rf"{re.escape(field)}: .* is refused: .*{re.escape(mend)}", line), said
+    assert re.search(rf"{re.escape(field)}: .* is refused: .*{re.escape(fix)}", line), said
     assert cluster.api.list(PODS) == []
 
 
-@pytest.mark.parametrize(("limits", "named", "mend"), SENSELESS)
+@pytest.mark.parametrize(("limits", "named", "fix"), SENSELESS)
 def test_what_makes_no_sense_is_refused(
-    cluster: ControlPlane, hook: Webhook, limits: Object, named: str, mend: str
+    cluster: ControlPlane, hook: Webhook, limits: Object, named: str, fix: str
 ) -> None:
     pod = objects.pod("a", {f"nvidia.com/{name}": value for name, value in limits.items()})
     field = f"spec.containers[0].resources.limits[nvidia.com/{named}]"
-    refused(cluster, pod, field, mend)
+    refused(cluster, pod, field, fix)
 
 
 def test_a_request_that_contradicts_the_limit_is_refused(
@@ -142,7 +142,7 @@ def test_a_request_that_contradicts_the_limit_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("change", "named", "mend"),
+    ("change", "named", "fix"),
     [
         (
             {"env": [{"name": "LD_PRELOAD", "value": "/x.so"}]},
@@ -162,11 +162,11 @@ def test_a_request_that_contradicts_the_limit_is_refused(
     ],
 )
 def test_what_defeats_a_limit_is_refused(
-    cluster: ControlPlane, hook: Webhook, change: Object, named: str, mend: str
+    cluster: ControlPlane, hook: Webhook, change: Object, named: str, fix: str
 ) -> None:
     pod = objects.pod("a", {"nvidia.com/gpu": 1})
     pod["spec"]["containers"][0].update(change)
-    refused(cluster, pod, f"spec.containers[0].{named}", mend)
+    refused(cluster, pod, f"spec.containers[0].{named}", fix)
 
 
 @pytest.mark.tiers("kubectl")

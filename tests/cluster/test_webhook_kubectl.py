@@ -13,7 +13,7 @@ from cluster.webhooks import ensure_policy, webhook
 pytestmark = pytest.mark.tiers("kubectl")
 
 
-def test_a_refusal_says_field_value_why_and_mend(
+def test_a_refusal_says_field_value_why_and_fix(
     control_plane: StartControlPlane, tmp_path: Path
 ) -> None:
     cluster = control_plane()

@@ -61,14 +61,14 @@ def test_a_burst_is_as_long_as_it_was_asked_to_be(load):
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "mend"),
+    ("option", "value", "fix"),
     [
         ("work", "hard", "choose async, sync, graph"),
         ("kernel-us", "20,0", "give a number from 1 to"),
         ("busy-percent", "101", "give a number from 1 to 100"),
     ],
 )
-def test_what_it_cannot_mean_is_refused_with_a_mend(card, option, value, mend):
+def test_what_it_cannot_mean_is_refused_with_a_fix(card, option, value, fix):
     done = run([card.programs("load"), f"--{option}", value], card.env)
     assert done.code == 2
-    assert f"--{option} {value.split(',')[-1]}: {mend}" in done.err
+    assert f"--{option} {value.split(',')[-1]}: {fix}" in done.err

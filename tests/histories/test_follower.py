@@ -184,7 +184,7 @@ def test_an_object_without_a_name_is_left_out_and_a_strange_line_is_an_error() -
         stand.follower.take(b'{"type": "MODI')
 
 
-def test_a_fault_of_the_sinks_is_mended_by_a_whole_list() -> None:
+def test_a_fault_of_the_sinks_is_fixed_by_a_whole_list() -> None:
     stand = Stand("a")
     stand.list()
     stand.follower.failed(ValueError("a fault"))

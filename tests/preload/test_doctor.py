@@ -32,10 +32,10 @@ def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
 
 
 def failed(done: Run) -> dict[str, Any]:
-    """The checks that failed, by name; each says how to mend it."""
+    """The checks that failed, by name; each says how to fix it."""
     checks = {check["name"]: check for check in json.loads(done.out) if not check["ok"]}
     assert done.code == (1 if checks else 0)
-    assert all(check["mend"] for check in checks.values())
+    assert all(check["fix"] for check in checks.values())
     return checks
 
 
@@ -134,7 +134,7 @@ def test_in_a_tiny_slice_the_limit_is_named_and_not_other_programs(
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     found = failed(hami(gpu, "run", "--gpumem", "6MiB", "--", *inner))["limit on card 0"]
     assert f"of the {6 << 20} that may be used here" in found["detail"]
-    assert found["mend"].startswith("raise the limit")
+    assert found["fix"].startswith("raise the limit")
 
 
 def test_a_slice_that_refuses_cuda_is_named_and_not_the_driver(
@@ -144,9 +144,9 @@ def test_a_slice_that_refuses_cuda_is_named_and_not_the_driver(
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     found = failed(hami(gpu, "run", "--", "sh", "-c", damaged, "sh", *inner))["driver"]
     assert "the slice refuses CUDA: limits page " in found["detail"]
-    assert "preload library" in found["mend"]
+    assert "preload library" in found["fix"]
     done = hami(gpu, "run", "--", "sh", "-c", damaged, "sh", *PROBE)
-    assert "standard error" in json.loads(done.out)["mend"]
+    assert "standard error" in json.loads(done.out)["fix"]
     assert done.err.startswith("hami: limits page ")
 
 

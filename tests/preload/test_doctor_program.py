@@ -46,7 +46,7 @@ def doctor(hami: HamiCommand) -> Doctor:
         done = hami(None, "doctor", "--json", "--", path, "--option-of-its-own", env=env)
         checks: list[dict[str, Any]] = json.loads(done.out)
         assert done.code == (0 if all(check["ok"] for check in checks) else 1)
-        assert all(check["mend"] for check in checks if not check["ok"])
+        assert all(check["fix"] for check in checks if not check["ok"])
         return checks
 
     return doctor

@@ -45,8 +45,8 @@ def doctor(
     """Every check by name."""
     done = hami(gpu, "doctor", "--json", env=env)
     checks = json.loads(done.out)
-    assert all(set(check) == {"name", "ok", "detail", "mend"} for check in checks)
-    assert all(check["mend"] for check in checks if not check["ok"])
+    assert all(set(check) == {"name", "ok", "detail", "fix"} for check in checks)
+    assert all(check["fix"] for check in checks if not check["ok"])
     assert done.code == (0 if all(check["ok"] for check in checks) else 1)
     return {check["name"]: check for check in checks}
 
@@ -69,7 +69,7 @@ def test_deepbind_is_a_known_limitation_and_no_failure(
     found = doctor(hami, gpu)["road RTLD_DEEPBIND"]
     assert found["ok"]
     assert str(artifacts.libcuda) in found["detail"]
-    assert "Taichi" in found["mend"]
+    assert "Taichi" in found["fix"]
     printed = hami(gpu, "doctor").lines
     assert [line[:4] for line in printed if "RTLD_DEEPBIND" in line] == ["note"]
 
@@ -157,11 +157,11 @@ def test_what_else_is_loaded_into_programs_is_named(
     missing = tmp_path / "missing.so"
     found = doctor(hami, gpu, env={"LD_PRELOAD": str(other)})["loader"]
     assert found["detail"] == f"LD_PRELOAD: libvgpu.so, then {other}"
-    assert (found["ok"], found["mend"]) == (True, "")
+    assert (found["ok"], found["fix"]) == (True, "")
     audit = program("named_wrapper")
     found = doctor(hami, gpu, env={"LD_AUDIT": str(audit)})["loader"]
     assert found["detail"] == f"LD_AUDIT: {audit}"
-    assert found["mend"].startswith("unset LD_AUDIT")
+    assert found["fix"].startswith("unset LD_AUDIT")
     done = hami(gpu, "doctor", "--json", env={"LD_PRELOAD": str(missing)})
     found = {check["name"]: check for check in json.loads(done.out)}["loader"]
     assert f"not there: {missing}" in found["detail"]

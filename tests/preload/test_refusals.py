@@ -1,6 +1,6 @@
 """What the library itself refuses: limits that it could not hold, places that it could not trust.
 
-Each refusal is CUDA's "no device", and one line on standard error that says why and how to mend it.
+Each refusal is CUDA's "no device", and one line on standard error that says why and how to fix it.
 """
 
 import os

@@ -47,5 +47,5 @@ def refused(*arguments: str) -> HamiError:
     done = CliRunner().invoke(hami, arguments)
     assert isinstance(done.exception, HamiError), (done.exception, done.output)
     assert "\n" not in str(done.exception)
-    assert done.exception.mend
+    assert done.exception.fix
     return done.exception

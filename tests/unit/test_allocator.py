@@ -164,7 +164,7 @@ def test_a_snapshot_can_be_gone_on_from(allocator: Allocator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "field", "value", "mend"),
+    ("bad", "field", "value", "fix"),
     [
         (b"", "request", "", "EOF"),
         (b"\xff\xff", "request", "\ufffd", "expected value"),
@@ -198,7 +198,7 @@ def test_a_snapshot_can_be_gone_on_from(allocator: Allocator) -> None:
     ],
 )
 def test_bad_requests_are_refused(
-    allocator: Allocator, bad: bytes, field: str, value: str, mend: str
+    allocator: Allocator, bad: bytes, field: str, value: str, fix: str
 ) -> None:
     assignment = allocator.reserve(request("good"), "a", 0)
     before = allocator.digest()
@@ -214,7 +214,7 @@ def test_bad_requests_are_refused(
             ask()
         assert caught.value.field == field
         assert caught.value.value.startswith(value)
-        assert mend in caught.value.mend
+        assert fix in caught.value.fix
     assert allocator.digest() == before
 
 

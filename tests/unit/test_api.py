@@ -73,21 +73,21 @@ def test_devices(here: None) -> None:
     assert hami.devices() == CARDS
 
 
-def test_errors_say_what_why_and_mend_and_survive_a_process_pool() -> None:
+def test_errors_say_what_why_and_fix_and_survive_a_process_pool() -> None:
     for error in (
-        hami.StateError("what", "why", "mend"),
-        CannotRun("what", "why", "mend", status=127),
+        hami.StateError("what", "why", "fix"),
+        CannotRun("what", "why", "fix", status=127),
     ):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301
         assert type(copy) is type(error)
-        assert str(copy) == "what: why; mend"
+        assert str(copy) == "what: why; fix"
         assert vars(copy) == vars(error)
 
 
 def test_a_refused_value_is_one_short_line() -> None:
-    text = str(hami.InvalidValue("field", "a\n" * 100, "mend"))
+    text = str(hami.InvalidValue("field", "a\n" * 100, "fix"))
     shown = "a\\n" * 32
-    assert text == f'field: "{shown}"… is refused: mend'
+    assert text == f'field: "{shown}"… is refused: fix'
 
 
 def test_everything_that_is_raised_has_one_root() -> None:

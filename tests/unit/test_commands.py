@@ -83,7 +83,7 @@ def test_the_module_is_the_command() -> None:
     assert done.stdout == f"hami, version {hami_py.__version__}\n"
 
 
-def test_every_failed_check_says_how_to_mend_it(
+def test_every_failed_check_says_how_to_fix_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No libcuda here, and a library that is not there."""
@@ -94,8 +94,8 @@ def test_every_failed_check_says_how_to_mend_it(
     assert "libcuda.so.1" in found["driver"].detail
     assert found["runtime directory"].ok
     assert not found["preload library"].ok
-    assert found["limit"] == Check("limit", False, "not tried", "mend what failed above first")
-    assert all(bool(check.mend) != check.ok for check in found.values())
+    assert found["limit"] == Check("limit", False, "not tried", "fix what failed above first")
+    assert all(bool(check.fix) != check.ok for check in found.values())
     # The name stands before the detail.
     assert found["preload library"].detail == "/nonexistent.so: it is not there"
     assert not any(check.detail.startswith(check.name) for check in found.values())
@@ -124,7 +124,7 @@ def test_doctor_counts_and_prints(hami: Hami) -> None:
     assert done.stderr == ""
     marks = [line[:4] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert set(marks) == {"ok  ", "FAIL"}
-    assert done.stdout.count("mend:") == marks.count("FAIL")
+    assert done.stdout.count("fix:") == marks.count("FAIL")
     listed = json.loads(hami("doctor", "--json").stdout)
     assert [check["ok"] for check in listed] == [mark == "ok  " for mark in marks]
 

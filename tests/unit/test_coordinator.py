@@ -396,7 +396,7 @@ def test_an_odd_lock_file_is_no_error(settings: Settings, content: bytes) -> Non
 def told(settings: Settings) -> tuple[bool, str, str]:
     """What the doctor says of it."""
     (check,) = [check for check in checks(settings) if check.name == "coordinator"]
-    return check.ok, check.detail, check.mend
+    return check.ok, check.detail, check.fix
 
 
 def test_the_doctor_says_whether_one_runs(settings: Settings, hami: Hami) -> None:
@@ -412,6 +412,6 @@ def test_the_doctor_says_why_the_last_one_failed(settings: Settings) -> None:
     with shared_slice(settings):
         log = settings.runtime_directory / LOG
         log.write_bytes(b"Traceback\n  there\nOSError: out of order\xff\n\n")
-        ok, detail, mend = told(settings)
+        ok, detail, fix = told(settings)
     assert (ok, detail) == (True, "none runs; the last one failed: OSError: out of order�")
-    assert str(log) in mend
+    assert str(log) in fix

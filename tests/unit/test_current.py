@@ -314,7 +314,7 @@ def test_a_priority_that_is_no_number_is_refused(inside: Inside, text: str) -> N
     with pytest.raises(InvalidValue) as caught:
         current.limits(settings)
     assert (caught.value.field, caught.value.value) == ("CUDA_TASK_PRIORITY", text)
-    assert caught.value.mend.startswith("write 0 for high, 1 for normal")
+    assert caught.value.fix.startswith("write 0 for high, 1 for normal")
 
 
 def test_a_bad_share_is_refused_also_where_it_does_not_hold(inside: Inside) -> None:

@@ -202,8 +202,8 @@ def test_closing_the_slice_ends_the_events(stub: StubServer) -> None:
 def test_a_damaged_account_is_an_error_and_not_silence(stub: StubServer) -> None:
     with hami.slice() as s:
         (s.directory / "account").write_bytes(b"")
-        mend = f"remove it with `hami rm {s.id}`, and make another"
-        with pytest.raises(hami.StateError, match=mend):
+        fix = f"remove it with `hami rm {s.id}`, and make another"
+        with pytest.raises(hami.StateError, match=fix):
             next(s.events(timeout=0))
 
 

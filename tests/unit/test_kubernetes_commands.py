@@ -57,15 +57,15 @@ users: [{name: u, user: {token: "two\\nlines"}}]
 
 
 @pytest.mark.parametrize(
-    ("content", "mend"),
+    ("content", "fix"),
     [("a: b: c", "--kubeconfig"), ("hello", "--kubeconfig"), (KUBECONFIG, "credentials")],
 )
-def test_a_kubeconfig_that_is_none_is_said(tmp_path: Path, content: str, mend: str) -> None:
+def test_a_kubeconfig_that_is_none_is_said(tmp_path: Path, content: str, fix: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     done = CliRunner().invoke(hami, ["snapshot", "--kubeconfig", str(path)])
     assert isinstance(done.exception, HamiError), done.exception
-    assert mend in str(done.exception)
+    assert fix in str(done.exception)
     assert "\n" not in str(done.exception)
 
 
@@ -82,7 +82,7 @@ def test_a_snapshot_that_is_none_is_said_with_its_file(
     error = refused("replay", manifest, manifest)
     assert isinstance(error, InvalidValue)
     assert error.field.startswith(f"{manifest}: snapshot")
-    assert "hami snapshot" in error.mend
+    assert "hami snapshot" in error.fix
     later = tmp_path / "later.json"
     later.write_text(Path(snapshot).read_text().replace('"version":1', '"version":2'))
     assert "snapshot.version" in str(refused("what-if", "--snapshot", str(later), manifest))
@@ -107,11 +107,11 @@ def test_a_snapshot_that_is_none_is_said_with_its_file(
 def test_what_is_no_objects_name_is_refused(arguments: tuple[str, ...]) -> None:
     error = refused(*arguments)
     assert isinstance(error, InvalidValue)
-    assert "as kubectl shows it" in error.mend
+    assert "as kubectl shows it" in error.fix
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field", "mend"),
+    ("arguments", "field", "fix"),
     [
         (("scheduler", "--lease", "foo"), "--lease", "namespace/name"),
         (("scheduler", "--lease", "a/b/c"), "--lease", "as kubectl shows it"),
@@ -121,12 +121,12 @@ def test_what_is_no_objects_name_is_refused(arguments: tuple[str, ...]) -> None:
     ],
 )
 def test_options_are_refused_before_anybody_is_asked(
-    tmp_path: Path, arguments: tuple[str, ...], field: str, mend: str
+    tmp_path: Path, arguments: tuple[str, ...], field: str, fix: str
 ) -> None:
     error = refused(*arguments, "--kubeconfig", str(tmp_path / "missing"))
     assert isinstance(error, InvalidValue)
     assert error.field == field
-    assert mend in error.mend
+    assert fix in error.fix
 
 
 def test_what_is_left_out_is_a_usage_error() -> None:

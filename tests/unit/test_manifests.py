@@ -97,7 +97,7 @@ def test_several_documents_with_nothing_between_them(
 
 
 @pytest.mark.parametrize(
-    ("written", "field", "value", "mend"),
+    ("written", "field", "value", "fix"),
     [
         ("", "", "", "no pod in it"),
         ("---\n---\n", "", "", "no pod in it"),
@@ -162,7 +162,7 @@ def test_several_documents_with_nothing_between_them(
     ],
 )
 def test_what_is_no_manifest_is_said_with_its_place(
-    tmp_path: Path, written: str, field: str, value: str, mend: str
+    tmp_path: Path, written: str, field: str, value: str, fix: str
 ) -> None:
     manifest = tmp_path / "given.yaml"
     manifest.write_text(written)
@@ -170,7 +170,7 @@ def test_what_is_no_manifest_is_said_with_its_place(
     assert isinstance(error, InvalidValue)
     assert error.field == (f"{manifest}: {field}" if field else str(manifest))
     assert error.value == value
-    assert mend in error.mend
+    assert fix in error.fix
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_value_that_there_is_not_is_said(
     error = refused("replay", files[0], str(manifest))
     assert isinstance(error, InvalidValue)
     assert error.field == f"{manifest}: line 2, column 18"
-    assert error.mend.startswith(f"it cannot be read as {kind}: if it is text, quote it")
+    assert error.fix.startswith(f"it cannot be read as {kind}: if it is text, quote it")
 
 
 def nested(begin: str, each: str, levels: int = 40) -> str:
@@ -233,7 +233,7 @@ def test_aliases_that_stand_for_too_much_are_refused(
     error = refused("replay", files[0], str(manifest))
     assert isinstance(error, InvalidValue)
     assert error.field.startswith(f"{manifest}: line {line}, ")
-    assert error.mend.startswith(problem)
+    assert error.fix.startswith(problem)
 
 
 def test_aliases_of_yaml_stand_for_what_they_name(files: tuple[str, str], tmp_path: Path) -> None:

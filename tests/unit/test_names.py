@@ -179,7 +179,7 @@ def test_the_start_of_an_id_that_means_several_is_refused(
     with pytest.raises(hami_py.UnknownSlice, match="several ids begin so: ") as caught:
         remove(settings, digit)
     assert all(id_[:12] in caught.value.why for id_ in ids)
-    assert caught.value.mend == "write more of it"
+    assert caught.value.fix == "write more of it"
     assert len(slices_of()) == 17
 
 

@@ -70,9 +70,9 @@ def refused(call: Callable[[], object], field: str, value: str) -> None:
     error = caught.value
     assert error.field == field
     assert error.value == value
-    assert error.mend
+    assert error.fix
     assert field in str(error)
-    assert error.mend in str(error)
+    assert error.fix in str(error)
     assert "\n" not in str(error)
 
 

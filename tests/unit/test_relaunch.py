@@ -140,12 +140,12 @@ def test_files_that_are_to_be_inherited_are(python: Python) -> None:
     assert python("-c", script, "x").out == "[True, False]\n"
 
 
-def refused(done: Run, why: str, mend: str) -> None:
-    """Nothing was begun again, and the error says why and how to mend it."""
+def refused(done: Run, why: str, fix: str) -> None:
+    """Nothing was begun again, and the error says why and how to fix it."""
     said = "hami_py.errors.CannotRelaunch: limit_this_process: "
     (line,) = [line for line in done.err.splitlines() if line.startswith(said)]
     assert why in line
-    assert mend in line
+    assert fix in line
     assert done.out == ""
 
 
@@ -153,7 +153,7 @@ CALL = "hami.limit_this_process(gpumem='1GiB')\n"
 
 
 @pytest.mark.parametrize(
-    ("before", "why", "mend"),
+    ("before", "why", "fix"),
     [
         ("sys.ps1 = '>>> '", "an interactive interpreter", "`hami run --gpumem 4GiB -- python`"),
         ("sys.orig_argv.clear()", "part of another program", "`hami run` instead"),
@@ -175,9 +175,9 @@ CALL = "hami.limit_this_process(gpumem='1GiB')\n"
     ],
 )
 def test_where_it_would_not_be_the_same(
-    python: Python, slices_of: Callable[[], list[Path]], before: str, why: str, mend: str
+    python: Python, slices_of: Callable[[], list[Path]], before: str, why: str, fix: str
 ) -> None:
-    refused(python("-c", HEAD + before + "\n" + CALL + "print('FAILED')"), why, mend)
+    refused(python("-c", HEAD + before + "\n" + CALL + "print('FAILED')"), why, fix)
     assert slices_of() == []
 
 
@@ -201,14 +201,14 @@ sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "why", "mend"),
+    ("kernel", "why", "fix"),
     [
         ("shell.kernel = object()", "a Jupyter kernel", "`hami jupyter install --gpumem 4GiB`"),
         ("", "an interactive interpreter", "`hami run --gpumem 4GiB -- python`"),
     ],
 )
-def test_in_a_notebook(python: Python, kernel: str, why: str, mend: str) -> None:
-    refused(python("-c", HEAD + IPYTHON.format(kernel=kernel) + CALL), why, mend)
+def test_in_a_notebook(python: Python, kernel: str, why: str, fix: str) -> None:
+    refused(python("-c", HEAD + IPYTHON.format(kernel=kernel) + CALL), why, fix)
 
 
 def test_in_a_worker_of_multiprocessing(python: Python, tmp_path: Path) -> None:

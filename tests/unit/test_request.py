@@ -101,8 +101,8 @@ def test_an_unknown_card_is_refused_with_those_there_are(name: str) -> None:
         with pytest.raises(UnknownCard) as caught:
             call()
         assert name in caught.value.what
-        assert FIRST.uuid in caught.value.mend
-        assert SECOND.uuid in caught.value.mend
+        assert FIRST.uuid in caught.value.fix
+        assert SECOND.uuid in caught.value.fix
 
 
 def test_a_hidden_card_cannot_be_chosen() -> None:
@@ -149,7 +149,7 @@ def test_a_mode_and_a_priority_may_be_set_before_the_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "mend"),
+    ("options", "fix"),
     [
         (["30", "20"], "give one PERCENT for every card, or CARD=PERCENT for each"),
         (["30", "0=20"], "give one PERCENT for every card, or CARD=PERCENT for each"),
@@ -157,11 +157,11 @@ def test_a_mode_and_a_priority_may_be_set_before_the_share() -> None:
         (["0=20", "=30"], "write CARD=PERCENT with a card's UUID or index"),
     ],
 )
-def test_shares_that_contradict_each_other_are_refused(options: list[str], mend: str) -> None:
+def test_shares_that_contradict_each_other_are_refused(options: list[str], fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         parse_options([], options)
     assert (caught.value.field, caught.value.value) == ("gpucores", options[1])
-    assert caught.value.mend.startswith(mend)
+    assert caught.value.fix.startswith(fix)
 
 
 def test_a_share_of_a_card_that_cannot_have_one_is_refused() -> None:

@@ -63,7 +63,7 @@ def test_every_field_can_be_said(written: Written) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "value", "mend"),
+    ("text", "field", "value", "fix"),
     [
         ("default_card: 1", "default_card", "1", "did you mean default_cards?"),
         ("replicas: 1", "replicas", "1", "there is no such field; write allowed_preloads, "),
@@ -104,15 +104,15 @@ def test_every_field_can_be_said(written: Written) -> None:
         ("a: 1\n---\nb: 1", "", "2 documents", "write all fields into one"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_field_value_and_mend(
-    written: Written, text: str, field: str, value: str, mend: str
+def test_what_is_wrong_is_said_with_file_field_value_and_fix(
+    written: Written, text: str, field: str, value: str, fix: str
 ) -> None:
     path = written(text)
     with pytest.raises(InvalidValue) as told:
         read_settings(path)
     assert told.value.field == (f"{path}: {field}" if field else path)
     assert told.value.value == value
-    assert mend in told.value.mend
+    assert fix in told.value.fix
     assert "\n" not in str(told.value)
     assert str(told.value).isprintable()
 
@@ -159,7 +159,7 @@ def test_an_option_does_not_overrule_the_file(
     error = refused(command, *manifests, "--settings", path, option, value)
     assert isinstance(error, InvalidValue)
     assert (error.field, error.value) == (option, value)
-    assert f"{path} has {field}" in error.mend
+    assert f"{path} has {field}" in error.fix
 
 
 def what_if(tmp_path: Path, pod: dict[str, Any], *options: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "value", "mend"),
+    ("asked", "field", "value", "fix"),
     [
         ({"gpumem": "4"}, "gpumem", "4", "add a unit: 4MiB"),
         ({"gpumem": 4 << 30}, "gpumem", "4294967296", "write a string with a unit, like '4GiB'"),
@@ -113,12 +113,12 @@ def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.Monk
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is_made(
-    asked: dict[str, object], field: str, value: str, mend: str
+    asked: dict[str, object], field: str, value: str, fix: str
 ) -> None:
     with pytest.raises(hami.InvalidValue) as caught:
         hami.slice(**asked)  # type: ignore[arg-type]
     assert (caught.value.field, caught.value.value) == (field, value)
-    assert mend in caught.value.mend
+    assert fix in caught.value.fix
 
 
 def test_a_slice_begins_with_the_share_that_hami_s_variables_set(

@@ -1,4 +1,4 @@
-"""``hami doctor``: does a limit hold on this machine, and if not, what must be mended?"""
+"""``hami doctor``: does a limit hold on this machine, and if not, what must be fixed?"""
 
 import json
 import sys
@@ -39,10 +39,10 @@ def doctor(as_json: bool, program: tuple[str, ...]) -> NoReturn:
 def _print(check: Check) -> None:
     if not check.ok:
         mark = click.style("FAIL", fg="red")
-    elif check.mend:
+    elif check.fix:
         mark = click.style("note", fg="yellow")
     else:
         mark = click.style("ok  ", fg="green")
     click.echo(f"{mark} {check.name}: {check.detail}")
-    if check.mend:
-        click.echo(f"     mend: {check.mend}")
+    if check.fix:
+        click.echo(f"     fix: {check.fix}")

@@ -1,6 +1,6 @@
 """The doctor's checks, in the order in which things are needed.
 
-A check is a function that returns what it found or raises an error that says how to mend it. The
+A check is a function that returns what it found or raises an error that says how to fix it. The
 last ones do not look, they try: programs of ours run in a slice and take all they can get.
 """
 
@@ -29,13 +29,13 @@ class Check:
         name: what was checked.
         ok: it is well.
         detail: what was found.
-        mend: what to do. Empty where it is well, unless something is known not to be held.
+        fix: what to do. Empty where it is well, unless something is known not to be held.
     """
 
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def checks(settings: Settings) -> Iterator[Check]:
@@ -57,7 +57,7 @@ def checks(settings: Settings) -> Iterator[Check]:
         well = well and done.ok
         yield done
     if not well:
-        yield Check("limit", False, "not tried", "mend what failed above first")
+        yield Check("limit", False, "not tried", "fix what failed above first")
         return
     shown = _shown(settings)
     for card in shown:
@@ -65,7 +65,7 @@ def checks(settings: Settings) -> Iterator[Check]:
     try:
         limit, walks = proof.walk_roads(shown[0], settings)
     except HamiError as error:
-        yield Check("roads", False, f"{error.what}: {error.why}", error.mend)
+        yield Check("roads", False, f"{error.what}: {error.why}", error.fix)
         return
     for walk in walks:
         yield _try(f"road {walk['road']}", partial(proof.judge_walk, walk, limit))
@@ -80,7 +80,7 @@ def checks_of_program(name: str, settings: Settings) -> Iterator[Check]:
             if not done.ok:
                 return
     except HamiError as error:
-        yield Check(error.what, False, error.why, error.mend)
+        yield Check(error.what, False, error.why, error.fix)
 
 
 def _try(name: str, check: Callable[[], Found]) -> Check:
@@ -91,15 +91,15 @@ def _try(name: str, check: Callable[[], Found]) -> Check:
         detail = f"{error.what}: {error.why}"
         for said in ("probe: ", f"{name}: ", f"{name} "):
             detail = detail.removeprefix(said)
-        return Check(name, False, detail, error.mend)
+        return Check(name, False, detail, error.fix)
     return Check(name, True, found) if isinstance(found, str) else Check(name, True, *found)
 
 
 def _platform(_settings: Settings) -> str:
     machine = os.uname().machine
     if machine not in MACHINES:
-        mend = f"use a machine of {' or '.join(MACHINES)}"
-        raise UnsupportedPlatform("processor", f"{machine} is not supported", mend)
+        fix = f"use a machine of {' or '.join(MACHINES)}"
+        raise UnsupportedPlatform("processor", f"{machine} is not supported", fix)
     return machine
 
 
@@ -125,8 +125,8 @@ def _shown(settings: Settings) -> list[Card]:
     ours = slices.cards(settings)
     usable = [card for card in slices.shown(settings) if card in ours]
     if not usable:
-        mend = "name a card that `hami devices` lists in CUDA_VISIBLE_DEVICES, or unset it"
-        raise NoDevice("cards", f"none of {len(gpu.cards())} can be used here", mend)
+        fix = "name a card that `hami devices` lists in CUDA_VISIBLE_DEVICES, or unset it"
+        raise NoDevice("cards", f"none of {len(gpu.cards())} can be used here", fix)
     return usable
 
 
@@ -136,8 +136,8 @@ def _library(settings: Settings) -> str:
     environment = {**settings.environment, LD_PRELOAD: str(library)}
     done = run([sys.executable, "-I", "-S", "-c", ""], environment)
     if done.returncode or done.stderr:
-        mend = "reinstall hami-py for this system; the library needs glibc 2.17 or newer"
-        raise HamiError(f"preload library {library}", last_line(done), mend)
+        fix = "reinstall hami-py for this system; the library needs glibc 2.17 or newer"
+        raise HamiError(f"preload library {library}", last_line(done), fix)
     return str(library)
 
 
@@ -163,8 +163,8 @@ def _coordinator(settings: Settings) -> Found:
         return f"process {found.pid}, version {found.version or 'not known'}"
     last = slices.last_words(settings)
     if last is not None:
-        mend = f"read {settings.runtime_directory / LOG}; without one shares hold less exactly"
-        return f"none runs; the last one failed: {last}", mend
+        fix = f"read {settings.runtime_directory / LOG}; without one shares hold less exactly"
+        return f"none runs; the last one failed: {last}", fix
     return "none runs; the first slice with a share starts one"
 
 

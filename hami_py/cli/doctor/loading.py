@@ -24,8 +24,8 @@ def c_library(_settings: Settings) -> str:
     """
     program = elf.read(Path(sys.executable))
     if program and program.interpreter and is_musl(program.interpreter):
-        mend = "use a glibc system or image, e.g. Debian or Ubuntu instead of Alpine"
-        raise UnsupportedPlatform("C library", f"it is musl ({program.interpreter})", mend)
+        fix = "use a glibc system or image, e.g. Debian or Ubuntu instead of Alpine"
+        raise UnsupportedPlatform("C library", f"it is musl ({program.interpreter})", fix)
     return judge_glibc(slices.require_glibc())
 
 
@@ -42,8 +42,8 @@ def judge_glibc(version: str) -> str:
     """
     oldest = ".".join(map(str, OLDEST_GLIBC))
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_GLIBC:
-        mend = f"use a system or image with glibc {oldest} or newer"
-        raise UnsupportedPlatform("C library", f"glibc {version} is older than {oldest}", mend)
+        fix = f"use a system or image with glibc {oldest} or newer"
+        raise UnsupportedPlatform("C library", f"glibc {version} is older than {oldest}", fix)
     return f"glibc {version}; {oldest} or newer is needed"
 
 
@@ -57,13 +57,13 @@ def surroundings(settings: Settings) -> Found:
     ours = [entry for entry in entries if Path(entry).name == settings.library.name]
     others = [entry for entry in entries if entry not in ours]
     found: list[str] = []
-    mends: list[str] = []
+    fixes: list[str] = []
     if others:
         found.append(f"{LD_PRELOAD}: {settings.library.name}, then {', '.join(others)}")
     missing = [entry for entry in entries if "/" in entry and not Path(entry).exists()]
     if missing:
         found.append(f"not there: {', '.join(missing)}")
-        mends.append(f"take what is not there out of {LD_PRELOAD}: every program complains")
+        fixes.append(f"take what is not there out of {LD_PRELOAD}: every program complains")
     try:
         everywhere = SYSTEM_PRELOAD.read_text().split()
     except OSError:
@@ -73,8 +73,8 @@ def surroundings(settings: Settings) -> Found:
     audit = settings.environment.get("LD_AUDIT")
     if audit:
         found.append(f"LD_AUDIT: {audit}")
-        mends.append("unset LD_AUDIT if a road fails: what it names may bind programs past us")
+        fixes.append("unset LD_AUDIT if a road fails: what it names may bind programs past us")
     if not found:
         return f"only {settings.library.name} is preloaded"
     detail = "; ".join(found)
-    return (detail, "; ".join(mends)) if mends else detail
+    return (detail, "; ".join(fixes)) if fixes else detail

@@ -56,8 +56,8 @@ def _told(detail: str) -> str:
 def _find(name: str, settings: Settings) -> Path:
     found = shutil.which(name, path=settings.environment.get("PATH", os.defpath))
     if found is None:
-        mend = "check its name, PATH, and that it may be executed"
-        raise CannotRun("program", f"{name} was not found", mend, status=127)
+        fix = "check its name, PATH, and that it may be executed"
+        raise CannotRun("program", f"{name} was not found", fix, status=127)
     return Path(found)
 
 
@@ -93,8 +93,8 @@ def _unreadable(path: Path, error: Exception) -> CannotRun:
 def _format(file: elf.Elf | None) -> str:
     machine = os.uname().machine
     if file is None:
-        mend = "name the program that it is run by"
-        raise UnsupportedPlatform("format", "it is neither an ELF program nor a script", mend)
+        fix = "name the program that it is run by"
+        raise UnsupportedPlatform("format", "it is neither an ELF program nor a script", fix)
     if file.bits != 64:
         why = f"it is a {file.bits}-bit program: the loader leaves our library out, no limit holds"
         raise UnsupportedPlatform("format", why, "use its 64-bit build; CUDA has no other")
@@ -136,10 +136,10 @@ def privileges(path: Path) -> str:
     if _gains_are_void(path):
         return f"{what}, without effect here"
     why = f"it has {what}: the loader ignores LD_PRELOAD, no limit holds"
-    mend = (
+    fix = (
         "use a copy without them, e.g. `cp PROGRAM COPY`, or give the rights to the one who runs it"
     )
-    raise HamiError("privileges", why, mend)
+    raise HamiError("privileges", why, fix)
 
 
 def _gains_are_void(path: Path) -> bool:
@@ -155,6 +155,6 @@ def _loading(path: Path, file: elf.Elf, settings: Settings) -> str:
     environment = {**settings.environment, LD_PRELOAD: str(library)}
     done = run([str(file.interpreter), "--list", str(path)], environment)
     if done.returncode or str(library) not in done.stdout:
-        mend = "see what `ldd` says of it; the library needs glibc 2.17 or newer"
-        raise HamiError("loading", f"{library} is not loaded: {last_line(done)}", mend)
+        fix = "see what `ldd` says of it; the library needs glibc 2.17 or newer"
+        raise HamiError("loading", f"{library} is not loaded: {last_line(done)}", fix)
     return f"{library} is loaded first; a limit holds"

@@ -57,8 +57,8 @@ def _too_little(card: Card, free: int, settings: Settings) -> HamiError:
     """Too little can be had for a proof: for a limit that holds here already, or for others."""
     held = next((row for row in slices.limits(settings).cards if row.uuid == card.uuid), None)
     if held is None or held.memory is None:
-        mend = "end some programs (`nvidia-smi` lists them) and try again"
-        return HamiError("probe", f"only {free} bytes are free on {card.uuid}", mend)
+        fix = "end some programs (`nvidia-smi` lists them) and try again"
+        return HamiError("probe", f"only {free} bytes are free on {card.uuid}", fix)
     why = f"only {free} bytes are free of the {held.memory} that may be used here on {card.uuid}"
     return HamiError("probe", why, "raise the limit, or end programs that it holds for")
 
@@ -72,8 +72,8 @@ def judge(report: Mapping[str, Any], limit: int) -> str:
     what = "probe"
     got, free = report["allocated"], report["free"]
     if report["total"] != limit:
-        mend = "check that nothing removes LD_PRELOAD or HAMI_SLICE from the environment"
-        raise HamiError(what, f"a program sees {report['total']} bytes, not {limit}", mend)
+        fix = "check that nothing removes LD_PRELOAD or HAMI_SLICE from the environment"
+        raise HamiError(what, f"a program sees {report['total']} bytes, not {limit}", fix)
     if got > limit:
         raise HamiError(what, f"{got} bytes were had under a limit of {limit}", REPORT)
     stopped_by = report["stopped_by"]
@@ -104,15 +104,15 @@ def judge_walk(walk: Mapping[str, Any], limit: int) -> Found:
     leads_to, total = walk["leads_to"], walk["total"]
     if total != limit and walk["road"] == DEEPBIND:
         detail = f"leads past the limit to {leads_to}, as is known"
-        mend = (
+        fix = (
             "hold programs that load plugins so (Taichi is one) by settings of their own, "
             "or give them a MIG slice"
         )
-        return detail, mend
+        return detail, fix
     if total != limit:
         why = f"a program that takes it to {leads_to or 'the driver'} sees {total} bytes"
-        mend = f"see what LD_PRELOAD and LD_AUDIT load before ours; if nothing, {REPORT}"
-        raise HamiError(what, f"{why}, not {limit}", mend)
+        fix = f"see what LD_PRELOAD and LD_AUDIT load before ours; if nothing, {REPORT}"
+        raise HamiError(what, f"{why}, not {limit}", fix)
     if walk["road"] == NVML:
         return f"shows {format_memory(total)}"
     if walk["granted"]:

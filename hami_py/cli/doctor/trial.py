@@ -9,7 +9,7 @@ from typing import Any
 from hami_py.errors import HamiError
 
 Found = str | tuple[str, str]
-"""What a check found; where something is known not to be held, with how to mend that."""
+"""What a check found; where something is known not to be held, with how to fix that."""
 
 DEADLINE = 120
 """Seconds for one program. The first context on a machine with many cards can take tens of them."""
@@ -29,15 +29,15 @@ def probe(environment: Mapping[str, str], module: str, *arguments: str) -> Any: 
     try:
         report = json.loads(done.stdout)
     except ValueError as error:
-        mend = f"run `{' '.join(['python', '-m', name, *arguments])}` to see why"
-        raise HamiError("probe", last_line(done), mend) from error
+        fix = f"run `{' '.join(['python', '-m', name, *arguments])}` to see why"
+        raise HamiError("probe", last_line(done), fix) from error
     if isinstance(report, dict) and report["failed"]:
         said = done.stderr.splitlines()
         refusals = [line for line in said if line.startswith(_OUR_LINE)]
         if refusals:
             why = f"the slice refuses CUDA: {refusals[-1].removeprefix(_OUR_LINE)}"
-            raise HamiError("probe", why, "mend what the preload library says there")
-        raise HamiError("probe", "; ".join([report["failed"], *said]), report["mend"])
+            raise HamiError("probe", why, "fix what the preload library says there")
+        raise HamiError("probe", "; ".join([report["failed"], *said]), report["fix"])
     return report
 
 
@@ -58,8 +58,8 @@ def run(command: list[str], environment: Mapping[str, str]) -> subprocess.Comple
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        mend = "look at `nvidia-smi` and `dmesg`: the driver may hang"
-        raise HamiError("probe", f"no answer within {DEADLINE} s", mend) from error
+        fix = "look at `nvidia-smi` and `dmesg`: the driver may hang"
+        raise HamiError("probe", f"no answer within {DEADLINE} s", fix) from error
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -67,7 +67,7 @@ def read_pods(paths: tuple[Path, ...]) -> tuple[list[Pod], list[NoPods]]:
                 made = _pods(item)
             except InvalidValue as error:
                 field = f"{path}: {error.field}"
-                raise InvalidValue(field, error.value, error.mend) from None
+                raise InvalidValue(field, error.value, error.fix) from None
             if isinstance(made, NoPods):
                 without.append(made)
             else:
@@ -105,7 +105,7 @@ def _decode_template(template: dict[str, object]) -> Pod:
     try:
         return pods.decode_pod.convert(template)
     except InvalidValue as error:
-        raise InvalidValue(f"spec.template.{error.field}", error.value, error.mend) from None
+        raise InvalidValue(f"spec.template.{error.field}", error.value, error.fix) from None
 
 
 def _named(pod: Pod, owner: dict[str, object]) -> Pod:

@@ -75,8 +75,8 @@ def read_settings(
         ("--allow-preload", "allowed_preloads", settings.allowed_preloads, preloads),
     ):
         if said and values:
-            mend = f"{file} has {field}: leave the option out, and write it there"
-            raise InvalidValue(option, values[0], mend)
+            fix = f"{file} has {field}: leave the option out, and write it there"
+            raise InvalidValue(option, values[0], fix)
     return replace(
         settings,
         schedulers=schedulers or settings.schedulers,

@@ -43,5 +43,5 @@ def read_view(
     try:
         return ClusterView.restore(read_file(snapshot), settings)
     except InvalidValue as error:
-        mend = f"{error.mend}; name a file that `hami snapshot` wrote"
-        raise InvalidValue(f"{snapshot}: {error.field}", error.value, mend) from None
+        fix = f"{error.fix}; name a file that `hami snapshot` wrote"
+        raise InvalidValue(f"{snapshot}: {error.field}", error.value, fix) from None

@@ -135,20 +135,20 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
 def judge(pod: Pod, reading: PodReading, settings: PodSettings) -> Iterator[Finding]:
     """What would defeat a limit, and what deserves a remark."""
     if pod.spec.node_name:
-        mend = "the scheduler has to choose the cards; select the node with spec.nodeSelector"
-        yield Finding("node-name", "refuse", "spec.nodeName", pod.spec.node_name, mend)
+        fix = "the scheduler has to choose the cards; select the node with spec.nodeSelector"
+        yield Finding("node-name", "refuse", "spec.nodeName", pod.spec.node_name, fix)
     theirs = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     if settings.schedulers and theirs not in (DEFAULT_SCHEDULER, *settings.schedulers):
-        mend = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"
-        yield Finding("scheduler", "refuse", "spec.schedulerName", theirs, mend)
+        fix = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"
+        yield Finding("scheduler", "refuse", "spec.schedulerName", theirs, fix)
     if pod.spec.os is not None and pod.spec.os.name == "windows":
-        mend = "limits are kept on Linux alone; leave out the GPU, or this"
-        yield Finding("windows", "refuse", "spec.os.name", "windows", mend)
+        fix = "limits are kept on Linux alone; leave out the GPU, or this"
+        yield Finding("windows", "refuse", "spec.os.name", "windows", fix)
     yield from _opt_outs(pod, settings)
     yield from _misspelled(pod, settings)
     if pod.spec.host_pid:
-        mend = "it sees, and may end, the processes of others on the node, those of limits too"
-        yield Finding("host-pid", "remark", "spec.hostPID", "true", mend)
+        fix = "it sees, and may end, the processes of others on the node, those of limits too"
+        yield Finding("host-pid", "remark", "spec.hostPID", "true", fix)
     yield from library.judge_volumes(pod, settings)
     mounts = Mounts(pod, settings)
     for place in reading.places:
@@ -186,7 +186,7 @@ def _added(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
         yield from library.judge_mounts(place, settings)
         # It could be taken away here as in other containers, but who debugs should know.
         for each in plan_environment(place, None, settings).findings:
-            yield Finding(each.rule, "refuse", each.field, each.value, each.mend)
+            yield Finding(each.rule, "refuse", each.field, each.value, each.fix)
 
 
 class _Ephemeral(Place, frozen=True):
@@ -200,16 +200,16 @@ def _opt_outs(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
     for profile in settings.profiles:
         label = profile.ignore_label
         if label is not None and pod.labels.get(label) == profile.ignore_value:
-            mend = "it counts on a namespace, which is the operator's, and not on a pod"
+            fix = "it counts on a namespace, which is the operator's, and not on a pod"
             path = f"metadata.labels[{label}]"
-            yield Finding("opt-out", "remark", path, profile.ignore_value, mend)
+            yield Finding("opt-out", "remark", path, profile.ignore_value, fix)
 
 
 def _misspelled(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
     for key, known in misspelled(pod.annotations, settings.profiles[0].wishes):
-        mend = f"nobody reads it; if it is to say which cards, write {known}"
+        fix = f"nobody reads it; if it is to say which cards, write {known}"
         path = f"metadata.annotations[{legible(key[:_SHOWN])}]"
-        yield Finding("unknown-annotation", "remark", path, pod.annotations[key], mend)
+        yield Finding("unknown-annotation", "remark", path, pod.annotations[key], fix)
 
 
 def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> ContainerEdit:
@@ -222,15 +222,15 @@ def _edit(place: Place, reading: Reading | None, settings: PodSettings) -> Conta
 
 def _forgery(forged: tuple[str, ...]) -> Iterator[Finding]:
     if len(forged) > _MOST_FORGED:
-        mend = "hami writes them, and never so many; leave them out"
+        fix = "hami writes them, and never so many; leave them out"
         written = f"{len(forged)} like {forged[0][:_SHOWN]}"
-        yield Finding("forged-annotation", "refuse", "metadata.annotations", written, mend)
+        yield Finding("forged-annotation", "refuse", "metadata.annotations", written, fix)
 
 
 def _forged(pod: Pod, key: str) -> Finding:
-    mend = "only the scheduler writes it; leave it out"
+    fix = "only the scheduler writes it; leave it out"
     path = f"metadata.annotations[{legible(key[:_SHOWN])}]"
-    return Finding("forged-annotation", "remove", path, pod.annotations[key], mend)
+    return Finding("forged-annotation", "remove", path, pod.annotations[key], fix)
 
 
 def _loader_variables(place: Place, settings: PodSettings) -> Iterator[Finding]:
@@ -239,11 +239,11 @@ def _loader_variables(place: Place, settings: PodSettings) -> Iterator[Finding]:
             continue
         if variable.name == "LD_PRELOAD" and _loads_allowed(variable, settings):
             continue
-        mend = "what it loads could stand before the library that keeps the limit; leave it out"
+        fix = "what it loads could stand before the library that keeps the limit; leave it out"
         if variable.name == "LD_PRELOAD" and settings.allowed_preloads:
-            mend += f", or name only {', '.join(settings.allowed_preloads)}"
+            fix += f", or name only {', '.join(settings.allowed_preloads)}"
         path, value = f"{place.path}.env[{variable.name}]", variable.value or "valueFrom"
-        yield Finding("loader-variable", "refuse", path, value, mend)
+        yield Finding("loader-variable", "refuse", path, value, fix)
 
 
 def _loads_allowed(variable: Variable, settings: PodSettings) -> bool:
@@ -257,9 +257,9 @@ def _loads_allowed(variable: Variable, settings: PodSettings) -> bool:
 def _unseen_variables(place: Place) -> Iterator[Finding]:
     # Neither is an image's environment, nor what a command sets: so it is not worth a refusal.
     if place.container.env_from:
-        mend = "what is in it is not seen here; leave variables like LD_* and NVIDIA_* out of it"
+        fix = "what is in it is not seen here; leave variables like LD_* and NVIDIA_* out of it"
         path = f"{place.path}.envFrom"
-        yield Finding("unseen-variables", "remark", path, str(len(place.container.env_from)), mend)
+        yield Finding("unseen-variables", "remark", path, str(len(place.container.env_from)), fix)
 
 
 def _privileges(place: Place, pod: Pod) -> Iterator[Finding]:
@@ -268,8 +268,8 @@ def _privileges(place: Place, pod: Pod) -> Iterator[Finding]:
         return
     path = f"{place.path}.securityContext"
     if context.privileged:
-        mend = "it reaches every card of the node; leave it out where a GPU is asked for"
-        yield Finding("privileged", "refuse", f"{path}.privileged", "true", mend)
+        fix = "it reaches every card of the node; leave it out where a GPU is asked for"
+        yield Finding("privileged", "refuse", f"{path}.privileged", "true", fix)
     for name in (context.capabilities and context.capabilities.add) or ():
         plain = name.upper().removeprefix("CAP_")
         why = _CAPABILITIES.get(plain)
@@ -284,6 +284,6 @@ def _sizes(place: Place, reading: Reading, settings: PodSettings) -> Iterator[Fi
     mib = memory.mib if isinstance(memory, Size) else None
     if mib is not None and mib < settings.small_memory_mib:
         name = reading.profile.memory
-        mend = f"a CUDA context alone takes 100 MiB and more; {name} counts MiB"
+        fix = f"a CUDA context alone takes 100 MiB and more; {name} counts MiB"
         path = f"{place.path}.resources.limits[{name}]"
-        yield Finding("small-memory", "remark", path, str(mib), mend)
+        yield Finding("small-memory", "remark", path, str(mib), fix)

@@ -1,7 +1,7 @@
 """From the resources of one container to what it asks for.
 
 Every number is read by one grammar (quantity.py) and one table of what it counts (counts.py).
-Nothing that is wrong makes a container one without a GPU: it is an error that says how to mend it.
+Nothing that is wrong makes a container one without a GPU: it is an error that says how to fix it.
 """
 
 from collections.abc import Mapping
@@ -83,12 +83,12 @@ def read_container(place: Place, pod: Pod, settings: PodSettings) -> Reading | N
     profile = table.profile
     if not (cards or memory or percentage or cores):
         if priority is not None:
-            mend = f"it asks for no GPU: add {profile.gpu}, or leave this out"
-            raise InvalidValue(_field(place, table.priority), str(priority), mend)
+            fix = f"it asks for no GPU: add {profile.gpu}, or leave this out"
+            raise InvalidValue(_field(place, table.priority), str(priority), fix)
         return None
     if memory is not None and percentage:
-        mend = f"{profile.memory} says how much already: keep one of them"
-        raise InvalidValue(_field(place, table.percentage), str(percentage), mend)
+        fix = f"{profile.memory} says how much already: keep one of them"
+        raise InvalidValue(_field(place, table.percentage), str(percentage), fix)
 
     wanted = _cards(place, pod, table, settings, cards)
     if memory is not None:
@@ -121,9 +121,9 @@ def _table(place: Place, resources: Resources, settings: PodSettings) -> Table |
         particular = [table for table in found if not table.particular.isdisjoint(written)]
         if len(particular) > 1:
             one, other = (min(table.particular & written) for table in particular[:2])
-            mend = f"{one} is there too: keep the names of one kind"
+            fix = f"{one} is there too: keep the names of one kind"
             path, quantity = _written(place, other) or (place.path, "")
-            raise InvalidValue(path, str(quantity), mend)
+            raise InvalidValue(path, str(quantity), fix)
         found = particular or found
     return found[0] if found else None
 
@@ -158,8 +158,8 @@ def _get(place: Place, resources: Resources, row: Row | None) -> int | None:
     if request is not None and limit is not None and request != limit:
         field = f"{place.path}.resources.requests[{row.name}]"
         if count(request, field, row.counted) != found:
-            mend = f"the limit is {found}: write the same, or leave it out"
-            raise InvalidValue(field, str(request), mend)
+            fix = f"the limit is {found}: write the same, or leave it out"
+            raise InvalidValue(field, str(request), fix)
     return found
 
 
@@ -171,15 +171,15 @@ def _cards(place: Place, pod: Pod, table: Table, settings: PodSettings, written:
     if label is not None and label in pod.labels and is_shared:
         labelled = count(pod.labels[label], f"metadata.labels[{label}]", table.label)
     if written == 0:
-        mend = f"memory or cores are asked for beside it: write {max(settings.default_cards, 1)}"
-        raise InvalidValue(_field(place, table.gpu), "0", f"{mend}, or leave those out")
+        fix = f"memory or cores are asked for beside it: write {max(settings.default_cards, 1)}"
+        raise InvalidValue(_field(place, table.gpu), "0", f"{fix}, or leave those out")
     if written and labelled and written != labelled:
-        mend = f"the label {label} says {labelled}: write the same, or leave one out"
-        raise InvalidValue(_field(place, table.gpu), str(written), mend)
+        fix = f"the label {label} says {labelled}: write the same, or leave one out"
+        raise InvalidValue(_field(place, table.gpu), str(written), fix)
     cards = written or labelled or settings.default_cards
     if not cards:
-        mend = "it is required beside memory and cores: add it"
-        raise InvalidValue(f"{place.path}.resources.limits[{table.gpu.name}]", "", mend)
+        fix = "it is required beside memory and cores: add it"
+        raise InvalidValue(f"{place.path}.resources.limits[{table.gpu.name}]", "", fix)
     return cards
 
 
@@ -189,11 +189,11 @@ def _each(place: Place, table: Table, settings: PodSettings, memory: int, cards:
     if not profile.memory_is_total:
         return memory * profile.memory_unit_mib
     if memory % cards:
-        mend = f"it is divided among {cards} cards: write a multiple of {cards}"
-        raise InvalidValue(_field(place, table.memory), str(memory), mend)
+        fix = f"it is divided among {cards} cards: write a multiple of {cards}"
+        raise InvalidValue(_field(place, table.memory), str(memory), fix)
     each = memory // cards * profile.memory_unit_mib
     if each > settings.max_memory_mib:
-        mend = f"that is {each} MiB on each of {cards} cards, write at most "
-        mend += str(settings.max_memory_mib // profile.memory_unit_mib * cards)
-        raise InvalidValue(_field(place, table.memory), str(memory), mend)
+        fix = f"that is {each} MiB on each of {cards} cards, write at most "
+        fix += str(settings.max_memory_mib // profile.memory_unit_mib * cards)
+        raise InvalidValue(_field(place, table.memory), str(memory), fix)
     return each

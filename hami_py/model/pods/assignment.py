@@ -86,8 +86,8 @@ def assignment_of(pod: Pod) -> Assignment | None:
         ("node", assignment.node, pod.spec.node_name),
     ):
         if said != true:
-            mend = f"it is the assignment of another {field}, not of {true}: delete the pod"
-            raise InvalidValue(f"{FIELD}.{field}", said, mend)
+            fix = f"it is the assignment of another {field}, not of {true}: delete the pod"
+            raise InvalidValue(f"{FIELD}.{field}", said, fix)
     return assignment
 
 
@@ -101,8 +101,8 @@ def bind_annotations(request: Request, assignment: Assignment) -> dict[str, str]
     for ask in request.asks:
         grants = assignment.containers.get(ask.container, ())
         if len(grants) != ask.cards:
-            mend = f"container {ask.container} asks for {ask.cards} cards: reserve as many"
-            raise InvalidValue(f"{FIELD}.containers", str(len(grants)), mend)
+            fix = f"container {ask.container} asks for {ask.cards} cards: reserve as many"
+            raise InvalidValue(f"{FIELD}.containers", str(len(grants)), fix)
         if isinstance(ask.memory, Size) and ask.memory.percent is not None:
             for card, grant in enumerate(grants):
                 key = memory_key(ask.container, None if ask.cards == 1 else card)

@@ -11,7 +11,7 @@ from hami_py.model.pods.findings import Finding
 from hami_py.model.pods.objects import Container, Pod
 
 MOST_REFUSALS = 32
-"""Reasons that are looked for: who has mended so many may ask again."""
+"""Reasons that are looked for: who has fixed so many may ask again."""
 
 MOST_ENTRIES = 10_000
 """Of one kind in a whole pod, far beyond what a node runs: a kubelet takes 110 pods."""
@@ -24,8 +24,8 @@ def judge_annotations(pod: Pod) -> Iterator[Finding]:
     """More of them than the API server stores, in characters, of which each is a byte or more."""
     size = sum(map(len, pod.annotations)) + sum(map(len, pod.annotations.values()))
     if size > MOST_ANNOTATIONS:
-        mend = f"Kubernetes stores {MOST_ANNOTATIONS} bytes, keys and values together: shorten them"
-        yield Finding("size", "refuse", "metadata.annotations", f"{size} characters", mend)
+        fix = f"Kubernetes stores {MOST_ANNOTATIONS} bytes, keys and values together: shorten them"
+        yield Finding("size", "refuse", "metadata.annotations", f"{size} characters", fix)
 
 
 def judge_lists(pod: Pod) -> Iterator[Finding]:
@@ -46,8 +46,8 @@ def judge_lists(pod: Pod) -> Iterator[Finding]:
     }
     for field, count in counts.items():
         if count > MOST_ENTRIES:
-            mend = f"a pod with a GPU has {MOST_ENTRIES} at most, in all its containers: split it"
-            yield Finding("size", "refuse", field, f"{count} entries", mend)
+            fix = f"a pod with a GPU has {MOST_ENTRIES} at most, in all its containers: split it"
+            yield Finding("size", "refuse", field, f"{count} entries", fix)
 
 
 def first(findings: Iterable[Finding]) -> Iterator[Finding]:

@@ -17,9 +17,9 @@ from hami_py.model.pods.quantity import Counted
 GIB_IN_MIB = 1024
 
 _PERCENT = "write a whole percentage from 1 to 100, like {}"
-_PERCENTAGE = Counted("percent", 0, 100, 50, mend=_PERCENT.format(50))
-_CORES = Counted("percent", 0, 100, 30, mend=f"{_PERCENT.format(30)}; 0 is no limit")
-_PRIORITY = Counted("", 0, 1, 1, mend="write 0 for high or 1 for low")
+_PERCENTAGE = Counted("percent", 0, 100, 50, fix=_PERCENT.format(50))
+_CORES = Counted("percent", 0, 100, 30, fix=f"{_PERCENT.format(30)}; 0 is no limit")
+_PRIORITY = Counted("", 0, 1, 1, fix="write 0 for high or 1 for low")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""From JSON to types, with errors that name field, value and mend.
+"""From JSON to types, with errors that name field, value and fix.
 
 The decoder of msgspec says where a value is wrong in one line of text; here that becomes an
 ``InvalidValue``. Bytes that are no JSON, no UTF-8, cut short or nested beyond measure are one too.

@@ -150,9 +150,9 @@ class _Plan:
         entries = self._place.container.env or ()
         going = sum(each.name in self._remove for each in entries) if self._remove else 0
         if going > _MOST_REMOVED:
-            field, mend = f"{self._place.path}.env", "write each variable once"
+            field, fix = f"{self._place.path}.env", "write each variable once"
             names = f"{going} entries of {', '.join(self._remove)}"
-            return EnvironmentPlan(findings=(Finding("size", "refuse", field, names, mend),))
+            return EnvironmentPlan(findings=(Finding("size", "refuse", field, names, fix),))
         return EnvironmentPlan(
             tuple(self._add.values()), tuple(self._remove), tuple(self._findings)
         )
@@ -164,14 +164,14 @@ class _Plan:
             return
         if not asks and variable.value_from is None and (variable.value or "") in _NO_CARDS:
             return
-        mend = "the cards come from the container's resources; leave it out"
-        self._drop("visible-devices", "remove", field, variable, mend)
+        fix = "the cards come from the container's resources; leave it out"
+        self._drop("visible-devices", "remove", field, variable, fix)
 
     def take_off_switch(self) -> None:
         field, variable = self.own.get(OFF_SWITCH, ("", None))
         if variable is not None:
-            mend = "limits cannot be switched off from inside; leave it out"
-            self._drop("off-switch", "remove", field, variable, mend)
+            fix = "limits cannot be switched off from inside; leave it out"
+            self._drop("off-switch", "remove", field, variable, fix)
 
     def inject(self, wanted: Injected) -> None:
         field, variable = self.own.get(wanted.name, ("", None))
@@ -180,8 +180,8 @@ class _Plan:
         self._add[wanted.name] = wanted
         if variable is not None and not _OF_A_LIMIT.fullmatch(wanted.name):
             rule: Rule = "own-priority" if wanted.name == TASK_PRIORITY else "own-limit"
-            mend = f"the pod's resources and the cluster's settings say {wanted.value}"
-            self._drop(rule, "replace", field, variable, mend)
+            fix = f"the pod's resources and the cluster's settings say {wanted.value}"
+            self._drop(rule, "replace", field, variable, fix)
 
     def compare(self, name: str, field: str, variable: Variable, ask: Ask) -> None:
         """A limit that the container brings itself: a lower one stays."""
@@ -191,8 +191,8 @@ class _Plan:
         unlimited = ask.memory == "whole" if is_memory else ask.cores in (0, _WHOLE)
         if variable.value_from is not None:
             if not unlimited:
-                mend = "what it will say is not known here; ours comes from the resources"
-                self._drop("own-limit", "replace", field, variable, mend)
+                fix = "what it will say is not known here; ours comes from the resources"
+                self._drop("own-limit", "replace", field, variable, fix)
             return
         text = variable.value or ""
         try:
@@ -209,13 +209,13 @@ class _Plan:
             # It may lower, and a general one of theirs stands where ours would.
             self._add.pop(name, None)
             return
-        mend = "it may only lower what the resources say, and they decide"
-        self._drop("own-limit", "replace", field, variable, mend)
+        fix = "it may only lower what the resources say, and they decide"
+        self._drop("own-limit", "replace", field, variable, fix)
 
-    def _drop(self, rule: Rule, action: Action, field: str, variable: Variable, mend: str) -> None:
+    def _drop(self, rule: Rule, action: Action, field: str, variable: Variable, fix: str) -> None:
         self._remove[variable.name] = None
         value = variable.value or "" if variable.value_from is None else "valueFrom"
-        self._findings.append(Finding(rule, action, field, value, mend))
+        self._findings.append(Finding(rule, action, field, value, fix))
 
 
 def _most(ask: Ask, *, is_memory: bool) -> int | None:

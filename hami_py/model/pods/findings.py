@@ -52,23 +52,23 @@ class Finding:
         action: what is done about it.
         field: its path in the pod.
         value: as it stands there.
-        mend: how to write it instead, or why this is done.
+        fix: how to write it instead, or why this is done.
     """
 
     rule: Rule
     action: Action
     field: str
     value: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
         return str(self.error()).replace("is refused", _DONE[self.action], 1)
 
     def error(self) -> InvalidValue:
         """The same as an error."""
-        return InvalidValue(self.field, self.value, self.mend)
+        return InvalidValue(self.field, self.value, self.fix)
 
 
 def refused(error: InvalidValue) -> Finding:
     """The finding for a request that cannot be read."""
-    return Finding("request", "refuse", error.field, error.value, error.mend)
+    return Finding("request", "refuse", error.field, error.value, error.fix)

@@ -57,8 +57,8 @@ def judge_volumes(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
     ours = {volume.name: volume for volume in volumes(settings)}
     for number, volume in enumerate(pod.spec.volumes or ()):
         if volume.name in ours and volume != ours[volume.name]:
-            mend = "the webhook brings the library by that name; choose another one"
-            yield Finding("library", "refuse", f"spec.volumes[{number}].name", volume.name, mend)
+            fix = "the webhook brings the library by that name; choose another one"
+            yield Finding("library", "refuse", f"spec.volumes[{number}].name", volume.name, fix)
 
 
 def judge_mounts(place: Place, settings: PodSettings) -> Iterator[Finding]:
@@ -68,5 +68,5 @@ def judge_mounts(place: Place, settings: PodSettings) -> Iterator[Finding]:
     for number, mount in enumerate(place.container.volume_mounts or ()):
         if mount.name in names and mount not in ours:
             path = f"{place.path}.volumeMounts[{number}].name"
-            mend = "the webhook alone mounts the library; leave it out"
-            yield Finding("library", "refuse", path, mount.name, mend)
+            fix = "the webhook alone mounts the library; leave it out"
+            yield Finding("library", "refuse", path, mount.name, fix)

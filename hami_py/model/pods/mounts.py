@@ -57,8 +57,8 @@ class Mounts:
             if len(mount.mount_path) >= _LONGEST:
                 yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, _TOO_LONG)
             elif _normal(mount.mount_path) in self._guarded_mounts:
-                mend = "the limits are mounted there, or the library; choose another path"
-                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, mend)
+                fix = "the limits are mounted there, or the library; choose another path"
+                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, fix)
             outside = self._host_paths.get(mount.name)
             if outside is None:
                 continue
@@ -78,7 +78,7 @@ class Mounts:
 def _judge(
     outside: str, guarded: Mapping[str, str], read_only: bool, recursive: bool
 ) -> str | None:
-    """Why a directory of the node is not mounted like that, and how to mend it."""
+    """Why a directory of the node is not mounted like that, and how to fix it."""
     if len(outside) >= _LONGEST:
         return _TOO_LONG
     if recursive:

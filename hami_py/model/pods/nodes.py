@@ -99,8 +99,8 @@ def _cordoned(node: ApiNode, settings: PodSettings) -> set[str]:
             entries = [part.strip() for part in node.annotations.get(name, "").split(",")]
             for entry in filter(None, entries):
                 if entry != ALL and not entry.startswith(("GPU-", "MIG-")):
-                    mend = f"write UUIDs of cards with commas between them, or {ALL}"
-                    raise InvalidValue(f"metadata.annotations[{name}]", entry, mend)
+                    fix = f"write UUIDs of cards with commas between them, or {ALL}"
+                    raise InvalidValue(f"metadata.annotations[{name}]", entry, fix)
                 found.add(entry)
     return found
 
@@ -115,8 +115,8 @@ def _profile(node: ApiNode, settings: PodSettings) -> NameProfile:
     if len(labelled) > 1:
         label, other = labelled[1].mode_label, labelled[0].mode_label
         value = node.labels.get(label, "")
-        mend = f"labels of {other.split('/')[0]} are there too: keep one kind"
-        raise InvalidValue(f"metadata.labels[{label}]", value, mend)
+        fix = f"labels of {other.split('/')[0]} are there too: keep one kind"
+        raise InvalidValue(f"metadata.labels[{label}]", value, fix)
     return labelled[0] if labelled else settings.profiles[0]
 
 
@@ -125,8 +125,8 @@ def _mode(node: ApiNode, profile: NameProfile) -> NodeMode:
     if value is None:
         return profile.default_mode
     if value not in profile.modes:
-        mend = f"write one of {', '.join(profile.modes)}"
-        raise InvalidValue(f"metadata.labels[{profile.mode_label}]", value, mend)
+        fix = f"write one of {', '.join(profile.modes)}"
+        raise InvalidValue(f"metadata.labels[{profile.mode_label}]", value, fix)
     return profile.modes[value]
 
 
@@ -137,5 +137,5 @@ def _placement(node: ApiNode, profile: NameProfile) -> Placement | None:
     for placement in PLACEMENTS:
         if value == placement:
             return placement
-    mend = f"write {' or '.join(PLACEMENTS)}"
-    raise InvalidValue(f"metadata.labels[{profile.placement_label}]", value, mend)
+    fix = f"write {' or '.join(PLACEMENTS)}"
+    raise InvalidValue(f"metadata.labels[{profile.placement_label}]", value, fix)

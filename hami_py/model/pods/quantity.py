@@ -44,7 +44,7 @@ class Counted:
         mib: MiB that one stands for, where memory is counted.
         hint: what to do for a part of one.
         zero: what to do for none of it.
-        mend: what to say instead of all this, where a sentence says it better.
+        fix: what to say instead of all this, where a sentence says it better.
     """
 
     unit: str
@@ -54,7 +54,7 @@ class Counted:
     mib: int | None = None
     hint: str = ""
     zero: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 def number(quantity: Quantity, what: Counted) -> int | None:
@@ -74,7 +74,7 @@ def count(quantity: Quantity, field: str, what: Counted) -> int:
     found = number(quantity, what)
     if found is None:
         text = _text(quantity)
-        raise InvalidValue(field, text, what.mend or _mend(text, field, what))
+        raise InvalidValue(field, text, what.fix or _fix(text, field, what))
     return found
 
 
@@ -108,32 +108,32 @@ def _parse(text: str) -> tuple[Fraction, str] | None:
     return value * Fraction(10) ** max(-99, min(99, int(exponent))), "e"
 
 
-def _mend(text: str, field: str, what: Counted) -> str:
+def _fix(text: str, field: str, what: Counted) -> str:
     """What is wrong, and what was probably meant."""
     known = _parse(text)
     if known is None:
-        return _size_mend(text, field, what)
+        return _size_fix(text, field, what)
     value, suffix = known
     if suffix in _PARTS:
-        return _part_mend(text, suffix, what)
+        return _part_fix(text, suffix, what)
     if value.denominator != 1:
         return f"it counts {_example(what)}" + (f"; {what.hint}" if what.hint else "")
-    return _range_mend(value, suffix, what)
+    return _range_fix(value, suffix, what)
 
 
 def _example(what: Counted) -> str:
     return f"{what.unit}: write a whole number, like {what.example}"
 
 
-def _part_mend(text: str, suffix: str, what: Counted) -> str:
+def _part_fix(text: str, suffix: str, what: Counted) -> str:
     written = text.removesuffix(suffix)
     fits = written.isdecimal() and what.least <= int(written) <= what.most and what.mib is not None
     meant = f"write {int(written)}" if fits else f"write a whole number, like {what.example}"
-    mend = f"a quantity with {suffix} is a part of one, and it counts {what.unit}: {meant}"
-    return mend if fits or not what.hint else f"{mend}; {what.hint}"
+    fix = f"a quantity with {suffix} is a part of one, and it counts {what.unit}: {meant}"
+    return fix if fits or not what.hint else f"{fix}; {what.hint}"
 
 
-def _range_mend(value: Fraction, suffix: str, what: Counted) -> str:
+def _range_fix(value: Fraction, suffix: str, what: Counted) -> str:
     between = f"it counts {what.unit}, from {what.least} to {what.most}"
     if value == 0 and what.zero:
         return f"{between}; {what.zero}"
@@ -144,7 +144,7 @@ def _range_mend(value: Fraction, suffix: str, what: Counted) -> str:
     return f"{between}; write a number in between, like {what.example}"
 
 
-def _size_mend(text: str, field: str, what: Counted) -> str:
+def _size_fix(text: str, field: str, what: Counted) -> str:
     """For what is no quantity: a size with a unit, as written elsewhere, says what is meant."""
     if what.mib is not None:
         try:

@@ -42,8 +42,8 @@ def read_quota(quota: ResourceQuota, settings: PodSettings = DEFAULT) -> Quota |
             number *= factor
             if limits.setdefault(name, number) != number:
                 field = f"spec.hard[limits.{resource}]"
-                mend = f"another name says {limits[name] // factor}: keep one"
-                raise InvalidValue(field, str(number // factor), mend)
+                fix = f"another name says {limits[name] // factor}: keep one"
+                raise InvalidValue(field, str(number // factor), fix)
     if not limits:
         return None
     metadata = quota.metadata

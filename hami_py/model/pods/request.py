@@ -39,7 +39,7 @@ def read_request(pod: Pod, settings: PodSettings = DEFAULT) -> Request | None:
     """What a pod asks for, or None if no container of it asks for a GPU.
 
     Raises:
-        InvalidValue: with the path of the field, its value, and how to mend it.
+        InvalidValue: with the path of the field, its value, and how to fix it.
     """
     return read_pod(pod, settings).request
 
@@ -48,7 +48,7 @@ def read_pod(pod: Pod, settings: PodSettings = DEFAULT) -> PodReading:
     """The same, and what each container's numbers came from.
 
     Raises:
-        InvalidValue: with the path of the field, its value, and how to mend it.
+        InvalidValue: with the path of the field, its value, and how to fix it.
     """
     found = places(pod)
     readings: dict[str, Reading] = {}
@@ -58,12 +58,12 @@ def read_pod(pod: Pod, settings: PodSettings = DEFAULT) -> PodReading:
         if reading is not None:
             readings[_fresh_name(place, readings)] = reading
             if len(readings) > MOST_ASKING:
-                mend = f"more than {MOST_ASKING} containers ask for a GPU: split the pod"
-                raise InvalidValue(place.path, place.container.name, mend)
+                fix = f"more than {MOST_ASKING} containers ask for a GPU: split the pod"
+                raise InvalidValue(place.path, place.container.name, fix)
             cards += reading.ask.cards
             if cards > MOST_CARDS:
-                mend = f"a pod can be given {MOST_CARDS} cards over all its containers: split it"
-                raise InvalidValue(place.path, place.container.name, mend)
+                fix = f"a pod can be given {MOST_CARDS} cards over all its containers: split it"
+                raise InvalidValue(place.path, place.container.name, fix)
     if not readings:
         return PodReading(None, readings, found)
     name = PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name)
@@ -76,8 +76,8 @@ def _fresh_name(place: Place, taken: Mapping[str, Reading]) -> str:
     """The container's name: cards are assigned by it, so it must be one, and one container's."""
     name = place.container.name
     if not _DNS_LABEL.fullmatch(name):
-        mend = "write a container's name: 1 to 63 of a-z, 0-9 and - with no - at its ends"
-        raise InvalidValue(f"{place.path}.name", name, mend)
+        fix = "write a container's name: 1 to 63 of a-z, 0-9 and - with no - at its ends"
+        raise InvalidValue(f"{place.path}.name", name, fix)
     if name in taken:
         raise InvalidValue(f"{place.path}.name", name, "another container has it: choose another")
     return name

@@ -111,19 +111,19 @@ class PodSettings:
             if not least <= value <= most:
                 raise InvalidValue(name, str(value), f"write a number from {least} to {most}")
         if self.core_policy not in get_args(CorePolicy):
-            mend = f"write {', '.join(get_args(CorePolicy))}"
-            raise InvalidValue("core_policy", self.core_policy, mend)
+            fix = f"write {', '.join(get_args(CorePolicy))}"
+            raise InvalidValue("core_policy", self.core_policy, fix)
         for path in self.allowed_preloads:
             # What ld.so takes for two entries, or expands, is no exact path.
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
-                mend = "write a path from the root without spaces, colons and $"
-                raise InvalidValue("allowed_preloads", path, mend)
+                fix = "write a path from the root without spaces, colons and $"
+                raise InvalidValue("allowed_preloads", path, fix)
         for name in ("guarded_mounts", "guarded_host_paths"):
             for path in getattr(self, name):
                 # One that is written otherwise would be compared with, and never be equal.
                 if posixpath.normpath("/" + path.lstrip("/")) != path:
-                    mend = "write a path from the root, without . and .. and a slash at its end"
-                    raise InvalidValue(name, path, mend)
+                    fix = "write a path from the root, without . and .. and a slash at its end"
+                    raise InvalidValue(name, path, fix)
         _check_library(self.library_directory)
         for scheduler in self.schedulers:
             check_object_name("schedulers", scheduler)
@@ -147,8 +147,8 @@ def _check_library(directory: str) -> None:
     # As ld.so.preload has it, where # begins a comment; and Kubernetes mounts nothing at a colon.
     is_plain = plain == directory != "/" and not {*directory} & {*_IN_PRELOADS, "#"}
     if directory and not is_plain:
-        mend = "write a path from the root, without spaces, : $ #, . and .. and a slash at its end"
-        raise InvalidValue("library_directory", directory, mend)
+        fix = "write a path from the root, without spaces, : $ #, . and .. and a slash at its end"
+        raise InvalidValue("library_directory", directory, fix)
 
 
 DEFAULT = PodSettings()

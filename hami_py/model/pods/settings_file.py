@@ -58,8 +58,8 @@ def decode_settings(written: object) -> PodSettings:
         if name not in _KINDS:
             field = legible(_shown(name))
             close = get_close_matches(field, _KINDS, n=1, cutoff=_CLOSE)
-            mend = f"did you mean {close[0]}?" if close else f"write {_listed(sorted(_KINDS))}"
-            raise InvalidValue(field, _shown(value), f"there is no such field; {mend}")
+            fix = f"did you mean {close[0]}?" if close else f"write {_listed(sorted(_KINDS))}"
+            raise InvalidValue(field, _shown(value), f"there is no such field; {fix}")
         given[name] = _convert(name, value, _KINDS[name])
     if "profiles" in given:
         given["profiles"] = tuple(_PROFILES[name] for name in given["profiles"])

@@ -87,5 +87,5 @@ class VersionedAnnotation(Generic[_Value]):
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
-            mend = f"it must have at most {self._max_bytes}"
-            raise InvalidValue(self._field, f"{size} bytes", mend)
+            fix = f"it must have at most {self._max_bytes}"
+            raise InvalidValue(self._field, f"{size} bytes", fix)

@@ -110,8 +110,8 @@ def _uuids(text: str, field: str) -> tuple[str, ...]:
     entries = _list(text, field, "UUIDs with commas between them")
     for entry in entries:
         if not _UUID.fullmatch(entry):
-            mend = "write a card's UUID as `nvidia-smi -L` shows it, like GPU-8f6a…"
-            raise InvalidValue(field, entry, mend)
+            fix = "write a card's UUID as `nvidia-smi -L` shows it, like GPU-8f6a…"
+            raise InvalidValue(field, entry, fix)
     return entries
 
 
@@ -127,8 +127,8 @@ def _refuse_nothing_left(
     wanted: tuple[str, ...], refused: Callable[[str], bool], avoid: str | None, use: str | None
 ) -> None:
     if wanted and all(refused(each) for each in wanted):
-        mend = f"{avoid} refuses all of that: leave one of them out"
-        raise InvalidValue(_field(use), ",".join(wanted), mend)
+        fix = f"{avoid} refuses all of that: leave one of them out"
+        raise InvalidValue(_field(use), ",".join(wanted), fix)
 
 
 def _boolean(text: str, field: str) -> bool:
@@ -171,8 +171,8 @@ def _weights(text: str, field: str) -> Weights:
     for entry in text.split(","):
         name, _, number = (part.strip() for part in entry.partition("="))
         if name not in _WEIGHTS or name in found:
-            mend = f"{example}: each of {', '.join(_WEIGHTS)} once, and nothing else"
-            raise InvalidValue(field, text, mend)
+            fix = f"{example}: each of {', '.join(_WEIGHTS)} once, and nothing else"
+            raise InvalidValue(field, text, fix)
         if not _WEIGHT.fullmatch(number):
             raise InvalidValue(field, entry.strip(), "write a whole number from 0 to 1000")
         found[name] = int(number)

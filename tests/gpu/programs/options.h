@@ -30,32 +30,32 @@ typedef struct {
     int print_ptx;
 } options;
 
-static void refuse(const char *name, const char *value, const char *mend)
+static void refuse(const char *name, const char *value, const char *fix)
 {
-    fprintf(stderr, "load: --%s %s: %s\n", name, value, mend);
+    fprintf(stderr, "load: --%s %s: %s\n", name, value, fix);
     exit(2);
 }
 
 static int choose(const char *name, const char *value, const char *const *among)
 {
-    char mend[256] = "choose";
+    char fix[256] = "choose";
     for (int i = 0; among[i]; i++) {
         if (strcmp(value, among[i]) == 0)
             return i;
-        size_t used = strlen(mend);
-        snprintf(mend + used, sizeof mend - used, "%s %s", i ? "," : "", among[i]);
+        size_t used = strlen(fix);
+        snprintf(fix + used, sizeof fix - used, "%s %s", i ? "," : "", among[i]);
     }
-    refuse(name, value, mend);
+    refuse(name, value, fix);
     return 0;
 }
 
 static double number(const char *name, const char *value, double least, double most)
 {
-    char *rest, mend[128];
+    char *rest, fix[128];
     double read = strtod(value, &rest);
     if (rest == value || *rest || !(read >= least && read <= most)) {
-        snprintf(mend, sizeof mend, "give a number from %.10g to %.10g", least, most);
-        refuse(name, value, mend);
+        snprintf(fix, sizeof fix, "give a number from %.10g to %.10g", least, most);
+        refuse(name, value, fix);
     }
     return read;
 }

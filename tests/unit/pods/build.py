@@ -136,18 +136,18 @@ def carried_out(written: Manifest, admission: Admission) -> Manifest:
     return done
 
 
-def refused(written: Pod, field: str, value: str, mend: str, **settings: Any) -> None:
+def refused(written: Pod, field: str, value: str, fix: str, **settings: Any) -> None:
     """Reading it fails with an error that names all three, on one line."""
     with pytest.raises(InvalidValue) as caught:
         pods.read_request(written, PodSettings(**settings))
-    says(caught.value, field, value, mend)
+    says(caught.value, field, value, fix)
 
 
-def says(error: InvalidValue, field: str, value: str, mend: str) -> None:
+def says(error: InvalidValue, field: str, value: str, fix: str) -> None:
     assert error.field == field
     assert error.value == value
-    assert mend in error.mend
+    assert fix in error.fix
     line = str(error)
     assert field in line
-    assert mend in line
+    assert fix in line
     assert "\n" not in line

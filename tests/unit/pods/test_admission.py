@@ -24,7 +24,7 @@ GPU = {"gpu": 1, "gpumem": 3000}
 
 
 C = "spec.containers[0]"
-# The container's fields, the pod's; rule, field, value, a part of the mend
+# The container's fields, the pod's; rule, field, value, a part of the fix
 REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
     (
         {"env": {"LD_PRELOAD": "/x.so"}},
@@ -51,8 +51,8 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
         "leave it out where a GPU is asked for",
     ),
     *(
-        (able(name), {}, "capability", f"{C}.securityContext.capabilities.add", name, mend)
-        for name, mend in (
+        (able(name), {}, "capability", f"{C}.securityContext.capabilities.add", name, fix)
+        for name, fix in (
             ("ALL", "name the few"),
             ("SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"),
             ("CAP_SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"),
@@ -81,15 +81,15 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("inside", "around", "rule", "field", "value", "mend"), REFUSED)
+@pytest.mark.parametrize(("inside", "around", "rule", "field", "value", "fix"), REFUSED)
 def test_what_defeats_a_limit_is_refused(  # noqa: PLR0917
-    inside: Manifest, around: Manifest, rule: str, field: str, value: str, mend: str
+    inside: Manifest, around: Manifest, rule: str, field: str, value: str, fix: str
 ) -> None:
     (finding,) = pods.admit(pod(container(limits=GPU, **inside), **around)).refusals
     assert (finding.rule, finding.action) == (rule, "refuse")
     assert (finding.field, finding.value) == (field, value)
-    assert mend in finding.mend
-    assert str(finding) == f"{field}: {json.dumps(value)} is refused: {finding.mend}"
+    assert fix in finding.fix
+    assert str(finding) == f"{field}: {json.dumps(value)} is refused: {finding.fix}"
 
 
 HARMLESS: list[tuple[Manifest, Manifest]] = [
@@ -132,7 +132,7 @@ def test_the_hosts_processes_are_remarked_upon_and_with_ptrace_refused(name: str
     written = pod(container(limits=GPU, **able(name)), hostPID=True)
     (refusal,) = pods.admit(written).refusals
     assert refusal.rule == "capability"
-    assert "spec.hostPID" in refusal.mend
+    assert "spec.hostPID" in refusal.fix
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
@@ -158,7 +158,7 @@ def test_a_request_that_cannot_be_read_is_a_refusal() -> None:
 def test_a_memory_that_is_too_small_for_cuda_is_remarked_upon(value: int) -> None:
     (finding,) = pods.admit(asking(gpumem=value)).findings
     assert (finding.rule, finding.action, finding.value) == ("small-memory", "remark", str(value))
-    assert "nvidia.com/gpumem counts MiB" in finding.mend
+    assert "nvidia.com/gpumem counts MiB" in finding.fix
     assert pods.admit(asking(gpumem=100)).findings == ()
 
 

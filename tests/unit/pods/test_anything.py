@@ -93,7 +93,7 @@ def look(pod: pods.Pod) -> None:
     for finding in admission.findings:
         assert str(finding).isprintable()
         assert len(str(finding)) < 1000
-        assert finding.mend
+        assert finding.fix
     if admission.request is not None:
         pods.wire.encode(admission.request)
     pods.assignment_of(pod)

@@ -106,11 +106,11 @@ BAD: list[tuple[Any, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("written", "place", "value", "mend"), BAD)
-def test_a_bad_one_is_refused(written: Any, place: str, value: str, mend: str) -> None:
+@pytest.mark.parametrize(("written", "place", "value", "fix"), BAD)
+def test_a_bad_one_is_refused(written: Any, place: str, value: str, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.decode_assignment(json.dumps(written))
-    says(caught.value, FIELD + place, value, mend)
+    says(caught.value, FIELD + place, value, fix)
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", TEXT + "x", "a" * (MAX_BYTES + 1), "\udcff"])

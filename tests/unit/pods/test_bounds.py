@@ -44,7 +44,7 @@ def test_a_path_that_no_kernel_opens_is_refused_unread(normalised: list[str]) ->
         written = pod(container(limits=GPU, **mount("/x")), **host(path))
         refusals = pods.admit(written).refusals
         assert [(each.rule, each.value) for each in refusals] == [("host-path", path)] * is_refused
-        assert all("less than 4096 bytes" in each.mend for each in refusals)
+        assert all("less than 4096 bytes" in each.fix for each in refusals)
         assert all(len(str(each)) < 400 for each in refusals)
         inside = pods.admit(pod(container(limits=GPU, **mount(path)))).refusals
         fields = [each.field for each in inside]
@@ -98,7 +98,7 @@ def test_a_list_that_no_node_could_run_is_refused(
     (finding,) = admission.findings
     assert (finding.rule, finding.action, finding.field) == ("size", "refuse", field)
     assert finding.value == f"{MOST + 1} entries"
-    assert f"{MOST} at most" in finding.mend
+    assert f"{MOST} at most" in finding.fix
     for listed in (*inside.values(), *around.values()):
         entries = listed if isinstance(listed, list) else listed["capabilities"]["add"]
         entries.pop()
@@ -142,7 +142,7 @@ def test_annotations_that_would_not_be_stored_are_not_read(limits: Manifest) -> 
     (finding,) = pods.admit(pod(container(limits=limits), annotations={**most, "b": ""})).findings
     assert (finding.rule, finding.field) == ("size", "metadata.annotations")
     assert finding.value == "262145 characters"
-    assert "262144 bytes" in finding.mend
+    assert "262144 bytes" in finding.fix
 
 
 @pytest.mark.parametrize("limits", [GPU, {}])
@@ -177,7 +177,7 @@ def test_thousands_of_entries_are_not_removed_one_by_one(limits: Manifest) -> No
     (finding,) = pods.admit(read(written)).refusals
     assert (finding.rule, finding.field) == ("size", "spec.containers[0].env")
     assert finding.value == "65 entries of NVIDIA_VISIBLE_DEVICES"
-    assert "write each variable once" in finding.mend
+    assert "write each variable once" in finding.fix
 
 
 def test_a_list_of_libraries_that_cannot_be_passed_on_is_not_taken_apart() -> None:

@@ -123,4 +123,4 @@ def test_the_words_of_both_sides_are_the_same() -> None:
         with pytest.raises(InvalidValue) as caught:
             say()
         assert caught.value.value == "?"
-        assert re.findall("`([^`]+)`", caught.value.mend) == ["?", *get_args(literal)]
+        assert re.findall("`([^`]+)`", caught.value.fix) == ["?", *get_args(literal)]

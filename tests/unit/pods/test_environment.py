@@ -230,7 +230,7 @@ def told_to(written: Manifest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("limits", "name", "value", "mend"),
+    ("limits", "name", "value", "fix"),
     [
         ({"gpumem": 3000}, MEMORY, "3000", None),
         ({"gpumem": 3000}, MEMORY, "010g", "without the leading zero"),
@@ -242,17 +242,17 @@ def told_to(written: Manifest) -> dict[str, Any]:
     ],
 )
 def test_a_variable_that_cuda_would_be_refused_for_is_refused_now(
-    limits: Manifest, name: str, value: str, mend: str | None
+    limits: Manifest, name: str, value: str, fix: str | None
 ) -> None:
     written = manifest(container(limits=limits, env={name: value}))
     refusals = pods.admit(read(written)).refusals
-    if mend is None:
+    if fix is None:
         assert refusals == ()
         return
     (finding,) = refusals
     assert finding.field == f"spec.containers[0].env[{name}]"
     assert finding.value == value
-    assert mend in str(finding)
+    assert fix in str(finding)
 
 
 def test_of_several_entries_of_a_name_none_is_left() -> None:

@@ -21,7 +21,7 @@ def test_nothing_comes_over_what_loads_the_library(path: str) -> None:
     assert (finding.rule, finding.action) == ("mount", "refuse")
     assert finding.field == "spec.containers[0].volumeMounts[0].mountPath"
     assert finding.value == path
-    assert "choose another path" in finding.mend
+    assert "choose another path" in finding.fix
 
 
 FURTHER_IN = ["/var/lib/hami/slots/x", "/etc/cdi/a.json", "/sys/fs/cgroup/devices", "/proc/sys"]
@@ -51,9 +51,9 @@ def test_a_directory_of_the_limits_is_not_written_to(path: str) -> None:
     (finding,) = found(mount("/host"), host(path))
     assert (finding.rule, finding.action) == ("host-path", "refuse")
     assert (finding.field, finding.value) == ("spec.containers[0].volumeMounts[0]", path)
-    assert "mount another directory" in finding.mend
-    assert (ALL_OF_IT in finding.mend) == (path not in FURTHER_IN)
-    assert "this with readOnly" in finding.mend
+    assert "mount another directory" in finding.fix
+    assert (ALL_OF_IT in finding.fix) == (path not in FURTHER_IN)
+    assert "this with readOnly" in finding.fix
 
 
 @pytest.mark.parametrize("path", [*AROUND, *LINKS])
@@ -72,7 +72,7 @@ def test_what_is_mounted_below_a_volume_has_to_be_read_only_too(
     """With ``readOnly`` alone the kubelet leaves a tmpfs below the volume writable."""
     (finding,) = found(mount("/host", **written), host(path))
     assert (finding.rule, finding.action, finding.value) == ("host-path", "refuse", path)
-    assert ALL_OF_IT in finding.mend
+    assert ALL_OF_IT in finding.fix
 
 
 HARMLESS: list[tuple[Manifest, Manifest]] = [

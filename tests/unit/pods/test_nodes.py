@@ -113,7 +113,7 @@ def test_aliyuns_labels(labels: dict[str, str], mode: str, placement: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("labels", "field", "value", "mend"),
+    ("labels", "field", "value", "fix"),
     [
         ({"hami.io/mode": "shared"}, "metadata.labels[hami.io/mode]", "shared", "full, memory"),
         ({"hami.io/mode": ""}, "metadata.labels[hami.io/mode]", "", "full, memory"),
@@ -133,11 +133,11 @@ def test_aliyuns_labels(labels: dict[str, str], mode: str, placement: str) -> No
     ],
 )
 def test_labels_that_are_not_understood(
-    labels: dict[str, str], field: str, value: str, mend: str
+    labels: dict[str, str], field: str, value: str, fix: str
 ) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.read_node(described(labels), BOTH)
-    says(caught.value, field, value, mend)
+    says(caught.value, field, value, fix)
 
 
 # Cordons.
@@ -192,7 +192,7 @@ def cards(*changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("written", "place", "value", "mend"),
+    ("written", "place", "value", "fix"),
     [
         ([], "", "array", "object"),
         ({"version": 1}, ".cards", "", "required"),
@@ -205,10 +205,10 @@ def cards(*changes: dict[str, Any]) -> dict[str, Any]:
         (cards({"index": 1 << 32}), ".cards[0].index", "Expected `int` <= 4294967295", "format"),
     ],
 )
-def test_bad_cards_are_refused(written: Any, place: str, value: str, mend: str) -> None:
+def test_bad_cards_are_refused(written: Any, place: str, value: str, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.read_node(node({"hami.io/cards": json.dumps(written)}))
-    says(caught.value, FIELD + place, value, mend)
+    says(caught.value, FIELD + place, value, fix)
 
 
 def test_cards_of_another_version_are_left_alone() -> None:
@@ -264,7 +264,7 @@ def test_a_quota_without_them_is_none_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "mend"),
+    ("name", "value", "fix"),
     [
         ("gpu", "-1", "from 0 to"),
         ("gpu", "1.5", "it counts cards"),
@@ -274,10 +274,10 @@ def test_a_quota_without_them_is_none_of_ours() -> None:
         ("gpucores", "200%", "it counts percent"),
     ],
 )
-def test_a_quota_that_is_not_understood(name: str, value: str, mend: str) -> None:
+def test_a_quota_that_is_not_understood(name: str, value: str, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         quota({f"limits.nvidia.com/{name}": value})
-    says(caught.value, f"spec.hard[limits.nvidia.com/{name}]", value, mend)
+    says(caught.value, f"spec.hard[limits.nvidia.com/{name}]", value, fix)
 
 
 def test_a_quota_with_aliyuns_names_is_in_gib() -> None:

@@ -11,7 +11,7 @@ from hami_py.model import pods
 from hami_py.model.pods import objects
 from unit.pods import build
 
-# JSON, the path that is to blame, the value, a part of the mend
+# JSON, the path that is to blame, the value, a part of the fix
 WRONG: list[tuple[Any, str, str, str]] = [
     ({"metadata": 1}, "metadata", "int", "object"),
     ({"metadata": {"name": 3}}, "metadata.name", "int", "str"),
@@ -55,9 +55,9 @@ WRONG: list[tuple[Any, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("written", "field", "value", "mend"), WRONG)
+@pytest.mark.parametrize(("written", "field", "value", "fix"), WRONG)
 def test_a_wrong_type_is_named_with_its_path(
-    written: Any, field: str, value: str, mend: str
+    written: Any, field: str, value: str, fix: str
 ) -> None:
     for decode in (
         lambda: pods.decode_pod(json.dumps(written)),
@@ -65,7 +65,7 @@ def test_a_wrong_type_is_named_with_its_path(
     ):
         with pytest.raises(InvalidValue) as caught:
             decode()
-        build.says(caught.value, field, value, mend)
+        build.says(caught.value, field, value, fix)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_there_are_errors() -> None:
 def test_an_error_is_said_as_on_the_page(written: str, said: str) -> None:
     limits = dict(re.findall(r"`(nvidia\.com/[a-z-]+): ([^`]+)`", written))
     (finding,) = pods.admit(pod(container(limits=limits))).findings
-    assert finding.mend == said.strip()
+    assert finding.fix == said.strip()
     assert finding.action == ("remark" if "let in" in written else "refuse")
     assert finding.field.startswith("spec.containers[0].resources.limits[nvidia.com/")
 

@@ -38,7 +38,7 @@ GOOD = [
     ("1048575", 1048575),
 ]
 
-# what, the text, a part of the mend
+# what, the text, a part of the fix
 BAD = [
     (MEMORY, "", "write a whole number, like 3000"),
     (MEMORY, " 3000", "write a whole number"),
@@ -98,11 +98,11 @@ def test_a_quantity_that_counts(written: str | float, meant: int) -> None:
     assert count(written, "gpumem", MEMORY) == meant
 
 
-@pytest.mark.parametrize(("what", "written", "mend"), BAD)
-def test_a_quantity_that_does_not(what: Counted, written: str | float, mend: str) -> None:
+@pytest.mark.parametrize(("what", "written", "fix"), BAD)
+def test_a_quantity_that_does_not(what: Counted, written: str | float, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         count(written, "spec.gpumem", what)
-    says(caught.value, "spec.gpumem", str(written), mend)
+    says(caught.value, "spec.gpumem", str(written), fix)
 
 
 SUFFIXES = {

@@ -67,7 +67,7 @@ def test_a_pod_that_asks_for_none(resources: Manifest | None) -> None:
     assert pods.read_request(pod(container(resources=resources))) is None
 
 
-# limits of one container; the name that is to blame, the value, a part of the mend
+# limits of one container; the name that is to blame, the value, a part of the fix
 BAD: list[tuple[Manifest, str, str, str]] = [
     ({"gpu": 17}, "gpu", "17", "from 0 to 16"),
     ({"gpu": -1}, "gpu", "-1", "from 0 to 16"),
@@ -105,14 +105,14 @@ BAD: list[tuple[Manifest, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("limits", "name", "value", "mend"), BAD)
+@pytest.mark.parametrize(("limits", "name", "value", "fix"), BAD)
 def test_what_is_wrong_is_never_no_request(
-    limits: Manifest, name: str, value: str, mend: str
+    limits: Manifest, name: str, value: str, fix: str
 ) -> None:
     for where in ("limits", "requests"):
         field = f"spec.containers[1].resources.{where}[nvidia.com/{name}]"
         written = pod(container("sidecar"), container(**{where: limits}))
-        refused(written, field, value, mend)
+        refused(written, field, value, fix)
 
 
 def test_limits_and_requests_that_say_the_same() -> None:
@@ -121,7 +121,7 @@ def test_limits_and_requests_that_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "request_", "value", "mend"),
+    ("limit", "request_", "value", "fix"),
     [
         (3000, 2000, "2000", "the limit is 3000: write the same, or leave it out"),
         (3000, "4Gi", "4Gi", "for 4GiB write 4096"),
@@ -129,11 +129,11 @@ def test_limits_and_requests_that_say_the_same() -> None:
     ],
 )
 def test_limits_and_requests_that_contradict(
-    limit: Any, request_: Any, value: str, mend: str
+    limit: Any, request_: Any, value: str, fix: str
 ) -> None:
     field = "spec.containers[0].resources.requests[nvidia.com/gpumem]"
     written = pod(container(limits={"gpumem": limit}, requests={"gpumem": request_}))
-    refused(written, field, value, mend)
+    refused(written, field, value, fix)
 
 
 def test_limits_come_first_and_requests_fill_in() -> None:
@@ -284,7 +284,7 @@ def test_aliyun(limits: Manifest, labels: dict[str, str], meant: tuple[int, Any,
 
 
 @pytest.mark.parametrize(
-    ("limits", "labels", "field", "value", "mend"),
+    ("limits", "labels", "field", "value", "fix"),
     [
         (
             {"aliyun.com/gpu-mem": 7},
@@ -331,10 +331,10 @@ def test_aliyun(limits: Manifest, labels: dict[str, str], meant: tuple[int, Any,
     ],
 )
 def test_aliyun_contradictions(
-    limits: Manifest, labels: dict[str, str], field: str, value: str, mend: str
+    limits: Manifest, labels: dict[str, str], field: str, value: str, fix: str
 ) -> None:
     written = pod(container(limits=limits), labels=labels)
-    refused(written, field, value, mend, profiles=ACK.profiles)
+    refused(written, field, value, fix, profiles=ACK.profiles)
 
 
 def test_names_that_are_not_switched_on_ask_for_nothing() -> None:

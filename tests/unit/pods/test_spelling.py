@@ -36,7 +36,7 @@ def test_it_is_let_in_and_the_nearest_is_named(written: str, nearest: str) -> No
     (finding,) = admission.findings
     assert (finding.rule, finding.action) == ("unknown-annotation", "remark")
     assert finding.field == f"metadata.annotations[{written}]"
-    assert finding.mend.endswith(f"write {nearest}")
+    assert finding.fix.endswith(f"write {nearest}")
     assert f'{finding.field}: "x" is let in: ' in str(finding)
 
 
@@ -83,4 +83,4 @@ def test_the_examples_of_the_page_are_said() -> None:
     assert len(examples) == 2
     for written in examples:
         (finding,) = pods.admit(pod(GPU, annotations={written: "A100"})).findings
-        assert finding.mend.endswith("write nvidia.com/use-gputype")
+        assert finding.fix.endswith("write nvidia.com/use-gputype")

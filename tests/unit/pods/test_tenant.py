@@ -37,7 +37,7 @@ def test_an_allocator_that_the_operator_allows_may_be_preloaded(
     refusals = pods.admit(written, settings).refusals
     assert (refusals == ()) == is_let_in
     if not is_let_in:
-        assert (TCMALLOC in refusals[0].mend) == (name == "LD_PRELOAD")
+        assert (TCMALLOC in refusals[0].fix) == (name == "LD_PRELOAD")
     assert pods.admit(written).refusals
 
 
@@ -64,7 +64,7 @@ def test_only_a_scheduler_that_knows_cards_may_be_named(name: str | None, is_let
     assert (refusals == ()) == is_let_in
     for refusal in refusals:
         assert (refusal.field, refusal.value) == ("spec.schedulerName", "mine")
-        assert "write hami-scheduler or second" in refusal.mend
+        assert "write hami-scheduler or second" in refusal.fix
 
 
 def test_a_pod_cannot_leave_itself_out() -> None:
@@ -125,7 +125,7 @@ def test_more_containers_than_the_allocator_takes_are_refused() -> None:
     assert pods.admit(pod(*asking[:64])).refusals == ()
     (refusal,) = pods.admit(pod(*asking)).refusals
     assert refusal.field == "spec.containers[64]"
-    assert "split the pod" in refusal.mend
+    assert "split the pod" in refusal.fix
 
 
 def test_more_cards_than_an_assignment_has_room_for_are_refused() -> None:
@@ -135,4 +135,4 @@ def test_more_cards_than_an_assignment_has_room_for_are_refused() -> None:
     one_more = container("more", limits={**GPU, "nvidia.com/gpu": 1})
     (refusal,) = pods.admit(pod(*asking, one_more)).refusals
     assert refusal.field == "spec.containers[20]"
-    assert "320 cards over all its containers: split it" in refusal.mend
+    assert "320 cards over all its containers: split it" in refusal.fix

@@ -106,10 +106,10 @@ BAD: list[tuple[str, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "value", "mend"), BAD)
-def test_what_is_not_understood_is_said(name: str, text: str, value: str, mend: str) -> None:
+@pytest.mark.parametrize(("name", "text", "value", "fix"), BAD)
+def test_what_is_not_understood_is_said(name: str, text: str, value: str, fix: str) -> None:
     written = pod(GPUS, annotations={name: text})
-    refused(written, f"metadata.annotations[{name}]", value, mend)
+    refused(written, f"metadata.annotations[{name}]", value, fix)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ BAD = manifest(container(limits={"gpu": 17}))
 
 
 @pytest.mark.parametrize("verb", ["mutate", "validate"])
-def test_a_refusal_is_422_with_field_value_and_mend(verb: str) -> None:
+def test_a_refusal_is_422_with_field_value_and_fix(verb: str) -> None:
     response = ask(reviewer(), verb, BAD)
     assert not response["allowed"]
     status = response["status"]
