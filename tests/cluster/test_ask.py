@@ -73,8 +73,8 @@ def test_explain_what_if_snapshot_and_replay_say_the_same_and_change_nothing(
 
 
 def test_the_python_of_the_page_runs(cluster: ControlPlane, tmp_path: Path) -> None:
-    """docs/kubernetes.md's Python, as it stands there, about a pod that would fit."""
-    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    """docs/operate.md's Python, as it stands there, about a pod that would fit."""
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
     examples = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert examples
     asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}

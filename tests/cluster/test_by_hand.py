@@ -42,7 +42,7 @@ def typed(cluster: ControlPlane, command: str, **names: str) -> str:
 
 
 def test_a_node_made_by_hand_gets_the_pod_that_waits(control_plane: StartControlPlane) -> None:
-    page = (DOCS / "kubernetes.md").read_text().split("## What is missing\n")[1]
+    page = (DOCS / "install.md").read_text().split("## What is missing\n")[1]
     (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
     (show,) = re.findall(r"^\$ (kubectl get pod train .*)$", (DOCS / "pods.md").read_text(), re.M)
     asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
@@ -57,7 +57,7 @@ def test_a_node_made_by_hand_gets_the_pod_that_waits(control_plane: StartControl
 
 
 def test_the_settings_that_the_webhook_reads_are_found(control_plane: StartControlPlane) -> None:
-    page = (DOCS / "operating.md").read_text().split("### The settings file\n")[1]
+    page = (DOCS / "install.md").read_text().split("## The settings file\n")[1]
     name, content = re.findall(r"^    (kubectl -n hami-system get .*)$", page, re.M)[:2]
     cluster = control_plane()
     apply(cluster)
@@ -66,7 +66,7 @@ def test_the_settings_that_the_webhook_reads_are_found(control_plane: StartContr
 
 
 def test_who_has_the_rights_of_the_page_may_ask(control_plane: StartControlPlane) -> None:
-    page = (DOCS / "operating.md").read_text()
+    page = (DOCS / "operate.md").read_text()
     (role,) = [
         found
         for found in map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
@@ -92,9 +92,12 @@ def test_who_has_the_rights_of_the_page_may_ask(control_plane: StartControlPlane
 
 
 def test_who_asks_why_a_pod_waits_is_answered(control_plane: StartControlPlane) -> None:
-    """Each `kubectl get` of these two parts of the page."""
-    page = (DOCS / "operating.md").read_text()
-    parts = [page.split(f"## {title}\n")[1].split("\n## ")[0] for title in (WHY, "Uninstalling")]
+    """Each `kubectl get` of these two parts of the pages."""
+    pages = [(DOCS / f"{name}.md").read_text() for name in ("operate", "install")]
+    parts = [
+        page.split(f"## {title}\n")[1].split("\n## ")[0]
+        for page, title in zip(pages, (WHY, "Uninstalling"), strict=True)
+    ]
     commands = re.findall(r"kubectl (?:-n hami-system )?get [^`\n]+", "\n".join(parts))
     cluster = control_plane()
     cluster.api.create(NODES, node("a", [card("a", 0)]))
@@ -113,7 +116,7 @@ def test_who_asks_why_a_pod_waits_is_answered(control_plane: StartControlPlane) 
 
 
 def test_certificates_are_replaced_by_hand(control_plane: StartControlPlane) -> None:
-    page = (DOCS / "operating.md").read_text()
+    page = (DOCS / "operate.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
     (block,) = [each for each in blocks if "kubectl" in each]
     (at_once,) = re.findall(r"^\| at once \| [^`]*`(kubectl [^`]*)`", page, re.M)

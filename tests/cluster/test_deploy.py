@@ -118,8 +118,8 @@ def test_a_pod_goes_all_the_way(
 def test_the_names_of_alibaba_cloud_are_turned_on(
     control_plane: StartControlPlane, address: str, tmp_path: Path
 ) -> None:
-    """By the kustomization of docs/operating.md, beside a copy of deploy/."""
-    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    """By the kustomization of docs/install.md, beside a copy of deploy/."""
+    page = (DEPLOY.parent / "docs" / "install.md").read_text()
     (mine,) = re.findall(r"^```yaml\n([^`]*components:[^`]*)^```$", page, re.M)
     (tmp_path / "kustomization.yaml").write_text(mine)
     shutil.copytree(DEPLOY, tmp_path / "hami" / "deploy")

@@ -1,6 +1,6 @@
 """One edit of the settings reaches both Deployments; what has to know of names knows the same.
 
-As `kubectl kustomize` makes it of deploy/ and of the kustomizations of docs/operating.md, without a
+As `kubectl kustomize` makes it of deploy/ and of the kustomizations of docs/install.md, without a
 cluster.
 """
 
@@ -21,7 +21,7 @@ from hami_py.model.pods import ALIYUN, HAMI
 
 pytestmark = [pytest.mark.tiers("kubectl"), pytest.mark.usefixtures("programs")]
 
-PAGE = (DEPLOY.parent / "docs" / "operating.md").read_text()
+PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
 
 
 def kustomized(folder: Path) -> list[Object]:

@@ -1,4 +1,4 @@
-"""docs/operating.md and docs/kubernetes.md: what they list is what the code has."""
+"""docs/install.md and docs/operate.md: what they list is what the code has."""
 
 import base64
 import io
@@ -29,12 +29,12 @@ from hami_py.webhook.certificates import Certificates, Lifetimes, step
 from hami_py.webhook.review import Reviewer, read_review
 from support.artifacts import ROOT
 
-PAGE = (ROOT / "docs" / "operating.md").read_text()
-CONTROL_PLANE = (ROOT / "docs" / "kubernetes.md").read_text()
+INSTALL = (ROOT / "docs" / "install.md").read_text()
+OPERATE = (ROOT / "docs" / "operate.md").read_text()
 ALLOCATOR = ROOT / "native" / "allocator" / "src"
 
 
-def section(heading: str, page: str = PAGE) -> str:
+def section(heading: str, page: str = OPERATE) -> str:
     """What stands under a heading, down to the next one."""
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", page, re.M | re.S)
     assert found, heading
@@ -129,14 +129,14 @@ def test_every_metric_is_on_the_page_with_its_labels() -> None:
 
 
 def test_every_query_on_the_page_asks_for_what_there_is() -> None:
-    asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", PAGE))
+    asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", OPERATE))
     there = {name for known in exposed() for name in (known, f"{known}_bucket")}
     assert asked <= there
 
 
 @pytest.mark.parametrize("command", ["scheduler", "webhook"])
 def test_every_option_is_on_the_page_with_its_default(command: str) -> None:
-    text = section("Options").split(f"`hami {command}`")[1].split("`hami webhook`, in")[0]
+    text = section("Options", INSTALL).split(f"`hami {command}`")[1].split("`hami webhook`, in")[0]
     on_page = {row[0]: row[1].strip("`") for row in rows(text)}
     options = {
         param.opts[0]: param.default if isinstance(param.default, str) else ""
@@ -151,7 +151,7 @@ def test_every_option_is_on_the_page_with_its_default(command: str) -> None:
     }
 
 
-SETTINGS = rows(section("The settings file"))
+SETTINGS = rows(section("The settings file", INSTALL))
 
 
 def test_every_setting_is_on_the_page_with_its_default() -> None:
@@ -170,7 +170,7 @@ def test_the_example_of_a_setting_sets_it_and_nothing_else(row: list[str]) -> No
 
 
 def test_a_wrong_field_is_said_as_on_the_page(tmp_path: Path) -> None:
-    (said,) = re.findall(r"^    hami: (settings\.yaml: .*)$", PAGE, re.M)
+    (said,) = re.findall(r"^    hami: (settings\.yaml: .*)$", INSTALL, re.M)
     name, value = re.findall(r"(\w+): \"([^\"]+)\" is refused", said)[0]
     (tmp_path / "settings.yaml").write_text(f"{name}: {value}")
     with pytest.raises(InvalidValue) as told:
@@ -182,7 +182,7 @@ def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The program on the page; at no time is what is shown signed by what is not announced."""
-    (program,) = re.findall(r"python3 -c '\n(.*?)^'", PAGE, re.M | re.S)
+    (program,) = re.findall(r"python3 -c '\n(.*?)^'", OPERATE, re.M | re.S)
     lives, names, now = Lifetimes(), ["hami-webhook.hami-system.svc"], 2_000_000_000.0
     before = step(Certificates(), names, now, lives)
     now += 2 * lives.overlap_s
@@ -203,7 +203,7 @@ def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(
     assert states[-1].serving != before.serving
 
 
-BY_HAND = section("What is missing", CONTROL_PLANE)
+BY_HAND = section("What is missing", INSTALL)
 
 
 def test_the_node_made_by_hand_takes_the_first_pod_of_the_other_page() -> None:
