@@ -240,7 +240,7 @@ class Allocator:
     def usage(self) -> bytes:
         """What is given on each card of each node, and to which pods, in MiB, percent and slots.
 
-        The types are those of native/allocator/src/usage.rs.
+        The types are those of native/allocator/src/questions/usage.rs.
         """
 
     def node_metrics(self) -> bytes:

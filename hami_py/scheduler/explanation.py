@@ -39,7 +39,8 @@ class ContainerView(msgspec.Struct, frozen=True):
     Attributes:
         container: its name.
         fits: whether the card has room for it.
-        code: a word for programs, if not (``CardReason::code`` in native/allocator/src/reason.rs).
+        code: a word for programs, if not (``CardReason::code`` in
+            native/allocator/src/rules/card_reason.rs).
         reason: a few words for people, if not, with figures in MiB and percent.
     """
 

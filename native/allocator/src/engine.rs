@@ -4,20 +4,20 @@
 //! for things that are not known yet. Each event states what is, not what changed, so the same one twice is
 //! nothing, and the order of events about different things leaves no trace.
 
-use crate::book::{Book, Holding, State};
-use crate::cache::Cache;
-use crate::check;
-use crate::names::Names;
-use crate::node::Node;
-use crate::quota::Quotas;
-use crate::search::Entry;
-use crate::slim::Shelf;
-use crate::spending::Spending;
+use crate::rules::quota::Quotas;
+use crate::search::chosen::Entry;
+use crate::speed::cache::Cache;
+use crate::speed::slim::Shelf;
+use crate::state::book::{Book, Holding, State};
+use crate::state::names::Names;
+use crate::state::node::Node;
+use crate::state::spending::Spending;
+use crate::wire::check;
 use crate::wire::{self, Assignment, Quota, Request};
 use hami_limits::InvalidValue;
 use std::sync::Arc;
 
-mod settle;
+mod entries;
 
 /// Which pod may have which card.
 #[derive(Default)]

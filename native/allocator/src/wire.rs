@@ -5,7 +5,9 @@
 //! are percent of a card.
 
 mod assignment;
+pub(crate) mod check;
 mod cluster;
+pub(crate) mod parse;
 mod request;
 
 pub use assignment::{Assignment, Grant, Instance};

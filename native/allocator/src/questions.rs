@@ -1,0 +1,11 @@
+//! The questions that the allocator answers.
+
+pub mod explain;
+pub mod filter;
+pub mod judge;
+pub mod prioritize;
+pub mod promised;
+pub mod reserve;
+pub mod snapshot;
+pub mod usage;
+pub mod victims;

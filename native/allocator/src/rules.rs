@@ -1,0 +1,13 @@
+//! What fits a card, and why not.
+
+pub mod card;
+pub mod card_reason;
+pub mod class;
+pub mod demand;
+pub mod fit;
+pub mod fullness;
+pub mod mig;
+pub mod node_reason;
+pub mod quota;
+pub mod shape;
+pub mod view;

@@ -1,0 +1,77 @@
+//! Which cards of a node may be tried at all, and why not the others.
+
+use crate::rules::card::Use;
+use crate::rules::card_reason::Tally;
+use crate::rules::class::Class;
+use crate::rules::fit;
+use crate::rules::node_reason::NodeReason;
+use crate::rules::view::View;
+use crate::search::effort::Effort;
+use crate::search::topology::{self, Choice};
+use crate::wire::{Ask, Mode};
+
+/// What is true of the node whatever its cards.
+pub fn suits(class: &Class, view: &View<'_>) -> Result<(), NodeReason> {
+    if view.cards.is_empty() {
+        return Err(NodeReason::NoCards);
+    }
+    if !class.takes_mode(view.mode) {
+        return Err(NodeReason::Mode(view.mode));
+    }
+    if view.mode == Mode::Exclusive && class.peaks.iter().any(|peak| peak.partial) {
+        return Err(NodeReason::WholeOnly);
+    }
+    Ok(())
+}
+
+/// Cards with room for an ID of the group.
+pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec<u8>, NodeReason> {
+    let fits = |card: usize| match fit::bar(class, view, card) {
+        Some(reason) => Err(reason),
+        None => fit::room(class, view, card, &[], group),
+    };
+    let (mut cards, wanted) = (Vec::new(), class.shape.groups[group].count);
+    let mut tally = Tally::of(view.cards.len() as u8, 0, wanted as u8);
+    for card in 0..view.cards.len() {
+        match fits(card) {
+            Ok(()) => cards.push(card as u8),
+            Err(reason) => tally.count(reason),
+        }
+    }
+    // Several instances may be of one card.
+    if cards.len() >= wanted || (view.mode == Mode::Mig && !cards.is_empty()) {
+        return Ok(cards);
+    }
+    tally.fit = cards.len() as u8;
+    let ask = (class.shape.groups[group].ask as u8, class.asks.len() as u8);
+    Err(NodeReason::Cards { ask, tally: Box::new(tally) })
+}
+
+/// By ask: the best sum of pairs that the node could offer if nothing were placed there.
+pub fn best_links(
+    class: &Class,
+    view: &View<'_>,
+    effort: &mut Effort,
+) -> Result<Vec<u64>, NodeReason> {
+    let unused = vec![Use::default(); view.used.len()];
+    let empty = View { used: &unused, ..*view };
+    let mut best = |ask: &Ask| {
+        if ask.cards < 2 {
+            return Ok(0);
+        }
+        let usable = |card: &usize| {
+            let groups = 0..class.shape.groups.len();
+            fit::bar(class, &empty, *card).is_none()
+                && groups.clone().any(|group| fit::room(class, &empty, *card, &[], group).is_ok())
+        };
+        let from: Vec<u8> = (0..view.cards.len()).filter(usable).map(|card| card as u8).collect();
+        let count = ask.cards as usize;
+        let choice = Choice { from: &from, with: &[], count, one_numa: class.wish.numa };
+        match topology::best(&empty, choice, effort) {
+            Some((sum, _)) if sum > 0 => Ok(sum),
+            None if effort.is_over() => Err(NodeReason::TooMany),
+            _ => Err(NodeReason::Links { wanted: ask.cards as u8, best: 0 }),
+        }
+    };
+    class.asks.iter().map(&mut best).collect()
+}

@@ -1,0 +1,91 @@
+//! In which order a node's cards are tried.
+//!
+//! HAMi's comma list: the first key decides, the next one between equals, and the card's place on the
+//! node between those. Fullness is what it would be with the pod. Where one card is asked for and links
+//! matter, the worst linked one comes first of all, so that the well linked stay together.
+
+use crate::rules::class::Class;
+use crate::rules::fullness::{self, Scale};
+use crate::rules::view::View;
+use crate::wire::{Mode, Order, Placement, Topology};
+
+type Sorting = [i64; 4];
+
+/// Sorts cards that have room for the group.
+pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
+    if cards.len() < 2 {
+        return;
+    }
+    let keys = keys(class, view.placement);
+    let alone = class.shape.groups[group].count == 1 && class.topology(view.mode) != Topology::None;
+    let all: Vec<u8> = cards.to_vec();
+    let mut sorted: [(Sorting, u8); 64] = [([0; 4], 0); 64];
+    for (to, card) in sorted.iter_mut().zip(&all) {
+        let mut sorting = [0; 4];
+        let mut next = sorting.iter_mut();
+        if alone {
+            let links = all.iter().map(|other| view.link((*card).into(), (*other).into()));
+            *next.next().expect("four keys") = links.sum::<u64>() as i64;
+        }
+        for (key, place) in keys.iter().flatten().zip(next) {
+            *place = match key {
+                Order::Numa => company(class, view, group, &all, *card),
+                Order::Spread => fullness(class, view, group, *card),
+                _ => -fullness(class, view, group, *card),
+            };
+        }
+        *to = (sorting, *card);
+    }
+    let sorted = &mut sorted[..all.len()];
+    sorted.sort_unstable();
+    for (to, (_, card)) in cards.iter_mut().zip(sorted) {
+        *to = *card;
+    }
+}
+
+/// The keys that order; each once, and the node's own or spread where the pod wishes none.
+fn keys(class: &Class, placement: Option<Placement>) -> [Option<Order>; 3] {
+    let mut keys = [None; 3];
+    let mut next = 0;
+    for key in &class.wish.order {
+        let orders = matches!(key, Order::Binpack | Order::Spread | Order::Numa);
+        if orders && !keys.contains(&Some(*key)) {
+            keys[next] = Some(*key);
+            next += 1;
+        }
+    }
+    if next == 0 {
+        keys[0] = Some(match placement {
+            Some(Placement::Binpack) => Order::Binpack,
+            Some(Placement::Spread) | None => Order::Spread,
+        });
+    }
+    keys
+}
+
+/// How full a card would be with the group's ID on it.
+fn fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
+    let (facts, demand) = (&view.facts[usize::from(card)], &class.peaks[group]);
+    let memory_mib = if view.mode == Mode::Mig { 0 } else { demand.memory(facts) };
+    let load = [1, demand.cores(view.mode).into(), memory_mib];
+    let mut scale = Scale::by(class.wish.weights.unwrap_or_default());
+    let scale = scale.made_for(facts.has());
+    let given = view.used[usize::from(card)].given();
+    fullness::whole(scale.part(given)) + fullness::whole(scale.part(load))
+}
+
+/// Whether the fullest card comes first, where nothing but fullness orders.
+pub fn fullest_first(class: &Class, placement: Option<Placement>) -> bool {
+    keys(class, placement)[0] != Some(Order::Spread)
+}
+
+/// Cards of NUMA nodes that can serve the whole group come first, of those with the fewest to
+/// spare; then by NUMA node, so that even a group that does not fit on one is on few.
+fn company(class: &Class, view: &View<'_>, group: usize, all: &[u8], card: u8) -> i64 {
+    let numa = |card: u8| view.facts[usize::from(card)].numa;
+    let Some(node) = numa(card) else { return i64::MAX };
+    let there = all.iter().filter(|other| numa(**other) == Some(node)).count() as i64;
+    let wanted = class.shape.groups[group].count as i64;
+    let rank = if there >= wanted { there } else { 1000 - there };
+    rank << 32 | i64::from(node)
+}

@@ -1,0 +1,117 @@
+//! More classes than are remembered, each of which takes many questions: all of them come to their end.
+
+use super::{CLASSES, WAITING_NS};
+use crate::engine::Allocator;
+use crate::search::effort::Effort;
+use crate::speed::verdict::Told;
+use crate::wire::parse::parse;
+use crate::wire::{Node, Request};
+
+const NODES: u32 = 24;
+const SECOND: u64 = 1_000_000_000;
+
+/// So many that a question looks at a few nodes.
+const STEPS: u64 = 200;
+
+fn cluster() -> Allocator {
+    let mut allocator = Allocator::new();
+    for at in 0..NODES {
+        let card = format!(r#"{{"uuid": "g{at}", "index": 0, "model": "A", "memory_mib": 1000}}"#);
+        let node = format!(r#"{{"name": "n{at:02}", "cards": [{card}]}}"#);
+        let node: Node = parse("node", node.as_bytes()).expect("a good node");
+        allocator.set_node(node).expect("a good node");
+    }
+    allocator
+}
+
+/// It fits nowhere, and that takes a search. Each is a class of its own.
+fn hard(namespace: &str, at: usize) -> Request {
+    let ask = |name| {
+        let mib = 501 + at;
+        format!(
+            r#"{{"container": "{name}", "kind": "app", "cards": 1, "memory": {{"mib": {mib}}}}}"#
+        )
+    };
+    let text = format!(
+        r#"{{"pod": {{"uid": "{namespace}-{at}", "namespace": "{namespace}", "name": "p"}},
+        "priority": 0, "asks": [{}, {}]}}"#,
+        ask("a"),
+        ask("b")
+    );
+    parse("request", text.as_bytes()).expect("a good request")
+}
+
+/// How many nodes are not looked at yet.
+fn left(allocator: &mut Allocator, request: &Request, now_ns: u64) -> usize {
+    let numbers: Vec<Option<u32>> = (0..NODES).map(Some).collect();
+    let (mut left, effort) = (0, &mut Effort::within(STEPS));
+    allocator.judge(request, &numbers, effort, now_ns, |_, told| {
+        let (Told::Full(why) | Told::Unresolvable(why)) = told else { panic!("it fits nowhere") };
+        left += usize::from(why.starts_with("not looked at"));
+    });
+    left
+}
+
+/// Asks about all, once in each round, until each is answered to the end; after how many rounds.
+fn rounds(allocator: &mut Allocator, pods: &mut Vec<Request>, from_ns: u64) -> usize {
+    for round in 0..100 {
+        let now_ns = from_ns + round as u64 * 10 * SECOND;
+        pods.retain(|pod| left(allocator, pod, now_ns) > 0);
+        if pods.is_empty() {
+            return round + 1;
+        }
+        // Not always in the same order.
+        let first = round * 7 % pods.len();
+        pods.rotate_left(first);
+    }
+    panic!("{} are never answered", pods.len());
+}
+
+fn many(namespace: &str, count: usize) -> Vec<Request> {
+    (0..count).map(|at| hard(namespace, at)).collect()
+}
+
+#[test]
+fn each_of_many_classes_that_are_asked_about_by_turns_comes_to_its_end() {
+    let alone = rounds(&mut cluster(), &mut many("team", 1), 0);
+    assert!(alone > 3, "it takes several questions: {alone}");
+    assert_eq!(rounds(&mut cluster(), &mut many("team", 60), 0), alone);
+    for count in [65, 66, 100, 300] {
+        let most = alone * (1 + count / (CLASSES / 2));
+        let rounds = rounds(&mut cluster(), &mut many("team", count), 0);
+        assert!(rounds <= most, "{count}: {rounds}, and {alone} for one");
+    }
+}
+
+#[test]
+fn who_is_gone_before_the_end_stands_in_nobodys_way_for_long() {
+    let mut allocator = cluster();
+    for pod in many("team", CLASSES) {
+        assert!(left(&mut allocator, &pod, 0) > 0);
+    }
+    let mut others: Vec<Request> = (100..170).map(|at| hard("team", at)).collect();
+    rounds(&mut allocator, &mut others, 2 * WAITING_NS);
+}
+
+#[test]
+fn another_namespace_and_what_is_easy_lose_nothing() {
+    let alone = rounds(&mut cluster(), &mut many("good", 1), 0);
+    let mut allocator = cluster();
+    let evil = many("evil", 3 * CLASSES);
+    let ask = |allocator: &mut Allocator, request: &Request, now_ns: u64| {
+        let numbers: Vec<Option<u32>> = (0..NODES).map(Some).collect();
+        allocator.judge(request, &numbers, &mut Effort::within(STEPS), now_ns, |_, _| ())
+    };
+    let mut easy = hard("evil", 0);
+    easy.asks.pop();
+    for round in 1..=alone {
+        let now_ns = round as u64 * 10 * SECOND;
+        assert_eq!(left(&mut allocator, &hard("good", 300), now_ns) == 0, round == alone);
+        for (at, pod) in evil.iter().enumerate() {
+            ask(&mut allocator, pod, now_ns);
+            let before = allocator.looks();
+            ask(&mut allocator, &easy, now_ns);
+            assert!((round, at) == (1, 0) || allocator.looks() == before);
+        }
+    }
+}

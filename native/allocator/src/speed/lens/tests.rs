@@ -1,0 +1,132 @@
+//! A lens against the search that it stands for, node by node.
+
+use super::{Lenses, Scales};
+use crate::engine::Allocator;
+use crate::rules::card_reason;
+use crate::rules::class::Class;
+use crate::search::effort::Effort;
+use crate::search::score;
+use crate::search::{chosen, find};
+use crate::wire::Node;
+use crate::wire::parse::parse;
+
+const MODES: [&str; 6] = ["full", "memory", "exclusive", "share", "topology", "mps"];
+const PLACEMENTS: [&str; 3] = ["null", "\"binpack\"", "\"spread\""];
+const WISHES: [&str; 8] = [
+    "",
+    r#""order": ["binpack"]"#,
+    r#""order": ["spread", "binpack"], "node_order": "spread""#,
+    r#""order": ["mutex"]"#,
+    r#""mutex": true, "types": ["a100"]"#,
+    r#""avoid_types": ["T4"], "mode": "hami-core""#,
+    r#""weights": {"slot": 0, "core": 3, "memory": 7}"#,
+    r#""mode": "mps", "node_order": "binpack""#,
+];
+const ASKS: [&str; 7] = [
+    r#""memory": {"mib": 70}"#,
+    r#""memory": {"mib": 430}, "cores": 35"#,
+    r#""memory": {"mib": 10}, "cores": 100"#,
+    r#""memory": {"percent": 2}"#,
+    r#""memory": {"percent": 45}, "cores": 20"#,
+    r#""memory": "whole""#,
+    r#""memory": "whole", "cores": 100"#,
+];
+
+fn node(mode: &str, placement: &str, step: usize) -> Node {
+    // Cards that are alike are looked at in a way of their own.
+    let kinds = if step.is_multiple_of(2) { 1 } else { 3 };
+    let card = |at: usize| {
+        let kind = at % kinds;
+        let model = ["Tesla T4", "A100", "A100"][(at + step) % 3];
+        let (memory, foreign) = (800 + 100 * kind, 150 * usize::from(at == 3));
+        let (cores, slots) = ([100, 100, 150][step % 3], 3 + kind % 2);
+        let (healthy, cordoned) = ((at + step) % 9 != 4, (at + step) % 11 == 5);
+        format!(
+            r#"{{"uuid": "g{at}", "index": {at}, "model": "{model}", "memory_mib": {memory},
+            "cores": {cores}, "slots": {slots}, "healthy": {healthy}, "cordoned": {cordoned},
+            "foreign_mib": {foreign}, "overhead_mib": {}}}"#,
+            20 * (kind % 2)
+        )
+    };
+    let cards: Vec<String> = (0..step % 7).map(card).collect();
+    let json = format!(
+        r#"{{"name": "n", "mode": "{mode}", "placement": {placement}, "cards": [{}]}}"#,
+        cards.join(",")
+    );
+    parse("node", json.as_bytes()).expect("a good node")
+}
+
+fn request(uid: usize, cards: usize, ask: &str, wish: &str) -> crate::wire::Request {
+    let json = format!(
+        r#"{{"pod": {{"uid": "{uid}", "namespace": "a", "name": "b"}}, "wish": {{{wish}}},
+        "asks": [{{"container": "c", "kind": "app", "cards": {cards}, {ask}}}]}}"#
+    );
+    parse("request", json.as_bytes()).expect("a good request")
+}
+
+/// What the search says of the node: the score, or the reason in brief and whether it is for ever.
+fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
+    let (view, mut entries) = (allocator.node(number).view(), Vec::new());
+    let mut effort = Effort::for_node();
+    match find::find(class, &view, None, &mut effort, &mut entries) {
+        Ok(()) => {
+            let mut loads = Vec::new();
+            chosen::loads(class, &view, &entries, &mut loads);
+            Ok(score::score(class, &view, &entries, &loads))
+        }
+        Err(reason) => {
+            let never = reason.is_lasting()
+                || find::unfit_when_empty(class, &view, &mut effort, &mut entries);
+            Err((reason.brief(), never))
+        }
+    }
+}
+
+#[test]
+fn a_lens_shows_what_the_search_finds() {
+    let mut allocator = Allocator::new();
+    let (mut fit, mut full, mut never, mut unseen) = (0, 0, 0, 0);
+    let mut fit_alike = 0;
+    for step in 0..252 {
+        let (mode, placement) = (MODES[step / 7 % 6], PLACEMENTS[step % 3]);
+        allocator.set_node(node(mode, placement, 3 + step)).expect("a good node");
+        let number = allocator.number("n").expect("it is there");
+        for (wish, ask, cards) in WISHES
+            .iter()
+            .flat_map(|wish| ASKS.iter().map(move |ask| (wish, ask)))
+            .flat_map(|(wish, ask)| [1, 2, 4].map(|cards| (wish, ask, cards)))
+        {
+            let mut class = Class::of(&request(1000, cards, ask, wish));
+            class.meet_models(&allocator.models);
+            let glance = allocator.shelf.get(number);
+            let lenses = Lenses::of(&class);
+            let Some(lens) = lenses.get(glance.mode, glance.placement) else {
+                unseen += 1;
+                continue;
+            };
+            if glance.rests.is_empty() {
+                continue;
+            }
+            let seen = lens.look(&glance, &mut Scales::of(&class)).ok_or_else(|| {
+                (card_reason::brief(lens.obstacle(&glance)).into(), lens.unfit_when_empty(&glance))
+            });
+            fit_alike += usize::from(seen.is_ok() && glance.alike && glance.rests.len() > 1);
+            match &seen {
+                Ok(_) => fit += 1,
+                Err((_, false)) => full += 1,
+                Err(_) => never += 1,
+            }
+            let found = searched(&allocator, &class, number);
+            assert_eq!(seen, found, "{wish} {ask} {cards}, step {step}");
+        }
+        let taken = request(step, 1 + step % 2, ASKS[step % 5], "");
+        let _full = allocator.reserve(&taken, "n", 0);
+        if step % 7 == 6 {
+            (step - 6..step).for_each(|at| allocator.remove(&at.to_string()));
+        }
+    }
+    assert!(
+        fit > 1500 && full > 1500 && never > 1500 && unseen > 1500 && fit_alike > 500,
+        "{fit} {full} {never} {unseen} {fit_alike}"
+    );
+}

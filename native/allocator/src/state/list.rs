@@ -1,0 +1,113 @@
+//! Names as a JSON list: thousands stand in every question of a large cluster, so they are read in place, and
+//! looked up on the way.
+
+use crate::state::names::{Names, Numbers};
+use crate::state::sequence::Walk;
+use hami_limits::InvalidValue;
+use std::ops::Range;
+
+/// Where a name stands in the list's text, without its quotes.
+pub type Span = Range<u32>;
+
+/// The names of a list, and their numbers.
+#[derive(Debug)]
+pub struct List<'a> {
+    json: &'a [u8],
+    texts: Texts,
+    numbers: Numbers,
+}
+
+/// How a list is written.
+#[derive(Debug)]
+pub enum Texts {
+    /// As Go does: nothing is escaped, and there are no blanks. Where each name stands.
+    Plain(Vec<Span>),
+    /// As one may, too. The names.
+    Other(Vec<String>),
+}
+
+impl<'a> List<'a> {
+    /// One that was read before, or written by us.
+    pub fn known(json: &'a [u8], spans: Vec<Span>, numbers: Numbers) -> Self {
+        Self { json, texts: Texts::Plain(spans), numbers }
+    }
+
+    pub(crate) fn read(json: &'a [u8], names: &mut Names) -> Result<Self, InvalidValue> {
+        if let Some((spans, numbers)) = names.along(|names, walk| plain(json, names, walk)) {
+            let numbers = names.numbers(numbers);
+            return Ok(Self { json, texts: Texts::Plain(spans), numbers });
+        }
+        let texts: Vec<String> = serde_json::from_slice(json).map_err(|error| {
+            InvalidValue::new("names", &error.to_string(), "write a list of names")
+        })?;
+        let numbers = names.get_all(&texts);
+        Ok(Self { json, texts: Texts::Other(texts), numbers })
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.numbers.each().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The names.
+    pub fn texts(&self) -> &Texts {
+        &self.texts
+    }
+
+    /// What stands in the text there, and the quotes around it.
+    pub fn quoted(&self, place: &Span) -> &'a [u8] {
+        &self.json[place.start as usize - 1..=place.end as usize]
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+}
+
+/// The names of a list that is written as Go writes it.
+fn plain(json: &[u8], names: &Names, walk: &mut Walk<'_>) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
+    u32::try_from(json.len()).ok()?;
+    let inner = json.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    // A name has a dozen bytes, or more.
+    let (mut spans, mut numbers) =
+        (Vec::with_capacity(inner.len() / 16), Vec::with_capacity(inner.len() / 16));
+    let mut at = 0;
+    loop {
+        let rest = inner.get(at..)?.strip_prefix(b"\"")?;
+        let is = |place| names.plain(place).is_some_and(|name| is_first(rest, name));
+        let (number, length) = if let Some(place) = walk.step(is) {
+            let (number, length) = names.known(place);
+            (Some(number), length)
+        } else {
+            let name = first(rest)?;
+            (names.jump(walk, name), name.len())
+        };
+        let start = at + 2;
+        spans.push(start as u32..(start + length) as u32);
+        numbers.push(number);
+        at += length + 2;
+        match inner.get(at) {
+            None => break,
+            Some(b',') => at += 1,
+            Some(_) => return None,
+        }
+    }
+    Some((spans, numbers))
+}
+
+/// Whether this name stands here, up to the quote behind it.
+#[inline]
+fn is_first(text: &[u8], name: &[u8]) -> bool {
+    text.get(name.len()) == Some(&b'"') && text.starts_with(name)
+}
+
+/// The name that stands here, up to the quote behind it, if nothing in it is escaped or has to be.
+fn first(text: &[u8]) -> Option<&str> {
+    let end = text.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
+    if text[end] == b'"' { str::from_utf8(&text[..end]).ok() } else { None }
+}
