@@ -1,4 +1,4 @@
-"""Links lead somewhere; the examples of docs/python.md and the README run as they stand there."""
+"""Links lead somewhere; the examples of the README and the pages for users run as they stand."""
 
 import re
 import sys
@@ -18,11 +18,11 @@ runpy.run_module("hami_py.gpu.probe", run_name="__main__")
 """
 
 
-def examples(path: Path) -> Iterator[tuple[str, str]]:
-    """The Python examples of a page, with the heading that each stands under."""
+def examples(path: Path, language: str = "python") -> Iterator[tuple[str, str]]:
+    """The examples of a page in one language, with the heading that each stands under."""
     heading = ""
     for found in re.finditer(
-        r"^#+ ([^\n]*)$|^```python\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE
+        rf"^#+ ([^\n]*)$|^```{language}\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE
     ):
         if found[1] is not None:
             heading = found[1]
@@ -31,7 +31,12 @@ def examples(path: Path) -> Iterator[tuple[str, str]]:
 
 
 PYTHON_PAGE = list(examples(ROOT / "docs" / "python.md"))
+GET_STARTED = list(examples(ROOT / "docs" / "get-started.md"))
 README = list(examples(ROOT / "README.md"))
+SHELL = {
+    page: [text for _, text in examples(ROOT / page, "sh") if not text.startswith("make ")]
+    for page in ("README.md", "docs/get-started.md")
+}
 
 
 @pytest.fixture
@@ -39,18 +44,10 @@ def script(
     stub_server: Callable[..., StubServer], artifacts: Artifacts, runtime: Path, tmp_path: Path
 ) -> Callable[[str], Run]:
     """``script(text)`` runs a program where ``train.py`` is, on two stub GPUs."""
-    gpu = stub_server("a100,a100")
-    (tmp_path / "train.py").write_text(TRAIN)
+    variables = _machine(stub_server, artifacts, runtime, tmp_path)
 
     def start(text: str) -> Run:
         (tmp_path / "example.py").write_text(text)
-        variables = {
-            **gpu.env,
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
-            "XDG_RUNTIME_DIR": str(runtime),
-            "HAMI_LIBRARY": str(artifacts.library),
-        }
         return run(
             [sys.executable, "-W", "error", "example.py"], variables, cwd=tmp_path, deadline=100
         )
@@ -58,19 +55,56 @@ def script(
     return start
 
 
+def _machine(
+    stub_server: Callable[..., StubServer], artifacts: Artifacts, runtime: Path, folder: Path
+) -> dict[str, str]:
+    """The environment of a user with two stub GPUs, whose programs lie in the folder."""
+    for name in ("train.py", "evaluate.py"):
+        (folder / name).write_text(TRAIN)
+    for name, command in {"hami": f"{sys.executable} -m hami_py", "python": sys.executable}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (folder / name).chmod(0o755)
+    return {
+        **stub_server("a100,a100").env,
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "PYTHONPATH": str(ROOT),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_LIBRARY": str(artifacts.library),
+    }
+
+
 def test_there_are_examples() -> None:
     assert len(PYTHON_PAGE) >= 8
     assert len(README) >= 1
+    assert len(GET_STARTED) >= 1
+    assert min(map(len, SHELL.values())) >= 2
 
 
-@pytest.mark.parametrize(
-    ("heading", "text"), PYTHON_PAGE + README, ids=[heading for heading, _ in PYTHON_PAGE + README]
-)
+ALL = PYTHON_PAGE + GET_STARTED + README
+
+
+@pytest.mark.parametrize(("heading", "text"), ALL, ids=[heading for heading, _ in ALL])
 def test_an_example_runs(
     script: Callable[[str], Run], slices_of: Callable[[], list[Path]], heading: str, text: str
 ) -> None:
     done = script(text)
     assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("page", SHELL)
+def test_the_commands_of_a_page_run(
+    stub_server: Callable[..., StubServer],
+    artifacts: Artifacts,
+    runtime: Path,
+    tmp_path: Path,
+    page: str,
+) -> None:
+    """One after the other, as a reader types them."""
+    variables = _machine(stub_server, artifacts, runtime, tmp_path)
+    for text in SHELL[page]:
+        script = text.replace("/path/to/libvgpu.so", str(artifacts.library))
+        done = run(["sh", "-e", "-c", script], variables, cwd=tmp_path, deadline=100)
+        assert (done.code, done.err) == (0, ""), text
 
 
 def test_a_refusal_is_seen_as_the_page_shows_it(script: Callable[[str], Run]) -> None:
@@ -90,10 +124,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
 
 
-LINKED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "docs" / "results" / "README.md",
+    ROOT / "tests" / "stub" / "README.md",
+]
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = page.read_text()
     broken = []
