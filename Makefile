@@ -20,6 +20,10 @@ ARCH := $(shell uname -m)
 GLIBC := 2.17
 STUB := build/stub
 
+# Two test processes (tests/support/parallel.py); more arguments for pytest are given by `make test ARGS="-k name"`.
+ARGS :=
+PYTEST := $(PYTHON) -m pytest -n 2
+
 HEADERS := --cache $(CACHE)/headers --pip $(UV_HOME)/bin/pip
 
 # require(command, what it is for, the line that installs it)
@@ -120,14 +124,20 @@ test-node-tools:
 	@[ -x /usr/lib/cni/ptp ] || { $(call package,containernetworking-plugins); } || { \
 		echo "missing: CNI plugins; install them with: apt-get install containernetworking-plugins" >&2; exit 1; }
 
-.PHONY: test-cluster
-test-cluster: build test-cluster-tools ## the tests on a real Kubernetes alone
-	@$(PYTHON) -m pytest tests/cluster
-
+# What the tiers are, and every count that they differ in: tests/support/tiers.py.
 .PHONY: test
-test: build wheel gpu-kit test-tools test-cluster-tools ## all tests; no GPU needed
+test: build wheel gpu-kit test-tools test-cluster-tools ## the fast tests, of all parts; no GPU needed
 	@cargo test --quiet --workspace
-	@$(PYTHON) -m pytest $(PYTEST)
+	@$(PYTEST) --tier fast $(ARGS)
+
+.PHONY: test-cluster
+test-cluster: build wheel gpu-kit test-tools test-cluster-tools ## the other tests that CI runs, most of them on a real Kubernetes
+	@$(PYTEST) --tier ci $(ARGS)
+
+.PHONY: torture
+torture: build wheel gpu-kit test-tools test-cluster-tools ## all tests with their full counts; about an hour
+	@cargo test --quiet --workspace
+	@$(PYTEST) --tier torture $(ARGS)
 
 .PHONY: lint
 lint: build ## formatting, warnings, types, import layers, generated files

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from support import artifacts as artifacts_module
-from support import slices
+from support import processes, slices
 from support.artifacts import Artifacts
 from support.programs import Programs
 from support.running import Run, Started, run
 from support.stub import StubServer
 from support.traces import comparable
+
+pytest_plugins = ["support.tiers", "support.parallel"]
 
 Limits = Mapping[str, int | None]
 
@@ -34,10 +36,16 @@ def artifacts() -> Artifacts:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory, artifacts: Artifacts) -> Programs:
+def compiled_folder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where compiled programs go: all processes of the run share it."""
+    return processes.shared_folder(pytestconfig) or tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="session")
+def program(compiled_folder: Path, artifacts: Artifacts) -> Programs:
     """`program(name)` compiles tests/preload/programs/NAME.c and gives its path."""
     sources = Path(__file__).parent / "preload" / "programs"
-    return Programs(sources, tmp_path_factory.mktemp("programs"), artifacts)
+    return Programs(sources, compiled_folder, artifacts)
 
 
 @pytest.fixture

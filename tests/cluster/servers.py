@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from support import processes
+
 #: Seconds in which a server must be ready, or gone; far more than it takes on a busy machine.
 DEADLINE = 90.0
 
@@ -129,17 +131,19 @@ def tail(log: Path, lines: int = _TAIL) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
-_given: set[int] = set()
+_allocated: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody listens on now.
 
     They lie below those that the kernel gives to outgoing connections, so that none of these takes
-    one between here and its server's start. None is given twice, whose server may be yet to start.
+    one between here and its server's start. None is allocated twice, whose server may be yet to
+    start; test processes that run side by side have different ones.
     """
     ports: list[int] = []
-    candidates = random.sample(sorted(set(range(20000, 32000)) - _given), 1000)
+    ours = range(20000 + processes.number(), 32000, processes.count())
+    candidates = random.sample(sorted(set(ours) - _allocated), 1000)
     for port in candidates:
         with closing(socket.socket()) as probe:
             try:
@@ -147,7 +151,7 @@ def free_ports(count: int) -> list[int]:
             except OSError:
                 continue
             ports.append(port)
-            _given.add(port)
+            _allocated.add(port)
         if len(ports) == count:
             return ports
     raise AssertionError("no free ports between 20000 and 32000")

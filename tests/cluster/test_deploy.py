@@ -4,17 +4,15 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import urllib3
 
 from cluster import objects, waiting
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
-from cluster.control_plane import ControlPlane, Settings
-from cluster.deployed import DEPLOY, apply, container, create_soon, documents, publish, running
+from cluster.control_plane import Settings
+from cluster.deployed import DEPLOY, apply, container, create_soon, documents, extender, webhook
 from cluster.extended import assignment, card, configuration, node
 from cluster.kubectl import kubectl
 from cluster.objects import NODES, PODS
@@ -33,46 +31,6 @@ def is_left_alone(pod: Object) -> None:
     assert pod["spec"]["schedulerName"] == "default-scheduler"
     assert "labels" not in pod["metadata"]
     assert "nvidia.com/gpu" not in pod["spec"]["containers"][0]["resources"].get("limits", {})
-
-
-@contextlib.contextmanager
-def webhook(
-    cluster: ControlPlane, address: str, settings: Path = DEPLOY / "settings.yaml"
-) -> Iterator[None]:
-    """The webhook behind its Service."""
-    (port,) = free_ports(1)
-    publish(cluster, address, port)
-    listen = ("--listen", f"{address}:{port}")
-    with running(cluster, "webhook", *listen, settings=settings) as process:
-        yield
-        assert process.poll() is None
-
-
-@contextlib.contextmanager
-def extender(
-    cluster: ControlPlane, port: int, settings: Path = DEPLOY / "settings.yaml"
-) -> Iterator[None]:
-    """The extender, once it knows the cluster."""
-    (probes,) = free_ports(1)
-    where = ("--listen", f"127.0.0.1:{port}", "--probes", f"127.0.0.1:{probes}")
-
-    def asked(path: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{probes}/{path}"
-        answer = urllib3.request("GET", url, timeout=2.0, retries=False)
-        return answer.status, answer.data.decode()
-
-    def is_ready() -> bool:
-        with contextlib.suppress(urllib3.exceptions.HTTPError):
-            # It may read what preemption looks at, which it does not wait for, too.
-            budgets = 'watch_silence_seconds{kind="poddisruptionbudgets"}'
-            return asked("readyz")[0] == 200 and budgets in asked("metrics")[1]
-        return False
-
-    with running(cluster, "scheduler", *where, settings=settings) as process:
-        waiting.until(is_ready, "the extender knows the cluster")
-        assert asked("healthz") == (200, "alive\n")
-        yield
-        assert process.poll() is None
 
 
 @pytest.mark.parametrize("version", [None, "1.33"])

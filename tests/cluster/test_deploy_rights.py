@@ -9,12 +9,11 @@ from cluster import objects, waiting
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.deployed import apply, create_soon
+from cluster.deployed import apply, create_soon, extender, webhook
 from cluster.extended import card, configuration, node
 from cluster.kubectl import kubectl
 from cluster.objects import NODES
 from cluster.servers import free_ports
-from cluster.test_deploy import extender, webhook
 
 ACCOUNT = "system:serviceaccount:hami-system:hami-{}"
 SECRETS = "/api/v1/namespaces/hami-system/secrets"

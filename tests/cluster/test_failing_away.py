@@ -13,10 +13,11 @@ from cluster.extended import asking, card, extended, extender, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.model import pods
+from support.tiers import amount
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seconds", [3, 60])
+@pytest.mark.parametrize("seconds", sorted({3, amount("seconds without an API server")}))
 def test_what_was_bound_before_is_counted_after(
     control_plane: StartControlPlane, seconds: int
 ) -> None:

@@ -1,4 +1,8 @@
-"""Certificates that change every ten seconds for five minutes, and no review fails."""
+"""Certificates that change every ten seconds under load, and no review fails.
+
+The full count takes five minutes: a certificate that is trusted too late fails a review now and
+then, not at each change.
+"""
 
 import base64
 import re
@@ -14,8 +18,9 @@ from cluster.control_plane import ControlPlane
 from cluster.load import Load
 from cluster.webhooks import NAME, webhook
 from hami_py.webhook.certificates import Lifetimes
+from support.tiers import amount
 
-ROTATIONS = 30
+ROTATIONS = amount("certificate changes")
 EVERY_S = 10.0
 
 #: An authority is made every ten seconds and signs three later, when everybody trusts it; what it
@@ -47,7 +52,7 @@ def trusted(cluster: ControlPlane, path: str) -> list[str]:
 
 
 @pytest.mark.timeout(900)
-def test_thirty_changes_of_everything_and_no_review_fails(
+def test_no_review_fails_while_everything_changes(
     control_plane: StartControlPlane,
 ) -> None:
     cluster = control_plane()

@@ -16,6 +16,7 @@ import pytest
 
 from gpu.card import SOURCES, Card, real_card, stub_card
 from support import artifacts as artifacts_module
+from support import processes
 from support.artifacts import Artifacts
 from support.programs import Programs
 
@@ -47,7 +48,8 @@ def programs(
     built = _option(request.config, "--built", None)
     if isinstance(built, Path):
         return lambda name: built / name
-    return Programs(SOURCES, tmp_path_factory.mktemp("gpu-programs"), artifacts)
+    folder = processes.shared_folder(request.config) or tmp_path_factory.mktemp("gpu-programs")
+    return Programs(SOURCES, folder, artifacts)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""10,000 random histories, on one core: sums never exceed, nothing stays stuck.
+"""Thousands of random histories, on one core: sums never exceed, nothing stays stuck.
 
 A seed that fails is printed with its steps, cut down to the kinds of steps that it needs. Alone:
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from histories import histories
+from support.tiers import amount
 
 SEEDS_EACH = 1000
 
@@ -65,8 +66,9 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.tier("fast", "ci")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", range(0, 10_000, SEEDS_EACH))
+@pytest.mark.parametrize("first", range(0, amount("histories"), SEEDS_EACH))
 def test_no_history_gives_a_card_twice_and_none_leaves_anything_behind(first: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(first, first + SEEDS_EACH):

@@ -17,8 +17,9 @@ from cluster.servers import free_ports
 from services import rubbish
 from services.api_server import api_server
 from services.running import DEADLINE, Connect, ask, command, peak, resident, trusting, until_ready
+from support.tiers import amount
 
-EACH = 50_000
+EACH = amount("malformed requests")
 GOOD_EVERY = 50
 MOST_GROWTH = 20 << 20
 FINE = {200, 400, 413, 422}

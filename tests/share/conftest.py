@@ -10,9 +10,9 @@ from support.world import Kit, World
 
 
 @pytest.fixture(scope="session")
-def kit(artifacts: Artifacts, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+def kit(artifacts: Artifacts, compiled_folder: Path) -> Kit:
     """The programs."""
-    return Kit.in_folder(artifacts, tmp_path_factory.mktemp("world"))
+    return Kit.in_folder(artifacts, compiled_folder)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ A program is one file; its first line says what it is built with: `// build: -lc
 the stub's, NVIDIA's headers are not used.
 """
 
+import fcntl
+import hashlib
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ _COMPILE_DEADLINE = 60.0
 
 
 class Programs:
-    """The programs of one folder, each compiled once."""
+    """The programs of one folder, each compiled once, also where several processes test."""
 
     def __init__(self, sources: Path, output: Path, artifacts: Artifacts) -> None:
         self._sources = sources
@@ -34,8 +36,17 @@ class Programs:
         first_line, _ = source.read_text().split("\n", 1)
         prefix, flags = first_line[:9], first_line[9:].split()
         assert prefix == "// build:", f"{source}: the first line must say what it is built with"
-        target = self._output / str(len(self._built)) / name
-        target.parent.mkdir()
+        key = repr((source, compiler, *more_flags)).encode()
+        target = self._output / hashlib.sha256(key).hexdigest()[:16] / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (target.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                self._compile(source, target, [*flags, *more_flags], compiler)
+        return target
+
+    def _compile(self, source: Path, target: Path, flags: Sequence[str], compiler: str) -> None:
+        unfinished = target.with_suffix(".unfinished")
         command = [
             compiler,
             "-std=gnu11",
@@ -44,14 +55,13 @@ class Programs:
             "-Wall",
             "-Wextra",
             "-Werror",
-            f"-o{target}",
+            f"-o{unfinished}",
             str(source),
             f"-L{self._artifacts.stub_dir}",
             *flags,
-            *more_flags,
         ]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_COMPILE_DEADLINE, check=False
         )
-        assert done.returncode == 0, f"{name} does not compile:\n{done.stderr}"
-        return target
+        assert done.returncode == 0, f"{source.stem} does not compile:\n{done.stderr}"
+        unfinished.rename(target)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from support import processes
 from support.artifacts import ROOT, Artifacts
 from support.played import Played, read
 from support.programs import Programs
@@ -118,8 +119,8 @@ class Kit:
         """Programs are compiled into the folder, each when it is first needed."""
         return cls(
             artifacts,
-            Programs(_GPU_PROGRAMS, _new(folder), artifacts),
-            Programs(ROOT / "tests" / "share" / "programs", _new(folder), artifacts),
+            Programs(_GPU_PROGRAMS, folder, artifacts),
+            Programs(ROOT / "tests" / "share" / "programs", folder, artifacts),
         )
 
     def command(self, program: Program, seconds: float) -> list[str | Path]:
@@ -399,7 +400,8 @@ def _on_one_processor() -> Iterator[None]:
     Of a world's threads one runs at a time, so a second processor only adds the way to it.
     """
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(before)})
+    processors = sorted(before, reverse=True)
+    os.sched_setaffinity(0, {processors[processes.number() % len(processors)]})
     try:
         yield
     finally:

@@ -1,0 +1,117 @@
+"""How much the tests do: three tiers, and every count that differs between them.
+
+    pytest                   fast: what `make test` runs
+    pytest --tier ci         what `make test-cluster` runs: most of tests/cluster, longer variants
+    pytest --tier torture    what `make torture` runs: every test, with its full counts
+
+A test runs in `fast`, in tests/cluster in `ci`. `@pytest.mark.tier("ci")` names the tier of a test
+that differs, `@pytest.mark.tier("fast", "ci")` several. Every test runs in `torture`. Tests that
+the chosen tier leaves out are deselected, and the report counts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import pytest
+
+Tier = Literal["fast", "ci", "torture"]
+
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A count or a number of seconds, by tier; ``what`` says of what."""
+
+    fast: int
+    ci: int
+    torture: int
+    what: str
+
+
+AMOUNTS = {
+    "histories": Amount(1_000, 3_000, 10_000, "random histories of a cluster; a multiple of 1,000"),
+    "malformed requests": Amount(
+        2_500, 2_500, 50_000, "to the webhook, and as many to the extender"
+    ),
+    "certificate changes": Amount(3, 3, 30, "of the webhook under load, one each ten seconds"),
+    "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
+}
+"""Tests read them with `amount(name)`. A tier that does not run the test has a value too."""
+
+_current: Tier = "fast"
+
+
+def amount(name: str) -> int:
+    """This amount in the tier of this run; also while modules are imported for collection."""
+    return cast(int, getattr(AMOUNTS[name], _current))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=TIERS, default="fast", help="how much to test: see tiers.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _current  # noqa: PLW0603
+    _current = config.getoption("tier")
+    config.addinivalue_line("markers", "tier(name, ...): the tiers that run the test")
+    config.stash[_LEFT_OUT] = {}
+
+
+def pytest_report_header() -> str:
+    return f"tier: {_current}"
+
+
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+def tiers_of(item: pytest.Item) -> tuple[str, ...]:
+    """The tiers that run this test, besides torture."""
+    mark = item.get_closest_marker("tier")
+    if mark is not None:
+        unknown = {*mark.args} - {*TIERS}
+        assert mark.args and not unknown, f"{item.nodeid}: there is no tier {unknown or ''}"
+        return mark.args
+    return ("ci",) if _is_of_a_cluster(item.path) else ("fast",)
+
+
+def _is_of_a_cluster(path: Path) -> bool:
+    return path.is_relative_to(Path(__file__).parents[1] / "cluster")
+
+
+# Before `-k` and others, so that each test is counted.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other tiers."""
+    if _current == "torture":
+        return
+    left_out = [item for item in items if _current not in tiers_of(item)]
+    if left_out:
+        config.stash[_LEFT_OUT] = dict(Counter(tiers_of(item)[0] for item in left_out))
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _current in tiers_of(item)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A process of pytest-xdist: it collects, and the one that reports does not.
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash[_LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    # The processes of pytest-xdist collect the same.
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    left_out = config.stash[_LEFT_OUT]
+    if left_out:
+        count = sum(left_out.values())
+        by_tier = ", ".join(f"{left_out[tier]} of {tier}" for tier in TIERS if tier in left_out)
+        terminalreporter.line(f"{count} tests deselected by --tier {_current}: {by_tier}")
