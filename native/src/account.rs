@@ -67,7 +67,7 @@ pub struct Account {
 
 impl Account {
     fn read(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        py.detach(|| Snapshot::read(&self.path)).map_err(errors::account)
+        py.detach(|| Snapshot::read(&self.path)).map_err(errors::file)
     }
 }
 
@@ -76,7 +76,7 @@ impl Account {
     /// Makes an empty account; the file must not exist.
     #[staticmethod]
     fn create(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        py.detach(|| hami_account::Account::create(&path)).map_err(errors::account)?;
+        py.detach(|| hami_account::Account::create(&path)).map_err(errors::file)?;
         Ok(Self { path })
     }
 
@@ -107,6 +107,6 @@ impl Account {
     /// It maps the file, so only for a slice whose processes are trusted not to cut it short.
     fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
         py.detach(|| hami_account::Account::attach(&self.path).map(|account| account.reap_dead()))
-            .map_err(errors::account)
+            .map_err(errors::file)
     }
 }

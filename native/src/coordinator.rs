@@ -13,8 +13,8 @@ use std::time::Duration;
 #[pyfunction]
 pub fn coordinate(py: Python<'_>, runtime: PathBuf, linger_seconds: f64) -> PyResult<()> {
     let linger = Duration::try_from_secs_f64(linger_seconds).map_err(|_| {
-        let mend = "give a number of seconds, 0 or more";
-        errors::invalid(InvalidValue::new("linger_seconds", &linger_seconds.to_string(), mend))
+        let fix = "give a number of seconds, 0 or more";
+        errors::invalid(InvalidValue::new("linger_seconds", &linger_seconds.to_string(), fix))
     })?;
     py.detach(|| hami_coordinator::coordinate(&runtime, linger))
         .map_err(|error| errors::os(&runtime, &error))

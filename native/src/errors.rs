@@ -1,8 +1,7 @@
 //! Rust errors as Python's: files that cannot be used are `OSError`s with a file name, the rest has
 //! an exception of its own in `hami_py.errors`.
 
-use hami_account::AccountError;
-use hami_limits::{FileError, InvalidValue, PageError};
+use hami_limits::{FileError, InvalidValue};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use std::io;
@@ -15,34 +14,22 @@ mod python {
 }
 
 pub fn invalid(error: InvalidValue) -> PyErr {
-    python::InvalidValue::new_err((error.field, error.value, error.mend))
+    python::InvalidValue::new_err((error.field, error.value, error.fix))
 }
 
 pub fn unfit(node: &str, reason: &str) -> PyErr {
     python::Unfit::new_err((node.to_owned(), reason.to_owned()))
 }
 
-pub fn page(error: PageError) -> PyErr {
-    match error {
-        PageError::File(error) => file(error),
-        PageError::Invalid(error) => invalid(error),
-    }
-}
-
-pub fn account(error: AccountError) -> PyErr {
-    match error {
-        AccountError::File(error) => file(error),
-        AccountError::Full { .. } => PyOSError::new_err(error.to_string()),
-    }
-}
-
 pub fn file(error: FileError) -> PyErr {
     match error {
         FileError::Io { path, source, .. } => os(&path, &source),
-        // The exception itself says how to mend it.
+        // The exception itself says how to fix it.
         FileError::Damaged { what, path, reason } => {
             python::DamagedFile::new_err(format!("{what} {}: {reason}", path.display()))
         }
+        FileError::Full { .. } => PyOSError::new_err(error.to_string()),
+        FileError::Invalid(error) => invalid(error),
     }
 }
 

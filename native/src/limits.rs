@@ -92,7 +92,7 @@ impl LimitsPage {
         let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
         py.detach(|| hami_limits::LimitsPage::create(&path, &rows))
             .map(|page| Self(Mutex::new(page)))
-            .map_err(errors::page)
+            .map_err(errors::file)
     }
 
     /// Opens an existing page.
@@ -100,12 +100,12 @@ impl LimitsPage {
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         py.detach(|| hami_limits::LimitsPage::open(&path))
             .map(|page| Self(Mutex::new(page)))
-            .map_err(errors::page)
+            .map_err(errors::file)
     }
 
     /// The rows now in force.
     fn rows(&self, py: Python<'_>) -> PyResult<Vec<LimitRow>> {
-        let rows = py.detach(|| self.page().rows()).map_err(errors::page)?;
+        let rows = py.detach(|| self.page().rows()).map_err(errors::file)?;
         Ok(rows.into_iter().map(LimitRow::from).collect())
     }
 
@@ -117,7 +117,7 @@ impl LimitsPage {
         limits: HashMap<String, Option<u64>>,
     ) -> PyResult<()> {
         let limits: Vec<_> = limits.iter().map(|(uuid, limit)| (uuid.as_str(), *limit)).collect();
-        py.detach(|| self.page().set_memory_limits(&limits)).map_err(errors::page)
+        py.detach(|| self.page().set_memory_limits(&limits)).map_err(errors::file)
     }
 
     /// Sets how some cards are shared, by UUID: share in percent (None for no limit), mode and
@@ -126,13 +126,13 @@ impl LimitsPage {
         let regimes = regimes.iter().map(|(uuid, (share, mode, priority))| {
             // To the page 0 is "no limit"; here it is no percentage.
             if *share == Some(0) {
-                let mend = "give 1 to 100, or None for no limit";
-                return Err(errors::invalid(InvalidValue::new("share", "0", mend)));
+                let fix = "give 1 to 100, or None for no limit";
+                return Err(errors::invalid(InvalidValue::new("share", "0", fix)));
             }
             let share = share.unwrap_or(0);
             Ok((uuid.as_str(), Regime { share, mode: mode.0, priority: priority.0 }))
         });
         let regimes = regimes.collect::<PyResult<Vec<_>>>()?;
-        py.detach(|| self.page().set_regimes(&regimes)).map_err(errors::page)
+        py.detach(|| self.page().set_regimes(&regimes)).map_err(errors::file)
     }
 }

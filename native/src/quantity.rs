@@ -15,8 +15,8 @@ impl FromPyObject<'_, '_> for Written {
             "api" => Ok(Self(Source::Api)),
             "hami-env" => Ok(Self(Source::HamiEnv)),
             other => {
-                let mend = "write api or hami-env";
-                Err(errors::invalid(InvalidValue::new("source", other, mend)))
+                let fix = "write api or hami-env";
+                Err(errors::invalid(InvalidValue::new("source", other, fix)))
             }
         }
     }

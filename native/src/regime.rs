@@ -13,19 +13,19 @@ pub struct Named<T>(pub T);
 /// What Python names by a word.
 pub trait Words: Copy + PartialEq + 'static {
     const FIELD: &'static str;
-    const MEND: &'static str;
+    const FIX: &'static str;
     const WORDS: &'static [(&'static str, Self)];
 }
 
 impl Words for Mode {
     const FIELD: &'static str = "mode";
-    const MEND: &'static str = "write hard or soft";
+    const FIX: &'static str = "write hard or soft";
     const WORDS: &'static [(&'static str, Self)] = &[("hard", Self::Hard), ("soft", Self::Soft)];
 }
 
 impl Words for Priority {
     const FIELD: &'static str = "priority";
-    const MEND: &'static str = "write low, normal or high";
+    const FIX: &'static str = "write low, normal or high";
     const WORDS: &'static [(&'static str, Self)] =
         &[("low", Self::Low), ("normal", Self::Normal), ("high", Self::High)];
 }
@@ -35,7 +35,7 @@ impl<T: Words> Named<T> {
         let found = T::WORDS.iter().find(|(word, _)| *word == text);
         found
             .map(|(_, value)| Self(*value))
-            .ok_or_else(|| errors::invalid(InvalidValue::new(T::FIELD, text, T::MEND)))
+            .ok_or_else(|| errors::invalid(InvalidValue::new(T::FIELD, text, T::FIX)))
     }
 
     pub fn word(self) -> &'static str {

@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use hami_account::{Account, AccountError};
-use hami_limits::{LimitsPage, Mode, PageError, Priority, Row, same_card};
+use hami_account::Account;
+use hami_limits::{LimitsPage, Mode, Priority, Row, same_card};
 
 use super::level::{Level, Limits};
 use crate::settings::Settings;
@@ -25,11 +25,11 @@ pub(super) fn level(settings: &Settings) -> Result<Level, String> {
     let directory = directories.last().ok_or("no directory")?;
     let page = directory.join("limits");
     match LimitsPage::create(&page, &[]) {
-        Err(PageError::File(error)) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
+        Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
         made => drop(made.map_err(|error| refusal(directory, &error))?),
     }
     match Account::create(&directory.join("account")) {
-        Err(AccountError::File(error)) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
+        Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
         made => made.map_err(|error| refusal(directory, &error))?,
     }
     Level::with(Limits::Environment(page), directory)

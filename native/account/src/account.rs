@@ -1,23 +1,15 @@
 //! An account that this process has mapped: everything but charging.
 
-use crate::error::AccountError;
-use crate::file::{self, Descriptor, Place};
+use crate::file::{Descriptor, Place};
 use crate::fork::NoFork;
-use crate::identity::ProcessIdentity;
-use crate::layout::{FREE, Layout, Record, SIZE, SLOTS, TAKEN, UNIT, Word};
-use crate::member::Member;
-use crate::slot_lock::SlotLock;
-use crate::steps::{Step, at};
-use crate::wait::pause;
+use crate::identity::{ProcessIdentity, own_namespace};
+use crate::layout::{CARDS, FILE, Layout, SIZE, SLOTS, TAKEN, UNIT, Word};
+use hami_limits::FileError;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// How long joining waits for the slots of processes that have just died.
-const JOIN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Whether the driver has freed everything that a dead process held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +20,15 @@ pub enum Departed {
     No,
     /// Nobody can say: its bytes are handed out after [`crate::Account::GRACE`].
     Unknown,
+}
+
+/// A living member of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Living {
+    /// Its pid, in the PID namespace that it shares with the caller.
+    pub pid: u32,
+    /// The bytes that it holds on the card that was asked for.
+    pub bytes: u64,
 }
 
 /// Asked about dead processes only. It may be called by any thread that charges or joins.
@@ -49,64 +50,21 @@ unsafe impl Sync for Account {}
 impl Account {
     /// Makes an empty account. The file must not exist; only its owner may use it (mode 0600),
     /// until the caller allows more.
-    pub fn create(path: &Path) -> Result<(), AccountError> {
-        file::create(path).map_err(|e| AccountError::io(path, e))
+    pub fn create(path: &Path) -> Result<(), FileError> {
+        FILE.create(path, 0o600, &FILE.head()).map(drop)
     }
 
     /// Maps an existing account. Bytes of the dead come back after [`Self::GRACE`].
-    pub fn attach(path: &Path) -> Result<Self, AccountError> {
+    pub fn attach(path: &Path) -> Result<Self, FileError> {
         Self::attach_with(path, |_| Departed::Unknown)
     }
 
     /// Maps an existing account; `departed` says when bytes of the dead may be handed out.
-    pub fn attach_with(path: &Path, departed: Oracle) -> Result<Self, AccountError> {
-        let _no_fork = NoFork::begin().map_err(|e| AccountError::io(path, e))?;
-        let (place, file) = Place::find(path)?;
-        let map = map(&file).map_err(|e| AccountError::io(path, e))?;
+    pub fn attach_with(path: &Path, departed: Oracle) -> Result<Self, FileError> {
+        let _no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
+        let (place, file) = Place::find(path, &FILE)?;
+        let map = map(&file).map_err(|e| FILE.io(path, e))?;
         Ok(Self { map, place, departed })
-    }
-
-    /// Makes this process a member, so that it can charge. A forked child has to join for itself.
-    ///
-    /// Where every slot is taken by a process that has just died, it waits for one, for a second.
-    pub fn join(&self) -> Result<Member<'_>, AccountError> {
-        let deadline = Instant::now() + JOIN_DEADLINE;
-        loop {
-            if let Some(member) = self.try_join()? {
-                return Ok(member);
-            }
-            if Instant::now() >= deadline {
-                return Err(AccountError::Full { path: self.place.path.clone() });
-            }
-            pause(Duration::from_millis(20));
-        }
-    }
-
-    /// As [`Self::join`], but without waiting: `None` where every slot is taken.
-    pub fn try_join(&self) -> Result<Option<Member<'_>>, AccountError> {
-        // Deaths are noticed here as well: nobody may have been refused for a long time.
-        self.reap_dead();
-        self.claim_free_slot().map_err(|e| AccountError::io(&self.place.path, e))
-    }
-
-    fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
-        for (slot, record) in self.layout().records.iter().enumerate() {
-            if record.state.load(Ordering::Acquire) != FREE {
-                continue;
-            }
-            let Some(lock) = SlotLock::try_take(&self.place, slot)? else { continue };
-            at(Step::SlotLocked);
-            // Only who holds the slot's lock changes its state.
-            if record.state.load(Ordering::Acquire) == FREE {
-                introduce(record);
-                // Before anything is published there: sums run up to this mark.
-                self.layout().header.high_water.0.fetch_max(slot as u32 + 1, Ordering::SeqCst);
-                record.state.store(TAKEN, Ordering::SeqCst);
-                at(Step::SlotTaken);
-                return Ok(Some(Member::new(self, slot, lock)));
-            }
-        }
-        Ok(None)
     }
 
     /// Bytes committed on a card by all processes, also those of the dead that were not reaped.
@@ -126,7 +84,36 @@ impl Account {
     #[inline]
     pub fn holder(&self, slot: usize) -> Option<ProcessIdentity> {
         let record = self.layout().records.get(slot)?;
-        (record.state.load(Ordering::Acquire) == TAKEN).then(|| record.identity())
+        (record.state.load(Ordering::Acquire) == TAKEN).then(|| ProcessIdentity::of(record))
+    }
+
+    /// The living members that the calling process can name: those in its own PID namespace. A
+    /// card that no account has is nobody's.
+    ///
+    /// Costs a probe of a lock for each of them. Where locks cannot be probed, all count as alive.
+    pub fn living(&self, card: usize) -> impl Iterator<Item = Living> {
+        let namespace = own_namespace();
+        let records = &self.layout().records;
+        let is_here =
+            move |slot: usize| records[slot].pid_namespace.load(Ordering::Relaxed) == namespace;
+        let dead = self.find_dead(is_here);
+        (0..SLOTS)
+            .filter(move |slot| {
+                records[*slot].state.load(Ordering::Acquire) == TAKEN
+                    && is_here(*slot)
+                    && !dead[*slot]
+            })
+            .map(move |slot| Living {
+                pid: records[slot].pid.load(Ordering::Relaxed),
+                bytes: self.held_in(slot, card),
+            })
+    }
+
+    fn held_in(&self, slot: usize, card: usize) -> u64 {
+        if card >= CARDS {
+            return 0;
+        }
+        Word(self.layout().words[card][slot].load(Ordering::Relaxed)).committed() * UNIT
     }
 
     /// Every slot from here on was never used.
@@ -177,20 +164,4 @@ fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
             Err(io::Error::other("its descriptor was closed by the program; try again"))
         }
     }
-}
-
-/// Writes down who this process is.
-fn introduce(record: &Record) {
-    let own = ProcessIdentity::own();
-    record.pid.store(own.pid, Ordering::Relaxed);
-    record.start_time.store(own.start_time, Ordering::Relaxed);
-    record.pid_namespace.store(own.pid_namespace, Ordering::Relaxed);
-    record.joined_at.store(monotonic_ns(), Ordering::Relaxed);
-}
-
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a local variable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

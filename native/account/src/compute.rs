@@ -7,33 +7,9 @@
 //! a kernel that runs.
 
 use crate::account::Account;
-use crate::layout::{CARDS, SLOTS};
+use crate::layout::{ComputeSums, ComputeWords, SLOTS};
 use hami_limits::grants::ComputeState;
-use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// One process on one card, written by that process alone. Times are nanoseconds.
-#[repr(C, align(64))]
-#[derive(Debug, Default)]
-pub struct ComputeWords {
-    /// A [`ComputeState`] in the low half, in the high half the turn of the grant that the process
-    /// had seen when it wrote it: an older turn than the one in force answers an older grant.
-    pub state: AtomicU64,
-    /// Engine time so far: how long the card was busy with kernels of the process.
-    pub used_ns: AtomicU64,
-    /// Wall time for which threads of the process waited for permission to launch.
-    pub throttled_ns: AtomicU64,
-    /// How far the process's own bucket is below zero now.
-    pub debt_ns: AtomicU64,
-    /// When the process last looked at its work there (`CLOCK_MONOTONIC`); a heartbeat while it runs.
-    pub active_at: AtomicU64,
-    /// The same for who shares the slice where nobody coordinates; also of a slice inside another,
-    /// whose turns are the outer one's.
-    pub metered_at: AtomicU64,
-    /// What the process's own bucket owes ([`Owed::to_word`]).
-    pub owed: AtomicU64,
-    reserved: u64,
-}
 
 /// A debt as it outlives its process: when it will be paid, and at which rate. Both, so that whoever
 /// has to pay the rest at another rate knows how much that is. Of two the one that is paid later is larger.
@@ -69,23 +45,6 @@ pub struct Compute {
     /// How far the process's own bucket is below zero.
     pub debt_ns: u64,
 }
-
-/// Per card, of processes whose slots are free again.
-#[repr(C, align(64))]
-pub(crate) struct ComputeSums {
-    pub used_ns: [AtomicU64; CARDS],
-    pub throttled_ns: [AtomicU64; CARDS],
-    /// The debt of them that would be paid last.
-    pub owed: [AtomicU64; CARDS],
-}
-
-const _: () = assert!(size_of::<ComputeWords>() == 64);
-const _: () = assert!(offset_of!(ComputeWords, used_ns) == 8);
-const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
-const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
-const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
-const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
-const _: () = assert!(offset_of!(ComputeWords, owed) == 48);
 
 impl ComputeWords {
     /// Says what the process has, having seen `turn`. What it launched or waited for before is

@@ -5,11 +5,9 @@
 //! and closed after `fstat` has said that it still is our file. What was done with it is believed
 //! if it is our file afterwards, too; only a `close` within nanoseconds can still hit the program's.
 //!
-//! The calls that libc would let a thread be cancelled in are made past it (`wait` says why).
+//! The calls that libc would let a thread be cancelled in are made past it (`hami_limits::futex` says why).
 
-use crate::error::AccountError;
-use crate::layout::{MAGIC, SIZE, VERSION};
-use hami_limits::whole_file;
+use hami_limits::{FileError, FileKind};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -43,18 +41,24 @@ pub(crate) struct Descriptor {
 const CAUTION: libc::c_int = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
 
 impl Place {
-    /// Finds the account and checks what never changes. Returns the open file as well.
-    pub fn find(path: &Path) -> Result<(Self, Descriptor), AccountError> {
-        let io_error = |e| AccountError::io(path, e);
+    /// Finds a file and checks what never changes. Returns the open file as well.
+    pub fn find(path: &Path, kind: &FileKind) -> Result<(Self, Descriptor), FileError> {
+        let io_error = |e| kind.io(path, e);
         // The program may change its directory later.
         let path = std::path::absolute(path).map_err(io_error)?;
         let id = FileId::of_path(&path).map_err(io_error)?;
         let place = Self { path, id };
         let file = place.open(libc::O_RDWR).map_err(io_error)?;
-        match check(&file).map_err(io_error)? {
-            Ok(()) => Ok((place, file)),
-            Err(reason) => Err(AccountError::damaged(&place.path, reason)),
+        let (_, regular, size) = status(file.fd).map_err(io_error)?;
+        let mut start = [0; 16];
+        if !regular
+            || size != kind.size as u64
+            || file.read_at(&mut start, 0).map_err(io_error)? < 16
+        {
+            return Err(kind.wrong_size(&place.path));
         }
+        kind.check_head(&start).map_err(|reason| kind.damaged(&place.path, reason))?;
+        Ok((place, file))
     }
 
     /// Opens the account again. Fails where the path leads nowhere or elsewhere by now (after
@@ -135,19 +139,6 @@ fn status(fd: RawFd) -> io::Result<(FileId, bool, u64)> {
     Ok((FileId { device: stat.st_dev, inode: stat.st_ino }, regular, stat.st_size as u64))
 }
 
-/// The outer result is the kernel's, the inner one the file's.
-fn check(file: &Descriptor) -> io::Result<Result<(), &'static str>> {
-    let (_, regular, size) = status(file.fd)?;
-    if !regular || size != SIZE as u64 {
-        return Ok(Err(WRONG_SIZE));
-    }
-    let mut start = [0; 16];
-    match file.read_at(&mut start, 0)? {
-        16 => Ok(check_identity(&start)),
-        _ => Ok(Err(WRONG_SIZE)),
-    }
-}
-
 /// The beginning of a file of the kernel's, as text; empty if it cannot be read.
 pub(crate) fn read_proc(path: &str) -> String {
     let mut text = [0; 1024];
@@ -156,28 +147,4 @@ pub(crate) fn read_proc(path: &str) -> String {
         .and_then(|id| Descriptor::open(path, libc::O_RDONLY, id))
         .and_then(|file| file.read_at(&mut text, 0));
     String::from_utf8_lossy(&text[..read.unwrap_or(0)]).into_owned()
-}
-
-pub(crate) const WRONG_SIZE: &str = "it is not a file of 364544 bytes";
-
-/// The first 16 bytes of the file: magic, version and size.
-pub(crate) fn check_identity(start: &[u8; 16]) -> Result<(), &'static str> {
-    match identity() {
-        good if good == *start => Ok(()),
-        good if good[..8] == start[..8] => Err("its version is not 2"),
-        _ => Err("it does not begin with HAMIACC1"),
-    }
-}
-
-fn identity() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_ne_bytes());
-    bytes[12..].copy_from_slice(&(SIZE as u32).to_ne_bytes());
-    bytes
-}
-
-/// Makes an empty account under `path`.
-pub(crate) fn create(path: &Path) -> io::Result<()> {
-    whole_file::create(path, 0o600, SIZE, &identity()).map(drop)
 }

@@ -8,7 +8,7 @@
 //! A child made by a bare `clone` runs no handlers: it does not learn that it is one. What it could
 //! inherit in that window ends with it.
 
-use crate::wait::pause;
+use hami_limits::futex::pause;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

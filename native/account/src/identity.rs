@@ -1,8 +1,10 @@
 //! Who a process is: a number that means something in one PID namespace, and when it started.
 
 use crate::file::read_proc;
+use crate::layout::Record;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 
 /// The inode of the first PID namespace, fixed by the kernel (`PROC_PID_INIT_INO`).
 const HOST_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -23,6 +25,15 @@ impl ProcessIdentity {
     pub fn own() -> Self {
         let start_time = state("self").map_or(0, |(_, start_time)| start_time);
         Self { pid: std::process::id(), start_time, pid_namespace: own_namespace() }
+    }
+
+    /// The process that a slot's record names.
+    pub(crate) fn of(record: &Record) -> Self {
+        Self {
+            pid: record.pid.load(Ordering::Relaxed),
+            start_time: record.start_time.load(Ordering::Relaxed),
+            pid_namespace: record.pid_namespace.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether it is numbered as the host numbers processes.

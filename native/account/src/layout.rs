@@ -1,6 +1,6 @@
 //! The account file as a type: what is where, and how a word is put together.
 
-use crate::compute::{ComputeSums, ComputeWords};
+use hami_limits::FileKind;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -11,9 +11,9 @@ pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 /// Bytes per unit; a request is rounded up to whole units.
 pub const UNIT: u64 = 512;
 
-pub(crate) const MAGIC: [u8; 8] = *b"HAMIACC1";
-pub(crate) const VERSION: u32 = 2;
 pub(crate) const SIZE: usize = size_of::<Layout>();
+pub(crate) const FILE: FileKind =
+    FileKind { name: "account", magic: *b"HAMIACC1", version: 2, size: SIZE };
 
 /// `Record::state`: nobody's. All words of a free slot are zero.
 pub(crate) const FREE: u32 = 0;
@@ -70,6 +70,38 @@ pub(crate) struct Counters {
     pub anomalies: AtomicU64,
 }
 
+/// One process on one card, written by that process alone. Times are nanoseconds.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct ComputeWords {
+    /// A [`crate::ComputeState`] in the low half, in the high half the turn of the grant that the process
+    /// had seen when it wrote it: an older turn than the one in force answers an older grant.
+    pub state: AtomicU64,
+    /// Engine time so far: how long the card was busy with kernels of the process.
+    pub used_ns: AtomicU64,
+    /// Wall time for which threads of the process waited for permission to launch.
+    pub throttled_ns: AtomicU64,
+    /// How far the process's own bucket is below zero now.
+    pub debt_ns: AtomicU64,
+    /// When the process last looked at its work there (`CLOCK_MONOTONIC`); a heartbeat while it runs.
+    pub active_at: AtomicU64,
+    /// The same for who shares the slice where nobody coordinates; also of a slice inside another,
+    /// whose turns are the outer one's.
+    pub metered_at: AtomicU64,
+    /// What the process's own bucket owes ([`crate::Owed::to_word`]).
+    pub owed: AtomicU64,
+    reserved: u64,
+}
+
+/// Per card, of processes whose slots are free again.
+#[repr(C, align(64))]
+pub(crate) struct ComputeSums {
+    pub used_ns: [AtomicU64; CARDS],
+    pub throttled_ns: [AtomicU64; CARDS],
+    /// The debt of them that would be paid last.
+    pub owed: [AtomicU64; CARDS],
+}
+
 /// A cache line of its own.
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
@@ -85,6 +117,13 @@ const _: () = assert!(offset_of!(Header, departed) == 256);
 const _: () = assert!(offset_of!(Header, bell) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);
 const _: () = assert!(offset_of!(Record, counters) == 64);
+const _: () = assert!(size_of::<ComputeWords>() == 64);
+const _: () = assert!(offset_of!(ComputeWords, used_ns) == 8);
+const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
+const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
+const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
+const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
+const _: () = assert!(offset_of!(ComputeWords, owed) == 48);
 
 /// One process's units on one card: `committed` was granted, `tentative` is being asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,12 +58,11 @@
 
 mod account;
 mod compute;
-mod error;
 mod file;
 pub mod fork;
 mod identity;
+mod join;
 mod layout;
-mod living;
 mod member;
 mod reap;
 mod slot_lock;
@@ -71,14 +70,11 @@ mod slow_lock;
 mod snapshot;
 #[doc(hidden)]
 pub mod steps;
-mod wait;
 
-pub use account::{Account, Departed, Oracle};
-pub use compute::{Compute, ComputeWords, Owed};
-pub use error::AccountError;
+pub use account::{Account, Departed, Living, Oracle};
+pub use compute::{Compute, Owed};
 pub use hami_limits::grants::ComputeState;
 pub use identity::ProcessIdentity;
-pub use layout::{CARDS, SLOTS, UNIT};
-pub use living::Living;
+pub use layout::{CARDS, ComputeWords, SLOTS, UNIT};
 pub use member::{Member, Refused};
 pub use snapshot::{ProcessUse, Snapshot};

@@ -1,12 +1,11 @@
 //! Charging and giving back: the path of every allocation.
 
 use crate::account::Account;
-use crate::compute::ComputeWords;
 use crate::fork::generation;
-use crate::layout::{CARDS, Record, SLOTS, UNIT, Word};
+use crate::layout::{CARDS, ComputeWords, Record, SLOTS, UNIT, Word};
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
-use crate::wait::{pause, wake_all};
+use hami_limits::futex::{pause, wake_all};
 use std::fmt;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};

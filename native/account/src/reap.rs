@@ -15,7 +15,6 @@ use crate::identity::ProcessIdentity;
 use crate::layout::{CARDS, FREE, Record, SLOTS, UNIT, Word};
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
-use crate::wait::boot_ms;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -126,7 +125,7 @@ impl Account {
         // A time in the future was written before a reboot.
         let since = if noticed == 0 || noticed > now { now } else { noticed };
         record.dead_since.store(since, Ordering::Relaxed);
-        match (self.departed)(&record.identity()) {
+        match (self.departed)(&ProcessIdentity::of(record)) {
             Departed::Yes => true,
             Departed::No => false,
             Departed::Unknown => now - since >= Self::GRACE.as_millis() as u64,
@@ -153,12 +152,10 @@ impl Account {
     }
 }
 
-impl Record {
-    pub(crate) fn identity(&self) -> ProcessIdentity {
-        ProcessIdentity {
-            pid: self.pid.load(Ordering::Relaxed),
-            start_time: self.start_time.load(Ordering::Relaxed),
-            pid_namespace: self.pid_namespace.load(Ordering::Relaxed),
-        }
-    }
+/// Milliseconds since boot, also those spent suspended: the same for all processes and namespaces.
+fn boot_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid for the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }

@@ -7,7 +7,7 @@
 use crate::account::Account;
 use crate::layout::SLOTS;
 use crate::steps::{Step, at};
-use crate::wait;
+use hami_limits::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ impl Account {
             if left.is_zero() {
                 return None;
             }
-            wait::wait(word, holder, left.min(PATIENCE));
+            futex::wait(word, holder, left.min(PATIENCE));
             if word.load(Ordering::Relaxed) == holder {
                 self.release_dead_holder(holder);
             }
@@ -72,6 +72,6 @@ fn name_of(slot: usize) -> u32 {
 
 fn release(word: &AtomicU32, name: u32) {
     if word.compare_exchange(name, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
-        wait::wake_one(word);
+        futex::wake_one(word);
     }
 }

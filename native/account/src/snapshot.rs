@@ -4,12 +4,14 @@
 //! once into a private buffer and every number is checked before it is used. What is read is not
 //! one instant: processes go on while it is being read.
 
-use crate::compute::{Compute, ComputeSums, ComputeWords};
-use crate::error::AccountError;
-use crate::file::{WRONG_SIZE, check_identity};
+use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
-use crate::layout::{CARDS, Counters, Header, Layout, Record, SIZE, SLOTS, TAKEN, UNIT, Word};
+use crate::layout::{
+    CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SIZE, SLOTS, TAKEN,
+    UNIT, Word,
+};
 use crate::slot_lock::is_held;
+use hami_limits::FileError;
 use std::fs::OpenOptions;
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsRawFd;
@@ -50,31 +52,29 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Reads an account.
-    pub fn read(path: &Path) -> Result<Self, AccountError> {
-        let io_error = |e| AccountError::io(path, e);
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let io_error = |e| FILE.io(path, e);
         let caution = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
         let file = file.map_err(io_error)?;
         let metadata = file.metadata().map_err(io_error)?;
         if !metadata.is_file() || metadata.len() != SIZE as u64 {
-            return Err(AccountError::damaged(path, WRONG_SIZE));
+            return Err(FILE.wrong_size(path));
         }
         let mut bytes = vec![0; SIZE];
         match file.read_exact_at(&mut bytes, 0) {
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err(AccountError::damaged(path, WRONG_SIZE));
+                return Err(FILE.wrong_size(path));
             }
             read => read.map_err(io_error)?,
         }
+        FILE.check_head(&bytes).map_err(|reason| FILE.damaged(path, reason))?;
         let fd = file.as_raw_fd();
-        decode(&bytes, |slot| is_held(fd, slot)).map_err(|r| AccountError::damaged(path, r))
+        decode(&bytes, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
     }
 }
 
 fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'static str> {
-    let mut start = [0; 16];
-    start.copy_from_slice(&bytes[..16]);
-    check_identity(&start)?;
     if u32_at(bytes, offset_of!(Header, high_water)) as usize > SLOTS {
         return Err("its high water mark is beyond its last slot");
     }

@@ -3,9 +3,7 @@
 mod common;
 
 use common::{Child, MIB, Scratch, shared, wait_for};
-use hami_account::{
-    Account, AccountError, CARDS, Departed, Living, Refused, SLOTS, Snapshot, fork,
-};
+use hami_account::{Account, CARDS, Departed, Living, Refused, SLOTS, Snapshot, fork};
 use hami_limits::FileError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -261,7 +259,7 @@ fn a_full_account_says_so_and_room_comes_back() {
     let account = Account::attach(&scratch.path()).unwrap();
     let mut members: Vec<_> = (0..SLOTS).map(|_| account.join().unwrap()).collect();
     match account.join() {
-        Err(AccountError::Full { path }) => assert_eq!(path, scratch.path()),
+        Err(FileError::Full { path, .. }) => assert_eq!(path, scratch.path()),
         other => panic!("{other:?}"),
     }
     members.pop();
@@ -309,7 +307,7 @@ fn of_several_makers_one_wins_and_no_draft_is_left() {
         for _ in 0..8 {
             scope.spawn(|| match Account::create(&path) {
                 Ok(()) => _ = made.fetch_add(1, Ordering::Relaxed),
-                Err(AccountError::File(FileError::Io { source, .. })) => {
+                Err(FileError::Io { source, .. }) => {
                     assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
                     Account::attach(&path).expect("whole from its first instant");
                 }

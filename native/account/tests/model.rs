@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Child, MIB, Random, Scratch};
-use hami_account::{Account, AccountError, CARDS, Departed, Member, Refused, Snapshot, UNIT};
+use hami_account::{Account, CARDS, Departed, Member, Refused, Snapshot, UNIT};
 use hami_limits::FileError;
 use std::fs;
 use std::time::Duration;
@@ -151,7 +151,7 @@ fn assert_damaged(scratch: &Scratch) {
     let attached = Account::attach(&scratch.path()).map(drop);
     let read = Snapshot::read(&scratch.path()).map(drop);
     for result in [attached, read] {
-        assert!(matches!(result, Err(AccountError::File(FileError::Damaged { .. }))), "{result:?}");
+        assert!(matches!(result, Err(FileError::Damaged { .. })), "{result:?}");
     }
 }
 
@@ -172,7 +172,7 @@ fn another_file_is_no_account() {
     let missing = scratch.folder().join("missing");
     for result in [Account::attach(&missing).map(drop), Snapshot::read(&missing).map(drop)] {
         match result {
-            Err(AccountError::File(FileError::Io { source, .. })) => {
+            Err(FileError::Io { source, .. }) => {
                 assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
             }
             other => panic!("{other:?}"),
@@ -199,7 +199,7 @@ fn nonsense_in_the_account_hurts_nobody() {
         fs::write(scratch.path(), &bytes).unwrap();
         match Snapshot::read(&scratch.path()) {
             Ok(_) => read += 1,
-            Err(AccountError::File(FileError::Damaged { .. })) => rejected += 1,
+            Err(FileError::Damaged { .. }) => rejected += 1,
             Err(other) => panic!("{other}"),
         }
         let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();

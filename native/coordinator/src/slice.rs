@@ -2,9 +2,9 @@
 
 use crate::guard::Guarded;
 use crate::wait::Bell;
-use hami_account::{Account, AccountError, CARDS, ProcessIdentity, SLOTS};
+use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
-use hami_limits::{FileError, LimitsView, PageError};
+use hami_limits::{FileError, LimitsView};
 use hami_share::turns::{ProcessView, RowView, SliceView, State};
 use std::hint::black_box;
 use std::io;
@@ -229,26 +229,8 @@ fn has_turn(grant: &Grant, slot: usize) -> bool {
 impl From<FileError> for Refused {
     fn from(error: FileError) -> Self {
         match error {
-            FileError::Io { .. } => Self::NotYet,
-            FileError::Damaged { .. } => Self::Damaged,
-        }
-    }
-}
-
-impl From<PageError> for Refused {
-    fn from(error: PageError) -> Self {
-        match error {
-            PageError::File(error) => error.into(),
-            PageError::Invalid(_) => Self::Damaged,
-        }
-    }
-}
-
-impl From<AccountError> for Refused {
-    fn from(error: AccountError) -> Self {
-        match error {
-            AccountError::File(error) => error.into(),
-            AccountError::Full { .. } => Self::NotYet,
+            FileError::Io { .. } | FileError::Full { .. } => Self::NotYet,
+            FileError::Damaged { .. } | FileError::Invalid(_) => Self::Damaged,
         }
     }
 }

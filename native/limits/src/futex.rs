@@ -1,7 +1,7 @@
-//! Waiting for a word of a file that several processes have mapped, and waking who waits.
+//! Waiting for a word of a file that several processes have mapped, and waking the waiters.
 //!
-//! The waits go through the bare call: libc's own are points at which a thread may be cancelled, and a
-//! program that cancels its threads must not lose one while it holds something of ours.
+//! All waits are bare futex calls. libc's `nanosleep`, `open` and `close` are cancellation points, and
+//! a program that cancels its threads must not lose one while that thread holds a lock of ours.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -23,6 +23,12 @@ pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
             &raw const timeout,
         );
     }
+}
+
+/// Sleeps for about `time`.
+pub fn pause(time: Duration) {
+    let never_woken = AtomicU32::new(0);
+    wait(&never_woken, 0, time);
 }
 
 /// Wakes one thread that waits for `word`.

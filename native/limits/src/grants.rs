@@ -30,10 +30,6 @@ mod reader;
 mod state;
 mod writer;
 
-use crate::FileError;
-use std::io;
-use std::path::Path;
-
 pub use layout::{Grant, Holder, Kind};
 pub use reader::GrantsView;
 pub use state::ComputeState;
@@ -42,16 +38,6 @@ pub use writer::GrantsPage;
 /// A pulse that is older than this, or 0, means that nobody coordinates: every grant counts as
 /// [`Kind::Own`].
 pub const SILENCE_NS: u64 = 50_000_000;
-
-const WHAT: &str = "grants page";
-
-fn io_error(path: &Path, source: io::Error) -> FileError {
-    FileError::io(WHAT, path, source)
-}
-
-fn damaged(path: &Path, reason: &'static str) -> FileError {
-    FileError::damaged(WHAT, path, reason)
-}
 
 #[cfg(test)]
 mod tests;

@@ -5,16 +5,13 @@
 //! makes the pages, the preload library reads the same pages inside the limited program. One grammar
 //! and one layout, so that the two can never disagree about what a limit means.
 
-mod file_error;
+pub mod file;
 pub mod futex;
 pub mod grants;
 mod mapped;
 pub mod page;
 pub mod quantity;
-pub mod whole_file;
 
-pub use file_error::FileError;
-pub use page::{
-    LimitsPage, LimitsView, Mode, NO_LIMIT, PageError, Priority, Regime, Row, same_card,
-};
+pub use file::{FileError, FileKind};
+pub use page::{LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, same_card};
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};

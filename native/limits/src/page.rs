@@ -29,18 +29,10 @@
 
 mod layout;
 mod reader;
-mod regime;
 mod writer;
-
-use crate::FileError;
-use crate::quantity::InvalidValue;
-use std::fmt;
-use std::io;
-use std::path::Path;
 
 pub use layout::{MAX_ROWS, NO_LIMIT};
 pub use reader::LimitsView;
-pub use regime::{Mode, Priority, Regime};
 pub use writer::LimitsPage;
 
 /// One card of a slice. Row i of the page is row i of the account for the slice's whole life.
@@ -64,6 +56,65 @@ impl Row {
     }
 }
 
+/// What becomes of time that a share leaves unused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It stays unused: the share is a ceiling.
+    #[default]
+    Hard,
+    /// It is lent: the share is a weight among those who want the card.
+    Soft,
+}
+
+/// Who goes first when several slices want a card. The shares hold within each priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// After all others.
+    Low = -1,
+    /// The usual one.
+    #[default]
+    Normal = 0,
+    /// Before all others.
+    High = 1,
+}
+
+/// How a slice shares one card's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regime {
+    /// Percent of the card's time, 1 to 100; 0 is no limit, as 100 is.
+    pub share: u32,
+    /// What becomes of time that the share leaves unused.
+    pub mode: Mode,
+    /// Who goes first.
+    pub priority: Priority,
+}
+
+impl Regime {
+    /// As the page has it.
+    pub(super) fn encode(self) -> [u8; 8] {
+        let [a, b, c, d] = self.share.to_le_bytes();
+        [a, b, c, d, self.mode as u8, self.priority as i8 as u8, 0, 0]
+    }
+
+    /// `None` for bytes that no writer writes, but for the share: the rows' check is the one for it.
+    pub(super) fn decode(bytes: [u8; 8]) -> Option<Self> {
+        let [a, b, c, d, mode, priority, 0, 0] = bytes else { return None };
+        let share = u32::from_le_bytes([a, b, c, d]);
+        let mode = match mode {
+            0 => Mode::Hard,
+            1 => Mode::Soft,
+            _ => return None,
+        };
+        let priority = match priority as i8 {
+            -1 => Priority::Low,
+            0 => Priority::Normal,
+            1 => Priority::High,
+            _ => return None,
+        };
+        Some(Self { share, mode, priority })
+    }
+}
+
 /// Whether two UUIDs name the same card.
 ///
 /// The driver gives 16 bytes and does not say whether they name a GPU or a MIG slice of one, NVML
@@ -74,51 +125,6 @@ pub fn same_card(left: &str, right: &str) -> bool {
         uuid.get(word.map_or(0, str::len)..).unwrap_or_default().to_ascii_lowercase()
     };
     bare(left) == bare(right)
-}
-
-const WHAT: &str = "limits page";
-
-/// Why a limits page could not be made, read or changed.
-#[derive(Debug)]
-pub enum PageError {
-    /// The file cannot be used.
-    File(FileError),
-    /// The caller asked for what a page cannot say; the page is unchanged.
-    Invalid(InvalidValue),
-}
-
-impl PageError {
-    fn io(path: &Path, source: io::Error) -> Self {
-        Self::File(FileError::io(WHAT, path, source))
-    }
-
-    fn damaged(path: &Path, reason: &'static str) -> Self {
-        Self::File(FileError::damaged(WHAT, path, reason))
-    }
-}
-
-impl From<InvalidValue> for PageError {
-    fn from(error: InvalidValue) -> Self {
-        Self::Invalid(error)
-    }
-}
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::Invalid(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PageError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File(error) => error.source(),
-            Self::Invalid(error) => Some(error),
-        }
-    }
 }
 
 #[cfg(test)]

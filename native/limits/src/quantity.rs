@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-/// A value that was refused: which field, what was written, and how to mend it.
+/// A value that was refused: which field, what was written, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     /// The option, resource or variable, as the caller named it.
@@ -64,13 +64,13 @@ pub struct InvalidValue {
     /// The text as it came.
     pub value: String,
     /// What to write instead.
-    pub mend: String,
+    pub fix: String,
 }
 
 impl InvalidValue {
     /// A refusal of `value` in `field`, with what to write instead.
-    pub fn new(field: &str, value: &str, mend: impl Into<String>) -> Self {
-        Self { field: field.to_owned(), value: value.to_owned(), mend: mend.into() }
+    pub fn new(field: &str, value: &str, fix: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), value: value.to_owned(), fix: fix.into() }
     }
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for InvalidValue {
         const SHOWN: usize = 64;
         let shown: String = self.value.chars().take(SHOWN).collect();
         let more = if shown.len() < self.value.len() { "…" } else { "" };
-        write!(f, "{}: {shown:?}{more} is refused: {}", self.field, self.mend)
+        write!(f, "{}: {shown:?}{more} is refused: {}", self.field, self.fix)
     }
 }
 
@@ -94,17 +94,17 @@ const SHARE_EXAMPLE: &str = "write a whole percentage from 1 to 100, like 30 or 
 /// Whole numbers only: no sign, blank, fraction or exponent. A leading zero is refused, because
 /// `010g` is ten to a person and eight to C.
 pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u64>, InvalidValue> {
-    let refuse = |mend: String| Err(InvalidValue::new(field, text, mend));
+    let refuse = |fix: String| Err(InvalidValue::new(field, text, fix));
     let (digits, unit) = split_number(text);
     if digits.is_empty() {
-        return refuse(memory_mend(text, source));
+        return refuse(memory_fix(text, source));
     }
     let known = source.own_units().iter().chain(UNITS).find(|(name, _)| *name == unit);
     let Some((_, unit_bytes)) = known else {
-        return refuse(memory_mend(text, source));
+        return refuse(memory_fix(text, source));
     };
-    if let Some(mend) = leading_zero_mend(digits, unit) {
-        return refuse(mend);
+    if let Some(fix) = leading_zero_fix(digits, unit) {
+        return refuse(fix);
     }
     // u64::MAX is the page's "no limit" and therefore no size.
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_bytes));
@@ -119,13 +119,13 @@ pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u6
 /// Percent meant by `text`, 1 to 100; `None` is "no limit", which only [`Source::HamiEnv`] can say
 /// (`0`).
 pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32>, InvalidValue> {
-    let refuse = |mend: String| Err(InvalidValue::new(field, text, mend));
+    let refuse = |fix: String| Err(InvalidValue::new(field, text, fix));
     let (digits, unit) = split_number(text);
     if digits.is_empty() || !matches!(unit, "" | "%") {
         return refuse(SHARE_EXAMPLE.to_owned());
     }
-    if let Some(mend) = leading_zero_mend(digits, unit) {
-        return refuse(mend);
+    if let Some(fix) = leading_zero_fix(digits, unit) {
+        return refuse(fix);
     }
     match digits.parse::<u32>() {
         Ok(0) if source.zero_is_no_limit() => Ok(None),
@@ -153,7 +153,7 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-fn leading_zero_mend(digits: &str, unit: &str) -> Option<String> {
+fn leading_zero_fix(digits: &str, unit: &str) -> Option<String> {
     let stripped = digits.trim_start_matches('0');
     match stripped {
         _ if digits.len() == 1 || !digits.starts_with('0') => None,
@@ -163,7 +163,7 @@ fn leading_zero_mend(digits: &str, unit: &str) -> Option<String> {
 }
 
 /// How to write what was probably meant.
-fn memory_mend(text: &str, source: Source) -> String {
+fn memory_fix(text: &str, source: Source) -> String {
     let compact: String = text.split_whitespace().collect();
     let (digits, unit) = split_number(&compact);
     let number = digits.trim_start_matches('0');
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     fn memory(text: &str, source: Source) -> Result<Option<u64>, String> {
-        parse_memory(text, source, "gpumem").map_err(|e| e.mend)
+        parse_memory(text, source, "gpumem").map_err(|e| e.fix)
     }
 
     #[test]
@@ -266,8 +266,8 @@ mod tests {
         ];
         for text in bad {
             for source in [Api, HamiEnv] {
-                let mend = memory(text, source).expect_err(text);
-                assert!(!mend.is_empty() && !mend.contains('\n'), "{text:?}: {mend}");
+                let fix = memory(text, source).expect_err(text);
+                assert!(!fix.is_empty() && !fix.contains('\n'), "{text:?}: {fix}");
             }
         }
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn shares() {
-        let share = |text, source| parse_share(text, source, "gpucores").map_err(|e| e.mend);
+        let share = |text, source| parse_share(text, source, "gpucores").map_err(|e| e.fix);
         for source in [Api, HamiEnv] {
             assert_eq!(share("30", source), Ok(Some(30)));
             assert_eq!(share("100%", source), Ok(Some(100)));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_line_that_names_field_value_and_mend() {
+    fn an_error_is_one_line_that_names_field_value_and_fix() {
         let error = parse_memory("4096m", Api, "gpumem").unwrap_err();
         assert_eq!(error.to_string(), r#"gpumem: "4096m" is refused: write 4096MiB"#);
         let long = format!("4\n{}", "x".repeat(10_000));

@@ -16,9 +16,9 @@ const MOST_MIB: u64 = u32::MAX as u64;
 fn refuse<T>(
     field: String,
     value: impl Display,
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> Result<T, InvalidValue> {
-    Err(InvalidValue { field, value: value.to_string(), mend: mend.into() })
+    Err(InvalidValue { field, value: value.to_string(), fix: fix.into() })
 }
 
 fn within(field: String, value: u64, allowed: RangeInclusive<u64>) -> Result<(), InvalidValue> {

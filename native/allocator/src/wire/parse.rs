@@ -36,7 +36,7 @@ fn refusal<T: DeserializeOwned>(
     };
     let value =
         value.unwrap_or_else(|| String::from_utf8_lossy(&json[..json.len().min(256)]).into());
-    InvalidValue { field, value, mend: format!("write what was agreed: {message}") }
+    InvalidValue { field, value, fix: format!("write what was agreed: {message}") }
 }
 
 fn at(whole: &Value, path: &Path) -> Option<String> {
@@ -60,13 +60,13 @@ mod tests {
     use crate::wire::{Node, Request};
 
     #[test]
-    fn the_field_the_value_and_the_mend_are_named() {
+    fn the_field_the_value_and_the_fix_are_named() {
         let json = br#"{"pod": {"uid": "a", "namespace": "b", "name": "c"},
             "asks": [{"container": "x", "kind": "app", "cards": "two", "memory": "whole"}]}"#;
         let error = parse::<Request>("request", json).unwrap_err();
         assert_eq!(error.field, "request.asks[0].cards");
         assert_eq!(error.value, "two");
-        assert!(error.mend.contains("expected u32"), "{}", error.mend);
+        assert!(error.fix.contains("expected u32"), "{}", error.fix);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::file::FileKind;
 use crate::page::MAX_ROWS;
 
 pub(super) const SIZE: usize = size_of::<Layout>();
-const MAGIC: &[u8; 8] = b"HAMIGRA1";
-const VERSION: u32 = 1;
+pub(super) const FILE: FileKind =
+    FileKind { name: "grants page", magic: *b"HAMIGRA1", version: 1, size: SIZE };
 
 #[repr(C, align(4096))]
 pub(super) struct Layout {
@@ -145,28 +146,4 @@ impl Row {
         fence(Ordering::Acquire);
         word
     }
-}
-
-/// The first 16 bytes of a page, which never change.
-pub(super) fn head() -> [u8; 16] {
-    let mut head = [0; 16];
-    head[..8].copy_from_slice(MAGIC);
-    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    head[12..].copy_from_slice(&(SIZE as u32).to_le_bytes());
-    head
-}
-
-/// The first reason not to believe that this is how a page begins.
-pub(super) fn check_head(found: &[u8; 16]) -> Result<(), &'static str> {
-    let head = head();
-    if found[..8] != head[..8] {
-        return Err("it does not begin with HAMIGRA1");
-    }
-    if found[8..12] != head[8..12] {
-        return Err("its version is not 1");
-    }
-    if found[12..] != head[12..] {
-        return Err("its size field is not 4096");
-    }
-    Ok(())
 }

@@ -1,8 +1,7 @@
 //! The page as the limited program sees it: whose turn it is, and waiting for another.
 
-use super::layout::{Grant, Layout, Row, SIZE, check_head};
-use super::{damaged, io_error};
-use crate::FileError;
+use super::layout::{FILE, Grant, Layout, Row, SIZE};
+use crate::file::FileError;
 use crate::futex;
 use crate::mapped::{self, Mapping, Opened};
 use crate::page::MAX_ROWS;
@@ -24,7 +23,7 @@ impl GrantsView {
     /// Checks the page and maps it.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = open_checked(path, false)?;
-        let map = file.map(SIZE, libc::PROT_READ).map_err(|e| io_error(path, e))?;
+        let map = file.map(SIZE, libc::PROT_READ).map_err(|e| FILE.io(path, e))?;
         Ok(Self { map })
     }
 
@@ -73,14 +72,14 @@ pub(super) fn layout(map: &Mapping) -> &Layout {
 
 /// Opens the file if it is a whole page.
 pub(super) fn open_checked(path: &Path, write: bool) -> Result<Opened<'_>, FileError> {
-    let refused = |e| io_error(path, e);
+    let refused = |e| FILE.io(path, e);
     let file = mapped::open(path, write).map_err(refused)?;
     let metadata = file.metadata().map_err(refused)?;
     if !metadata.is_file() || metadata.len() != SIZE as u64 {
-        return Err(damaged(path, "it is not a file of 4096 bytes"));
+        return Err(FILE.wrong_size(path));
     }
     let mut head = [0; 16];
     file.read_exact_at(&mut head, 0).map_err(refused)?;
-    check_head(&head).map_err(|reason| damaged(path, reason))?;
+    FILE.check_head(&head).map_err(|reason| FILE.damaged(path, reason))?;
     Ok(file)
 }

@@ -2,7 +2,9 @@
 
 use super::layout::SIZE;
 use super::*;
+use crate::file::FileError;
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,12 +1,10 @@
 //! The page as the coordinator sees it: grants are written here, one stored word each.
 
-use super::io_error;
-use super::layout::{Grant, Row, SIZE, head};
+use super::layout::{FILE, Grant, Row, SIZE};
 use super::reader::{layout, open_checked};
-use crate::FileError;
+use crate::file::FileError;
 use crate::futex;
 use crate::mapped::Mapping;
-use crate::whole_file;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -21,7 +19,7 @@ impl GrantsPage {
     /// Makes the page of a new slice: nothing is granted, nobody coordinates. The file must not
     /// exist; its mode is 0644 less the umask.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        whole_file::create(path, 0o644, SIZE, &head()).map_err(|e| io_error(path, e))?;
+        FILE.create(path, 0o644, &FILE.head())?;
         Self::open(path)
     }
 
@@ -29,7 +27,7 @@ impl GrantsPage {
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = open_checked(path, true)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let map = file.map(SIZE, access).map_err(|e| io_error(path, e))?;
+        let map = file.map(SIZE, access).map_err(|e| FILE.io(path, e))?;
         Ok(Self { map })
     }
 

@@ -1,6 +1,7 @@
 //! The page as bytes: what is where, how it is written down and when it is believed. No I/O.
 
 use super::{Regime, Row};
+use crate::file::FileKind;
 use crate::quantity::InvalidValue;
 
 /// Cards of a slice.
@@ -13,8 +14,9 @@ pub(super) const COPY_SIZE: usize = 2016;
 pub(super) const ACTIVE: usize = 32;
 pub(super) const REGULATED: usize = 36;
 
-const MAGIC: &[u8; 8] = b"HAMILIM1";
-const VERSION: u32 = 1;
+pub(super) const FILE: FileKind =
+    FileKind { name: "limits page", magic: *b"HAMILIM1", version: 1, size: PAGE_SIZE };
+
 const SLICE_ID: usize = 16;
 const IDENTITY_SIZE: usize = 32;
 const FIRST_COPY: usize = 64;
@@ -59,9 +61,7 @@ const _: () = assert!(REGULATED.is_multiple_of(4));
 /// A new page with copy 0 in force.
 pub(super) fn encode_page(slice_id: [u8; 16], rows: &[Row]) -> Page {
     let mut page = [0; PAGE_SIZE];
-    page[..8].copy_from_slice(MAGIC);
-    put_u32(&mut page, 8, VERSION);
-    put_u32(&mut page, 12, PAGE_SIZE as u32);
+    page[..SLICE_ID].copy_from_slice(&FILE.head());
     page[SLICE_ID..IDENTITY_SIZE].copy_from_slice(&slice_id);
     put_u32(&mut page, REGULATED, u32::from(is_regulated(rows)));
     let copy = encode_copy(&page, 1, rows);
@@ -86,16 +86,12 @@ pub(super) fn encode_copy(page: &Page, generation: u32, rows: &[Row]) -> [u8; CO
 }
 
 /// What the page says, or the first reason not to believe it. Any bytes are safe to pass.
-pub(super) fn decode(page: &Page) -> Result<Contents, &'static str> {
-    if &page[..8] != MAGIC {
-        return Err("it does not begin with HAMILIM1");
-    }
-    if get_u32(page, 8) != VERSION {
-        return Err("its version is not 1");
-    }
-    if get_u32(page, 12) != PAGE_SIZE as u32 {
-        return Err("its size field is not 4096");
-    }
+pub(super) fn decode(page: &Page) -> Result<Contents, String> {
+    FILE.check_head(page)?;
+    decode_copies(page).map_err(str::to_owned)
+}
+
+fn decode_copies(page: &Page) -> Result<Contents, &'static str> {
     let active = get_u32(page, ACTIVE);
     if active > 1 || get_u32(page, REGULATED) > 1 || !is_zero(&page[REGULATED + 4..FIRST_COPY]) {
         return Err("its header is not as written");
@@ -163,8 +159,8 @@ pub(super) fn check_rows(rows: &[Row]) -> Result<(), InvalidValue> {
         }
         if row.memory_limit.is_some_and(|limit| limit == 0 || limit == NO_LIMIT) {
             let limit = row.memory_limit.unwrap_or_default().to_string();
-            let mend = "give at least 1 byte and less than 16777216TiB, or None for no limit";
-            return Err(InvalidValue::new("memory_limit", &limit, mend));
+            let fix = "give at least 1 byte and less than 16777216TiB, or None for no limit";
+            return Err(InvalidValue::new("memory_limit", &limit, fix));
         }
         if row.share.is_some_and(|share| !(1..=100).contains(&share)) {
             let share = row.share.unwrap_or_default().to_string();

@@ -6,10 +6,11 @@
 //! read-only, so a tenant cannot; elsewhere page and program belong to the same user.
 
 use super::layout::{
-    ACTIVE, Contents, MAX_ROWS, PAGE_SIZE, REGULATED, memory_limit_offset, regime_offset,
+    ACTIVE, Contents, FILE, MAX_ROWS, PAGE_SIZE, REGULATED, memory_limit_offset, regime_offset,
 };
 use super::writer::read_page;
-use super::{PageError, Regime, Row, same_card};
+use super::{Regime, Row, same_card};
+use crate::file::FileError;
 use crate::mapped::{self, Mapping};
 use std::ops::Range;
 use std::path::Path;
@@ -25,8 +26,8 @@ pub struct LimitsView {
 
 impl LimitsView {
     /// Checks the page and maps it. No file descriptor is kept.
-    pub fn open(path: &Path) -> Result<Self, PageError> {
-        let io_error = |e| PageError::io(path, e);
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let io_error = |e| FILE.io(path, e);
         let file = mapped::open(path, false).map_err(io_error)?;
         let (contents, _) = read_page(&file, path)?;
         let map = file.map(PAGE_SIZE, libc::PROT_READ).map_err(io_error)?;

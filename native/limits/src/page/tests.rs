@@ -2,7 +2,9 @@
 
 use super::layout::{PAGE_SIZE, decode, encode_copy, encode_page};
 use super::*;
+use crate::file::FileError;
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +63,7 @@ fn what_is_written_is_read() {
     page.set_memory_limits(&[("GPU-a", Some(2)), ("MIG-b", Some(3))]).unwrap();
     assert_eq!((view.memory_limit(0), view.memory_limit(1)), (2, 3));
     let half_known = [("GPU-a", Some(5)), ("GPU-x", Some(6))];
-    assert!(matches!(page.set_memory_limits(&half_known), Err(PageError::Invalid(_))));
+    assert!(matches!(page.set_memory_limits(&half_known), Err(FileError::Invalid(_))));
     assert_eq!(view.memory_limit(0), 2);
     page.set_memory_limits(&[("MIG-b", None)]).unwrap();
     page.set_memory_limits(&[("GPU-a", None)]).unwrap();
@@ -115,8 +117,8 @@ fn it_is_regulated_while_a_share_leaves_others_something() {
 fn what_no_page_can_say_is_refused_and_changes_nothing() {
     let file = Scratch::new("refused");
     let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
-    let invalid = |result: Result<(), PageError>| match result {
-        Err(PageError::Invalid(e)) => (e.field, e.value),
+    let invalid = |result: Result<(), FileError>| match result {
+        Err(FileError::Invalid(e)) => (e.field, e.value),
         other => panic!("{other:?}"),
     };
     let named = |field: &str, value: &str| (field.to_owned(), value.to_owned());
@@ -140,7 +142,7 @@ fn what_no_page_can_say_is_refused_and_changes_nothing() {
     assert_eq!(page.rows().unwrap()[..2], two_rows());
 
     match LimitsPage::create(&file.0, &two_rows()) {
-        Err(PageError::File(FileError::Io { source, .. })) => {
+        Err(FileError::Io { source, .. }) => {
             assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
         }
         other => panic!("{other:?}"),
@@ -194,7 +196,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
                 views += 1;
                 (0..17).for_each(|i| _ = (view.memory_limit(i), view.regime(i)));
             }
-            Err(PageError::File(FileError::Damaged { .. })) => {}
+            Err(FileError::Damaged { .. }) => {}
             Err(other) => panic!("{other}"),
         }
     }
@@ -214,17 +216,17 @@ fn what_is_no_regular_file_is_refused_at_once() {
     let file = Scratch::new("link-target");
     LimitsPage::create(&file.0, &two_rows()).unwrap();
     std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
-    assert!(matches!(LimitsView::open(&link.0), Err(PageError::File(FileError::Io { .. }))));
+    assert!(matches!(LimitsView::open(&link.0), Err(FileError::Io { .. })));
 
     let pipe = Scratch::new("pipe");
     let name = std::ffi::CString::new(pipe.0.to_str().unwrap()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert!(matches!(LimitsView::open(&pipe.0), Err(PageError::File(FileError::Damaged { .. }))));
+    assert!(matches!(LimitsView::open(&pipe.0), Err(FileError::Damaged { .. })));
 
     let nothing = Scratch::new("nothing");
     match LimitsView::open(&nothing.0) {
-        Err(PageError::File(FileError::Io { source, .. })) => {
+        Err(FileError::Io { source, .. }) => {
             assert_eq!(source.kind(), io::ErrorKind::NotFound);
         }
         other => panic!("{other:?}"),
@@ -330,9 +332,7 @@ fn two_writers_lose_no_change() {
                     // Against one who never pauses the lock may not come in time; that is said, and
                     // the page is unchanged.
                     while let Err(refused) = page.set_memory_limits(&[(uuid, Some(value))]) {
-                        let PageError::File(FileError::Io { source, .. }) = refused else {
-                            panic!("{refused}")
-                        };
+                        let FileError::Io { source, .. } = refused else { panic!("{refused}") };
                         assert_eq!(source.kind(), io::ErrorKind::TimedOut);
                     }
                 }

@@ -4,13 +4,13 @@
 //! and a file that shrinks under a mapping would kill it.
 
 use super::layout::{
-    ACTIVE, Contents, PAGE_SIZE, Page, REGULATED, check_rows, copy_offset, decode, encode_copy,
-    encode_page, is_regulated,
+    ACTIVE, Contents, FILE, PAGE_SIZE, Page, REGULATED, check_rows, copy_offset, decode,
+    encode_copy, encode_page, is_regulated,
 };
-use super::{PageError, Regime, Row};
+use super::{Regime, Row};
+use crate::file::FileError;
 use crate::mapped::open_file;
 use crate::quantity::InvalidValue;
-use crate::whole_file;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -32,32 +32,31 @@ pub struct LimitsPage {
 
 impl LimitsPage {
     /// Makes the page of a new slice. The file must not exist; its mode is 0644 less the umask.
-    pub fn create(path: &Path, rows: &[Row]) -> Result<Self, PageError> {
+    pub fn create(path: &Path, rows: &[Row]) -> Result<Self, FileError> {
         check_rows(rows)?;
-        let io_error = |e| PageError::io(path, e);
-        let page = encode_page(random_id().map_err(io_error)?, rows);
-        let file = whole_file::create(path, 0o644, PAGE_SIZE, &page).map_err(io_error)?;
+        let id = random_id().map_err(|e| FILE.io(path, e))?;
+        let file = FILE.create(path, 0o644, &encode_page(id, rows))?;
         Ok(Self { file, path: path.to_owned() })
     }
 
     /// Opens a page, for changing where the file's permissions allow it.
-    pub fn open(path: &Path) -> Result<Self, PageError> {
+    pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = match open_file(path, true) {
             Err(e) if read_only(&e) => open_file(path, false),
             other => other,
         };
-        let file = file.map_err(|e| PageError::io(path, e))?;
+        let file = file.map_err(|e| FILE.io(path, e))?;
         read_page(&file, path)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
     /// The rows now in force.
-    pub fn rows(&self) -> Result<Vec<Row>, PageError> {
+    pub fn rows(&self) -> Result<Vec<Row>, FileError> {
         read_page(&self.file, &self.path).map(|(contents, _)| contents.rows)
     }
 
     /// Sets the memory limits of some cards, all at the same instant; in force when this returns.
-    pub fn set_memory_limits(&mut self, limits: &[(&str, Option<u64>)]) -> Result<(), PageError> {
+    pub fn set_memory_limits(&mut self, limits: &[(&str, Option<u64>)]) -> Result<(), FileError> {
         self.update(|rows| {
             limits.iter().try_for_each(|(uuid, limit)| {
                 row_mut(rows, uuid).map(|row| row.memory_limit = *limit)
@@ -66,7 +65,7 @@ impl LimitsPage {
     }
 
     /// Sets how some cards are shared, all at the same instant; in force when this returns.
-    pub fn set_regimes(&mut self, regimes: &[(&str, Regime)]) -> Result<(), PageError> {
+    pub fn set_regimes(&mut self, regimes: &[(&str, Regime)]) -> Result<(), FileError> {
         self.update(|rows| {
             regimes.iter().try_for_each(|(uuid, regime)| {
                 row_mut(rows, uuid).map(|row| {
@@ -78,7 +77,7 @@ impl LimitsPage {
     }
 
     /// Adds a card behind the others. Programs that have already attached do not see it.
-    pub fn append(&mut self, row: Row) -> Result<(), PageError> {
+    pub fn append(&mut self, row: Row) -> Result<(), FileError> {
         self.update(|rows| {
             rows.push(row);
             Ok(())
@@ -90,8 +89,8 @@ impl LimitsPage {
     fn update(
         &mut self,
         change: impl FnOnce(&mut Vec<Row>) -> Result<(), InvalidValue>,
-    ) -> Result<(), PageError> {
-        let _lock = WriteLock::take(&self.file).map_err(|e| PageError::io(&self.path, e))?;
+    ) -> Result<(), FileError> {
+        let _lock = WriteLock::take(&self.file).map_err(|e| FILE.io(&self.path, e))?;
         let (mut contents, page) = read_page(&self.file, &self.path)?;
         change(&mut contents.rows)?;
         check_rows(&contents.rows)?;
@@ -100,7 +99,7 @@ impl LimitsPage {
             .and_then(|()| if regulated { self.put_header(REGULATED, 1) } else { Ok(()) })
             .and_then(|()| self.put_header(ACTIVE, contents.active ^ 1))
             .and_then(|()| if regulated { Ok(()) } else { self.put_header(REGULATED, 0) })
-            .map_err(|e| PageError::io(&self.path, e))
+            .map_err(|e| FILE.io(&self.path, e))
     }
 
     fn put_header(&self, offset: usize, value: u32) -> io::Result<()> {
@@ -113,7 +112,7 @@ impl LimitsPage {
     }
 
     #[cfg(test)]
-    pub(super) fn update_all(&mut self, rows: &[Row]) -> Result<(), PageError> {
+    pub(super) fn update_all(&mut self, rows: &[Row]) -> Result<(), FileError> {
         self.update(|current| {
             rows.clone_into(current);
             Ok(())
@@ -127,20 +126,20 @@ impl LimitsPage {
 }
 
 /// The page's contents and bytes. A read may cross two changes and see a mixture: it is read again.
-pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Page), PageError> {
+pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Page), FileError> {
     const ATTEMPTS: u32 = 10;
     let mut page = [0; PAGE_SIZE];
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let metadata = file.metadata().map_err(|e| PageError::io(path, e))?;
+        let metadata = file.metadata().map_err(|e| FILE.io(path, e))?;
         if !metadata.is_file() || metadata.len() != PAGE_SIZE as u64 {
-            return Err(PageError::damaged(path, "it is not a file of 4096 bytes"));
+            return Err(FILE.wrong_size(path));
         }
-        file.read_exact_at(&mut page, 0).map_err(|e| PageError::io(path, e))?;
+        file.read_exact_at(&mut page, 0).map_err(|e| FILE.io(path, e))?;
         match decode(&page) {
             Ok(contents) => return Ok((contents, page)),
-            Err(reason) if attempt == ATTEMPTS => return Err(PageError::damaged(path, reason)),
+            Err(reason) if attempt == ATTEMPTS => return Err(FILE.damaged(path, reason)),
             Err(_) => sleep(Duration::from_millis(1)),
         }
     }

@@ -1,0 +1,189 @@
+//! The files of a slice: how one is created, how it is recognised, and why one cannot be used.
+//!
+//! The limits page, the grants page and the account are opened by processes that do not wait for
+//! each other. So a file is complete from its first instant: it is written under another name and
+//! then linked. If several processes create the same file, one of them wins and the others find its
+//! file. A file keeps its inode for life, because a rename over a bind-mounted file is never seen.
+//!
+//! All of them begin with the same 16 bytes: a magic, a version and the size of the file
+//! ([`FileKind`]). A file that begins differently is never read further.
+
+use crate::quantity::InvalidValue;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// One of the kinds of file: its name in messages, and what its first 16 bytes say.
+#[derive(Debug)]
+pub struct FileKind {
+    /// The name of the kind, as error messages write it.
+    pub name: &'static str,
+    /// The first eight bytes.
+    pub magic: [u8; 8],
+    /// The version of the layout.
+    pub version: u32,
+    /// The size of every file of this kind, in bytes.
+    pub size: usize,
+}
+
+impl FileKind {
+    /// The first bytes of a file, which never change: magic, version and size. Little-endian.
+    pub fn head(&self) -> [u8; 16] {
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&self.magic);
+        head[8..12].copy_from_slice(&self.version.to_le_bytes());
+        head[12..].copy_from_slice(&(self.size as u32).to_le_bytes());
+        head
+    }
+
+    /// Checks the first bytes of a file. The error is the reason for [`Self::damaged`].
+    pub fn check_head(&self, found: &[u8]) -> Result<(), String> {
+        let head = self.head();
+        if found.get(..8) != Some(&head[..8]) {
+            return Err(format!("it does not begin with {}", String::from_utf8_lossy(&self.magic)));
+        }
+        if found.get(8..12) != Some(&head[8..12]) {
+            return Err(format!("its version is not {}", self.version));
+        }
+        if found.get(12..16) != Some(&head[12..]) {
+            return Err(format!("its size field is not {}", self.size));
+        }
+        Ok(())
+    }
+
+    /// Creates a file of this kind with these first bytes, its size and its mode (less the umask).
+    /// All blocks are allocated, because a store to a mapped page without one kills the program. The
+    /// file must not exist.
+    pub fn create(&self, path: &Path, mode: u32, start: &[u8]) -> Result<File, FileError> {
+        create(path, mode, self.size, start).map_err(|error| self.io(path, error))
+    }
+
+    /// The kernel refused.
+    pub fn io(&self, path: &Path, source: io::Error) -> FileError {
+        FileError::Io { what: self.name, path: path.to_owned(), source }
+    }
+
+    /// The content is wrong.
+    pub fn damaged(&self, path: &Path, reason: impl Into<String>) -> FileError {
+        FileError::Damaged { what: self.name, path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// The file is no regular file, or has another size.
+    pub fn wrong_size(&self, path: &Path) -> FileError {
+        self.damaged(path, format!("it is not a file of {} bytes", self.size))
+    }
+}
+
+/// Why a file of a slice cannot be created, used or changed.
+#[derive(Debug)]
+pub enum FileError {
+    /// The file could not be opened, mapped, locked or written.
+    Io {
+        /// The kind of file ([`FileKind::name`]).
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The file is damaged, or of another kind or version. It must not be used.
+    Damaged {
+        /// The kind of file that it should be.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The first difference that was found.
+        reason: String,
+    },
+    /// Every slot of an account belongs to a process. End one, then try again.
+    Full {
+        /// The account's path.
+        path: PathBuf,
+        /// The number of its slots.
+        slots: usize,
+    },
+    /// The caller asked for a value that the file cannot hold. The file is unchanged.
+    Invalid(InvalidValue),
+}
+
+impl FileError {
+    /// The kind of the kernel's error, if the kernel refused.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            Self::Damaged { .. } | Self::Full { .. } | Self::Invalid(_) => None,
+        }
+    }
+}
+
+impl From<InvalidValue> for FileError {
+    fn from(error: InvalidValue) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { what, path, source } => write!(f, "{what} {}: {source}", path.display()),
+            Self::Damaged { what, path, reason } => write!(
+                f,
+                "{what} {} is damaged or of another version: {reason}; make the slice again",
+                path.display()
+            ),
+            Self::Full { path, slots } => write!(
+                f,
+                "account {}: all {slots} process slots are taken; end a process of the slice first",
+                path.display()
+            ),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Invalid(error) => Some(error),
+            Self::Damaged { .. } | Self::Full { .. } => None,
+        }
+    }
+}
+
+fn create(path: &Path, mode: u32, size: usize, start: &[u8]) -> io::Result<File> {
+    let (draft, mut file) = create_draft(path, mode)?;
+    let linked = allocate(&file, size)
+        .and_then(|()| file.write_all(start))
+        .and_then(|()| fs::hard_link(&draft, path));
+    fs::remove_file(&draft)?;
+    linked.map(|()| file)
+}
+
+fn create_draft(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(mode);
+    let mut attempt = 0;
+    loop {
+        let mut name = OsString::from(path.as_os_str());
+        name.push(format!(".{}-{attempt}", std::process::id()));
+        match options.open(&name) {
+            // A process with our pid, in another namespace or killed here, has left its draft.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+            Err(e) => return Err(e),
+            Ok(file) => return Ok((name.into(), file)),
+        }
+    }
+}
+
+fn allocate(file: &File, size: usize) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size as libc::off_t) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
