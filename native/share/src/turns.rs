@@ -33,7 +33,8 @@ pub use view::{Decision, ProcessView, Publish, RowView, SliceView, State, View};
 use std::collections::BTreeMap;
 
 use crate::{Grant, Holder, Kind};
-use card::{Card, Sharing};
+use card::Card;
+use row::Sharing;
 use slice::Slice;
 
 const MS: u64 = 1_000_000;

@@ -3,22 +3,9 @@
 use std::mem::take;
 
 use super::book::limit;
-use super::row::Row;
+use super::row::{Row, Sharing};
 use super::slice::Slice;
 use crate::{Priority, Regime};
-
-/// How a card is shared between those who are there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sharing {
-    /// As the driver does it; nobody asks.
-    #[default]
-    Open,
-    /// A slice with a share is there, but not active: those without one launch as they like, but ask,
-    /// so that little of theirs is queued when it becomes active.
-    Metered,
-    /// One is active: who has the turn launches.
-    Turns,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Card {

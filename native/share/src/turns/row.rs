@@ -1,10 +1,22 @@
 //! One slice on one card.
 
 use super::book::{Book, Claims, limit};
-use super::card::Sharing;
 use super::process::Process;
 use super::{RowView, State};
 use crate::{Grant, Kind, Priority, Regime};
+
+/// How a card is shared between those who are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sharing {
+    /// As the driver does it; nobody asks.
+    #[default]
+    Open,
+    /// A slice with a share is there, but not active: those without one launch as they like, but ask,
+    /// so that little of theirs is queued when it becomes active.
+    Metered,
+    /// One is active: who has the turn launches.
+    Turns,
+}
 
 #[derive(Debug)]
 pub(super) struct Row {

@@ -1,8 +1,7 @@
 //! One slice: its rows, and the turn that it has.
 
-use super::card::Sharing;
 use super::process::{Process, Waiting};
-use super::row::Row;
+use super::row::{Row, Sharing};
 use super::{AHEAD_NS, BATCHES_NS, SHORTEST_NS, SILENT_NS, SliceView};
 use crate::{Grant, Holder, Kind};
 
