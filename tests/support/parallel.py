@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadGroupScheduling
 
 from support.processes import shared_folder
 
@@ -48,17 +47,17 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["shared_folder"] = node.config.stash[_SHARED].name
 
 
-class _ByFile(LoadGroupScheduling):  # type: ignore[misc]
-    """The tests of a group, or else of a file, go to one process."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        scope: str = super()._split_scope(nodeid)
-        return scope if scope != nodeid else nodeid.split("::", 1)[0]
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile:
-    return _ByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """The tests of a group, or else of a file, go to one process."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFile(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            scope: str = super()._split_scope(nodeid)
+            return scope if scope != nodeid else nodeid.split("::", 1)[0]
+
+    return ByFile(config, log)
 
 
 # After the tiers', before pytest-xdist's, which writes the groups into the tests' names.
