@@ -42,8 +42,8 @@ def typed(cluster: ControlPlane, command: str, **names: str) -> str:
 
 
 def test_a_node_made_by_hand_gets_the_pod_that_waits(control_plane: StartControlPlane) -> None:
-    page = (DOCS / "install.md").read_text().split("## What is missing\n")[1]
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    page = (DOCS / "install.md").read_text().split("## Try it without the node agent\n")[1]
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page.split("\n## ")[0], re.M | re.S)
     (show,) = re.findall(r"^\$ (kubectl get pod train .*)$", (DOCS / "pods.md").read_text(), re.M)
     asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
     with extended(control_plane) as (cluster, _):
@@ -96,7 +96,7 @@ def test_who_asks_why_a_pod_waits_is_answered(control_plane: StartControlPlane) 
     pages = [(DOCS / f"{name}.md").read_text() for name in ("operate", "install")]
     parts = [
         page.split(f"## {title}\n")[1].split("\n## ")[0]
-        for page, title in zip(pages, (WHY, "Uninstalling"), strict=True)
+        for page, title in zip(pages, (WHY, "Uninstall"), strict=True)
     ]
     commands = re.findall(r"kubectl (?:-n hami-system )?get [^`\n]+", "\n".join(parts))
     cluster = control_plane()

@@ -53,15 +53,23 @@ def bare(text: str) -> str:
     return re.sub(r"\{[^}]*\}", "…", text)
 
 
+def source(text: str) -> str:
+    """The file of the allocator that contains this text."""
+    (found,) = [each for path in ALLOCATOR.rglob("*.rs") if text in (each := path.read_text())]
+    return found
+
+
 def said_of_nodes() -> set[str]:
     """All that a node may be refused with in a pod's condition, from the source."""
-    words = re.search(r"const WORDS: [^=]*= \[(.*?)\];", (ALLOCATOR / "tally.rs").read_text(), re.S)
+    cards = source("const WORDS: ")
+    words = re.search(r"const WORDS: [^=]*= \[(.*?)\];", cards, re.S)
     assert words
     tally = re.findall(r'"([^"]+)"', words[1])
     assert len(tally) == 15
-    tally += re.findall(r'map_or\("([^"]+)", \|kind\| WORDS', (ALLOCATOR / "tally.rs").read_text())
-    reason = (ALLOCATOR / "reason.rs").read_text()
-    display = reason.split("impl fmt::Display for NodeReason")[1]
+    tally += re.findall(r'map_or\("([^"]+)", \|kind\| WORDS', cards)
+    display = source("impl fmt::Display for NodeReason").split("impl fmt::Display for NodeReason")[
+        1
+    ]
     nodes, quota = display.split("impl fmt::Display for QuotaReason")
     texts = [bare(text) for text in re.findall(r'"([^"]+)"', nodes)]
     # `brief` leaves figures out, and has a node's cards in the words of above.
@@ -71,7 +79,7 @@ def said_of_nodes() -> set[str]:
 
 
 def test_every_reason_of_the_extender_is_on_the_page() -> None:
-    table, errors = section("What the extender says").split("An error instead")
+    table, errors = section("Messages of the extender").split("An error instead")
     with pytest.raises(InvalidValue) as no_room:
         check_annotations(1 << 20, {})
     of_the_pod = re.sub(r"\d+", "…", str(no_room.value)).partition(" bytes and")[0]
@@ -203,7 +211,7 @@ def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(
     assert states[-1].serving != before.serving
 
 
-BY_HAND = section("What is missing", INSTALL)
+BY_HAND = section("Try it without the node agent", INSTALL)
 
 
 def test_the_node_made_by_hand_takes_the_first_pod_of_the_other_page() -> None:

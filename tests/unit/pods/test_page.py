@@ -67,7 +67,7 @@ def test_a_name_that_is_read_is_on_the_page(name: str) -> None:
 
 
 ROWS = re.findall(
-    r"^\| (`nvidia\.com/[^|]*?) \| ([^|]+) \|$", PAGE.split("of a mistake\n")[1], re.M
+    r"^\| (`nvidia\.com/[^|]*?) \| ([^|]+) \|$", PAGE.split("## Error messages\n")[1], re.M
 )
 
 
