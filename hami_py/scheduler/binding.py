@@ -180,7 +180,7 @@ class Binder:
         # The same assignment is always the same text.
         return write is not None and pods.encode_assignment(write.assignment) == bound.assignment
 
-    def _reserve(self, args: BindArgs, request: wire.Request) -> tuple[_Write, _Write | None]:
+    def _reserve(self, args: BindArgs, request: wire.PodRequest) -> tuple[_Write, _Write | None]:
         """What is to be written, and an earlier one of the same cards that may be there or come."""
         if args.node not in self._cluster.nodes:
             # The API server would take a binding to a node that is not there.

@@ -196,7 +196,7 @@ class PodSink:
         except InvalidValue:
             return True
 
-    def _request(self, pod: objects.Pod) -> wire.Request | None:
+    def _request(self, pod: objects.Pod) -> wire.PodRequest | None:
         try:
             return pods.read_request(pod, self._cluster.settings)
         except InvalidValue as error:

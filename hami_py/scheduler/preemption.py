@@ -67,7 +67,7 @@ def proposed(args: PreemptArgs) -> dict[str, MetaVictims]:
 
 def victims(
     cluster: Cluster,
-    request: wire.Request,
+    request: wire.PodRequest,
     chosen: Mapping[str, MetaVictims],
     now_ns: int,
     left_off: LeftOff,
@@ -99,7 +99,7 @@ def victims(
 
 def _on_node(
     cluster: Cluster,
-    request: wire.Request,
+    request: wire.PodRequest,
     node: str,
     chosen: MetaVictims,
     *,

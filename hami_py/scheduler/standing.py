@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["stands"]
 
 
-def stands(allocator: Allocator, request: wire.Request, assignment: wire.Assignment) -> bool:
+def stands(allocator: Allocator, request: wire.PodRequest, assignment: wire.Assignment) -> bool:
     """Whether cards that were reserved a while ago would do today.
 
     Args:
@@ -33,7 +33,7 @@ def stands(allocator: Allocator, request: wire.Request, assignment: wire.Assignm
         return seen.fits
     plans = (seen.assignment, assignment)
     granted = [one for plan in plans for grants in plan.containers.values() for one in grants]
-    if any(one.mig for one in granted) or not all(map(_says_mib, request.asks)):
+    if any(one.mig for one in granted) or not all(map(_says_mib, request.containers)):
         # An instance's place may be another's by now, and a share is of a card's size then.
         return False
     fitting = {(c.container, card.uuid) for card in seen.cards for c in card.containers if c.fits}
@@ -42,5 +42,5 @@ def stands(allocator: Allocator, request: wire.Request, assignment: wire.Assignm
     return alone and fitting.issuperset(given)
 
 
-def _says_mib(ask: wire.Ask) -> bool:
+def _says_mib(ask: wire.ContainerRequest) -> bool:
     return isinstance(ask.memory, wire.Size) and ask.memory.mib is not None

@@ -74,7 +74,7 @@ class Verbs:
         self._cluster = cluster
         self._left_off = preemption.LeftOff()
         self._clock_ns = clock_ns
-        self._read_last: tuple[objects.Pod, wire.Request | None] | None = None
+        self._read_last: tuple[objects.Pod, wire.PodRequest | None] | None = None
 
     def filter(self, args: FilterArgs) -> FilterResult | bytes:
         """The nodes with cards that the pod fits on, and why it does not fit on the others.
@@ -99,7 +99,7 @@ class Verbs:
         except InvalidValue as error:
             return _unresolvable(_decode_names(args.names), error)
 
-    def _read(self, pod: objects.Pod) -> wire.Request | None:
+    def _read(self, pod: objects.Pod) -> wire.PodRequest | None:
         """The pod's request; priorities are asked for with the pod that was filtered."""
         last = self._read_last
         if last is not None and (last[0] is pod or last[0] == pod):
@@ -108,7 +108,9 @@ class Verbs:
         self._read_last = pod, request
         return request
 
-    def _where(self, pod: objects.Pod, request: wire.Request, names: bytes) -> FilterResult | bytes:
+    def _where(
+        self, pod: objects.Pod, request: wire.PodRequest, names: bytes
+    ) -> FilterResult | bytes:
         bound_to = self.binder.node_of(request.pod.uid)
         if bound_to is not None:
             there = [name for name in _decode_names(names) if name == bound_to]

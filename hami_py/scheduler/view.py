@@ -44,8 +44,8 @@ class ClusterView:
     Args:
         allocator: cards, quotas, and who has what.
         settings: how pods are read.
-        nodes: what is to be asked whether it lets a pod in (``pods.kept_away``); of a node that is
-            not among them, cards alone count.
+        nodes: the nodes whose labels and taints may exclude a pod (``pods.exclusion_reasons``); of
+            a node that is not among them, only the cards count.
         barred: nodes that get nothing new, whatever they have, and why.
         left_out: objects that could not be decoded.
 
@@ -209,9 +209,9 @@ class ClusterView:
 
     def _why(self, pod: objects.Pod, name: str) -> list[str]:
         node = self._nodes.get(name)
-        return list(pods.kept_away(pod, node)) if node is not None else []
+        return list(pods.exclusion_reasons(pod, node)) if node is not None else []
 
-    def _request(self, pod: objects.Pod) -> wire.Request:
+    def _request(self, pod: objects.Pod) -> wire.PodRequest:
         request = pods.read_request(pod, self._settings)
         if request is None:
             raise InvalidValue(

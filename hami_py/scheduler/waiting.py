@@ -37,7 +37,7 @@ class WaitingPod:
         is_going: it is being deleted, and will never be bound.
     """
 
-    request: wire.Request
+    request: wire.PodRequest
     annotated: int
     is_labelled: bool
     unscheduled: objects.Condition | None
@@ -45,7 +45,7 @@ class WaitingPod:
     is_going: bool
 
     @classmethod
-    def of(cls, pod: objects.Pod, request: wire.Request) -> WaitingPod:
+    def of(cls, pod: objects.Pod, request: wire.PodRequest) -> WaitingPod:
         """As it was seen."""
         is_going = pod.metadata.deletion_timestamp is not None
         annotated = annotation_bytes(pod.annotations)
@@ -53,7 +53,7 @@ class WaitingPod:
         return cls(request, annotated, is_labelled, pod.unscheduled, pod.nominated, is_going)
 
 
-def check_room(pod: objects.Pod, request: wire.Request) -> None:
+def check_room(pod: objects.Pod, request: wire.PodRequest) -> None:
     """Whether a binding's annotations can be written beside those that the pod has.
 
     Else it would be filtered and held again and again, and bound never.
@@ -78,13 +78,13 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._watched) + len(self._asked)
 
-    def watched(self, pod: objects.Pod, request: wire.Request) -> None:
+    def watched(self, pod: objects.Pod, request: wire.PodRequest) -> None:
         """The watch tells of it, and will tell when it is gone."""
         with self._lock:
             self._asked.pop(pod.uid, None)
             self._watched[pod.uid] = WaitingPod.of(pod, request)
 
-    def asked(self, pod: objects.Pod, request: wire.Request) -> None:
+    def asked(self, pod: objects.Pod, request: wire.PodRequest) -> None:
         """kube-scheduler asks where it fits."""
         with self._lock:
             if pod.uid in self._watched:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hami_py.model.pods import Admission, PodSettings, objects
+from hami_py.model.pods.admission.findings import Finding
 from hami_py.model.pods.annotations import LABELS
-from hami_py.model.pods.findings import Finding
 
 __all__ = ["undone"]
 

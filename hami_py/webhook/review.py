@@ -18,9 +18,8 @@ import msgspec
 
 from hami_py.model import pods
 from hami_py.model.pods import Admission, objects
-from hami_py.model.pods.bounds import MOST_REFUSALS, first
+from hami_py.model.pods.admission.findings import MAX_REFUSALS, Finding, first
 from hami_py.model.pods.decoding import Decoder
-from hami_py.model.pods.findings import Finding
 from hami_py.webhook.late import undone
 from hami_py.webhook.patch import make_patch
 
@@ -168,7 +167,7 @@ def _allowed(review: Review, warnings: list[str] | None = None) -> Answer:
 
 def _denied(review: Review, admission: Admission) -> Answer:
     said = [str(finding) for finding in admission.refusals]
-    if len(said) == MOST_REFUSALS:
+    if len(said) == MAX_REFUSALS:
         said.append("there may be more")
     message = "; ".join(said)
     status = Status(message)

@@ -85,10 +85,12 @@ def uid(at: int) -> str:
     return f"00000000-0000-4000-8000-{at:012}"
 
 
-def request(at: int, kind: tuple[int, int, int]) -> wire.Request:
+def request(at: int, kind: tuple[int, int, int]) -> wire.PodRequest:
     mib, cores, count = kind
-    ask = wire.Ask("main", "app", count, wire.Size(mib=mib), cores)
-    return wire.Request(wire.PodName(uid(at), "default", f"job-{at}"), 0, (ask,), wire.Wish())
+    ask = wire.ContainerRequest("main", "app", count, wire.Size(mib=mib), cores)
+    return wire.PodRequest(
+        wire.PodName(uid(at), "default", f"job-{at}"), 0, (ask,), wire.CardRequest()
+    )
 
 
 @dataclass(frozen=True)

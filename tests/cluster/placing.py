@@ -97,7 +97,9 @@ class Placing:
         pod = objects.pod(name, limits, containers=listed, metadata=metadata, **spec)
         return self.api.create(PODS, pod)
 
-    def place(self, name: str, *arguments: Any, **more: Any) -> dict[str, tuple[wire.Grant, ...]]:
+    def place(
+        self, name: str, *arguments: Any, **more: Any
+    ) -> dict[str, tuple[wire.CardAllocation, ...]]:
         """What each container of a new pod is given, once it is bound."""
         self.create(name, *arguments, **more)
         return self.grants(name)
@@ -114,7 +116,7 @@ class Placing:
         assert grant.card == card
         return name
 
-    def grants(self, name: str) -> dict[str, tuple[wire.Grant, ...]]:
+    def grants(self, name: str) -> dict[str, tuple[wire.CardAllocation, ...]]:
         """What each container of a pod is given, once it is bound."""
         pod = waiting.bound(self.api, name)
         seen = assignment(self.api, name)
@@ -149,8 +151,8 @@ class Placing:
 
 def _peak(
     pod: Object,
-    grants: Mapping[str, tuple[wire.Grant, ...]],
-    amount: Callable[[wire.Grant], int],
+    grants: Mapping[str, tuple[wire.CardAllocation, ...]],
+    amount: Callable[[wire.CardAllocation], int],
 ) -> Counter[str]:
     stays: Counter[str] = Counter()
     peak: Counter[str] = Counter()

@@ -38,7 +38,7 @@ def test_a_refusal_says_field_value_why_and_fix(
     ours = 'admission webhook "pods.hami.io" denied the request: '
     assert said["bold"].endswith(
         f'{ours}spec.containers[0].env[LD_PRELOAD]: "/x.so" is refused: what it loads could stand '
-        "before the library that keeps the limit; leave it out"
+        "before the one that enforces the limit; leave it out"
     )
     assert said["many"].endswith(
         f'{ours}spec.containers[0].resources.limits[nvidia.com/gpu]: "17" is refused: it counts '

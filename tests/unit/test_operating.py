@@ -228,6 +228,6 @@ def test_the_node_made_by_hand_takes_the_first_pod_of_the_other_page() -> None:
     }
     allocator = Allocator()
     allocator.set_node(wire.encode(wire.Node("n", cards)))
-    ask = wire.Ask("train", "app", 1, wire.Size(mib=3000), 30)
-    request = wire.Request(wire.PodName("u", "default", "train"), 0, (ask,), wire.Wish())
+    ask = wire.ContainerRequest("train", "app", 1, wire.Size(mib=3000), 30)
+    request = wire.PodRequest(wire.PodName("u", "default", "train"), 0, (ask,), wire.CardRequest())
     assert allocator.filter(wire.encode(request), None, 0) == (["n"], {}, {})

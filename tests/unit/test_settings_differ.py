@@ -80,7 +80,7 @@ def test_names_that_the_file_does_not_turn_on_are_left_alone() -> None:
 
 def bound(pod: dict[str, Any], mib: int) -> dict[str, Any]:
     """The pod with its cards, as the binding writes it."""
-    share = wire.Grant("GPU-a-0", mib, 30)
+    share = wire.CardAllocation("GPU-a-0", mib, 30)
     assignment = wire.Assignment(1, "u", "a", {"main": (share,)})
     given = pods.encode_assignment(assignment)
     metadata = {**pod["metadata"], "annotations": {pods.annotations.ASSIGNMENT: given}}
@@ -105,8 +105,8 @@ def test_where_the_webhook_wrote_nothing_the_extenders_default_counts() -> None:
     pod = mutated(PodSettings(), pod_of(GPU))
     read = pods.read_request(pods.decode_pod.convert(pod), PodSettings(default_memory_mib=4096))
     assert read is not None
-    assert read.asks[0].memory == wire.Size(mib=4096)
+    assert read.containers[0].memory == wire.Size(mib=4096)
     wrote = mutated(PodSettings(default_memory_mib=4096), pod_of(GPU))
     read = pods.read_request(pods.decode_pod.convert(wrote), PodSettings())
     assert read is not None
-    assert read.asks[0].memory == wire.Size(mib=4096)
+    assert read.containers[0].memory == wire.Size(mib=4096)

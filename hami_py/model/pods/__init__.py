@@ -1,12 +1,27 @@
-"""Pods: what they ask for, what they get, and what nodes and quotas say. Pure, without I/O.
+"""What happens to a pod's request, from the pod to the allocator and back. Pure, without I/O.
 
-One reader for all: the webhook, the scheduler and the command line read a pod with the same
-functions, as the node agent will, so they cannot disagree. ``objects`` are Kubernetes' types, as
-far as we read them; ``wire`` are the allocator's.
+The webhook, the scheduler and the command line read pods with the same functions, so that they
+cannot disagree. In the order of a pod's way:
+
+| module | contains |
+|---|---|
+| ``names``, ``settings`` | names of resources, annotations and labels; the operator's settings |
+| ``objects``, ``decoding`` | Kubernetes' objects as types; errors that name the field |
+| ``quantities`` | the grammar of numbers, and which numbers each resource may have |
+| ``request``, ``card_request`` | reading a pod: its containers' requests, and which cards |
+| ``admission`` | the webhook's decision: findings, variables, mounts |
+| ``nodes``, ``quotas`` | reading nodes and quotas |
+| ``affinity`` | why kube-scheduler excludes a node, apart from cards |
+| ``assignment``, ``annotations`` | the result that the binding writes, and its codec |
+| ``wire`` | the types of the JSON that the allocator reads and writes |
 """
 
 from hami_py.model.pods import annotations, objects, wire
-from hami_py.model.pods.admission import Admission, ContainerEdit, admit, judge_ephemeral
+from hami_py.model.pods.admission.admit import Admission, ContainerEdit, admit, judge_ephemeral
+from hami_py.model.pods.admission.environment import EnvironmentPlan, InjectedVariable
+from hami_py.model.pods.admission.findings import Finding
+from hami_py.model.pods.affinity import exclusion_reasons
+from hami_py.model.pods.annotations import UnknownVersion
 from hami_py.model.pods.assignment import (
     as_assigned,
     assignment_of,
@@ -16,8 +31,6 @@ from hami_py.model.pods.assignment import (
     longest_annotations,
 )
 from hami_py.model.pods.decoding import Decoder
-from hami_py.model.pods.environment import EnvironmentPlan, Injected
-from hami_py.model.pods.findings import Finding
 from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile, aliyun, hami
 from hami_py.model.pods.nodes import (
     decode_cards,
@@ -31,12 +44,9 @@ from hami_py.model.pods.objects import (
     decode_pod,
     decode_quota,
 )
-from hami_py.model.pods.placement import kept_away
 from hami_py.model.pods.quotas import read_quota
 from hami_py.model.pods.request import read_request
-from hami_py.model.pods.settings import PodSettings
-from hami_py.model.pods.settings_file import decode_settings
-from hami_py.model.pods.versioned import UnknownVersion
+from hami_py.model.pods.settings import PodSettings, decode_settings
 
 __all__ = [
     "ALIYUN",
@@ -46,7 +56,7 @@ __all__ = [
     "Decoder",
     "EnvironmentPlan",
     "Finding",
-    "Injected",
+    "InjectedVariable",
     "NameProfile",
     "Pod",
     "PodSettings",
@@ -65,9 +75,9 @@ __all__ = [
     "decode_settings",
     "encode_assignment",
     "encode_cards",
+    "exclusion_reasons",
     "hami",
     "judge_ephemeral",
-    "kept_away",
     "longest_annotations",
     "objects",
     "read_node",

@@ -1,44 +1,43 @@
 """The annotation ``hami.io/assignment``: which cards a pod's containers have.
 
-It is written once, by the binding, and read by the scheduler after a restart, by the node agent
-and by people. It is keyed by the container's name, because positions change when another webhook
-adds a container. The same assignment is always the same bytes.
+The binding writes it once. The scheduler reads it after a restart, and the node agent and people
+read it too. It is keyed by the container's name, because another webhook that adds a container
+changes the indexes. The same assignment is always the same bytes.
 
 ``{"version":1,"pod":"<uid>","node":"n1","containers":{"train":[{"card":"GPU-…","memory_mib":3000,"cores":30}]}}``
 
-The i-th card of a container is the i-th row of its limits page, and the ``_<i>`` of its variables.
+The i-th card of a container is row i of its limits page, and ``_<i>`` in its variables.
 """
 
 from hami_py.errors import InvalidValue
 from hami_py.model.names import legible
-from hami_py.model.pods.annotations import ASSIGNMENT, memory_key, memory_value
-from hami_py.model.pods.asks import places
+from hami_py.model.pods.annotations import ASSIGNMENT, VersionedAnnotation, memory_key, memory_value
 from hami_py.model.pods.objects import Pod
-from hami_py.model.pods.versioned import VersionedAnnotation
+from hami_py.model.pods.request import pod_containers
 from hami_py.model.pods.wire import (
-    Ask,
     Assignment,
-    Grant,
+    CardAllocation,
+    CardRequest,
+    ContainerRequest,
     Instance,
     PodName,
-    Request,
+    PodRequest,
     Size,
-    Wish,
 )
 
 MAX_BYTES = 64 * 1024
-"""``MOST_CARDS`` (request.py) need 31 KiB, and 49 KiB where they are cut into MIG instances."""
+"""``MAX_POD_CARDS`` (request.py) need 31 KiB, and 49 KiB if they are MIG instances."""
 
-_SHOWN = 80
-"""Characters of a name that somebody else made, in a message."""
+_MAX_SHOWN = 80
+"""Characters of a container's name that a message shows."""
 
 _LONGEST_NODE = "n" * 253
-"""A DNS subdomain."""
+"""Node names are DNS subdomains."""
 
 _UUID_LETTERS = 40
-"""As the driver writes it: ``GPU-`` and 36 more."""
+"""The driver writes ``GPU-`` and 36 more characters."""
 
-_MOST_MIB = 9_999_999
+_MAX_MIB = 9_999_999
 
 _LONGEST_INSTANCE = Instance("1g.100gb+me.all", 99, 99)
 
@@ -46,22 +45,25 @@ FIELD = f"metadata.annotations[{ASSIGNMENT}]"
 
 
 def _check(assignment: Assignment) -> None:
-    """What the types cannot say."""
+    """Check what the types do not express."""
     for name, value in (("pod", assignment.pod), ("node", assignment.node)):
         if not value:
             raise InvalidValue(f"{FIELD}.{name}", "", "it is required: add it")
     if not assignment.containers:
-        raise InvalidValue(f"{FIELD}.containers", "{}", "name a container, or leave all of it out")
-    for container, grants in assignment.containers.items():
-        place = f"{FIELD}.containers[{legible(container[:_SHOWN])}]"
-        if not grants:
-            raise InvalidValue(place, "[]", "name a card, or leave the container out")
-        had = [(grant.card, grant.mig) for grant in grants]
-        for card, instance in had:
+        raise InvalidValue(
+            f"{FIELD}.containers", "{}", "name a container, or remove the annotation"
+        )
+    for container, cards in assignment.containers.items():
+        path = f"{FIELD}.containers[{legible(container[:_MAX_SHOWN])}]"
+        if not cards:
+            raise InvalidValue(path, "[]", "name a card, or remove the container")
+        parts = [(allocated.card, allocated.mig) for allocated in cards]
+        for card, instance in parts:
             if not card:
-                raise InvalidValue(f"{place}.card", "", "write the card's UUID")
-            if had.count((card, instance)) > 1 or (instance and (card, None) in had):
-                raise InvalidValue(place, card, "a container has a card once: name another card")
+                raise InvalidValue(f"{path}.card", "", "write the card's UUID")
+            if parts.count((card, instance)) > 1 or (instance and (card, None) in parts):
+                fix = "a container cannot have a card twice: name another card"
+                raise InvalidValue(path, card, fix)
 
 
 _annotation = VersionedAnnotation(FIELD, Assignment, MAX_BYTES, _check)
@@ -70,73 +72,74 @@ decode_assignment = _annotation.decode
 
 
 def assignment_of(pod: Pod) -> Assignment | None:
-    """The cards that a bound pod has; None if it is not bound, or without any.
+    """The assignment of a bound pod; None if the pod is not bound, or has no cards.
 
     Raises:
-        InvalidValue: the annotation is damaged, or another pod's or node's.
-        UnknownVersion: it is one of another version.
+        InvalidValue: the annotation is damaged, or belongs to another pod or node.
+        UnknownVersion: another version wrote it.
     """
     text = pod.annotations.get(ASSIGNMENT)
     if text is None or not pod.spec.node_name:
-        # Before a binding it can only be forged.
+        # Before the binding it can only be forged.
         return None
     assignment = decode_assignment(text)
-    for field, said, true in (
+    for field, written, actual in (
         ("pod", assignment.pod, pod.uid),
         ("node", assignment.node, pod.spec.node_name),
     ):
-        if said != true:
-            fix = f"it is the assignment of another {field}, not of {true}: delete the pod"
-            raise InvalidValue(f"{FIELD}.{field}", said, fix)
+        if written != actual:
+            fix = f"it is the assignment of another {field}, not of {actual}: delete the pod"
+            raise InvalidValue(f"{FIELD}.{field}", written, fix)
     return assignment
 
 
-def bind_annotations(request: Request, assignment: Assignment) -> dict[str, str]:
-    """What a binding writes onto the pod: the assignment, and the limits that were percentages.
+def bind_annotations(request: PodRequest, assignment: Assignment) -> dict[str, str]:
+    """The annotations that a binding writes: the assignment, and limits that were percentages.
 
     Raises:
-        InvalidValue: the assignment is not one of this request.
+        InvalidValue: the assignment does not fit the request.
     """
     written = {ASSIGNMENT: encode_assignment(assignment)}
-    for ask in request.asks:
-        grants = assignment.containers.get(ask.container, ())
-        if len(grants) != ask.cards:
-            fix = f"container {ask.container} asks for {ask.cards} cards: reserve as many"
-            raise InvalidValue(f"{FIELD}.containers", str(len(grants)), fix)
-        if isinstance(ask.memory, Size) and ask.memory.percent is not None:
-            for card, grant in enumerate(grants):
-                key = memory_key(ask.container, None if ask.cards == 1 else card)
-                written[key] = memory_value(grant.memory_mib)
+    for requested in request.containers:
+        name, count = requested.container, requested.cards
+        cards = assignment.containers.get(name, ())
+        if len(cards) != count:
+            fix = f"container {name} requests {count} cards: reserve as many"
+            raise InvalidValue(f"{FIELD}.containers", str(len(cards)), fix)
+        if isinstance(requested.memory, Size) and requested.memory.percent is not None:
+            for index, card in enumerate(cards):
+                key = memory_key(name, None if count == 1 else index)
+                written[key] = memory_value(card.memory_mib)
     return written
 
 
-def longest_annotations(request: Request) -> dict[str, str]:
-    """As long as what a binding writes onto the pod can become, whichever cards it will be given.
+def longest_annotations(request: PodRequest) -> dict[str, str]:
+    """The longest annotations that a binding can write, whichever cards the pod will have.
 
     Raises:
-        InvalidValue: it would be longer than an assignment may be.
+        InvalidValue: the assignment would be too long.
     """
     containers = {}
-    for ask in request.asks:
-        cards = (f"{card:0{_UUID_LETTERS}}" for card in range(ask.cards))
-        containers[ask.container] = tuple(
-            Grant(card, _MOST_MIB, 100, _LONGEST_INSTANCE) for card in cards
+    for requested in request.containers:
+        cards = (f"{card:0{_UUID_LETTERS}}" for card in range(requested.cards))
+        containers[requested.container] = tuple(
+            CardAllocation(card, _MAX_MIB, 100, _LONGEST_INSTANCE) for card in cards
         )
     return bind_annotations(request, Assignment(1, request.pod.uid, _LONGEST_NODE, containers))
 
 
-def as_assigned(pod: Pod, assignment: Assignment) -> Request:
-    """The request of a bound pod whose own cannot be read: what it was given, it holds."""
-    asks = tuple(
-        Ask(
-            container=place.container.name,
-            kind=place.kind,
-            cards=len(grants),
-            memory=Size(mib=max(grant.memory_mib for grant in grants)),
-            cores=max(grant.cores for grant in grants),
+def as_assigned(pod: Pod, assignment: Assignment) -> PodRequest:
+    """A request for exactly the assigned cards, for a bound pod whose own request is invalid."""
+    requests = tuple(
+        ContainerRequest(
+            container=container.name,
+            kind=container.kind,
+            cards=len(cards),
+            memory=Size(mib=max(card.memory_mib for card in cards)),
+            cores=max(card.cores for card in cards),
         )
-        for place in places(pod)
-        if (grants := assignment.containers.get(place.container.name))
+        for container in pod_containers(pod)
+        if (cards := assignment.containers.get(container.name))
     )
     name = PodName(uid=pod.uid, namespace=pod.metadata.namespace or "", name=pod.metadata.name)
-    return Request(name, pod.spec.priority or 0, asks, Wish())
+    return PodRequest(name, pod.spec.priority or 0, requests, CardRequest())

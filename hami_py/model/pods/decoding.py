@@ -1,7 +1,7 @@
-"""From JSON to types, with errors that name field, value and fix.
+"""Decoding JSON into types, with errors that name field, value and fix.
 
-The decoder of msgspec says where a value is wrong in one line of text; here that becomes an
-``InvalidValue``. Bytes that are no JSON, no UTF-8, cut short or nested beyond measure are one too.
+msgspec reports a wrong value in one line of text; ``Decoder`` turns it into an ``InvalidValue``.
+Bytes that are not JSON, not UTF-8, truncated or nested too deeply raise one as well.
 """
 
 import re
@@ -11,7 +11,7 @@ import msgspec
 
 from hami_py.errors import InvalidValue
 
-_PLACE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_LOCATION = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
@@ -19,19 +19,19 @@ Decoded = TypeVar("Decoded")
 
 
 class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One of Kubernetes' types, as far as we read it.
+    """The base of Kubernetes' types.
 
-    No cycles, so nothing for the garbage collector to look at in 100,000 pods.
+    They contain no cycles, so the garbage collector need not visit those of 100,000 pods.
     """
 
 
 class Decoder(Generic[Decoded]):
-    """JSON, or what YAML made of it, to one of these types; also to one that holds them.
+    """Decodes JSON, or parsed YAML, into a type.
 
     Args:
         kind: the type.
-        what: what to call the whole where no path in it is to blame.
-        prefix: the path of the whole in something larger, with the dot at its end.
+        what: the field that an error names when it has no path inside the value.
+        prefix: the path of the value in a larger object, with a dot at its end.
     """
 
     def __init__(self, kind: type[Decoded], what: str, prefix: str = "") -> None:
@@ -41,10 +41,10 @@ class Decoder(Generic[Decoded]):
         self._prefix = prefix
 
     def __call__(self, data: bytes | str) -> Decoded:
-        """From JSON.
+        """Decode JSON.
 
         Raises:
-            InvalidValue: it is no JSON, or a field has the wrong type.
+            InvalidValue: it is not JSON, or a field has the wrong type.
         """
         try:
             return self._decoder.decode(data)
@@ -52,7 +52,7 @@ class Decoder(Generic[Decoded]):
             raise self._refused(error) from None
 
     def convert(self, value: object) -> Decoded:
-        """From dicts and lists, as a YAML reader makes them.
+        """Convert dicts and lists, as a YAML reader returns them.
 
         Raises:
             InvalidValue: a field has the wrong type.
@@ -64,16 +64,16 @@ class Decoder(Generic[Decoded]):
 
     def _refused(self, error: Exception) -> InvalidValue:
         if isinstance(error, RecursionError):
-            return InvalidValue(self._what, "too many levels", "nest it less deeply")
+            return InvalidValue(self._what, "too deeply nested", "nest it less deeply")
         if not isinstance(error, msgspec.ValidationError):
-            return InvalidValue(self._what, str(error), "write whole, well-formed JSON in UTF-8")
-        match = _PLACE.fullmatch(str(error))
+            return InvalidValue(self._what, str(error), "write complete, well-formed JSON in UTF-8")
+        match = _LOCATION.fullmatch(str(error))
         problem, path = (match["problem"], match["path"]) if match else (str(error), None)
-        place = self._prefix + (path or "")
+        location = self._prefix + (path or "")
         if missing := _MISSING.fullmatch(problem):
-            field = f"{place.removesuffix('.')}.{missing['name']}".removeprefix(".")
+            field = f"{location.removesuffix('.')}.{missing['name']}".removeprefix(".")
             return InvalidValue(field, "", "it is required: add it")
-        place = place.removesuffix(".") or self._what
+        location = location.removesuffix(".") or self._what
         if wrong := _WRONG_TYPE.fullmatch(problem):
-            return InvalidValue(place, wrong["got"], f"its type must be {wrong['wanted']}")
-        return InvalidValue(place, problem, "write it as its format says")
+            return InvalidValue(location, wrong["got"], f"its type must be {wrong['wanted']}")
+        return InvalidValue(location, problem, "write it in the documented format")

@@ -1,10 +1,10 @@
-"""Every name that a cluster may use for what we read, in one place.
+"""The names of resources, annotations and labels that pods and nodes may use.
 
-A *profile* is one way of naming: HAMi's, so that manifests written for it work unchanged, and the
-one of Alibaba Cloud's GPU sharing. A name that a profile has not is None and is not read. The
-annotations that we write ourselves are in annotations.py.
+A *profile* is one set of names: HAMi's, so that manifests written for HAMi work unchanged, and
+those of Alibaba Cloud's GPU sharing. A name that a profile lacks is None and is not read. The
+annotations that hami itself writes are in annotations.py.
 
-Sources: HAMi's names from https://project-hami.io/docs, the other ones from
+Sources: HAMi's names from https://project-hami.io/docs, the others from
 https://www.alibabacloud.com/help/en/ack/ack-managed-and-ack-dedicated/user-guide/ (its pages on
 scheduling labels, on allocating computing power, and on sharing several GPUs).
 """
@@ -17,50 +17,48 @@ from types import MappingProxyType
 from hami_py.model.pods.wire import NODE_MODES, NodeMode, Placement
 
 _OUR_MODES: Mapping[str, NodeMode] = MappingProxyType({mode: mode for mode in NODE_MODES})
+_RENAMED_BY_ACK: Mapping[str, NodeMode] = {
+    "default": "exclusive",
+    "cgpu": "memory",
+    "core_mem": "full",
+}
+# The other modes have the same name there.
 _ACK_MODES: Mapping[str, NodeMode] = MappingProxyType(
-    {
-        "default": "exclusive",
-        "cgpu": "memory",
-        "core_mem": "full",
-        "share": "share",
-        "topology": "topology",
-        "mig": "mig",
-        "mps": "mps",
-    }
+    {**_RENAMED_BY_ACK, **{m: m for m in NODE_MODES if m not in _RENAMED_BY_ACK.values()}}
 )
 
 
 @dataclass(frozen=True)
 class NameProfile:
-    """One way of naming what a pod and a node say.
+    """The names that a kind of pods and nodes uses.
 
     Attributes:
-        name: what the profile is called in settings and messages.
-        gpu: resource: cards. It is the one that the kubelet knows, in every profile.
+        name: the profile's name in settings and messages.
+        gpu: resource: number of cards. In every profile it is the one that the kubelet knows.
         memory: resource: memory.
-        memory_unit_mib: MiB that one of it is.
-        memory_is_total: what is written is divided among the cards; else each has as much.
+        memory_unit_mib: MiB per unit of ``memory``.
+        memory_is_total: ``memory`` is divided among the cards; otherwise it is per card.
         percentage: resource: memory in percent of the card's.
         cores: resource: percent of each card's time.
         priority: resource: 0 goes before 1 on the same card.
-        cards_label: label of a pod: cards, where ``gpu`` is not written.
-        use_uuid: annotation of a pod: these cards only.
-        avoid_uuid: annotation of a pod: these not.
-        use_type: annotation of a pod: these models only.
-        avoid_type: annotation of a pod: these not.
-        numa_bind: annotation of a pod: a container's cards from one NUMA node.
-        mode: annotation of a pod: how the cards have to be shared.
-        node_policy: annotation of a pod: full nodes first, or empty ones.
-        card_policy: annotation of a pod: which cards first.
-        weights: annotation of a pod: what counts when cards are compared.
-        ignore_label: label of a namespace that the webhook leaves alone.
+        cards_label: label of a pod: number of cards, where ``gpu`` is not written.
+        use_uuid: annotation of a pod: only these cards.
+        avoid_uuid: annotation of a pod: not these cards.
+        use_type: annotation of a pod: only these models.
+        avoid_type: annotation of a pod: not these models.
+        numa_bind: annotation of a pod: all cards of a container from one NUMA node.
+        mode: annotation of a pod: how its cards must be shared.
+        node_policy: annotation of a pod: full or empty nodes first.
+        card_policy: annotation of a pod: the order of cards.
+        weights: annotation of a pod: the weight of each resource when cards are compared.
+        ignore_label: label of a namespace whose pods the webhook does not review.
         ignore_value: its value.
-        cordon: annotations of a node: cards that get nothing new.
-        mode_label: label of a node: what its cards are for.
-        modes: what its values mean.
-        default_mode: of a node without the label.
-        placement_label: label of a node: which cards first.
-        default_placement: of a node without the label; None = as the scheduler is set.
+        cordon: annotations of a node: cards that receive no new pods.
+        mode_label: label of a node: how its cards are used.
+        modes: the mode that each value of ``mode_label`` means.
+        default_mode: the mode of a node without the label.
+        placement_label: label of a node: the order of cards.
+        default_placement: for a node without that label; None = the scheduler's setting.
     """
 
     name: str
@@ -91,15 +89,15 @@ class NameProfile:
     default_placement: Placement | None = None
 
     @cached_property
-    def wishes(self) -> frozenset[str]:
-        """The annotations of a pod that say which cards it wants."""
+    def card_annotations(self) -> frozenset[str]:
+        """The annotations of a pod that select its cards."""
         cards = (self.use_uuid, self.avoid_uuid, self.use_type, self.avoid_type, self.mode)
         policies = (self.numa_bind, self.node_policy, self.card_policy, self.weights)
         return frozenset(name for name in (*cards, *policies) if name is not None)
 
     @cached_property
     def resources(self) -> tuple[str, ...]:
-        """Every resource of the profile: what makes a pod ours."""
+        """Every resource of the profile: a pod with one of them requests a GPU."""
         names = (self.gpu, self.memory, self.percentage, self.cores, self.priority)
         return tuple(name for name in names if name is not None)
 
@@ -108,8 +106,8 @@ def hami(prefix: str = "nvidia.com", domain: str = "hami.io") -> NameProfile:
     """HAMi's names.
 
     Args:
-        prefix: of the resources and of what wishes for cards; HAMi can be told another one.
-        domain: of the policies, and of what nodes say.
+        prefix: of the resources and of the annotations that select cards; configurable in HAMi.
+        domain: of the policies, and of the annotations and labels of nodes.
     """
     return NameProfile(
         name="hami",
@@ -139,7 +137,7 @@ def aliyun(prefix: str = "aliyun.com", gpu: str = "nvidia.com/gpu") -> NameProfi
 
     Args:
         prefix: of its resources and of its label for cards.
-        gpu: the resource of whole cards there, and what the kubelet hands out here.
+        gpu: the resource for whole cards there, and the one that the kubelet allocates here.
     """
     return NameProfile(
         name="aliyun",

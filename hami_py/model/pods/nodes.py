@@ -1,23 +1,22 @@
-"""Nodes as their annotations and labels say them, for the allocator.
+"""Reading a node's annotations and labels into a node for the allocator.
 
-| on the node | written by | says |
+| on the node | written by | contains |
 |---|---|---|
-| annotation ``hami.io/cards`` | the node agent | ``{"version":1,"cards":[…]}``, of wire.Card |
-| annotation ``hami.io/cordon`` | an operator | cards that get nothing new: UUIDs, or ``all`` |
-| label ``hami.io/mode`` | an operator | what the cards are for (wire.NodeMode) |
+| annotation ``hami.io/cards`` | the node agent | ``{"version":1,"cards":[…]}`` with wire.Card |
+| annotation ``hami.io/cordon`` | an operator | cards that receive no new pods: UUIDs, or ``all`` |
+| label ``hami.io/mode`` | an operator | how the cards are used (wire.NodeMode) |
 | label ``hami.io/placement`` | an operator | ``binpack`` or ``spread`` |
 
-The labels' names and values are the profile's (names.py).
+The names and values of the labels depend on the profile (names.py).
 """
 
 import msgspec
 
 from hami_py.errors import InvalidValue
-from hami_py.model.pods.annotations import CARDS
+from hami_py.model.pods.annotations import CARDS, VERSION, VersionedAnnotation
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Node as ApiNode
 from hami_py.model.pods.settings import DEFAULT, PodSettings
-from hami_py.model.pods.versioned import VERSION, VersionedAnnotation
 from hami_py.model.pods.wire import PLACEMENTS, Card, Cards, Node, NodeMode, Placement
 
 MAX_BYTES = 128 * 1024
@@ -33,7 +32,9 @@ def _check(annotation: Cards) -> None:
         values = [getattr(card, name) for card in annotation.cards]
         for value in values:
             if values.count(value) > 1:
-                raise InvalidValue(f"{FIELD}.cards.{name}", str(value), "each card has its own")
+                raise InvalidValue(
+                    f"{FIELD}.cards.{name}", str(value), "each card must have its own"
+                )
             if value == "":
                 raise InvalidValue(f"{FIELD}.cards.{name}", "", "write the card's UUID")
 
@@ -42,12 +43,12 @@ _annotation = VersionedAnnotation(FIELD, Cards, MAX_BYTES, _check)
 
 
 def encode_cards(cards: tuple[Card, ...]) -> str:
-    """The annotation's value: the same bytes for the same cards, whatever their order was.
+    """The annotation's value: the same bytes for the same cards in any order.
 
-    ``cordoned`` is left out: that is the operator's, and stands in an annotation of its own.
+    ``cordoned`` is left out: the operator sets it in another annotation.
 
     Raises:
-        InvalidValue: they cannot be the cards of a node.
+        InvalidValue: two cards have the same UUID or index, or one has no UUID.
     """
     own = (msgspec.structs.replace(card, cordoned=False) for card in cards)
     ordered = tuple(sorted(own, key=lambda card: (card.index, card.uuid)))
@@ -55,11 +56,11 @@ def encode_cards(cards: tuple[Card, ...]) -> str:
 
 
 def decode_cards(text: str) -> tuple[Card, ...]:
-    """The cards that an annotation says.
+    """The cards in an annotation's value.
 
     Raises:
-        InvalidValue: it says none.
-        UnknownVersion: it is one of another version.
+        InvalidValue: the value is malformed.
+        UnknownVersion: another version wrote it.
     """
     return _annotation.decode(text).cards
 
@@ -68,8 +69,8 @@ def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
     """The node for the allocator, or None if no node agent has described its cards.
 
     Raises:
-        InvalidValue: an annotation or label is not understood.
-        UnknownVersion: its node agent is of another version.
+        InvalidValue: an annotation or label is invalid.
+        UnknownVersion: the node agent has another version.
     """
     text = node.annotations.get(CARDS)
     if text is None:
@@ -84,9 +85,9 @@ def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
 
 
 def unknown_cordons(node: ApiNode, settings: PodSettings = DEFAULT) -> tuple[str, ...]:
-    """What is cordoned and not there: a card that has gone, or a typing error to tell of."""
+    """Cordoned UUIDs that the node does not have: a removed card, or a typing error."""
     cordoned = _cordoned(node, settings) - {ALL}
-    # Reading all cards takes its time, and few nodes have a cordon.
+    # Decoding all cards is slow, and few nodes have a cordon.
     read = read_node(node, settings) if cordoned else None
     known = {card.uuid for card in read.cards} if read else set()
     return tuple(sorted(cordoned - known))
@@ -99,14 +100,14 @@ def _cordoned(node: ApiNode, settings: PodSettings) -> set[str]:
             entries = [part.strip() for part in node.annotations.get(name, "").split(",")]
             for entry in filter(None, entries):
                 if entry != ALL and not entry.startswith(("GPU-", "MIG-")):
-                    fix = f"write UUIDs of cards with commas between them, or {ALL}"
+                    fix = f"write UUIDs of cards separated by commas, or {ALL}"
                     raise InvalidValue(f"metadata.annotations[{name}]", entry, fix)
                 found.add(entry)
     return found
 
 
 def _profile(node: ApiNode, settings: PodSettings) -> NameProfile:
-    """Whose labels the node has; without any, the first profile's defaults hold."""
+    """The profile of the node's labels; without any, the first profile."""
     labelled = [
         profile
         for profile in settings.profiles
@@ -115,7 +116,7 @@ def _profile(node: ApiNode, settings: PodSettings) -> NameProfile:
     if len(labelled) > 1:
         label, other = labelled[1].mode_label, labelled[0].mode_label
         value = node.labels.get(label, "")
-        fix = f"labels of {other.split('/')[0]} are there too: keep one kind"
+        fix = f"the node also has labels of {other.split('/')[0]}: keep one kind"
         raise InvalidValue(f"metadata.labels[{label}]", value, fix)
     return labelled[0] if labelled else settings.profiles[0]
 

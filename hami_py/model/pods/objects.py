@@ -1,9 +1,9 @@
-"""What the API server says of pods, nodes and quotas: the fields that we read, typed.
+"""Kubernetes' pods, nodes and quotas as typed objects, with only the fields that hami reads.
 
-Kubernetes' objects have hundreds of fields and get new ones with each release: unknown ones are
-ignored, and a field that we do not read is not listed here. What we do read has to have the right
-type; a wrong one is an ``InvalidValue`` that names the path in the JSON. ``null`` is what an absent
-field is, as in Kubernetes' own decoder.
+Kubernetes' objects have hundreds of fields and get new ones with each release: unknown fields are
+ignored. A field of a wrong type is an ``InvalidValue`` that names its path in the JSON. ``null``
+means an absent field, as in Kubernetes' own decoder. Operators and effects are plain text, so that
+a new one does not make a pod or a node undecodable.
 
 Field names and types: https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.36/
 """
@@ -13,25 +13,23 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from hami_py.model.pods.constraints import Affinity, NodeSpec, Toleration
-from hami_py.model.pods.decoding import ApiObject as _Object
-from hami_py.model.pods.decoding import Decoder
+from hami_py.model.pods.decoding import ApiObject, Decoder
 
 Quantity: TypeAlias = str | int | float
-"""The API server writes quantities as strings; in people's manifests they may also be numbers."""
+"""The API server writes quantities as strings; in manifests they may also be numbers."""
 
 Quantities: TypeAlias = dict[str, Quantity]
 
 OVER = frozenset({"Succeeded", "Failed"})
-"""Phases of a pod whose containers have all ended for good."""
+"""Phases of a pod whose containers have all ended and are not restarted."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server writes where a pod names no scheduler."""
+"""The API server's default for ``spec.schedulerName``."""
 
 _NONE: Mapping[str, str] = {}
 
 
-class Metadata(_Object, frozen=True):
+class Metadata(ApiObject, frozen=True):
     """``ObjectMeta``."""
 
     name: str = ""
@@ -44,19 +42,19 @@ class Metadata(_Object, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class FieldRef(_Object, frozen=True):
+class FieldRef(ApiObject, frozen=True):
     """``ObjectFieldSelector``."""
 
     field_path: str = ""
 
 
-class VariableSource(_Object, frozen=True):
-    """``EnvVarSource``; its other kinds count as there, and are not looked into."""
+class VariableSource(ApiObject, frozen=True):
+    """``EnvVarSource``; the other kinds of sources are accepted and not read."""
 
     field_ref: FieldRef | None = None
 
 
-class Variable(_Object, frozen=True):
+class Variable(ApiObject, frozen=True):
     """``EnvVar``."""
 
     name: str
@@ -64,31 +62,31 @@ class Variable(_Object, frozen=True):
     value_from: VariableSource | None = None
 
 
-class VariablesFrom(_Object, frozen=True):
-    """``EnvFromSource``; what is in it is not seen here, only that it is there."""
+class VariablesFrom(ApiObject, frozen=True):
+    """``EnvFromSource``; only its presence is read."""
 
 
-class Resources(_Object, frozen=True):
+class Resources(ApiObject, frozen=True):
     """``ResourceRequirements``."""
 
     limits: Quantities | None = None
     requests: Quantities | None = None
 
 
-class Capabilities(_Object, frozen=True):
+class Capabilities(ApiObject, frozen=True):
     """``Capabilities``."""
 
     add: tuple[str, ...] | None = None
 
 
-class SecurityContext(_Object, frozen=True):
+class SecurityContext(ApiObject, frozen=True):
     """A container's ``SecurityContext``."""
 
     privileged: bool | None = None
     capabilities: Capabilities | None = None
 
 
-class VolumeMount(_Object, frozen=True):
+class VolumeMount(ApiObject, frozen=True):
     """``VolumeMount``."""
 
     name: str = ""
@@ -100,7 +98,7 @@ class VolumeMount(_Object, frozen=True):
     mount_propagation: str | None = None
 
 
-class Container(_Object, frozen=True):
+class Container(ApiObject, frozen=True):
     """``Container``."""
 
     name: str
@@ -114,23 +112,23 @@ class Container(_Object, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """Of an init container: it keeps running beside the containers that come after it."""
+        """Whether an init container keeps running beside the containers that start after it."""
         return self.restart_policy == "Always"
 
 
-class HostPath(_Object, frozen=True):
+class HostPath(ApiObject, frozen=True):
     """``HostPathVolumeSource``."""
 
     path: str = ""
     type: str | None = None
 
 
-class Claim(_Object, frozen=True):
-    """What has to be claimed for a pod; what is in it is not seen here, only that it is there."""
+class Claim(ApiObject, frozen=True):
+    """A volume claim or resource claim of a pod; only its presence is read."""
 
 
-class Volume(_Object, frozen=True):
-    """``Volume``; its other kinds are not looked at."""
+class Volume(ApiObject, frozen=True):
+    """``Volume``; the other kinds are not read."""
 
     name: str = ""
     host_path: HostPath | None = None
@@ -138,20 +136,62 @@ class Volume(_Object, frozen=True):
     ephemeral: Claim | None = None
 
 
-class PodOs(_Object, frozen=True):
+class Toleration(ApiObject, frozen=True):
+    """``Toleration``."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Requirement(ApiObject, frozen=True):
+    """``NodeSelectorRequirement``."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class Term(ApiObject, frozen=True):
+    """``NodeSelectorTerm``."""
+
+    match_expressions: tuple[Requirement, ...] | None = None
+    match_fields: tuple[Requirement, ...] | None = None
+
+
+class NodeSelector(ApiObject, frozen=True):
+    """``NodeSelector``."""
+
+    node_selector_terms: tuple[Term, ...] | None = None
+
+
+class NodeAffinity(ApiObject, frozen=True):
+    """``NodeAffinity``; preferences are not read, because they exclude no node."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(ApiObject, frozen=True):
+    """``Affinity``; affinity to other pods is not read."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodOs(ApiObject, frozen=True):
     """``PodOS``."""
 
     name: str = ""
 
 
-class SchedulingGate(_Object, frozen=True):
+class SchedulingGate(ApiObject, frozen=True):
     """``PodSchedulingGate``."""
 
     name: str = ""
 
 
-class PodSpec(_Object, frozen=True):
-    """``PodSpec``; an ephemeral container is a container, and never has resources."""
+class PodSpec(ApiObject, frozen=True):
+    """``PodSpec``; an ephemeral container has a container's fields, and never resources."""
 
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -171,7 +211,7 @@ class PodSpec(_Object, frozen=True):
     resource_claims: tuple[Claim, ...] | None = None
 
 
-class Condition(_Object, frozen=True):
+class Condition(ApiObject, frozen=True):
     """``PodCondition``."""
 
     type: str
@@ -180,7 +220,7 @@ class Condition(_Object, frozen=True):
     message: str | None = None
 
 
-class PodStatus(_Object, frozen=True):
+class PodStatus(ApiObject, frozen=True):
     """``PodStatus``."""
 
     phase: str | None = None
@@ -188,7 +228,7 @@ class PodStatus(_Object, frozen=True):
     nominated_node_name: str | None = None
 
 
-class Pod(_Object, frozen=True):
+class Pod(ApiObject, frozen=True):
     """``Pod``."""
 
     metadata: Metadata = Metadata()
@@ -197,27 +237,27 @@ class Pod(_Object, frozen=True):
 
     @property
     def uid(self) -> str:
-        """The API server's, or nothing: a pod in admission has none yet."""
+        """Its UID, or an empty text: during admission a pod has none yet."""
         return self.metadata.uid or ""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels, none if there are none."""
+        """Its labels."""
         return self.metadata.labels or _NONE
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Annotations, none if there are none."""
+        """Its annotations."""
         return self.metadata.annotations or _NONE
 
     @property
     def is_over(self) -> bool:
-        """All its containers have ended for good: it holds nothing any more."""
+        """Whether all its containers have ended for good, so that it holds no card."""
         return self.status is not None and self.status.phase in OVER
 
     @property
     def claims(self) -> bool:
-        """Whether volumes or devices are claimed for it, which may take until they are bound."""
+        """Whether it has claims for volumes or devices, whose binding may take time."""
         volumes = self.spec.volumes or ()
         return bool(self.spec.resource_claims) or any(
             volume.persistent_volume_claim is not None or volume.ephemeral is not None
@@ -226,29 +266,29 @@ class Pod(_Object, frozen=True):
 
     @property
     def gates(self) -> tuple[str, ...]:
-        """Who has to let it go before any scheduler is told of it."""
+        """The scheduling gates that must be removed before a scheduler sees the pod."""
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
     @property
     def unscheduled(self) -> Condition | None:
-        """Why the last attempt to schedule it failed, as kube-scheduler wrote it."""
+        """The condition by which kube-scheduler reports that the last attempt failed."""
         conditions = (self.status and self.status.conditions) or ()
         failed = (c for c in conditions if c.type == "PodScheduled" and c.status == "False")
         return next(failed, None)
 
     @property
     def nominated(self) -> str | None:
-        """The node that kube-scheduler has in mind for it; empty is none."""
+        """The node that kube-scheduler nominated for it."""
         return (self.status and self.status.nominated_node_name) or None
 
     @property
     def is_started(self) -> bool:
-        """Its ordinary init containers are done for good: what only they asked for is free.
+        """Whether its ordinary init containers have ended for good, so that their cards are free.
 
-        They run again with a new sandbox, after a reboot for one, unless nothing of the pod is ever
-        restarted. So they count for as long as the pod is there, as Kubernetes itself counts them.
-        A rule of a container (``restartPolicyRules``) may start all of them again whatever the
-        pod's policy, and the condition stays True meanwhile.
+        They run again in a new sandbox, for example after a reboot, unless the pod is never
+        restarted. So they count for as long as the pod exists, as in Kubernetes itself. A rule of a
+        container (``restartPolicyRules``) may start them again whatever the pod's policy is, and
+        the condition stays True meanwhile.
         """
         spec, conditions = self.spec, (self.status and self.status.conditions) or ()
         all_containers = (*(spec.init_containers or ()), *(spec.containers or ()))
@@ -259,7 +299,27 @@ class Pod(_Object, frozen=True):
         )
 
 
-class Node(_Object, frozen=True):
+class Taint(ApiObject, frozen=True):
+    """``Taint``."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+    def __str__(self) -> str:
+        """The taint as kubectl writes it."""
+        value = f"={self.value}" if self.value else ""
+        return f"{self.key}{value}:{self.effect}"
+
+
+class NodeSpec(ApiObject, frozen=True):
+    """``NodeSpec``."""
+
+    unschedulable: bool | None = None
+    taints: tuple[Taint, ...] | None = None
+
+
+class Node(ApiObject, frozen=True):
     """``Node``."""
 
     metadata: Metadata
@@ -272,22 +332,22 @@ class Node(_Object, frozen=True):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels, none if there are none."""
+        """Its labels."""
         return self.metadata.labels or _NONE
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Annotations, none if there are none."""
+        """Its annotations."""
         return self.metadata.annotations or _NONE
 
 
-class QuotaSpec(_Object, frozen=True):
+class QuotaSpec(ApiObject, frozen=True):
     """``ResourceQuotaSpec``."""
 
     hard: Quantities | None = None
 
 
-class ResourceQuota(_Object, frozen=True):
+class ResourceQuota(ApiObject, frozen=True):
     """``ResourceQuota``."""
 
     metadata: Metadata

@@ -1,73 +1,84 @@
-"""What a cluster's operator decides about pods: the names, and what holds where nothing is said."""
+"""What the operator of a cluster decides about pods: the names that count, defaults and bounds.
+
+``PodSettings`` are the settings; ``decode_settings`` reads them from a settings file. The webhook,
+the scheduler and the command line read the same file, and read it strictly: what they do not
+understand is an error, never a default.
+"""
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from hami_py._native import MAX_CARDS
 from hami_py.errors import InvalidValue
-from hami_py.model.names import check_object_name
-from hami_py.model.pods.counts import Table, table
-from hami_py.model.pods.names import HAMI, NameProfile
+from hami_py.model.names import check_object_name, legible
+from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile
+from hami_py.model.pods.quantities import ResourceTable, resource_table
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
 _IN_PRELOADS = frozenset(" \t\n:$")
 
-_MOST_MIB = 1 << 41
-"""In bytes it is still a number of 64 bits."""
+_MAX_MIB = 1 << 41
+"""The same number of bytes still fits into 64 bits."""
 
 
 @dataclass(frozen=True)
 class PodSettings:
-    """How pods are read."""
+    """How pods are read and judged."""
 
     profiles: tuple[NameProfile, ...] = (HAMI,)
-    """The names that are understood. Which cards a pod wants is read by the first one's names."""
+    """The naming profiles that are understood. The annotations that select cards are read by the
+    names of the first one."""
 
     default_cards: int = 1
-    """Cards of a container that asks for memory or cores and names no number, as HAMi's
+    """Cards of a container that requests memory or cores and no number of cards, like HAMi's
     ``defaultGPUNum``. 0 = such a pod is refused."""
 
     default_memory_mib: int = 0
-    """MiB on each card for a container that names cards and no memory, as HAMi's ``defaultMemory``.
-    0 = the whole card: that is what ``nvidia.com/gpu: 1`` means without us."""
+    """MiB on each card for a container that requests cards and no memory, like HAMi's
+    ``defaultMemory``. 0 = the whole card: that is what ``nvidia.com/gpu: 1`` means without us."""
 
     default_cores: int = 0
-    """Percent for a container that has a part of a card's memory and names no cores, as HAMi's
+    """Percent for a container that requests a part of a card's memory and no cores, like HAMi's
     ``defaultCores``. 0 = no limit on its time."""
 
     whole_card_cores: int = 100
-    """Percent for a container that has all of a card's memory and names no cores: without memory
-    nobody else could use the time, and HAMi's webhook says the same. 0 = nothing reserved."""
+    """Percent for a container that requests all of a card's memory and no cores: no other container
+    could use the time without memory. HAMi's webhook does the same. 0 = nothing reserved."""
 
     max_cards: int = MAX_CARDS
-    """Most cards of a container: the rows of a limits page, and no machine has more."""
+    """Most cards of a container: the number of rows of a limits page. No machine has more."""
 
     max_memory_mib: int = (1 << 20) - 1
     """Largest memory on one card, in MiB. Just below 1 TiB: more than three times the largest card
-    there is, and ``1Mi``, by which a person means 1 MiB, is already beyond it."""
+    that exists, and small enough to refuse ``1Mi`` where the author meant 1 MiB."""
 
     small_memory_mib: int = 100
-    """MiB below which a limit is remarked upon: a CUDA context alone takes 100 to 500 MiB. Whoever
-    wrote ``3`` probably counted GiB."""
+    """Below this many MiB the author gets a warning: a CUDA context alone takes 100 to 500 MiB, and
+    ``3`` was probably meant as GiB."""
 
     core_policy: CorePolicy = "default"
-    """How cores hold, as HAMi's ``gpuCorePolicy``: the value of ``GPU_CORE_UTILIZATION_POLICY``.
-    With ``default`` the variable is not set, and a pod may set it."""
+    """How limits on time are enforced, like HAMi's ``gpuCorePolicy``: the value of
+    ``GPU_CORE_UTILIZATION_POLICY``. With ``default`` the variable is not set, and a pod may set it.
+    """
 
     schedulers: tuple[str, ...] = ()
-    """Who may place pods that ask for a GPU; the first is given to those that name none. Another
-    one would bind them without cards of theirs. Empty = whomever the pod names."""
+    """Schedulers that may place pods that request a GPU. The webhook writes the first into pods
+    that name none; another scheduler would bind them without cards. Empty = any scheduler."""
 
     allowed_preloads: tuple[str, ...] = ()
-    """Libraries that a container with a GPU may name in ``LD_PRELOAD``: exact paths, such as an
-    allocator's. The path is all that is known of them: which file lies there is the image's."""
+    """Libraries that a container with a GPU may name in ``LD_PRELOAD``: exact paths, for example of
+    a memory allocator. Only the path is checked: the image decides which file is there."""
 
     guarded_mounts: tuple[str, ...] = ("/etc/ld.so.preload",)
-    """Files in a container that make the limits hold: a volume of the pod's at the same path would
-    come over them. One at a directory above does not, runtimes mount the deeper path later."""
+    """Files in a container that enforce the limits: a volume of the pod at the same path would hide
+    them. A volume at a directory above does not, because runtimes mount the deeper path later."""
 
     guarded_host_paths: tuple[str, ...] = (
         "/var/lib/hami",
@@ -78,33 +89,33 @@ class PodSettings:
         "/sys/fs/cgroup",
         "/proc",
     )
-    """Directories of the node with limits and ledgers in them, with what runtimes put into
-    containers (CDI), or with what keeps a container to its devices and the kernel to its files: a
-    container that can write there, or in a directory around one, can change its own."""
+    """Directories of the node that hold limits and ledgers, that tell runtimes what to put into
+    containers (CDI), or that confine a container to its devices and the kernel to its files. A
+    container that can write there, or to a directory around one, can change its own limits."""
 
     library_directory: str = ""
-    """A directory of every node, with ``libvgpu.so`` and ``ld.so.preload`` in it, that the webhook
-    mounts into containers with a GPU: the library at the same path, the other as
-    ``/etc/ld.so.preload``. Empty = it adds no volume: the device plugin brings the library, since a
-    ``hostPath`` breaks Pod Security's baseline level."""
+    """A directory of every node that contains ``libvgpu.so`` and ``ld.so.preload``. The webhook
+    mounts both into containers with a GPU: the library at the same path, the other file as
+    ``/etc/ld.so.preload``. Empty = it adds no volume: the device plugin brings the library, because
+    a ``hostPath`` breaks Pod Security's baseline level."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant, with the setting's name.
+        """Check every setting.
 
         Raises:
-            InvalidValue: a number is out of range, a name or a path is none, or there is no
-                profile, or one twice.
+            InvalidValue: a number is out of range, a name or path is malformed, or a profile is
+                missing or named twice. ``field`` is the setting's name.
         """
-        # Less than one of its units could not be asked for.
+        # Less than one unit of a profile could not be written in a pod.
         unit_mib = max((profile.memory_unit_mib for profile in self.profiles), default=1)
         ranges = {
             "max_cards": (1, MAX_CARDS),
-            "max_memory_mib": (unit_mib, _MOST_MIB),
+            "max_memory_mib": (unit_mib, _MAX_MIB),
             "default_cards": (0, self.max_cards),
             "default_memory_mib": (0, self.max_memory_mib),
             "default_cores": (0, 100),
             "whole_card_cores": (0, 100),
-            "small_memory_mib": (0, _MOST_MIB),
+            "small_memory_mib": (0, _MAX_MIB),
         }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
@@ -114,42 +125,128 @@ class PodSettings:
             fix = f"write {', '.join(get_args(CorePolicy))}"
             raise InvalidValue("core_policy", self.core_policy, fix)
         for path in self.allowed_preloads:
-            # What ld.so takes for two entries, or expands, is no exact path.
+            # ld.so splits or expands a path with one of these characters.
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
-                fix = "write a path from the root without spaces, colons and $"
+                fix = "write an absolute path without spaces, colons and $"
                 raise InvalidValue("allowed_preloads", path, fix)
         for name in ("guarded_mounts", "guarded_host_paths"):
             for path in getattr(self, name):
-                # One that is written otherwise would be compared with, and never be equal.
+                # Normalised paths are compared with it, so another spelling would never match.
                 if posixpath.normpath("/" + path.lstrip("/")) != path:
-                    fix = "write a path from the root, without . and .. and a slash at its end"
+                    fix = "write an absolute path without . and .. and without a slash at the end"
                     raise InvalidValue(name, path, fix)
-        _check_library(self.library_directory)
+        _check_library_directory(self.library_directory)
         for scheduler in self.schedulers:
             check_object_name("schedulers", scheduler)
         if not self.profiles:
-            raise InvalidValue("profiles", "", "name one at least")
-        # A name that stands for two things could not be used.
+            raise InvalidValue("profiles", "", "name at least one")
         for number, profile in enumerate(self.profiles):
             if profile in self.profiles[:number]:
-                raise InvalidValue("profiles", profile.name, "name each once")
+                raise InvalidValue("profiles", profile.name, "name each profile once")
 
     @cached_property
-    def tables(self) -> tuple[Table, ...]:
-        """What each resource counts, by profile."""
+    def tables(self) -> tuple[ResourceTable, ...]:
+        """The rules for each resource, by profile."""
         return tuple(
-            table(profile, self.max_cards, self.max_memory_mib) for profile in self.profiles
+            resource_table(profile, self.max_cards, self.max_memory_mib)
+            for profile in self.profiles
         )
 
 
-def _check_library(directory: str) -> None:
+def _check_library_directory(directory: str) -> None:
     plain = posixpath.normpath("/" + directory.lstrip("/"))
-    # As ld.so.preload has it, where # begins a comment; and Kubernetes mounts nothing at a colon.
+    # In ld.so.preload a # begins a comment, and Kubernetes mounts nothing at a path with a colon.
     is_plain = plain == directory != "/" and not {*directory} & {*_IN_PRELOADS, "#"}
     if directory and not is_plain:
-        fix = "write a path from the root, without spaces, : $ #, . and .. and a slash at its end"
+        fix = (
+            "write an absolute path without spaces, : $ #, without . and .. "
+            "and without a slash at the end"
+        )
         raise InvalidValue("library_directory", directory, fix)
 
 
 DEFAULT = PodSettings()
 """HAMi's names and defaults."""
+
+
+# The settings file.
+
+_PROFILES: dict[str, NameProfile] = {"hami": HAMI, "aliyun": ALIYUN}
+
+_FIELD_TYPES: dict[str, object] = {
+    **get_type_hints(PodSettings),
+    "profiles": tuple[Literal["hami", "aliyun"], ...],
+}
+"""The fields of a file are those of ``PodSettings``; a profile is written by its name."""
+
+_TYPE_NAMES: dict[object, str] = {
+    int: "a whole number",
+    str: "a text (quote what YAML would read as something else)",
+}
+
+_MAX_BITS = 63
+
+_SIMILAR = 0.75
+"""difflib's ratio, 1 for equal names: two wrong letters in ten pass, another word does not."""
+
+
+def decode_settings(written: object) -> PodSettings:
+    """Turn the contents of a settings file, as a YAML reader returns them, into settings.
+
+    A field that is left out has its default. A list replaces the default list.
+
+    Args:
+        written: a mapping from the names of ``PodSettings``' fields, or ``None`` for an empty file.
+
+    Raises:
+        InvalidValue: an unknown field, a value of a wrong type or out of range, or no mapping.
+            ``field`` is the setting's name, with the index in a list, as in ``schedulers[1]``.
+    """
+    if written is None:
+        return PodSettings()
+    if not isinstance(written, dict):
+        raise InvalidValue("settings", _shown(written), "write fields, as in `default_cards: 1`")
+    fields: dict[str, Any] = {}
+    for name, value in written.items():
+        if name not in _FIELD_TYPES:
+            field = legible(_shown(name))
+            close = get_close_matches(field, _FIELD_TYPES, n=1, cutoff=_SIMILAR)
+            fix = f"did you mean {close[0]}?" if close else f"write {_either(sorted(_FIELD_TYPES))}"
+            raise InvalidValue(field, _shown(value), f"there is no such field; {fix}")
+        fields[name] = _convert(name, value, _FIELD_TYPES[name])
+    if "profiles" in fields:
+        fields["profiles"] = tuple(_PROFILES[name] for name in fields["profiles"])
+    return PodSettings(**fields)
+
+
+def _convert(field: str, value: object, kind: object) -> object:
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise InvalidValue(field, _shown(value), "write a list: [one, other]")
+        each, _ = get_args(kind)
+        return tuple(_convert(f"{field}[{i}]", item, each) for i, item in enumerate(value))
+    try:
+        converted: object = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        names = _TYPE_NAMES.get(kind) or _either(get_args(kind))
+        raise InvalidValue(field, _shown(value), f"write {names}") from None
+    if isinstance(converted, int) and converted.bit_length() > _MAX_BITS:
+        raise InvalidValue(field, _shown(value), "write a smaller number")
+    return converted
+
+
+def _either(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}"
+
+
+def _shown(value: object) -> str:
+    """The value as the file has it; of lists and mappings only the type."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        # Python refuses to write a decimal number of thousands of digits.
+        return str(value) if value.bit_length() <= _MAX_BITS else f"{value:#x}"
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return str(value)

@@ -1,7 +1,8 @@
-"""What Python and the allocator say to each other, as types: JSON in snake_case.
+"""The types of the JSON that Python and the allocator exchange.
 
-The Rust core's serde types are the schema, these mirror them. Unknown fields are errors on both
-sides, and an absent field is its default. Memory is MiB, cores are percent of one card.
+The serde types of the Rust core (native/allocator/src/wire) are the schema; these mirror them. An
+unknown field is an error on both sides, and an absent field has its default. Memory is in MiB,
+cores are percent of one card's time.
 """
 
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -9,14 +10,15 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import msgspec
 
 NodeMode: TypeAlias = Literal["full", "memory", "exclusive", "share", "topology", "mig", "mps"]
-"""What a node does with what is asked of its cards. ``full``: memory and cores are counted and
-enforced. ``memory``: memory alone. ``exclusive``: whole cards only. ``share``: counted as in full,
-not enforced. ``topology``: as full, and several cards of a container are chosen by their links.
-``mig``: NVIDIA's partitions. ``mps``: as full, enforced by NVIDIA's server."""
+"""How a node uses its cards; this is the only list of the modes in Python. ``full``: memory and
+cores are counted and enforced. ``memory``: only memory is. ``exclusive``: whole cards only.
+``share``: counted like ``full``, not enforced. ``topology``: like ``full``, and several cards of a
+container are selected by their links. ``mig``: NVIDIA's partitions. ``mps``: like ``full``, and
+NVIDIA's server enforces the limits."""
 
 Sharing: TypeAlias = Literal["hami-core", "mig", "mps"]
-"""How a pod may wish its cards to be shared. ``hami-core``: by our library, so on nodes of any mode
-but the other two, which are NVIDIA's."""
+"""How a pod may request its cards to be shared. ``hami-core``: by our library, so on nodes of any
+mode except the other two, which are NVIDIA's."""
 
 Placement: TypeAlias = Literal["binpack", "spread"]
 Topology: TypeAlias = Literal["none", "best-effort", "strict"]
@@ -27,25 +29,25 @@ NODE_MODES: tuple[NodeMode, ...] = get_args(NodeMode)
 SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
-# The allocator's integers.
+# The ranges of the allocator's integers.
 Small: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Percent: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class _Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """An absent field is its default."""
+    """The base of these types: an absent field has its default."""
 
 
 class MigProfile(_Wire, frozen=True):
-    """A size of MIG instance that a card can make.
+    """A kind of MIG instance that a card can have.
 
     Attributes:
-        name: as NVIDIA writes it, ``1g.10gb``.
-        memory_mib: what an instance of it has.
-        slices: compute slices that it takes.
-        placements: memory slices at which one can begin.
-        size: memory slices that it takes.
+        name: NVIDIA's name, like ``1g.10gb``.
+        memory_mib: memory of an instance.
+        slices: compute slices of an instance.
+        placements: memory slices at which an instance can begin.
+        size: memory slices of an instance.
     """
 
     name: str
@@ -56,27 +58,27 @@ class MigProfile(_Wire, frozen=True):
 
 
 class Mig(_Wire, frozen=True):
-    """What a card in MIG mode can be cut into."""
+    """The instances that a card in MIG mode can have."""
 
     profiles: tuple[MigProfile, ...]
 
 
 class Card(_Wire, frozen=True):
-    """A card, as its node knows it.
+    """A card of a node.
 
     Attributes:
-        uuid: the driver's name for it.
-        index: NVML's number.
-        model: as NVML writes it, ``NVIDIA A100-SXM4-80GB``.
-        memory_mib: all of it.
-        cores: percent of its time that may be given.
-        slots: containers that it may have at once.
-        numa: its NUMA node; None = not known.
-        healthy: False = nothing new is placed on it.
-        cordoned: the same, by the operator's wish.
-        foreign_mib: what programs that are not ours were seen to use.
-        overhead_mib: what the driver takes beyond a container's limit, per container.
-        links: how well it reaches its peers, by their UUID; more is better.
+        uuid: the driver's UUID.
+        index: NVML's index.
+        model: NVML's name, like ``NVIDIA A100-SXM4-80GB``.
+        memory_mib: all of its memory.
+        cores: percent of its time that may be allocated.
+        slots: containers that may have it at the same time.
+        numa: its NUMA node; None = unknown.
+        healthy: False = no new container is placed on it.
+        cordoned: True = the same, set by the operator.
+        foreign_mib: memory used by programs that hami does not limit.
+        overhead_mib: memory that the driver uses beyond a container's limit, per container.
+        links: the quality of its link to other cards, by their UUID; more is better.
         mig: None = not in MIG mode.
     """
 
@@ -105,7 +107,7 @@ class Node(_Wire, frozen=True):
 
 
 class Size(_Wire, frozen=True):
-    """Memory on each card: so many MiB, or so many percent of what the card has. One of them."""
+    """Memory on each card: in MiB, or in percent of the card's memory. Exactly one is set."""
 
     mib: Count | None = None
     percent: Percent | None = None
@@ -114,15 +116,15 @@ class Size(_Wire, frozen=True):
 Memory: TypeAlias = Size | Literal["whole"]
 
 
-class Ask(_Wire, frozen=True):
-    """What one container asks for.
+class ContainerRequest(_Wire, frozen=True):
+    """The request of one container.
 
     Attributes:
         container: its name.
-        kind: when it runs: before the others, beside them, or as one of them.
-        cards: how many different ones.
-        memory: on each of them.
-        cores: percent of the time of each; 0 = no limit, and nothing is kept for it.
+        kind: when it runs: before the app containers, beside them, or as one of them.
+        cards: number of different cards.
+        memory: memory on each of them.
+        cores: percent of the time of each; 0 = no limit, and nothing is reserved.
     """
 
     container: str
@@ -133,28 +135,28 @@ class Ask(_Wire, frozen=True):
 
 
 class Weights(_Wire, frozen=True):
-    """How much each resource says when cards are compared."""
+    """The weight of each resource when cards are compared."""
 
     slot: Small
     core: Small
     memory: Small
 
 
-class Wish(_Wire, frozen=True):
-    """Which cards, and in which order, as the pod's annotations say.
+class CardRequest(_Wire, frozen=True):
+    """Which cards a pod requests, and in which order, from its annotations.
 
     Attributes:
-        use: these cards only; empty = any.
-        avoid: these not.
-        types: cards whose model has one of these words in it, whatever the case; empty = any.
-        avoid_types: cards whose model has none of these words in it.
-        numa: all cards of a container from one NUMA node.
-        order: what cards are sorted by, the first first.
-        topology: cards of a container by their links.
-        mutex: only cards that nobody else has.
-        weights: None = all the same.
-        node_order: full nodes first or empty ones; None = as the scheduler is set.
-        mode: how the cards have to be shared; None = any way.
+        use: UUIDs of the only cards allowed; empty = any.
+        avoid: UUIDs of cards that are not allowed.
+        types: the model must contain one of these words, in any case; empty = any model.
+        avoid_types: the model must contain none of these words.
+        numa: all cards of a container come from one NUMA node.
+        order: the criteria by which cards are sorted, most important first.
+        topology: the cards of a container are selected by their links.
+        mutex: only cards that no other pod has.
+        weights: None = equal weights.
+        node_order: full or empty nodes first; None = the scheduler's setting.
+        mode: how the cards must be shared; None = any way.
     """
 
     use: tuple[str, ...] = ()
@@ -171,34 +173,34 @@ class Wish(_Wire, frozen=True):
 
 
 class PodName(_Wire, frozen=True):
-    """Which pod. In admission it has no UID yet, and perhaps no name."""
+    """The identity of a pod. During admission it has no UID yet, and perhaps no name."""
 
     uid: str
     namespace: str
     name: str
 
 
-class Request(_Wire, frozen=True):
-    """What a pod asks for.
+class PodRequest(_Wire, frozen=True, rename={"containers": "asks", "card_request": "wish"}):
+    """The request of a pod.
 
     Attributes:
-        pod: whose it is.
-        priority: the pod's, by which Kubernetes preempts.
-        asks: of the containers that ask for cards: init containers first, in the pod's order.
-        wish: which cards.
+        pod: the pod.
+        priority: the pod's priority, by which Kubernetes preempts.
+        containers: the requests of its containers: init containers first, in the pod's order.
+        card_request: which cards.
     """
 
     pod: PodName
     priority: int
-    asks: tuple[Ask, ...]
-    wish: Wish
+    containers: tuple[ContainerRequest, ...]
+    card_request: CardRequest
 
 
 class Instance(_Wire, frozen=True):
-    """The place of a MIG instance on its card.
+    """A MIG instance and its position on the card.
 
     Attributes:
-        profile: as NVIDIA writes it, ``1g.10gb``.
+        profile: NVIDIA's name of its profile, like ``1g.10gb``.
         start: its first memory slice.
         size: its memory slices.
     """
@@ -208,14 +210,14 @@ class Instance(_Wire, frozen=True):
     size: Small
 
 
-class Grant(_Wire, frozen=True):
-    """What a container has of one card.
+class CardAllocation(_Wire, frozen=True):
+    """The part of one card that is allocated to a container.
 
     Attributes:
-        card: its UUID.
-        memory_mib: the limit inside the container.
-        cores: percent that count against the card; 0 = no limit.
-        mig: the instance, where the card is cut; a container may have several of one card.
+        card: the card's UUID.
+        memory_mib: the memory limit inside the container.
+        cores: percent of the card's time; 0 = no limit.
+        mig: the instance, where the card is partitioned; a container may have several of a card.
     """
 
     card: str
@@ -225,23 +227,23 @@ class Grant(_Wire, frozen=True):
 
 
 class Assignment(_Wire, frozen=True, omit_defaults=False):
-    """Which cards a pod has: the annotation that binding writes. See assignment.py."""
+    """The cards of a pod: the annotation that the binding writes. See assignment.py."""
 
     version: int
     pod: str
     node: str
-    containers: dict[str, tuple[Grant, ...]]
+    containers: dict[str, tuple[CardAllocation, ...]]
 
 
 class Cards(_Wire, frozen=True):
-    """Which cards a node has: the annotation that its node agent writes. See nodes.py."""
+    """The cards of a node: the annotation that its node agent writes. See nodes.py."""
 
     version: int
     cards: tuple[Card, ...]
 
 
 class Quota(_Wire, frozen=True):
-    """What the pods of a namespace may have together; None = no limit."""
+    """The most that the pods of a namespace may have together; None = no limit."""
 
     namespace: str
     name: str
@@ -254,5 +256,5 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def encode(value: _Wire) -> bytes:
-    """The JSON of one of these: the same bytes for the same value."""
+    """The JSON of a value: the same bytes for the same value."""
     return _encoder.encode(value)

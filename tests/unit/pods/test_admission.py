@@ -48,7 +48,7 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
         "privileged",
         f"{C}.securityContext.privileged",
         "true",
-        "leave it out where a GPU is asked for",
+        "leave it out where a GPU is requested",
     ),
     *(
         (able(name), {}, "capability", f"{C}.securityContext.capabilities.add", name, fix)
@@ -128,7 +128,7 @@ def test_a_container_without_a_gpu_may_do_so(inside: Manifest) -> None:
 def test_the_hosts_processes_are_remarked_upon_and_with_ptrace_refused(name: str) -> None:
     (finding,) = pods.admit(pod(container(limits=GPU), hostPID=True)).findings
     assert (finding.rule, finding.action, finding.field) == ("host-pid", "remark", "spec.hostPID")
-    assert '"true" is let in: ' in str(finding)
+    assert '"true" is admitted: ' in str(finding)
     written = pod(container(limits=GPU, **able(name)), hostPID=True)
     (refusal,) = pods.admit(written).refusals
     assert refusal.rule == "capability"

@@ -11,14 +11,23 @@ from hami_py.errors import InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import annotations
 from hami_py.model.pods.assignment import FIELD, MAX_BYTES
-from hami_py.model.pods.request import MOST_ASKING, MOST_CARDS
-from hami_py.model.pods.wire import Ask, Assignment, Grant, Instance, PodName, Request, Size, Wish
+from hami_py.model.pods.request import MAX_POD_CARDS, MAX_POD_CONTAINERS
+from hami_py.model.pods.wire import (
+    Assignment,
+    CardAllocation,
+    CardRequest,
+    ContainerRequest,
+    Instance,
+    PodName,
+    PodRequest,
+    Size,
+)
 from unit.pods.build import FIRST, SECOND, UID, asking, container, pod, read, says
 from unit.pods.build import manifest as written_pod
 
 GRANT = {"card": FIRST, "memory_mib": 3000, "cores": 30}
 WRITTEN = {"version": 1, "pod": UID, "node": "n1", "containers": {"train": [GRANT]}}
-MEANT = Assignment(1, UID, "n1", {"train": (Grant(FIRST, 3000, 30),)})
+MEANT = Assignment(1, UID, "n1", {"train": (CardAllocation(FIRST, 3000, 30),)})
 TEXT = (
     '{"version":1,"pod":"7a0c5d2e-9b1f-4d3a-8c6e-1f2a3b4c5d6e","node":"n1","containers":'
     '{"train":[{"card":"GPU-aaaaaaaa","memory_mib":3000,"cores":30}]}}'
@@ -34,8 +43,8 @@ def test_an_assignment_is_these_bytes() -> None:
 
 def test_the_order_in_which_containers_were_named_does_not_matter() -> None:
     names = ["b", "a", "d", "c"]
-    forwards = {name: (Grant(FIRST, 1, 0),) for name in names}
-    backwards = {name: (Grant(FIRST, 1, 0),) for name in reversed(names)}
+    forwards = {name: (CardAllocation(FIRST, 1, 0),) for name in names}
+    backwards = {name: (CardAllocation(FIRST, 1, 0),) for name in reversed(names)}
     texts = {
         pods.encode_assignment(Assignment(1, UID, "n1", each)) for each in (forwards, backwards)
     }
@@ -47,7 +56,7 @@ def test_random_assignments_come_back_as_they_were() -> None:
     for _ in range(500):
         containers = {
             f"c{chosen.randrange(1000)}": tuple(
-                Grant(
+                CardAllocation(
                     f"GPU-{card}",
                     chosen.randrange(1 << 40),
                     chosen.randrange(101),
@@ -92,7 +101,7 @@ BAD: list[tuple[Any, str, str, str]] = [
     (granted(memory_mib="3000"), ".containers[...][0].memory_mib", "str", "int"),
     (granted(cores=101), ".containers[...][0].cores", "Expected `int` <= 100", "format"),
     (granted(more=1), ".containers[...][0]", "Object contains unknown field `more`", "format"),
-    (changed(containers={"train": [GRANT, GRANT]}), ".containers[train]", FIRST, "once"),
+    (changed(containers={"train": [GRANT, GRANT]}), ".containers[train]", FIRST, "twice"),
     (
         changed(
             containers={
@@ -101,7 +110,7 @@ BAD: list[tuple[Any, str, str, str]] = [
         ),
         ".containers[train]",
         FIRST,
-        "once",
+        "twice",
     ),
 ]
 
@@ -121,7 +130,9 @@ def test_what_is_no_json_is_refused(text: str) -> None:
 
 
 def test_two_instances_of_one_card_are_two() -> None:
-    instances = tuple(Grant(FIRST, 9728, 14, Instance("1g.10gb", start, 1)) for start in (0, 1))
+    instances = tuple(
+        CardAllocation(FIRST, 9728, 14, Instance("1g.10gb", start, 1)) for start in (0, 1)
+    )
     made = Assignment(1, UID, "n1", {"train": instances})
     assert pods.decode_assignment(pods.encode_assignment(made)) == made
 
@@ -133,22 +144,22 @@ def test_another_version_is_waited_for_not_guessed(version: int) -> None:
         pods.decode_assignment(later)
     assert caught.value.version == version
     assert not isinstance(caught.value, InvalidValue)
-    assert "only 1" in str(caught.value)
+    assert "this is version 1" in str(caught.value)
 
 
-@pytest.mark.parametrize("containers", [MOST_CARDS // 16, MOST_ASKING])
+@pytest.mark.parametrize("containers", [MAX_POD_CARDS // 16, MAX_POD_CONTAINERS])
 def test_the_largest_pod_that_is_let_in_can_be_bound(containers: int) -> None:
     """With the longest of everything: names, numbers and instances."""
     instance = Instance("4g.141gb+me.all", 15, 16)
-    each = MOST_CARDS // containers
+    each = MAX_POD_CARDS // containers
     asks, given = [], {}
     for i in range(containers):
         grants = tuple(
-            Grant(f"GPU-{16 * i + at:036}", 10**7 - 1, 100, instance) for at in range(each)
+            CardAllocation(f"GPU-{16 * i + at:036}", 10**7 - 1, 100, instance) for at in range(each)
         )
-        asks.append(Ask(f"{i:063}", "app", each, Size(percent=100)))
+        asks.append(ContainerRequest(f"{i:063}", "app", each, Size(percent=100)))
         given[f"{i:063}"] = grants
-    request = Request(PodName("p" * 36, "n" * 63, "p" * 253), 0, tuple(asks), Wish())
+    request = PodRequest(PodName("p" * 36, "n" * 63, "p" * 253), 0, tuple(asks), CardRequest())
     most = Assignment(1, "p" * 36, "n" * 253, given)
     written = pods.bind_annotations(request, most)
     assert pods.decode_assignment(written[pods.annotations.ASSIGNMENT]) == most
@@ -157,7 +168,7 @@ def test_the_largest_pod_that_is_let_in_can_be_bound(containers: int) -> None:
 
 
 def test_it_stays_small() -> None:
-    grants = tuple(Grant(f"GPU-{i:036}", 80000, 100) for i in range(16))
+    grants = tuple(CardAllocation(f"GPU-{i:036}", 80000, 100) for i in range(16))
     too_many = Assignment(1, UID, "n1", {f"{i:063}": grants for i in range(80)})
     with pytest.raises(InvalidValue, match=f"at most {MAX_BYTES}"):
         pods.encode_assignment(too_many)
@@ -200,27 +211,27 @@ def test_a_pod_whose_numbers_nobody_can_read_asks_for_what_it_has() -> None:
         priority=7,
     )
     given = {
-        "train": (Grant(FIRST, 3000, 30), Grant(SECOND, 4000, 20)),
-        "proxy": (Grant(FIRST, 100, 0),),
-        "fetch": (Grant(FIRST, 200, 5),),
+        "train": (CardAllocation(FIRST, 3000, 30), CardAllocation(SECOND, 4000, 20)),
+        "proxy": (CardAllocation(FIRST, 100, 0),),
+        "fetch": (CardAllocation(FIRST, 200, 5),),
     }
     asked = pods.as_assigned(read(written), Assignment(1, UID, "n1", given))
-    assert asked == Request(
+    assert asked == PodRequest(
         PodName(UID, "ml", "p"),
         7,
         (
-            Ask("fetch", "init", 1, Size(mib=200), 5),
-            Ask("proxy", "sidecar", 1, Size(mib=100), 0),
-            Ask("train", "app", 2, Size(mib=4000), 30),
+            ContainerRequest("fetch", "init", 1, Size(mib=200), 5),
+            ContainerRequest("proxy", "sidecar", 1, Size(mib=100), 0),
+            ContainerRequest("train", "app", 2, Size(mib=4000), 30),
         ),
-        Wish(),
+        CardRequest(),
     )
 
 
 # What the binding writes.
 
 
-def request_of(written: pods.Pod) -> pods.wire.Request:
+def request_of(written: pods.Pod) -> pods.wire.PodRequest:
     request = pods.read_request(written)
     assert request is not None
     return request
@@ -240,17 +251,17 @@ def test_a_percentage_becomes_a_number() -> None:
 
 def test_a_percentage_of_unlike_cards_is_a_number_each() -> None:
     request = request_of(asking(gpu=2, gpumem_percentage=50))
-    grants = (Grant(FIRST, 20000, 0), Grant(SECOND, 40000, 0))
+    grants = (CardAllocation(FIRST, 20000, 0), CardAllocation(SECOND, 40000, 0))
     made = pods.bind_annotations(request, Assignment(1, UID, "n1", {"train": grants}))
     assert made["hami.io/gpumem-0.train"] == "20000m"
     assert made["hami.io/gpumem-1.train"] == "40000m"
     assert len(made) == 3
 
 
-@pytest.mark.parametrize("containers", [{"train": (Grant(FIRST, 1, 0),)}, {}])
+@pytest.mark.parametrize("containers", [{"train": (CardAllocation(FIRST, 1, 0),)}, {}])
 def test_an_assignment_of_another_request_is_refused(containers: Any) -> None:
     request = request_of(asking(gpu=2))
-    with pytest.raises(InvalidValue, match="asks for 2 cards"):
+    with pytest.raises(InvalidValue, match="requests 2 cards"):
         pods.bind_annotations(
             request, Assignment(1, UID, "n1", {"x": MEANT.containers["train"], **containers})
         )

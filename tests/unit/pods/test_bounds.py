@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hami_py.model import pods
-from hami_py.model.pods import PodSettings, quantity
-from hami_py.model.pods.admission import judge_ephemeral
+from hami_py.model.pods import PodSettings, quantities
+from hami_py.model.pods.admission.admit import judge_ephemeral
 from unit.pods.build import Manifest, able, carried_out, container, manifest, mount, pod, read
 
 GPU = {"gpu": 1, "gpumem": 3000}
@@ -98,7 +98,7 @@ def test_a_list_that_no_node_could_run_is_refused(
     (finding,) = admission.findings
     assert (finding.rule, finding.action, finding.field) == ("size", "refuse", field)
     assert finding.value == f"{MOST + 1} entries"
-    assert f"{MOST} at most" in finding.fix
+    assert f"at most {MOST}" in finding.fix
     for listed in (*inside.values(), *around.values()):
         entries = listed if isinstance(listed, list) else listed["capabilities"]["add"]
         entries.pop()
@@ -189,10 +189,10 @@ def test_a_list_of_libraries_that_cannot_be_passed_on_is_not_taken_apart() -> No
 
 
 def test_what_is_too_long_for_a_number_is_not_kept() -> None:
-    quantity._whole_number.cache_clear()
+    quantities._whole_number.cache_clear()
     for digits in (64, 65, 100_000):
         pods.admit(pod(container(limits={"gpu": "1".zfill(digits)})))
-    assert quantity._whole_number.cache_info().currsize == 1
+    assert quantities._whole_number.cache_info().currsize == 1
 
 
 def test_what_is_too_long_for_a_key_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,15 +43,15 @@ QUOTAS = [
     wire.Quota("a", "all", gpu=1, memory_mib=2, cores=3),
     wire.Quota("a", "none"),
 ]
-REQUEST = wire.Request(
+REQUEST = wire.PodRequest(
     wire.PodName("uid-1", "a", "pod"),
     -5,
     (
-        wire.Ask("first", "init", 2, wire.Size(mib=3_000), 30),
-        wire.Ask("beside", "sidecar", 1, wire.Size(percent=50), 0),
-        wire.Ask("main", "app", 1, "whole", 100),
+        wire.ContainerRequest("first", "init", 2, wire.Size(mib=3_000), 30),
+        wire.ContainerRequest("beside", "sidecar", 1, wire.Size(percent=50), 0),
+        wire.ContainerRequest("main", "app", 1, "whole", 100),
     ),
-    wire.Wish(
+    wire.CardRequest(
         use=("GPU-0", "GPU-1"),
         avoid=("GPU-9",),
         types=("a100",),
@@ -70,9 +70,9 @@ ASSIGNMENT = wire.Assignment(
     "uid-1",
     "full",
     {
-        "first": (wire.Grant("GPU-0", 3_000, 30), wire.Grant("GPU-1", 3_000, 30)),
-        "beside": (wire.Grant("GPU-2", 9_856, 14, wire.Instance("1g.10gb", 2, 1)),),
-        "main": (wire.Grant("GPU-0", 81_000, 100),),
+        "first": (wire.CardAllocation("GPU-0", 3_000, 30), wire.CardAllocation("GPU-1", 3_000, 30)),
+        "beside": (wire.CardAllocation("GPU-2", 9_856, 14, wire.Instance("1g.10gb", 2, 1)),),
+        "main": (wire.CardAllocation("GPU-0", 81_000, 100),),
     },
 )
 
@@ -89,7 +89,7 @@ def test_each_type_comes_back_as_it_went_in() -> None:
     assert msgspec.convert(said["quotas"], list[wire.Quota]) == QUOTAS
     (pod,) = said["pods"]
     assert msgspec.convert(pod["assignment"], wire.Assignment) == ASSIGNMENT
-    assert msgspec.convert(pod["asks"], tuple[wire.Ask, ...]) == REQUEST.asks
+    assert msgspec.convert(pod["asks"], tuple[wire.ContainerRequest, ...]) == REQUEST.containers
     assert msgspec.convert(pod["pod"], wire.PodName) == REQUEST.pod
     # A wish decides once and is not kept: that it is understood is all that can be seen.
     engine.filter(wire.encode(REQUEST), None, 0)

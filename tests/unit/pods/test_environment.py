@@ -107,7 +107,7 @@ def test_who_reads_the_variables_understands_what_the_pod_said(
 def test_who_reads_the_variables_understands_what_the_binding_wrote(mibs: list[int]) -> None:
     """As the kubelet resolves them."""
     asked = environment(gpu=len(mibs), gpumem_percentage=50)
-    grants = tuple(pods.wire.Grant(f"GPU-{i}", mib, 0) for i, mib in enumerate(mibs))
+    grants = tuple(pods.wire.CardAllocation(f"GPU-{i}", mib, 0) for i, mib in enumerate(mibs))
     request = pods.read_request(
         read(manifest(container(limits={"gpu": len(mibs), "gpumem-percentage": 50})))
     )

@@ -75,7 +75,7 @@ def test_a_pod_without_a_gpu_stays_as_it_is() -> None:
 def test_another_volume_of_that_name_is_refused(volume: Manifest) -> None:
     told = said(manifest(container(limits=GPU), volumes=[volume]))
     assert 'spec.volumes[0].name: "hami-library" is refused' in told
-    assert "choose another one" in told
+    assert "choose another name" in told
 
 
 @pytest.mark.parametrize(

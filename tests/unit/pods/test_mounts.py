@@ -3,7 +3,7 @@
 import pytest
 
 from hami_py.model import pods
-from hami_py.model.pods.findings import Finding
+from hami_py.model.pods.admission.findings import Finding
 from unit.pods.build import Manifest, container, host, mount, pod
 
 GPU = {"gpu": 1, "gpumem": 3000}
@@ -53,7 +53,7 @@ def test_a_directory_of_the_limits_is_not_written_to(path: str) -> None:
     assert (finding.field, finding.value) == ("spec.containers[0].volumeMounts[0]", path)
     assert "mount another directory" in finding.fix
     assert (ALL_OF_IT in finding.fix) == (path not in FURTHER_IN)
-    assert "this with readOnly" in finding.fix
+    assert "this one with readOnly" in finding.fix
 
 
 @pytest.mark.parametrize("path", [*AROUND, *LINKS])

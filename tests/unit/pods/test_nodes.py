@@ -288,4 +288,4 @@ def test_a_quota_that_says_two_things_under_two_names() -> None:
     hard = {"limits.nvidia.com/gpumem": 1024, "limits.aliyun.com/gpu-mem": 2}
     with pytest.raises(InvalidValue) as caught:
         quota(hard, BOTH)
-    says(caught.value, "spec.hard[limits.aliyun.com/gpu-mem]", "2", "another name says 1: keep one")
+    says(caught.value, "spec.hard[limits.aliyun.com/gpu-mem]", "2", "another name sets 1: keep one")

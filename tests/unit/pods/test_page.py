@@ -36,7 +36,7 @@ def test_an_example_is_let_in(manifest: dict[str, Any]) -> None:
 def test_the_first_example_is_what_it_says() -> None:
     request = pods.read_request(read(pod_of(EXAMPLES[0])))
     assert request is not None
-    (ask,) = request.asks
+    (ask,) = request.containers
     assert (ask.cards, ask.memory, ask.cores) == (1, pods.wire.Size(mib=3000), 30)
 
 
@@ -45,7 +45,7 @@ def test_the_first_example_is_what_it_says() -> None:
     sorted(
         {
             *HAMI.resources,
-            *HAMI.wishes,
+            *HAMI.card_annotations,
             *HAMI.cordon,
             *(f"limits.{n}" for n in (HAMI.gpu, HAMI.memory, HAMI.cores)),
             HAMI.mode_label,

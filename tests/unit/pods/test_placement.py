@@ -14,7 +14,7 @@ def kept(spec: Object, labels: Object | None = None, **node: Any) -> tuple[str, 
     """Why a pod is kept from node ``n1``."""
     there = {"metadata": {"name": "n1", "labels": labels}, "spec": node}
     pod = build.pod(build.container(), **spec)
-    return pods.kept_away(pod, pods.decode_node.convert(there))
+    return pods.exclusion_reasons(pod, pods.decode_node.convert(there))
 
 
 def taint(key: str = "gpu", value: str | None = None, effect: str = "NoSchedule") -> Object:
@@ -103,11 +103,11 @@ def test_node_selectors() -> None:
     wanted = {"nodeSelector": {"disk": "ssd", "zone": "a"}}
     assert kept(wanted, {"disk": "ssd", "zone": "a", "more": "x"}) == ()
     assert kept(wanted, {"disk": "hdd"}) == (
-        "nodeSelector wants disk=ssd, and it is hdd",
-        "nodeSelector wants zone=a, and there is no such label",
+        "nodeSelector requires disk=ssd, and it is hdd",
+        "nodeSelector requires zone=a, and there is no such label",
     )
     assert kept({"nodeSelector": {"gpu": ""}}, {}) == (
-        "nodeSelector wants gpu=, and there is no such label",
+        "nodeSelector requires gpu=, and there is no such label",
     )
     assert kept({"nodeSelector": {"gpu": ""}}, {"gpu": ""}) == ()
     assert kept({"nodeSelector": {}}) == kept({"nodeSelector": None}) == ()
@@ -197,15 +197,15 @@ def test_one_term_is_enough_and_of_it_everything() -> None:
     zone = {"matchExpressions": [wants("zone", "In", "b"), wants("cards", "Gt", "4")]}
     name = {"matchFields": [wants("metadata.name", "In", "n1")]}
     assert kept(affinity(zone, name), LABELS) == ()
-    assert kept(affinity(zone), LABELS) == ("nodeAffinity wants zone In b, and it is a",)
+    assert kept(affinity(zone), LABELS) == ("nodeAffinity requires zone In b, and it is a",)
     both = {**zone, **name}
     assert kept(affinity(both), {**LABELS, "zone": "b"}) == ()
     assert kept(affinity(both), {"zone": "b"}) == (
-        "nodeAffinity wants cards Gt 4, and there is no such label",
+        "nodeAffinity requires cards Gt 4, and there is no such label",
     )
     other = {"matchFields": [wants("metadata.name", "In", "n2")]}
     assert kept(affinity(zone, other), LABELS) == (
-        "nodeAffinity wants zone In b, and it is a or metadata.name In n2",
+        "nodeAffinity requires zone In b, and it is a or metadata.name In n2",
     )
 
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 import pytest
 
 from hami_py.errors import InvalidValue
-from hami_py.model.pods.quantity import Counted, count
+from hami_py.model.pods.quantities import CountRule, count
 from unit.pods.build import says
 
-MEMORY = Counted(
+MEMORY = CountRule(
     "MiB on each card", 1, (1 << 20) - 1, 3000, mib=1, zero="leave it out for the whole card"
 )
-CARDS = Counted("cards", 0, 16, 1, hint="ask for a part with gpumem")
+CARDS = CountRule("cards", 0, 16, 1, hint="ask for a part with gpumem")
 
 GOOD = [
     ("3000", 3000),
@@ -73,9 +73,9 @@ BAD = [
     (MEMORY, "4GiB", "write 4096"),
     (MEMORY, "4096MiB", "write 4096"),
     (MEMORY, "4096m", "write 4096"),
-    (MEMORY, "3000000m", "a quantity with m is a part of one"),
-    (MEMORY, "3u", "a quantity with u is a part of one"),
-    (MEMORY, "3n", "a quantity with n is a part of one"),
+    (MEMORY, "3000000m", "the suffix m means a part of one"),
+    (MEMORY, "3u", "the suffix u means a part of one"),
+    (MEMORY, "3n", "the suffix n means a part of one"),
     (MEMORY, "1048576", "from 1 to 1048575"),
     (MEMORY, "1e99999999999999999999", "from 1 to 1048575"),
     (MEMORY, "1e-99999999999999999999", "it counts MiB on each card"),
@@ -85,7 +85,7 @@ BAD = [
     (MEMORY, float("nan"), "write a whole number"),
     (MEMORY, float("inf"), "write a whole number"),
     (CARDS, "500m", "ask for a part with gpumem"),
-    (CARDS, "1000m", "a quantity with m is a part of one"),
+    (CARDS, "1000m", "the suffix m means a part of one"),
     (CARDS, "0.5", "ask for a part with gpumem"),
     (CARDS, "17", "from 0 to 16"),
     (CARDS, "1k", "from 0 to 16"),
@@ -99,7 +99,7 @@ def test_a_quantity_that_counts(written: str | float, meant: int) -> None:
 
 
 @pytest.mark.parametrize(("what", "written", "fix"), BAD)
-def test_a_quantity_that_does_not(what: Counted, written: str | float, fix: str) -> None:
+def test_a_quantity_that_does_not(what: CountRule, written: str | float, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         count(written, "spec.gpumem", what)
     says(caught.value, "spec.gpumem", str(written), fix)

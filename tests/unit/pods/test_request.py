@@ -7,16 +7,16 @@ import pytest
 from hami_py.errors import InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI, PodSettings
-from hami_py.model.pods.wire import Ask, Request, Size
+from hami_py.model.pods.wire import ContainerRequest, PodRequest, Size
 from unit.pods.build import UID, Manifest, asking, container, pod, refused, says
 
 WHOLE = "whole"
 
 
-def asks(written: pods.Pod, settings: PodSettings | None = None) -> list[Ask]:
+def asks(written: pods.Pod, settings: PodSettings | None = None) -> list[ContainerRequest]:
     request = pods.read_request(written, settings or PodSettings())
     assert request is not None
-    return list(request.asks)
+    return list(request.containers)
 
 
 # limits of one container; cards, memory, cores
@@ -43,7 +43,7 @@ GOOD: list[tuple[Manifest, int, Any, int]] = [
 
 @pytest.mark.parametrize(("limits", "cards", "memory", "cores"), GOOD)
 def test_what_a_container_asks_for(limits: Manifest, cards: int, memory: Any, cores: int) -> None:
-    meant = [Ask("train", "app", cards, memory, cores)]
+    meant = [ContainerRequest("train", "app", cards, memory, cores)]
     assert asks(pod(container(limits=limits))) == meant
     assert asks(pod(container(requests=limits))) == meant
     assert asks(pod(container(limits=limits, requests=limits))) == meant
@@ -74,8 +74,8 @@ BAD: list[tuple[Manifest, str, str, str]] = [
     ({"gpu": "500m"}, "gpu", "500m", "nvidia.com/gpumem and nvidia.com/gpucores"),
     ({"gpu": 1.5}, "gpu", "1.5", "nvidia.com/gpumem and nvidia.com/gpucores"),
     ({"gpu": "one"}, "gpu", "one", "write a whole number, like 1"),
-    ({"gpu": 0, "gpumem": 3000}, "gpu", "0", "write 1, or leave those out"),
-    ({"gpu": 0, "gpucores": 30}, "gpu", "0", "write 1, or leave those out"),
+    ({"gpu": 0, "gpumem": 3000}, "gpu", "0", "write 1, or remove those"),
+    ({"gpu": 0, "gpucores": 30}, "gpu", "0", "write 1, or remove those"),
     ({"gpumem": 0}, "gpumem", "0", "leave it out for the whole card"),
     ({"gpu": 1, "gpumem": 0}, "gpumem", "0", "leave it out for the whole card"),
     ({"gpumem": "4Gi"}, "gpumem", "4Gi", "for 4GiB write 4096"),
@@ -92,16 +92,16 @@ BAD: list[tuple[Manifest, str, str, str]] = [
         {"gpumem": 3000, "gpumem-percentage": 50},
         "gpumem-percentage",
         "50",
-        "nvidia.com/gpumem says how much already: keep one of them",
+        "nvidia.com/gpumem sets the memory already: keep one of them",
     ),
-    ({"gpucores": 101}, "gpucores", "101", "from 1 to 100, like 30; 0 is no limit"),
+    ({"gpucores": 101}, "gpucores", "101", "from 1 to 100, like 30; 0 means no limit"),
     ({"gpucores": -1}, "gpucores", "-1", "from 1 to 100"),
     ({"gpucores": "30%"}, "gpucores", "30%", "like 30"),
     ({"gpucores": "300m"}, "gpucores", "300m", "like 30"),
     ({"gpu": 1, "priority": 2}, "priority", "2", "write 0 for high or 1 for low"),
     ({"gpu": 1, "priority": "high"}, "priority", "high", "write 0 for high or 1 for low"),
-    ({"priority": 0}, "priority", "0", "add nvidia.com/gpu, or leave this out"),
-    ({"gpu": 0, "priority": 1}, "priority", "1", "add nvidia.com/gpu, or leave this out"),
+    ({"priority": 0}, "priority", "0", "add nvidia.com/gpu, or remove this"),
+    ({"gpu": 0, "priority": 1}, "priority", "1", "add nvidia.com/gpu, or remove this"),
 ]
 
 
@@ -123,7 +123,7 @@ def test_limits_and_requests_that_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("limit", "request_", "value", "fix"),
     [
-        (3000, 2000, "2000", "the limit is 3000: write the same, or leave it out"),
+        (3000, 2000, "2000", "the limit is 3000: write the same number, or remove the request"),
         (3000, "4Gi", "4Gi", "for 4GiB write 4096"),
         ("3k", 0, "0", "leave it out for the whole card"),
     ],
@@ -138,7 +138,7 @@ def test_limits_and_requests_that_contradict(
 
 def test_limits_come_first_and_requests_fill_in() -> None:
     written = pod(container(limits={"gpu": 2}, requests={"gpumem": 3000}))
-    assert asks(written) == [Ask("train", "app", 2, Size(mib=3000), 0)]
+    assert asks(written) == [ContainerRequest("train", "app", 2, Size(mib=3000), 0)]
 
 
 def test_init_containers_and_sidecars_come_first_in_the_order_of_the_pod() -> None:
@@ -175,7 +175,7 @@ def test_a_name_that_is_none(name: str) -> None:
 
 def test_a_name_that_two_containers_have() -> None:
     both = pod(container(limits={"gpu": 1}), init=(container(limits={"gpu": 1}),))
-    refused(both, "spec.containers[0].name", "train", "another container has it")
+    refused(both, "spec.containers[0].name", "train", "another container has this name")
 
 
 def test_the_pod_is_named_as_far_as_it_is_known() -> None:
@@ -216,9 +216,13 @@ def test_defaults_can_be_others() -> None:
     others = PodSettings(
         default_cards=2, default_memory_mib=1000, default_cores=10, whole_card_cores=0
     )
-    assert asks(asking(gpumem=3000), others) == [Ask("train", "app", 2, Size(mib=3000), 10)]
-    assert asks(asking(gpu=1), others) == [Ask("train", "app", 1, Size(mib=1000), 10)]
-    assert asks(asking(gpumem_percentage=100), others) == [Ask("train", "app", 2, WHOLE, 0)]
+    assert asks(asking(gpumem=3000), others) == [
+        ContainerRequest("train", "app", 2, Size(mib=3000), 10)
+    ]
+    assert asks(asking(gpu=1), others) == [ContainerRequest("train", "app", 1, Size(mib=1000), 10)]
+    assert asks(asking(gpumem_percentage=100), others) == [
+        ContainerRequest("train", "app", 2, WHOLE, 0)
+    ]
 
 
 def test_no_default_for_cards_refuses_a_pod_that_names_none() -> None:
@@ -229,7 +233,7 @@ def test_no_default_for_cards_refuses_a_pod_that_names_none() -> None:
 def test_other_prefixes() -> None:
     settings = PodSettings(profiles=(pods.hami("example.com", "gpu.example.com"),))
     written = pod(container(limits={"example.com/gpumem": 3000, "nvidia.com/gpu": 4}))
-    assert asks(written, settings) == [Ask("train", "app", 1, Size(mib=3000), 0)]
+    assert asks(written, settings) == [ContainerRequest("train", "app", 1, Size(mib=3000), 0)]
     assert pods.read_request(asking(gpu=1), settings) is None
     refused(
         pod(container(limits={"example.com/gpu": 17})),
@@ -280,7 +284,7 @@ ACK = PodSettings(profiles=(HAMI, ALIYUN))
 )
 def test_aliyun(limits: Manifest, labels: dict[str, str], meant: tuple[int, Any, int]) -> None:
     written = pod(container(limits=limits), labels=labels)
-    assert asks(written, ACK) == [Ask("train", "app", *meant)]
+    assert asks(written, ACK) == [ContainerRequest("train", "app", *meant)]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +309,7 @@ def test_aliyun(limits: Manifest, labels: dict[str, str], meant: tuple[int, Any,
             {"aliyun.com/gpu-count": "2"},
             "spec.containers[0].resources.limits[nvidia.com/gpu]",
             "4",
-            "the label aliyun.com/gpu-count says 2",
+            "the label aliyun.com/gpu-count is 2",
         ),
         (
             {"aliyun.com/gpu-mem": "3Gi"},
@@ -326,7 +330,7 @@ def test_aliyun(limits: Manifest, labels: dict[str, str], meant: tuple[int, Any,
             {},
             "spec.containers[0].resources.limits[aliyun.com/gpu-mem]",
             "3",
-            "nvidia.com/gpumem is there too: keep the names of one kind",
+            "the container also has nvidia.com/gpumem: keep the names of one kind",
         ),
     ],
 )
@@ -343,5 +347,5 @@ def test_names_that_are_not_switched_on_ask_for_nothing() -> None:
 
 def test_the_request_type_is_the_allocators() -> None:
     """Field by field, as they were agreed on; the Rust side is compared where it is built."""
-    assert Request.__struct_fields__ == ("pod", "priority", "asks", "wish")
-    assert Ask.__struct_fields__ == ("container", "kind", "cards", "memory", "cores")
+    assert PodRequest.__struct_fields__ == ("pod", "priority", "containers", "card_request")
+    assert ContainerRequest.__struct_fields__ == ("container", "kind", "cards", "memory", "cores")

@@ -6,7 +6,7 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI, PodSettings
-from hami_py.model.pods.spelling import misspelled
+from hami_py.model.pods.admission.metadata import misspelled
 from support.artifacts import ROOT
 from unit.pods.build import container, pod
 
@@ -37,13 +37,13 @@ def test_it_is_let_in_and_the_nearest_is_named(written: str, nearest: str) -> No
     assert (finding.rule, finding.action) == ("unknown-annotation", "remark")
     assert finding.field == f"metadata.annotations[{written}]"
     assert finding.fix.endswith(f"write {nearest}")
-    assert f'{finding.field}: "x" is let in: ' in str(finding)
+    assert f'{finding.field}: "x" is admitted: ' in str(finding)
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        *sorted(HAMI.wishes),
+        *sorted(HAMI.card_annotations),
         "hami.io/cordon",
         "hami.io/vgpu-node",
         "hami.io/vgpu-time",
@@ -71,7 +71,7 @@ def test_a_profile_without_wishes_resembles_nothing() -> None:
 
 
 def test_thousands_of_them_are_not_compared() -> None:
-    known = HAMI.wishes
+    known = HAMI.card_annotations
     many = [f"nvidia.com/use-gputyp{number}" for number in range(10_000)]
     assert 0 < len(list(misspelled(many, known))) <= 64
     assert list(misspelled(["nvidia.com/" + 1_000_000 * "use-gputype"], known)) == []

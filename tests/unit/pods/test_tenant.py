@@ -43,7 +43,7 @@ def test_an_allocator_that_the_operator_allows_may_be_preloaded(
 
 @pytest.mark.parametrize("path", ["", "libx.so", "/a:/b", "/a /b", "/usr/$LIB/x.so"])
 def test_what_is_no_exact_path_cannot_be_allowed(path: str) -> None:
-    with pytest.raises(InvalidValue, match="a path from the root"):
+    with pytest.raises(InvalidValue, match="an absolute path"):
         PodSettings(allowed_preloads=(path,))
 
 
@@ -135,4 +135,4 @@ def test_more_cards_than_an_assignment_has_room_for_are_refused() -> None:
     one_more = container("more", limits={**GPU, "nvidia.com/gpu": 1})
     (refusal,) = pods.admit(pod(*asking, one_more)).refusals
     assert refusal.field == "spec.containers[20]"
-    assert "320 cards over all its containers: split it" in refusal.fix
+    assert "320 cards over all its containers: split the pod" in refusal.fix

@@ -4,81 +4,85 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, PodSettings
-from hami_py.model.pods.wire import Weights, Wish
+from hami_py.model.pods.wire import CardRequest, Weights
 from unit.pods.build import container, pod, refused
 
 GPUS = container(limits={"gpu": 1})
 
 
-def wish(**annotations: str) -> Wish:
+def wish(**annotations: str) -> CardRequest:
     request = pods.read_request(pod(GPUS, annotations=annotations))
     assert request is not None
-    return request.wish
+    return request.card_request
 
 
-GOOD: list[tuple[str, str, Wish]] = [
-    ("nvidia.com/use-gpuuuid", "GPU-a", Wish(use=("GPU-a",))),
-    ("nvidia.com/use-gpuuuid", " GPU-a, MIG-b ,GPU-a", Wish(use=("GPU-a", "MIG-b"))),
-    ("nvidia.com/nouse-gpuuuid", "GPU-a,GPU-b", Wish(avoid=("GPU-a", "GPU-b"))),
+GOOD: list[tuple[str, str, CardRequest]] = [
+    ("nvidia.com/use-gpuuuid", "GPU-a", CardRequest(use=("GPU-a",))),
+    ("nvidia.com/use-gpuuuid", " GPU-a, MIG-b ,GPU-a", CardRequest(use=("GPU-a", "MIG-b"))),
+    ("nvidia.com/nouse-gpuuuid", "GPU-a,GPU-b", CardRequest(avoid=("GPU-a", "GPU-b"))),
     (
         "nvidia.com/use-gputype",
         "Tesla V100-PCIE-32GB, NVIDIA A10",
-        Wish(types=("Tesla V100-PCIE-32GB", "NVIDIA A10")),
+        CardRequest(types=("Tesla V100-PCIE-32GB", "NVIDIA A10")),
     ),
-    ("nvidia.com/nouse-gputype", "a100", Wish(avoid_types=("a100",))),
-    ("nvidia.com/numa-bind", "true", Wish(numa=True)),
-    ("nvidia.com/numa-bind", "T", Wish(numa=True)),
-    ("nvidia.com/numa-bind", "0", Wish()),
-    ("nvidia.com/vgpu-mode", "hami-core", Wish(mode="hami-core")),
-    ("nvidia.com/vgpu-mode", "mig", Wish(mode="mig")),
-    ("nvidia.com/vgpu-mode", "mps", Wish(mode="mps")),
-    ("hami.io/node-scheduler-policy", "binpack", Wish(node_order="binpack")),
-    ("hami.io/node-scheduler-policy", "spread", Wish(node_order="spread")),
-    ("hami.io/gpu-scheduler-policy", "binpack", Wish(order=("binpack",))),
-    ("hami.io/gpu-scheduler-policy", "numa, spread", Wish(order=("numa", "spread"))),
-    ("hami.io/gpu-scheduler-policy", "mutex,binpack", Wish(order=("mutex", "binpack"), mutex=True)),
+    ("nvidia.com/nouse-gputype", "a100", CardRequest(avoid_types=("a100",))),
+    ("nvidia.com/numa-bind", "true", CardRequest(numa=True)),
+    ("nvidia.com/numa-bind", "T", CardRequest(numa=True)),
+    ("nvidia.com/numa-bind", "0", CardRequest()),
+    ("nvidia.com/vgpu-mode", "hami-core", CardRequest(mode="hami-core")),
+    ("nvidia.com/vgpu-mode", "mig", CardRequest(mode="mig")),
+    ("nvidia.com/vgpu-mode", "mps", CardRequest(mode="mps")),
+    ("hami.io/node-scheduler-policy", "binpack", CardRequest(node_order="binpack")),
+    ("hami.io/node-scheduler-policy", "spread", CardRequest(node_order="spread")),
+    ("hami.io/gpu-scheduler-policy", "binpack", CardRequest(order=("binpack",))),
+    ("hami.io/gpu-scheduler-policy", "numa, spread", CardRequest(order=("numa", "spread"))),
+    (
+        "hami.io/gpu-scheduler-policy",
+        "mutex,binpack",
+        CardRequest(order=("mutex", "binpack"), mutex=True),
+    ),
     (
         "hami.io/gpu-scheduler-policy",
         "topology-aware",
-        Wish(order=("topology",), topology="best-effort"),
+        CardRequest(order=("topology",), topology="best-effort"),
     ),
     (
         "hami.io/gpu-scheduler-policy",
         "topology-strict,binpack,binpack",
-        Wish(order=("topology", "binpack"), topology="strict"),
+        CardRequest(order=("topology", "binpack"), topology="strict"),
     ),
     (
         "hami.io/device-scoring-weights",
         "slot=1,core=1,memory=3",
-        Wish(weights=Weights(slot=1, core=1, memory=3)),
+        CardRequest(weights=Weights(slot=1, core=1, memory=3)),
     ),
     (
         "hami.io/device-scoring-weights",
         " memory = 1000 , slot=0,core=0",
-        Wish(weights=Weights(slot=0, core=0, memory=1000)),
+        CardRequest(weights=Weights(slot=0, core=0, memory=1000)),
     ),
 ]
 
 
 @pytest.mark.parametrize(("name", "text", "meant"), GOOD)
-def test_what_an_annotation_says(name: str, text: str, meant: Wish) -> None:
+def test_what_an_annotation_says(name: str, text: str, meant: CardRequest) -> None:
     assert wish(**{name: text}) == meant
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _, _ in GOOD}))
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_one_says_nothing(name: str, text: str) -> None:
-    assert wish(**{name: text}) == Wish()
+    assert wish(**{name: text}) == CardRequest()
 
 
 BAD: list[tuple[str, str, str, str]] = [
     ("nvidia.com/use-gpuuuid", "0", "0", "UUID"),
     ("nvidia.com/use-gpuuuid", "GPU-a;GPU-b", "GPU-a;GPU-b", "UUID"),
-    ("nvidia.com/use-gpuuuid", "GPU-a,,GPU-b", "GPU-a,,GPU-b", "nothing"),
-    ("nvidia.com/use-gpuuuid", ",", ",", "nothing"),
+    ("nvidia.com/use-gpuuuid", "GPU-a,,GPU-b", "GPU-a,,GPU-b", "empty"),
+    ("nvidia.com/use-gpuuuid", ",", ",", "empty"),
     ("nvidia.com/nouse-gpuuuid", "GPU-", "GPU-", "UUID"),
     ("nvidia.com/nouse-gpuuuid", "gpu-a", "gpu-a", "UUID"),
-    ("nvidia.com/use-gputype", "A100,", "A100,", "nothing"),
+    ("nvidia.com/use-gputype", "A100,", "A100,", "empty"),
     ("nvidia.com/use-gputype", "A\n100", "A\n100", "A100"),
     ("nvidia.com/nouse-gputype", "x" * 65, "x" * 65, "A100"),
     ("nvidia.com/numa-bind", "yes", "yes", '"true"'),
@@ -87,7 +91,7 @@ BAD: list[tuple[str, str, str, str]] = [
     ("hami.io/node-scheduler-policy", "binpak", "binpak", "binpack for full nodes"),
     ("hami.io/node-scheduler-policy", "binpack,spread", "binpack,spread", "binpack for"),
     ("hami.io/gpu-scheduler-policy", "bin", "bin", "binpack, spread, numa, mutex"),
-    ("hami.io/gpu-scheduler-policy", "mutex,,numa", "mutex,,numa", "nothing"),
+    ("hami.io/gpu-scheduler-policy", "mutex,,numa", "mutex,,numa", "empty"),
     ("hami.io/gpu-scheduler-policy", "binpack,spread", "binpack,spread", "contradict"),
     (
         "hami.io/gpu-scheduler-policy",
@@ -127,7 +131,7 @@ def test_uuids_that_contradict(use: str, avoid: str, possible: bool) -> None:
         assert wish(**annotations).avoid == tuple(avoid.split(","))
         return
     field = "metadata.annotations[nvidia.com/use-gpuuuid]"
-    refused(pod(GPUS, annotations=annotations), field, use, "nvidia.com/nouse-gpuuuid refuses all")
+    refused(pod(GPUS, annotations=annotations), field, use, "nvidia.com/nouse-gpuuuid excludes all")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_types_that_contradict(use: str, avoid: str, possible: bool) -> None:
         assert wish(**annotations).types == tuple(use.split(","))
         return
     field = "metadata.annotations[nvidia.com/use-gputype]"
-    refused(pod(GPUS, annotations=annotations), field, use, "nvidia.com/nouse-gputype refuses all")
+    refused(pod(GPUS, annotations=annotations), field, use, "nvidia.com/nouse-gputype excludes all")
 
 
 def test_a_pod_without_a_gpu_may_write_what_it_likes() -> None:
@@ -157,11 +161,13 @@ def test_a_profile_without_wishes_reads_none() -> None:
     written = pod(GPUS, annotations={"nvidia.com/use-gpuuuid": "GPU-a"})
     request = pods.read_request(written, PodSettings(profiles=(ALIYUN,)))
     assert request is not None
-    assert request.wish == Wish()
+    assert request.card_request == CardRequest()
 
 
 def test_every_word_of_the_page_is_a_policy() -> None:
     """The order is the allocator's word, the flags are set beside it."""
-    assert wish(**{"hami.io/gpu-scheduler-policy": "topology-aware,mutex,numa,binpack"}) == Wish(
+    assert wish(
+        **{"hami.io/gpu-scheduler-policy": "topology-aware,mutex,numa,binpack"}
+    ) == CardRequest(
         order=("topology", "mutex", "numa", "binpack"), topology="best-effort", mutex=True
     )

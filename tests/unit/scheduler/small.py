@@ -128,7 +128,7 @@ class Small:
         """The pod as the API server has it now."""
         return pods.decode_pod.convert(self.server.pods[name])
 
-    def bound_elsewhere(self, name: str, node: str, *grants: pods.wire.Grant) -> None:
+    def bound_elsewhere(self, name: str, node: str, *grants: pods.wire.CardAllocation) -> None:
         """Another replica has bound it, with these cards; nobody has told us."""
         assignment = pods.wire.Assignment(1, f"uid-{name}", node, {"main": grants})
         pod = self.server.pods[name]

@@ -123,14 +123,16 @@ def test_no_binding_writes_more_than_is_kept_free_for_it(
     """Of half of all: below that nobody looks."""
     names = [f"{number:063}" for number in range(len(cards))]
     asks = tuple(
-        wire.Ask(name, "app", count, memory) for name, count in zip(names, cards, strict=True)
+        wire.ContainerRequest(name, "app", count, memory)
+        for name, count in zip(names, cards, strict=True)
     )
     name = wire.PodName("0" * 36, "n" * 63, "p" * 253)
-    request = wire.Request(name, 0, asks, wire.Wish())
+    request = wire.PodRequest(name, 0, asks, wire.CardRequest())
     instance = wire.Instance("7g.80gb+me", 10, 10)
     given = {
         ask.container: tuple(
-            wire.Grant(f"GPU-{number:036}", 1 << 20, 100, instance) for number in range(ask.cards)
+            wire.CardAllocation(f"GPU-{number:036}", 1 << 20, 100, instance)
+            for number in range(ask.cards)
         )
         for ask in asks
     }

@@ -144,7 +144,7 @@ def test_cards_that_a_pod_has_no_more_are_released(small: Small, how: str) -> No
         small.server.pods["p"]["status"] = {"phase": "Succeeded"}
     else:
         small.create("p", uid="uid-other")
-        small.bound_elsewhere("p", "b", wire.Grant("GPU-b-0", 10_000, 0))
+        small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
     small.now_s = 31.0
     small.verbs.binder.settle()
     small.create("next")
@@ -200,7 +200,7 @@ def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small, node: 
 
 def test_bound_by_another_replica_the_cards_stay_until_the_watch_tells(small: Small) -> None:
     small.create("p")
-    small.bound_elsewhere("p", "b", wire.Grant("GPU-b-0", 10_000, 0))
+    small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
     assert "409" in small.bind("p", "a")
     small.create("next")
     assert small.fits("next", "a") == []
@@ -234,7 +234,7 @@ def test_what_was_refused_for_good_is_released_at_once(small: Small, how: str) -
 
 def test_gone_between_the_conflict_and_the_look_it_is_released(small: Small) -> None:
     small.create("p")
-    small.bound_elsewhere("p", "b", wire.Grant("GPU-b-0", 10_000, 0))
+    small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
 
     def go(name: str) -> None:
         if name == "p":

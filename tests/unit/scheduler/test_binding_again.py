@@ -267,7 +267,7 @@ def test_an_instance_that_another_has_by_now_is_not_written_again() -> None:
         small.create(name, mib=4000)
     comes_late(small)
     assert "no answer" in small.bind("p", "a")
-    first = wire.Grant("GPU-a-0", 4_864, 100, wire.Instance("1g.5gb", 0, 1))
+    first = wire.CardAllocation("GPU-a-0", 4_864, 100, wire.Instance("1g.5gb", 0, 1))
     small.bound_elsewhere("other", "a", first)
     small.told("other")
     small.server.before = lambda _: None
@@ -303,7 +303,7 @@ def test_what_was_bound_here_keeps_nobody_waiting_for_the_watch(small: Small) ->
 def test_a_look_that_failed_is_made_again(small: Small) -> None:
     """What another replica has bound is waited for, however often the pod is tried meanwhile."""
     small.create("p", mib=8000)
-    small.bound_elsewhere("p", "a", wire.Grant("GPU-a-0", 8_000, 0))
+    small.bound_elsewhere("p", "a", wire.CardAllocation("GPU-a-0", 8_000, 0))
     small.create("next", mib=8000)
     for _ in range(2):
         assert "the watch has not told yet" in small.bind("next", "a")

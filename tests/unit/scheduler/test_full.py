@@ -34,9 +34,9 @@ def card(node: str, index: int, **more: object) -> wire.Card:
     return wire.Card(f"GPU-{node}-{index}", index, "NVIDIA T4", **known)  # type: ignore[arg-type]
 
 
-def request(name: str, cards: int, mib: int, cores: int) -> wire.Request:
-    ask = wire.Ask("main", "app", cards, wire.Size(mib=mib), cores)
-    return wire.Request(wire.PodName(f"uid-{name}", "ml", name), 0, (ask,), wire.Wish())
+def request(name: str, cards: int, mib: int, cores: int) -> wire.PodRequest:
+    ask = wire.ContainerRequest("main", "app", cards, wire.Size(mib=mib), cores)
+    return wire.PodRequest(wire.PodName(f"uid-{name}", "ml", name), 0, (ask,), wire.CardRequest())
 
 
 def told(text: str) -> dict[str, Samples]:

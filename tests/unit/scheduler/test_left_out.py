@@ -59,7 +59,7 @@ def pod(name: str, **fields: Any) -> Object:
 
 
 def bound(name: str, where: str) -> Object:
-    share = wire.Grant(f"GPU-{where}", 6000, 0)
+    share = wire.CardAllocation(f"GPU-{where}", 6000, 0)
     assignment = wire.Assignment(1, f"uid-{name}", where, {"train": (share,)})
     written = {ASSIGNMENT: pods.encode_assignment(assignment)}
     return pod(name, annotations=written, nodeName=where)
@@ -227,7 +227,7 @@ def test_explain_says_what_a_pod_has_and_that_the_figures_are_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limited = bound("limited", "b")
-    share = wire.Grant("GPU-b", 6000, 30)
+    share = wire.CardAllocation("GPU-b", 6000, 30)
     written = pods.encode_assignment(wire.Assignment(1, "uid-limited", "b", {"train": (share,)}))
     limited["metadata"]["annotations"] = {ASSIGNMENT: written}
     lists = {"pods": [bound("free", "a"), limited, pod("waits")], "resourcequotas": []}

@@ -186,7 +186,7 @@ def test_bound_by_another_with_other_cards_than_here_is_not_known() -> None:
     small.server.before = lambda _: None
     (grant,) = sent[0].containers["main"]
     card = {"GPU-a-0": "GPU-a-1", "GPU-a-1": "GPU-a-0"}[grant.card]
-    small.bound_elsewhere("theirs", "a", wire.Grant(card, grant.memory_mib, grant.cores))
+    small.bound_elsewhere("theirs", "a", wire.CardAllocation(card, grant.memory_mib, grant.cores))
     small.now_s += Timing().bind_s + 1
     small.create("new")
     assert NOT_TOLD in small.bind("new", "a")

@@ -58,7 +58,7 @@ def test_cards_and_everything_else_are_told_together() -> None:
     for reason in (there.reason, outcome.reasons["a"]):
         assert reason is not None
         assert reason.startswith(
-            "taint k:NoExecute is not tolerated; nodeSelector wants host=b, and it is a; "
+            "taint k:NoExecute is not tolerated; nodeSelector requires host=b, and it is a; "
         )
         assert len(reason.split("; ")) == 3
 

@@ -184,7 +184,7 @@ def test_a_misspelled_wish_is_a_warning() -> None:
     response = ask(reviewer(), "mutate", pod)
     assert response["allowed"]
     (warning,) = response["warnings"]
-    assert warning.startswith('metadata.annotations[nvidia.com/use-gputyp]: "A100" is let in: ')
+    assert warning.startswith('metadata.annotations[nvidia.com/use-gputyp]: "A100" is admitted: ')
     assert warning.endswith("write nvidia.com/use-gputype")
     assert patched(pod, response)["metadata"]["annotations"] == slip
 

@@ -1,7 +1,7 @@
-"""From a pod's annotations to which cards it wants.
+"""Reading a pod's annotations: which cards it requests, and in which order.
 
-An empty annotation says nothing, as in HAMi. Everything else has to be understood: a policy with a
-typing error that is passed over in silence would place a pod where its author did not want it.
+An empty annotation counts as absent, as in HAMi. Any other value must be valid: if a policy with a
+typing error were ignored, the pod would land where its author did not want it.
 """
 
 import re
@@ -14,12 +14,12 @@ from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.wire import (
     PLACEMENTS,
     SHARINGS,
+    CardRequest,
     Order,
     Placement,
     Sharing,
     Topology,
     Weights,
-    Wish,
 )
 
 _POLICIES: dict[str, Order] = {
@@ -31,41 +31,42 @@ _POLICIES: dict[str, Order] = {
     "topology-strict": "topology",
 }
 _TOPOLOGIES: dict[str, Topology] = {"topology-aware": "best-effort", "topology-strict": "strict"}
-# As Go's strconv.ParseBool has them, which HAMi reads the annotation with.
+# The values of Go's strconv.ParseBool, with which HAMi reads the annotation.
 _BOOLEANS = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
     ("0", "f", "F", "false", "FALSE", "False"), False
 )
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,90}")
 _WEIGHT = re.compile(r"0|[1-9][0-9]{0,2}|1000")
 _WEIGHTS = ("slot", "core", "memory")
-_MOST = 64
+_MAX_ENTRIES = 64
 """Entries of a list: four times the cards of the largest machine."""
+_MAX_WORD = 64
 
 _Value = TypeVar("_Value")
 
 
-def read_wish(pod: Pod, profile: NameProfile) -> Wish:
-    """What the annotations say, by the names of one profile.
+def read_card_request(pod: Pod, profile: NameProfile) -> CardRequest:
+    """The cards that the annotations select, by the names of one profile.
 
     Raises:
-        InvalidValue: one is not understood, or two contradict each other.
+        InvalidValue: an annotation is malformed, or two contradict each other.
     """
-    if not pod.annotations or profile.wishes.isdisjoint(pod.annotations):
-        return _NOTHING
+    if not pod.annotations or profile.card_annotations.isdisjoint(pod.annotations):
+        return _ANY
 
-    def read(name: str | None, parse: Callable[[str, str], _Value], nothing: _Value) -> _Value:
+    def read(name: str | None, parse: Callable[[str, str], _Value], default: _Value) -> _Value:
         text = pod.annotations.get(name, "").strip() if name is not None else ""
-        return parse(text, _field(name)) if text else nothing
+        return parse(text, _field(name)) if text else default
 
     none: tuple[str, ...] = ()
     use, avoid = read(profile.use_uuid, _uuids, none), read(profile.avoid_uuid, _uuids, none)
     types = read(profile.use_type, _words, none)
     avoid_types = read(profile.avoid_type, _words, none)
-    _refuse_nothing_left(use, lambda uuid: uuid in avoid, profile.avoid_uuid, profile.use_uuid)
-    _refuse_nothing_left(
+    _check_any_left(use, lambda uuid: uuid in avoid, profile.avoid_uuid, profile.use_uuid)
+    _check_any_left(
         types,
-        # A model with the longer word in it has the shorter one in it too.
-        lambda wanted: any(word.lower() in wanted.lower() for word in avoid_types),
+        # A model that contains the longer word contains the shorter one too.
+        lambda use: any(word.lower() in use.lower() for word in avoid_types),
         profile.avoid_type,
         profile.use_type,
     )
@@ -73,7 +74,7 @@ def read_wish(pod: Pod, profile: NameProfile) -> Wish:
     weights: Weights | None = read(profile.weights, _weights, None)
     node_order: Placement | None = read(profile.node_policy, _node_policy, None)
     mode: Sharing | None = read(profile.mode, _mode, None)
-    return Wish(
+    return CardRequest(
         use=use,
         avoid=avoid,
         types=types,
@@ -88,7 +89,7 @@ def read_wish(pod: Pod, profile: NameProfile) -> Wish:
     )
 
 
-_NOTHING = Wish()
+_ANY = CardRequest()
 _NO_POLICY: tuple[tuple[Order, ...], Topology] = ((), "none")
 
 
@@ -97,17 +98,17 @@ def _field(name: str | None) -> str:
 
 
 def _list(text: str, field: str, what: str) -> tuple[str, ...]:
-    """The entries of a comma list, each once, in the order in which they stand there."""
+    """The entries of a comma-separated list, without duplicates, in their order."""
     entries = tuple(dict.fromkeys(entry.strip() for entry in text.split(",")))
     if "" in entries:
-        raise InvalidValue(field, text, f"between two commas there is nothing: write {what}")
-    if len(entries) > _MOST:
-        raise InvalidValue(field, text, f"write {_MOST} of them at most")
+        raise InvalidValue(field, text, f"an entry is empty: write {what}")
+    if len(entries) > _MAX_ENTRIES:
+        raise InvalidValue(field, text, f"write at most {_MAX_ENTRIES} entries")
     return entries
 
 
 def _uuids(text: str, field: str) -> tuple[str, ...]:
-    entries = _list(text, field, "UUIDs with commas between them")
+    entries = _list(text, field, "UUIDs separated by commas")
     for entry in entries:
         if not _UUID.fullmatch(entry):
             fix = "write a card's UUID as `nvidia-smi -L` shows it, like GPU-8f6a…"
@@ -116,19 +117,20 @@ def _uuids(text: str, field: str) -> tuple[str, ...]:
 
 
 def _words(text: str, field: str) -> tuple[str, ...]:
-    entries = _list(text, field, "parts of models with commas between them")
+    entries = _list(text, field, "parts of model names separated by commas")
     for entry in entries:
-        if not entry.isprintable() or len(entry) > _MOST:
+        if not entry.isprintable() or len(entry) > _MAX_WORD:
             raise InvalidValue(field, entry, "write a part of the card's model, like A100")
     return entries
 
 
-def _refuse_nothing_left(
-    wanted: tuple[str, ...], refused: Callable[[str], bool], avoid: str | None, use: str | None
+def _check_any_left(
+    used: tuple[str, ...], is_avoided: Callable[[str], bool], avoid: str | None, use: str | None
 ) -> None:
-    if wanted and all(refused(each) for each in wanted):
-        fix = f"{avoid} refuses all of that: leave one of them out"
-        raise InvalidValue(_field(use), ",".join(wanted), fix)
+    """Refuse a list of cards that another annotation excludes as a whole."""
+    if used and all(is_avoided(each) for each in used):
+        fix = f"{avoid} excludes all of them: remove one of the two annotations"
+        raise InvalidValue(_field(use), ",".join(used), fix)
 
 
 def _boolean(text: str, field: str) -> bool:
@@ -153,10 +155,12 @@ def _node_policy(text: str, field: str) -> Placement:
 
 def _card_policy(text: str, field: str) -> tuple[tuple[Order, ...], Topology]:
     known = ", ".join(_POLICIES)
-    entries = _list(text, field, f"policies with commas between them: {known}")
+    entries = _list(text, field, f"policies separated by commas: {known}")
     for entry in entries:
         if entry not in _POLICIES:
-            raise InvalidValue(field, entry, f"write one of {known}, or several with commas")
+            raise InvalidValue(
+                field, entry, f"write one of {known}, or several separated by commas"
+            )
     for one, other in (("binpack", "spread"), ("topology-aware", "topology-strict")):
         if one in entries and other in entries:
             raise InvalidValue(field, text, f"{one} and {other} contradict each other: keep one")
@@ -165,7 +169,7 @@ def _card_policy(text: str, field: str) -> tuple[tuple[Order, ...], Topology]:
 
 
 def _weights(text: str, field: str) -> Weights:
-    """All three, as HAMi demands it; 0 to 1000, one of them at least above 0."""
+    """All three weights, as HAMi requires; each from 0 to 1000, and at least one above 0."""
     example = "write slot=1,core=1,memory=3"
     found: dict[str, int] = {}
     for entry in text.split(","):
@@ -180,5 +184,5 @@ def _weights(text: str, field: str) -> Weights:
     if absent:
         raise InvalidValue(field, text, f"{', '.join(absent)} is missing: {example}")
     if not any(found.values()):
-        raise InvalidValue(field, text, f"one of them must be above 0: {example}")
+        raise InvalidValue(field, text, f"at least one must be above 0: {example}")
     return Weights(**found)

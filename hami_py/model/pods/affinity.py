@@ -1,33 +1,32 @@
-"""Why kube-scheduler keeps a pod from a node, whatever cards are there.
+"""Why kube-scheduler excludes a node for a pod, apart from cards: cordon, taints, affinity.
 
-``hami explain`` and ``hami what-if`` say it beside what the allocator says of cards. The rules are
-those of kube-scheduler's plugins NodeUnschedulable, NodeName, TaintToleration and NodeAffinity:
+``hami explain`` and ``hami what-if`` report it beside the allocator's reasons. The rules are those
+of kube-scheduler's plugins NodeUnschedulable, NodeName, TaintToleration and NodeAffinity:
 
 - https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 - https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 
-Its others are not here: processors, memory, ports, volumes, spreading, affinity to pods. Nor are
-the operators Lt and Gt of tolerations, which are switched off unless somebody switches them on.
+Its other plugins are not covered: processors, memory, ports, volumes, spreading, affinity to pods.
+The operators Lt and Gt of tolerations are not either; they are off by default.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 
 from hami_py.model.names import legible
-from hami_py.model.pods.constraints import Requirement, Taint, Term, Toleration
-from hami_py.model.pods.objects import Node, Pod
+from hami_py.model.pods.objects import Node, Pod, Requirement, Taint, Term, Toleration
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""Who tolerates this goes to cordoned nodes, too. The node controller adds it to them."""
+"""The taint of cordoned nodes, set by the node controller; a pod may tolerate it."""
 
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_EXCLUDING = ("NoSchedule", "NoExecute")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_MOST = 1 << 63
+_MAX = 1 << 63
 
 
-def kept_away(pod: Pod, node: Node) -> tuple[str, ...]:
-    """Why the pod cannot go to the node, each reason in a few words; empty: nothing of this."""
+def exclusion_reasons(pod: Pod, node: Node) -> tuple[str, ...]:
+    """The reasons why kube-scheduler excludes the node for the pod; empty = it does not."""
     return tuple(map(legible, _reasons(pod, node)))
 
 
@@ -39,14 +38,14 @@ def _reasons(pod: Pod, node: Node) -> Iterator[str]:
     if pod.spec.node_name not in (None, "", node.name):
         yield f"spec.nodeName is {pod.spec.node_name}"
     for taint in node.spec.taints or ():
-        # Said already.
+        # The cordon is reported already.
         if cordoned and taint.key == _CORDON.key:
             continue
-        if taint.effect in _KEEPS_AWAY and not _tolerated(taint, tolerations):
+        if taint.effect in _EXCLUDING and not _tolerated(taint, tolerations):
             yield f"taint {taint} is not tolerated"
     for label, value in (pod.spec.node_selector or {}).items():
         if node.labels.get(label) != value:
-            yield f"nodeSelector wants {label}={value}, {_has(node.labels, label)}"
+            yield f"nodeSelector requires {label}={value}, {_has(node.labels, label)}"
     yield from _unmet(pod, node)
 
 
@@ -66,7 +65,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _unmet(pod: Pod, node: Node) -> Iterator[str]:
-    """One term of a required affinity is enough; one that asks for nothing is met by no node."""
+    """One matching term of a required affinity suffices; an empty term matches no node."""
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = affinity and affinity.required_during_scheduling_ignored_during_execution
     if not required:
@@ -75,7 +74,7 @@ def _unmet(pod: Pod, node: Node) -> Iterator[str]:
     failed = [list(_failed(term, node)) for term in terms]
     if all(failed):
         wanted = " or ".join(" and ".join(each) for each in failed)
-        yield f"nodeAffinity wants {wanted or 'nothing that a node has'}"
+        yield f"nodeAffinity requires {wanted or 'nothing that a node has'}"
 
 
 def _failed(term: Term, node: Node) -> Iterator[str]:
@@ -87,7 +86,7 @@ def _failed(term: Term, node: Node) -> Iterator[str]:
         if not _is_met(requirement, node.labels):
             yield f"{_written(requirement)}, {_has(node.labels, requirement.key)}"
     for requirement in fields:
-        # Fields know these two operators alone, with one value.
+        # matchFields supports only these two operators, with one value.
         known = requirement.operator in ("In", "NotIn") and len(requirement.values or ()) == 1
         if not known or not _is_met(requirement, {"metadata.name": node.name}):
             yield _written(requirement)
@@ -96,7 +95,7 @@ def _failed(term: Term, node: Node) -> Iterator[str]:
 def _is_met(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     value, values = labels.get(requirement.key), requirement.values or ()
     there = value is not None
-    # With how many values an operator goes: with others kube-scheduler cannot read the term.
+    # Each operator needs its number of values; kube-scheduler rejects a term with another number.
     met = {
         "In": bool(values) and value in values,
         "NotIn": bool(values) and value not in values,
@@ -109,16 +108,16 @@ def _is_met(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _compare(value: str | None, other: str) -> int:
-    """-1, 0 or 1 as the one is less, equal or more; 0 also where one is no integer of 64 bits."""
+    """-1, 0 or 1 for less, equal or more; 0 also if one of them is not a 64-bit integer."""
     one, two = _integer(value or ""), _integer(other)
     return 0 if one is None or two is None else (one > two) - (one < two)
 
 
 def _integer(text: str) -> int | None:
-    # Python itself would take spaces, underscores and the digits of other scripts, too.
+    # int() also accepts spaces, underscores and the digits of other scripts.
     if len(text) > 64 or not _INTEGER.fullmatch(text):
         return None
-    return number if -_MOST <= (number := int(text)) < _MOST else None
+    return number if -_MAX <= (number := int(text)) < _MAX else None
 
 
 def _written(requirement: Requirement) -> str:

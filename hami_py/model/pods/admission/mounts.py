@@ -1,0 +1,175 @@
+"""Volumes at or beside the files that enforce the limits, and the volumes of the library itself.
+
+A volume must not hide a file inside the container that enforces a limit, and must not expose the
+node's limits for writing. ``readOnly`` alone does not suffice: it leaves writable what is mounted
+below the volume. A node's ``/run`` is nearly always a mount of its own, so ``hostPath: /`` reaches
+``/run/cdi`` whatever ``readOnly`` is. ``recursiveReadOnly: Enabled`` holds for everything below, or
+the kubelet does not start the container.
+
+Where the webhook brings the library, and not the device plugin, each container that requests a GPU
+gets two files of the node as volumes: the library, and ``ld.so.preload``. They are mounted as
+files: with a directory and ``subPath`` the kubelet would create what is missing, and the container
+would start without a limit.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+
+from hami_py.model.pods.admission.findings import Finding
+from hami_py.model.pods.objects import HostPath, Pod, Volume, VolumeMount
+from hami_py.model.pods.request import PodContainer
+from hami_py.model.pods.settings import PodSettings
+
+PRELOAD = "/etc/ld.so.preload"
+"""The file that ld.so(8) reads in every program that it starts, whatever the environment is."""
+
+_PROCESS_LINK = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(root|cwd|fd)(/.*)?", re.DOTALL)
+"""The links of a process (proc_pid_root(5)), whose targets are unknown here."""
+
+_MAX_PATH = 4096
+"""PATH_MAX of Linux, including the zero at its end: a path of so many bytes cannot be opened."""
+
+_TOO_LONG = f"a path has less than {_MAX_PATH} bytes; write a shorter one"
+
+
+class Mounts:
+    """Judges the volume mounts of one pod.
+
+    A volume may be mounted thousands of times: each way of mounting it is judged once.
+    """
+
+    def __init__(self, pod: Pod, settings: PodSettings) -> None:
+        self._host_paths = {
+            volume.name: volume.host_path.path
+            for volume in pod.spec.volumes or ()
+            if volume.host_path is not None
+        }
+        self._library_mounts = library_mounts(settings)
+        self._guarded_mounts = {
+            *settings.guarded_mounts,
+            *(mount.mount_path for mount in self._library_mounts),
+        }
+        self._guarded = dict.fromkeys(settings.guarded_host_paths, "limits lie in")
+        if settings.library_directory:
+            self._guarded.setdefault(settings.library_directory, "the library lies in")
+        self._cache: dict[tuple[str, bool, bool], str | None] = {}
+
+    def judge(self, container: PodContainer) -> Iterator[Finding]:
+        """Refuse the mounts of a container that could defeat a limit."""
+        for index, mount in enumerate(container.spec.volume_mounts or ()):
+            if mount in self._library_mounts:
+                continue
+            path = f"{container.path}.volumeMounts[{index}]"
+            if len(mount.mount_path) >= _MAX_PATH:
+                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, _TOO_LONG)
+            elif _normal(mount.mount_path) in self._guarded_mounts:
+                fix = "the limits or the library are mounted there; choose another path"
+                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, fix)
+            host_path = self._host_paths.get(mount.name)
+            if host_path is None:
+                continue
+            problem = self._host_path_problem(mount, host_path)
+            if problem is not None:
+                yield Finding("host-path", "refuse", path, host_path, problem)
+
+    def _host_path_problem(self, mount: VolumeMount, host_path: str) -> str | None:
+        read_only = bool(mount.read_only)
+        recursive = read_only and mount.recursive_read_only == "Enabled"
+        key = (mount.name, read_only, recursive)
+        if key not in self._cache:
+            self._cache[key] = _host_path_problem(host_path, self._guarded, read_only, recursive)
+        return self._cache[key]
+
+
+def _host_path_problem(
+    host_path: str, guarded: Mapping[str, str], read_only: bool, recursive: bool
+) -> str | None:
+    """Why a directory of the node must not be mounted like this, and how to fix it."""
+    if len(host_path) >= _MAX_PATH:
+        return _TOO_LONG
+    if recursive:
+        return None
+    path = _normal(host_path)
+    other = "mount another directory, or this one with readOnly"
+    if _PROCESS_LINK.fullmatch(path):
+        return f"a process's link may lead to the limits; {other} and recursiveReadOnly: Enabled"
+    for each, what in guarded.items():
+        if _is_in(each, path):
+            return (
+                f"{what} {each}, and readOnly alone leaves mounts below it writable; "
+                f"{other} and recursiveReadOnly: Enabled"
+            )
+    for each, what in guarded.items():
+        if _is_in(path, each) and not read_only:
+            return f"{what} {each}; {other}"
+    return None
+
+
+def _normal(path: str) -> str:
+    # A symbolic link before `..` would change the result; Kubernetes refuses `..` in a hostPath.
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _is_in(path: str, directory: str) -> bool:
+    """Whether the path is the directory, or inside it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+# The library, where the webhook mounts it.
+
+
+def _library_files(settings: PodSettings) -> dict[str, tuple[str, str]]:
+    """By the volume's name: the file of the node, and its path in a container."""
+    directory = settings.library_directory
+    if not directory:
+        return {}
+    library = f"{directory}/libvgpu.so"
+    return {
+        "hami-library": (library, library),
+        "hami-preload": (f"{directory}/ld.so.preload", PRELOAD),
+    }
+
+
+def library_volumes(settings: PodSettings) -> tuple[Volume, ...]:
+    """The volumes for a pod that requests a GPU; none if the device plugin brings it."""
+    files = _library_files(settings).items()
+    return tuple(Volume(name, HostPath(host_path, "File")) for name, (host_path, _) in files)
+
+
+def library_mounts(settings: PodSettings) -> tuple[VolumeMount, ...]:
+    """The read-only mounts for a container that requests a GPU."""
+    files = _library_files(settings).items()
+    return tuple(VolumeMount(name, inside, read_only=True) for name, (_, inside) in files)
+
+
+def missing_volumes(pod: Pod, settings: PodSettings) -> tuple[Volume, ...]:
+    """The library's volumes that the pod lacks; another volume with such a name is refused."""
+    present = {volume.name for volume in pod.spec.volumes or ()}
+    return tuple(each for each in library_volumes(settings) if each.name not in present)
+
+
+def missing_mounts(container: PodContainer, settings: PodSettings) -> tuple[VolumeMount, ...]:
+    """The library's mounts that the container lacks."""
+    present = container.spec.volume_mounts or ()
+    return tuple(each for each in library_mounts(settings) if each not in present)
+
+
+def judge_volume_names(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    """Refuse a volume that has the name of one of the library's and differs from it."""
+    ours = {volume.name: volume for volume in library_volumes(settings)}
+    for index, volume in enumerate(pod.spec.volumes or ()):
+        if volume.name in ours and volume != ours[volume.name]:
+            fix = "the webhook adds the library under this name; choose another name"
+            yield Finding("library", "refuse", f"spec.volumes[{index}].name", volume.name, fix)
+
+
+def judge_library_mounts(container: PodContainer, settings: PodSettings) -> Iterator[Finding]:
+    """Refuse a mount of the library's volumes that is writable or at another path."""
+    ours = library_mounts(settings)
+    names = {mount.name for mount in ours}
+    for index, mount in enumerate(container.spec.volume_mounts or ()):
+        if mount.name in names and mount not in ours:
+            path = f"{container.path}.volumeMounts[{index}].name"
+            fix = "only the webhook mounts the library; leave it out"
+            yield Finding("library", "refuse", path, mount.name, fix)
