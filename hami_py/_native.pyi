@@ -11,11 +11,15 @@ from typing import Final, Literal, final
 from typing_extensions import Self
 
 __all__ = [
+    "HAMI_MEMORY_LIMITS",
+    "HAMI_SHARE_LIMITS",
     "MAX_CARDS",
     "Account",
     "AccountSnapshot",
     "Allocator",
     "Grants",
+    "HamiLimit",
+    "HamiVariables",
     "LimitRow",
     "LimitsPage",
     "ProcessUse",
@@ -29,24 +33,71 @@ __all__ = [
 MAX_CARDS: Final[int]
 """Cards that a slice can have: rows of its limits page."""
 
+HAMI_MEMORY_LIMITS: Final[tuple[str, ...]]
+"""HAMi's variables that set memory limits: the one for every card, then the one of each card."""
+
+HAMI_SHARE_LIMITS: Final[tuple[str, ...]]
+"""HAMi's variables that set shares, in the same order."""
+
 _Source = Literal["api", "hami-env"]
 _Mode = Literal["hard", "soft"]
 _Priority = Literal["low", "normal", "high"]
 
-def parse_memory(text: str, source: _Source, field: str) -> int:
+def parse_memory(text: str, source: _Source, field: str) -> int | None:
     """Bytes meant by ``text``, by the grammar of docs/configuration.md.
 
-    0 is no limit, which only HAMi's variables can say.
+    None = no limit, which only HAMi's variables can say.
+
+    Raises:
+        InvalidValue: with field, value and fix.
     """
 
-def parse_share(text: str, source: _Source, field: str) -> int:
-    """Percent meant by ``text``: 1 to 100; 0 (= no limit) only where HAMi's names are spoken."""
+def parse_share(text: str, source: _Source, field: str) -> int | None:
+    """Percent meant by ``text``, 1 to 100; None = no limit, which only HAMi's variables can say.
+
+    Raises:
+        InvalidValue: with field, value and fix.
+    """
 
 def format_memory(bytes: int) -> str:
     """The shortest exact text, e.g. ``4GiB`` or ``1536MiB``; ``parse_memory`` reads it back."""
 
 def same_card(left: str, right: str) -> bool:
     """Whether two UUIDs name one card: the driver does not say whether it is a GPU- or a MIG-."""
+
+@final
+class HamiLimit:
+    """The limits that HAMi's variables set for one card; by default none.
+
+    Memory is in bytes, the share in percent of the card's time, 1 to 99; None = no limit. Without a
+    share the mode is ``hard``. A priority of None means that ``CUDA_TASK_PRIORITY`` is not set.
+    """
+
+    memory: int | None
+    share: int | None
+    mode: _Mode
+    priority: _Priority | None
+    def __new__(cls) -> Self: ...
+
+@final
+class HamiVariables:
+    """The limits that HAMi's variables set, parsed by the parser of the preload library.
+
+    They bind the innermost slice, or the program where there is none, and they may only lower.
+    """
+
+    set_a_limit: bool
+    """Whether the variables limit the memory or the time of any card."""
+
+    def __new__(cls, environment: Mapping[str, str]) -> Self:
+        """Parse the variables of an environment; others are ignored.
+
+        Raises:
+            InvalidValue: one of them cannot be understood.
+        """
+
+    def limit(self, number: int | None) -> HamiLimit:
+        """The limits of the card of this number; where it is not known, the lowest of all."""
 
 def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
     """Hand out turns on the cards to the slices of a runtime directory.

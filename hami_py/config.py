@@ -5,10 +5,11 @@ Everything else in the package gets a ``Settings`` and reads no variable.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS
 
 __all__ = [
     "HAMI_SLICE",
@@ -29,9 +30,7 @@ VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 UTILIZATION_POLICY = "GPU_CORE_UTILIZATION_POLICY"
 TASK_PRIORITY = "CUDA_TASK_PRIORITY"
 
-_HAMI_LIMIT = re.compile(
-    rf"CUDA_DEVICE_(MEMORY|SM)_LIMIT(_([0-9]|1[0-5]))?|{UTILIZATION_POLICY}|{TASK_PRIORITY}"
-)
+_HAMI_VARIABLES = {*HAMI_MEMORY_LIMITS, *HAMI_SHARE_LIMITS, UTILIZATION_POLICY, TASK_PRIORITY}
 
 LIBRARY_NAME = "libvgpu.so"
 LIMITS = "limits"
@@ -87,9 +86,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
         slices=tuple(Path(part) for part in variables.get(HAMI_SLICE, "").split(":") if part),
         visible_devices=variables.get(VISIBLE_DEVICES),
         device_order=variables.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
-        hami_limits={
-            name: value for name, value in variables.items() if _HAMI_LIMIT.fullmatch(name)
-        },
+        hami_limits={name: value for name, value in variables.items() if name in _HAMI_VARIABLES},
         hami_account=(
             Path(f"{shared_cache}.hami") if shared_cache else runtime_directory / "environment"
         ),

@@ -1,5 +1,6 @@
 """What the package talks about: cards, limits, usage. Plain data and pure functions."""
 
+from hami_py._native import parse_memory, parse_share
 from hami_py.model.cards import Card, find, visible
 from hami_py.model.events import CardLook, Event, EventKind, Look, ProcessKey, ProcessLook, changes
 from hami_py.model.limits import (
@@ -16,7 +17,6 @@ from hami_py.model.limits import (
 )
 from hami_py.model.names import check_name, check_object_name, legible
 from hami_py.model.plan import Plan, plan, resized, unheard
-from hami_py.model.quantity import parse_memory, parse_share
 from hami_py.model.request import (
     WHOLE,
     LimitRequest,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from hami_py._native import parse_memory, parse_share
 from hami_py.errors import InvalidValue
 from hami_py.model.limits import MODES, PRIORITIES, Mode, Priority
-from hami_py.model.quantity import parse_memory, parse_share
 
 MemoryRequest: TypeAlias = int | Mapping[str, int] | None
 """Bytes on every card, or bytes by the card's name as written, or no limit."""

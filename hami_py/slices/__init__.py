@@ -18,7 +18,6 @@ from hami_py.slices.prepare import (
 from hami_py.slices.registry import SHOWN_ID, list_slices, remove
 from hami_py.slices.resize import resize_named
 from hami_py.slices.runtime import runtime_directory, usable
-from hami_py.slices.variables import read_variables
 
 __all__ = [
     "SHOWN_ID",
@@ -39,7 +38,6 @@ __all__ = [
     "open_new",
     "plan_new",
     "prepared",
-    "read_variables",
     "remove",
     "remove_stale",
     "require_glibc",

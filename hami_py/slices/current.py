@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from hami_py import gpu
+from hami_py._native import HamiLimit, HamiVariables
 from hami_py.config import LIMITS, Settings
 from hami_py.model import Card, CardLimit, Limits, Usage, visible
 from hami_py.slices.hold import ACCOUNT
@@ -16,7 +17,6 @@ from hami_py.slices.levels import Level, card_usage, combined, read_level
 from hami_py.slices.processes import mapped_files
 from hami_py.slices.record import read_record
 from hami_py.slices.runtime import usable
-from hami_py.slices.variables import HamiLimit, read_variables
 
 
 def cards(settings: Settings) -> list[Card]:
@@ -98,7 +98,7 @@ def usage(settings: Settings) -> Usage:
 
 def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, HamiLimit]:
     """What HAMi's variables say by card; nothing where there is no slice and they limit nothing."""
-    variables = read_variables(settings)
+    variables = HamiVariables(settings.hami_limits)
     if levels:
         # With a page, HAMi's i is the i-th row of the innermost.
         return {row.uuid: variables.limit(i) for i, row in enumerate(levels[-1].rows)}

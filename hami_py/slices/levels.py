@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
+from hami_py._native import Account, HamiLimit, LimitRow, LimitsPage, ProcessUse, same_card
 from hami_py.config import LIMITS
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model import (
@@ -23,7 +23,6 @@ from hami_py.model import (
     lowest_share,
 )
 from hami_py.slices.hold import ACCOUNT
-from hami_py.slices.variables import HamiLimit
 
 
 class Times(NamedTuple):

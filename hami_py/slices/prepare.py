@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hami_py._native import HamiLimit, HamiVariables
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
 from hami_py.model import CardLimit, LimitRequest, Plan, legible, plan, unheard
@@ -15,7 +16,6 @@ from hami_py.slices.hold import Hold, make
 from hami_py.slices.options import Command
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
-from hami_py.slices.variables import HamiLimit, Variables, read_variables
 
 MAX_LEVELS = 8
 """Slices inside one another that the preload library takes: each is charged for each allocation."""
@@ -115,16 +115,16 @@ def plan_new(settings: Settings, asked: LimitRequest, devices: Sequence[str]) ->
     return replace(planned, limits=limits, notes=(*planned.notes, *unheard(limits, asked)))
 
 
-def _variables(settings: Settings) -> Variables:
+def _variables(settings: Settings) -> HamiVariables:
     """HAMi's variables; the program itself is told of those that cannot be understood."""
     try:
-        return read_variables(settings)
+        return HamiVariables(settings.hami_limits)
     except InvalidValue:
-        return Variables()
+        return HamiVariables({})
 
 
 def _announced(
-    rows: Sequence[CardLimit], asked: LimitRequest, variables: Variables
+    rows: Sequence[CardLimit], asked: LimitRequest, variables: HamiVariables
 ) -> tuple[CardLimit, ...]:
     """The rows with what HAMi's variables say of shares, where nothing else is asked for.
 

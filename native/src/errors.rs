@@ -4,6 +4,7 @@
 use hami_limits::{FileError, InvalidValue};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::io;
 use std::path::Path;
 
@@ -15,6 +16,12 @@ mod python {
 
 pub fn invalid(error: InvalidValue) -> PyErr {
     python::InvalidValue::new_err((error.field, error.value, error.fix))
+}
+
+/// As [`invalid`], with the caller's own strings: they may hold bytes that are not UTF-8.
+pub fn invalid_value(field: &Bound<'_, PyString>, value: &Bound<'_, PyString>, fix: &str) -> PyErr {
+    let (field, value) = (field.clone().unbind(), value.clone().unbind());
+    python::InvalidValue::new_err((field, value, fix.to_owned()))
 }
 
 pub fn unfit(node: &str, reason: &str) -> PyErr {

@@ -16,12 +16,17 @@ mod limits;
 mod metrics;
 mod quantity;
 mod regime;
+mod variables;
 
 use pyo3::prelude::*;
 
 /// The Rust core: quantities, the files of a slice, the coordinator, and the cluster allocator.
 #[pymodule]
 mod _native {
+    use hami_limits::variables::{memory_names, share_names};
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
     #[pymodule_export]
     use crate::account::{Account, AccountSnapshot, ProcessUse};
     #[pymodule_export]
@@ -34,8 +39,17 @@ mod _native {
     use crate::limits::{LimitRow, LimitsPage, same_card};
     #[pymodule_export]
     use crate::quantity::{format_memory, parse_memory, parse_share};
+    #[pymodule_export]
+    use crate::variables::{HamiLimit, HamiVariables};
 
     /// Cards that a slice can have: rows of its limits page.
     #[pymodule_export]
     const MAX_CARDS: usize = hami_limits::page::MAX_ROWS;
+
+    #[pymodule_init]
+    fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("HAMI_MEMORY_LIMITS", PyTuple::new(py, memory_names().collect::<Vec<_>>())?)?;
+        module.add("HAMI_SHARE_LIMITS", PyTuple::new(py, share_names().collect::<Vec<_>>())?)
+    }
 }

@@ -1,10 +1,11 @@
-//! Sizes and shares.
+//! Sizes and shares as text: the grammar that the preload library uses.
 
 use crate::errors;
 use hami_limits::{InvalidValue, Source};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
-/// Who wrote the value, as Python names it.
+/// The source of a value, as Python names it.
 pub struct Written(Source);
 
 impl FromPyObject<'_, '_> for Written {
@@ -22,20 +23,37 @@ impl FromPyObject<'_, '_> for Written {
     }
 }
 
-/// Bytes meant by `text`, by the grammar of docs/configuration.md; 0 is no limit, which only
+/// Bytes meant by `text`, by the grammar of docs/configuration.md; None is no limit, which only
 /// HAMi's variables can say.
 #[pyfunction]
-pub fn parse_memory(text: &str, source: Written, field: &str) -> PyResult<u64> {
-    let bytes = hami_limits::parse_memory(text, source.0, field).map_err(errors::invalid)?;
-    Ok(bytes.unwrap_or(0))
+pub fn parse_memory(
+    text: &Bound<'_, PyString>,
+    source: Written,
+    field: &Bound<'_, PyString>,
+) -> PyResult<Option<u64>> {
+    parse(text, source, field, hami_limits::parse_memory)
 }
 
-/// Percent meant by `text`: 1 to 100; 0 is no limit, which only HAMi's variables
-/// can say.
+/// Percent meant by `text`, 1 to 100; None is no limit, which only HAMi's variables can say.
 #[pyfunction]
-pub fn parse_share(text: &str, source: Written, field: &str) -> PyResult<u32> {
-    let percent = hami_limits::parse_share(text, source.0, field).map_err(errors::invalid)?;
-    Ok(percent.unwrap_or(0))
+pub fn parse_share(
+    text: &Bound<'_, PyString>,
+    source: Written,
+    field: &Bound<'_, PyString>,
+) -> PyResult<Option<u32>> {
+    parse(text, source, field, hami_limits::parse_share)
+}
+
+type Parser<T> = fn(&str, Source, &str) -> Result<Option<T>, InvalidValue>;
+
+fn parse<T>(
+    text: &Bound<'_, PyString>,
+    source: Written,
+    field: &Bound<'_, PyString>,
+    parser: Parser<T>,
+) -> PyResult<Option<T>> {
+    parser(&text.to_string_lossy(), source.0, &field.to_string_lossy())
+        .map_err(|error| errors::invalid_value(field, text, &error.fix))
 }
 
 /// The shortest exact text, e.g. `4GiB` or `1536MiB`; `parse_memory` reads it back.

@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 use std::convert::Infallible;
 
 /// A value that Python sees as a word.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub struct Named<T>(pub T);
 
 /// What Python names by a word.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hami_py import gpu, slices
-from hami_py._native import format_memory
+from hami_py._native import HamiVariables, format_memory
 from hami_py.cli.doctor import loading, program, proof
 from hami_py.cli.doctor.elf import MACHINES
 from hami_py.cli.doctor.trial import Found, last_line, probe, run
@@ -143,7 +143,7 @@ def _library(settings: Settings) -> str:
 
 def _variables(settings: Settings) -> str:
     """The preload library refuses CUDA to every program where it cannot understand one of them."""
-    slices.read_variables(settings)
+    HamiVariables(settings.hami_limits)
     said = (f"{name}={value}" for name, value in sorted(settings.hami_limits.items()))
     return ", ".join(said) or "none is set"
 

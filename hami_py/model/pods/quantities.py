@@ -243,7 +243,7 @@ def _size_fix(text: str, field: str, rule: CountRule) -> str:
     """For text that is not a quantity: a size with a unit, like 4GiB, shows what was meant."""
     if rule.mib is not None:
         try:
-            size = Fraction(_native.parse_memory(text, "api", field), _MIB * rule.mib)
+            size = Fraction(_native.parse_memory(text, "api", field) or 0, _MIB * rule.mib)
         except (InvalidValue, UnicodeError):
             size = Fraction(0)
         if size.denominator == 1 and rule.least <= size <= rule.most:

@@ -14,11 +14,11 @@ use std::sync::atomic::AtomicU32;
 
 use driver_sys::cuda::CUdevice;
 use hami_account::Living;
-use hami_limits::NO_LIMIT;
+use hami_limits::{NO_LIMIT, VariableShare, Variables};
 
 use crate::roads::objects;
 use crate::say::Once;
-use crate::settings::{EnvironmentShare, MemoryLimits, Settings, Shares};
+use crate::settings::Settings;
 use crate::settled::Settled;
 use level::{Asked, Level};
 pub(crate) use seat::Seat;
@@ -62,21 +62,14 @@ fn decide() -> Result<Slice, String> {
     for directory in &directories {
         levels.push(Level::open(directory)?);
     }
-    let limits_itself = settings.memory.as_ref().is_some_and(MemoryLimits::any)
-        || settings.shares.as_ref().is_some_and(Shares::any);
     if levels.is_empty() {
-        if !limits_itself {
+        if !settings.variables.set_a_limit() {
             return Ok(Slice::Open);
         }
         levels.push(own::level(&settings)?);
     }
     let index = if directories.is_empty() { Index::Place } else { Index::Row };
-    Ok(Slice::Limited(Limited {
-        levels,
-        environment: settings.memory,
-        shares: settings.shares,
-        index,
-    }))
+    Ok(Slice::Limited(Limited { levels, variables: settings.variables, index }))
 }
 
 /// The directory of the library itself, if a limits page lies there: how a container is told.
@@ -106,14 +99,13 @@ pub(crate) struct Card {
     /// The limit that the environment sets for it, in bytes.
     pub(crate) environment: u64,
     /// The share that the environment sets for it.
-    pub(crate) share: Option<EnvironmentShare>,
+    pub(crate) share: Option<VariableShare>,
 }
 
 /// The levels of limits that hold, outermost first; there is at least one.
 pub(crate) struct Limited {
     levels: Vec<Level>,
-    environment: Option<MemoryLimits>,
-    shares: Option<Shares>,
+    variables: Variables,
     index: Index,
 }
 
@@ -129,8 +121,8 @@ impl Limited {
             Index::Row => self.innermost(&rows).map(|(_, row)| row),
             Index::Place => place,
         };
-        let environment = self.environment.as_ref().map_or(NO_LIMIT, |memory| memory.of(index));
-        let share = self.shares.as_ref().and_then(|shares| shares.of(index));
+        let environment = self.variables.memory(index).unwrap_or(NO_LIMIT);
+        let share = self.variables.share(index);
         Card { device, rows, environment, share }
     }
 
@@ -149,7 +141,7 @@ impl Limited {
     /// The words that say whether a launch has to ask, where two words can say it: `None` where slices
     /// lie inside one another, or a variable sets a share.
     pub(crate) fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
-        let sets_share = self.shares.as_ref().is_some_and(Shares::any);
+        let sets_share = self.variables.share(None).is_some();
         match self.levels.as_slice() {
             _ if sets_share => None,
             // No page: no share, and nobody who could set one.

@@ -6,25 +6,24 @@ use std::time::Duration;
 
 use hami_account::{ComputeState, ComputeWords, Owed};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
-use hami_limits::{Mode, Regime};
+use hami_limits::{Mode, Regime, VariableShare};
 use hami_share::turns::{ACTIVE_NS, SILENT_NS};
 
 use super::level::Level;
-use crate::settings::EnvironmentShare;
 
 /// See the module.
 pub(crate) struct Seat {
     level: &'static Level,
     row: usize,
     /// What the environment says of the innermost slice.
-    environment: Option<EnvironmentShare>,
+    environment: Option<VariableShare>,
 }
 
 impl Seat {
     pub(super) fn new(
         level: &'static Level,
         row: usize,
-        environment: Option<EnvironmentShare>,
+        environment: Option<VariableShare>,
     ) -> Self {
         Self { level, row, environment }
     }

@@ -11,7 +11,9 @@ pub mod grants;
 mod mapped;
 pub mod page;
 pub mod quantity;
+pub mod variables;
 
 pub use file::{FileError, FileKind};
 pub use page::{LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, same_card};
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};
+pub use variables::{VariableShare, Variables};

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from hami_py import config
+from hami_py._native import HamiVariables
 from hami_py.errors import InvalidValue
 from hami_py.model import pods
 from hami_py.model.pods import PodSettings
 from hami_py.model.pods.annotations import memory_key
-from hami_py.slices.variables import read_variables
 from unit.pods.build import Manifest, carried_out, container, manifest, read
 
 MIB = 1 << 20
@@ -94,7 +94,7 @@ def test_who_reads_the_variables_understands_what_the_pod_said(
     """The preload library has the same rules; docs/configuration.md says so and its tests too."""
     limits = {"gpu": 2, "gpumem": mib, "gpucores": cores}
     limits |= {} if priority is None else {"priority": priority}
-    variables = read_variables(config.read(environment(FORCED, **limits)))
+    variables = HamiVariables(config.read(environment(FORCED, **limits)).hami_limits)
     for card in (0, 1, None):
         limit = variables.limit(card)
         assert limit.memory == mib * MIB
@@ -114,7 +114,7 @@ def test_who_reads_the_variables_understands_what_the_binding_wrote(mibs: list[i
     assert request is not None
     written = pods.bind_annotations(request, pods.wire.Assignment(1, "u", "n1", {"train": grants}))
     resolved = {name: written[key] for name, (key,) in asked.items()}
-    variables = read_variables(config.read(resolved))
+    variables = HamiVariables(config.read(resolved).hami_limits)
     assert [variables.limit(i).memory for i in range(len(mibs))] == [mib * MIB for mib in mibs]
 
 
@@ -123,7 +123,7 @@ def test_a_binding_that_wrote_nothing_is_no_unlimited_container() -> None:
     (annotation,) = environment(gpumem_percentage=50)[MEMORY]
     assert annotation == memory_key("train")
     with pytest.raises(InvalidValue):
-        read_variables(config.read({MEMORY: ""}))
+        HamiVariables(config.read({MEMORY: ""}).hami_limits)
 
 
 # What a container brings itself. Resources; its variables; the names that stay as they are, those

@@ -17,9 +17,9 @@ written in HAMi's form, ``3000m`` for 3000 MiB.
 A whole card has no variable for its memory: its size is unknown before the card is.
 """
 
-import re
 from dataclasses import dataclass
 
+from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS, parse_memory, parse_share
 from hami_py.config import TASK_PRIORITY, UTILIZATION_POLICY
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.admission.findings import Action, Finding, Rule, refused
@@ -28,14 +28,13 @@ from hami_py.model.pods.objects import Variable
 from hami_py.model.pods.request import ParsedContainer, PodContainer
 from hami_py.model.pods.settings import PodSettings
 from hami_py.model.pods.wire import ContainerRequest, Size
-from hami_py.model.quantity import parse_memory, parse_share
 
 MEMORY = "CUDA_DEVICE_MEMORY_LIMIT"
 CORES = "CUDA_DEVICE_SM_LIMIT"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 OFF_SWITCH = "CUDA_DISABLE_CONTROL"
 
-_LIMIT_VARIABLE = re.compile(rf"({MEMORY}|{CORES})(_([0-9]|1[0-5]))?")
+_LIMIT_VARIABLES = {*HAMI_MEMORY_LIMITS, *HAMI_SHARE_LIMITS}
 _WHOLE = 100
 _MAX_REMOVED = 64
 """Entries of one ``env`` that are removed. The API server copies the list for each entry, so
@@ -108,7 +107,7 @@ def plan_environment(
         for ours in injected_variables(parsed, settings):
             plan.inject(ours)
         for name, (field, variable) in plan.own.items():
-            if _LIMIT_VARIABLE.fullmatch(name):
+            if name in _LIMIT_VARIABLES:
                 plan.compare(name, field, variable, parsed.request)
     return plan.result()
 
@@ -187,7 +186,7 @@ class _Plan:
         if variable is not None and ours.equals(variable):
             return
         self._add[ours.name] = ours
-        if variable is not None and not _LIMIT_VARIABLE.fullmatch(ours.name):
+        if variable is not None and ours.name not in _LIMIT_VARIABLES:
             rule: Rule = "own-priority" if ours.name == TASK_PRIORITY else "own-limit"
             fix = f"the pod's resources or the cluster's settings set it to {ours.value}"
             self._drop(rule, "replace", field, variable, fix)
