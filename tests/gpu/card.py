@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu.console import Console
 from support import slices
 from support.artifacts import Artifacts
+from support.console import Console
 from support.running import Run, Started, run
 from support.slices import MIB
 from support.stub import StubServer
@@ -113,10 +113,10 @@ class Card:
         return Slice(self, directory, name)
 
     @contextlib.contextmanager
-    def console(self, road: str = "dlsym") -> Iterator[Console]:
-        """A console that no limit holds for, its context made."""
-        with Console(self.programs("console"), self.env, road) as console:
-            yield console.start()
+    def console(self, lookup: str = "dlsym") -> Iterator[Console]:
+        """A console outside every slice, with a current context."""
+        with Console(self.programs("console"), self.env) as console:
+            yield begin(console, lookup)
 
     def close(self) -> None:
         """End what was started for this card."""
@@ -142,10 +142,10 @@ class Slice:
         }
 
     @contextlib.contextmanager
-    def console(self, road: str = "dlsym") -> Iterator[Console]:
-        """A console in the slice, its context made."""
-        with Console(self.card.programs("console"), self.env, road) as console:
-            yield console.start()
+    def console(self, lookup: str = "dlsym") -> Iterator[Console]:
+        """A console in the slice, with a current context."""
+        with Console(self.card.programs("console"), self.env) as console:
+            yield begin(console, lookup)
 
     def run(self, command: list[str | Path], **options: Any) -> Run:
         """A program in the slice, to its end."""
@@ -176,6 +176,16 @@ class Slice:
         assert self.card.stub, "a real card has no ledger"
         group = self.card.stub.ledger()["cards"][0]["groups"][self.name]
         return {key: int(value) for key, value in group[of].items()}
+
+
+def begin(console: Console, lookup: str = "dlsym") -> Console:
+    """Make the primary context of the first card current.
+
+    The kit's console is not linked with the driver, so it finds functions by `dlsym` or by
+    `proc_address` (cuGetProcAddress).
+    """
+    console.do(f"lookup {lookup}", "init", "device 0")
+    return console
 
 
 def python_path() -> dict[str, str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from support import artifacts
 from support.artifacts import ROOT
+from support.programs import SHARED
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TEST_TOOLS = ("pytest", "pytest-timeout")
@@ -29,7 +30,7 @@ LARGEST = 40 * 10**6
 
 #: Compiled programs and their sources; `-lcuda` is the stub's, found as libcuda.so.1 anywhere.
 PROGRAMS = {
-    "console": (Path("tests/gpu/programs/console.c"), ["-ldl"]),
+    "console": (Path("tests/support/programs/console.c"), ["-ldl", "-pthread"]),
     "addresses": (Path("tests/gpu/programs/addresses.c"), ["-ldl"]),
     "load": (Path("tests/gpu/programs/load.c"), ["-ldl"]),
     "calls": (Path("tests/bench/calls.c"), ["-lcuda"]),
@@ -173,7 +174,7 @@ def _compile(folder: Path) -> None:
                 *(sys.executable, "-m", "ziglang", "cc"),
                 *("-target", f"{platform.machine()}-linux-gnu.2.17"),
                 *("-std=gnu11", "-D_GNU_SOURCE", "-O2"),
-                *("-o", str(folder / name), str(ROOT / source), f"-L{stub}", *flags),
+                *("-o", str(folder / name), str(ROOT / source), f"-I{SHARED}", f"-L{stub}", *flags),
             ]
         )
 

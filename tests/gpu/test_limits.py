@@ -8,15 +8,22 @@ import sys
 
 import pytest
 
-from gpu.card import python_path
-from gpu.console import OUT_OF_MEMORY, Console
+from gpu.card import begin, python_path
+from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.slices import GIB, MIB
 
 LIMIT = 256 * MIB
 STEP = 32 * MIB
 
-each_road = pytest.mark.parametrize("road", ["dlsym", "lookup"])
-each_kind = pytest.mark.parametrize("kind", ["alloc", "pitch", "managed"])
+#: How one kind of memory is allocated; a pitched row of 4-byte elements fills its pitch.
+KINDS = {
+    "alloc": "alloc a {size}",
+    "pitch": "pitch a {size} 1 4",
+    "managed": "managed a {size} 1",
+}
+
+each_lookup = pytest.mark.parametrize("lookup", ["dlsym", "proc_address"])
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 TOTALS = """
 import json, pynvml
@@ -28,14 +35,14 @@ print(json.dumps([[memory.total, memory.used, memory.free] for memory in both]))
 """
 
 
-@each_road
+@each_lookup
 @each_kind
-def test_allocation_stops_at_the_limit(card, kind, road):
+def test_allocation_stops_at_the_limit(card, kind, lookup):
     limited = card.slice(LIMIT)
-    with limited.console(road) as console:
+    with limited.console(lookup) as console:
         before = card.used()
         # A limit that does not hold ends here too, long before the card is full.
-        had, code = console.fill(kind, STEP, 2 * LIMIT)
+        had, code = console.fill(KINDS[kind], STEP, 2 * LIMIT)
         grown = card.used() - before
     assert code == OUT_OF_MEMORY
     assert had == LIMIT
@@ -48,31 +55,34 @@ def test_allocation_stops_at_the_limit(card, kind, road):
         assert limited.ledger()["peak"] == LIMIT
 
 
+def whole(kind):
+    """The command that allocates the whole limit."""
+    return f"pitch a {LIMIT // 1024} 1024 4" if kind == "pitch" else KINDS[kind].format(size=LIMIT)
+
+
 @each_kind
 def test_a_byte_over_the_limit_is_refused_and_the_limit_itself_is_not(card, kind):
     with card.slice(LIMIT).console() as console:
-        command = ("pitch", LIMIT + 512, 1) if kind == "pitch" else (kind, LIMIT + 1)
-        assert console.ask(*command).code == OUT_OF_MEMORY
-        command = ("pitch", LIMIT // 1024, 1024) if kind == "pitch" else (kind, LIMIT)
-        assert console.ask(*command).code == 0
+        over = LIMIT + (512 if kind == "pitch" else 1)
+        assert console(KINDS[kind].format(size=over)) == OUT_OF_MEMORY
+        assert console(whole(kind)) == SUCCESS
 
 
 @each_kind
 def test_what_is_freed_can_be_had_again(card, kind):
     with card.slice(LIMIT).console() as console:
         for _ in range(3):
-            command = ("pitch", LIMIT // 1024, 1024) if kind == "pitch" else (kind, LIMIT)
-            slot = console.do(*command)["slot"]
-            assert console.ask("alloc", MIB).code == OUT_OF_MEMORY
-            console.do("free", slot)
-        console.do("alloc", LIMIT)
+            console.do(whole(kind))
+            assert console(f"alloc b {MIB}") == OUT_OF_MEMORY
+            console.do("free a")
+        console.do(f"alloc a {LIMIT}")
 
 
 def test_pitched_memory_counts_with_its_pitch(card):
     limited = card.slice(LIMIT)
     with limited.console() as console:
         rows = 1000
-        pitch = console.do("pitch", 1001, rows)["pitch"]
+        pitch = console.value(f"pitch a 1001 {rows} 4", "pitch")
         assert pitch > 1001
         # The account counts in units of 512 bytes.
         assert 0 <= limited.usage() - pitch * rows < 512
@@ -81,10 +91,9 @@ def test_pitched_memory_counts_with_its_pitch(card):
 def test_every_way_to_ask_tells_the_same_total_and_what_is_left(card):
     limited = card.slice(LIMIT)
     with limited.console() as console:
-        console.do("alloc", 100 * MIB)
-        info = console.do("info")
-        assert info["total"] == console.do("total")["total"] == LIMIT
-        assert info["free"] == LIMIT - 100 * MIB
+        console.do(f"alloc a {100 * MIB}")
+        assert console.value("info", "total") == console.value("total 0", "total") == LIMIT
+        assert console.value("info", "free") == LIMIT - 100 * MIB
         for total, used, free in limited.python(TOTALS):
             assert (total, used, free) == (LIMIT, 100 * MIB, LIMIT - 100 * MIB)
 
@@ -92,9 +101,9 @@ def test_every_way_to_ask_tells_the_same_total_and_what_is_left(card):
 def test_the_usage_is_what_the_program_holds(card):
     limited = card.slice(LIMIT)
     with limited.console() as console:
-        slots = [console.do("alloc", size * MIB)["slot"] for size in (1, 20, 200)]
+        console.do("alloc a 1M", "alloc b 20M", "alloc c 200M")
         assert limited.usage() == 221 * MIB
-        console.do("free", slots[1])
+        console.do("free b")
         assert limited.usage() == 201 * MIB
     if card.stub:
         card.wait_until(lambda: limited.ledger()["now"] == 0, "the process's bytes come back")
@@ -103,12 +112,10 @@ def test_the_usage_is_what_the_program_holds(card):
 def test_host_memory_is_not_counted(card):
     limited = card.slice(64 * MIB)
     with limited.console() as console:
-        console.do("alloc", 64 * MIB)
-        allocated = console.do("host", 128 * MIB)["host"]
-        registered = console.do("register", 128 * MIB)["host"]
+        console.do(f"alloc a {64 * MIB}")
+        console.do("host h 128M", "register r 128M")
         assert limited.usage() == 64 * MIB
-        console.do("free_host", allocated)
-        console.do("unregister", registered)
+        console.do("free_host h", "unregister r")
         assert limited.usage() == 64 * MIB
 
 
@@ -116,11 +123,11 @@ def test_what_a_killed_process_held_can_be_had_again(card, note):
     limited = card.slice(LIMIT)
     with limited.console() as survivor:
         with limited.console() as victim:
-            victim.do("alloc", LIMIT)
-            assert survivor.ask("alloc", MIB).code == OUT_OF_MEMORY
+            victim.do(f"alloc a {LIMIT}")
+            assert survivor(f"alloc b {MIB}") == OUT_OF_MEMORY
             victim.kill()
         seconds = card.wait_until(
-            lambda: survivor.ask("alloc", LIMIT).code == 0, "the limit is there for others"
+            lambda: survivor(f"alloc a {LIMIT}") == SUCCESS, "the limit is there for others"
         )
         note("seconds from SIGKILL until the bytes could be had again", round(seconds, 3))
         assert limited.usage() == LIMIT
@@ -130,9 +137,9 @@ def test_four_processes_share_one_limit(card):
     limited = card.slice(LIMIT)
     with (
         limited.console() as first,
-        limited.console("lookup") as second,
+        limited.console("proc_address") as second,
         limited.console() as third,
-        limited.console("lookup") as fourth,
+        limited.console("proc_address") as fourth,
     ):
         before = card.used()
         consoles = (first, second, third, fourth)
@@ -140,9 +147,9 @@ def test_four_processes_share_one_limit(card):
         refused = set()
         while len(refused) < len(consoles) and had <= 2 * LIMIT:
             for console in consoles:
-                answer = console.ask("alloc", STEP)
-                had += STEP if answer.code == 0 else 0
-                if answer.code == OUT_OF_MEMORY:
+                result = console(f"alloc a {STEP}")
+                had += STEP if result == SUCCESS else 0
+                if result == OUT_OF_MEMORY:
                     refused.add(console.pid)
         grown = card.used() - before
         assert had == LIMIT
@@ -154,8 +161,8 @@ def test_four_processes_share_one_limit(card):
 
 def test_two_slices_do_not_count_against_each_other(card):
     with card.slice(LIMIT).console() as one, card.slice(LIMIT // 2).console() as other:
-        assert one.fill("alloc", STEP, 2 * LIMIT) == (LIMIT, OUT_OF_MEMORY)
-        assert other.fill("alloc", STEP, 2 * LIMIT) == (LIMIT // 2, OUT_OF_MEMORY)
+        assert one.fill(KINDS["alloc"], STEP, 2 * LIMIT) == (LIMIT, OUT_OF_MEMORY)
+        assert other.fill(KINDS["alloc"], STEP, 2 * LIMIT) == (LIMIT // 2, OUT_OF_MEMORY)
 
 
 def test_the_card_s_own_end_is_the_driver_s_error_and_not_a_refusal_of_ours(card):
@@ -163,13 +170,13 @@ def test_the_card_s_own_end_is_the_driver_s_error_and_not_a_refusal_of_ours(card
     total = card.observe()["total"]
     limited = card.slice(total)
     with card.slice(total).console() as neighbour, limited.console() as console:
-        neighbour.do("alloc", 2 * GIB)
+        neighbour.do(f"alloc a {2 * GIB}")
         asked = total - GIB
         # One request, refused as a whole: the card is never filled.
-        assert console.ask("alloc", asked).code == OUT_OF_MEMORY
+        assert console(f"alloc b {asked}") == OUT_OF_MEMORY
         assert limited.refusals() == 0
         assert limited.usage() == 0
-        console.do("alloc", STEP)
+        console.do(f"alloc a {STEP}")
         assert limited.usage() == STEP
 
 
@@ -182,9 +189,9 @@ def test_two_slices_that_are_more_than_the_card_together_fill_it(card_kind, card
     limit = total * 3 // 4
     first, second = card.slice(limit), card.slice(limit)
     with first.console() as one, second.console() as other:
-        had_one, code = one.fill("alloc", GIB, total)
+        had_one, code = one.fill(KINDS["alloc"], GIB, total)
         assert code == OUT_OF_MEMORY
-        had_other, code = other.fill("alloc", GIB, total)
+        had_other, code = other.fill(KINDS["alloc"], GIB, total)
         assert code == OUT_OF_MEMORY
         assert had_one + had_other > total - 3 * GIB
         assert (first.refusals(), second.refusals()) == (1, 0)
@@ -195,6 +202,6 @@ def test_a_limit_through_the_command_line_holds(card, programs):
     command = (sys.executable, "-m", "hami_py", "run", "--gpumem", "256MiB", "--")
     env = {**card.env, **python_path()}
     env |= {"XDG_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}
-    with Console(programs("console"), env, "dlsym", *command) as console:
-        console.start()
-        assert console.fill("alloc", STEP, GIB) == (256 * MIB, OUT_OF_MEMORY)
+    with Console(programs("console"), env, prefix=command) as console:
+        begin(console)
+        assert console.fill(KINDS["alloc"], STEP, GIB) == (256 * MIB, OUT_OF_MEMORY)

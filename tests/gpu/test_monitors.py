@@ -54,9 +54,9 @@ def test_only_the_slice_s_processes_are_listed_with_what_they_hold(card):
         limited.console() as second,
     ):
         for console in (stranger, unlimited):
-            console.do("alloc", 32 * MIB)
-        first.do("alloc", 100 * MIB)
-        second.do("alloc", 200 * MIB)
+            console.do("alloc a 32M")
+        first.do("alloc a 100M")
+        second.do("alloc a 200M")
         outside = card.observe()["processes"]
         if not {str(stranger.pid), str(first.pid)} <= set(outside):
             pytest.skip(f"NVML lists {len(outside)} processes here, not under our PIDs")
@@ -94,7 +94,7 @@ def test_nvidia_smi_shows_the_limit_as_total(card, card_kind):
         pytest.skip("not installed: nvidia-smi")
     limited = card.slice(LIMIT)
     with limited.console() as console:
-        console.do("alloc", 100 * MIB)
+        console.do("alloc a 100M")
         done = limited.run([smi, *SMI], env={"PATH": os.environ["PATH"]})
         uuid, total, used = done.lines[0].split(", ")
         assert (uuid, int(total), int(used)) == (card.uuid, LIMIT // MIB, 100)
@@ -110,8 +110,8 @@ def test_nvidia_smi_lists_only_the_slice_s_processes(card, card_kind):
     query = [smi, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     limited = card.slice(LIMIT)
     with card.console() as stranger, limited.console() as console:
-        stranger.do("alloc", 32 * MIB)
-        console.do("alloc", 100 * MIB)
+        stranger.do("alloc a 32M")
+        console.do("alloc a 100M")
         seen = limited.run(query).lines
         assert str(stranger.pid) not in " ".join(seen)
         if str(console.pid) not in card.observe()["processes"]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.console import Console
 from support.launcher import BEGIN, Launcher, launched, make_slice
 from support.programs import Programs
 from support.running import run
-from support.script import Script
 from support.stub import StubServer
 
 
@@ -18,18 +18,18 @@ def start(
     program: Programs,
     slice_dir: Callable[[Mapping[str, int | None]], Path],
     preload: Callable[[StubServer, Path | str], dict[str, str]],
-) -> Iterator[Callable[..., Script]]:
-    """`start(gpu, limit)` starts a script in a new slice, with device 0 in use.
+) -> Iterator[Callable[..., Console]]:
+    """`start(gpu, limit)` starts a console in a new slice, with device 0 in use.
 
     A limit in bytes is every card's; a path is a slice that exists, None is no slice at all.
     """
     with contextlib.ExitStack() as scripts:
 
-        def script(gpu: StubServer, limit: int | Path | None, device: int | None = 0) -> Script:
+        def script(gpu: StubServer, limit: int | Path | None, device: int | None = 0) -> Console:
             if isinstance(limit, int):
                 limit = slice_dir(dict.fromkeys(gpu.uuids(), limit))
             env = gpu.env if limit is None else preload(gpu, limit)
-            started = scripts.enter_context(Script(program("script"), env, limit))
+            started = scripts.enter_context(Console(program("console"), env, limit))
             if device is not None:
                 started.do("init", f"device {device}")
             return started
@@ -43,7 +43,7 @@ def launcher(
     preload: Callable[[StubServer, Path | str], dict[str, str]],
     tmp_path: Path,
 ) -> Iterator[Callable[..., Launcher]]:
-    """`launcher(gpu, share)` starts a launcher.c in a new slice, with device 0 in use.
+    """`launcher(gpu, share)` starts a console in a new slice, with device 0 in use.
 
     `slice` is one that exists, `begin=False` leaves the beginning to the test.
     """
@@ -62,7 +62,7 @@ def launcher(
             count += 1
             slice = slice or make_slice(tmp_path / f"shared{count}", gpu, share)
             started = Launcher(
-                program("launcher"), {**preload(gpu, slice), **(env or {})}, gpu, slice
+                program("console"), {**preload(gpu, slice), **(env or {})}, gpu, slice
             )
             launchers.enter_context(started)
             if begin:
@@ -79,7 +79,7 @@ def unchanged(
     preload: Callable[[StubServer, Path | str], dict[str, str]],
     tmp_path: Path,
 ) -> Callable[..., list[str]]:
-    """`unchanged(lines)`: a launcher.c that does this answers the same under a share as without us.
+    """`unchanged(lines)`: a console that does this answers the same under a share as without us.
 
     Every kernel reaches the card as often, too. Gives the answers.
     """
@@ -88,8 +88,8 @@ def unchanged(
         text = "".join(f"{line}\n" for line in [*BEGIN, *lines])
         bare_gpu, shared_gpu = stub_server(cards), stub_server(cards)
         shared_env = preload(shared_gpu, make_slice(tmp_path / "unchanged", shared_gpu, share))
-        bare = run([program("launcher")], bare_gpu.env, input=text)
-        shared = run([program("launcher")], shared_env, input=text)
+        bare = run([program("console")], bare_gpu.env, input=text)
+        shared = run([program("console")], shared_env, input=text)
         assert (shared.out.splitlines(), shared.err, shared.code) == (
             bare.out.splitlines(),
             bare.err,

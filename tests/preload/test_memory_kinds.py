@@ -8,8 +8,8 @@ import contextlib
 import pytest
 
 from support.books import accounted, agreed, held, refusals, settle
+from support.console import OUT_OF_MEMORY, SUCCESS
 from support.running import Started, run
-from support.script import OUT_OF_MEMORY, SUCCESS
 from support.slices import GIB, MIB
 from support.traces import value
 
@@ -31,7 +31,7 @@ def all_but(kind):
 def test_pitched_memory_is_charged_with_its_padding(gpu, start, form, width, element):
     script = start(gpu, GIB)
     script.do(f"{form} a {width} 100 {element}")
-    pitch = value(script.said, "pitch")
+    pitch = value(script.outputs, "pitch")
     assert pitch >= width
     assert agreed(gpu, script.slice) == pitch * 100
 
@@ -42,7 +42,7 @@ def test_pitched_memory_is_granted_up_to_the_last_row_that_fits(gpu, start, form
     """Padding counts: rows of one byte take a whole pitch each."""
     script = start(gpu, 512 * MIB)
     script.do(f"{form} a {width} 1 4")
-    pitch = value(script.said, "pitch")
+    pitch = value(script.outputs, "pitch")
     script.do("free a" if form == "pitch" else "free_v1 a")
     rows = 512 * MIB // pitch
     assert script(f"{form} a {width} {rows + 1} 4") == OUT_OF_MEMORY
@@ -90,7 +90,7 @@ def test_managed_memory_over_the_limit_is_refused_without_the_driver(gpu, start,
 @pytest.mark.parametrize("limit", [100 * GIB, None])
 def test_more_managed_memory_than_the_card_has_is_granted_as_without_us(trace_pair, limit):
     """It lives on the host, and the card sees a part of it at a time."""
-    bare, limited = trace_pair("script", limit, input="init\ndevice 0\nmanaged a 60G 1\nfree a\n")
+    bare, limited = trace_pair("console", limit, input="init\ndevice 0\nmanaged a 60G 1\nfree a\n")
     assert "managed a 60G 1 -> 0 p1" in bare
     assert limited == bare
 
@@ -128,7 +128,7 @@ def test_memory_of_every_kind_is_charged_in_every_slice_around_it(
     uuid = gpu.uuids()[0]
     outer, inner = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: GIB})
     env = preload(gpu, f"{outer}:{inner}")
-    with Started([program("script")], env) as script:
+    with Started([program("console")], env) as script:
         for line in ["init", "device 0", command]:
             script.tell(line)
             assert " -> 0" in script.next_line()
@@ -263,7 +263,7 @@ def test_host_memory_is_never_charged(gpu, start, make, end, flags):
     script = start(gpu, MIB)
     flags = flags & 3 if make == "register" else flags
     script.do(f"{make} h 64M {flags}", "on_device h")
-    assert "same=1" in script.said
+    assert "same=1" in script.outputs
     assert agreed(gpu, script.slice) == 0
     script.do("alloc a 1M", f"{end} h")
     assert agreed(gpu, script.slice) == MIB
@@ -293,7 +293,7 @@ def test_every_attribute_of_every_pointer_is_the_driver_s(trace_pair):
         context k 0\nalloc l 1M\nattributes l\ndestroy k\nattributes l
     """
     lines = [line.strip() for line in script.strip().splitlines()]
-    bare, limited = trace_pair("script", GIB, input="\n".join(lines))
+    bare, limited = trace_pair("console", GIB, input="\n".join(lines))
     assert sum(line.startswith("attributes") and " -> 0" in line for line in bare) == 13
     assert limited == bare
 
@@ -310,12 +310,12 @@ def test_below_the_limit_no_kind_makes_a_difference(trace_pair):
     for command in KINDS:
         script += [command, "free a", command, "free_async a -", command]
     script += ["destroy c", "free a", "device 0", "pitch_v1 b 1000 7 16", "free_v1 b", "info"]
-    bare, limited = trace_pair("script", 4 * GIB, input="\n".join(script))
+    bare, limited = trace_pair("console", 4 * GIB, input="\n".join(script))
     assert limited == bare
 
 
 @pytest.mark.parametrize("command", ["managed a 2G 0", "managed a 2G 7", "pitch a 1M 2048 5"])
 def test_what_is_wrong_at_any_size_is_not_out_of_memory_over_the_limit(trace_pair, command):
-    bare, limited = trace_pair("script", GIB, input=f"init\ndevice 0\n{command}\n")
+    bare, limited = trace_pair("console", GIB, input=f"init\ndevice 0\n{command}\n")
     assert bare[-3].startswith(f"{command} -> 1 ")
     assert limited == bare

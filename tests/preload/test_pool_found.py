@@ -3,8 +3,8 @@
 import pytest
 
 from support.books import accounted, agreed, held, refusals
+from support.console import OUT_OF_MEMORY, SUCCESS
 from support.running import Started, run
-from support.script import OUT_OF_MEMORY, SUCCESS
 from support.slices import GIB, MIB
 
 FOREVER = {"command": "kernels", "kernels": {"*": 3_600_000_000}}
@@ -50,7 +50,7 @@ def test_nothing_can_be_had_from_a_destroyed_pool(gpu, start):
     assert script("from_pool b 1M m -") == 1
     assert script("destroy_pool m") == 1
     script.do("current_pool c 0", "async b 1M -", "default_pool d 0", "get d 5")
-    assert script.said == f"5:{32 * MIB}"
+    assert script.outputs == f"5:{32 * MIB}"
 
 
 def test_odd_sizes_add_up(gpu, start):
@@ -79,7 +79,7 @@ def test_the_driver_s_own_pool_is_not_emptied_by_who_may_not_destroy_it(gpu, sta
     script.do("default_pool d 0", "set d 4 4G", "async a 100M -", "free_async a -", "sync -")
     assert script("destroy_pool d") == 1
     script.do("get d 5")
-    assert script.said == f"5:{100 * MIB}"
+    assert script.outputs == f"5:{100 * MIB}"
 
 
 def test_a_thread_that_waits_in_the_driver_can_be_cancelled(artifacts, program):

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 
 from support.books import accounted, agreed, held, settle
+from support.console import OUT_OF_MEMORY, SUCCESS
 from support.running import Started, run
-from support.script import OUT_OF_MEMORY, SUCCESS
 from support.slices import GIB, MIB
 
 # Streams with work that does not end while the test runs.

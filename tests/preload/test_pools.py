@@ -8,8 +8,8 @@ what programs asked for must never pass the limit.
 import pytest
 
 from support.books import accounted, agreed, held, refusals, settle
+from support.console import OUT_OF_MEMORY, SUCCESS
 from support.running import Started
-from support.script import OUT_OF_MEMORY, SUCCESS
 from support.slices import GIB, MIB
 
 #: What a pool takes for a small request.
@@ -32,7 +32,7 @@ ROADS = {
 each_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 
 #: What gives a pool's free chunks back to the card.
-ENDS = ["sync -", "sync s", "sync_context", "sync_event -", "query -", "query_event -"]
+ENDS = ["sync -", "sync s", "sync_context", "sync_new_event -", "query -", "query_new_event -"]
 ENDS += ["ptsz sync -", "ptsz query -", "trim d 0"]
 
 
@@ -63,7 +63,7 @@ def test_a_pool_is_refused_what_would_pass_the_limit_and_nothing_is_left_of_it(g
     script.do(*first, take.format(to="a", size="600M"))
     assert agreed(gpu, script.slice) == 600 * MIB
     assert script(take.format(to="b", size="600M")) == OUT_OF_MEMORY
-    assert script.said == "NULL"
+    assert script.outputs == "NULL"
     assert agreed(gpu, script.slice) == 600 * MIB
     assert refusals(script.slice) == 1
     assert script(take.format(to="b", size="424M")) == SUCCESS
@@ -150,7 +150,7 @@ def test_a_pool_that_gets_the_handle_of_a_destroyed_one_is_charged_for_itself(gp
 def test_pools_are_charged_in_every_slice_around_them(gpu, slice_dir, preload, program):
     uuid = gpu.uuids()[0]
     outer, inner = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: GIB})
-    with Started([program("script")], preload(gpu, f"{outer}:{inner}")) as script:
+    with Started([program("console")], preload(gpu, f"{outer}:{inner}")) as script:
         for line in ["init", "device 0", "async a 600M -", "async b 600M -"]:
             script.tell(line)
             answer = script.next_line()
@@ -204,7 +204,7 @@ def test_a_chunk_that_passes_the_limit_is_taken_back(gpu, start):
     script = start(gpu, GIB)
     script.do("alloc a 1014M")
     assert script("async b 1M -") == OUT_OF_MEMORY
-    assert script.said == "NULL"
+    assert script.outputs == "NULL"
     assert refusals(script.slice) == 1
     script.do("sync -")
     assert agreed(gpu, script.slice) == 1014 * MIB
@@ -339,7 +339,7 @@ def test_a_program_that_asks_its_pools_sees_the_driver_s_own_values(trace_pair):
     script += ["trim d 40M", *ATTRIBUTES, "trim d 0", *ATTRIBUTES, "access d 0", "info"]
     script += ["pool m 0", "use_pool m 0", "current_pool c 0", "from_pool a 1M m -"]
     script += ["destroy_pool m", "current_pool c 0", "free_async a -", "async a 1M -", "info"]
-    bare, limited = trace_pair("script", 4 * GIB, input="\n".join(script))
+    bare, limited = trace_pair("console", 4 * GIB, input="\n".join(script))
     assert sum(" -> 0" in line for line in bare) > 80
     assert limited == bare
 
@@ -351,7 +351,7 @@ def test_below_the_limit_no_road_makes_a_difference(trace_pair, road):
     for _ in range(2):
         script += [take.format(to="a", size="40M"), take.format(to="b", size=1)]
         script += ["free_async a -", "free b", "sync_context", "default_pool d 0", *ATTRIBUTES]
-    bare, limited = trace_pair("script", 4 * GIB, input="\n".join(script))
+    bare, limited = trace_pair("console", 4 * GIB, input="\n".join(script))
     assert limited == bare
 
 
@@ -371,6 +371,6 @@ def test_the_refusal_is_the_driver_s_own(start, stub_server):
         told = start(gpu, limit)
         room = size or gpu.ledger()["cards"][0]["total"] - gpu.ledger()["cards"][0]["used"]
         told.do(f"async a {room // (2 * MIB) * 2 * MIB} -")
-        answers.append([(told(line), told.said) for line in script])
+        answers.append([(told(line), told.outputs) for line in script])
     assert [code for code, _ in answers[0]] == [2, 0, 0, 0, 0, 0]
     assert answers[1] == answers[0]

@@ -85,7 +85,7 @@ def test_many_threads_capture_and_launch_at_once(launcher, gpu):
             script.do(f"start {name} launch cuLaunchKernel k {name} 1 20")
         for name in names:
             script.do(f"finish {name}", f"on {name} end {name} {name}", f"show {name}")
-            assert script.said == " ".join(["0"] * 20 + ["edges=19"])
+            assert script.outputs == " ".join(["0"] * 20 + ["edges=19"])
             script.do(f"instantiate {name} {name}", f"launch cuGraphLaunch {name} o")
     script.do("finish t", "sync_context")
     assert launched(gpu) == {"other_100us": 300, "work_100us": 5 * len(names) * 20}
@@ -102,7 +102,7 @@ def test_a_capture_that_never_ends_lets_nothing_escape(launcher, gpu, mode):
     gpu.wait_until(lambda gpu: script.busy_ns() >= (50_000_000 if mode == 0 else 60_000_000))
     script.is_metered(0.15, at_least_ns=50_000_000)
     script.do("capturing s")
-    assert script.said == "1"
+    assert script.outputs == "1"
 
 
 def test_a_stream_that_joins_a_capture_while_its_batch_is_closed(launcher, gpu):
@@ -117,7 +117,7 @@ def test_a_stream_that_joins_a_capture_while_its_batch_is_closed(launcher, gpu):
         script.do(*FORK_AND_JOIN)
         gpu.wait_until(lambda gpu, before=before: more(gpu, before, "cuEventQuery") > 0)
         script.do("end s g", "show g")
-        assert script.said == "0 0 0 0 0 edges=4"
+        assert script.outputs == "0 0 0 0 0 edges=4"
         script.do("sync_context", "destroy_graph g")
     assert launched(gpu) == {"other_100us": 6}
 

@@ -74,7 +74,7 @@ def test_a_fork_while_a_thread_waits(held, gpu):
     script, gate = held
     for _ in range(5):
         assert script(f"fork {LAUNCH} o") == 3
-        assert script.said == "child=0"
+        assert script.outputs == "child=0"
         assert script("fork count_threads") == 1
     script.waits()
     through(script, gate)
@@ -119,9 +119,9 @@ def test_a_capture_is_made_while_another_thread_waits(held, gpu, mode):
     """Launches that are written down take no time, so they have nothing to wait for."""
     script, gate = held
     script.do(f"begin o {mode}", f"{LAUNCH} o", "launch cuLaunchKernel l o 1 2", "capturing o")
-    assert script.said == "1"
+    assert script.outputs == "1"
     script.do("end o g", "show g")
-    assert script.said == "0 0 0 edges=2"
+    assert script.outputs == "0 0 0 edges=2"
     assert launched(gpu) == {}
     through(script, gate)
     assert launched(gpu) == {"work_100us": 1}
@@ -132,9 +132,9 @@ def test_a_capture_is_not_spoilt_by_the_launch_that_is_let_through(held, gpu):
     script.do("begin o 0", f"{LAUNCH} o")
     gate.open()
     script.do("finish t", "launch cuLaunchKernel l o", "capturing o")
-    assert script.said == "1"
+    assert script.outputs == "1"
     script.do("end o g", "show g", "sync_context")
-    assert script.said == ""
+    assert script.outputs == ""
     assert launched(gpu) == {"work_100us": 1}
 
 
@@ -157,7 +157,7 @@ def test_what_a_thread_waits_to_launch_on_is_gone(held, gpu, end):
     script.do(end)
     gate.open()
     assert script("finish t") != 0
-    script.do("device a", "module m", WORK, f"{LAUNCH} - 1 5", "sync_context")
+    script.do("device 0 a", "module m", WORK, f"{LAUNCH} - 1 5", "sync_context")
     assert launched(gpu) == {"work_100us": 5}
 
 
@@ -176,15 +176,15 @@ def test_cancelling_who_waits_takes_effect_where_it_would_without_us(launcher, g
     script.waits()
     gate.open()
     script.do("join t")
-    assert script.said == "cancelled"
+    assert script.outputs == "cancelled"
     script.do(f"{LAUNCH} s 1 3", "sync_context")
     assert launched(gpu) == {"work_100us": 5}
 
 
 def test_a_program_outside_the_slice_does_not_wait(held, gpu, program):
     script, gate = held
-    text = "init;device a;module m;kernel k m outside_10us;launch cuLaunchKernel k -;sync -"
-    with Started([program("launcher"), text], gpu.env) as other:
+    text = "init;device 0 a;module m;kernel k m outside_10us;launch cuLaunchKernel k -;sync -"
+    with Started([program("console"), text], gpu.env) as other:
         assert other.finish().lines[-1] == "sync - -> 0"
     through(script, gate)
     assert launched(gpu) == {"work_100us": 1, "outside_10us": 1}

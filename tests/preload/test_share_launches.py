@@ -41,10 +41,10 @@ def streams_of(function):
     return ["s", "b"] if function == ON_MADE_STREAMS else STREAMS
 
 
-@pytest.mark.parametrize("road", ["link", "dlsym", "lookup"])
-def test_every_kernel_reaches_the_card_once(unchanged, road):
+@pytest.mark.parametrize("lookup", ["link", "dlsym", "proc_address"])
+def test_every_kernel_reaches_the_card_once(unchanged, lookup):
     """Alone, then often enough that tickets and batches begin and end, then another grid."""
-    lines = [f"road {road}", *MAKE_STREAMS, "kernel k m short_20us", "kernel l m other_30us"]
+    lines = [f"lookup {lookup}", *MAKE_STREAMS, "kernel k m short_20us", "kernel l m other_30us"]
     for function in [*KERNELS, ON_MADE_STREAMS]:
         for stream in streams_of(function):
             lines += [
@@ -57,9 +57,9 @@ def test_every_kernel_reaches_the_card_once(unchanged, road):
     assert all(answer.endswith(" -> 0") for answer in answers)
 
 
-@pytest.mark.parametrize("road", ["link", "dlsym", "lookup"])
-def test_every_graph_reaches_the_card_once(unchanged, road):
-    lines = [f"road {road}", *MAKE_STREAMS, "kernel k m short_20us", "kernel l m other_30us"]
+@pytest.mark.parametrize("lookup", ["link", "dlsym", "proc_address"])
+def test_every_graph_reaches_the_card_once(unchanged, lookup):
+    lines = [f"lookup {lookup}", *MAKE_STREAMS, "kernel k m short_20us", "kernel l m other_30us"]
     lines += MAKE_GRAPH
     for function in GRAPHS:
         for stream in STREAMS:
@@ -106,6 +106,6 @@ def test_launches_before_anything_is_initialised(program, gpu, unchanged, launch
     script = launcher(gpu, begin=False)
     for function in [*KERNELS, ON_MADE_STREAMS, *GRAPHS]:
         assert script(f"launch {function} k -") == 3
-    script.do("init", "device a 0", "module m", "kernel k m short_20us")
+    script.do("init", "device 0 a", "module m", "kernel k m short_20us")
     script.do("launch cuLaunchKernel k -", "sync_context")
     assert launched(gpu) == {"short_20us": 1}

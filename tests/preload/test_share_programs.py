@@ -27,13 +27,13 @@ def test_streams_that_are_destroyed_right_after_launches(unchanged):
 @pytest.mark.parametrize("end", ["destroy b", "reset 0", "release 0"])
 def test_contexts_that_end_with_work_in_flight(unchanged, end):
     """Open batches, batches in flight, and a new context, perhaps with the old handle."""
-    other = "device b" if end != "destroy b" else "context b"
+    other = "device 0 b" if end != "destroy b" else "context b"
     lines = ["release 0"] if end == "release 0" else []
     for _ in range(10):
         lines += [other, "module m", SHORT, LONG, "stream s"]
         lines += ["launch cuLaunchKernel l s", "launch cuLaunchKernel k - 1 3"]
         lines += ["launch cuLaunchKernel k s 1 3", end]
-    lines += ["device a", "module m", SHORT, "launch cuLaunchKernel k - 1 3", "sync_context"]
+    lines += ["device 0 a", "module m", SHORT, "launch cuLaunchKernel k - 1 3", "sync_context"]
     unchanged(lines)
 
 
@@ -93,7 +93,7 @@ def test_children_of_an_initialised_parent_cannot_launch(unchanged):
 def test_new_programs_launch_for_themselves(launcher, gpu):
     script = launcher(gpu)
     script.do(SHORT, "launch cuLaunchKernel k - 1 5")
-    child = "init;device a 0;module m;kernel k m child_50us;launch cuLaunchKernel k - 1 5;sync -"
+    child = "init;device 0 a;module m;kernel k m child_50us;launch cuLaunchKernel k - 1 5;sync -"
     script.tell(f"vfork {child}")
     until(lambda: script.next_line() == " -> 0", "the new program does not end")
     script.do("launch cuLaunchKernel k - 1 5", "sync -")
@@ -104,14 +104,14 @@ def test_a_child_that_initialises_itself_is_metered_for_itself(launcher, gpu):
     script = launcher(gpu, begin=False)
     script.tell("fork init")
     assert script.next_line() == "fork init -> 0 child=0"
-    script.do("init", "device a", "module m", SHORT, "launch cuLaunchKernel k - 1 5", "sync -")
+    script.do("init", "device 0 a", "module m", SHORT, "launch cuLaunchKernel k - 1 5", "sync -")
     assert launched(gpu) == {"short_50us": 5}
 
 
 def test_a_thread_that_is_cancelled_between_launches(launcher, gpu):
     script = launcher(gpu)
     script.do(SHORT, "on t launch cuLaunchKernel k - 1 5", "cancel t", "join t")
-    assert script.said == "cancelled"
+    assert script.outputs == "cancelled"
     script.do("launch cuLaunchKernel k - 1 5", "sync_context")
     assert launched(gpu) == {"short_50us": 10}
 
@@ -135,7 +135,7 @@ def test_a_program_s_own_events_and_callbacks(unchanged):
         lines += ["record e s", "launch cuLaunchKernel k s 1 5", "callback s", "record f s"]
         lines += ["record n s", "wait - f", "launch cuLaunchKernel l -", "sync_event f"]
         lines += ["query_event e", "query_event f", "query_event n", "elapsed n f"]
-    lines += ["sync_context", "calls_back", "stream t", "stream_id t", "destroy_event e"]
+    lines += ["sync_context", "callbacks", "stream t", "stream_id t", "destroy_event e"]
     unchanged([*lines, "query_event f", "launch cuLaunchKernel k s", "sync s"])
 
 
@@ -144,9 +144,9 @@ def test_what_a_program_measures_of_its_kernels(launcher, gpu):
     script = launcher(gpu)
     script.do("kernel k m long_30000us", "event e", "event f", "stream s")
     script.do("record e s", "launch cuLaunchKernel k s", "record f s", "sync s", "elapsed e f")
-    before = float(script.said)
+    before = float(script.outputs)
     assert before >= 30
     # The share has been used up: a launch waits, and what was recorded behind it waits with it.
     script.do("record e s", "launch cuLaunchKernel k s", "record f s", "sync s", "elapsed e f")
-    assert float(script.said) >= 30
+    assert float(script.outputs) >= 30
     assert launched(gpu) == {"long_30000us": 2}

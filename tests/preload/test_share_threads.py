@@ -30,26 +30,26 @@ def masks(script, name):
 def test_the_first_limited_launch_starts_it_and_no_other_does(launcher, gpu):
     script = launcher(gpu)
     script.do(WORK, "stream s", "event e", "record e s", "sync_context")
-    assert script.tasks() == ["launcher"]
+    assert script.tasks() == ["console"]
     files = descriptors(script)
     script.do(LAUNCH, "sync_context", f"threads 8 {LAUNCH}", "stream t", LAUNCH, "sync_context")
-    assert script.tasks() == ["hami-meter", "launcher"]
+    assert script.tasks() == ["console", "hami-meter"]
     assert descriptors(script) == files
 
 
 def test_launches_that_are_captured_are_none(launcher, gpu):
     script = launcher(gpu)
     script.do(WORK, "stream s", "begin s", "launch cuLaunchKernel k s 1 5", "end s g")
-    assert script.tasks() == ["launcher"]
+    assert script.tasks() == ["console"]
     script.do("instantiate x g", "launch cuGraphLaunch x s", "sync s")
-    assert script.tasks() == ["hami-meter", "launcher"]
+    assert script.tasks() == ["console", "hami-meter"]
 
 
 @pytest.mark.parametrize("share", [None, 100])
 def test_without_a_share_there_is_none(launcher, gpu, share):
     script = launcher(gpu, share)
     script.do(WORK, LAUNCH, f"threads 8 {LAUNCH}", "sync_context")
-    assert script.tasks() == ["launcher"]
+    assert script.tasks() == ["console"]
     # Not a call to the driver more than the program's own.
     assert not {"cuEventRecord", "cuEventCreate", "cuEventQuery"} & set(gpu.calls())
     assert script.account("used_ns") == 0
@@ -63,7 +63,7 @@ def test_it_takes_none_of_the_program_s_signals(launcher, gpu):
     never = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
     assert all(blocked >> (number - 1) & 1 for number in range(1, 65) if number not in never)
     # The program's own threads block what they blocked.
-    assert masks(script, "launcher") == 1 << (signal.SIGUSR1 - 1)
+    assert masks(script, "console") == 1 << (signal.SIGUSR1 - 1)
 
 
 def test_children_of_a_fork_have_none_until_they_need_it(launcher, gpu):
@@ -73,21 +73,21 @@ def test_children_of_a_fork_have_none_until_they_need_it(launcher, gpu):
     assert script(f"fork {LAUNCH}") == 3
     assert script("fork count_threads") == 1
     script.do(LAUNCH, "sync_context")
-    assert script.tasks() == ["hami-meter", "launcher"]
+    assert script.tasks() == ["console", "hami-meter"]
     assert launched(gpu) == {"work_50us": 10}
 
 
 def test_a_child_that_is_the_first_to_use_the_card_has_its_own(launcher, gpu):
     """The parent never launched; nor does the child's meter outlive it."""
     script = launcher(gpu, begin=False)
-    child = ";".join(["init", "device a", "module m", WORK, LAUNCH, "sync -", "count_threads"])
+    child = ";".join(["init", "device 0 a", "module m", WORK, LAUNCH, "sync -", "count_threads"])
     script.tell(f"vfork {child}")
     line = ""
     while not line.startswith("count_threads"):
         line = script.next_line()
     assert line.endswith("-> 2")
     assert script.next_line() == " -> 0"
-    assert script.tasks() == ["launcher"]
+    assert script.tasks() == ["console"]
 
 
 def test_a_program_without_cuda_sees_nothing_of_a_share(

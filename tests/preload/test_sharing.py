@@ -14,8 +14,8 @@ import pytest
 
 from hami_py._native import Account
 from support.books import accounted, agreed, held, refusals, settle
+from support.console import OUT_OF_MEMORY, SUCCESS
 from support.running import Started, run
-from support.script import OUT_OF_MEMORY, SUCCESS
 from support.slices import GIB, KIB, MIB
 from support.traces import value
 
@@ -299,7 +299,7 @@ def test_free_memory_is_what_the_limit_and_the_card_both_leave(gpu, start, crowd
 
     def told(script):
         script.do("info")
-        return value(script.said, "free"), value(script.said, "total")
+        return value(script.outputs, "free"), value(script.outputs, "total")
 
     assert told(one) == told(two) == (limit, limit)
     one.do(f"alloc a {limit // 2}", "async b 1M -")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support import slices
-from support.script import Script
+from support.console import Console
 from support.stub import StubServer
 
 #: Seconds in which a state has to be reached; far more than any takes.
@@ -22,11 +22,11 @@ _DEADLINE = 15.0
 _NEVER = (1 << 63) - 1
 
 #: The start of every program: device 0 in use, a module.
-BEGIN = ["init", "device a 0", "module m"]
+BEGIN = ["init", "device 0 a", "module m"]
 
 
-class Launcher(Script):
-    """A launcher.c that waits for commands, alone in its slice (None: in none)."""
+class Launcher(Console):
+    """A console alone in its slice (None: in none)."""
 
     def __init__(
         self, program: Path, env: Mapping[str, str], gpu: StubServer, slice: Path | None

@@ -1,7 +1,8 @@
 """Compiling the small C programs of the tests.
 
-A program is one file; its first line says what it is built with: `// build: -lcuda`. `-lcuda` is
-the stub's, NVIDIA's headers are not used.
+A program is one file; its first line has the flags that it is built with: `// build: -lcuda`.
+`-lcuda` is the stub's, and NVIDIA's headers are not used. What several folders use is in
+`programs/` here: the driver's declarations, and the console.
 """
 
 import fcntl
@@ -14,9 +15,14 @@ from support.artifacts import Artifacts
 
 _COMPILE_DEADLINE = 60.0
 
+SHARED = Path(__file__).parent / "programs"
+
 
 class Programs:
-    """The programs of one folder, each compiled once, also where several processes test."""
+    """The programs of one folder and the shared ones.
+
+    Each is compiled once, also where several processes test.
+    """
 
     def __init__(self, sources: Path, output: Path, artifacts: Artifacts) -> None:
         self._sources = sources
@@ -32,10 +38,11 @@ class Programs:
         return self._built[key]
 
     def _build(self, name: str, more_flags: Sequence[str], compiler: str) -> Path:
-        source = self._sources / f"{name}.c"
+        own, shared = (folder / f"{name}.c" for folder in (self._sources, SHARED))
+        source = own if own.exists() else shared
         first_line, _ = source.read_text().split("\n", 1)
         prefix, flags = first_line[:9], first_line[9:].split()
-        assert prefix == "// build:", f"{source}: the first line must say what it is built with"
+        assert prefix == "// build:", f"{source}: the first line must have the build flags"
         key = repr((source, compiler, *more_flags)).encode()
         target = self._output / hashlib.sha256(key).hexdigest()[:16] / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +64,7 @@ class Programs:
             "-Werror",
             f"-o{unfinished}",
             str(source),
+            f"-I{SHARED}",
             f"-L{self._artifacts.stub_dir}",
             *flags,
         ]

@@ -11,12 +11,7 @@ from collections.abc import Callable, Iterator
 
 from bench.results import Row, middle_half
 from gpu.card import SOURCES, Card
-from gpu.console import (
-    DEFAULT_POOL,
-    RELEASE_THRESHOLD,
-    RESERVED_NOW,
-    Console,
-)
+from support.console import RELEASE_THRESHOLD, RESERVED_NOW, Console
 from support.slices import KIB, MIB
 
 REPEATS = 3
@@ -71,9 +66,9 @@ def contexts(card: Card) -> Sample:
     """A context, modules and local memory, step by step."""
     grown, idle = Growth(card), card.used()
     with Console(card.programs("console"), card.env) as console:
-        console.do("init")
+        console.do("lookup dlsym", "init")
         yield "cuInit", grown(), "bytes"
-        console.do("use", 0)
+        console.do("device 0")
         yield "primary context", grown(), "bytes"
         own = card.observe()["processes"].get(str(console.pid))
         yield "NVML lists the process under its own PID", float(own is not None), "(1 = yes)"
@@ -83,29 +78,27 @@ def contexts(card: Card) -> Sample:
                 own - (card.used() - idle),
                 "bytes",
             )
-        info = console.do("info")
+        total, free = console.value("info", "total"), console.value("info", "free")
         outside = card.observe()
-        yield "NVML total less cuMemGetInfo total", outside["total"] - info["total"], "bytes"
-        yield "NVML free less cuMemGetInfo free", outside["free"] - info["free"], "bytes"
+        yield "NVML total less cuMemGetInfo total", outside["total"] - total, "bytes"
+        yield "NVML free less cuMemGetInfo free", outside["free"] - free, "bytes"
         yield from _modules(console, grown)
-        second = console.do("create", 0)["context"]
+        console.do("context c 0")
         yield "second context (cuCtxCreate)", grown(), "bytes"
-        console.do("destroy", second)
+        console.do("destroy c")
         yield "second context destroyed", grown(), "bytes"
 
 
 def _modules(console: Console, grown: Growth) -> Sample:
     for title, file, kernel, arguments in (
-        ("module without local memory", "plain.ptx", "empty", ()),
-        ("module with 64 KiB of local memory a thread", "scratch.ptx", "scratch", (8, 4096)),
+        ("module without local memory", "plain.ptx", "empty", "0"),
+        ("module with 64 KiB of local memory a thread", "scratch.ptx", "scratch", "8 4096"),
     ):
-        console.do("module", SOURCES / file)
+        console.do(f"module m {SOURCES / file}")
         yield f"{title}: load", grown(), "bytes"
-        console.do("launch", kernel, *arguments)
-        console.do("sync")
+        console.do(f"kernel k m {kernel}", f"launch_with k - {arguments}", "sync_context")
         yield f"{title}: first launch", grown(), "bytes"
-        console.do("launch", kernel, *arguments)
-        console.do("sync")
+        console.do(f"launch_with k - {arguments}", "sync_context")
         yield f"{title}: second launch", grown(), "bytes"
 
 
@@ -114,15 +107,15 @@ def pages(card: Card) -> Sample:
     with card.console() as console:
         grown = Growth(card)
         for size in (1, 512, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB, 33 * MIB):
-            slot = console.do("alloc", size)["slot"]
+            console.do(f"alloc a {size}")
             yield f"cuMemAlloc({size})", grown(), "bytes"
-            console.do("free", slot)
+            console.do("free a")
             grown()
-        console.do("alloc", 1)
+        console.do("alloc a 1")
         grown()
         fitting = 1
         while fitting < 4000 and grown() == 0:
-            console.do("alloc", 512)
+            console.do("alloc a 512")
             fitting += 1
         yield "allocations of 512 bytes before the card's use grows again", fitting, "allocations"
 
@@ -131,18 +124,18 @@ def pitches(card: Card) -> Sample:
     """Which pitch the driver chooses for rows of so many bytes."""
     with card.console() as console:
         for width in (1, 4, 512, 513, 1025, 4097, 65537):
-            answer = console.do("pitch", width, 64)
-            yield f"pitch of rows of {width}", answer["pitch"], "bytes"
-            console.do("free", answer["slot"])
+            pitch = console.value(f"pitch a {width} 64 4", "pitch")
+            yield f"pitch of rows of {width}", pitch, "bytes"
+            console.do("free a")
 
 
 def managed(card: Card) -> Sample:
     """Managed memory that nobody has touched."""
     with card.console() as console:
         grown = Growth(card)
-        slot = console.do("managed", 256 * MIB)["slot"]
+        console.do("managed a 256M 1")
         yield "cuMemAllocManaged(256 MiB), untouched", grown(), "bytes"
-        console.do("free", slot)
+        console.do("free a")
         yield "the same, freed", grown(), "bytes"
 
 
@@ -150,55 +143,51 @@ def pools(card: Card) -> Sample:
     """How the default pool grows, and when it gives back."""
     for size in (KIB, MIB, 31 * MIB, 33 * MIB, 100 * MIB):
         with card.console() as console:
-            console.do("default_pool")
+            console.do("default_pool p 0")
             grown = Growth(card)
             name = f"cuMemAllocAsync({size // KIB} KiB)"
-            slot = console.do("async", size)["slot"]
+            console.do(f"async a {size} -")
             yield f"{name}: reserved", _reserved(console), "bytes"
             yield f"{name}: card", grown(), "bytes"
-            console.do("free_async", slot)
+            console.do("free_async a")
             yield f"{name}: reserved after cuMemFreeAsync", _reserved(console), "bytes"
-            console.do("sync")
+            console.do("sync_context")
             yield f"{name}: reserved after synchronising", _reserved(console), "bytes"
             yield f"{name}: card after synchronising", grown(), "bytes"
     with card.console() as console:
-        console.do("default_pool")
-        console.do("set_pool_attribute", DEFAULT_POOL, RELEASE_THRESHOLD, (1 << 64) - 1)
-        slots = [console.do("async", MIB)["slot"] for _ in range(40)]
+        console.do("default_pool p 0", f"set p {RELEASE_THRESHOLD} {(1 << 64) - 1}")
+        console.do(*(f"async a{number} 1M -" for number in range(40)))
         yield "40 times cuMemAllocAsync(1 MiB): reserved", _reserved(console), "bytes"
-        for slot in slots[::2]:
-            console.do("free_async", slot)
-        console.do("sync")
-        console.do("trim", DEFAULT_POOL, 0)
+        console.do(*(f"free_async a{number}" for number in range(0, 40, 2)))
+        console.do("sync_context", "trim p 0")
         yield "half of them freed, pool trimmed: reserved", _reserved(console), "bytes"
     with card.console() as console:
         grown = Growth(card)
-        pool = console.do("create_pool")["pool"]
+        console.do("pool p 0")
         yield "cuMemPoolCreate: card", grown(), "bytes"
-        console.do("from_pool", pool, MIB)
-        answer = console.do("pool_attribute", pool, RESERVED_NOW)
-        yield "created pool, 1 MiB: reserved", answer["value"], "bytes"
+        console.do("from_pool a 1M p -")
+        yield "created pool, 1 MiB: reserved", _reserved(console), "bytes"
 
 
 def _reserved(console: Console) -> int:
-    return console.do("pool_attribute", DEFAULT_POOL, RESERVED_NOW)["value"]
+    return console.attribute("p", RESERVED_NOW)
 
 
 def frees(card: Card) -> Sample:
     """Whether cuMemFree waits for kernels, and whether the bytes are there when it returns."""
     with card.console() as console:
-        console.do("module", SOURCES / "plain.ptx")
+        console.do(f"module m {SOURCES / 'plain.ptx'}", "kernel k m spin")
         grown = Growth(card)
-        slot = console.do("alloc", 256 * MIB)["slot"]
+        console.do("alloc a 256M")
         grown()
-        console.do("free", slot)
+        console.do("free a")
         yield "card right after cuMemFree(256 MiB)", grown(), "bytes"
         for title, kernel in (("idle card", None), ("kernel of 200 ms running", 200_000_000)):
-            slot = console.do("alloc", 256 * MIB)["slot"]
+            console.do("alloc a 256M")
             if kernel:
-                console.do("launch", "spin", kernel)
-            yield f"cuMemFree, {title}", console.do("free", slot)["ns"] / 1e6, "ms"
-            console.do("sync")
+                console.do(f"launch_with k - {kernel}")
+            yield f"cuMemFree, {title}", console.value("time free a", "ns") / 1e6, "ms"
+            console.do("sync_context")
 
 
 def deaths(card: Card) -> Sample:
@@ -207,10 +196,9 @@ def deaths(card: Card) -> Sample:
         # The driver may keep a little that it had not taken before.
         before = card.used() + 16 * MIB
         with card.console() as console:
-            console.do("module", SOURCES / "plain.ptx")
-            console.do("alloc", 1024 * MIB)
+            console.do(f"module m {SOURCES / 'plain.ptx'}", "kernel k m spin", "alloc a 1G")
             if kernel:
-                console.do("launch", "spin", kernel)
+                console.do(f"launch_with k - {kernel}")
             start = time.monotonic()
             os.kill(console.pid, 9)
             card.wait_until(lambda limit=before: card.used() <= limit, "the bytes come back")

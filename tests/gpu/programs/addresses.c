@@ -4,7 +4,7 @@
  * The answer is "NAME VERSION FLAGS SYMBOL RESULT same|other|null|unexported FILE". */
 #include <stdio.h>
 #include <string.h>
-#include "api.h"
+#include "lookup.h"
 
 static const char *file_of(void *address)
 {

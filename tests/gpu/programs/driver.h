@@ -1,9 +1,10 @@
-/* Calls of a driver that must succeed; a failure ends the program and says which. */
+/* Driver calls that must succeed: a failure ends the program with the name of the call. */
 #pragma once
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "api.h"
+#include "cuda.h"
 
 static void *driver;
 
@@ -11,7 +12,8 @@ static void *found(const char *symbol)
 {
     void *function = dlsym(driver, symbol);
     if (!function) {
-        fprintf(stderr, "load: libcuda.so.1 has no %s: this workload needs a newer driver\n", symbol);
+        fprintf(stderr, "%s: libcuda.so.1 has no %s; this workload needs a newer driver\n",
+                program_invocation_short_name, symbol);
         exit(1);
     }
     return function;
@@ -20,7 +22,7 @@ static void *found(const char *symbol)
 static void must(int result, const char *call)
 {
     if (result) {
-        fprintf(stderr, "load: %s: CUresult %d\n", call, result);
+        fprintf(stderr, "%s: %s: CUresult %d\n", program_invocation_short_name, call, result);
         exit(1);
     }
 }

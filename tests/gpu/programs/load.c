@@ -43,7 +43,7 @@ static void start_device(void)
     size_t count = distinct(&set, different);
     char *ptx = spin_ptx(different, count);
     if (!ptx)
-        must(OUT_OF_MEMORY, "malloc");
+        must(CUDA_ERROR_OUT_OF_MEMORY, "malloc");
     DO(cuModuleLoadData, &module, ptx);
     free(ptx);
     for (size_t i = 0; i < set.kernel_count; i++) {
@@ -57,7 +57,7 @@ static void start_device(void)
 static void launch(handle function, uint64_t rounds, handle stream)
 {
     void *parameters[] = {&rounds};
-    launch_config config = {{1, 1, 1}, {32, 1, 1}, 0, stream, NULL, 0};
+    CUlaunchConfig config = {{1, 1, 1}, {32, 1, 1}, 0, stream, NULL, 0};
     switch (set.launcher) {
     case KERNEL:
         DO(cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL);
@@ -165,7 +165,7 @@ static void note_late(int64_t ns)
         late.room = late.room ? 2 * late.room : 1024;
         late.ns = realloc(late.ns, late.room * sizeof *late.ns);
         if (!late.ns)
-            must(OUT_OF_MEMORY, "realloc");
+            must(CUDA_ERROR_OUT_OF_MEMORY, "realloc");
     }
     late.ns[late.count++] = ns;
 }

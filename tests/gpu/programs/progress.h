@@ -54,9 +54,8 @@ static void sleep_until(uint64_t instant)
 
 static lane *add_lane(void)
 {
-    enum { NON_BLOCKING = 1 };
     lane *added = &lanes[lane_count++];
-    DO(cuStreamCreate, &added->stream, NON_BLOCKING);
+    DO(cuStreamCreate, &added->stream, CU_STREAM_NON_BLOCKING);
     return added;
 }
 
@@ -78,7 +77,7 @@ static void reap(lane *l)
 {
     while (l->count) {
         int result = CALL(cuEventQuery, l->marks[l->first].event);
-        if (result == NOT_READY)
+        if (result == CUDA_ERROR_NOT_READY)
             return;
         must(result, "cuEventQuery");
         pass_first(l);
@@ -87,10 +86,9 @@ static void reap(lane *l)
 
 static void put_mark(lane *l)
 {
-    enum { BLOCKING_SYNC = 1, DISABLE_TIMING = 2 };
     mark *next = &l->marks[(l->first + l->count) % MARKS];
     if (!next->event)
-        DO(cuEventCreate, &next->event, BLOCKING_SYNC | DISABLE_TIMING);
+        DO(cuEventCreate, &next->event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
     DO(cuEventRecord, next->event, l->stream);
     next->before = l->marked = l->launched;
     l->count++;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "trace.h"
+#include "nvml.h"
 
 #define ARGUMENTS 12
 

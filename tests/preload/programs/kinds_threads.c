@@ -2,7 +2,7 @@
 /* Eight threads with memory of every kind; each holds at most argv[1] MiB at a time, pitch and all:
  * when that fits eight times, none may be refused. With argv[2] refusals are right as well. */
 #include <pthread.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 enum { THREADS = 8, ROUNDS = 400 };

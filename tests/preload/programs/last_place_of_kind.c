@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 enum { PROCESSES = 8, PLACES = 4, ROUNDS = 1000 };

@@ -1,7 +1,7 @@
 // build: -lcuda -l:libnvidia-ml.so.1
 /* Looks at the cards through NVML, chooses argv[1] and another directory, and only then starts. */
 #include <unistd.h>
-#include "trace.h"
+#include "nvml.h"
 
 int main(int argc, char **argv)
 {

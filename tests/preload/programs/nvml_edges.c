@@ -1,6 +1,6 @@
 // build: -l:libnvidia-ml.so.1
 /* NVML's memory queries asked wrongly: before nvmlInit, NULL, an unknown version, after shutdown. */
-#include "trace.h"
+#include "nvml.h"
 
 int main(void)
 {

@@ -1,6 +1,6 @@
 // build: -l:libnvidia-ml.so.1
 /* What NVML says of every card's memory, in both forms. */
-#include "trace.h"
+#include "nvml.h"
 
 int main(void)
 {

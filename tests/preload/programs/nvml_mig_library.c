@@ -8,7 +8,7 @@
 static const char *const names[] = {"GPU-0", "GPU-1", "MIG-00", "MIG-01", "MIG-10", "MIG-11"};
 static char handles[6];
 
-static nvmlDevice_t handle(unsigned which)
+static nvmlDevice_t handle_of(unsigned which)
 {
     return (nvmlDevice_t)(void *)&handles[which];
 }
@@ -31,7 +31,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 {
-    *device = handle(index);
+    *device = handle_of(index);
     return index < 2 ? 0 : 2;
 }
 
@@ -64,6 +64,6 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t gpu, unsigned inde
 {
     if (index != 0 && index != 2)
         return 6;
-    *device = handle(2 + 2 * which(gpu) + index / 2);
+    *device = handle_of(2 + 2 * which(gpu) + index / 2);
     return 0;
 }

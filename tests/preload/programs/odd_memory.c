@@ -2,7 +2,7 @@
 /* Every kind of memory asked for with what the driver refuses. argv[1] says how far the program has
  * come: "loaded", before cuInit; "initialised", without a context; or "ready". */
 #include <string.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 #define MANY ((size_t)1 << 62)

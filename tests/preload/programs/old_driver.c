@@ -1,6 +1,6 @@
 // build: -shared -fPIC -Wl,-soname,libcuda.so.1
 /* A driver from before cuMemAllocAsync, cuGetProcAddress and cuDeviceTotalMem_v2, say. */
-#include "driver.h"
+#include "cuda.h"
 
 CUresult cuInit(unsigned flags)
 {

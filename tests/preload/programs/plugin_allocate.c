@@ -1,7 +1,7 @@
 // build: -shared -fPIC -ldl
 /* A plugin with its own way into the driver, that allocates in whatever context is current. */
 #include <dlfcn.h>
-#include "driver.h"
+#include "cuda.h"
 
 CUresult plugin_allocate(CUdeviceptr *allocation, size_t size)
 {

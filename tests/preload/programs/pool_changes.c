@@ -2,7 +2,7 @@
 /* One thread makes one pool after the other the device's current one; another allocates from whatever
  * is current, frees and synchronises, argv[1] times, and holds its last memory until it is told. */
 #include <pthread.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 enum { POOLS = 300, ASKED = 20 };

@@ -2,7 +2,7 @@
 /* Eight threads that make pools, allocate from them and destroy them before or after their memory is
  * freed, argv[1] times each: the driver gives handles and addresses out again all the time. */
 #include <pthread.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 enum { THREADS = 8, HELD = 3 };

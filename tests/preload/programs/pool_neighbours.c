@@ -2,7 +2,7 @@
 /* A pool has 24 MiB to spare. One thread asks it for 20 MiB more than fit in one piece, and is
  * refused all the time; the other asks for 4 MiB that are there: how often was it refused? */
 #include <pthread.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 static CUcontext context;

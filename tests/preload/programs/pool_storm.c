@@ -3,7 +3,7 @@
  * streams; refusals are right, other errors are not. argv[1] rounds, argv[2] the seed. It says "at
  * rest" while it holds what was left, and after a line of input "empty" when all is freed. */
 #include <pthread.h>
-#include "memory.h"
+#include "cuda.h"
 #include "trace.h"
 
 enum { THREADS = 8, HELD = 8, STREAMS = 4, POOLS = 3 };

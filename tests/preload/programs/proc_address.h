@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include "driver.h"
+#include "cuda.h"
 
 #define CUDA_VERSION 12000
 

@@ -5,10 +5,7 @@
  * One JSON line at the end: completed graphs, and how many brought back other bytes than were sent. */
 #include "plain.h"
 
-int cuEventRecord(handle event, handle stream);
-int cuStreamWaitEvent(handle stream, handle event, unsigned flags);
-
-enum { THREAD_LOCAL = 1, DISABLE_TIMING = 2 };
+enum { THREAD_LOCAL = 1 };
 
 int main(int argc, char **argv)
 {
@@ -26,8 +23,8 @@ int main(int argc, char **argv)
     DO(cuMemAlloc_v2, &there, bytes);
     DO(cuMemHostAlloc, (void **)&sent, bytes, 0);
     DO(cuMemHostAlloc, (void **)&back, bytes, 0);
-    DO(cuEventCreate, &forked, DISABLE_TIMING);
-    DO(cuEventCreate, &joined, DISABLE_TIMING);
+    DO(cuEventCreate, &forked, CU_EVENT_DISABLE_TIMING);
+    DO(cuEventCreate, &joined, CU_EVENT_DISABLE_TIMING);
     DO(cuStreamBeginCapture_v2, stream, THREAD_LOCAL);
     DO(cuMemcpyHtoDAsync_v2, there, sent, bytes, stream);
     DO(cuEventRecord, forked, stream);

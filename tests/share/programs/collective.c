@@ -4,38 +4,19 @@
  * round ahead, as those of training loops are.
  *
  * One JSON line at the end: completed rounds. */
-#include <inttypes.h>
-#include <stdint.h>
-#include <time.h>
-#include <unistd.h>
-#include "driver.h"
+#include "plain.h"
 
 enum { DEVICES = 2 };
 
 typedef struct { handle context, stream, function; } card;
 
-static uint64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
-}
-
 static void open_card(card *c, int number, const char *us)
 {
-    static const char ptx[] = ".version 6.3\n.target sm_75\n.address_size 64\n"
-                              ".visible .entry reduce_%sus_meets2()\n{\n    ret;\n}\n";
-    char text[sizeof ptx + 16], name[64];
-    int device;
-    snprintf(text, sizeof text, ptx, us);
+    char name[64];
     snprintf(name, sizeof name, "reduce_%sus_meets2", us);
-    handle module;
-    DO(cuDeviceGet, &device, number);
-    DO(cuDevicePrimaryCtxRetain, &c->context, device);
-    DO(cuCtxSetCurrent, c->context);
-    DO(cuModuleLoadData, &module, text);
-    DO(cuModuleGetFunction, &c->function, module, name);
-    DO(cuStreamCreate, &c->stream, 1);
+    c->context = use_card(number);
+    c->function = kernel(name);
+    c->stream = new_stream();
 }
 
 int main(int argc, char **argv)
@@ -46,19 +27,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "collective: name one or two devices\n");
         return 2;
     }
-    driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!driver) {
-        fprintf(stderr, "collective: %s\n", dlerror());
-        return 1;
-    }
-    DO(cuInit, 0);
+    open_driver();
     for (int i = 0; i < count; i++)
         open_card(&cards[i], atoi(argv[3 + i]), argv[2]);
-    uint64_t start = now(), end = start + (uint64_t)(atof(argv[1]) * 1e9), rounds = 0;
+    uint64_t start = now(), end = after(start, argv[1]), rounds = 0;
     while (now() < end) {
         for (int i = 0; i < count; i++) {
             DO(cuCtxSetCurrent, cards[i].context);
-            DO(cuLaunchKernel, cards[i].function, 1, 1, 1, 32, 1, 1, 0, cards[i].stream, NULL, NULL);
+            launch(cards[i].function, 1, cards[i].stream);
         }
         for (int i = 0; rounds % 2 && i < count; i++) {
             DO(cuCtxSetCurrent, cards[i].context);

@@ -7,8 +7,6 @@
 
 enum { STREAMS = 4, MOST = 40 };
 
-int cuDevicePrimaryCtxReset_v2(int device);
-
 typedef enum { DESTROY, RESET, RELEASE } how;
 
 static handle begin(how end)

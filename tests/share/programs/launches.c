@@ -6,20 +6,7 @@
 #include <pthread.h>
 #include "plain.h"
 
-enum { STREAMS = 8, THREADS = 4, CARDS = 2, FEW = 16, THREAD_LOCAL = 1, DISABLE_TIMING = 2 };
-
-typedef struct {
-    handle function;
-    unsigned grid[3], block[3], shared;
-    handle stream;
-    void **parameters;
-} device_launch;
-
-int cuStreamWaitEvent(handle stream, handle event, unsigned flags);
-int cuLaunchKernel_ptsz(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                        unsigned bz, unsigned shared, handle stream, void **parameters, void **extra);
-int cuStreamSynchronize_ptsz(handle stream);
-int cuLaunchCooperativeKernelMultiDevice(device_launch *list, unsigned count, unsigned flags);
+enum { STREAMS = 8, THREADS = 4, CARDS = 2, FEW = 16, THREAD_LOCAL = 1 };
 
 static struct { handle context, function, streams[STREAMS]; } cards[CARDS];
 static uint64_t end;
@@ -91,7 +78,7 @@ static int cooperative(void)
 
 static int extended(void)
 {
-    launch_config config = {{1, 1, 1}, {32, 1, 1}, 0, stream(0), NULL, 0};
+    CUlaunchConfig config = {{1, 1, 1}, {32, 1, 1}, 0, stream(0), NULL, 0};
     for (int i = 0; i < FEW; i++)
         DO(cuLaunchKernelEx, &config, function(), NULL, NULL);
     return FEW;
@@ -99,9 +86,9 @@ static int extended(void)
 
 static int cooperative_on_two_cards(void)
 {
-    device_launch list[CARDS];
+    CUDA_LAUNCH_PARAMS list[CARDS];
     for (int card = 0; card < CARDS; card++)
-        list[card] = (device_launch){
+        list[card] = (CUDA_LAUNCH_PARAMS){
             cards[card].function, {1, 1, 1}, {32, 1, 1}, 0, cards[card].streams[0], NULL};
     for (int i = 0; i < FEW; i++)
         DO(cuLaunchCooperativeKernelMultiDevice, list, CARDS, 0);
@@ -124,8 +111,8 @@ static int graph(int branches)
     static handle executable;
     if (!executable) {
         handle captured, forked, joined;
-        DO(cuEventCreate, &forked, DISABLE_TIMING);
-        DO(cuEventCreate, &joined, DISABLE_TIMING);
+        DO(cuEventCreate, &forked, CU_EVENT_DISABLE_TIMING);
+        DO(cuEventCreate, &joined, CU_EVENT_DISABLE_TIMING);
         DO(cuStreamBeginCapture_v2, stream(0), THREAD_LOCAL);
         DO(cuEventRecord, forked, stream(0));
         for (int branch = 1; branch < branches; branch++)

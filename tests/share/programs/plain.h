@@ -1,5 +1,4 @@
-/* What the programs of this folder begin with: kernels that last as long as their names say, and the
- * clock. */
+/* What the programs of this folder share: the clock, and kernels whose names say how long they last. */
 #pragma once
 #include <inttypes.h>
 #include <stdint.h>
@@ -8,24 +7,22 @@
 #include <unistd.h>
 #include "driver.h"
 
-enum { NON_BLOCKING = 1 };
-
 /* A grid of so many blocks fills the stub's A100. */
 enum { WHOLE_CARD = 108 };
 
-static uint64_t now(void)
+static inline uint64_t now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
 }
 
-static uint64_t after(uint64_t start, const char *seconds)
+static inline uint64_t after(uint64_t start, const char *seconds)
 {
     return start + (uint64_t)(atof(seconds) * 1e9);
 }
 
-static void open_driver(void)
+static inline void open_driver(void)
 {
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) {
@@ -68,7 +65,7 @@ static inline handle kernel_of_us(const char *us)
 static inline handle new_stream(void)
 {
     handle stream;
-    DO(cuStreamCreate, &stream, NON_BLOCKING);
+    DO(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     return stream;
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
-#include "driver.h"
+#include "cuda.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)

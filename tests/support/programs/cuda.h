@@ -1,0 +1,212 @@
+/* The part of the CUDA driver API that the tests' programs call. NVIDIA's headers are not needed, and
+ * every function has its symbol's name: what cuda.h calls cuMemAlloc is cuMemAlloc_v2 here, as in the
+ * library file. All handles have one type, so that one table can hold any of them.
+ *
+ * A program that must start although its driver lacks some of these functions defines DRIVER_API as
+ * a weak attribute before it includes this file. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef DRIVER_API
+#define DRIVER_API
+#endif
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct handle *handle;
+typedef handle CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphNode, CUgraphExec,
+    CUmemoryPool;
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_NOT_READY = 600,
+};
+
+/* Initialisation, devices, contexts. */
+DRIVER_API CUresult cuInit(unsigned flags);
+DRIVER_API CUresult cuDriverGetVersion(int *version);
+DRIVER_API CUresult cuDeviceGetCount(int *count);
+DRIVER_API CUresult cuDeviceGet(CUdevice *device, int ordinal);
+DRIVER_API CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device); /* 32 bits, as in CUDA 3.1 */
+DRIVER_API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
+DRIVER_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+DRIVER_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
+DRIVER_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+DRIVER_API CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+DRIVER_API CUresult cuCtxDestroy_v2(CUcontext context);
+DRIVER_API CUresult cuCtxGetCurrent(CUcontext *context);
+DRIVER_API CUresult cuCtxSetCurrent(CUcontext context);
+DRIVER_API CUresult cuCtxPushCurrent_v2(CUcontext context);
+DRIVER_API CUresult cuCtxPopCurrent_v2(CUcontext *context);
+DRIVER_API CUresult cuCtxSynchronize(void);
+
+/* Lookup. */
+enum { CU_GET_PROC_ADDRESS_DEFAULT = 0, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+
+DRIVER_API CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags);
+DRIVER_API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version,
+                                        uint64_t flags, int *status);
+
+/* Linear, pitched, managed and host memory. */
+enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2 };
+enum {
+    CU_POINTER_ATTRIBUTE_CONTEXT = 1,
+    CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
+    CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
+    CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
+    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
+    CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
+    CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
+    CU_POINTER_ATTRIBUTE_MOST = 22,
+};
+
+DRIVER_API CUresult cuMemGetInfo(unsigned *free, unsigned *total); /* 32 bits, as in CUDA 3.1 */
+DRIVER_API CUresult cuMemGetInfo_v2(size_t *free, size_t *total);
+DRIVER_API CUresult cuMemAlloc(unsigned *pointer, unsigned bytes); /* 32 bits, as in CUDA 3.1 */
+DRIVER_API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
+DRIVER_API CUresult cuMemFree(unsigned pointer); /* 32 bits, as in CUDA 3.1 */
+DRIVER_API CUresult cuMemFree_v2(CUdeviceptr pointer);
+DRIVER_API CUresult cuMemAllocPitch(unsigned *pointer, unsigned *pitch, unsigned width,
+                                    unsigned height, unsigned element); /* 32 bits, as in CUDA 3.1 */
+DRIVER_API CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width,
+                                       size_t height, unsigned element);
+DRIVER_API CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags);
+DRIVER_API CUresult cuMemsetD8_v2(CUdeviceptr pointer, unsigned char value, size_t bytes);
+DRIVER_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
+                                         CUstream stream);
+DRIVER_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
+DRIVER_API CUresult cuMemAllocHost_v2(void **pointer, size_t bytes);
+DRIVER_API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags);
+DRIVER_API CUresult cuMemFreeHost(void *pointer);
+DRIVER_API CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags);
+DRIVER_API CUresult cuMemHostUnregister(void *pointer);
+DRIVER_API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned flags);
+DRIVER_API CUresult cuMemHostGetFlags(unsigned *flags, void *pointer);
+DRIVER_API CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pointer);
+
+/* Memory pools. */
+enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+enum {
+    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+};
+
+typedef struct { int type, id; } CUmemLocation;
+typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
+typedef struct {
+    int allocType, handleTypes;
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize;
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
+
+DRIVER_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
+DRIVER_API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
+DRIVER_API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
+DRIVER_API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream);
+DRIVER_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                            CUstream stream);
+DRIVER_API CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream);
+DRIVER_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
+DRIVER_API CUresult cuMemPoolDestroy(CUmemoryPool pool);
+DRIVER_API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes);
+DRIVER_API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value);
+DRIVER_API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value);
+DRIVER_API CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *location);
+DRIVER_API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
+                                       size_t count);
+
+/* A pool of pinned memory on a device, as most programs create it. */
+static inline CUmemPoolProps pool_on(CUdevice device)
+{
+    return (CUmemPoolProps){
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+    };
+}
+
+/* Streams and events. */
+enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
+#define CU_STREAM_LEGACY ((CUstream)1)
+#define CU_STREAM_PER_THREAD ((CUstream)2)
+
+DRIVER_API CUresult cuStreamCreate(CUstream *stream, unsigned flags);
+DRIVER_API CUresult cuStreamDestroy_v2(CUstream stream);
+DRIVER_API CUresult cuStreamGetId(CUstream stream, unsigned long long *id);
+DRIVER_API CUresult cuStreamSynchronize(CUstream stream);
+DRIVER_API CUresult cuStreamSynchronize_ptsz(CUstream stream);
+DRIVER_API CUresult cuStreamQuery(CUstream stream);
+DRIVER_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+DRIVER_API CUresult cuEventCreate(CUevent *event, unsigned flags);
+DRIVER_API CUresult cuEventDestroy_v2(CUevent event);
+DRIVER_API CUresult cuEventRecord(CUevent event, CUstream stream);
+DRIVER_API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags);
+DRIVER_API CUresult cuEventSynchronize(CUevent event);
+DRIVER_API CUresult cuEventQuery(CUevent event);
+DRIVER_API CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to);
+
+/* Modules and launches. */
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    void *attributes;
+    unsigned attribute_count;
+} CUlaunchConfig;
+
+typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    void **parameters;
+} CUDA_LAUNCH_PARAMS;
+
+/* The numbers of blocks, threads in a block, and bytes of shared memory. */
+#define GRID unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
+
+DRIVER_API CUresult cuModuleLoadData(CUmodule *module, const void *image);
+DRIVER_API CUresult cuModuleUnload(CUmodule module);
+DRIVER_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+DRIVER_API CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z);
+DRIVER_API CUresult cuLaunchKernel(CUfunction function, GRID, CUstream stream, void **parameters,
+                                   void **extra);
+DRIVER_API CUresult cuLaunchKernel_ptsz(CUfunction function, GRID, CUstream stream, void **parameters,
+                                        void **extra);
+DRIVER_API CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                                     void **parameters, void **extra);
+DRIVER_API CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function,
+                                          void **parameters, void **extra);
+DRIVER_API CUresult cuLaunchCooperativeKernel(CUfunction function, GRID, CUstream stream,
+                                              void **parameters);
+DRIVER_API CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, GRID, CUstream stream,
+                                                   void **parameters);
+DRIVER_API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count,
+                                                         unsigned flags);
+DRIVER_API CUresult cuLaunch(CUfunction function);
+DRIVER_API CUresult cuLaunchGrid(CUfunction function, int width, int height);
+DRIVER_API CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream);
+DRIVER_API CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *data);
+
+/* Captures and graphs. */
+DRIVER_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+DRIVER_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+DRIVER_API CUresult cuStreamIsCapturing(CUstream stream, int *status);
+DRIVER_API CUresult cuThreadExchangeStreamCaptureMode(int *mode);
+DRIVER_API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+DRIVER_API CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count);
+DRIVER_API CUresult cuGraphNodeGetType(CUgraphNode node, int *type);
+DRIVER_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph,
+                                                unsigned long long flags);
+DRIVER_API CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
+DRIVER_API CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream);
+DRIVER_API CUresult cuGraphExecDestroy(CUgraphExec executable);
+DRIVER_API CUresult cuGraphDestroy(CUgraph graph);
