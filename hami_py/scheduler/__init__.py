@@ -1,9 +1,11 @@
-"""The scheduler extender: which nodes a pod's cards are on, asked by kube-scheduler over HTTP.
+"""The scheduler extender: tells kube-scheduler, over HTTP, which nodes have cards for a pod.
 
-A request's way: ``app`` reads it (``extender_api``), ``verbs`` answers it from the allocator, which
-``pods``, ``nodes`` and ``quotas``, together the ``cluster``, keep like the API server's objects by
-its watches; ``service`` starts them. ``binding`` writes once per pod, and ``waking`` an annotation
-of one StorageClass; nothing else writes. Of several replicas the one that binds is told by
-``lease``, and finds by ``takeover`` and ``look`` what those before it have bound. ``view`` asks the
-same allocator for the command line; ``explanation`` has the types of its answers.
+A request's path: ``routes`` decodes it (``extender_api`` has its types), ``verbs`` answers it from
+the allocator, and ``state`` keeps the allocator up to date by watches of the API server. ``holds``
+keeps cards for a pod between scoring and binding, ``preemption`` chooses victims, and ``binding``
+makes the one write per pod. ``service`` starts all of it with ``settings``, and ``metrics`` reports
+it to Prometheus.
+
+``view`` runs the same allocator for the command line (``explanation`` has the types of its
+answers).
 """

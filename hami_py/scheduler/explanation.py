@@ -1,8 +1,8 @@
-"""What a cluster that was asked about says: nodes, cards and pods, as Python and as JSON.
+"""The answers of ``view``: nodes, cards and pods, as Python types that are also the JSON.
 
-A score is told on three scales: the allocator's is 0 to 10,000; ``NodeView.score`` is that in
-hundreds, 0 to 100; and kube-scheduler is told 0 to 10, where 10 is the one best node and 0 to 9 is
-where the others lie between the lowest and the highest score of those that it asked about.
+Scores have three scales. The allocator's is 0 to 10,000. ``NodeView.score`` is 0 to 100, the same
+in hundreds. kube-scheduler gets 0 to 10: 10 for the one best node, and for each other node 0 to 9
+by its place between the lowest and the highest score of the nodes in the request.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["CardView", "ContainerView", "LeftOut", "NodeView", "Outcome"]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """An object that is not as Kubernetes' own fields should be.
+    """An object that cannot be decoded.
 
-    It is not overlooked: a bound pod with an assignment bars its node, a quota allows nothing, and
+    It is not ignored: a bound pod with an assignment blocks its node, a quota allows nothing, and
     a node offers nothing.
 
     Attributes:
         kind: ``node``, ``pod`` or ``resourcequota``.
-        name: its name, with the namespace before it if it has one: ``namespace/name``.
-        reason: what is wrong with it, in one line.
+        name: ``name``, or ``namespace/name`` if it has a namespace.
+        reason: the error, in one line.
     """
 
     kind: str
@@ -34,14 +34,13 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class ContainerView(msgspec.Struct, frozen=True):
-    """One container on one card.
+    """Whether one container fits on one card.
 
     Attributes:
-        container: its name.
+        container: the container's name.
         fits: whether the card has room for it.
-        code: a word for programs, if not (``CardReason::code`` in
-            native/allocator/src/rules/card_reason.rs).
-        reason: a few words for people, if not, with figures in MiB and percent.
+        code: if not, the reason as a word for programs (``CardReason::code`` in native/allocator).
+        reason: if not, the reason in words, with figures in MiB and percent.
     """
 
     container: str
@@ -51,17 +50,17 @@ class ContainerView(msgspec.Struct, frozen=True):
 
 
 class CardView(msgspec.Struct, frozen=True):
-    """One card, as it is for one pod.
+    """One card, judged for one pod.
 
     Attributes:
-        uuid: the driver's name for it.
-        index: NVML's number.
-        model: as NVML writes it.
-        free_mib: MiB that nobody was given, less what programs that are not ours use.
-        free_cores: percent of its time that nobody was given.
-        free_slots: containers that it may have yet.
-        containers: how it suits the pod's containers.
-        also_on: other nodes that say they have this very card; its room counts on each.
+        uuid: its UUID.
+        index: its index in NVML.
+        model: its name in NVML.
+        free_mib: MiB that are not allocated, less what foreign programs use.
+        free_cores: the percentage of its time that is not allocated.
+        free_slots: how many more containers it can have.
+        containers: whether each of the pod's containers fits.
+        also_on: other nodes that report the same card; its room counts on each.
     """
 
     uuid: str
@@ -75,18 +74,18 @@ class CardView(msgspec.Struct, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One node, as it is for one pod.
+    """One node, judged for one pod.
 
     Attributes:
         node: its name.
-        fits: whether the pod fits: there are cards for it, and nothing keeps it from the node.
-        reason: why not, in one line with figures.
-        unresolvable: no eviction would help: it would not fit if the node were empty either, or a
-            quota is used up, or it is kept away by what is no card.
+        fits: whether the pod fits: the node has cards for it, and nothing else excludes the pod.
+        reason: if not, the reason in one line with figures.
+        unresolvable: whether no eviction would help: the pod would not fit on the empty node
+            either, a quota is used up, or something other than cards excludes the pod.
         cards: each of its cards.
-        assignment: what the pod would be given; ``None`` where it does not fit.
-        score: 0 to 100, how good the node would be with the pod on it; ``None`` where it does not
-            fit. The scales stand above.
+        assignment: the cards that the pod would get; ``None`` if it does not fit.
+        score: 0 to 100, the node's score with the pod on it; ``None`` if it does not fit. The
+            module's docstring explains the scales.
     """
 
     node: str
@@ -100,15 +99,14 @@ class NodeView(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What would become of one pod.
+    """Where one pod would be placed.
 
     Attributes:
         pod: ``namespace/name``.
-        node: where it would go; ``None``: nowhere.
-        assignment: the cards that it would get; ``None``: none.
-        reasons: why not, by the name of the node, of those where it does not fit. Under the name
-            ``""`` stands what is about the pod itself: it cannot be read, or the webhook would
-            refuse it; then there is no other.
+        node: the node that it would get; ``None``: no node fits.
+        assignment: the cards that it would get; ``None``: no node fits.
+        reasons: by node, why the pod does not fit there. If the pod itself is invalid, or the
+            webhook would refuse it, the only key is ``""``.
     """
 
     pod: str

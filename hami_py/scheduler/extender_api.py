@@ -1,7 +1,7 @@
-"""What kube-scheduler sends to an extender and expects back.
+"""What kube-scheduler sends to an extender, and what it expects back.
 
-The names are those of ``k8s.io/kube-scheduler/extender/v1``, whose Go structs have no JSON tags:
-every field is written as it is spelled there. Recorded ones are in ``tests/cluster/recordings``.
+The types are those of ``k8s.io/kube-scheduler/extender/v1``. Its Go structs have no JSON tags, so
+every field has its Go name. Recorded requests are in ``tests/cluster/recordings``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class NodeList(msgspec.Struct, omit_defaults=True):
-    """A list of whole nodes: sent where the extender is not said to know them."""
+    """A list of whole nodes; kube-scheduler sends it unless the extender caches nodes."""
 
     items: list[Node] | None = None
 
@@ -41,14 +41,14 @@ _NO_NAMES = msgspec.Raw(b"null")
 
 
 class ExtenderArgs(msgspec.Struct):
-    """Asks which of the nodes a pod fits on, or how good they are."""
+    """A request to filter or score nodes for a pod."""
 
     pod: Pod = msgspec.field(name="Pod")
     nodes: NodeList | None = msgspec.field(name="Nodes", default=None)
     node_names: msgspec.Raw = msgspec.field(name="NodeNames", default=_NO_NAMES)
 
     def names(self) -> bytes:
-        """The nodes' names: a JSON list, if the sender is right."""
+        """The nodes' names as JSON. It is a list unless the request is invalid."""
         names = bytes(self.node_names)
         if names != b"null":
             return names
@@ -58,12 +58,12 @@ class ExtenderArgs(msgspec.Struct):
 
 @dataclass(frozen=True)
 class FilterArgs:
-    """What of it counts.
+    """The fields of ExtenderArgs that we use.
 
     Attributes:
         pod: the pod.
-        names: the nodes' names, a JSON list as it came: they are thousands, and the allocator reads
-            them.
+        names: the nodes' names, still as a JSON list: there are thousands, and the allocator
+            decodes them.
     """
 
     pod: Pod
@@ -74,12 +74,12 @@ _NAMES = b'"NodeNames":'
 
 
 def filter_args(decode: Callable[[bytes], ExtenderArgs]) -> Callable[[bytes], FilterArgs]:
-    """A reader that leaves names to the allocator where they come last, as Go writes them.
+    """A decoder that leaves the names to the allocator if they come last, as Go writes them.
 
-    kube-scheduler asks for priorities of the pod that it has just asked about: it is read once.
+    kube-scheduler scores nodes for the pod that it has just filtered; that pod is decoded once.
 
     Args:
-        decode: reads the whole; raises ``InvalidValue``.
+        decode: decodes a whole request; raises ``InvalidValue``.
     """
     last: tuple[bytes, Pod] | None = None
 
@@ -91,7 +91,7 @@ def filter_args(decode: Callable[[bytes], ExtenderArgs]) -> Callable[[bytes], Fi
             if last is not None and last[0] == head:
                 return FilterArgs(last[1], names)
             try:
-                # If this is an object, then it is that last field's value which is left out.
+                # If this is valid JSON, then exactly the last field's value is replaced.
                 pod = decode(head + _NAMES + b"null}").pod
             except InvalidValue:
                 pass
@@ -105,7 +105,7 @@ def filter_args(decode: Callable[[bytes], ExtenderArgs]) -> Callable[[bytes], Fi
 
 
 class FilterResult(msgspec.Struct, rename="pascal"):
-    """Where it fits (ExtenderFilterResult). ``error`` fails the whole attempt."""
+    """The nodes that fit (ExtenderFilterResult). ``error`` fails the whole attempt."""
 
     node_names: list[str] | None = None
     failed_nodes: dict[str, str] = {}
@@ -114,14 +114,14 @@ class FilterResult(msgspec.Struct, rename="pascal"):
 
 
 class HostPriority(msgspec.Struct, rename="pascal"):
-    """How good a node is, 0 to 10."""
+    """A node's score, 0 to 10."""
 
     host: str
     score: int
 
 
 class BindArgs(msgspec.Struct):
-    """Asks to bind a pod (ExtenderBindingArgs)."""
+    """A request to bind a pod (ExtenderBindingArgs)."""
 
     pod_name: str = msgspec.field(name="PodName")
     pod_namespace: str = msgspec.field(name="PodNamespace")
@@ -129,10 +129,10 @@ class BindArgs(msgspec.Struct):
     node: str = msgspec.field(name="Node")
 
     def check_names(self) -> None:
-        """They stand in paths of the API, where ``..`` is resolved, quoted or not.
+        """Checks the names: they become parts of API paths, where ``..`` would be resolved.
 
         Raises:
-            InvalidValue: one is no object's name.
+            InvalidValue: one of them cannot be the name of an object.
         """
         check_object_name("PodNamespace", self.pod_namespace)
         check_object_name("PodName", self.pod_name)
@@ -140,7 +140,7 @@ class BindArgs(msgspec.Struct):
 
 
 class BindResult(msgspec.Struct, rename="pascal"):
-    """Whether it is bound; an error lets kube-scheduler try the pod again later."""
+    """Whether the pod is bound; after an error kube-scheduler tries the pod again later."""
 
     error: str = ""
 
@@ -152,21 +152,21 @@ class MetaPod(msgspec.Struct):
 
 
 class MetaVictims(msgspec.Struct):
-    """Whom to evict from a node so that a pod fits."""
+    """The pods to evict from a node so that a pod fits."""
 
     pods: list[MetaPod] | None = msgspec.field(name="Pods", default=None)
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class Victims(msgspec.Struct):
-    """The same with whole pods: sent where the extender is not said to know them."""
+    """The same with whole pods; kube-scheduler sends it unless the extender caches nodes."""
 
     pods: list[Pod] | None = msgspec.field(name="Pods", default=None)
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class PreemptArgs(msgspec.Struct):
-    """Asks whether evicting these would make room (ExtenderPreemptionArgs)."""
+    """A request to check victims for a preemption (ExtenderPreemptionArgs)."""
 
     pod: Pod = msgspec.field(name="Pod")
     victims: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
@@ -176,7 +176,7 @@ class PreemptArgs(msgspec.Struct):
 
 
 class PreemptResult(msgspec.Struct):
-    """The nodes where it would, and whom to evict there (ExtenderPreemptionResult)."""
+    """The nodes where a preemption helps, and its victims there (ExtenderPreemptionResult)."""
 
     meta_victims: dict[str, MetaVictims] = msgspec.field(
         name="NodeNameToMetaVictims", default_factory=dict

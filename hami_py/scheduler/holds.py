@@ -1,13 +1,15 @@
-"""How long cards are held for a pod, in memory only, from its score to its binding, and where.
+"""Holds: cards kept for a pod in memory, from its scoring to its binding, and where.
 
-Seconds for most: kube-scheduler binds at once. But before it binds a pod that claims volumes or
-devices it waits until those are bound, ten minutes if need be, and counts the pod as placed all the
-while; so do we. From 1.35 on it also writes into the pod which node it waits for
-(``nominatedNodeName``), which need not be the one that we found best.
+Most holds last for seconds, because kube-scheduler binds at once. But before it binds a pod that
+claims volumes or devices, it waits until those are bound, for up to ten minutes, and counts the pod
+as placed meanwhile. So the extender holds the cards for that time. From Kubernetes 1.35 on,
+kube-scheduler also writes into the pod which node it waits for (``nominatedNodeName``); that need
+not be the node that scored best here.
 
-That it has given up it does not say in so many words. It asks anew, or it writes so into the pod:
-the node is removed, the condition PodScheduled turns False or gets another text. What was written
-there when the hold began, or when the node was named, is of an earlier attempt.
+kube-scheduler does not tell the extender that it has given up an attempt. There are two signs: it
+filters nodes for the pod again, or the pod's status changes (the nominated node is removed, or the
+condition PodScheduled turns False or gets another text). A status that was there before the hold
+began, or before the node was nominated, belongs to an earlier attempt.
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ from dataclasses import dataclass
 import msgspec
 
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.timing import Timing
-from hami_py.scheduler.waiting import WaitingPod
+from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.state.cluster import Cluster
+from hami_py.scheduler.state.waiting import WaitingPod
 
 __all__ = ["Holds"]
 
 
 @dataclass
-class _Hold:
-    """A long one.
+class _LongHold:
+    """The hold of a pod with claims.
 
     Attributes:
-        began_ns: when.
-        failures: why earlier attempts failed.
-        nominations: nodes of earlier attempts.
-        node: the one that kube-scheduler waits for, if it says so.
+        began_ns: when it began.
+        failures: the conditions of earlier attempts.
+        nominations: the nodes of earlier attempts.
+        node: the node that kube-scheduler has nominated since, if any.
     """
 
     began_ns: int
@@ -43,19 +45,20 @@ class _Hold:
     node: str | None = None
 
     def is_given_up(self, pod: WaitingPod) -> bool:
-        """Whether kube-scheduler says so."""
+        """Whether the pod's status shows that kube-scheduler has given up this attempt."""
         if self.node is not None and pod.nominated is None:
             return True
         return pod.unscheduled is not None and pod.unscheduled not in self.failures
 
 
 class Holds:
-    """Follows the long ones, and ends the others when their time is over. Threads may share it.
+    """Begins holds, and ends them when they expire or are given up. Threads may share it.
 
-    The waker is told of each end: pods were refused for it, and hear of it from nobody else.
+    The requeuer is notified of each end, because kube-scheduler has no event for it.
 
     Attributes:
-        short_ns: nanoseconds that a short one lasts; who waits for one of those is tried again.
+        short_ns: the nanoseconds that a short hold lasts. A pod that fits only without such a hold
+            is tried again.
     """
 
     def __init__(self, cluster: Cluster, timing: Timing, clock_ns: Callable[[], int]) -> None:
@@ -64,49 +67,50 @@ class Holds:
         self._long_ns = self.short_ns + int(timing.claims_s * 1e9)
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
-        self._long: dict[str, _Hold] = {}
+        self._long: dict[str, _LongHold] = {}
         self._expired = 0
 
     def begin(self, pod: objects.Pod) -> int:
-        """For how many nanoseconds cards are to be held for a pod, from now on."""
+        """Begins a hold; returns the nanoseconds that the allocator has to hold the cards."""
         if not pod.claims:
             return self.short_ns
-        # The watch may be ahead of kube-scheduler, or behind it.
+        # The watch may be ahead of kube-scheduler or behind it.
         watched = self._cluster.waiting.as_watched(pod.uid) or pod
         failures = (pod.unscheduled, watched.unscheduled)
         nominations = (pod.nominated, watched.nominated)
         with self._lock:
-            self._long[pod.uid] = _Hold(self._clock_ns(), failures, nominations)
+            self._long[pod.uid] = _LongHold(self._clock_ns(), failures, nominations)
         return self._long_ns
 
     def end(self, uid: str) -> None:
-        """kube-scheduler has begun anew with a pod: what is held is of an attempt that failed."""
+        """Ends the long hold of a pod whose earlier attempt has failed."""
         with self._lock:
             if self._long.pop(uid, None) is not None:
-                # The waker is told also where the cards are reserved by now, and stay so: the
-                # binding has failed.
+                # The requeuer is notified even if the cards are reserved by now and stay so: then
+                # the binding has failed.
                 self._end(uid)
 
     def _end(self, uid: str) -> None:
         self._cluster.allocator.unhold(uid)
-        self._cluster.waker.changed()
+        self._cluster.requeuer.changed()
 
-    def settle(self) -> None:
-        """Ends what is over, and follows kube-scheduler to the nodes that it has chosen.
+    def expire(self) -> None:
+        """Ends holds that are over, and moves long ones to the nodes that were nominated.
 
-        In its first seconds no hold ends: what is told then may be an earlier attempt's.
+        A long hold does not end in its first seconds: until then the pod's status may still be that
+        of an earlier attempt.
         """
         now_ns = self._clock_ns()
         expired = self._cluster.allocator.expire(now_ns)
         with self._lock:
             if expired != self._expired:
                 self._expired = expired
-                self._cluster.waker.changed()
+                self._cluster.requeuer.changed()
             for uid, hold in tuple(self._long.items()):
                 left_ns = hold.began_ns + self._long_ns - now_ns
                 pod = self._cluster.waiting.as_watched(uid)
-                # Of a pod that the watch does not tell of nobody would hear that it is gone.
-                is_idle = pod is None or pod.is_going or hold.is_given_up(pod)
+                # If the watch does not follow the pod, its deletion would go unnoticed.
+                is_idle = pod is None or pod.is_terminating or hold.is_given_up(pod)
                 if left_ns <= 0 or (is_idle and now_ns - hold.began_ns >= self.short_ns):
                     del self._long[uid]
                     if not self._cluster.pods.is_placed(uid):
@@ -114,16 +118,16 @@ class Holds:
                 elif pod is not None:
                     self._follow(hold, pod, now_ns, left_ns)
 
-    def _follow(self, hold: _Hold, pod: WaitingPod, now_ns: int, left_ns: int) -> None:
+    def _follow(self, hold: _LongHold, pod: WaitingPod, now_ns: int, left_ns: int) -> None:
         node = pod.nominated
         if node is None or node == hold.node or node in hold.nominations:
             return
         hold.node = node
-        # It is waited for now, so what has been written by then is why an earlier attempt failed.
+        # kube-scheduler waits for the pod's claims now, so its condition is an earlier attempt's.
         hold.failures = (*hold.failures, pod.unscheduled)
         allocator = self._cluster.allocator
         allocator.unhold(pod.request.pod.uid)
         allocator.prioritize_names(
             wire.encode(pod.request), msgspec.json.encode([node]), now_ns, left_ns
         )
-        self._cluster.waker.changed()
+        self._cluster.requeuer.changed()

@@ -1,7 +1,7 @@
-"""What the extender tells Prometheus: how it answers, how it sees the cluster, how full that is.
+"""What the extender reports to Prometheus: its answers, its watches, and what is allocated.
 
-What is given, of each node and each card, the allocator writes itself: of 5,000 nodes with 40,000
-cards the client library takes seconds, in which no filter is answered.
+The allocator itself writes what is allocated on each node and card. For 5,000 nodes with 40,000
+cards the client library takes seconds, and no filter is answered meanwhile.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.state.cluster import Cluster
 
-__all__ = ["Meter", "Watch"]
+__all__ = ["Metrics", "Watch"]
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 4.0, 16.0)
 
@@ -26,18 +26,18 @@ R = TypeVar("R")
 
 
 class Watch(Protocol):
-    """What is told of a watch."""
+    """What is reported of a watch."""
 
     @property
     def undecoded(self) -> int:
-        """Objects so far that could not be decoded."""
+        """The number of objects so far that could not be decoded."""
 
     def silent_s(self) -> float | None:
-        """Seconds since the API server was last heard of there."""
+        """The seconds since the API server last sent something."""
 
 
-class Meter:
-    """Times the verbs, and reads what the cluster and its watches, by what they watch, count."""
+class Metrics:
+    """Times the verbs, and reads the counters of the cluster and of its watches by kind."""
 
     def __init__(self, cluster: Cluster, watches: Mapping[str, Watch] | None = None) -> None:
         self._registry = CollectorRegistry()
@@ -65,11 +65,11 @@ class Meter:
         return timed
 
     def exposition(self) -> str:
-        """The metrics, in Prometheus' text format; of what is given, those by node."""
+        """All metrics but those by card, in Prometheus' text format."""
         return (generate_latest(self._registry) + self._allocator.node_metrics()).decode()
 
     def cards(self) -> bytes:
-        """What is given, by card: eight times as much where nodes have eight cards."""
+        """The metrics by card: with eight cards per node, eight times as many as by node."""
         return self._allocator.card_metrics()
 
 
@@ -80,28 +80,28 @@ class _Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
-            "hami_scheduler_unreadable_objects",
-            "Nodes, pods and quotas whose annotations or requests could not be read.",
-            value=self._cluster.unreadable_objects,
+            "hami_scheduler_invalid_objects",
+            "Nodes, pods and quotas with invalid annotations or requests.",
+            value=self._cluster.invalid_objects,
         )
         yield GaugeMetricFamily(
             "hami_scheduler_duplicated_cards",
-            "Cards that more than one node says it has; their room counts on each.",
+            "Cards that more than one node reports; their room counts on each.",
             value=len(self._cluster.nodes.duplicates),
         )
-        undecoded = CounterMetricFamily(
-            "hami_scheduler_undecoded_objects",
-            "Objects of a watch that count as they were known before: they cannot be decoded.",
+        undecodable = CounterMetricFamily(
+            "hami_scheduler_undecodable_objects",
+            "Objects of a watch that cannot be decoded; they count as they were known before.",
             labels=("kind",),
         )
         silence = GaugeMetricFamily(
             "hami_scheduler_watch_silence_seconds",
-            "Time since the API server was last heard of there; every minute or two is usual.",
+            "Time since the API server last sent something; one or two minutes are usual.",
             labels=("kind",),
         )
         for kind, watch in self._watches.items():
-            undecoded.add_metric((kind,), watch.undecoded)
+            undecodable.add_metric((kind,), watch.undecoded)
             if (silent_s := watch.silent_s()) is not None:
                 silence.add_metric((kind,), silent_s)
-        yield undecoded
+        yield undecodable
         yield silence

@@ -1,11 +1,12 @@
-"""Whom to evict from a node so that a pod gets its cards.
+"""Preemption: the pods to evict from a node so that a pod gets its cards.
 
-kube-scheduler has chosen by what it sees itself, so all of those stay chosen. Where that is not
-enough, because room is on several cards for one, others have to go as well: as few violated
-disruption budgets as can be, then those of the lowest priority, then few.
+kube-scheduler has chosen victims by the resources that it knows, and all of them stay victims. That
+may not be enough, because their cards may not be the right ones: room on several cards does not
+help a pod that needs one card. Then more victims are added: first as few violations of disruption
+budgets as possible, then the lowest priorities, then as few pods as possible.
 
-There may not be time enough for all nodes. The pod's next try goes on where one has ended, or the
-same nodes would be left each time.
+There may not be enough time for all nodes. The next attempt for the same pod continues with the
+node where the last one stopped; otherwise it would always skip the same nodes.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from hami_py.model.pods import wire
-from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
-from hami_py.scheduler.pods import Placed
+from hami_py.scheduler.state.cluster import Cluster
+from hami_py.scheduler.state.pods import Placed
 
-__all__ = ["LeftOff", "proposed", "victims"]
+__all__ = ["LastNodes", "proposed", "victims"]
 
 
-class LeftOff:
-    """At which node looking for victims ended, by pod. Threads may share it.
+class LastNodes:
+    """By pod, the node where the search for victims stopped. Threads may share it.
 
     Args:
-        most: pods that are remembered; of more those go that were not tried for longest.
+        most: the number of pods to remember; the pods with the oldest attempts are forgotten.
     """
 
     def __init__(self, most: int = 1000) -> None:
@@ -37,14 +38,14 @@ class LeftOff:
         self._lock = threading.Lock()
 
     def order(self, uid: str, nodes: Iterable[str]) -> list[str]:
-        """The nodes by name, from where the pod's last try ended and round to there."""
+        """The nodes by name, beginning where the pod's last attempt stopped."""
         names = sorted(nodes)
         with self._lock:
             begin = bisect_left(names, self._nodes.get(uid, ""))
         return names[begin:] + names[:begin]
 
-    def ended(self, uid: str, node: str | None) -> None:
-        """That node was not looked at any more; None: all were."""
+    def stopped(self, uid: str, node: str | None) -> None:
+        """Records the first node that was not searched; ``None``: all were."""
         with self._lock:
             self._nodes.pop(uid, None)
             if node is not None:
@@ -54,7 +55,7 @@ class LeftOff:
 
 
 def proposed(args: PreemptArgs) -> dict[str, MetaVictims]:
-    """By node, whom kube-scheduler has chosen."""
+    """By node, the victims that kube-scheduler has chosen."""
     if args.meta_victims is not None:
         return args.meta_victims
     return {
@@ -70,30 +71,31 @@ def victims(
     request: wire.PodRequest,
     chosen: Mapping[str, MetaVictims],
     now_ns: int,
-    left_off: LeftOff,
+    last_nodes: LastNodes,
 ) -> dict[str, MetaVictims]:
-    """By node, those chosen and no more others than make room; nodes where there is no way are out.
+    """By node, the chosen victims and those to add; nodes where that makes no room are left out.
 
     Args:
-        cluster: what is known.
-        request: of the pod that is to come.
-        chosen: those who go in any case, by node.
-        now_ns: the time of the question: what it takes counts to the pod's namespace.
-        left_off: where earlier tries ended.
+        cluster: the cluster as it is known.
+        request: the request of the pod that needs room.
+        chosen: by node, the victims that kube-scheduler has chosen.
+        now_ns: the time of the request; the search counts towards the time of the pod's namespace.
+        last_nodes: where earlier attempts stopped.
     """
-    here = cluster.pods.placed_on(chosen)
-    uid, ended = request.pod.uid, None
+    placed = cluster.pods.placed_on(chosen)
+    uid, stopped = request.pod.uid, None
     found: dict[str, MetaVictims] = {}
-    for node in left_off.order(uid, chosen):
+    for node in last_nodes.order(uid, chosen):
         if cluster.allocator.preemption_is_over(uid, now_ns):
-            ended = node
-        those = _on_node(cluster, request, node, chosen[node], here=here[node], now_ns=now_ns)
+            stopped = node
+        those = _on_node(cluster, request, node, chosen[node], placed=placed[node], now_ns=now_ns)
         if those is not None:
             found[node] = those
-        if ended is not None:
-            # It was asked about all the same: so the pod is woken when there is time again.
+        if stopped is not None:
+            # This call makes the allocator report when the namespace has time again, so that the
+            # pod is requeued then.
             break
-    left_off.ended(uid, ended)
+    last_nodes.stopped(uid, stopped)
     return found
 
 
@@ -103,30 +105,30 @@ def _on_node(
     node: str,
     chosen: MetaVictims,
     *,
-    here: Mapping[str, Placed],
+    placed: Mapping[str, Placed],
     now_ns: int,
 ) -> MetaVictims | None:
     uids = [pod.uid for pod in chosen.pods or []]
-    left = cluster.budgets.left()
+    remaining = cluster.budgets.remaining()
     for uid in uids:
-        if uid in here:
-            left.spend(here[uid])
+        if uid in placed:
+            remaining.evict(placed[uid])
     candidates = [
         {
             "uid": uid,
             "priority": pod.priority,
-            "pdb_violating": left.protects(pod),
+            "pdb_violating": remaining.protects(pod),
             "chosen": uid in uids,
         }
-        for uid, pod in here.items()
+        for uid, pod in placed.items()
     ]
-    asked = wire.encode(request)
-    needed = cluster.allocator.victims(asked, node, msgspec.json.encode(candidates), now_ns)
+    encoded = wire.encode(request)
+    needed = cluster.allocator.victims(encoded, node, msgspec.json.encode(candidates), now_ns)
     if needed is None:
         return None
     added = [uid for uid in needed if uid not in uids]
-    # kube-scheduler has counted its own.
-    violations = sum(left.spend(here[uid]) for uid in added)
+    # kube-scheduler has counted the violations of its own victims.
+    violations = sum(remaining.evict(placed[uid]) for uid in added)
     return MetaVictims(
         [MetaPod(uid) for uid in dict.fromkeys([*uids, *added])],
         chosen.num_pdb_violations + violations,

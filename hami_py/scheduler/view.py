@@ -1,9 +1,9 @@
-"""A cluster at one moment, to be asked: why, and what if.
+"""A cluster at one moment, for the questions "why?" and "what if?".
 
-The answers are the production engine's, on a copy of the state: read from an API server, or from a
-snapshot that somebody else took. Nothing is written anywhere, and a snapshot asked the same gives
-the same answers, so what happened in a cluster can be looked at on a desk. What a running extender
-holds in memory for pods on their way is not in it.
+The production allocator answers them on a copy of the state, which is read from an API server or
+from a snapshot. Nothing is written anywhere. The same snapshot gives the same answers, so a
+cluster's decisions can be reproduced elsewhere. The state does not include the cards that a running
+extender holds in memory for pods between scoring and binding.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from hami_py.kube import ApiServer, Sink, list_objects
 from hami_py.kube.errors import NotFound
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.duplicates import Duplicates
 from hami_py.scheduler.explanation import CardView, ContainerView, LeftOut, NodeView, Outcome
-from hami_py.scheduler.waiting import check_room
+from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.state.nodes import Duplicates
+from hami_py.scheduler.state.waiting import check_room
 
 __all__ = [
     "CardView",
@@ -42,15 +42,15 @@ class ClusterView:
     """A cluster at one moment.
 
     Args:
-        allocator: cards, quotas, and who has what.
+        allocator: cards, quotas, and what pods have.
         settings: how pods are read.
-        nodes: the nodes whose labels and taints may exclude a pod (``pods.exclusion_reasons``); of
-            a node that is not among them, only the cards count.
-        barred: nodes that get nothing new, whatever they have, and why.
+        nodes: the nodes whose cordons, taints and labels count (``pods.exclusion_reasons``). Of
+            other nodes only the cards count.
+        blocked: by node, why it gets no new pod whatever its cards have free.
         left_out: objects that could not be decoded.
 
     Attributes:
-        left_out: the same.
+        left_out: objects that could not be decoded.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class ClusterView:
         settings: pods.PodSettings | None = None,
         nodes: Iterable[objects.Node] = (),
         *,
-        barred: Mapping[str, str] | None = None,
+        blocked: Mapping[str, str] | None = None,
         left_out: Sequence[LeftOut] = (),
     ) -> None:
         self._allocator = allocator
         self._settings = settings or pods.PodSettings()
         self._nodes = {node.name: node for node in nodes}
-        self._barred = dict(barred or {})
+        self._blocked = dict(blocked or {})
         self.left_out = tuple(left_out)
 
     @classmethod
@@ -76,19 +76,20 @@ class ClusterView:
         *,
         deadline_s: float = 300.0,
     ) -> ClusterView:
-        """The cluster as an API server tells it now.
+        """Reads the cluster from an API server.
+
+        Objects that are invalid or cannot be decoded are no error. They count as they do in a
+        scheduler that has just started, and they appear in ``left_out``, in the log, and as reasons
+        of the nodes that get no new pod because of them.
 
         Args:
-            server: which.
-            settings: how pods are read; HAMi's defaults if left out, whatever the cluster's
-                webhook is told.
-            deadline_s: seconds that each list may take; one of 100,000 pods has 200 pages.
+            server: the API server.
+            settings: how pods are read; by default HAMi's defaults, whatever settings the cluster's
+                webhook has.
+            deadline_s: the seconds that each list may take; a list of 100,000 pods has 200 pages.
 
         Raises:
             KubeError: nodes, quotas or pods cannot be listed; ``Forbidden``: a right is missing.
-                What cannot be decoded or read is no error: it is taken as the scheduler takes it
-                when it has just begun, and told of by ``left_out``, by the log, and by the nodes
-                that get nothing new for it.
         """
         cluster = Cluster(Allocator(), settings or pods.PodSettings())
         left_out: list[LeftOut] = []
@@ -104,36 +105,36 @@ class ClusterView:
         listed("pod", PODS, objects.Pod, cluster.pods)
         # A pod may outlive its node.
         names = {node.name for node in nodes} | {i.name for i in left_out if i.kind == "node"}
-        barred = {name: why for name, why in cluster.nodes.barred().items() if name in names}
-        return cls(cluster.allocator, cluster.settings, nodes, barred=barred, left_out=left_out)
+        blocked = {name: why for name, why in cluster.nodes.blocked().items() if name in names}
+        return cls(cluster.allocator, cluster.settings, nodes, blocked=blocked, left_out=left_out)
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: pods.PodSettings | None = None) -> ClusterView:
-        """The cluster as a snapshot tells it: cards alone, no taints, cordons and labels of nodes.
+        """Reads the cluster from a snapshot: only cards, without cordons, taints and labels.
 
         Raises:
-            InvalidValue: it is no snapshot, or of another version.
+            InvalidValue: the bytes are not a snapshot, or one of another version.
         """
         return cls(Allocator.restore(snapshot), settings)
 
     def snapshot(self) -> bytes:
-        """All that the engine knows, as JSON: nobody's images, variables or secrets are in it."""
+        """The allocator's state as JSON. It has no images, environment variables or secrets."""
         return self._allocator.snapshot()
 
     def digest(self) -> str:
-        """Equal for equal states."""
+        """A digest of the state: equal for equal states."""
         return self._allocator.digest()
 
     def explain(self, pod: objects.Pod) -> list[NodeView]:
-        """How each node with cards is for a pod, best first.
+        """Judges each node with cards for a pod, best node first.
 
-        A pod that has its cards is looked at as if it had not. Nodes whose cards cannot be told are
-        among them, with the reason and no cards; those without any are not (``without_cards``).
+        A pod that has its cards already is judged as if it had none. Nodes whose cards are not
+        known are included, with the reason and without cards. Nodes that have no cards are not
+        (see ``without_cards``).
 
         Raises:
-            InvalidValue: it asks for no card, or for what makes no sense; its annotations leave no
-                room for ours; or it has no UID, because it was not made yet: ``what_if`` is for
-                those.
+            InvalidValue: the pod requests no card, or its request is invalid; its annotations leave
+                no room for ours; or it has no UID because it was not created yet (use ``what_if``).
         """
         request = self._request(pod)
         state = self._allocator.snapshot()
@@ -141,7 +142,7 @@ class ClusterView:
         other.remove(request.pod.uid)
         asked = wire.encode(request)
         if pods.annotations.ASSIGNMENT in pod.annotations:
-            # Its node's name is the binding's, and no wish.
+            # The binding has set its node's name; the pod did not request that node.
             spec = msgspec.structs.replace(pod.spec, node_name=None)
             pod = msgspec.structs.replace(pod, spec=spec)
         fits, full, unresolvable = other.filter(asked, None, 0)
@@ -151,22 +152,22 @@ class ClusterView:
         ]
         views += [
             NodeView(node, fits=False, reason=why, unresolvable=True)
-            for node, why in self._barred.items()
+            for node, why in self._blocked.items()
         ]
         duplicates = _duplicates(state)
         views = [self._kept_away(pod, _compared(view, duplicates)) for view in views]
         return sorted(views, key=lambda view: (-(view.score or 0), not view.fits, view.node))
 
     def without_cards(self) -> tuple[str, ...]:
-        """Nodes that nobody says to have cards, sorted."""
+        """The nodes that report no cards, sorted."""
         described = {node.name for node in _described(self._allocator.snapshot())}
-        return tuple(sorted(self._nodes.keys() - described - self._barred.keys()))
+        return tuple(sorted(self._nodes.keys() - described - self._blocked.keys()))
 
     def what_if(self, wanted: Sequence[objects.Pod]) -> list[Outcome]:
-        """Where pods would go, if they were made now one after the other.
+        """Where pods would be placed if they were created now, one after the other.
 
-        Each counts for those after it, and for nobody else: this view stays as it is. A pod that
-        cannot be read is no error, but an outcome with a reason.
+        Each pod that is placed uses room that the next ones then lack; this view itself does not
+        change. An invalid pod is not an error but an outcome with a reason.
         """
         other = Allocator.restore(self._allocator.snapshot())
         return [self._place(other, pod, number) for number, pod in enumerate(wanted)]
@@ -181,14 +182,14 @@ class ClusterView:
             asked = wire.encode(self._request(pod))
         except InvalidValue as error:
             return Outcome(name, reasons={"": str(error)})
-        # The webhook would have turned it away.
+        # The webhook would have refused it.
         if refusals := pods.admit(pod, self._settings).refusals:
             return Outcome(name, reasons={"": "; ".join(map(str, refusals))})
         fits, full, unresolvable = allocator.filter(asked, None, 0)
         whys = {node: self._why(pod, node) for node in [*fits, *full, *unresolvable]}
         for node, reason in {**full, **unresolvable}.items():
             whys[node].append(reason)
-        for node, reason in self._barred.items():
+        for node, reason in self._blocked.items():
             whys[node] = [*self._why(pod, node), reason]
         reasons = {node: "; ".join(why) for node, why in whys.items() if why}
         left = [node for node in fits if node not in reasons]
@@ -217,8 +218,8 @@ class ClusterView:
             raise InvalidValue(
                 f"pod {legible(pod.metadata.name)}",
                 "",
-                f"it asks for no card; give a container resources.limits of "
-                f"{self._settings.profiles[0].gpu}",
+                f"it requests no card; set {self._settings.profiles[0].gpu} in "
+                "resources.limits of a container",
             )
         if pods.annotations.ASSIGNMENT not in pod.annotations:
             check_room(pod, request)
@@ -226,7 +227,7 @@ class ClusterView:
 
 
 class _Cards(msgspec.Struct, frozen=True):
-    """Of a snapshot, who has which cards."""
+    """The nodes of a snapshot."""
 
     nodes: tuple[wire.Node, ...]
 
@@ -251,18 +252,18 @@ def _compared(view: NodeView, duplicates: Duplicates) -> NodeView:
 
 
 def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float) -> objects.Pod:
-    """A pod, by name.
+    """Reads a pod by its name.
 
     Args:
-        server: where.
-        namespace: its namespace.
+        server: the API server.
+        namespace: the pod's namespace.
         name: its name.
-        deadline_s: seconds that the request may take.
+        deadline_s: the seconds that the request may take.
 
     Raises:
-        NotFound: there is none.
-        KubeError: it cannot be read; ``Forbidden`` where the right is missing.
-        InvalidValue: it is not as Kubernetes' own fields should be.
+        NotFound: there is no such pod.
+        KubeError: the API server did not answer; ``Forbidden``: the right is missing.
+        InvalidValue: the pod cannot be decoded.
     """
     try:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
@@ -270,8 +271,8 @@ def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float)
     except NotFound as error:
         raise NotFound(
             f"pod {namespace}/{name}",
-            "there is none",
-            "look at `kubectl get pods --all-namespaces`",
+            "there is no such pod",
+            "choose one from `kubectl get pods --all-namespaces`",
             error.status,
         ) from error
     return pods.decode_pod(data)

@@ -53,7 +53,7 @@ def json_route(
     *,
     most_bytes: int,
     bodies: Bodies | None = None,
-    waits: bool = False,
+    blocks: bool = False,
 ) -> Route:
     """A POST route.
 
@@ -63,10 +63,10 @@ def json_route(
         answer: the function; what it returns becomes JSON, and bytes are that already.
         most_bytes: a larger body is refused.
         bodies: bounds what is read of all requests at once; ``None``: each one's own bound is all.
-        waits: the function waits for somebody else, and gets a thread to do so.
+        blocks: whether the function blocks, so that it needs a thread.
     """
     shared = bodies or Bodies(sys.maxsize)
-    endpoint = _Endpoint(path, decode, answer, most_bytes, shared, waits=waits)
+    endpoint = _Endpoint(path, decode, answer, most_bytes, shared, blocks=blocks)
     return Route(path, endpoint, methods=["POST"])
 
 
@@ -84,14 +84,14 @@ class _Endpoint(Generic[A]):
         most_bytes: int,
         bodies: Bodies,
         *,
-        waits: bool,
+        blocks: bool,
     ) -> None:
         self._path = path
         self._decode = decode
         self._answer = answer
         self._most_bytes = most_bytes
         self._bodies = bodies
-        self._waits = waits
+        self._blocks = blocks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -113,7 +113,7 @@ class _Endpoint(Generic[A]):
         except InvalidValue as error:
             raise _Refused(400, str(error)) from None
         try:
-            if self._waits:
+            if self._blocks:
                 result = await run_in_threadpool(self._answer, argument)
             else:
                 result = self._answer(argument)
@@ -155,7 +155,7 @@ def page(
     text: Callable[[], tuple[int, str | bytes]],
     media_type: str = "text/plain",
     *,
-    waits: bool = False,
+    blocks: bool = False,
 ) -> Route:
     """A GET route: a status and a text.
 
@@ -163,11 +163,11 @@ def page(
         path: where.
         text: the function.
         media_type: of the text.
-        waits: it takes its time, and gets a thread to do so.
+        blocks: whether the function takes long, so that it needs a thread.
     """
 
     async def endpoint(_: Request) -> Response:
-        status, body = await run_in_threadpool(text) if waits else text()
+        status, body = await run_in_threadpool(text) if blocks else text()
         return Response(body, status, media_type=media_type)
 
     return Route(path, endpoint, methods=["GET"])

@@ -32,7 +32,7 @@ from bench.scheduler_programs import Extender, canned, extender, floor
 from bench.scheduler_rows import row, times
 from bench.scheduler_state import CARDS, KINDS, Size, fill, limits, node_name
 from cluster import recordings
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 
 TARGET_MS = 4.0
 WARM_UP = 40

@@ -16,7 +16,7 @@ from hami_py.kube import ApiServer
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.view import ClusterView
 from hami_py.serving import Listen
 

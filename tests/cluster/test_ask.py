@@ -51,7 +51,7 @@ def test_explain_what_if_snapshot_and_replay_say_the_same_and_change_nothing(
 
     absent = hami("explain", "pod", "nobody", *there)
     assert (absent.returncode, absent.stdout) == (1, "")
-    assert "there is none" in absent.stderr
+    assert "there is no such pod" in absent.stderr
 
     taken = tmp_path / "state.json"
     assert hami("snapshot", "-o", taken, *there).returncode == 0

@@ -24,7 +24,7 @@ def test_a_pod_refused_for_a_hold_that_lapses_is_tried_again(
         # As kube-scheduler does before a plugin of its own turns the pod away.
         failing.ask(port, "prioritize", {"Pod": other, "NodeNames": ["a"]})
         api.create(PODS, failing.pod("waits", 10_000))
-        waiting.unschedulable(api, "waits", "promised to other pods just now")
+        waiting.unschedulable(api, "waits", "held for other pods for some seconds")
         assert "SchedulerError" in {
             condition.get("reason")
             for condition in api.get(f"{PODS}/waits")["status"]["conditions"]

@@ -63,13 +63,13 @@ def test_a_leader_that_stood_still_binds_nothing_beside_the_next(
         cluster.scheduler.pause()
         take(api, "other_c0ffee")
         made = api.create(PODS, failing.pod("theirs", 5_000, schedulerName=NOBODY))
-        assert "the one before may still be binding" in failing.bind(second, made, "a")
+        assert "the previous holder may still be binding" in failing.bind(second, made, "a")
         waiting.until(lambda: failing.bind(second, made, "a") == "", "the next holder binds")
 
         api.create(PODS, failing.pod("late", 4_000))
         cluster.scheduler.resume()
         said = waiting.unschedulable(api, "late")
-        assert "other_c0ffee has it, and not the kube-scheduler on" in said
+        assert "other_c0ffee holds it, not the kube-scheduler on" in said
         mine = api.create(PODS, failing.pod("mine", 4_000, schedulerName=NOBODY))
         assert failing.bind(second, mine, "a") == ""
         assert failing.bound(api) == dict.fromkeys(("before", "theirs", "mine"), "a")

@@ -17,7 +17,7 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from cluster.stammer import Stammer
 from hami_py.kube import ApiServer
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 
 #: A node of eight cards, on each of which three pods fit.
 CARDS, MIB, SHARE, ROOM = 8, 10_000, 3000, 24
@@ -46,7 +46,7 @@ class Asking:
 
     def was_not_told(self) -> bool:
         """Whether a pod was refused because the watch has still to tell of others."""
-        return any("has not told yet" in why for why in tuple(self.said))
+        return any("has not yet reported" in why for why in tuple(self.said))
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():

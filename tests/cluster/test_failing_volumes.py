@@ -19,7 +19,7 @@ from cluster.extended import CLASSES, card, extended, node, until_known
 from cluster.objects import NODES, PODS
 from hami_py.kube import ApiServer
 from hami_py.scheduler.service import Scheduler
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"

@@ -13,11 +13,11 @@ from hami_py.kube.followed import Followed
 from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects
-from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.lease import Lease
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.binding.lease import Lease
+from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.state.requeue import Requeuer, storage_class_touch
 from hami_py.scheduler.verbs import Verbs
-from hami_py.scheduler.waking import Waker, touching
 from histories import election
 from histories.election import Election
 from histories.faults import Client, Clock, FakeStream, Killed
@@ -138,8 +138,8 @@ class Replica:
         self.name = name
         self.client = client
         self._lease_reader = LeaseReader(client)
-        self._waker = Waker(touching(client, WAKE))  # type: ignore[arg-type]
-        self.cluster = Cluster(Allocator(), pods.PodSettings(), self._waker)
+        self._requeuer = Requeuer(storage_class_touch(client, WAKE))  # type: ignore[arg-type]
+        self.cluster = Cluster(Allocator(), pods.PodSettings(), self._requeuer)
         guard = self._lease(lease, clock) if lease is not None else None
         selector = {"labelSelector": "=".join(*LABEL.items())}
         self.verbs = Verbs(self.cluster, client, Timing(), clock.ns, selector, lease=guard)  # type: ignore[arg-type]
@@ -187,10 +187,10 @@ class Replica:
         if not self.is_dead:
             # There are none, and nobody is evicted before that is known.
             self.cluster.budgets.replace([])
-            self.verbs.holds.settle()
+            self.verbs.holds.expire()
             with contextlib.suppress(Killed):
-                self.verbs.binder.settle()
-                self.verbs.binder.go_on()
+                self.verbs.binder.check_unreported()
+                self.verbs.binder.continue_listing()
 
     def wake(self) -> str | None:
         """What its waker does, whenever that is not pausing."""
@@ -199,7 +199,7 @@ class Replica:
         self._is_waking = True
         pause_s = 0.0
         with contextlib.suppress(Killed):
-            pause_s = self._waker.wake()
+            pause_s = self._requeuer.requeue()
         self._is_waking = False
         self.wakes_at = self._clock.now + pause_s
         return f"{self.name} wakes" if pause_s else None

@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from histories.election import Election
 from histories.fake_api import FakeApi
 from histories.faults import LATE_S, Client, Clock, Do, Fate

@@ -12,7 +12,7 @@ import pytest
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.extender_api import BindArgs
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from histories import histories
 from histories.election import Election
 from histories.fake_api import FakeApi
@@ -103,7 +103,9 @@ def test_a_new_leader_waits_until_it_knows_who_is_on_a_node() -> None:
     # The lease has changed hands; the watch of the new one has not told yet.
     stand.clock.advance(stand.clock.now + 5)
     assert stand.filter(new, second) == ["n0"]
-    assert "the watch has not told yet that pod x/first is bound" in stand.bind(new, second, "n0")
+    assert "the watch has not yet reported that pod x/first is bound" in stand.bind(
+        new, second, "n0"
+    )
     assert stand.given(second) is None
     stand.tell(new)
     assert stand.filter(new, second) == []
@@ -119,7 +121,7 @@ def test_a_new_leader_waits_until_it_knows_who_is_in_a_namespace_with_a_quota() 
     assert stand.bind(old, first, "n0") == ""
     stand.clock.advance(stand.clock.now + 5)
     assert stand.filter(new, second) == ["n0", "n1"]
-    assert "the watch has not told yet" in stand.bind(new, second, "n1")
+    assert "the watch has not yet reported" in stand.bind(new, second, "n1")
 
 
 def test_a_leader_that_stays_looks_once_at_a_node() -> None:
@@ -150,7 +152,7 @@ def test_a_bind_that_is_tried_again_does_not_get_a_card_that_has_become_too_smal
     stand.do("PATCH", "/api/v1/nodes/n0", node("n0", two))
     stand.tell(replica)
     assert stand.filter(replica, pod) == ["n0"]
-    assert "would not do any more" in stand.bind(replica, pod, "n0")
+    assert "no longer fit" in stand.bind(replica, pod, "n0")
     # When nothing can come of the first attempt any more, it is placed as any other.
     stand.settle(replica)
     stand.tell(replica)
@@ -225,7 +227,7 @@ def test_a_write_that_is_done_after_its_time_is_over_does_not_meet_the_next_lead
 
     stand.meanwhile = meanwhile
     assert "try again later" in stand.bind(old, first, "n0")
-    assert any("the one before may still be binding" in error for error in errors)
+    assert any("the previous holder may still be binding" in error for error in errors)
     assert stand.given(first) == "GPU-n0-0"
     assert stand.given(second) is None
 
@@ -258,7 +260,7 @@ def test_a_lease_that_was_deleted_before_the_next_leader_saw_it_had_a_holder() -
 
     stand.meanwhile = meanwhile
     assert "no answer" in stand.bind(old, first, "n0")
-    assert "it was first missed" in refused[0]
+    assert "it was first found missing" in refused[0]
     stand.clock.advance(stand.clock.now + 10)
     assert stand.given(first) is not None
     stand.tell(old, new)

@@ -13,7 +13,7 @@ from histories.test_found import PODS, Stand
 NODE = "/api/v1/nodes/n0"
 QUOTAS = "/api/v1/namespaces/x/resourcequotas"
 
-NOT_THERE = "node n0: it is gone, or has no cards any more; try another one"
+NOT_THERE = "node n0: it does not exist, or has no cards; try another one"
 
 #: A priority is a number, annotations are texts.
 STRANGE_POD: Object = {"metadata": {}, "spec": {"priority": "high"}}

@@ -193,7 +193,7 @@ FORBIDDEN = 'pods "p" is forbidden: User "me" cannot get resource "pods" in API 
     [
         ({"code": 403, "message": FORBIDDEN}, Forbidden, FORBIDDEN),
         ({"code": 401, "message": "Unauthorized"}, Forbidden, "credentials"),
-        ({"code": 404, "message": 'pods "p" not found'}, NotFound, "there is none"),
+        ({"code": 404, "message": 'pods "p" not found'}, NotFound, "there is no such pod"),
         ({"code": 503, "body": b"<html>"}, Unavailable, "503"),
         ({"code": 200, "body": b"<html>"}, HamiError, "JSON"),
     ],

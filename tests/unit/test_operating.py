@@ -21,8 +21,8 @@ from hami_py.errors import InvalidValue
 from hami_py.kube import check_annotations, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.metrics import Metrics
+from hami_py.scheduler.state.cluster import Cluster
 from hami_py.serving import Bodies
 from hami_py.webhook import metrics
 from hami_py.webhook.certificates import Certificates, Lifetimes, step
@@ -107,7 +107,7 @@ def exposed() -> dict[str, set[str]]:
     allocator = Allocator()
     card = wire.Card("GPU-0", 0, "NVIDIA T4", 16_384)
     allocator.set_node(wire.encode(wire.Node("n", (card,))))
-    meter = Meter(Cluster(allocator, pods.PodSettings()), {"nodes": Watch()})
+    meter = Metrics(Cluster(allocator, pods.PodSettings()), {"nodes": Watch()})
     meter.timed("filter", lambda _: None)(None)
     reviewer = Reviewer(pods.PodSettings())
     review = {

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hami_py.kube.errors import NotFound
-from hami_py.scheduler.lease import Lease
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.binding.lease import Lease
+from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.verbs import Verbs
 from unit.scheduler.small import SECOND, Server, Small
 

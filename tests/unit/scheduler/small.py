@@ -11,9 +11,9 @@ from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects
-from hami_py.scheduler.cluster import Cluster
 from hami_py.scheduler.extender_api import BindArgs
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.verbs import Verbs
 from support.asking import filtered
 from support.fields import parsed

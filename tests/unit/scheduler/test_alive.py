@@ -13,9 +13,9 @@ import urllib3
 
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
-from hami_py.scheduler.budgets import BUDGETS
-from hami_py.scheduler.cluster import NODES, PODS, QUOTAS
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from hami_py.scheduler.state.budgets import BUDGETS
+from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS
 from hami_py.serving import Listen
 
 
@@ -89,17 +89,17 @@ def test_promises_that_nobody_looks_through_are_a_reason(monkeypatch: pytest.Mon
         raise Panic
 
     with running() as (scheduler, _):
-        monkeypatch.setattr(scheduler.verbs.holds, "settle", end)
-        assert ended(scheduler) == "ended: promises\n"
+        monkeypatch.setattr(scheduler.verbs.holds, "expire", end)
+        assert ended(scheduler) == "ended: expire\n"
 
 
 def test_a_listener_that_has_ended_is_a_reason() -> None:
     with running() as (scheduler, _):
         scheduler.server.stop()
-        assert scheduler.crashed() == ["http"]
+        assert scheduler.ended_threads() == ["http"]
 
 
 def test_a_scheduler_that_is_stopped_has_not_crashed() -> None:
     with running() as (scheduler, _):
         scheduler.stop()
-        assert scheduler.crashed() == []
+        assert scheduler.ended_threads() == []

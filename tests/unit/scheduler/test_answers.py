@@ -7,9 +7,9 @@ import urllib3
 from starlette.routing import Router
 
 from hami_py.model import pods
-from hami_py.scheduler.app import make_app
 from hami_py.scheduler.extender_api import PreemptArgs
-from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.metrics import Metrics
+from hami_py.scheduler.routes import verb_routes
 from hami_py.serving import Listen, Server
 from support.asking import filtered, rated
 from unit.scheduler.small import Small
@@ -38,7 +38,7 @@ def test_cards_that_are_only_held_are_asked_for_again() -> None:
     rated(small.verbs, small.seen("first"), ["a"])
     small.create("next")
     answer = filtered(small.verbs, small.seen("next"), ["a"])
-    assert "promised to other pods just now" in answer.error
+    assert "held for other pods for some seconds" in answer.error
     assert "1 too little memory free on its cards" in answer.error
     # Elsewhere it fits: no error.
     assert small.fits("next") == ["b"]
@@ -91,7 +91,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     monkeypatch.setattr(pods, "read_request", fail)
     monkeypatch.setattr(small.verbs.binder, "bind", fail)
-    server = Server(Router(make_app(small.verbs, Meter(small.cluster))), Listen())
+    server = Server(Router(verb_routes(small.verbs, Metrics(small.cluster))), Listen())
     server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"
@@ -113,10 +113,10 @@ def test_a_fault_of_ours_is_an_answer(broken: str) -> None:
         answer = urllib3.request("POST", f"{broken}/{verb}", json=arguments, timeout=30.0)
         assert answer.status == 200, answer.data
         said[verb] = answer.json()
-    assert "a fault of ours" in said["filter"]["Error"]
+    assert "internal error" in said["filter"]["Error"]
     assert said["filter"]["NodeNames"] == []
     assert said["prioritize"] == []
-    assert "a fault of ours" in said["bind"]["Error"]
+    assert "internal error" in said["bind"]["Error"]
     assert said["preempt"] == {"NodeNameToMetaVictims": {}}
 
 
@@ -128,6 +128,6 @@ class DeadWatch:
 
 
 def test_a_watch_that_is_dead_is_seen() -> None:
-    text = Meter(Small().cluster, {"pods": DeadWatch()}).exposition()
+    text = Metrics(Small().cluster, {"pods": DeadWatch()}).exposition()
     assert 'hami_scheduler_watch_silence_seconds{kind="pods"} 4000.0' in text
-    assert 'hami_scheduler_undecoded_objects_total{kind="pods"} 3.0' in text
+    assert 'hami_scheduler_undecodable_objects_total{kind="pods"} 3.0' in text

@@ -23,10 +23,10 @@ def test_what_was_never_written_is_free_again_after_a_while(small: Small) -> Non
     assert "no answer" in small.bind("p", "a")
     small.create("next")
     small.now_s = 29.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == []
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == ["a"]
 
 
@@ -35,13 +35,13 @@ def test_what_was_written_without_an_answer_is_kept(small: Small) -> None:
     small.server.after = away
     assert "no answer" in small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == []
     # The watch tells, late and twice.
     small.told("p")
     small.told("p")
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == []
     assert small.bind("p", "a") == ""
     small.cluster.pods.gone(small.seen("p"))
@@ -55,12 +55,12 @@ def test_it_is_kept_while_the_api_server_stays_away(small: Small) -> None:
     small.server.reading = away
     small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == []
     small.server.reading = lambda _: None
     small.now_s = 62.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == ["a"]
 
 
@@ -101,7 +101,7 @@ def test_a_binding_under_way_is_not_asked_about(small: Small) -> None:
     small.now_s = 31.0
 
     def settles(_: Object) -> None:
-        small.verbs.binder.settle()
+        small.verbs.binder.check_unreported()
 
     small.server.before = settles
     assert small.bind("p", "a") == ""
@@ -117,7 +117,7 @@ def test_what_the_watch_has_told_of_is_not_asked_about(small: Small) -> None:
     small.server.reading = read.append
     for _ in range(2):
         small.now_s += 31.0
-        small.verbs.binder.settle()
+        small.verbs.binder.check_unreported()
     assert read == []
 
 
@@ -130,7 +130,7 @@ def test_what_became_of_a_binding_is_not_asked_each_second(small: Small) -> None
     small.server.reading = read.append
     for at in range(92):
         small.now_s = float(at)
-        small.verbs.binder.settle()
+        small.verbs.binder.check_unreported()
     assert read == ["p"] * 3
 
 
@@ -146,7 +146,7 @@ def test_cards_that_a_pod_has_no_more_are_released(small: Small, how: str) -> No
         small.create("p", uid="uid-other")
         small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == ["a"]
 
@@ -154,7 +154,7 @@ def test_cards_that_a_pod_has_no_more_are_released(small: Small, how: str) -> No
 def test_a_pod_of_the_same_name_is_another(small: Small) -> None:
     """Nobody has told of it; it was made when the first was to be bound."""
     small.create("p", uid="uid-other")
-    assert "it is another pod of the same name by now" in small.bind("p", "a")
+    assert "it was replaced by another pod of the same name" in small.bind("p", "a")
     small.create("next")
     assert small.fits("next", "a") == ["a"]
 
@@ -163,13 +163,13 @@ def test_what_came_and_went_while_the_watch_was_away_is_released(small: Small) -
     small.create("p")
     assert small.bind("p", "a") == ""
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == []
     del small.server.pods["p"]
     small.cluster.pods.replace([])
     small.now_s = 62.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == ["a"]
 
 
@@ -268,7 +268,7 @@ def test_a_fault_of_ours_leaves_the_cards_in_doubt_only(small: Small) -> None:
     with pytest.raises(ZeroDivisionError):
         small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == ["a"]
 

@@ -67,7 +67,7 @@ def test_a_pod_whose_binding_is_in_doubt_is_bound_to_no_other_node(
     sent = comes_late(small)
     assert "no answer" in small.bind("p", "a")
     small.now_s = at_s
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.server.before = lambda _: None
     assert "it is being bound to node a" in small.bind("p", "b")
     assert small.server.written == []
@@ -107,11 +107,11 @@ def test_refusals_of_later_attempts_keep_its_cards_no_longer(small: Small) -> No
     small.server.before = forbidden
     for at_s in (10.0, 20.0, 30.0):
         small.now_s = at_s
-        small.verbs.binder.settle()
+        small.verbs.binder.check_unreported()
         assert "403" in small.bind("p", "a")
     small.create("next")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == ["a"]
 
 
@@ -147,7 +147,7 @@ def test_a_look_at_an_earlier_attempt_leaves_the_next_one_alone(small: Small) ->
 
     small.server.get = slow  # type: ignore[method-assign]
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == []
 
@@ -157,7 +157,7 @@ def test_when_it_is_known_to_have_failed_it_may_go_elsewhere(small: Small) -> No
     comes_late(small)
     small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     small.server.before = lambda _: None
     assert small.bind("p", "b") == ""
     assert bound_to(small, "p") == "b"
@@ -204,9 +204,9 @@ def test_a_share_is_not_written_for_a_card_of_another_size(small: Small) -> None
     assert "no answer" in small.bind("p", "a")
     small.cluster.nodes.changed(cards("a", card("GPU-a-0", 6000)))
     small.server.before = lambda _: None
-    assert "would not do any more" in small.bind("p", "a")
+    assert "no longer fit" in small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.bind("p", "a") == ""
     assert given(small, "p") == [{"card": "GPU-a-0", "memory_mib": 3000, "cores": 0}]
 
@@ -236,7 +236,7 @@ def test_of_cards_in_doubt_none_is_anothers_because_one_failed(how: str) -> None
         node.metadata.annotations["hami.io/cordon"] = first.uuid
     small.cluster.nodes.changed(node)
     small.fits("p", "a")
-    assert "would not do any more" in small.bind("p", "a")
+    assert "no longer fit" in small.bind("p", "a")
     small.create("next")
     assert small.bind("next", "a") == ""
     assert given(small, "next")[0]["card"] not in has
@@ -250,7 +250,7 @@ def test_a_card_in_doubt_that_fails_and_recovers_is_nobody_elses(small: Small) -
     small.server.after = lambda _: None
     first, other = (card(f"GPU-a-{i}", index=i) for i in range(2))
     small.cluster.nodes.changed(cards("a", msgspec.structs.replace(first, healthy=False), other))
-    assert "would not do any more" in small.bind("p", "a")
+    assert "no longer fit" in small.bind("p", "a")
     small.cluster.nodes.changed(cards("a", first, other))
     small.create("next")
     assert small.bind("next", "a") == ""
@@ -271,9 +271,9 @@ def test_an_instance_that_another_has_by_now_is_not_written_again() -> None:
     small.bound_elsewhere("other", "a", first)
     small.told("other")
     small.server.before = lambda _: None
-    assert "would not do any more" in small.bind("p", "a")
+    assert "no longer fit" in small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.bind("p", "a") == ""
     assert [one["mig"]["start"] for one in given(small, "p")] == [1]
 
@@ -284,9 +284,9 @@ def test_what_was_given_of_a_whole_card_is_not_written_when_it_has_been_cut(smal
     assert "no answer" in small.bind("p", "a")
     small.cluster.nodes.changed(cards("a", card("GPU-a-0", mig=_INSTANCES), mode="mig"))
     small.server.before = lambda _: None
-    assert "would not do any more" in small.bind("p", "a")
+    assert "no longer fit" in small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.bind("p", "a") == ""
     assert [one["mig"]["profile"] for one in given(small, "p")] == ["1g.5gb"]
 
@@ -306,7 +306,7 @@ def test_a_look_that_failed_is_made_again(small: Small) -> None:
     small.bound_elsewhere("p", "a", wire.CardAllocation("GPU-a-0", 8_000, 0))
     small.create("next", mib=8000)
     for _ in range(2):
-        assert "the watch has not told yet" in small.bind("next", "a")
+        assert "the watch has not yet reported" in small.bind("next", "a")
     assert small.server.written == []
     small.told("p")
     assert small.fits("next", "a") == []

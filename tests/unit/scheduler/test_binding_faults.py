@@ -62,7 +62,7 @@ def ends_well(replica: Replica, server: Failing) -> None:
     server.before = server.after = lambda _: None
     for _ in range(3):
         replica.now_s += 31.0
-        replica.verbs.binder.settle()
+        replica.verbs.binder.check_unreported()
         for name in ("p", "next"):
             if replica.fits(name, "a"):
                 replica.bind(name, "a")
@@ -138,9 +138,9 @@ def test_the_lease_may_be_lost_between_the_reservation_and_the_write(answers: bo
 
     server.before, server.after = lost, unanswered
     assert (one.bind("p", "a") == "") is answers
-    assert all("the one before may still be binding" in each for each in said)
+    assert all("the previous holder may still be binding" in each for each in said)
     other.now_s = 105.0
-    assert "the watch has not told yet that pod ml/p is bound" in other.bind("next", "a")
+    assert "the watch has not yet reported that pod ml/p is bound" in other.bind("next", "a")
     other.told("p")
     assert other.fits("next", "a") == []
     assert given(server) == 10_000

@@ -142,7 +142,7 @@ def test_where_one_node_is_left_it_is_held() -> None:
     assert small.fits("first", "a") == ["a"]
     answer = filtered(small.verbs, small.seen("second"), ["a"])
     assert answer.node_names == []
-    assert "promised to other pods just now" in answer.error
+    assert "held for other pods for some seconds" in answer.error
     assert small.bind("first", "a") == ""
 
 
@@ -163,9 +163,9 @@ def test_a_bind_that_is_tried_again_gets_no_card_that_failed() -> None:
     small.server.before = lambda _: None
     assert small.fits("p", "a") == ["a"]
     # As long as the first attempt may have given it that one, it gets no other.
-    assert "would not do any more" in small.bind("p", "a")
+    assert "no longer fit" in small.bind("p", "a")
     small.now_s = 31.0
-    small.verbs.binder.settle()
+    small.verbs.binder.check_unreported()
     assert small.bind("p", "a") == ""
     assert "GPU-a-1" in small.server.written[0]["metadata"]["annotations"]["hami.io/assignment"]
 
@@ -266,4 +266,4 @@ def test_a_cordoned_card_that_is_not_there_is_told_of_once(
         small.cluster.nodes.changed(mistyped)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1
-    assert "node a: GPU-b-0 is cordoned and not one of its cards" in said[0]
+    assert "node a: GPU-b-0 is cordoned but is not a card of this node" in said[0]

@@ -8,8 +8,8 @@ import pytest
 
 from hami_py.model import pods
 from hami_py.model.pods import objects
-from hami_py.scheduler.duplicates import Duplicates
-from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.metrics import Metrics
+from hami_py.scheduler.state.nodes import Duplicates
 from unit.scheduler.small import Small, node
 
 
@@ -18,7 +18,7 @@ def clone(of: objects.Node, name: str) -> objects.Node:
 
 
 def duplicated(small: Small) -> str:
-    lines = Meter(small.cluster).exposition().splitlines()
+    lines = Metrics(small.cluster).exposition().splitlines()
     return next(line for line in lines if line.startswith("hami_scheduler_duplicated_cards "))
 
 
@@ -27,8 +27,8 @@ def test_a_cloned_node_is_said_counted_and_used(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         small.cluster.nodes.changed(clone(node("a", 2), "b"))
     (said,) = caplog.messages
-    assert "node b: 2 of its cards, GPU-a-0 for one" in said
-    assert "node a, too" in said
+    assert "node b: 2 of its cards (for example GPU-a-0)" in said
+    assert "by node a and count on each" in said
     assert duplicated(small) == "hami_scheduler_duplicated_cards 2.0"
     caplog.clear()
     # Its heartbeats say the same again.

@@ -18,9 +18,9 @@ from hami_py._native import Allocator
 from hami_py.errors import Unfit
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.app import probes
-from hami_py.scheduler.cluster import Cluster
-from hami_py.scheduler.metrics import Meter
+from hami_py.scheduler.metrics import Metrics
+from hami_py.scheduler.routes import probe_routes
+from hami_py.scheduler.state.cluster import Cluster
 from hami_py.serving import Listen, Server
 
 MIB = 1 << 20
@@ -54,8 +54,8 @@ def told(text: str) -> dict[str, Samples]:
     return found
 
 
-def meter(allocator: Allocator) -> Meter:
-    return Meter(Cluster(allocator, pods.PodSettings()))
+def meter(allocator: Allocator) -> Metrics:
+    return Metrics(Cluster(allocator, pods.PodSettings()))
 
 
 def parts(exposed: dict[str, Samples], prefix: str) -> dict[str, Samples]:
@@ -167,7 +167,7 @@ def test_a_cards_name_may_be_anything() -> None:
 
 @contextlib.contextmanager
 def listening(metrics: Callable[[], str], cards: Callable[[], bytes]) -> Iterator[str]:
-    routes = probes(list, lambda: True, metrics, cards)
+    routes = probe_routes(list, lambda: True, metrics, cards)
     server = Server(Router(routes), Listen())
     server.start()
     try:

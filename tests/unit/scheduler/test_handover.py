@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from hami_py.scheduler.extender_api import BindArgs
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Small
 
@@ -30,14 +30,14 @@ def test_the_next_holder_waits_for_what_the_one_before_has_sent() -> None:
 
     server.before = slow
     assert one.bind("first", "a") == ""
-    assert "the one before may still be binding" in said[0]
+    assert "the previous holder may still be binding" in said[0]
     assert given(server) == 9_000
     # Of a lease that is seen to change, what counts is when it was seen.
     other.now_s = 106.5
-    assert "the one before may still be binding" in other.bind("second", "a")
+    assert "the previous holder may still be binding" in other.bind("second", "a")
     other.now_s = 107.5
     # The watch may be late; the API server is asked.
-    assert "the watch has not told yet that pod ml/first is bound" in other.bind("second", "a")
+    assert "the watch has not yet reported that pod ml/first is bound" in other.bind("second", "a")
     other.told("first")
     assert other.fits("second", "a") == []
     assert given(server) == 9_000
@@ -65,13 +65,13 @@ def test_one_that_went_on_asking_does_not_bind_beside_the_next_holder() -> None:
 
     server.before = at_once
     assert other.bind("second", "a") == ""
-    assert "other_c0ffee has it, and not the kube-scheduler on one" in said[0]
+    assert "other_c0ffee holds it, not the kube-scheduler on one" in said[0]
     assert given(server) == 10_000
     # It comes back later, and the other is the one who has lost it.
     server.take("one", 130.0)
     one.now_s = other.now_s = 160.0
-    assert "one_c0ffee has it" in other.bind("first", "a")
-    assert "the watch has not told yet that pod ml/second is bound" in one.bind("first", "a")
+    assert "one_c0ffee holds it" in other.bind("first", "a")
+    assert "the watch has not yet reported that pod ml/second is bound" in one.bind("first", "a")
     one.told("second")
     assert one.fits("first", "a") == []
     assert given(server) == 10_000
@@ -89,7 +89,7 @@ def test_one_that_gets_the_lease_back_looks_at_a_node_once_more() -> None:
     server.take("other", 100.0)
     server.take("one", 100.0)
     one.now_s = 100.1
-    assert "the one before may still be binding" in one.bind("late", "a")
+    assert "the previous holder may still be binding" in one.bind("late", "a")
     # By another replica.
     bound = server.pods["theirs"]
     bound["spec"]["nodeName"] = "a"
@@ -99,7 +99,7 @@ def test_one_that_gets_the_lease_back_looks_at_a_node_once_more() -> None:
     asked = one.verbs.arrived(BindArgs("late", "ml", "uid-late", "a"))
     one.now_s = 105.2
     said = one.verbs.bind(*asked).error
-    assert "the watch has not told yet that pod ml/theirs is bound" in said
+    assert "the watch has not yet reported that pod ml/theirs is bound" in said
     assert given(server) == 10_000
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.waking import Waker
+from hami_py.scheduler.state.requeue import Requeuer
 from support.asking import filtered
 from unit.scheduler.small import SECOND, Small
 
@@ -63,7 +63,7 @@ def test_a_filter_that_would_take_too_long_is_tried_again_and_goes_on() -> None:
     assert ended and ended[0] > 0, [answer.error for answer in answers]
     for answer in answers[: ended[0]]:
         assert "not looked at yet" in answer.error
-        assert "it is tried again, and goes on from here" in answer.error
+        assert "the next attempt continues from here" in answer.error
         assert not answer.node_names
     # Once all are known, each has its reason, and kube-scheduler hears of no error any more.
     last = answers[ended[0]]
@@ -88,23 +88,23 @@ def test_a_namespace_with_many_hard_pods_is_refused_and_others_are_not() -> None
         assert len(why) + len(answer.failed_nodes) == len(NODES)
         assert "not looked at, pods of its namespace have taken too long" in why.values()
     # Others do not pay for it, nor does who asks for nothing hard.
-    assert "goes on from here" in filtered(small.verbs, hard_pod("hard", "few"), NODES).error
+    assert "continues from here" in filtered(small.verbs, hard_pod("hard", "few"), NODES).error
     small.create("plain", 1000, namespace="many")
     assert len(small.fits("plain", *NODES)) == len(NODES)
     # Time brings it back.
     small.now_s += 10
     again = filtered(small.verbs, hard_pod("hard-99", "many"), NODES)
-    assert "goes on from here" in again.error
+    assert "continues from here" in again.error
 
 
 def test_a_namespace_that_had_no_time_left_is_woken_when_it_is_back() -> None:
     """Nothing else happens, and kube-scheduler tries a refused pod again after minutes alone."""
     woken_s: list[float] = []
     small = Small([])
-    small.cluster.waker = waker = Waker(lambda: woken_s.append(small.now_s))
+    small.cluster.requeuer = requeuer = Requeuer(lambda: woken_s.append(small.now_s))
     small.listed()
     small.cluster.nodes.replace([islands(name) for name in NODES])
-    waker.wake()
+    requeuer.requeue()
     woken_s.clear()
     refused = [
         pod
@@ -115,8 +115,8 @@ def test_a_namespace_that_had_no_time_left_is_woken_when_it_is_back() -> None:
     looked: list[set[str]] = []
     while not looked or "not looked at" in str(looked[-1]):
         small.now_s += 1
-        small.cluster.settle(int(small.now_s * SECOND))
-        waker.wake()
+        small.cluster.requeue_returned(int(small.now_s * SECOND))
+        requeuer.requeue()
         assert small.now_s - (woken_s[-1] if woken_s else 0) < 120, looked
         if woken_s and woken_s[-1] == small.now_s:
             answer = filtered(small.verbs, refused[0], NODES)
@@ -125,11 +125,11 @@ def test_a_namespace_that_had_no_time_left_is_woken_when_it_is_back() -> None:
             if answer.error:
                 # That one kube-scheduler tries again by itself; here the others wait.
                 [filtered(small.verbs, pod, NODES) for pod in refused]
-    assert len(looked) > 1 and "goes on from here" in str(looked[0]), looked
+    assert len(looked) > 1 and "continues from here" in str(looked[0]), looked
     # Nobody is woken for nothing.
     count = len(woken_s)
     for _ in range(600):
         small.now_s += 1
-        small.cluster.settle(int(small.now_s * SECOND))
-        waker.wake()
+        small.cluster.requeue_returned(int(small.now_s * SECOND))
+        requeuer.requeue()
     assert len(woken_s) <= count + 1

@@ -7,7 +7,7 @@ from typing import Any
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
-from hami_py.scheduler.preemption import LeftOff
+from hami_py.scheduler.preemption import LastNodes
 from unit.scheduler.small import Small, node
 
 #: More than what a namespace's steps are enough for at once.
@@ -61,26 +61,26 @@ def test_nodes_that_come_last_by_name_are_looked_at_in_a_later_try() -> None:
 
 
 def test_all_nodes_are_looked_at_in_turn_however_few_at_once() -> None:
-    left_off, names = LeftOff(), [f"n{at}" for at in range(10)]
+    last_nodes, names = LastNodes(), [f"n{at}" for at in range(10)]
     looked: list[str] = []
     for _ in range(5):
-        order = left_off.order("a", reversed(names))
+        order = last_nodes.order("a", reversed(names))
         assert sorted(order) == names
         looked += order[:4]
-        left_off.ended("a", order[4])
+        last_nodes.stopped("a", order[4])
     assert sorted(looked) == sorted(names * 2)
     # The one where it ended may be gone.
-    left_off.ended("a", "n4")
-    assert left_off.order("a", ["n1", "n3", "n5"]) == ["n5", "n1", "n3"]
-    left_off.ended("a", "x")
-    assert left_off.order("a", ["n1", "n3"]) == ["n1", "n3"]
-    left_off.ended("a", None)
-    assert left_off.order("a", names) == names
+    last_nodes.stopped("a", "n4")
+    assert last_nodes.order("a", ["n1", "n3", "n5"]) == ["n5", "n1", "n3"]
+    last_nodes.stopped("a", "x")
+    assert last_nodes.order("a", ["n1", "n3"]) == ["n1", "n3"]
+    last_nodes.stopped("a", None)
+    assert last_nodes.order("a", names) == names
 
 
 def test_pods_that_were_not_tried_for_longest_begin_anew() -> None:
-    left_off = LeftOff(most=3)
+    last_nodes = LastNodes(most=3)
     for uid in ("a", "b", "c", "a", "d"):
-        left_off.ended(uid, "n2")
-    begin = {uid: left_off.order(uid, ["n1", "n2"])[0] for uid in "abcd"}
+        last_nodes.stopped(uid, "n2")
+    begin = {uid: last_nodes.order(uid, ["n1", "n2"])[0] for uid in "abcd"}
     assert begin == {"a": "n2", "b": "n1", "c": "n2", "d": "n2"}

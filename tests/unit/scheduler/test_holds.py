@@ -34,7 +34,7 @@ def later(small: Small, seconds: float) -> None:
     """What the service does every second."""
     for _ in range(int(seconds)):
         small.now_s += 1
-        small.verbs.holds.settle()
+        small.verbs.holds.expire()
 
 
 def says(small: Small, message: str, name: str = "first", **more: Any) -> None:
@@ -279,11 +279,11 @@ def test_a_long_hold_keeps_nobody_from_evicting_others() -> None:
         assert (answer.error, set(answer.failed_nodes)) == ("", {"a"}), seconds
     # In its last seconds it is waited for like any other.
     later(small, 12)
-    assert "promised to other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error
+    assert "held for other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error
 
 
 def test_a_short_hold_is_waited_for() -> None:
     small = stand()
     small.create("quick")
     assert small.fits("quick", "a") == ["a"]
-    assert "promised to other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error
+    assert "held for other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error

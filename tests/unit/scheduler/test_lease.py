@@ -11,7 +11,7 @@ import pytest
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from hami_py.serving import Listen
 from unit.scheduler import leases
 from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given, leader
@@ -23,7 +23,7 @@ def test_where_clocks_differ_who_begins_waits_by_its_own() -> None:
     replica.now_s = 50.0
     replica.skew_s = -1_000.0
     replica.create("p", 1_000)
-    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert "the previous holder may still be binding" in replica.bind("p", "a")
     replica.now_s += Timing().handover_s
     assert replica.bind("p", "a") == ""
 
@@ -40,7 +40,7 @@ def test_the_time_of_another_host_is_not_compared_with_ours(is_here: bool) -> No
         lease_holder=None if is_here else host,
         timing=Timing(bind_s=600),
         pod_selector="",
-        wake="",
+        requeue="",
     )
     small.server = server
     scheduler = Scheduler(cast(ApiServer, server), settings)
@@ -50,7 +50,7 @@ def test_the_time_of_another_host_is_not_compared_with_ours(is_here: bool) -> No
         said = small.bind("p", "a")
     finally:
         scheduler.stop()
-    assert ("the one before may still be binding" in said) is not is_here
+    assert ("the previous holder may still be binding" in said) is not is_here
     assert given(server) == (1_000 if is_here else 0)
 
 
@@ -63,7 +63,7 @@ def test_a_clock_that_is_set_makes_nobody_the_holder_for_long(then_s: float, now
     server.take("one", replica.now_s + then_s)
     replica.skew_s = now_s
     replica.create("p", 1_000)
-    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert "the previous holder may still be binding" in replica.bind("p", "a")
     assert given(server) == 0
     replica.now_s += Timing().handover_s
     assert replica.bind("p", "a") == ""
@@ -81,9 +81,9 @@ def test_it_may_have_been_taken_when_the_answer_came() -> None:
         server.looking = lambda: None
 
     server.looking = slow
-    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert "the previous holder may still be binding" in replica.bind("p", "a")
     replica.now_s = 52.0 + Timing().handover_s - 0.5
-    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert "the previous holder may still be binding" in replica.bind("p", "a")
     assert given(server) == 0
     replica.now_s += 0.5
     assert replica.bind("p", "a") == ""
@@ -97,7 +97,7 @@ def test_one_that_gets_it_back_waits_once_more() -> None:
     server.take("other", 101.0)
     server.take("one", 110.0)
     replica.now_s = 110.5
-    assert "the one before may still be binding" in replica.bind("q", "a")
+    assert "the previous holder may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
     replica.now_s += Timing().handover_s
     assert replica.bind("q", "a") == ""
@@ -116,7 +116,7 @@ def test_it_was_renewed_before_it_was_asked_for() -> None:
     server.looking = slow
     assert replica.bind("p", "a") == ""
     replica.now_s = 100.0 + LASTS_S + 1
-    assert "has not renewed it for 16.0 s, and it lasts 15 s" in replica.bind("q", "a")
+    assert "has not renewed it for 16.0 s; it expires after 15 s" in replica.bind("q", "a")
     assert given(server) == 1_000
 
 
@@ -128,7 +128,7 @@ def test_nobody_binds_with_a_lease_that_names_no_kube_scheduler_of_this_host(hol
     replica.now_s = 100.0
     replica.create("p", 1_000)
     said = replica.bind("p", "a")
-    assert f"{holder or 'nobody'} has it, and not the kube-scheduler on one" in said
+    assert f"{holder or 'no replica'} holds it, not the kube-scheduler on one" in said
     assert "--lease-holder" in said
     assert given(server) == 0
 
@@ -140,7 +140,7 @@ def test_a_lease_that_is_not_renewed_is_not_held() -> None:
     replica = leader(server, "p", "q")
     assert replica.bind("p", "a") == ""
     replica.now_s += LASTS_S + 1
-    assert "has not renewed it for 16.0 s, and it lasts 15 s" in replica.bind("q", "a")
+    assert "has not renewed it for 16.0 s; it expires after 15 s" in replica.bind("q", "a")
     assert given(server) == 1_000
     server.is_renewed = True
     replica.now_s += 1
@@ -160,12 +160,12 @@ def test_whichever_field_tells_of_another_holder_begins_the_wait_anew(change: Ob
     server = Leases()
     server.more = {"acquireTime": None}
     replica = leader(server, "p", "q")
-    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert "the previous holder may still be binding" in replica.bind("p", "a")
     replica.now_s = 110.0
     assert replica.bind("p", "a") == ""
     server.more = {**server.more, **change}
     replica.now_s = 110.5
-    assert "the one before may still be binding" in replica.bind("q", "a")
+    assert "the previous holder may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
 
 
@@ -179,9 +179,9 @@ def test_a_lease_that_was_made_anew_is_another() -> None:
     replica.now_s = 120.0
     # However often it is looked for.
     for _ in range(2):
-        assert "it is gone" in replica.bind("q", "a")
+        assert "it was deleted" in replica.bind("q", "a")
     server.taken_s = TAKEN_AT_S + 120.0
-    assert "the one before may still be binding" in replica.bind("q", "a")
+    assert "the previous holder may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
     replica.now_s += Timing().handover_s
     assert replica.bind("q", "a") == ""
@@ -193,7 +193,7 @@ def test_a_holder_that_took_long_to_take_it_has_not_had_it_since() -> None:
     replica = Replica(server)
     replica.now_s = LASTS_S + Timing().handover_s - 0.5
     replica.create("p", 1_000)
-    assert "the one before may still be binding" in replica.bind("p", "a")
+    assert "the previous holder may still be binding" in replica.bind("p", "a")
     replica.now_s += 0.6
     assert replica.bind("p", "a") == ""
 
@@ -204,7 +204,7 @@ def test_without_a_lease_there_is_no_other() -> None:
     server.taken_s = None
     replica = leader(server, "p")
     for _ in range(2):
-        assert "it was first missed" in replica.bind("p", "a")
+        assert "it was first found missing" in replica.bind("p", "a")
         replica.now_s += Timing().handover_s / 2
     assert given(server) == 0
     assert replica.bind("p", "a") == ""
@@ -226,7 +226,7 @@ def test_a_lease_with_a_field_that_is_none_is_not_believed(more: dict[str, Any])
     replica = Replica(server)
     replica.now_s = 100.0
     replica.create("p", 1_000)
-    assert "it cannot be read" in replica.bind("p", "a")
+    assert "it is invalid" in replica.bind("p", "a")
     assert given(server) == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.extender_api import BindArgs
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from unit.scheduler.leases import TAKEN_AT_S, Leases, given, leader
 
 
@@ -19,7 +19,7 @@ def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
     assert one.bind("first", "a") == ""
     server.take("other", 100.0)
     one.now_s += 0.001
-    assert "other_c0ffee has it" in one.bind("second", "a")
+    assert "other_c0ffee holds it" in one.bind("second", "a")
     assert given(server) == 1_000
 
 
@@ -37,7 +37,7 @@ def test_an_answer_that_was_under_way_is_none_to_who_asks_meanwhile() -> None:
     server.looking = slow
     assert one.bind("first", "a") == ""
     server.take("other", 101.5)
-    assert "other_c0ffee has it" in one.verbs.bind(*asked[0]).error
+    assert "other_c0ffee holds it" in one.verbs.bind(*asked[0]).error
     assert given(server) == 1_000
 
 
@@ -96,10 +96,10 @@ def test_that_there_is_none_is_said_once(caplog: pytest.LogCaptureFixture) -> No
     server = Leases()
     server.taken_s = None
     one = leader(server, "first", "second")
-    assert "it was first missed" in one.bind("first", "a")
+    assert "it was first found missing" in one.bind("first", "a")
     assert not caplog.messages
     one.now_s += Timing().handover_s
     assert [one.bind(name, "a") for name in ("first", "second")] == ["", ""]
     (said,) = [text for text in caplog.messages if "/leases/" in text]
     assert "there is no such lease" in said
-    assert "look whether --lease names" in said
+    assert "check that --lease names" in said

@@ -16,7 +16,7 @@ from hami_py.kube import Followed, list_objects
 from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.cluster import NODES, PODS, QUOTAS, Cluster
+from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.view import ClusterView, LeftOut
 from unit.pods import build
 
@@ -144,8 +144,8 @@ def test_each_node_is_explained_or_counted() -> None:
     assert why.keys() == {"a", "b", "c", "broken", "gone"}
     assert "free 4000" in why["a"]
     assert why["b"].startswith("pod ml/later has cards there and cannot be decoded: ")
-    assert why["c"].startswith("pod ml/secret has cards there, and it cannot be read which: ")
-    assert why["broken"].startswith("its cards cannot be read: metadata.annotations[hami.io/cards]")
+    assert why["c"].startswith("pod ml/secret has cards there, and its assignment is invalid: ")
+    assert why["broken"].startswith("its cards are invalid: metadata.annotations[hami.io/cards]")
     assert why["gone"].startswith("the node cannot be decoded: ")
     for name in ("b", "c", "broken", "gone"):
         assert told[name].unresolvable
@@ -161,22 +161,22 @@ def test_what_keeps_a_pod_away_is_told_of_a_node_that_cannot_be_read_too() -> No
     broken = {**node("broken", "{"), "spec": {"unschedulable": True}}
     (told,) = read(Server(nodes=[broken], pods=[], resourcequotas=[])).explain(build.read(pod("p")))
     assert told.reason is not None
-    assert told.reason.startswith("the node is cordoned; its cards cannot be read: ")
+    assert told.reason.startswith("the node is cordoned; its cards are invalid: ")
 
 
 def test_a_node_that_is_well_again_is_not_barred_any_more() -> None:
     there = server()
     cluster = followed(there)
-    assert cluster.nodes.barred().keys() == {"b", "c", "broken", "gone"}
+    assert cluster.nodes.blocked().keys() == {"b", "c", "broken", "gone"}
     cluster.nodes.changed(pods.decode_node.convert(node("broken")))
     cluster.pods.gone(build.read(pod("later")))
     cluster.nodes.gone(list_objects(there, NODES, objects.Node)[1][0])  # type: ignore[arg-type]
-    assert cluster.nodes.barred().keys() == {"c"}
+    assert cluster.nodes.blocked().keys() == {"c"}
     cluster.nodes.changed(pods.decode_node.convert(node("broken", "{")))
-    assert cluster.nodes.barred().keys() == {"broken", "c"}
+    assert cluster.nodes.blocked().keys() == {"broken", "c"}
     cluster.nodes.replace([])
     cluster.pods.replace([])
-    assert cluster.nodes.barred() == {}
+    assert cluster.nodes.blocked() == {}
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str, there: Server | None = None) -> Result:

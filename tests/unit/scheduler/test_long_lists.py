@@ -17,7 +17,7 @@ from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.server import Status, failure
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from hami_py.serving import Listen
 from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Object, Small
@@ -74,7 +74,7 @@ def slow(replica: Replica, takes_s: float) -> Callable[[str, float], None]:
 def goes_on(replica: Replica) -> None:
     """What the service's thread does, until there is nothing left to read."""
     for _ in range(100):
-        if not replica.verbs.binder.go_on():
+        if not replica.verbs.binder.continue_listing():
             return
     raise AssertionError("it reads for ever")
 
@@ -150,7 +150,7 @@ def test_whom_the_leader_before_has_bound_counts_on_whichever_page(page: int) ->
     goes_on(replica)
     for _ in range(2):
         said = replica.bind("new", "a")
-        assert f"the watch has not told yet that pod ml/{name} is bound" in said
+        assert f"the watch has not yet reported that pod ml/{name} is bound" in said
     assert given(with_cards(server)) == 9_000
     replica.told(name)
     assert replica.fits("new", "a") == []
@@ -285,7 +285,7 @@ def test_what_is_listed_whole_is_not_listed_on() -> None:
     server.get = no_answer  # type: ignore[method-assign]
     assert "no answer" in replica.bind("new", "a")
     server.get = get  # type: ignore[method-assign]
-    assert "the watch has not told yet that pod ml/p0001 is bound" in replica.bind("new", "a")
+    assert "the watch has not yet reported that pod ml/p0001 is bound" in replica.bind("new", "a")
 
 
 def test_what_was_listed_under_another_lease_does_not_count() -> None:
@@ -295,15 +295,15 @@ def test_what_was_listed_under_another_lease_does_not_count() -> None:
     assert PATH in replica.bind("new", "a")
     server.take("other", replica.now_s)
     replica.now_s += 0.1
-    assert "other_c0ffee has it" in replica.bind("new", "a")
+    assert "other_c0ffee holds it" in replica.bind("new", "a")
     theirs(server, "p0001", "uid-p1")["spec"]["nodeName"] = "b"
     server.take("one", replica.now_s)
     replica.now_s += 0.1
-    assert "the one before may still be binding" in replica.bind("new", "a")
+    assert "the previous holder may still be binding" in replica.bind("new", "a")
     replica.now_s += Timing().handover_s
     assert PATH in replica.bind("new", "a")
     goes_on(replica)
-    assert "the watch has not told yet that pod ml/p0001 is bound" in replica.bind("new", "a")
+    assert "the watch has not yet reported that pod ml/p0001 is bound" in replica.bind("new", "a")
     assert server.asked == ["", "500", "1000", "", "500", "1000", "1000", "1500"]
     assert server.written == []
 
@@ -326,7 +326,7 @@ def test_a_thread_of_the_extender_reads_it() -> None:
         lease=("hami-system", "hami-scheduler"),
         timing=Timing(bind_s=0.5),
         pod_selector="",
-        wake="",
+        requeue="",
         expire_s=0.01,
     )
     scheduler = Scheduler(cast(ApiServer, server), settings)
@@ -344,7 +344,7 @@ def test_a_thread_of_the_extender_reads_it() -> None:
         while small.bind("new", "a") != "":
             assert time.monotonic() < give_up
             time.sleep(0.01)
-        assert scheduler.crashed() == []
+        assert scheduler.ended_threads() == []
     finally:
         lets.set()
         scheduler.stop()

@@ -13,11 +13,11 @@ from hami_py.kube import Undecoded
 from hami_py.kube.followed import Naming
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from unit.scheduler.leases import ASSIGNMENT
 from unit.scheduler.small import Object, Small, away
 
-NOT_TOLD = "the watch has not told yet that pod ml/theirs is bound"
+NOT_TOLD = "the watch has not yet reported that pod ml/theirs is bound"
 
 #: What a pod may be on the API server that another replica, of another version, has bound.
 LATER_VERSION: Object = {"metadata": {"annotations": {ASSIGNMENT: '{"version":2,"anything":1}'}}}
@@ -73,7 +73,7 @@ def test_a_pod_that_cannot_be_read_is_not_bound_over(small: Small, written: Obje
     assert small.server.written == []
     tell(small, pod)
     assert small.fits("new", "a", "b") == ["b"]
-    assert "it is gone, or has no cards any more" in small.bind("new", "a")
+    assert "it does not exist, or has no cards" in small.bind("new", "a")
     assert small.bind("new", "b") == ""
     assert [body["target"]["name"] for body in small.server.written] == ["b"]
 
@@ -167,7 +167,7 @@ def test_one_of_which_nothing_can_be_read_is_not_passed_over(small: Small) -> No
     pod = theirs(small, LATER_VERSION)
     pod["metadata"]["annotations"] = 3
     small.create("new")
-    assert "it cannot be read whether pod ml/theirs has cards" in small.bind("new", "a")
+    assert "it is not known whether pod ml/theirs has cards" in small.bind("new", "a")
     assert small.server.written == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hami_py.kube.errors import Unavailable
-from hami_py.scheduler.timing import Timing
+from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.verbs import Verbs
 from unit.scheduler.small import Server, Small
 
@@ -107,5 +107,5 @@ def test_whom_the_watch_does_not_follow_nobody_waits_for() -> None:
         return page(parent, query)
 
     small.server.page = listed  # type: ignore[method-assign]
-    assert "the watch has not told yet that pod ml/theirs is bound" in small.bind("new", "a")
+    assert "the watch has not yet reported that pod ml/theirs is bound" in small.bind("new", "a")
     assert selected == ["hami.io/pod=true"] * 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_py.scheduler.waiting import Waiting
+from hami_py.scheduler.state.waiting import WaitingPods
 from unit.scheduler.small import Small
 
 
@@ -46,7 +46,7 @@ def test_whose_request_is_not_here_any_more_is_read_when_it_is_bound(
     small = Small().listed()
     small.create("p")
     small.fits("p")
-    monkeypatch.setattr(small.cluster, "waiting", Waiting())
+    monkeypatch.setattr(small.cluster, "waiting", WaitingPods())
     assert small.bind("p", "a") == ""
 
 

@@ -10,9 +10,9 @@ import pytest
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.model.pods import objects
-from hami_py.scheduler import waking
-from hami_py.scheduler.budgets import BudgetSink
-from hami_py.scheduler.waking import Waker, touching
+from hami_py.scheduler.state import requeue
+from hami_py.scheduler.state.budgets import BudgetSink
+from hami_py.scheduler.state.requeue import Requeuer, storage_class_touch
 from unit.scheduler.small import Small, node
 
 
@@ -32,14 +32,14 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    monkeypatch.setattr(waking, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(waking, "_FAILED_S", 0.01)
+    monkeypatch.setattr(requeue, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(requeue, "_FAILED_S", 0.01)
     return Server()
 
 
 def small(server: Server) -> Small:
     made = Small(nodes="a").listed()
-    made.cluster.waker = Waker(touching(cast(ApiServer, server), "hami-wake"))
+    made.cluster.requeuer = Requeuer(storage_class_touch(cast(ApiServer, server), "hami-wake"))
     return made
 
 
@@ -56,7 +56,7 @@ def full(server: Server) -> Small:
     assert made.bind("first", "a") == ""
     made.told("first")
     refused(made, "next")
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     return made
 
 
@@ -79,7 +79,7 @@ def test_what_makes_room_wakes(server: Server, what: str) -> None:
         made.cluster.nodes.changed(node("c", 1))
         assert not server.touched.acquire(timeout=0.3)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_a_quota_that_is_gone_wakes(server: Server) -> None:
@@ -88,13 +88,13 @@ def test_a_quota_that_is_gone_wakes(server: Server) -> None:
     quota = objects.ResourceQuota(metadata, objects.QuotaSpec({"limits.nvidia.com/gpu": "0"}))
     made.cluster.quotas.changed(quota)
     refused(made, "next")
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
         made.cluster.quotas.gone(quota)
         assert server.touched.acquire(timeout=60)
         assert made.fits("next", "a") == ["a"]
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_init_containers_that_are_done_for_good_wake(server: Server) -> None:
@@ -109,7 +109,7 @@ def test_init_containers_that_are_done_for_good_wake(server: Server) -> None:
     made.told("first")
     made.create("next", 6000)
     assert made.fits("next", "a") == []
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
         done = [{"type": "Initialized", "status": "True"}]
         made.server.pods["first"]["status"] = {"phase": "Running", "conditions": done}
@@ -117,35 +117,35 @@ def test_init_containers_that_are_done_for_good_wake(server: Server) -> None:
         assert server.touched.acquire(timeout=60)
         assert made.fits("next", "a") == ["a"]
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_what_changed_while_the_pod_was_looked_at_wakes(server: Server) -> None:
-    waker = Waker(touching(cast(ApiServer, server), "hami-wake"))
-    before = waker.changes
-    waker.changed()
-    waker.refused(before)
-    waker.start()
+    requeuer = Requeuer(storage_class_touch(cast(ApiServer, server), "hami-wake"))
+    before = requeuer.changes
+    requeuer.changed()
+    requeuer.refused(before)
+    requeuer.start()
     try:
         assert server.touched.acquire(timeout=60)
     finally:
-        waker.stop()
+        requeuer.stop()
 
 
 def test_who_was_refused_before_a_restart_is_tried_again(server: Server) -> None:
     """kube-scheduler lives on beside us, and a quota may have gone while nobody followed it."""
     made = small(server)
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
         made.cluster.nodes.changed(node("b", 1))
         assert server.touched.acquire(timeout=60)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_who_could_evict_nobody_before_budgets_were_known_is_tried_again(server: Server) -> None:
     made = full(server)
-    made.cluster.budgets = BudgetSink(made.cluster.waker.changed)
+    made.cluster.budgets = BudgetSink(made.cluster)
     try:
         made.cluster.budgets.replace([])
         assert server.touched.acquire(timeout=60)
@@ -154,7 +154,7 @@ def test_who_could_evict_nobody_before_budgets_were_known_is_tried_again(server:
         made.cluster.budgets.replace([])
         assert not server.touched.acquire(timeout=0.3)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_a_node_that_says_the_same_again_wakes_nobody(server: Server) -> None:
@@ -163,7 +163,7 @@ def test_a_node_that_says_the_same_again_wakes_nobody(server: Server) -> None:
         made.cluster.nodes.changed(node("a", 1))
         assert not server.touched.acquire(timeout=0.3)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_a_wake_that_failed_is_made_again(server: Server) -> None:
@@ -173,7 +173,7 @@ def test_a_wake_that_failed_is_made_again(server: Server) -> None:
         made.cluster.pods.gone(made.seen("first"))
         assert server.touched.acquire(timeout=60)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def held(server: Server) -> Small:
@@ -192,7 +192,7 @@ def seconds(made: Small, count: int) -> None:
     """What the service does every second."""
     for _ in range(count):
         made.now_s += 1
-        made.verbs.holds.settle()
+        made.verbs.holds.expire()
 
 
 def test_the_end_of_a_short_hold_wakes(server: Server) -> None:
@@ -205,7 +205,7 @@ def test_the_end_of_a_short_hold_wakes(server: Server) -> None:
             assert made.bind(name, "a") == ""
             made.told(name)
     refused(made, "next")
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
         seconds(made, 4)
         assert not server.touched.acquire(timeout=0.3)
@@ -214,7 +214,7 @@ def test_the_end_of_a_short_hold_wakes(server: Server) -> None:
         seconds(made, 60)
         assert not server.touched.acquire(timeout=0.3)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_a_binding_that_came_to_nothing_wakes(server: Server) -> None:
@@ -234,15 +234,15 @@ def test_a_binding_that_came_to_nothing_wakes(server: Server) -> None:
     assert made.bind("low", "a") == ""
     made.told("low")
     refused(made, "next")
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
-        made.verbs.binder.settle()
+        made.verbs.binder.check_unreported()
         assert not server.touched.acquire(timeout=0.3)
         made.now_s += 60
-        made.verbs.binder.settle()
+        made.verbs.binder.check_unreported()
         assert server.touched.acquire(timeout=60)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_binding_that_came_to_nothing_wakes(server: Server) -> None:
 def test_the_end_of_a_long_hold_wakes(server: Server, how: str) -> None:
     made = held(server)
     seconds(made, 10)
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
         assert not server.touched.acquire(timeout=0.3)
         if how == "its time is over":
@@ -274,7 +274,7 @@ def test_the_end_of_a_long_hold_wakes(server: Server, how: str) -> None:
         assert server.touched.acquire(timeout=60)
         assert made.fits("next", "a") == ["a"]
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()
 
 
 def test_a_binding_after_a_long_hold_wakes_nobody(server: Server) -> None:
@@ -282,9 +282,9 @@ def test_a_binding_after_a_long_hold_wakes_nobody(server: Server) -> None:
     seconds(made, 10)
     assert made.bind("first", "a") == ""
     made.told("first")
-    made.cluster.waker.start()
+    made.cluster.requeuer.start()
     try:
         seconds(made, 10)
         assert not server.touched.acquire(timeout=0.3)
     finally:
-        made.cluster.waker.stop()
+        made.cluster.requeuer.stop()

@@ -43,7 +43,7 @@ class Site:
             self._trusting = ssl.create_default_context(cadata=bundle(made))
         size = json_route("/size", json.loads, len, most_bytes=100)
         large = page("/large", lambda: (200, "x" * LARGE))
-        held = json_route("/held", json.loads, self._hold, most_bytes=100, waits=True)
+        held = json_route("/held", json.loads, self._hold, most_bytes=100, blocks=True)
         app = Router([page("/", lambda: (200, "here\n")), size, large, held])
         #: Until it is set nobody is answered at ``/held``.
         self.goes_on = threading.Event()

@@ -1,41 +1,41 @@
-"""Quotas of cards, as the allocator is to see them.
+"""Quotas of cards.
 
-Of one that cannot be read nobody knows what it allows, so it allows nothing more, also after a
-restart.
+If a quota is invalid, its limits are not known, so it allows nothing more, also after a restart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hami_py.errors import InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-
-if TYPE_CHECKING:
-    from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.state.shared import SharedState
 
 __all__ = ["QuotaSink"]
 
 
 class QuotaSink:
-    """Quotas, by namespace and name."""
+    """Quotas, by namespace and name.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Attributes:
+        is_listed: whether all quotas were listed once.
+    """
+
+    def __init__(self, shared: SharedState) -> None:
         self.is_listed = False
-        self._cluster = cluster
+        self._shared = shared
         self._known: set[tuple[str, str]] = set()
 
     def limits(self, namespace: str) -> bool:
-        """Whether a namespace has quotas of ours."""
+        """Whether a namespace has a quota of cards."""
         return any(there == namespace for there, _ in tuple(self._known))
 
     def replace(
         self, quotas: list[objects.ResourceQuota], undecoded: Sequence[Undecoded] = ()
     ) -> None:
-        """These are all the quotas."""
+        """Takes a whole list of quotas; quotas that are not in it were deleted."""
         there = {_key(quota) for quota in quotas} | {_key(item) for item in undecoded}
         for key in self._known - there:
             self._remove(key)
@@ -46,11 +46,11 @@ class QuotaSink:
         self.is_listed = True
 
     def changed(self, quota: objects.ResourceQuota) -> None:
-        """A quota came or changed."""
+        """Takes a quota that is new or changed."""
         try:
-            seen = pods.read_quota(quota, self._cluster.settings)
+            seen = pods.read_quota(quota, self._shared.settings)
         except InvalidValue as error:
-            self._cluster.unreadable("resourcequota {}/{}".format(*_key(quota)), error)
+            self._shared.report_invalid("resourcequota {}/{}".format(*_key(quota)), error)
             seen = _nothing(quota)
         if seen is None:
             self._remove(_key(quota))
@@ -58,24 +58,24 @@ class QuotaSink:
             self._set(seen)
 
     def undecoded(self, item: Undecoded) -> None:
-        """A quota is there and cannot be decoded: it allows what it was known to allow."""
+        """Takes a quota that cannot be decoded: it keeps the limits that it was known to have."""
         if _key(item) not in self._known:
             self._set(_nothing(item))
 
     def gone(self, quota: objects.ResourceQuota | Undecoded) -> None:
-        """A quota was deleted."""
+        """Takes the deletion of a quota."""
         self._remove(_key(quota))
 
     def _set(self, quota: wire.Quota) -> None:
-        self._cluster.allocator.set_quota(wire.encode(quota))
-        self._cluster.waker.changed()
+        self._shared.allocator.set_quota(wire.encode(quota))
+        self._shared.requeuer.changed()
         self._known.add((quota.namespace, quota.name))
 
     def _remove(self, key: tuple[str, str]) -> None:
         if key in self._known:
             self._known.discard(key)
-            self._cluster.allocator.remove_quota(*key)
-            self._cluster.waker.changed()
+            self._shared.allocator.remove_quota(*key)
+            self._shared.requeuer.changed()
 
 
 def _key(quota: objects.ResourceQuota | Undecoded) -> tuple[str, str]:

@@ -1,24 +1,25 @@
-"""Disruption budgets: how many pods may go, for those that a preemption has to add.
+"""Disruption budgets: how many pods an eviction may still disrupt.
 
-A budget may be violated by a preemption; kube-scheduler does so where nothing else makes room, and
-counts it. This follows its reckoning: a pod uses up one of each budget that selects it, and
-violates those that had none left. An empty selector takes all, as the API has it; kube-scheduler
-passes it over.
+kube-scheduler may violate a budget when nothing else makes room, and it counts violations. The
+extender adds victims of its own, so it counts in the same way: an evicted pod uses up one
+disruption of each budget that selects it, and violates those that had none left. There is one
+difference: an empty selector selects all pods, as the API defines it; kube-scheduler ignores it.
 
-``filterPodsWithPDBViolation`` of kube-scheduler's plugin DefaultPreemption (1.36.3).
+The source is ``filterPodsWithPDBViolation`` in kube-scheduler's plugin DefaultPreemption (1.36.3).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from hami_py.kube import Undecoded
+from hami_py.scheduler.state.shared import SharedState
 
-__all__ = ["BUDGETS", "Budget", "BudgetSink", "Disrupted", "Left"]
+__all__ = ["BUDGETS", "Budget", "BudgetSink", "Disrupted", "Remaining"]
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
@@ -30,7 +31,7 @@ class _Requirement(msgspec.Struct, frozen=True):
     operator: str
     values: tuple[str, ...] | None = None
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
+    def selects(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
         listed = value in (self.values or ())
         return {
@@ -42,14 +43,14 @@ class _Requirement(msgspec.Struct, frozen=True):
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """``LabelSelector``; an empty one takes all."""
+    """``LabelSelector``; an empty one selects all."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[_Requirement, ...] | None = None
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
+    def selects(self, labels: Mapping[str, str]) -> bool:
         return (self.match_labels or {}).items() <= labels.items() and all(
-            requirement.takes(labels) for requirement in self.match_expressions or ()
+            requirement.selects(labels) for requirement in self.match_expressions or ()
         )
 
 
@@ -61,13 +62,13 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """``PodDisruptionBudgetSpec``; without a selector it takes none."""
+    """``PodDisruptionBudgetSpec``; without a selector it selects none."""
 
     selector: _Selector | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    """``PodDisruptionBudgetStatus``; ``disrupted_pods`` were let go and have been counted."""
+    """``PodDisruptionBudgetStatus``; the API server has counted ``disrupted_pods`` already."""
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, object] | None = None
@@ -82,40 +83,42 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 class Disrupted(Protocol):
-    """A pod that would go."""
+    """A pod that would be evicted."""
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The pod's namespace."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The pod's name."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its labels."""
+        """The pod's labels."""
 
 
 class BudgetSink:
     """Budgets, by namespace and name.
 
-    Args:
-        listed: told once they are known: until then nobody is evicted, and who waits for that is
-            not heard of otherwise.
+    Until they were listed once, no pod is evicted. kube-scheduler has no event that ends this wait,
+    so the requeuer is notified.
+
+    Attributes:
+        is_listed: whether all budgets were listed once.
     """
 
-    def __init__(self, listed: Callable[[], None]) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.is_listed = False
-        self._listed = listed
+        self._shared = shared
         self._known: dict[str, dict[str, Budget]] = {}
 
-    def left(self) -> Left:
-        """What may still go, before anybody does."""
-        return Left(self._known)
+    def remaining(self) -> Remaining:
+        """The disruptions that are left, before any eviction."""
+        return Remaining(self._known)
 
     def replace(self, budgets: list[Budget], undecoded: Sequence[Undecoded] = ()) -> None:
-        """These are all the budgets."""
+        """Takes a whole list of budgets; budgets that are not in it were deleted."""
         known: dict[str, dict[str, Budget]] = {}
         for item in undecoded:
             namespace, name = _key(item)
@@ -126,18 +129,18 @@ class BudgetSink:
             self.changed(budget)
         if not self.is_listed:
             self.is_listed = True
-            self._listed()
+            self._shared.requeuer.changed()
 
     def changed(self, budget: Budget) -> None:
-        """A budget came or changed."""
+        """Takes a budget that is new or changed."""
         namespace, name = _key(budget)
         self._known.setdefault(namespace, {})[name] = budget
 
     def undecoded(self, item: Undecoded) -> None:
-        """A budget is there and cannot be decoded: it is as it was known, or selects nobody."""
+        """Takes a budget that cannot be decoded: it stays as it was known, or selects no pod."""
 
     def gone(self, budget: Budget | Undecoded) -> None:
-        """A budget was deleted."""
+        """Takes the deletion of a budget."""
         namespace, name = _key(budget)
         there = self._known.get(namespace, {})
         there.pop(name, None)
@@ -145,32 +148,32 @@ class BudgetSink:
             self._known.pop(namespace, None)
 
 
-class Left:
-    """What budgets allow while pods go, one after the other."""
+class Remaining:
+    """The disruptions that budgets still allow while pods are evicted one after the other."""
 
     def __init__(self, known: Mapping[str, Mapping[str, Budget]]) -> None:
         self._known = known
-        self._gone: Counter[tuple[str, str]] = Counter()
+        self._evicted: Counter[tuple[str, str]] = Counter()
 
     def protects(self, pod: Disrupted) -> bool:
-        """Whether the pod's going would violate a budget."""
-        return any(self._left(budget) < 1 for budget in self._selecting(pod))
+        """Whether evicting the pod would violate a budget."""
+        return any(self._remaining(budget) < 1 for budget in self._selecting(pod))
 
-    def spend(self, pod: Disrupted) -> bool:
-        """The pod goes. Whether that violates a budget."""
+    def evict(self, pod: Disrupted) -> bool:
+        """Counts the pod as evicted; returns whether that violates a budget."""
         violates = self.protects(pod)
-        self._gone.update(_key(budget) for budget in self._selecting(pod))
+        self._evicted.update(_key(budget) for budget in self._selecting(pod))
         return violates
 
-    def _left(self, budget: Budget) -> int:
-        return budget.status.disruptions_allowed - self._gone[_key(budget)]
+    def _remaining(self, budget: Budget) -> int:
+        return budget.status.disruptions_allowed - self._evicted[_key(budget)]
 
     def _selecting(self, pod: Disrupted) -> Iterator[Budget]:
-        # A copy: the watch goes on.
+        # A copy: the watch changes the dict meanwhile.
         for budget in tuple(self._known.get(pod.namespace, {}).values()):
             selector = budget.spec.selector
             counted = pod.name in (budget.status.disrupted_pods or {})
-            if selector is not None and not counted and selector.takes(pod.labels):
+            if selector is not None and not counted and selector.selects(pod.labels):
                 yield budget
 
 

@@ -1,10 +1,10 @@
-"""Bind: cards are reserved, and one write says so.
+"""Bind: reserve cards for the pod, and write the binding with its assignment in one write.
 
-What is hard about it is the time until the watch tells of the binding. Where no answer came, it may
-be there, may come yet, or may never have been made; and a pod may come and go while the watch is
-away. So what was sent is kept until the watch has told: meanwhile the pod can be bound to the same
-node again, which is the same write, but to no other, and if the watch does not tell in time the API
-server is asked what became of it.
+The difficult part is the time until the watch reports the binding. A write without an answer may
+have taken effect, may take effect later, or may have failed, and a pod may be created and deleted
+while the watch is disconnected. So each write is kept until the watch has reported its result.
+Until then the pod can be bound to the same node again, which repeats the same write, but to no
+other node. If the watch does not report it in time, the binder reads the pod from the API server.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -22,14 +23,17 @@ from hami_py.kube import ApiServer, bind, check_annotations, keeps_labels_of_bin
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.bound import Bound
-from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.binding.failover import FailoverCheck
+from hami_py.scheduler.binding.lease import Lease
+from hami_py.scheduler.explanation import NodeView
 from hami_py.scheduler.extender_api import BindArgs
-from hami_py.scheduler.lease import Lease
-from hami_py.scheduler.standing import stands
-from hami_py.scheduler.takeover import Takeover
-from hami_py.scheduler.timing import Timing
-from hami_py.scheduler.waiting import WaitingPod
+from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.state.bound import Bound
+from hami_py.scheduler.state.cluster import Cluster
+from hami_py.scheduler.state.waiting import WaitingPod
+
+if TYPE_CHECKING:
+    from hami_py._native import Allocator
 
 __all__ = ["Binder"]
 
@@ -38,7 +42,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Write:
-    """A binding. ``ended_ns``: when it was answered, or given up; None: that is still to come."""
+    """A binding's write.
+
+    Attributes:
+        args: the bind request.
+        assignment: the cards that it assigns.
+        ended_ns: when it was answered or given up; ``None``: it is still on its way.
+    """
 
     args: BindArgs
     assignment: wire.Assignment
@@ -59,12 +69,12 @@ class Binder:
         lease: Lease | None = None,
     ) -> None:
         self._cluster = cluster
-        self._takeover = Takeover(
+        self._failover = FailoverCheck(
             cluster, server, followed, self._has_bound, lease=lease, bind_s=timing.bind_s
         )
         self._server = server
         self._follows_label = bool(followed)
-        # Not known yet.
+        # None: not known yet.
         self._keeps_labels: bool | None = None
         self._timing = timing
         self._clock_ns = clock_ns
@@ -72,28 +82,28 @@ class Binder:
         self._writes: dict[str, _Write] = {}
 
     def node_of(self, uid: str) -> str | None:
-        """The node that a pod is bound to, or may be, before the watch has told of it."""
+        """The node of a binding whose result the watch has not reported yet, if there is one."""
         with self._lock:
             write = self._writes.get(uid)
             return write.args.node if write is not None else None
 
     def bind(self, args: BindArgs, began_ns: int) -> None:
-        """Reserves cards for the pod and binds it; again is the same.
+        """Reserves cards for the pod and binds it; repeating the call repeats the same write.
 
         Args:
-            args: which, and where.
-            began_ns: when that was asked for, which may be a while ago: many are bound at once, and
-                they wait for each other.
+            args: the pod and the node.
+            began_ns: when the bind request arrived. That may be a while ago, because many pods are
+                bound at once and their threads wait for each other.
 
         Raises:
-            HamiError: it is not bound, or it is not known whether it is.
+            HamiError: the pod is not bound, or it is not known whether it is.
         """
 
         def left_s() -> float:
-            """Of the time for all of it.
+            """The time that is left for this binding.
 
             Raises:
-                Unavailable: there is none, and the lease may be another's by now.
+                Unavailable: none is left, so another replica may hold the lease by now.
             """
             left = self._timing.bind_s - (self._clock_ns() - began_ns) / 1e9
             if left <= 0:
@@ -103,13 +113,13 @@ class Binder:
             return left
 
         args.check_names()
-        pod = self._cluster.waiting.find(args.pod_uid) or self._look_up(args, left_s)
+        pod = self._cluster.waiting.find(args.pod_uid) or self._read_waiting(args, left_s)
         if pod is None:
             self._bind_without_cards(args, left_s)
             return
         if not pod.is_labelled:
             self._check_followed(args, left_s)
-        self._takeover.check(args, began_ns, left_s)
+        self._failover.check(args, began_ns, left_s)
         write, before = self._reserve(args, pod.request)
         try:
             annotations = pods.bind_annotations(pod.request, write.assignment)
@@ -120,7 +130,7 @@ class Binder:
                 if before is None or isinstance(error, (Conflict, NotFound)):
                     self._end(write, release=True)
                 else:
-                    # That we may not, say, tells nothing of an attempt that was let through.
+                    # This write was rejected, but an earlier one may have taken effect.
                     with self._lock:
                         self._writes[args.pod_uid] = before
             raise
@@ -130,10 +140,10 @@ class Binder:
         self._cluster.waiting.forget(args.pod_uid)
 
     def _check_followed(self, args: BindArgs, left_s: Callable[[], float]) -> None:
-        """Whether the watch will tell of a pod without the label once it is bound.
+        """Checks that the watch will report a pod without the label once it is bound.
 
         Raises:
-            InvalidValue: it will not, so after a restart the pod's cards would be given again.
+            InvalidValue: it will not, so after a restart the pod's cards would look free.
         """
         if not self._follows_label:
             return
@@ -143,17 +153,17 @@ class Binder:
             raise InvalidValue(
                 "metadata.labels",
                 "",
-                f"{_called(args)} was made where the webhook is not asked, and Kubernetes before "
-                "1.35 drops the labels of a binding: make it in a namespace without "
+                f"{_called(args)} was created without a review by the webhook, and Kubernetes "
+                "before 1.35 drops the labels of a binding: create it in a namespace without "
                 "hami.io/webhook: ignore, or run the extender with --pod-selector ''",
             )
 
-    def go_on(self) -> bool:
-        """Does some of what bindings wait for and is too long for one; whether there is more."""
-        return self._takeover.go_on()
+    def continue_listing(self) -> bool:
+        """Reads lists that take too long for one binding; returns whether there is more to read."""
+        return self._failover.continue_listing()
 
-    def settle(self) -> None:
-        """Asks what became of bindings that the watch should have told of by now."""
+    def check_unreported(self) -> None:
+        """Reads the pods of bindings that the watch should have reported by now."""
         late = self._clock_ns() - int(self._timing.doubt_s * 1e9)
         with self._lock:
             due = [
@@ -177,15 +187,15 @@ class Binder:
     def _has_bound(self, bound: Bound) -> bool:
         with self._lock:
             write = self._writes.get(bound.uid)
-        # The same assignment is always the same text.
+        # Equal assignments have equal texts.
         return write is not None and pods.encode_assignment(write.assignment) == bound.assignment
 
     def _reserve(self, args: BindArgs, request: wire.PodRequest) -> tuple[_Write, _Write | None]:
-        """What is to be written, and an earlier one of the same cards that may be there or come."""
+        """The write to make, and an earlier one of the same cards whose result is not known."""
         if args.node not in self._cluster.nodes:
-            # The API server would take a binding to a node that is not there.
+            # The API server accepts a binding to a node that does not exist.
             raise NotFound(
-                f"node {args.node}", "it is gone, or has no cards any more", "try another one"
+                f"node {args.node}", "it does not exist, or has no cards", "try another one"
             )
         with self._lock:
             before = self._writes.get(args.pod_uid)
@@ -193,7 +203,7 @@ class Binder:
                 raise Conflict(
                     _called(args),
                     f"it is being bound to node {before.args.node}",
-                    "try again when that is known to have failed",
+                    "try again once that binding has failed",
                 )
             if before is None:
                 reserved = self._cluster.allocator.reserve(
@@ -201,14 +211,14 @@ class Binder:
                 )
                 assignment = msgspec.json.decode(reserved, type=wire.Assignment)
             else:
-                # Not reserved anew: of a card that has failed, that would take others and leave to
-                # anybody what the earlier one may have given away.
+                # Cards are not reserved again: if a card has failed, the allocator would choose
+                # others and free those that the earlier write may have assigned.
                 assignment = before.assignment
-                if not stands(self._cluster.allocator, request, assignment):
+                if not _still_fits(self._cluster.allocator, request, assignment):
                     raise Conflict(
                         _called(args),
-                        "the cards that it was to have would not do any more",
-                        "try again when it is known that it has not got them",
+                        "the cards reserved for it no longer fit",
+                        "try again once its earlier binding is known to have failed",
                     )
             write = self._writes[args.pod_uid] = _Write(args, assignment)
         return write, before
@@ -216,12 +226,12 @@ class Binder:
     def _end(self, write: _Write, *, release: bool) -> None:
         uid = write.args.pod_uid
         with self._lock:
-            # Unless it is being bound once more.
+            # Unless the pod is being bound again.
             if self._writes.get(uid) is write:
                 del self._writes[uid]
                 if release:
                     self._cluster.allocator.release(uid)
-                    self._cluster.waker.changed()
+                    self._cluster.requeuer.changed()
 
     def _post(
         self,
@@ -231,8 +241,8 @@ class Binder:
         left_s: Callable[[], float],
     ) -> None:
         try:
-            # The labels also onto a pod that the webhook was not asked about: else the watch would
-            # not tell of it, and its cards would look free.
+            # The binding also labels a pod that the webhook has not reviewed. Otherwise the watch
+            # would not report the pod, and its cards would look free.
             self._write(args, annotations, pods.annotations.LABELS, left_s())
         except Conflict as error:
             has = self._assignment(args, self._timing.bind_s)
@@ -240,7 +250,7 @@ class Binder:
                 raise
             if has != assignment:
                 raise _BoundOtherwise(error.what, error.why, error.fix, error.status) from error
-            # An earlier attempt of ours, whose answer was lost, has done it.
+            # An earlier attempt, whose answer was lost, has made this binding.
 
     def _write(
         self,
@@ -261,50 +271,79 @@ class Binder:
         )
 
     def _assignment(self, args: BindArgs, deadline_s: float) -> wire.Assignment | None:
-        """The cards that the pod has by now; None: it has none, or is not bound, or over, or gone.
+        """The cards of the pod now; ``None``: it has none, is not bound, has ended or is deleted.
 
         Raises:
-            Unavailable: that cannot be told.
+            Unavailable: the API server did not answer, or the assignment is invalid.
         """
         try:
-            pod = self._pod(args, deadline_s)
+            pod = self._read_pod(args, deadline_s)
             is_there = pod.uid == args.pod_uid and not pod.is_over
             return pods.assignment_of(pod) if is_there else None
         except NotFound:
             return None
         except HamiError as error:
-            fix = "try again later"
-            raise Unavailable(_called(args), f"its cards are not known ({error})", fix) from error
+            why = f"its cards are not known ({error})"
+            raise Unavailable(_called(args), why, "try again later") from error
 
-    def _look_up(self, args: BindArgs, left_s: Callable[[], float]) -> WaitingPod | None:
-        """A pod that no filter and no watch has told of; None: it asks for no card.
+    def _read_waiting(self, args: BindArgs, left_s: Callable[[], float]) -> WaitingPod | None:
+        """Reads a pod that neither filter nor watch has seen; ``None``: it requests no card.
 
-        Another replica was asked before, or it asks for zero.
+        Either another replica filtered nodes for it, or it requests zero cards.
         """
-        pod = self._pod(args, left_s())
+        pod = self._read_pod(args, left_s())
         if pod.uid != args.pod_uid:
-            raise NotFound(_called(args), "it is another pod of the same name by now", "forget it")
+            raise NotFound(
+                _called(args), "it was replaced by another pod of the same name", "forget it"
+            )
         request = pods.read_request(pod, self._cluster.settings)
         return WaitingPod.of(pod, request) if request is not None else None
 
     def _bind_without_cards(self, args: BindArgs, left_s: Callable[[], float]) -> None:
-        """kube-scheduler leaves binding to us where a resource of ours is named, be it with 0."""
+        """Binds a pod that requests zero of a resource: kube-scheduler leaves that to us, too."""
         try:
             self._write(args, {}, {}, left_s())
         except Conflict:
-            pod = self._pod(args, left_s())
+            pod = self._read_pod(args, left_s())
             if (pod.uid, pod.spec.node_name) != (args.pod_uid, args.node):
                 raise
-            # An earlier attempt, whose answer was lost, has done it.
+            # An earlier attempt, whose answer was lost, has made this binding.
 
-    def _pod(self, args: BindArgs, deadline_s: float) -> objects.Pod:
+    def _read_pod(self, args: BindArgs, deadline_s: float) -> objects.Pod:
         namespace, name = quote(args.pod_namespace, safe=""), quote(args.pod_name, safe="")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return pods.decode_pod(self._server.get(path, deadline_s=deadline_s))
 
 
 class _BoundOtherwise(Conflict):
-    """It is bound already, with other cards: ours stay reserved for it until the watch has told."""
+    """The pod is bound with other cards; ours stay reserved until the watch has reported it."""
+
+
+def _still_fits(
+    allocator: Allocator, request: wire.PodRequest, assignment: wire.Assignment
+) -> bool:
+    """Whether cards that were reserved earlier still fit the pod.
+
+    They may have changed since, or another replica may have assigned them to another pod.
+    """
+    explained = allocator.explain(wire.encode(request), assignment.node)
+    seen = msgspec.json.decode(explained, type=NodeView)
+    if seen.assignment is None or seen.assignment == assignment:
+        return seen.fits
+    plans = (seen.assignment, assignment)
+    assigned = [one for plan in plans for cards in plan.containers.values() for one in cards]
+    if any(one.mig for one in assigned) or not all(map(_has_mib, request.containers)):
+        # Another pod may use the MIG instance's placement by now, and a share of memory depends on
+        # the card's size.
+        return False
+    fitting = {(c.container, card.uuid) for card in seen.cards for c in card.containers if c.fits}
+    reserved = [(name, one.card) for name, cards in assignment.containers.items() for one in cards]
+    are_distinct = len({card for _, card in reserved}) == len(reserved)
+    return are_distinct and fitting.issuperset(reserved)
+
+
+def _has_mib(container: wire.ContainerRequest) -> bool:
+    return isinstance(container.memory, wire.Size) and container.memory.mib is not None
 
 
 def _called(args: BindArgs) -> str:

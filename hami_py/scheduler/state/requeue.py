@@ -1,10 +1,11 @@
-"""Has pods that were refused tried again when we hear of room that kube-scheduler has no event for.
+"""Lets kube-scheduler try refused pods again after changes that it has no event for.
 
-kube-scheduler tries a refused pod again when something happens to an object that it watches, else
-after five minutes. It watches no quotas, and hears of a deleted pod or a new card sometimes before
-we do: then it asks at once, is told of the past, and asks no more. So where something has changed
-after a pod was refused, a StorageClass that nobody uses is touched: that is an event, and the right
-to it is a right to nothing else.
+kube-scheduler tries a refused pod again after an event of an object that it watches, or else after
+five minutes. It does not watch quotas. It may also see a deleted pod or a new card before the
+extender does: then it asks at once, the extender answers from older state, and kube-scheduler does
+not ask again. So after a change that follows a refusal, the extender touches a StorageClass that
+nothing uses. That is an event for kube-scheduler, and the right to write this one object allows
+nothing else.
 """
 
 from __future__ import annotations
@@ -17,72 +18,72 @@ from collections.abc import Callable
 from hami_py.kube import ApiServer, patch_metadata
 from hami_py.kube.errors import KubeError
 
-__all__ = ["Waker", "touching"]
+__all__ = ["Requeuer", "storage_class_touch"]
 
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0
-"""At most one write in this time: what has changed meanwhile is one event."""
+"""The least time between two writes; all changes in between become one event."""
 
 _FAILED_S = 30.0
-"""The pause after one that failed."""
+"""The pause after a write that failed."""
 
 _DEADLINE_S = 10.0
 
 
-class Waker:
-    """Knows whether somebody was refused for what is not so any more. Threads may share it.
+class Requeuer:
+    """Makes an event for kube-scheduler when a refused pod may fit now. Threads may share it.
 
     Args:
-        touch: makes an event that kube-scheduler hears of; ``None``: nobody is woken.
+        touch: makes an event that kube-scheduler receives; ``None``: no pod is requeued.
 
     Attributes:
-        thread: where it wakes, from ``start`` to ``stop``, if it does.
+        thread: the thread that makes the events, from ``start`` to ``stop``.
     """
 
     def __init__(self, touch: Callable[[], None] | None = None) -> None:
         self._touch = touch
         self._lock = threading.Lock()
         self._changes = 0
-        # By the extender before this one, whom kube-scheduler may have outlived.
+        # kube-scheduler may have started before this extender, whose predecessor refused pods.
         self._has_refused = True
         self._due = threading.Event()
         self._stopping = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="wake", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="requeue", daemon=True)
 
     @property
     def changes(self) -> int:
-        """How often something changed that may make room."""
+        """The number of changes so far that may make room."""
         return self._changes
 
     def changed(self) -> None:
-        """Something that may make room."""
+        """Records a change that may make room."""
         with self._lock:
             self._changes += 1
             if self._has_refused:
                 self._due.set()
 
     def refused(self, changes: int) -> None:
-        """A pod fits nowhere, by what was known after so many changes."""
+        """Records that no node fits a pod in the state after this number of changes."""
         with self._lock:
             self._has_refused = True
             if changes != self._changes:
                 self._due.set()
 
     def start(self) -> None:
-        """Begins to wake."""
+        """Starts the thread."""
         if self._touch is not None:
             self.thread.start()
 
     def stop(self) -> None:
-        """Ends that."""
+        """Ends the thread."""
         self._stopping.set()
         self._due.set()
         if self.thread.is_alive():
             self.thread.join(5)
 
-    def wake(self) -> float:
-        """Makes the event, if it is due; says for how many seconds to pause then."""
+    def requeue(self) -> float:
+        """Makes the event, if it is due; returns the seconds to pause afterwards."""
         with self._lock:
             if self._touch is None or not self._due.is_set():
                 return 0.0
@@ -91,7 +92,7 @@ class Waker:
         try:
             self._touch()
         except KubeError as error:
-            _log.warning("waiting pods are not tried again: %s", error)
+            _log.warning("refused pods are not tried again: %s", error)
             with self._lock:
                 self._has_refused = True
                 self._due.set()
@@ -100,11 +101,11 @@ class Waker:
 
     def _run(self) -> None:
         while self._due.wait() and not self._stopping.is_set():
-            self._stopping.wait(self.wake())
+            self._stopping.wait(self.requeue())
 
 
-def touching(server: ApiServer, name: str) -> Callable[[], None]:
-    """Touches a StorageClass.
+def storage_class_touch(server: ApiServer, name: str) -> Callable[[], None]:
+    """A function that writes an annotation of a StorageClass.
 
     Args:
         server: the API server.

@@ -1,8 +1,8 @@
-"""A bound pod with cards, as far as that can be told of any pod.
+"""A bound pod with cards, as far as it can be decoded.
 
-What binds pods may be of a later version than what reads them: its assignment, or a field of
-Kubernetes' own, need not be legible here. That the pod is there, and has cards, is; and that it is
-over, whatever else is in it.
+A newer version of this program or of Kubernetes may have written the pod, so its assignment or
+another field may be invalid here. It is still certain that the pod exists and has cards, and
+whether it has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Phase(msgspec.Struct):
     status: Status | None = None
 
 
-class _Place(msgspec.Struct):
+class _Binding(msgspec.Struct):
     class Metadata(msgspec.Struct):
         annotations: dict[str, str] | None = None
 
@@ -38,7 +38,7 @@ class _Place(msgspec.Struct):
 
 
 class Bound(NamedTuple):
-    """A pod that has cards, whether or not anybody here can read which."""
+    """A pod that has cards, whether or not its assignment is valid."""
 
     uid: str
     node: str
@@ -46,16 +46,16 @@ class Bound(NamedTuple):
 
     @classmethod
     def of(cls, pod: objects.Pod | Undecoded) -> Bound | None:
-        """None: it is not bound, was given no card, or is over.
+        """The pod's node and assignment; ``None`` if it is not bound, has no card or has ended.
 
         Raises:
-            msgspec.ValidationError: not even that can be read.
+            msgspec.ValidationError: not even these fields can be decoded.
         """
         if is_over(pod):
             return None
         if isinstance(pod, Undecoded):
-            place = msgspec.json.decode(pod.raw, type=_Place)
-            node, annotations = place.spec.node_name, place.metadata.annotations or {}
+            found = msgspec.json.decode(pod.raw, type=_Binding)
+            node, annotations = found.spec.node_name, found.metadata.annotations or {}
             text = annotations.get(ASSIGNMENT)
         else:
             node, text = pod.spec.node_name, pod.annotations.get(ASSIGNMENT)
@@ -65,7 +65,7 @@ class Bound(NamedTuple):
 
 
 def is_over(pod: objects.Pod | Undecoded) -> bool:
-    """Whether all its containers have ended for good, and that can be read."""
+    """Whether all containers of the pod have ended for good, as far as it can be decoded."""
     if not isinstance(pod, Undecoded):
         return pod.is_over
     with contextlib.suppress(msgspec.ValidationError):

@@ -1,14 +1,14 @@
-"""Who was bound on a node, or in a namespace, by others: looked at once, page by page.
+"""A list of the pods that were bound on a node, or in a namespace, before this replica took over.
 
-A namespace may have more pods than can be listed within the time of one binding. So what has been
-looked at stays, and whoever comes next goes on from there.
+A namespace may have more pods than can be listed within the time of one binding. So a listing keeps
+its pages, and the next binding continues where the last one stopped.
 
-What counts are pods that others had bound before the first page was asked for: nobody else has
-bound any since, or this look is nobody's any more (``takeover``). Such a pod is in each later
-state of the list, too, unless it is gone, so the pages need not be of one moment. And where the
-watch has told once that it is bound, nothing more is to be looked for: what becomes of it the watch
-tells as well. A pod that is not known when its page comes may have gone since that page's moment,
-of which the watch may have told long ago; so it is asked for by its name.
+Only pods count that other replicas had bound before the first page was requested: since then only
+this replica binds, or the listing is obsolete (``failover``). Such a pod is in every later version
+of the list unless it was deleted, so the pages need not come from one version. Once the watch has
+reported that the pod is bound, nothing is left to find out: the watch reports what happens to it.
+A pod that is not known when its page arrives may have been deleted after the page's version, and
+the watch may have reported that long ago. So the listing reads such a pod again by its name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from hami_py.kube import ApiServer, Undecoded, list_objects
 from hami_py.kube.errors import Expired, Rejected, Unavailable
 from hami_py.kube.lists import decoded_object, page_of
 from hami_py.model.pods import objects
-from hami_py.scheduler.bound import Bound
+from hami_py.scheduler.state.bound import Bound
 
-__all__ = ["Look", "pods_of"]
+__all__ = ["PodListing", "pods_of"]
 
 _decoder = msgspec.json.Decoder(objects.Pod)
 
@@ -39,19 +39,19 @@ class _Name(NamedTuple):
         return f"pod {self.namespace}/{self.name}"
 
 
-class Look:
-    """One list of pods. Threads may share it: a page that two have read counts once.
+class PodListing:
+    """One list of pods. Threads may share it: a page that two threads have read counts once.
 
     Args:
-        server: where to look.
-        path: of the list.
+        server: the API server.
+        path: the path of the list.
         fields: the field selector.
-        followed: the query of the watch of pods; of others it never tells.
-        is_known: whether the watch has told that a pod is bound so, or it was bound here.
+        followed: the query of the watch of pods; the watch reports no other pods.
+        is_known: whether the watch has reported this binding, or this replica made it.
 
     Attributes:
-        looked_at: pods that were on the pages so far.
-        is_late: it takes too long for a binding, and somebody reads it page by page.
+        listed: the number of pods on the pages so far.
+        is_late: whether listing takes too long for a binding and continues in the background.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Look:
         is_known: Callable[[Bound], bool],
     ) -> None:
         self._what = f"{path} {fields}"
-        self.looked_at = 0
+        self.listed = 0
         self.is_late = False
         self._server = server
         self._path = path
@@ -71,9 +71,9 @@ class Look:
         self._query = {**followed, "fieldSelector": fields}
         self._is_known = is_known
         self._lock = threading.Lock()
-        # What the next page is asked for with; None: there is none.
+        # The token that continues the list; None: all pages were read.
         self._rest: str | None = ""
-        # Bound by others, as far as can be read, and not known when they were looked at.
+        # Bound by another replica, as far as can be decoded, and not known when they were read.
         self._missing: dict[_Name, Bound | None] = {}
 
     @property
@@ -82,33 +82,33 @@ class Look:
         return self._rest is None
 
     def finish(self, left_s: Callable[[], float]) -> None:
-        """Reads the pages that are left, and waits for nobody.
+        """Reads the remaining pages and checks that all bindings on them are known.
 
         Raises:
-            Unavailable: the watch has still to tell of somebody, or ``left_s`` says so.
-            KubeError: the API server does not say.
+            Unavailable: the watch has not reported one of them yet, or ``left_s`` raised it.
+            KubeError: the API server did not answer.
         """
         while not self.is_listed:
             self.read_page(left_s())
         for name, bound in tuple(self._missing.items()):
             if bound is None or not self._is_known(bound):
-                self._ask_for(name, left_s())
+                self._check_again(name, left_s())
             self._missing.pop(name, None)
 
     def read_page(self, deadline_s: float) -> None:
-        """Reads the next one.
+        """Reads the next page, if there is one.
 
         Raises:
-            KubeError: the API server does not say.
+            KubeError: the API server did not answer.
         """
-        asked = self._rest
-        if asked is None:
+        token = self._rest
+        if token is None:
             return
         try:
-            page = page_of(self._server, self._path, self._query, asked, deadline_s=deadline_s)
+            page = page_of(self._server, self._path, self._query, token, deadline_s=deadline_s)
         except (Expired, Rejected) as error:
-            # What was told to go on with is kept for minutes, and by a server that has it.
-            self._turn(asked, error.rest if isinstance(error, Expired) else "")
+            # A token is valid for some minutes, and only at the server that made it.
+            self._turn(token, error.rest if isinstance(error, Expired) else "")
             raise
         missing: dict[_Name, Bound | None] = {}
         for raw in page.items:
@@ -122,22 +122,22 @@ class Look:
                     missing[name] = bound
             except msgspec.ValidationError:
                 missing[name] = None
-        self._turn(asked, page.metadata.continue_ or None, missing, len(page.items))
+        self._turn(token, page.metadata.continue_ or None, missing, len(page.items))
 
     def _turn(
         self,
-        asked: str,
+        token: str,
         rest: str | None,
         missing: Mapping[_Name, Bound | None] | None = None,
-        read: int = 0,
+        listed: int = 0,
     ) -> None:
         with self._lock:
-            if self._rest == asked:
+            if self._rest == token:
                 self._missing.update(missing or {})
-                self.looked_at = self.looked_at + read if asked else read
+                self.listed = self.listed + listed if token else listed
                 self._rest = rest
 
-    def _ask_for(self, name: _Name, deadline_s: float) -> None:
+    def _check_again(self, name: _Name, deadline_s: float) -> None:
         query = {**self._followed, "fieldSelector": f"metadata.name={name.name}"}
         path = pods_of(name.namespace)
         there, undecoded = list_objects(
@@ -148,15 +148,15 @@ class Look:
             try:
                 is_missing = self._is_missing(Bound.of(pod))
             except msgspec.ValidationError as error:
-                why = f"it cannot be read whether {name} has cards: {error}"
+                why = f"it is not known whether {name} has cards: {error}"
                 raise Unavailable(self._what, why, "look at that pod") from error
             if is_missing:
-                why = f"the watch has not told yet that {name} is bound"
+                why = f"the watch has not yet reported that {name} is bound"
                 raise Unavailable(self._what, why, "try again later")
 
     def _is_missing(self, bound: Bound | None) -> bool:
-        # What stands in the assignment does not matter: where nobody here can read it, the node is
-        # barred once the watch has told of it, and not before.
+        # The assignment may be invalid here: then the node is blocked, but only once the watch has
+        # reported the pod.
         return bound is not None and not self._is_known(bound)
 
 

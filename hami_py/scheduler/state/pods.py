@@ -1,16 +1,14 @@
-"""Pods that ask for our resources, as the allocator is to see them.
+"""Pods that request our resources.
 
-One that has its cards is placed, one that is not bound waits, and one whose cards nobody can read
-bars its node.
+A bound pod with a valid assignment is placed in the allocator. A pod that is not bound waits. A
+bound pod whose assignment is invalid blocks its node for new pods.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,28 +16,26 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.bound import Bound, is_over
-
-if TYPE_CHECKING:
-    from hami_py.scheduler.cluster import Cluster
+from hami_py.scheduler.state.bound import Bound, is_over
+from hami_py.scheduler.state.nodes import NodeSink
+from hami_py.scheduler.state.shared import SharedState
+from hami_py.scheduler.state.waiting import WaitingPods
 
 __all__ = ["Placed", "PodSink"]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What was told of a pod that has its cards.
+    """A pod that has its cards, as the watch last reported it.
 
     Attributes:
-        namespace: the pod's.
+        namespace: the pod's namespace.
         name: its name.
-        labels: its labels; where they alone have changed the cards have not.
+        labels: its labels; if only they change, the cards stay the same.
         node: the node that it is bound to.
-        priority: Kubernetes' priority of it.
-        assignment: its cards, as the annotation has them.
-        is_started: whether its ordinary init containers are done for good.
+        priority: its Kubernetes priority.
+        assignment: its cards, as the text of the annotation.
+        is_started: whether its ordinary init containers have ended for good.
     """
 
     namespace: str
@@ -52,7 +48,7 @@ class Placed:
 
     @classmethod
     def of(cls, pod: objects.Pod, node: str, assignment: str) -> Placed:
-        """As it was seen."""
+        """The pod as it is now."""
         metadata = pod.metadata
         return cls(
             metadata.namespace or "",
@@ -66,30 +62,41 @@ class Placed:
 
 
 class PodSink:
-    """Pods that ask for our resources, by UID."""
+    """Pods that request our resources, by UID.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Args:
+        shared: the allocator and what else the sinks share.
+        nodes: blocks the node of a pod whose cards are not known.
+        waiting: keeps the pods that are not bound yet.
+
+    Attributes:
+        is_listed: whether all pods were listed once.
+    """
+
+    def __init__(self, shared: SharedState, nodes: NodeSink, waiting: WaitingPods) -> None:
         self.is_listed = False
-        self._cluster = cluster
-        # None: it waits to be bound, or nobody can read which cards it has.
+        self._shared = shared
+        self._nodes = nodes
+        self._waiting = waiting
+        # None: the pod waits to be bound, or its cards are not known.
         self._known: dict[str, Placed | None] = {}
-        # Bound ones that were told of and could not be taken: node and assignment.
+        # Bound pods whose cards are not known: node and assignment.
         self._not_taken: dict[str, tuple[str, str | None]] = {}
 
     def is_placed(self, uid: str) -> bool:
-        """Whether the pod is known to have its cards."""
+        """Whether the allocator has this pod with its cards."""
         return self._known.get(uid) is not None
 
     def knows(self, bound: Bound) -> bool:
-        """Whether the watch has told that this pod is bound so.
+        """Whether the watch has reported this node and this assignment for the pod.
 
-        Also where its cards could not be taken: then its node is barred, or it has none.
+        That includes a pod whose cards are not known: then its node is blocked.
         """
-        bound_so = (bound.node, bound.assignment)
+        expected = (bound.node, bound.assignment)
         placed = self._known.get(bound.uid)
-        if placed is not None and (placed.node, placed.assignment) == bound_so:
+        if placed is not None and (placed.node, placed.assignment) == expected:
             return True
-        return self._not_taken.get(bound.uid) == bound_so
+        return self._not_taken.get(bound.uid) == expected
 
     def placed_on(self, nodes: Iterable[str]) -> dict[str, dict[str, Placed]]:
         """By node, the pods that have cards there, by UID."""
@@ -100,7 +107,7 @@ class PodSink:
         return found
 
     def replace(self, listed: list[objects.Pod], undecoded: Sequence[Undecoded] = ()) -> None:
-        """These are all the pods."""
+        """Takes a whole list of pods; pods that are not in it were deleted."""
         there = {pod.uid for pod in listed} | {item.metadata.uid for item in undecoded}
         for uid in self._known.keys() - there:
             self._remove(uid)
@@ -111,26 +118,26 @@ class PodSink:
         self.is_listed = True
 
     def changed(self, pod: objects.Pod) -> None:
-        """A pod came or changed."""
+        """Takes a pod that is new or changed."""
         if is_over(pod):
             self._remove(pod.uid)
             return
         try:
             self._take(pod)
         except HamiError as error:
-            name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-            self._cluster.unreadable(name, error)
+            name = _name(pod)
+            self._shared.report_invalid(name, error)
             if pod.spec.node_name is not None:
                 text = pod.annotations.get(pods.annotations.ASSIGNMENT)
                 self._known[pod.uid] = None
                 self._not_taken[pod.uid] = (pod.spec.node_name, text)
-                # One that asks for no card was given none, whatever its annotation says.
-                if self._asks(pod):
-                    why = f"{name} has cards there, and it cannot be read which: {error}"
-                    self._cluster.nodes.bar(pod.spec.node_name, pod.uid, why)
+                # A pod that requests no card has none, whatever its annotation contains.
+                if self._requests_card(pod):
+                    why = f"{name} has cards there, and its assignment is invalid: {error}"
+                    self._nodes.block(pod.spec.node_name, pod.uid, why)
 
     def undecoded(self, item: Undecoded) -> None:
-        """A pod is there and cannot be decoded: unless it is over, it has the cards that it had."""
+        """Takes a pod that cannot be decoded: unless it has ended, it keeps the cards it had."""
         uid = item.metadata.uid or ""
         if is_over(item):
             self._remove(uid)
@@ -143,10 +150,10 @@ class PodSink:
                 self._known[uid] = None
                 self._not_taken[uid] = (bound.node, bound.assignment)
                 why = f"pod {item.name} has cards there and cannot be decoded: {item.why}"
-                self._cluster.nodes.bar(bound.node, uid, why)
+                self._nodes.block(bound.node, uid, why)
 
     def gone(self, pod: objects.Pod | Undecoded) -> None:
-        """A pod was deleted."""
+        """Takes the deletion of a pod."""
         self._remove(pod.metadata.uid or "")
 
     def _take(self, pod: objects.Pod) -> None:
@@ -155,7 +162,7 @@ class PodSink:
             return
         assignment = pods.assignment_of(pod)
         if assignment is None:
-            # Bound by somebody else, or not one of ours: it holds no card that we know of.
+            # Another scheduler bound it, or it is not one of ours: no card of it is known.
             self._remove(pod.uid)
             return
         text = pod.annotations[pods.annotations.ASSIGNMENT]
@@ -164,51 +171,51 @@ class PodSink:
             self._known[pod.uid] = placed
             return
         try:
-            request = pods.read_request(pod, self._cluster.settings)
+            request = pods.read_request(pod, self._shared.settings)
         except InvalidValue as error:
-            self._cluster.unreadable(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
+            self._shared.report_invalid(_name(pod), error)
             request = pods.as_assigned(pod, assignment)
         if request is None:
             raise InvalidValue(
                 f"metadata.annotations[{pods.annotations.ASSIGNMENT}]",
                 text,
-                "the pod asks for no card, so nobody gave it one: leave it out",
+                "the pod requests no card, so it has none: remove the annotation",
             )
-        self._cluster.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
-        self._cluster.nodes.unbar(pod.uid)
+        self._shared.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
+        self._nodes.unblock(pod.uid)
         if self._known.get(pod.uid) is not None:
-            # What its init containers had alone may be free.
-            self._cluster.waker.changed()
+            # The cards that only its init containers used may be free now.
+            self._shared.requeuer.changed()
         self._known[pod.uid] = placed
         self._not_taken.pop(pod.uid, None)
-        self._cluster.waiting.forget(pod.uid)
+        self._waiting.forget(pod.uid)
 
     def _wait(self, pod: objects.Pod) -> None:
-        request = self._request(pod)
-        if request is None:
-            return
-        self._known.setdefault(pod.uid, None)
-        self._cluster.waiting.watched(pod, request)
-
-    def _asks(self, pod: objects.Pod) -> bool:
         try:
-            return pods.read_request(pod, self._cluster.settings) is not None
+            request = pods.read_request(pod, self._shared.settings)
+        except InvalidValue as error:
+            self._shared.report_invalid(_name(pod), error)
+            return
+        if request is not None:
+            self._known.setdefault(pod.uid, None)
+            self._waiting.watched(pod, request)
+
+    def _requests_card(self, pod: objects.Pod) -> bool:
+        try:
+            return pods.read_request(pod, self._shared.settings) is not None
         except InvalidValue:
             return True
 
-    def _request(self, pod: objects.Pod) -> wire.PodRequest | None:
-        try:
-            return pods.read_request(pod, self._cluster.settings)
-        except InvalidValue as error:
-            self._cluster.unreadable(f"pod {pod.metadata.namespace}/{pod.metadata.name}", error)
-            return None
-
     def _remove(self, uid: str) -> None:
-        self._cluster.waiting.forget(uid)
-        # Also of one that the watch tells of for the first time: we may have bound it since.
-        self._cluster.allocator.remove(uid)
+        self._waiting.forget(uid)
+        # Even if the watch has never reported the pod before: this extender may have bound it.
+        self._shared.allocator.remove(uid)
         self._not_taken.pop(uid, None)
         if uid in self._known:
             del self._known[uid]
-            self._cluster.nodes.unbar(uid)
-            self._cluster.waker.changed()
+            self._nodes.unblock(uid)
+            self._shared.requeuer.changed()
+
+
+def _name(pod: objects.Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"

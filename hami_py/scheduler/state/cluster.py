@@ -1,0 +1,67 @@
+"""The whole cluster: the allocator, and the sinks that keep it up to date.
+
+The allocator learns from a node's annotation which cards the node has (the node agent writes it),
+from a bound pod's annotation which cards the pod has (its binding writes it), and from quotas what
+a namespace may use. Pods that request no card are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hami_py.model import pods
+from hami_py.scheduler.state.budgets import BudgetSink
+from hami_py.scheduler.state.nodes import NodeSink
+from hami_py.scheduler.state.pods import PodSink
+from hami_py.scheduler.state.quotas import QuotaSink
+from hami_py.scheduler.state.requeue import Requeuer
+from hami_py.scheduler.state.shared import SharedState
+from hami_py.scheduler.state.waiting import WaitingPods
+
+if TYPE_CHECKING:
+    from hami_py._native import Allocator
+
+__all__ = ["NODES", "PODS", "QUOTAS", "Cluster"]
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+QUOTAS = "/api/v1/resourcequotas"
+
+
+class Cluster(SharedState):
+    """The allocator, the sinks that feed it, and the requests of pods that are not bound yet.
+
+    Attributes:
+        waiting: pods that are not bound yet.
+        nodes: takes the changes of nodes, as ``pods``, ``quotas`` and ``budgets`` take theirs.
+    """
+
+    def __init__(
+        self, allocator: Allocator, settings: pods.PodSettings, requeuer: Requeuer | None = None
+    ) -> None:
+        super().__init__(allocator, settings, requeuer)
+        self.waiting = WaitingPods()
+        self.nodes = NodeSink(self)
+        self.pods = PodSink(self, self.nodes, self.waiting)
+        self.quotas = QuotaSink(self)
+        self.budgets = BudgetSink(self)
+        self._returned = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nodes, pods and quotas were each listed once.
+
+        Before that, full cards would look empty. Disruption budgets are not needed for this: only
+        preemption reads them.
+        """
+        return self.nodes.is_listed and self.pods.is_listed and self.quotas.is_listed
+
+    def requeue_returned(self, now_ns: int) -> None:
+        """Requeues the pods of namespaces that have filter time again.
+
+        Nothing changes in the cluster then, so kube-scheduler has no event of its own.
+        """
+        returned = self.allocator.returned(now_ns)
+        if returned != self._returned:
+            self._returned = returned
+            self.requeuer.changed()
