@@ -1,7 +1,7 @@
 """The Rust core: quantities, the files of a slice, the coordinator, and the cluster allocator.
 
-Raises ``hami_py.errors.InvalidValue``, ``DamagedFile`` and ``Unfit``, and ``OSError`` with a file
-name.
+It raises ``hami_py.errors.InvalidValue``, ``DamagedFile`` and ``Unfit``, and ``OSError`` with a
+file name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ __all__ = [
     "Account",
     "AccountSnapshot",
     "Allocator",
-    "Grants",
+    "GrantsPage",
     "HamiLimit",
     "HamiVariables",
     "LimitRow",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MAX_CARDS: Final[int]
-"""Cards that a slice can have: rows of its limits page."""
+"""The most cards that a slice can have: the rows of its limits page."""
 
 HAMI_MEMORY_LIMITS: Final[tuple[str, ...]]
 """HAMi's variables that set memory limits: the one for every card, then the one of each card."""
@@ -44,16 +44,18 @@ _Mode = Literal["hard", "soft"]
 _Priority = Literal["low", "normal", "high"]
 
 def parse_memory(text: str, source: _Source, field: str) -> int | None:
-    """Bytes meant by ``text``, by the grammar of docs/configuration.md.
+    """The bytes that ``text`` means, by the grammar of docs/configuration.md.
 
-    None = no limit, which only HAMi's variables can say.
+    None = no limit, which only HAMi's variables can mean.
 
     Raises:
         InvalidValue: with field, value and fix.
     """
 
 def parse_share(text: str, source: _Source, field: str) -> int | None:
-    """Percent meant by ``text``, 1 to 100; None = no limit, which only HAMi's variables can say.
+    """The percentage that ``text`` means, 1 to 100.
+
+    None = no limit, which only HAMi's variables can mean.
 
     Raises:
         InvalidValue: with field, value and fix.
@@ -63,7 +65,7 @@ def format_memory(bytes: int) -> str:
     """The shortest exact text, e.g. ``4GiB`` or ``1536MiB``; ``parse_memory`` reads it back."""
 
 def same_card(left: str, right: str) -> bool:
-    """Whether two UUIDs name one card: the driver does not say whether it is a GPU- or a MIG-."""
+    """Whether two UUIDs name the same card; their prefix, ``GPU-`` or ``MIG-``, is ignored."""
 
 @final
 class HamiLimit:
@@ -100,14 +102,14 @@ class HamiVariables:
         """The limits of the card of this number; where it is not known, the lowest of all."""
 
 def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
-    """Hand out turns on the cards to the slices of a runtime directory.
+    """Grant turns on the cards to the slices of a runtime directory.
 
-    It works on the calling thread until there has been no slice for so many seconds. One process at
-    a time may do this for a directory; who calls it sees to that. No Python runs meanwhile, signal
-    handlers included: end it with a signal that has none.
+    It runs on the calling thread until there has been no slice for this many seconds. The caller
+    makes sure that only one process at a time does this for a directory. No Python code runs in the
+    meantime, signal handlers included: end it with a signal that has none.
 
     Raises:
-        OSError: it cannot begin.
+        OSError: it cannot start.
     """
 
 @final
@@ -323,7 +325,7 @@ class LimitRow:
 
 @final
 class LimitsPage:
-    """The file that says what a slice may use, opened for reading and (by its owner) changing."""
+    """The file with the limits of a slice. Its owner can change it; others can read it."""
 
     @staticmethod
     def create(path: str | PathLike[str], rows: Sequence[LimitRow]) -> LimitsPage: ...
@@ -332,25 +334,27 @@ class LimitsPage:
     def rows(self) -> list[LimitRow]: ...
     def set_memory_limits(self, limits: Mapping[str, int | None]) -> None: ...
     def set_regimes(self, regimes: Mapping[str, tuple[int | None, _Mode, _Priority]]) -> None:
-        """Share, mode and priority by UUID, all of them in force at one instant."""
+        """Set share, mode and priority by UUID; all of them come into force at once."""
 
 @final
-class Grants:
-    """The file in which a coordinator says whose turn it is on the cards of a slice."""
+class GrantsPage:
+    """The file in which the coordinator grants turns on the cards of a slice."""
 
     @staticmethod
     def create(path: str | PathLike[str]) -> None:
-        """Make an empty page, in which nobody coordinates; the file must not exist."""
+        """Create a page without grants. The file must not exist."""
 
 @final
 class ProcessUse:
-    """What one process of a slice holds and uses; ``memory[i]`` is for the card of row i.
+    """The memory and time that one process of a slice uses; entry i is for the card of row i.
 
-    Memory is in bytes, times are in nanoseconds: ``used_ns`` is engine time, ``throttled_ns`` how
-    long its threads were kept from launching, ``debt_ns`` how far it is over its share just now.
+    Memory is in bytes, times are in nanoseconds: ``used_ns`` is engine time, ``throttled_ns`` the
+    time for which its threads waited to launch, ``debt_ns`` the engine time that it has used beyond
+    its share and not yet paid back.
 
-    Its pid is the one of its own PID namespace (``pid_namespace``, an inode; 0 = unknown); with
-    ``start_time`` (clock ticks since boot) it names one process, also where pids are used again.
+    The pid is that of the process's own PID namespace (``pid_namespace``, an inode; 0 = unknown).
+    Together with ``start_time`` (clock ticks since boot) it names one process, even if its pid is
+    used again.
     """
 
     pid: int
@@ -365,9 +369,9 @@ class ProcessUse:
 
 @final
 class AccountSnapshot:
-    """An account, read once: the processes and the sums of its rows belong together.
+    """An account, read once, so that the processes and the sums of its rows belong together.
 
-    ``refusals``, ``used_ns`` and ``throttled_ns`` count also processes that are gone.
+    ``refusals``, ``used_ns`` and ``throttled_ns`` include processes that have exited.
     """
 
     processes: list[ProcessUse]
@@ -378,7 +382,7 @@ class AccountSnapshot:
 
 @final
 class Account:
-    """The file that says what the processes of a slice hold. Read here, written by the library."""
+    """The file with the memory and time that the processes of a slice use."""
 
     @staticmethod
     def create(path: str | PathLike[str]) -> Account: ...
@@ -386,7 +390,7 @@ class Account:
     def open(path: str | PathLike[str]) -> Account: ...
     def snapshot(self) -> AccountSnapshot: ...
     def reclaim(self) -> int:
-        """Give back what dead processes held, as far as its time has come; how many bytes.
+        """Release the memory of dead processes if it is time to; the number of bytes.
 
-        It maps the file, so only for a slice whose processes are trusted not to cut it short.
+        It maps the file, so the processes of the slice must be trusted not to truncate it.
         """

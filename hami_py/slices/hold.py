@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from hami_py._native import Account, Grants, LimitRow, LimitsPage
+from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
@@ -205,7 +205,7 @@ def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> Binar
     rows = [LimitRow(row.uuid, row.memory, row.share, row.mode, row.priority) for row in limits]
     LimitsPage.create(directory / LIMITS, rows)
     Account.create(directory / ACCOUNT)
-    Grants.create(directory / GRANTS)
+    GrantsPage.create(directory / GRANTS)
     file = _lock(directory, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     record.write(file.fileno())
     return file

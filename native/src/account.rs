@@ -1,30 +1,30 @@
-//! The account, as its readers see it.
+//! The account, for its readers.
 
 use crate::errors;
 use hami_account::Snapshot;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// What one process of a slice holds and uses; entry i of a list is for the card of row i.
+/// The memory and time that one process of a slice uses. Entry i of a list is for the card of row i.
 #[pyclass(module = "hami_py._native", frozen, get_all)]
 pub struct ProcessUse {
-    /// The process, as it is numbered in its own PID namespace.
+    /// The process's number in its own PID namespace.
     pid: u32,
     /// When it started, in clock ticks since boot; with the pid it names one process. 0 = unknown.
     start_time: u64,
     /// The inode of its PID namespace; 0 = unknown.
     pid_namespace: u64,
-    /// False once it has died; its bytes are counted until the driver has had time to free them.
+    /// False once the process has died. Its bytes count until the driver has had time to free them.
     alive: bool,
     /// Bytes.
     memory: Vec<u64>,
-    /// How often an allocation was refused, by row.
+    /// The number of refused allocations, by row.
     refusals: Vec<u64>,
-    /// For how long the card's engine worked for it, in nanoseconds.
+    /// The time for which the card's engine was busy with its kernels, in nanoseconds.
     used_ns: Vec<u64>,
-    /// For how long its threads were kept from launching, in nanoseconds.
+    /// The time for which its threads waited to launch, in nanoseconds.
     throttled_ns: Vec<u64>,
-    /// How much more than its share it has used just now, in nanoseconds.
+    /// The engine time that it has used beyond its share and not yet paid back, in nanoseconds.
     debt_ns: Vec<u64>,
 }
 
@@ -44,22 +44,23 @@ impl From<hami_account::ProcessUse> for ProcessUse {
     }
 }
 
-/// An account, read once: the processes and the sums belong together.
+/// An account, read once, so that the processes and the sums belong together.
 #[pyclass(module = "hami_py._native", frozen, get_all)]
 pub struct AccountSnapshot {
-    /// The processes that hold a place in the account.
+    /// The processes that have a slot of the account.
     processes: Vec<Py<ProcessUse>>,
-    /// Bytes that all processes together hold, by row.
+    /// The bytes that all processes hold together, by row.
     memory_used: Vec<u64>,
-    /// How often an allocation was refused, by row, also to processes that are gone.
+    /// The number of refused allocations, by row, including processes that have exited.
     refusals: Vec<u64>,
-    /// For how long the engines worked for the slice, in nanoseconds, by row, likewise.
+    /// Engine time in nanoseconds, by row, including processes that have exited.
     used_ns: Vec<u64>,
-    /// For how long its threads were kept from launching, in nanoseconds, by row, likewise.
+    /// The time for which threads waited to launch, in nanoseconds, by row, including processes that
+    /// have exited.
     throttled_ns: Vec<u64>,
 }
 
-/// The file that says what the processes of a slice hold. Read here, written by the library.
+/// The file with the memory and time that the processes of a slice use. The library writes it.
 #[pyclass(module = "hami_py._native", frozen)]
 pub struct Account {
     path: PathBuf,
@@ -73,7 +74,7 @@ impl Account {
 
 #[pymethods]
 impl Account {
-    /// Makes an empty account; the file must not exist.
+    /// Creates an empty account. The file must not exist.
     #[staticmethod]
     fn create(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         py.detach(|| hami_account::Account::create(&path)).map_err(errors::file)?;
@@ -88,7 +89,7 @@ impl Account {
         Ok(account)
     }
 
-    /// What it says now.
+    /// The account now.
     fn snapshot(&self, py: Python<'_>) -> PyResult<AccountSnapshot> {
         let read = self.read(py)?;
         let processes =
@@ -102,9 +103,9 @@ impl Account {
         })
     }
 
-    /// Give back what dead processes held, as far as its time has come; how many bytes.
+    /// Releases the memory of dead processes if it is time to, and returns how many bytes that are.
     ///
-    /// It maps the file, so only for a slice whose processes are trusted not to cut it short.
+    /// It maps the file, so the processes of the slice must be trusted not to truncate it.
     fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
         py.detach(|| hami_account::Account::attach(&self.path).map(|account| account.reap_dead()))
             .map_err(errors::file)

@@ -1,5 +1,5 @@
-//! Rust errors as Python's: files that cannot be used are `OSError`s with a file name, the rest has
-//! an exception of its own in `hami_py.errors`.
+//! Rust errors as Python exceptions. A failed system call becomes an `OSError` with the file's name;
+//! every other error has an exception of its own in `hami_py.errors`.
 
 use hami_limits::{FileError, InvalidValue};
 use pyo3::exceptions::PyOSError;
@@ -40,12 +40,12 @@ pub fn file(error: FileError) -> PyErr {
     }
 }
 
-/// Python picks the subclass (`FileNotFoundError`, …) by the number.
+/// Python selects the subclass (`FileNotFoundError`, …) by the number.
 pub fn os(path: &Path, error: &io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = io::Error::from_raw_os_error(number).to_string();
-            // Rust adds the number to the text; Python has its own place for it.
+            // Rust appends the number to the text; Python has a field for it.
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
             PyOSError::new_err((number, text, path.to_owned()))
         }

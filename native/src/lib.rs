@@ -1,24 +1,47 @@
-//! `hami_py._native`: what Python needs of the Rust core, one thin function or class per thing.
+//! `hami_py._native`: the parts of the Rust core that Python uses.
 //!
-//! No policy lives here. Arguments are converted, the lock of the interpreter is given up around
-//! everything that can wait for a file, and errors become the exceptions of `hami_py.errors`.
+//! Each function or class here wraps one of a crate, without a policy of its own. It converts the
+//! arguments, releases the interpreter's lock around everything that can wait for a file, and turns
+//! errors into the exceptions of `hami_py.errors`. The types for Python stand in
+//! `hami_py/_native.pyi`; the docstrings in both places say the same.
+//!
+//! | module | wraps |
+//! |---|---|
+//! | `values` | sizes, shares and HAMi's variables (`hami-limits`) |
+//! | `pages` | the limits page and the grants page (`hami-limits`) |
+//! | `account` | the account (`hami-account`) |
+//! | `allocator`, `extender`, `metrics` | the cluster allocator (`hami-allocator`) |
+//! | `coordinate` | the coordinator (`hami-coordinator`) |
 
 #![allow(clippy::needless_pass_by_value, reason = "what comes from Python comes by value")]
 #![allow(clippy::doc_markdown, reason = "doc comments on what Python sees are its docstrings")]
 
 mod account;
 mod allocator;
-mod coordinator;
 mod errors;
 mod extender;
-mod grants;
-mod limits;
 mod metrics;
-mod quantity;
-mod regime;
-mod variables;
+mod pages;
+mod values;
 
+use hami_limits::InvalidValue;
 use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Grants turns on the cards to the slices of a runtime directory, on the calling thread, until there
+/// has been no slice for this many seconds. Only one process at a time may do this.
+///
+/// No Python code runs in the meantime, signal handlers included: end it with a signal that has none.
+#[pyfunction]
+pub fn coordinate(py: Python<'_>, runtime: PathBuf, linger_seconds: f64) -> PyResult<()> {
+    let linger = Duration::try_from_secs_f64(linger_seconds).map_err(|_| {
+        let fix = "write a number of seconds, 0 or more";
+        errors::invalid(InvalidValue::new("linger_seconds", &linger_seconds.to_string(), fix))
+    })?;
+    py.detach(|| hami_coordinator::coordinate(&runtime, linger))
+        .map_err(|error| errors::os(&runtime, &error))
+}
 
 /// The Rust core: quantities, the files of a slice, the coordinator, and the cluster allocator.
 #[pymodule]
@@ -32,17 +55,13 @@ mod _native {
     #[pymodule_export]
     use crate::allocator::Allocator;
     #[pymodule_export]
-    use crate::coordinator::coordinate;
+    use crate::coordinate;
     #[pymodule_export]
-    use crate::grants::Grants;
+    use crate::pages::{GrantsPage, LimitRow, LimitsPage, same_card};
     #[pymodule_export]
-    use crate::limits::{LimitRow, LimitsPage, same_card};
-    #[pymodule_export]
-    use crate::quantity::{format_memory, parse_memory, parse_share};
-    #[pymodule_export]
-    use crate::variables::{HamiLimit, HamiVariables};
+    use crate::values::{HamiLimit, HamiVariables, format_memory, parse_memory, parse_share};
 
-    /// Cards that a slice can have: rows of its limits page.
+    /// The most cards that a slice can have: the rows of its limits page.
     #[pymodule_export]
     const MAX_CARDS: usize = hami_limits::page::MAX_ROWS;
 

@@ -103,10 +103,10 @@ class Gate:
 
 def make_slice(directory: Path, gpu: StubServer, share: int | None) -> Path:
     """A slice directory with a grants page, like those that `hami` makes."""
-    from hami_py._native import Grants
+    from hami_py._native import GrantsPage
 
     made = slices.make(directory, dict.fromkeys(gpu.uuids()), share)
-    Grants.create(made / "grants")
+    GrantsPage.create(made / "grants")
     return made
 
 

@@ -264,7 +264,7 @@ class _Run:
         assert len(self._by_name) == len(containers), "containers have different names"
 
     def make_slices(self) -> None:
-        from hami_py._native import Account, Grants, LimitRow, LimitsPage
+        from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 
         for container in self.containers:
             directory = self._slice(container)
@@ -278,7 +278,7 @@ class _Run:
             ]
             LimitsPage.create(directory / "limits", rows)
             Account.create(directory / "account")
-            Grants.create(directory / "grants")
+            GrantsPage.create(directory / "grants")
 
     def slices(self) -> list[str]:
         """The directories."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import Account, Grants, LimitRow, LimitsPage, coordinate
+from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage, coordinate
 from hami_py.errors import InvalidValue
 from unit.machine import DEADLINE
 
@@ -123,12 +123,12 @@ def test_a_regime_that_no_page_has_is_refused(
 
 
 def test_a_page_of_grants_is_made_once(tmp_path: Path) -> None:
-    Grants.create(tmp_path / "grants")
+    GrantsPage.create(tmp_path / "grants")
     assert (tmp_path / "grants").read_bytes() == (b"HAMIGRA1" + struct.pack("<II", 1, 4096)).ljust(
         4096, b"\0"
     )
     with pytest.raises(FileExistsError):
-        Grants.create(tmp_path / "grants")
+        GrantsPage.create(tmp_path / "grants")
 
 
 def test_a_coordinator_without_slices_lingers_and_ends(tmp_path: Path) -> None:

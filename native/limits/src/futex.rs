@@ -6,14 +6,14 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps while `word` is `expected`, until woken, at most about `time`; may return early. The word
-/// may lie in memory that is mapped read-only.
+/// Sleeps while `word` is `expected`: until woken, or for about `time` at most. It may return early.
+/// The word may lie in memory that is mapped read-only.
 pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
     let timeout = libc::timespec {
         tv_sec: time.as_secs() as libc::time_t,
         tv_nsec: time.subsec_nanos().into(),
     };
-    // SAFETY: word and timeout are valid for the call; every outcome is a reason to look again.
+    // SAFETY: word and timeout are valid for the call; the caller checks the word after every outcome.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -42,6 +42,6 @@ pub fn wake_all(word: &AtomicU32) {
 }
 
 fn wake(word: &AtomicU32, threads: i32) {
-    // SAFETY: the word is valid for the call; waking nobody is no failure.
+    // SAFETY: the word is valid for the call; it is no failure if no thread waits.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, threads) };
 }

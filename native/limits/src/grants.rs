@@ -1,16 +1,16 @@
-//! The grants page: one file of 4096 bytes that says whose turn it is on the cards of a slice.
+//! The grants page: a file of 4096 bytes that says which process may launch on the slice's cards.
 //!
-//! A coordinator writes it from outside, the limited programs read it in the path of their launches
-//! and wait for it. It is read-only for them, so a slice cannot grant itself a turn; and it is
-//! believed only while the coordinator's heart beats, so that a dead coordinator holds up nobody.
+//! The coordinator writes it from outside. The limited programs read it before they launch, and wait
+//! for it. It is mapped read-only inside, so a slice cannot grant itself a turn. Grants count only
+//! while the coordinator's pulse is recent, so a dead coordinator stops no program.
 //!
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]           "HAMIGRA1"
 //!      8  version: u32, size: u32  1, 4096
 //!     16  zero
-//!     32  pulse: u64               when the coordinator was last seen, ns of CLOCK_MONOTONIC
-//!     40  regulated: u32           1 while launches have to ask because of a neighbour
+//!     32  pulse: u64               time of the coordinator's last pulse, ns of CLOCK_MONOTONIC
+//!     40  regulated: u32           1 while launches need permission because of a neighbour
 //!     44  zero
 //!     64  rows: 16 of 64 bytes     row i is row i of the limits page
 //!
@@ -18,12 +18,17 @@
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
 //! ```
 //!
-//! Numbers are little-endian. `turn` is a futex as well: whoever has seen turn n waits for another.
+//! Numbers are little-endian. The kinds are [`Kind::Own`] (no coordinator decides), [`Kind::Alone`]
+//! (the holder needs no turns: it is alone on the card, or it is every process of a slice without a
+//! share while no slice with a share is active) and [`Kind::Turn`] (only the holder may launch, until
+//! `until`). The holder is one process, named by its slot in the account, every process of the slice,
+//! or none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
+//! until it changes.
 //!
-//! `until` belongs to a turn, but is stored apart from it. A process that read the old word and the
-//! new `until` would go on in its old turn for the length of its successor's. So the old holder's
-//! turn is first closed, then `until` is set, then the new word, and a reader looks at the word before
-//! and after `until`. A coordinator killed in between leaves a turn that is nobody's, until silence.
+//! `until` is stored apart from its word. A process that read an old word with a new `until` would
+//! continue its old turn for the length of the next one. So the writer first takes the turn from its
+//! holder, then stores `until`, then the new word; a reader reads the word before and after `until`.
+//! If the coordinator is killed in between, the turn has no holder until the pulse is too old.
 
 mod layout;
 mod reader;
@@ -35,8 +40,8 @@ pub use reader::GrantsView;
 pub use state::ComputeState;
 pub use writer::GrantsPage;
 
-/// A pulse that is older than this, or 0, means that nobody coordinates: every grant counts as
-/// [`Kind::Own`].
+/// The age, in nanoseconds, at which a pulse is too old. With such a pulse, or one of 0, there is no
+/// coordinator: every grant counts as [`Kind::Own`].
 pub const SILENCE_NS: u64 = 50_000_000;
 
 #[cfg(test)]

@@ -1,9 +1,30 @@
-//! What a slice may use: quantities as people write them, the page that carries the limits, and the
-//! page that carries the turns on its cards.
+//! What a slice may use: the values that people write, and the two pages that carry them.
 //!
-//! Both sides of hami-py speak through this crate: the Python package parses what people write and
-//! makes the pages, the preload library reads the same pages inside the limited program. One grammar
-//! and one layout, so that the two can never disagree about what a limit means.
+//! A slice is what one container, or one `hami run`, may use of the cards. The node side writes its
+//! limits, and the preload library reads them inside the limited program. Both use this crate, so
+//! they cannot disagree about what a limit means. A slice is a directory with three files:
+//!
+//! ```text
+//! <slice>/limits    what may be used: the limits page    written outside, read-only inside
+//! <slice>/account   what is used: crate hami-account     written by the processes of the slice
+//! <slice>/grants    whose turn it is: the grants page    written by the coordinator, read-only inside
+//! ```
+//!
+//! A row is one card of the slice, named by its UUID. Row i of the limits page is row i of the account
+//! and of the grants page for the slice's whole life: rows may be appended, never moved or removed.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`quantity`] | sizes and shares as text: one grammar for options, arguments and variables |
+//! | [`variables`] | HAMi's variables, `CUDA_DEVICE_MEMORY_LIMIT` and others |
+//! | [`page`] | the limits page |
+//! | [`grants`] | the grants page, and the state with which a process answers a grant |
+//! | [`file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
+//! | [`futex`] | waiting for a word of a mapped file |
+//!
+//! The layouts stand at the top of [`page`] and [`grants`]. A change needs a new version, because a
+//! running container keeps its old library. This crate reads no environment, starts no thread and
+//! prints nothing: it is linked into the preload library, which runs inside other programs.
 
 pub mod file;
 pub mod futex;

@@ -1,8 +1,8 @@
-//! Opening a small file and mapping it, from inside a program that may close any descriptor.
+//! Opening a small file and mapping it, inside a program that may close any descriptor.
 //!
-//! The program may close all descriptors from another thread, between two of our calls, and the next
-//! file that it opens gets the number of ours. So what was done with a descriptor is only believed if
-//! it still is our file afterwards, and only then is it closed.
+//! Between two of our calls, another thread of the program may close all descriptors and open a file
+//! that gets the number of ours. So the result of a call on a descriptor counts only if the descriptor
+//! is still our file afterwards, and only then do we close it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -13,13 +13,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 
-/// A file while it is being mapped. No descriptor is kept longer.
+/// An open file, until it is mapped. Its descriptor is kept no longer.
 pub(crate) struct Opened<'a> {
     file: ManuallyDrop<File>,
     path: &'a Path,
 }
 
-/// Memory that a file lies in, for the life of this value.
+/// A mapped file, for the life of this value.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -31,7 +31,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Opens without following a link in place of the file and without hanging on a pipe.
+/// Opens a file. A symbolic link is not followed, and a pipe is not waited for.
 pub(crate) fn open_file(path: &Path, write: bool) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
@@ -55,7 +55,7 @@ impl Opened<'_> {
         if self.is_the_file() {
             Ok(mapping)
         } else {
-            Err(io::Error::other("it was closed by the program meanwhile; try again"))
+            Err(io::Error::other("the program closed it in the meantime; try again"))
         }
     }
 
@@ -86,17 +86,17 @@ impl Drop for Opened<'_> {
 }
 
 impl Mapping {
-    /// What lies at an offset.
+    /// The value at an offset.
     ///
     /// # Safety
-    /// The offset is aligned for `T`, `T` ends inside the mapping, and `T` consists of what other
-    /// processes may change at any time: of atomics, or of bytes that nobody reads.
+    /// The offset must be aligned for `T`, and `T` must end inside the mapping. `T` must consist of
+    /// atomics, or of bytes that are never read, because other processes may change it at any time.
     pub unsafe fn at<T>(&self, offset: usize) -> &T {
         // SAFETY: the caller's promise; the mapping lives as long as self.
         unsafe { self.start.add(offset).cast().as_ref() }
     }
 
-    /// Where it is.
+    /// The addresses of the mapping.
     pub fn range(&self) -> Range<usize> {
         let start = self.start.addr().get();
         start..start + self.size

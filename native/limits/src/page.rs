@@ -1,9 +1,10 @@
-//! The limits page: one file of 4096 bytes that says what a slice may use.
+//! The limits page: a file of 4096 bytes with the limits of a slice.
 //!
-//! It is written outside (by `hami run`, or by whoever makes a container) and read inside the limited program, in the
-//! path of every allocation, while limits change. So it has one inode for life (a rename over a
-//! bind-mounted file is never seen), two copies of everything and a word that says which of them is
-//! in force: a writer killed at any instruction leaves a whole page, and readers never wait.
+//! It is written outside (by `hami run`, or by the side that prepares a container) and read inside
+//! the limited program for every allocation, while limits change. So it keeps one inode for life (a
+//! rename over a bind-mounted file is never seen), and it holds everything twice, with a checksum and
+//! a word that names the active copy. A writer fills the inactive copy and then flips that word: a
+//! writer killed at any instruction leaves a complete page, and readers never wait.
 //!
 //! ```text
 //! offset  field
@@ -21,11 +22,21 @@
 //!        72 share: u32 | 76 mode: u8 (0 hard, 1 soft) | 77 priority: i8 | 78 zero
 //! ```
 //!
-//! The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of the copy, so that a copy
-//! belongs to its page. Numbers are little-endian. The eight bytes from `share` on are a row's regime,
-//! read with one load. `regulated` is a hint for the path of every launch: after a writer was killed
-//! it may be 1 for nothing until the next change, but never 0 while a share is in force. `layout` is the pure half, `writer` the file as
-//! its owner sees it, `reader` the mapping that the limited program keeps.
+//! Numbers are little-endian. The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of
+//! the copy, so a copy is valid in its own page only. The eight bytes from `share` on are the *regime*
+//! of a row: share in percent, mode and priority. They are read with one load, as the limit is.
+//!
+//! A reader checks magic, version, size and checksum once, when it opens the page. Afterwards a limit
+//! or a regime is one aligned 8-byte load from the active copy. The reader then checks that this copy
+//! is still the active one, so every value that it returns has been in force.
+//!
+//! `regulated` tells the launch path that some row has a share, so that one load is enough where no
+//! row has one. A writer raises it before the flip and lowers it after the flip. If the writer is
+//! killed in between, the word may stay 1 without need until the next change, but it is never 0 while
+//! a share is in force.
+//!
+//! `layout` encodes and checks the bytes, `writer` is the file as its owner sees it, and `reader` is
+//! the mapping that the limited program keeps.
 
 mod layout;
 mod reader;
@@ -35,7 +46,7 @@ pub use layout::{MAX_ROWS, NO_LIMIT};
 pub use reader::LimitsView;
 pub use writer::LimitsPage;
 
-/// One card of a slice. Row i of the page is row i of the account for the slice's whole life.
+/// One card of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The card's UUID as NVML writes it: `GPU-…` or `MIG-…`.
@@ -44,9 +55,9 @@ pub struct Row {
     pub memory_limit: Option<u64>,
     /// Percent of the card's time, 1 to 100; `None` is no limit.
     pub share: Option<u32>,
-    /// What becomes of time that the share leaves unused.
+    /// How the share holds.
     pub mode: Mode,
-    /// Who goes first when several want the card.
+    /// The order among slices that compete for the card.
     pub priority: Priority,
 }
 
@@ -56,25 +67,26 @@ impl Row {
     }
 }
 
-/// What becomes of time that a share leaves unused.
+/// How a share holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It stays unused: the share is a ceiling.
+    /// The share is a ceiling: time that the slice does not use stays idle.
     #[default]
     Hard,
-    /// It is lent: the share is a weight among those who want the card.
+    /// The share is a weight among the slices that want the card: idle time is lent.
     Soft,
 }
 
-/// Who goes first when several slices want a card. The shares hold within each priority.
+/// The order of slices that compete for a card. A higher priority goes first, whatever the shares;
+/// the shares divide the time within a priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// After all others.
+    /// After all other slices.
     Low = -1,
-    /// The usual one.
+    /// The default.
     #[default]
     Normal = 0,
-    /// Before all others.
+    /// Before all other slices.
     High = 1,
 }
 
@@ -83,20 +95,20 @@ pub enum Priority {
 pub struct Regime {
     /// Percent of the card's time, 1 to 100; 0 is no limit, as 100 is.
     pub share: u32,
-    /// What becomes of time that the share leaves unused.
+    /// How the share holds.
     pub mode: Mode,
-    /// Who goes first.
+    /// The order among slices that compete for the card.
     pub priority: Priority,
 }
 
 impl Regime {
-    /// As the page has it.
+    /// The eight bytes of the page.
     pub(super) fn encode(self) -> [u8; 8] {
         let [a, b, c, d] = self.share.to_le_bytes();
         [a, b, c, d, self.mode as u8, self.priority as i8 as u8, 0, 0]
     }
 
-    /// `None` for bytes that no writer writes, but for the share: the rows' check is the one for it.
+    /// `None` for bytes that no writer writes. The range of the share is checked with the row.
     pub(super) fn decode(bytes: [u8; 8]) -> Option<Self> {
         let [a, b, c, d, mode, priority, 0, 0] = bytes else { return None };
         let share = u32::from_le_bytes([a, b, c, d]);
@@ -117,8 +129,8 @@ impl Regime {
 
 /// Whether two UUIDs name the same card.
 ///
-/// The driver gives 16 bytes and does not say whether they name a GPU or a MIG slice of one, NVML
-/// writes a word in front. So the word does not count, nor does case.
+/// The driver returns 16 bytes without saying whether they name a GPU or a MIG slice of one; NVML
+/// writes `GPU-` or `MIG-` in front. So this prefix is ignored, and so is case.
 pub fn same_card(left: &str, right: &str) -> bool {
     let bare = |uuid: &str| {
         let word = uuid.get(..4).filter(|word| matches!(*word, "GPU-" | "MIG-"));

@@ -1,13 +1,13 @@
 //! Sizes and shares as people write them.
 //!
-//! The same limit reaches us by several roads: an option, a pod's resource, a variable that another
-//! project named. There is one grammar for all of them, a whole number and a unit, and one table of
-//! what a road adds to it. A value that is not understood is an error that says how to write it;
-//! it is never read as "no limit".
+//! The same limit can come from an option, a pod's resource, or a variable of another project. There
+//! is one grammar for all of them, a whole number and a unit, and one table of what each source adds
+//! to it. A value that cannot be understood is an error that says how to write it; it never means
+//! "no limit". docs/configuration.md has the grammar for users.
 
 use std::fmt;
 
-/// Who wrote the value, and so which spellings are understood.
+/// The source of a value. It decides which spellings are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// hami-py's own options and Python arguments: a unit is required.
@@ -23,7 +23,7 @@ const TIB: u64 = 1 << 40;
 
 type Units = &'static [(&'static str, u64)];
 
-/// Units that every source understands. The first of each size is the one `format_memory` writes.
+/// Units that every source allows. `format_memory` writes the first one of each size.
 const UNITS: Units = &[
     ("TiB", TIB),
     ("Ti", TIB),
@@ -40,7 +40,7 @@ const UNITS: Units = &[
 ];
 
 impl Source {
-    /// What this source understands beside [`UNITS`]; the empty unit is a bare number.
+    /// The units that this source allows beside [`UNITS`]; the empty unit is a bare number.
     const fn own_units(self) -> Units {
         match self {
             Source::Api => &[],
@@ -50,18 +50,18 @@ impl Source {
         }
     }
 
-    /// In `HAMi`'s variables 0 is "no limit".
+    /// In `HAMi`'s variables 0 means "no limit".
     const fn zero_is_no_limit(self) -> bool {
         matches!(self, Source::HamiEnv)
     }
 }
 
-/// A value that was refused: which field, what was written, and how to fix it.
+/// A value that was refused: its field, its text, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     /// The option, resource or variable, as the caller named it.
     pub field: String,
-    /// The text as it came.
+    /// The text, unchanged.
     pub value: String,
     /// What to write instead.
     pub fix: String,
@@ -75,7 +75,7 @@ impl InvalidValue {
 }
 
 impl fmt::Display for InvalidValue {
-    /// One line whatever the value holds: it may come out of a hostile environment.
+    /// One line, whatever the value holds: it may come from a hostile environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 64;
         let shown: String = self.value.chars().take(SHOWN).collect();
@@ -89,10 +89,10 @@ impl std::error::Error for InvalidValue {}
 const MEMORY_EXAMPLE: &str = "write a whole number and a unit, like 4GiB or 4096MiB";
 const SHARE_EXAMPLE: &str = "write a whole percentage from 1 to 100, like 30 or 30%";
 
-/// Bytes meant by `text`; `None` is "no limit", which only [`Source::HamiEnv`] can say (`0`).
+/// The bytes that `text` means. `None` is "no limit", which only [`Source::HamiEnv`] can mean (`0`).
 ///
-/// Whole numbers only: no sign, blank, fraction or exponent. A leading zero is refused, because
-/// `010g` is ten to a person and eight to C.
+/// Only whole numbers are allowed: no sign, blank, fraction or exponent. A leading zero is refused,
+/// because people read `010g` as ten and C reads it as eight.
 pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u64>, InvalidValue> {
     let refuse = |fix: String| Err(InvalidValue::new(field, text, fix));
     let (digits, unit) = split_number(text);
@@ -111,13 +111,13 @@ pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u6
     match bytes.filter(|bytes| *bytes != u64::MAX) {
         None => refuse("it must be less than 16777216TiB".to_owned()),
         Some(0) if source.zero_is_no_limit() => Ok(None),
-        Some(0) => refuse("0 is no limit that a program could run in; leave it out".to_owned()),
+        Some(0) => refuse("no program can run with 0; leave it out for no limit".to_owned()),
         bytes => Ok(bytes),
     }
 }
 
-/// Percent meant by `text`, 1 to 100; `None` is "no limit", which only [`Source::HamiEnv`] can say
-/// (`0`).
+/// The percentage that `text` means, 1 to 100. `None` is "no limit", which only [`Source::HamiEnv`]
+/// can mean (`0`).
 pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32>, InvalidValue> {
     let refuse = |fix: String| Err(InvalidValue::new(field, text, fix));
     let (digits, unit) = split_number(text);
@@ -137,7 +137,7 @@ pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32
 
 /// The shortest exact text, e.g. `4GiB`, `1536MiB`, `4GB`; [`parse_memory`] reads it back.
 ///
-/// A number of bytes that no unit divides (and 0) has no such text and is written `1001 bytes`.
+/// A number of bytes that no unit divides, and 0, has no such text: it is written as `1001 bytes`.
 pub fn format_memory(bytes: u64) -> String {
     UNITS
         .iter()
@@ -162,7 +162,7 @@ fn leading_zero_fix(digits: &str, unit: &str) -> Option<String> {
     }
 }
 
-/// How to write what was probably meant.
+/// How to write the value that was probably meant.
 fn memory_fix(text: &str, source: Source) -> String {
     let compact: String = text.split_whitespace().collect();
     let (digits, unit) = split_number(&compact);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_never_no_limit() {
+    fn a_value_that_is_not_understood_is_never_no_limit() {
         let bad = [
             "",
             " ",
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit_only_where_hami_says_so() {
+    fn zero_is_no_limit_only_in_hamis_variables() {
         assert_eq!(memory("0", HamiEnv), Ok(None));
         assert_eq!(memory("0g", HamiEnv), Ok(None));
         assert!(memory("0MiB", Api).is_err());

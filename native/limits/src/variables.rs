@@ -7,9 +7,14 @@
 //! | `GPU_CORE_UTILIZATION_POLICY` | `force`: the shares are hard; `disable`: no share holds; otherwise they are soft |
 //! | `CUDA_TASK_PRIORITY` | 0 is high, 1 is normal, any other whole number is low |
 //!
-//! The preload library reads them in the limited program; the Python package reads them to show or
+//! The preload library reads them in the limited program; the Python package reads them to show and
 //! to announce the same limits. Both call this parser with a function that looks up a variable, so
-//! they cannot disagree. The caller decides which card the `i` of `…_<i>` is.
+//! they cannot disagree.
+//!
+//! Inside a slice the variables bind the innermost slice only and can only lower its limits: other
+//! processes live in the slices around it. Without a limits page they are the limit. The caller
+//! decides which card the `i` of `…_<i>` is: row i of the innermost limits page, or without a page the
+//! machine's i-th card, as in HAMi.
 
 use crate::page::{MAX_ROWS, Mode, Priority};
 use crate::quantity::{InvalidValue, Source, parse_memory, parse_share};

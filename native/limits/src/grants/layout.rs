@@ -15,56 +15,56 @@ pub(super) struct Layout {
     head: [u8; 32],
     pub pulse: AtomicU64,
     pub regulated: AtomicU32,
-    pub rows: [Row; MAX_ROWS],
+    pub rows: [GrantRow; MAX_ROWS],
 }
 
 #[repr(C, align(64))]
-pub(super) struct Row {
-    /// Read and stored as a whole; processes wait for its first half.
+pub(super) struct GrantRow {
+    /// Loaded and stored as a whole. Processes wait on its first half.
     word: AtomicU64,
     until: AtomicU64,
 }
 
-const _: () = assert!(SIZE == 4096 && size_of::<Row>() == 64);
+const _: () = assert!(SIZE == 4096 && size_of::<GrantRow>() == 64);
 const _: () = assert!(offset_of!(Layout, pulse) == 32);
 const _: () = assert!(offset_of!(Layout, regulated) == 40);
 const _: () = assert!(offset_of!(Layout, rows) == 64);
-const _: () = assert!(offset_of!(Row, word) == 0 && offset_of!(Row, until) == 8);
+const _: () = assert!(offset_of!(GrantRow, word) == 0 && offset_of!(GrantRow, until) == 8);
 
-/// What a row of the page says.
+/// The content of a row: which process may launch on the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Counts the grants of this row; what a process answers carries the turn that it answers to.
+    /// The number of the grant. A process's answer carries the number of the grant that it answers.
     pub turn: u32,
-    /// What is granted.
+    /// The permission.
     pub kind: Kind,
-    /// To whom; without meaning for [`Kind::Own`].
+    /// The processes that have the permission; without meaning for [`Kind::Own`].
     pub holder: Holder,
-    /// Until when, in nanoseconds of `CLOCK_MONOTONIC`; for [`Kind::Turn`] alone.
+    /// The end of the turn, in nanoseconds of `CLOCK_MONOTONIC`; only for [`Kind::Turn`].
     pub until: u64,
 }
 
-/// What a grant allows.
+/// The kinds of permission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Nobody coordinates here: each process keeps to its own bucket.
+    /// No coordinator decides here: each process limits itself by its own bucket.
     #[default]
     Own,
-    /// The holder has the card to itself and launches as its own bucket allows; others wait.
+    /// The holder launches as its own bucket allows, without turns; others wait.
     Alone,
-    /// Only the holder launches, until `until`.
+    /// Only the holder may launch, until `until`.
     Turn,
 }
 
-/// Whom a grant is for.
+/// The processes of the slice that a grant is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holder {
-    /// No process of this slice.
+    /// No process of the slice.
     #[default]
     Nobody,
-    /// The process that has this slot of the account.
+    /// The process in this slot of the account.
     Slot(u16),
-    /// Every process of this slice.
+    /// Every process of the slice.
     Everyone,
 }
 
@@ -81,7 +81,7 @@ impl Grant {
         u64::from(self.turn) | (self.kind as u64) << 32 | u64::from(holder) << 48
     }
 
-    /// Any word is safe to pass. One that no coordinator writes is as if there were none.
+    /// Any word is safe to pass. An unknown kind counts as [`Kind::Own`].
     pub(super) fn decode(word: u64, until: u64) -> Self {
         let kind = match (word >> 32) as u16 {
             1 => Kind::Alone,
@@ -97,8 +97,8 @@ impl Grant {
     }
 }
 
-impl Row {
-    /// What the row says. While it is being changed a few times in a row, a turn that is nobody's.
+impl GrantRow {
+    /// The grant now. If the row changes several times during the call, a turn without a holder.
     pub fn read(&self) -> Grant {
         let mut word = self.load();
         for _ in 0..4 {
@@ -114,7 +114,7 @@ impl Row {
         Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 }
     }
 
-    /// For the one who writes; says whether it differs from what was there.
+    /// Stores a grant. Only the coordinator calls it.
     pub fn write(&self, grant: Grant) {
         let old = Grant::decode(self.load(), 0);
         let word = grant.encode();
@@ -125,22 +125,22 @@ impl Row {
         self.word.store(word.to_le(), Ordering::Release);
     }
 
-    /// Takes the turn from its holder: from here on `until` may be that of another turn.
+    /// Takes the turn from its holder. Afterwards `until` may belong to another turn.
     pub(super) fn close(&self, turn: u32) {
         let closed = Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 };
         self.word.store(closed.encode().to_le(), Ordering::Relaxed);
         fence(Ordering::Release);
     }
 
-    /// Where processes wait for another turn.
+    /// The futex on which processes wait for another turn.
     pub fn turn_word(&self) -> &AtomicU32 {
         // SAFETY: the first half of an aligned 8-byte word that lives as long as self. It is only
-        // loaded from or waited for, and the kernel compares those four bytes alone.
+        // loaded or waited on, and the kernel compares only these four bytes.
         unsafe { &*self.word.as_ptr().cast::<AtomicU32>() }
     }
 
-    // Memory that is mapped read-only may be loaded from atomically only with relaxed ordering
-    // (std::sync::atomic, "Atomic accesses to read-only memory"), hence the fences.
+    // Only relaxed atomic loads are allowed on memory that is mapped read-only (std::sync::atomic,
+    // "Atomic accesses to read-only memory"). Fences order them.
     fn load(&self) -> u64 {
         let word = u64::from_le(self.word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);

@@ -1,6 +1,6 @@
-//! The page as the limited program sees it: whose turn it is, and waiting for another.
+//! The page inside the limited program: reading grants, and waiting for other ones.
 
-use super::layout::{FILE, Grant, Layout, Row, SIZE};
+use super::layout::{FILE, Grant, GrantRow, Layout, SIZE};
 use crate::file::FileError;
 use crate::futex;
 use crate::mapped::{self, Mapping, Opened};
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// A grants page mapped read-only. No file descriptor is kept.
 ///
-/// What remains is a file that is cut short after it was mapped: reading it kills the program. In a
-/// container it is mounted read-only; elsewhere page and program belong to the same user.
+/// If the file is truncated after it was mapped, reading it kills the program. In a container it is
+/// mounted read-only; elsewhere page and program belong to the same user.
 #[derive(Debug)]
 pub struct GrantsView {
     map: Mapping,
@@ -27,40 +27,40 @@ impl GrantsView {
         Ok(Self { map })
     }
 
-    /// What is granted on the card of `row` now, if anybody coordinates: see [`Self::pulse`]. For a
-    /// row that no page has, what nobody wrote: [`super::Kind::Own`].
+    /// The grant for the card of `row`. It counts only while the pulse is recent ([`Self::pulse`]). For
+    /// a row that no page has it is [`super::Kind::Own`].
     #[inline]
     pub fn grant(&self, row: usize) -> Grant {
-        self.row(row).map_or(Grant::default(), Row::read)
+        self.row(row).map_or(Grant::default(), GrantRow::read)
     }
 
-    /// When the coordinator was last seen, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never. Older
-    /// than [`super::SILENCE_NS`]: no grant of the page counts.
+    /// The time of the coordinator's last pulse, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never. If it
+    /// is older than [`super::SILENCE_NS`], no grant of the page counts.
     #[inline]
     pub fn pulse(&self) -> u64 {
         u64::from_le(layout(&self.map).pulse.load(Ordering::Relaxed))
     }
 
-    /// 1 while launches of this slice have to ask because of a neighbour, to be loaded (relaxed) in
-    /// the path of every launch.
+    /// The word that is 1 while launches of this slice need permission because of a neighbour. Every
+    /// launch loads it (relaxed).
     #[inline]
     pub fn regulated(&self) -> &AtomicU32 {
         &layout(&self.map).regulated
     }
 
-    /// The turn of a row, to be loaded (relaxed) or waited for. Rows that no page has share the last.
+    /// The turn of a row, to be loaded (relaxed) or waited on. Rows that no page has share the last row's.
     #[inline]
     pub fn turn_word(&self, row: usize) -> &AtomicU32 {
         layout(&self.map).rows[row.min(MAX_ROWS - 1)].turn_word()
     }
 
-    /// Sleeps until the row has another turn than `seen_turn` or anything else was written there, at
-    /// most about `timeout`; may return early.
+    /// Sleeps until the row's turn is another than `seen_turn`, or the row was written, or about
+    /// `timeout` has passed. It may return early.
     pub fn wait(&self, row: usize, seen_turn: u32, timeout: Duration) {
         futex::wait(self.turn_word(row), seen_turn.to_le(), timeout);
     }
 
-    fn row(&self, row: usize) -> Option<&Row> {
+    fn row(&self, row: usize) -> Option<&GrantRow> {
         layout(&self.map).rows.get(row)
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn layout(map: &Mapping) -> &Layout {
     unsafe { map.at(0) }
 }
 
-/// Opens the file if it is a whole page.
+/// Opens the file if it is a valid page.
 pub(super) fn open_checked(path: &Path, write: bool) -> Result<Opened<'_>, FileError> {
     let refused = |e| FILE.io(path, e);
     let file = mapped::open(path, write).map_err(refused)?;

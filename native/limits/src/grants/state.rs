@@ -1,20 +1,20 @@
-//! What a process answers to a grant: what it has on the card, and the turn that it had seen.
+//! The state with which a process answers a grant.
 //!
-//! The answer stands in the account, `turn << 32 | state` in one word. Whoever says it, whoever reads it
-//! there and whoever decides by it knows it from here.
+//! It stands in the account as one word, `turn << 32 | state`, where `turn` is the grant that the
+//! process had seen. The interposer writes it, the coordinator reads it, and both use this type.
 
-/// What a process has on a card.
+/// A process's work on a card.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputeState {
-    /// Nothing in flight, and nothing asked for. A thread may wait all the same, in a turn of its own:
-    /// for its own bucket, which no grant fills.
+    /// Nothing is in flight, and no permission is requested. A thread may still wait for the process's
+    /// own bucket during a turn of the process, because no grant fills that bucket.
     #[default]
     Idle = 0,
-    /// A thread waits to launch, for a turn or, without turns, for its own bucket. Nothing is in flight,
-    /// or what is has not ended for so long that it may wait for that very launch.
+    /// A thread waits to launch, for a turn or, without turns, for the process's own bucket. Nothing is
+    /// in flight, or the work in flight has not ended for so long that it may wait for that launch.
     Wants = 1,
-    /// Work may be in flight; the last may just have ended.
+    /// Work may be in flight; the last may have just ended.
     Runs = 2,
 }
 
@@ -25,8 +25,8 @@ impl ComputeState {
         u64::from(turn) << 32 | self as u64
     }
 
-    /// The turn and the state in a word. A state that there is none of is read as idle: it asks for
-    /// nothing, and nobody shall wait for a liar.
+    /// The turn and the state in a word. An unknown state is read as idle, so that no process waits for
+    /// another that writes invalid words.
     #[inline]
     pub fn from_word(word: u64) -> (u32, Self) {
         let state = match word as u32 {
@@ -43,7 +43,7 @@ mod tests {
     use super::ComputeState::{self, Idle, Runs, Wants};
 
     #[test]
-    fn a_word_says_the_turn_and_the_state_that_were_put_in() {
+    fn a_word_holds_the_turn_and_the_state() {
         for turn in [0, 1, 7, u32::MAX] {
             for state in [Idle, Wants, Runs] {
                 assert_eq!(ComputeState::from_word(state.to_word(turn)), (turn, state));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_what_there_is_none_of_is_idle() {
+    fn an_unknown_state_is_idle() {
         for unknown in [3, 4, 0x8000_0001, u32::MAX] {
             assert_eq!(ComputeState::from_word(9 << 32 | u64::from(unknown)), (9, Idle));
         }

@@ -1,4 +1,4 @@
-//! The page under damage, killed coordinators and racing readers.
+//! Tests of the page with damaged files, killed coordinators and racing readers.
 
 use super::layout::SIZE;
 use super::*;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A path of its own for one test, removed with the test.
+/// The path of a file for one test, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -32,7 +32,7 @@ fn turn(turn: u32, holder: Holder, until: u64) -> Grant {
 }
 
 #[test]
-fn what_is_granted_is_read() {
+fn written_grants_are_read() {
     let file = Scratch::new("round-trip");
     let page = GrantsPage::create(&file.0).unwrap();
     let view = GrantsView::open(&file.0).unwrap();
@@ -66,9 +66,9 @@ fn what_is_granted_is_read() {
     }
 }
 
-/// Other programs read and write these bytes, so they are written out once.
+/// Programs of other versions read and write these bytes, so the test spells them out.
 #[test]
-fn the_page_is_what_its_description_says() {
+fn the_bytes_are_as_documented() {
     let file = Scratch::new("bytes");
     let page = GrantsPage::create(&file.0).unwrap();
     let mut expected = [0_u8; SIZE];
@@ -134,7 +134,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_grant_wakes_who_waits_for_it_through_a_mapping_that_may_only_be_read() {
+fn a_grant_wakes_a_waiter_with_a_read_only_mapping() {
     let file = Scratch::new("wake");
     let page = GrantsPage::create(&file.0).unwrap();
     let waiting = AtomicU32::new(0);
@@ -145,9 +145,9 @@ fn a_grant_wakes_who_waits_for_it_through_a_mapping_that_may_only_be_read() {
                 waiting.store(seen, Ordering::SeqCst);
                 let began = Instant::now();
                 while view.grant(2).turn == seen {
-                    // Only a wake or a turn that is there already ends this in time.
+                    // It ends in time only by a wake-up, or because the turn has already changed.
                     view.wait(2, seen, Duration::from_secs(60));
-                    assert!(began.elapsed() < Duration::from_secs(50), "nobody woke it");
+                    assert!(began.elapsed() < Duration::from_secs(50), "no wake-up arrived");
                 }
                 assert_eq!(view.grant(2), turn(seen + 1, Holder::Everyone, u64::from(seen)));
             }
@@ -161,7 +161,7 @@ fn a_grant_wakes_who_waits_for_it_through_a_mapping_that_may_only_be_read() {
     });
 }
 
-/// Its length belongs to a turn: nobody may go on in an old turn until the end of the next.
+/// `until` belongs to one turn: no process may continue its old turn until the end of the next one.
 #[test]
 fn a_turn_is_never_read_with_the_end_of_another() {
     let file = Scratch::new("race");
@@ -199,7 +199,7 @@ fn a_turn_is_never_read_with_the_end_of_another() {
 
 /// The coordinator is killed between the stores of a grant.
 #[test]
-fn a_grant_that_was_not_finished_is_nobodys() {
+fn an_unfinished_grant_has_no_holder() {
     let file = Scratch::new("unfinished");
     let page = GrantsPage::create(&file.0).unwrap();
     let view = GrantsView::open(&file.0).unwrap();
@@ -207,7 +207,7 @@ fn a_grant_that_was_not_finished_is_nobodys() {
     page.row(0).unwrap().close(5);
     let grant = view.grant(0);
     assert_eq!((grant.turn, grant.kind, grant.holder), (5, Kind::Turn, Holder::Nobody));
-    // The next coordinator goes on from there.
+    // The next coordinator continues from there.
     let next = GrantsPage::open(&file.0).unwrap();
     next.set(0, turn(next.grant(0).turn + 1, Holder::Slot(2), 200));
     assert_eq!(view.grant(0), turn(6, Holder::Slot(2), 200));

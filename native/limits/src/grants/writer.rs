@@ -1,6 +1,6 @@
-//! The page as the coordinator sees it: grants are written here, one stored word each.
+//! The page in the coordinator, which writes the grants.
 
-use super::layout::{FILE, Grant, Row, SIZE};
+use super::layout::{FILE, Grant, GrantRow, SIZE};
 use super::reader::{layout, open_checked};
 use crate::file::FileError;
 use crate::futex;
@@ -9,21 +9,21 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// A grants page, mapped for writing. It has one writer at a time: the coordinator.
+/// A grants page, mapped for writing. The coordinator is its only writer.
 #[derive(Debug)]
 pub struct GrantsPage {
     map: Mapping,
 }
 
 impl GrantsPage {
-    /// Makes the page of a new slice: nothing is granted, nobody coordinates. The file must not
+    /// Creates the page of a new slice, without grants and without a coordinator. The file must not
     /// exist; its mode is 0644 less the umask.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         FILE.create(path, 0o644, &FILE.head())?;
         Self::open(path)
     }
 
-    /// Opens a page to write grants. What an earlier coordinator wrote is kept.
+    /// Opens a page for writing. Grants of an earlier coordinator are kept.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = open_checked(path, true)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -31,15 +31,15 @@ impl GrantsPage {
         Ok(Self { map })
     }
 
-    /// What the row says; [`super::Kind::Own`] for one that no page has.
+    /// The grant of a row; [`super::Kind::Own`] for a row that no page has.
     pub fn grant(&self, row: usize) -> Grant {
-        self.row(row).map_or(Grant::default(), Row::read)
+        self.row(row).map_or(Grant::default(), GrantRow::read)
     }
 
-    /// Grants, and wakes whoever waits for the row. A row that no page has is left alone.
+    /// Stores a grant and wakes the processes that wait for the row. A row that no page has is ignored.
     ///
-    /// From the first store on, the old turn is nobody's, so it is not for making a turn longer
-    /// (where turn, kind and holder stay, only `until` changes, and nothing is closed).
+    /// If turn, kind or holder differ from the old grant, the old turn loses its holder with the first
+    /// store. If only `until` differs, the turn is prolonged and keeps its holder throughout.
     pub fn set(&self, row: usize, grant: Grant) {
         if let Some(row) = self.row(row) {
             row.write(grant);
@@ -47,23 +47,23 @@ impl GrantsPage {
         }
     }
 
-    /// Says that the coordinator lives, at `now` in nanoseconds of `CLOCK_MONOTONIC`; 0 says that
-    /// nobody coordinates any more.
+    /// Writes the coordinator's pulse: `now` in nanoseconds of `CLOCK_MONOTONIC`, or 0 to say that
+    /// there is no coordinator any more.
     pub fn set_pulse(&self, now: u64) {
         layout(&self.map).pulse.store(now.to_le(), Ordering::Release);
     }
 
-    /// Says whether launches of the slice have to ask because of a neighbour.
+    /// Sets whether launches of the slice need permission because of a neighbour.
     pub fn set_regulated(&self, regulated: bool) {
         layout(&self.map).regulated.store(u32::from(regulated).to_le(), Ordering::Release);
     }
 
-    /// Where it is mapped, for a process that has to live with a file that is cut short meanwhile.
+    /// The addresses of the mapping, for a process that must survive a truncated file.
     pub fn mapped_at(&self) -> Range<usize> {
         self.map.range()
     }
 
-    pub(super) fn row(&self, row: usize) -> Option<&Row> {
+    pub(super) fn row(&self, row: usize) -> Option<&GrantRow> {
         layout(&self.map).rows.get(row)
     }
 }

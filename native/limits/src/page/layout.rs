@@ -1,12 +1,12 @@
-//! The page as bytes: what is where, how it is written down and when it is believed. No I/O.
+//! The page as bytes: offsets, encoding, and the checks before a page is used. No I/O.
 
 use super::{Regime, Row};
 use crate::file::FileKind;
 use crate::quantity::InvalidValue;
 
-/// Cards of a slice.
+/// The most cards that a slice can have.
 pub const MAX_ROWS: usize = 16;
-/// The `memory_limit` of a row without one.
+/// The `memory_limit` of a row that has no limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 
 pub(super) const PAGE_SIZE: usize = 4096;
@@ -29,7 +29,7 @@ const ROW_END: usize = 80;
 
 pub(super) type Page = [u8; PAGE_SIZE];
 
-/// What a whole page says.
+/// The decoded content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub active: u32,
@@ -37,17 +37,17 @@ pub(super) struct Contents {
     pub rows: Vec<Row>,
 }
 
-/// Where copy `active` begins.
+/// The offset of copy `active`.
 pub(super) const fn copy_offset(active: u32) -> usize {
     FIRST_COPY + (active & 1) as usize * COPY_SIZE
 }
 
-/// Where the memory limit of a row lies: aligned for one 8-byte load.
+/// The offset of a row's memory limit, aligned for one 8-byte load.
 pub(super) const fn memory_limit_offset(active: u32, row: usize) -> usize {
     copy_offset(active) + ROWS + row * ROW_SIZE + MEMORY_LIMIT
 }
 
-/// Where the regime of a row lies: aligned for one 8-byte load.
+/// The offset of a row's regime, aligned for one 8-byte load.
 pub(super) const fn regime_offset(active: u32, row: usize) -> usize {
     copy_offset(active) + ROWS + row * ROW_SIZE + REGIME
 }
@@ -69,7 +69,7 @@ pub(super) fn encode_page(slice_id: [u8; 16], rows: &[Row]) -> Page {
     page
 }
 
-/// One copy, sealed for `page`. The rows have passed [`check_rows`].
+/// One copy with its checksum for `page`. The rows have passed [`check_rows`].
 pub(super) fn encode_copy(page: &Page, generation: u32, rows: &[Row]) -> [u8; COPY_SIZE] {
     let mut copy = [0; COPY_SIZE];
     put_u32(&mut copy, 8, rows.len() as u32);
@@ -85,7 +85,7 @@ pub(super) fn encode_copy(page: &Page, generation: u32, rows: &[Row]) -> [u8; CO
     copy
 }
 
-/// What the page says, or the first reason not to believe it. Any bytes are safe to pass.
+/// The content of a page, or the first reason why it is damaged. Any bytes are safe to pass.
 pub(super) fn decode(page: &Page) -> Result<Contents, String> {
     FILE.check_head(page)?;
     decode_copies(page).map_err(str::to_owned)
@@ -94,7 +94,7 @@ pub(super) fn decode(page: &Page) -> Result<Contents, String> {
 fn decode_copies(page: &Page) -> Result<Contents, &'static str> {
     let active = get_u32(page, ACTIVE);
     if active > 1 || get_u32(page, REGULATED) > 1 || !is_zero(&page[REGULATED + 4..FIRST_COPY]) {
-        return Err("its header is not as written");
+        return Err("its header is invalid");
     }
     let copy = &page[copy_offset(active)..][..COPY_SIZE];
     if get_u64(copy, 0) != checksum(page, copy) {
@@ -108,9 +108,9 @@ fn decode_copies(page: &Page) -> Result<Contents, &'static str> {
         return Err("it has bytes after its last row");
     }
     let rows = copy[ROWS..].chunks_exact(ROW_SIZE).take(count).map(decode_row);
-    let rows = rows.collect::<Option<Vec<Row>>>().ok_or("one of its rows is not as written")?;
+    let rows = rows.collect::<Option<Vec<Row>>>().ok_or("one of its rows is invalid")?;
     if check_rows(&rows).is_err() {
-        return Err("one of its rows says what no page can");
+        return Err("one of its rows has an invalid value");
     }
     Ok(Contents { active, generation: get_u32(copy, 12), rows })
 }
@@ -133,12 +133,12 @@ fn decode_row(bytes: &[u8]) -> Option<Row> {
     })
 }
 
-/// Whether launches of the slice have to be looked at: what the header's `regulated` says.
+/// The header's `regulated`: whether launches of the slice need permission because of a share.
 pub(super) fn is_regulated(rows: &[Row]) -> bool {
     rows.iter().any(|row| row.share.is_some_and(|share| share < 100))
 }
 
-/// Whether a page can say these rows: the only door through which rows get into one.
+/// Checks that a page can hold these rows. Every writer calls it.
 pub(super) fn check_rows(rows: &[Row]) -> Result<(), InvalidValue> {
     if rows.len() > MAX_ROWS {
         let count = rows.len().to_string();
@@ -159,19 +159,19 @@ pub(super) fn check_rows(rows: &[Row]) -> Result<(), InvalidValue> {
         }
         if row.memory_limit.is_some_and(|limit| limit == 0 || limit == NO_LIMIT) {
             let limit = row.memory_limit.unwrap_or_default().to_string();
-            let fix = "give at least 1 byte and less than 16777216TiB, or None for no limit";
+            let fix = "write at least 1 byte and less than 16777216TiB, or None for no limit";
             return Err(InvalidValue::new("memory_limit", &limit, fix));
         }
         if row.share.is_some_and(|share| !(1..=100).contains(&share)) {
             let share = row.share.unwrap_or_default().to_string();
-            return Err(InvalidValue::new("share", &share, "give 1 to 100, or None for no limit"));
+            return Err(InvalidValue::new("share", &share, "write 1 to 100, or None for no limit"));
         }
     }
     Ok(())
 }
 
-/// FNV-1a over the page's identity and the copy without its checksum. It finds accidents; against
-/// malice only the file's permissions help.
+/// FNV-1a over the page's identity and the copy without its checksum. It detects accidents; only the
+/// file's permissions protect against malice.
 fn checksum(page: &Page, copy: &[u8]) -> u64 {
     page[..IDENTITY_SIZE].iter().chain(&copy[8..]).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

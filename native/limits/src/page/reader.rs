@@ -1,9 +1,9 @@
-//! The page as the limited program sees it: checked once, then one load per question.
+//! The page inside the limited program: checked once, then one load per question.
 //!
-//! The file is untrusted input: its bytes are checked in a private buffer, and afterwards nothing
-//! that is read from the mapping is used as an index or a length. What remains is a file that is cut
-//! short after it was mapped: reading it kills the program. In a container the page is mounted
-//! read-only, so a tenant cannot; elsewhere page and program belong to the same user.
+//! The file is untrusted input. Its bytes are checked in a private buffer, and afterwards no value
+//! from the mapping is used as an index or a length. One danger remains: if the file is truncated
+//! after it was mapped, reading it kills the program. In a container the page is mounted read-only,
+//! so a tenant cannot truncate it; elsewhere page and program belong to the same user.
 
 use super::layout::{
     ACTIVE, Contents, FILE, MAX_ROWS, PAGE_SIZE, REGULATED, memory_limit_offset, regime_offset,
@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A limits page mapped read-only. Limits are always the ones now in force; the list of cards is
-/// the one found when it was opened.
+/// A limits page mapped read-only. Limits are those in force now; the list of cards is the one from
+/// when the page was opened.
 #[derive(Debug)]
 pub struct LimitsView {
     map: Mapping,
@@ -34,7 +34,7 @@ impl LimitsView {
         Ok(Self { map, contents })
     }
 
-    /// The rows as they were when the page was opened: which card is which row.
+    /// The rows at the time when the page was opened. They map cards to row numbers.
     pub fn rows(&self) -> &[Row] {
         &self.contents.rows
     }
@@ -44,8 +44,8 @@ impl LimitsView {
         self.contents.rows.iter().position(|row| same_card(&row.uuid, uuid))
     }
 
-    /// Bytes that may be held on the card of `row` now; [`super::NO_LIMIT`] if there is no limit,
-    /// 0 for a row that no page has.
+    /// The bytes that the slice may hold on the card of `row` now. It is [`super::NO_LIMIT`] without a
+    /// limit, and 0 for a row that no page has.
     #[inline]
     pub fn memory_limit(&self, row: usize) -> u64 {
         if row >= MAX_ROWS {
@@ -54,7 +54,7 @@ impl LimitsView {
         self.in_force(|active| self.u64_at(memory_limit_offset(active, row)))
     }
 
-    /// How the time of the card of `row` is shared now; no limit for a row that no page has, or
+    /// The regime of the card of `row` now. It has no share for a row that no page has, and for one
     /// that was damaged after the page was opened.
     #[inline]
     pub fn regime(&self, row: usize) -> Regime {
@@ -65,22 +65,23 @@ impl LimitsView {
         Regime::decode(bytes.to_le_bytes()).unwrap_or_default()
     }
 
-    /// 1 while the share of a row is 1 to 99, to be loaded (relaxed) in the path of every launch:
-    /// while it is 0, no regime has to be looked at.
+    /// The word that is 1 while the share of a row is 1 to 99. Every launch loads it (relaxed): while
+    /// it is 0, no regime has to be read.
     #[inline]
     pub fn regulated(&self) -> &AtomicU32 {
         // SAFETY: aligned, inside the page, and an atomic.
         unsafe { self.map.at(REGULATED) }
     }
 
-    /// Where it is mapped, for a process that has to live with a file that is cut short meanwhile.
+    /// The addresses of the mapping, for a process that must survive a truncated file.
     pub fn mapped_at(&self) -> Range<usize> {
         self.map.range()
     }
 
-    /// Reads from the copy in force. A reader that was stopped between its two loads may find
-    /// that copy being refilled with what is not in force yet, so it looks again whether the copy
-    /// still was the one. Bounded: no writer changes the page several times within nanoseconds.
+    /// Reads from the active copy. If the reader is stopped between its two loads, a writer may have
+    /// refilled that copy with values that are not in force yet. So the reader checks afterwards that
+    /// the copy is still active. Four attempts are enough: no writer changes the page several times
+    /// within nanoseconds.
     #[inline]
     fn in_force<T>(&self, load: impl Fn(u32) -> T) -> T {
         let mut active = self.active();
@@ -100,8 +101,8 @@ impl LimitsView {
         self.u32_at(ACTIVE) & 1
     }
 
-    // Memory that is mapped read-only may be loaded from atomically only with relaxed ordering
-    // (std::sync::atomic, "Atomic accesses to read-only memory"), hence the fences.
+    // Only relaxed atomic loads are allowed on memory that is mapped read-only (std::sync::atomic,
+    // "Atomic accesses to read-only memory"). Fences order them.
 
     #[inline]
     fn u32_at(&self, offset: usize) -> u32 {

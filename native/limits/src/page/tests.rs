@@ -1,4 +1,4 @@
-//! The page under damage, killed writers and racing readers.
+//! Tests of the page with damaged files, killed writers and racing readers.
 
 use super::layout::{PAGE_SIZE, decode, encode_copy, encode_page};
 use super::*;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// A path of its own for one test, removed with the test.
+/// The path of a file for one test, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -43,7 +43,7 @@ fn two_rows() -> Vec<Row> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_values_are_read() {
     let file = Scratch::new("round-trip");
     let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
     assert_eq!(page.rows().unwrap(), two_rows());
@@ -73,7 +73,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn all_that_can_be_said_of_a_share_is_read_with_its_mode_and_priority() {
+fn every_share_mode_and_priority_is_read_as_written() {
     let file = Scratch::new("regimes");
     let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
     let view = LimitsView::open(&file.0).unwrap();
@@ -114,7 +114,7 @@ fn it_is_regulated_while_a_share_leaves_others_something() {
 }
 
 #[test]
-fn what_no_page_can_say_is_refused_and_changes_nothing() {
+fn an_invalid_value_is_refused_and_changes_nothing() {
     let file = Scratch::new("refused");
     let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
     let invalid = |result: Result<(), FileError>| match result {
@@ -160,7 +160,7 @@ fn a_flipped_bit_anywhere_is_found_or_without_effect() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         match decode(&damaged) {
             Err(_) => {}
-            // The other copy is whole too: the flip said what one update earlier was in force.
+            // The other copy is complete too: it was in force one update earlier.
             Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
             // A hint, which the next change corrects.
             Ok(contents) if bit == super::layout::REGULATED * 8 => assert_eq!(contents, whole),
@@ -211,7 +211,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_at_once() {
+fn a_file_that_is_not_regular_is_refused_at_once() {
     let link = Scratch::new("link");
     let file = Scratch::new("link-target");
     LimitsPage::create(&file.0, &two_rows()).unwrap();
@@ -273,10 +273,10 @@ fn a_killed_writer_leaves_a_whole_page_and_no_lock() {
         let (limit, share) = (now[0].memory_limit.unwrap(), now[0].share.unwrap());
         assert_eq!(limit, u64::from(share) * MIB, "half an update came into force");
         assert_eq!((view.memory_limit(0), view.regime(0)), (limit, hard(share)));
-        // It may say so for nothing, but never overlook a share.
+        // It may be 1 without need, but it never misses a share.
         let regulated = view.regulated().load(Ordering::Relaxed);
         assert!(regulated == 1 || share == 100, "{regulated} with a share of {share}");
-        page.set_regimes(&[("GPU-a", hard(share))]).expect("the dead writer's lock is gone");
+        page.set_regimes(&[("GPU-a", hard(share))]).expect("the dead writer's lock is released");
         assert_eq!(view.regulated().load(Ordering::Relaxed), u32::from(share < 100));
     }
 }
@@ -329,7 +329,7 @@ fn two_writers_lose_no_change() {
             scope.spawn(move || {
                 let mut page = LimitsPage::open(path).unwrap();
                 for value in 1..=2_000 {
-                    // Against one who never pauses the lock may not come in time; that is said, and
+                    // The other writer never pauses, so the lock may time out. That is an error, and
                     // the page is unchanged.
                     while let Err(refused) = page.set_memory_limits(&[(uuid, Some(value))]) {
                         let FileError::Io { source, .. } = refused else { panic!("{refused}") };

@@ -1,7 +1,7 @@
-//! The page as its owner sees it: made once, then changed in place.
+//! The page in the hands of its owner: created once, then changed in place.
 //!
-//! Everything goes through `pread` and `pwrite`. The owner may be a daemon that serves many slices,
-//! and a file that shrinks under a mapping would kill it.
+//! All access is by `pread` and `pwrite`, never by a mapping. The owner may be a daemon that serves
+//! many slices, and a file that is truncated under a mapping would kill it.
 
 use super::layout::{
     ACTIVE, Contents, FILE, PAGE_SIZE, Page, REGULATED, check_rows, copy_offset, decode,
@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a change waits for another writer. A change takes microseconds, so this is only
-/// reached when a writer is stopped while it holds the lock.
+/// How long a change waits for another writer. A change takes microseconds, so the deadline passes
+/// only if a writer was stopped while it held the lock.
 const LOCK_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A limits page, opened for reading and, by its owner, for changing.
+/// An open limits page. Its owner can change it; others can read it.
 #[derive(Debug)]
 pub struct LimitsPage {
     file: File,
@@ -31,7 +31,7 @@ pub struct LimitsPage {
 }
 
 impl LimitsPage {
-    /// Makes the page of a new slice. The file must not exist; its mode is 0644 less the umask.
+    /// Creates the page of a new slice. The file must not exist; its mode is 0644 less the umask.
     pub fn create(path: &Path, rows: &[Row]) -> Result<Self, FileError> {
         check_rows(rows)?;
         let id = random_id().map_err(|e| FILE.io(path, e))?;
@@ -39,7 +39,7 @@ impl LimitsPage {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Opens a page, for changing where the file's permissions allow it.
+    /// Opens a page; for writing if the file's permissions allow it.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let file = match open_file(path, true) {
             Err(e) if read_only(&e) => open_file(path, false),
@@ -50,12 +50,12 @@ impl LimitsPage {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The rows now in force.
+    /// The rows that are in force now.
     pub fn rows(&self) -> Result<Vec<Row>, FileError> {
         read_page(&self.file, &self.path).map(|(contents, _)| contents.rows)
     }
 
-    /// Sets the memory limits of some cards, all at the same instant; in force when this returns.
+    /// Sets the memory limits of some cards, all at once. They are in force when this returns.
     pub fn set_memory_limits(&mut self, limits: &[(&str, Option<u64>)]) -> Result<(), FileError> {
         self.update(|rows| {
             limits.iter().try_for_each(|(uuid, limit)| {
@@ -64,7 +64,7 @@ impl LimitsPage {
         })
     }
 
-    /// Sets how some cards are shared, all at the same instant; in force when this returns.
+    /// Sets the regimes of some cards, all at once. They are in force when this returns.
     pub fn set_regimes(&mut self, regimes: &[(&str, Regime)]) -> Result<(), FileError> {
         self.update(|rows| {
             regimes.iter().try_for_each(|(uuid, regime)| {
@@ -76,7 +76,7 @@ impl LimitsPage {
         })
     }
 
-    /// Adds a card behind the others. Programs that have already attached do not see it.
+    /// Appends a card. Programs that have already opened the page do not see it.
     pub fn append(&mut self, row: Row) -> Result<(), FileError> {
         self.update(|rows| {
             rows.push(row);
@@ -84,8 +84,8 @@ impl LimitsPage {
         })
     }
 
-    /// Fills the copy that is not in force, then puts it in force with one word. `regulated` rises
-    /// before that and falls after it: no launch may overlook a share that is in force.
+    /// Fills the inactive copy, then makes it active by writing one word. `regulated` rises before
+    /// that and falls after it, so that no launch misses a share that is in force.
     fn update(
         &mut self,
         change: impl FnOnce(&mut Vec<Row>) -> Result<(), InvalidValue>,
@@ -125,7 +125,7 @@ impl LimitsPage {
     }
 }
 
-/// The page's contents and bytes. A read may cross two changes and see a mixture: it is read again.
+/// The page's contents and bytes. A read that overlaps two changes may see a mixture, so it is retried.
 pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Page), FileError> {
     const ATTEMPTS: u32 = 10;
     let mut page = [0; PAGE_SIZE];
@@ -162,7 +162,7 @@ fn random_id() -> io::Result<[u8; 16]> {
     Ok(id)
 }
 
-/// Keeps other writers out. The kernel releases it when its holder dies.
+/// Excludes other writers. The kernel releases the lock when its holder dies.
 struct WriteLock<'a>(&'a File);
 
 impl<'a> WriteLock<'a> {
@@ -171,7 +171,7 @@ impl<'a> WriteLock<'a> {
         loop {
             match set_lock(file, libc::F_WRLCK) {
                 Ok(()) => return Ok(Self(file)),
-                // The page was opened for reading, because its permissions allow no more.
+                // The page could only be opened for reading.
                 Err(e) if e.raw_os_error() == Some(libc::EBADF) => {
                     return Err(io::Error::from_raw_os_error(libc::EACCES));
                 }
@@ -190,7 +190,7 @@ impl<'a> WriteLock<'a> {
 
 impl Drop for WriteLock<'_> {
     fn drop(&mut self) {
-        // Fails only for a closed file, whose lock is gone as well.
+        // It fails only for a closed file, whose lock is released as well.
         let _ = set_lock(self.0, libc::F_UNLCK);
     }
 }

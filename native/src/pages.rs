@@ -1,10 +1,12 @@
-//! The limits page.
+//! The two pages of a slice: the limits page, opened and changed, and the grants page, created.
 
 use crate::errors;
-use crate::regime::Named;
+use hami_limits::grants;
 use hami_limits::{InvalidValue, Mode, Priority, Regime, Row};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -67,26 +69,27 @@ impl From<LimitRow> for Row {
 /// Share in percent, mode and priority of one card.
 type PyRegime = (Option<u32>, Named<Mode>, Named<Priority>);
 
-/// Whether two UUIDs name one card: the driver does not say whether it is a `GPU-` or a `MIG-`.
+/// Whether two UUIDs name the same card. The prefix `GPU-` or `MIG-` is ignored: the driver does not
+/// report it.
 #[pyfunction]
 pub fn same_card(left: &str, right: &str) -> bool {
     hami_limits::same_card(left, right)
 }
 
-/// The file that says what a slice may use, opened for reading and (by its owner) changing.
+/// The file with the limits of a slice. Its owner can change it; others can read it.
 #[pyclass(module = "hami_py._native", frozen)]
 pub struct LimitsPage(Mutex<hami_limits::LimitsPage>);
 
 impl LimitsPage {
     fn page(&self) -> MutexGuard<'_, hami_limits::LimitsPage> {
-        // The page itself is on disk and always whole.
+        // The page itself is on disk and always complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
 impl LimitsPage {
-    /// Makes a new page; the file must not exist.
+    /// Creates a page. The file must not exist.
     #[staticmethod]
     fn create(py: Python<'_>, path: PathBuf, rows: Vec<LimitRow>) -> PyResult<Self> {
         let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
@@ -103,13 +106,13 @@ impl LimitsPage {
             .map_err(errors::file)
     }
 
-    /// The rows now in force.
+    /// The rows that are in force now.
     fn rows(&self, py: Python<'_>) -> PyResult<Vec<LimitRow>> {
         let rows = py.detach(|| self.page().rows()).map_err(errors::file)?;
         Ok(rows.into_iter().map(LimitRow::from).collect())
     }
 
-    /// Sets the memory limits of some cards in bytes by UUID, None for no limit; all of them are in
+    /// Sets the memory limits of some cards, in bytes by UUID; None is no limit. All of them are in
     /// force when this returns.
     fn set_memory_limits(
         &self,
@@ -120,13 +123,13 @@ impl LimitsPage {
         py.detach(|| self.page().set_memory_limits(&limits)).map_err(errors::file)
     }
 
-    /// Sets how some cards are shared, by UUID: share in percent (None for no limit), mode and
-    /// priority; all of them are in force when this returns.
+    /// Sets the share in percent (None is no limit), the mode and the priority of some cards, by UUID.
+    /// All of them are in force when this returns.
     fn set_regimes(&self, py: Python<'_>, regimes: HashMap<String, PyRegime>) -> PyResult<()> {
         let regimes = regimes.iter().map(|(uuid, (share, mode, priority))| {
-            // To the page 0 is "no limit"; here it is no percentage.
+            // On the page 0 means "no limit"; from Python it is an invalid percentage.
             if *share == Some(0) {
-                let fix = "give 1 to 100, or None for no limit";
+                let fix = "write 1 to 100, or None for no limit";
                 return Err(errors::invalid(InvalidValue::new("share", "0", fix)));
             }
             let share = share.unwrap_or(0);
@@ -134,5 +137,73 @@ impl LimitsPage {
         });
         let regimes = regimes.collect::<PyResult<Vec<_>>>()?;
         py.detach(|| self.page().set_regimes(&regimes)).map_err(errors::file)
+    }
+}
+
+/// The file in which the coordinator grants turns on the cards of a slice.
+#[pyclass(module = "hami_py._native", frozen)]
+pub struct GrantsPage;
+
+#[pymethods]
+impl GrantsPage {
+    /// Creates a page without grants. The file must not exist.
+    #[staticmethod]
+    fn create(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| grants::GrantsPage::create(&path).map(drop)).map_err(errors::file)
+    }
+}
+
+/// A value that is a word in Python.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub struct Named<T>(pub T);
+
+/// A type whose values have names in Python.
+pub trait Words: Copy + PartialEq + 'static {
+    const FIELD: &'static str;
+    const FIX: &'static str;
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+impl Words for Mode {
+    const FIELD: &'static str = "mode";
+    const FIX: &'static str = "write hard or soft";
+    const WORDS: &'static [(&'static str, Self)] = &[("hard", Self::Hard), ("soft", Self::Soft)];
+}
+
+impl Words for Priority {
+    const FIELD: &'static str = "priority";
+    const FIX: &'static str = "write low, normal or high";
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("low", Self::Low), ("normal", Self::Normal), ("high", Self::High)];
+}
+
+impl<T: Words> Named<T> {
+    pub fn parse(text: &str) -> PyResult<Self> {
+        let found = T::WORDS.iter().find(|(word, _)| *word == text);
+        found
+            .map(|(_, value)| Self(*value))
+            .ok_or_else(|| errors::invalid(InvalidValue::new(T::FIELD, text, T::FIX)))
+    }
+
+    pub fn word(self) -> &'static str {
+        T::WORDS.iter().find(|(_, value)| *value == self.0).map_or("", |(word, _)| *word)
+    }
+}
+
+impl<T: Words> FromPyObject<'_, '_> for Named<T> {
+    type Error = PyErr;
+
+    fn extract(name: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        Self::parse(name.extract::<&str>()?)
+    }
+}
+
+impl<'py, T: Words> IntoPyObject<'py> for Named<T> {
+    type Target = PyString;
+    type Output = Bound<'py, PyString>;
+    type Error = Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
+        Ok(PyString::new(py, self.word()))
     }
 }
