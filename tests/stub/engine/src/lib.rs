@@ -13,6 +13,7 @@
 pub mod arena;
 pub mod arguments;
 pub mod backing;
+pub mod boundary;
 pub mod client;
 pub mod clock;
 pub mod counters;

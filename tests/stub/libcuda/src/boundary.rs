@@ -1,16 +1,23 @@
-//! What happens around every exported function: counting, planned slowness, and no panic gets out.
+//! What happens around every exported function: counting, ordered slowness, and no panic gets out.
 //!
-//! Benchmarks subtract this library's time from a measurement of nanoseconds, so when nobody counts
-//! the price is one load and a branch.
+//! Benchmarks subtract this library's time from a measurement of nanoseconds, so
+//! counting costs one load and a branch where it is off.
 
-use crate::capture;
 use crate::process::{self, Wiped};
-use driver_sys::cuda::{CUDA_ERROR_UNKNOWN, CUresult};
+use driver_sys::cuda::CUDA_ERROR_INVALID_VALUE as NULL;
+use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_UNKNOWN, CUresult};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::time::Duration;
+pub use stub_engine::arguments::Host;
 use stub_engine::settings::Settings;
+use stub_engine::{arguments, boundary};
+
+/// The wrappers of C arguments, with the driver's result for a NULL that is not allowed.
+pub type Out<T> = arguments::Out<T, NULL>;
+pub type OutWide = arguments::OutWide<NULL>;
+pub type In<T> = arguments::In<T, NULL>;
+pub type Text = arguments::Text<NULL>;
 
 const UNDECIDED: u8 = 0;
 const QUIET: u8 = 1;
@@ -22,26 +29,36 @@ thread_local! {
     static PER_THREAD_DEFAULT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs the body of symbol number `symbol`. `per_thread`: its NULL stream is the thread's own.
-/// `unsafe_in_capture`: it is refused while the modes of captures say so.
+/// What an exported function's name says of it.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// Whether its NULL stream is the thread's own.
+    is_per_thread: bool,
+}
+
+/// The kind of the function of this name.
+pub const fn kind(name: &str) -> Kind {
+    let name = name.as_bytes();
+    let is_per_thread = matches!(name, [.., b'_', b'p', b't', b's' | b'd', b'z' | b's']);
+    Kind { is_per_thread }
+}
+
+/// The result of a function without a row.
+pub fn unsupported() -> CUresult {
+    process::driver().err().unwrap_or(CUDA_ERROR_NOT_SUPPORTED)
+}
+
+/// Runs the body of symbol number `symbol`.
 #[inline]
-pub fn enter(
-    symbol: usize,
-    per_thread: bool,
-    unsafe_in_capture: bool,
-    body: impl FnOnce() -> CUresult,
-) -> CUresult {
+pub fn enter(symbol: usize, kind: Kind, body: impl FnOnce() -> CUresult) -> CUresult {
     if MODE.load(Relaxed) != QUIET {
         observe(symbol);
     }
-    if unsafe_in_capture && let Err(error) = capture::hooks::check_safe() {
-        return error;
-    }
-    if per_thread {
+    if kind.is_per_thread {
         PER_THREAD_DEFAULT.set(true);
     }
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUDA_ERROR_UNKNOWN);
-    if per_thread {
+    if kind.is_per_thread {
         PER_THREAD_DEFAULT.set(false);
     }
     result
@@ -69,10 +86,5 @@ fn observe(symbol: usize) {
         }
     }
     let Some(wiped) = process::wiped() else { return };
-    let counters = Wiped::counters(wiped);
-    counters.calls[symbol].fetch_add(1, Relaxed);
-    let delay = counters.delays_us[symbol].load(Relaxed);
-    if delay > 0 {
-        std::thread::sleep(Duration::from_micros(u64::from(delay)));
-    }
+    boundary::count(Wiped::counters(wiped), symbol);
 }

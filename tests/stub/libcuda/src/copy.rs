@@ -5,7 +5,7 @@
 //! pointers are refused.
 
 use crate::Answer;
-use crate::arguments::{Host, In};
+use crate::boundary::{Host, In};
 use crate::capture::take;
 use crate::context::{current, named};
 use crate::memory::check;

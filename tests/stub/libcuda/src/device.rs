@@ -1,6 +1,6 @@
 //! Devices: what there is, and what it can do. All of it is the card's profile.
 
-use crate::arguments::{Out, OutWide, Text};
+use crate::boundary::{Out, OutWide, Text};
 use crate::process::{cards, driver};
 use crate::{Answer, attributes};
 use core::ffi::c_char;

@@ -1,7 +1,7 @@
 //! Error codes and the words for them.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use core::ffi::{CStr, c_char};
 use driver_sys::cuda::*;
 

@@ -1,6 +1,6 @@
 //! Events: places in streams, and the instants at which the engine got there.
 
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::capture::hooks;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, handle};

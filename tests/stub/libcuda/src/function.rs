@@ -1,7 +1,7 @@
 //! Functions and kernels: a name, a few attributes, and how long one launch takes.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::launch::blocks;
 use crate::old_launch::Kept;
 use crate::process::{Driver, driver, handle, lock};

@@ -1,7 +1,7 @@
 //! Pinned host memory: made here, or the program's own and registered. Not the card's, so not charged.
 
 use crate::Answer;
-use crate::arguments::{Host, Out, OutWide};
+use crate::boundary::{Host, Out, OutWide};
 use crate::context::current;
 use crate::process::lock;
 use core::ffi::c_void;

@@ -6,7 +6,7 @@
 //! [`UNKNOWN_SIZE`].
 
 use crate::Answer;
-use crate::arguments::Host;
+use crate::boundary::Host;
 use core::ffi::{CStr, c_char};
 use driver_sys::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_VALUE};
 use std::collections::BTreeMap;

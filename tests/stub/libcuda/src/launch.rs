@@ -4,8 +4,8 @@
 //! is a handful of checks.
 
 use crate::Answer;
-use crate::arguments::{Host, In};
 use crate::boundary::is_counting;
+use crate::boundary::{Host, In};
 use crate::capture::take::{self, Said};
 use crate::context::Context;
 use crate::function::{self, Function};

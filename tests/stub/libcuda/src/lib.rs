@@ -7,7 +7,7 @@
 //! not computed, they only take time; undocumented export tables are not served.
 //!
 //! A call comes in through an export that [`table`] generates, passes [`boundary`] (which counts it
-//! and stops panics), has its C arguments wrapped ([`arguments`]), and reaches a safe function in the
+//! and stops panics), has its C arguments wrapped ([`boundary`]), and reaches a safe function in the
 //! module of its noun.
 
 // The header's constants are named one by one nowhere: hundreds of them, all with its own prefix.
@@ -15,7 +15,6 @@
 // A body takes what the header's function takes.
 #![allow(clippy::too_many_arguments)]
 
-mod arguments;
 mod attributes;
 mod boundary;
 mod capture;

@@ -1,7 +1,7 @@
 //! The linker: takes whatever it is given and answers with an image that can be loaded.
 
 use crate::Answer;
-use crate::arguments::{Host, In, Out, Text};
+use crate::boundary::{Host, In, Out, Text};
 use crate::context::current;
 use crate::process::{driver, handle};
 use core::ffi::c_void;

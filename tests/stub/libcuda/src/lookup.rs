@@ -4,7 +4,7 @@
 //! built with, and whether NULL is the thread's own stream. The rows come from cudaTypedefs.h.
 
 use crate::Answer;
-use crate::arguments::{Host, Out, Text};
+use crate::boundary::{Host, Out, Text};
 use crate::process::cards;
 use crate::table;
 use core::ffi::c_void;

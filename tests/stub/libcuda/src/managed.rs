@@ -4,7 +4,7 @@
 //! so that a program that asks is told; they hold for the whole allocation, whatever part they name.
 
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::capture::hooks;
 use crate::context::current;
 use crate::memory::{self, Found, refused};

@@ -1,6 +1,6 @@
 //! Linear device memory, and what all kinds of memory have in common: freed, looked up, counted.
 
-use crate::arguments::OutWide;
+use crate::boundary::OutWide;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, lock};
 use crate::{Answer, pool};

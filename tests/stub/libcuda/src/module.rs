@@ -7,7 +7,7 @@
 //! so they are one here.
 
 use crate::Answer;
-use crate::arguments::{Host, In, Out, OutWide, Text};
+use crate::boundary::{Host, In, Out, OutWide, Text};
 use crate::context::Context;
 use crate::context::current;
 use crate::image::{self, Globals};

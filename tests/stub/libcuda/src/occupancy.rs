@@ -1,7 +1,7 @@
 //! Occupancy: how many blocks fit, by threads, registers and shared memory of the card's profile.
 
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::context::current;
 use crate::device::attribute_of;
 use crate::function::{self, Function};

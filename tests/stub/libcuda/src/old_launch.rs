@@ -2,7 +2,7 @@
 //! parameters, and a launch adds the grid.
 
 use crate::Answer;
-use crate::arguments::{Host, In};
+use crate::boundary::{Host, In};
 use crate::capture::{hooks, take::Said};
 use crate::function;
 use crate::launch::{Shape, check, enqueue, launch};

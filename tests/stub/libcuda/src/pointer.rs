@@ -1,7 +1,7 @@
 //! What a pointer is: device memory of one kind or another, pinned host memory, or neither.
 
 use crate::Answer;
-use crate::arguments::{Host, In, Out};
+use crate::boundary::{Host, In, Out};
 use crate::context::current;
 use crate::memory;
 use crate::process::{Driver, driver, handle, lock};

@@ -1,6 +1,6 @@
 //! Primary contexts: one per device, shared by everyone in the process, counted.
 
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::context;
 use crate::process::{Driver, driver, handle, lock};
 use crate::{Answer, pool};

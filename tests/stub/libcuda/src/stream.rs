@@ -3,8 +3,8 @@
 //! Which stream NULL means depends on the function's spelling (`_ptsz`), so every handle goes through
 //! [`resolve`]. What streams mean for each other, and when their work is done, is in [`crate::work`].
 
-use crate::arguments::{Host, Out};
 use crate::boundary::is_per_thread_default;
+use crate::boundary::{Host, Out};
 use crate::capture::{hooks, take};
 use crate::context::{Context, current};
 use crate::graph::task::Task;

@@ -1,7 +1,7 @@
 //! Texture objects: descriptions of device memory that kernels read, kept and given back.
 
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::context::current;
 use crate::memory::check;
 use crate::process::{Driver, lock};

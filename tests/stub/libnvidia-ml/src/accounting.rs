@@ -4,7 +4,7 @@
 //! processes that are on the card are accounted for, not those that have gone.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::device::find;
 use crate::processes::{list, put_rows};
 use driver_sys::nvml::*;

@@ -1,7 +1,7 @@
 //! Devices: found by index, UUID, PCI bus id or serial number, and what identifies them.
 
 use crate::Answer;
-use crate::arguments::{In, Out, Text, array, put_text};
+use crate::boundary::{In, Out, Text, array, put_text};
 use crate::engine::watch;
 use core::ffi::{CStr, c_char};
 use driver_sys::nvml::*;

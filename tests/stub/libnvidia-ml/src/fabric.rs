@@ -1,7 +1,7 @@
 //! The fabric of `NVLink` switches: what a card says that reaches none.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::device::{card, version_of};
 use driver_sys::nvml::*;
 

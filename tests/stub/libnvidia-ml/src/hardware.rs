@@ -1,7 +1,7 @@
 //! The board: clocks, power, temperature. A card that computes nothing idles at fixed values.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::device::{card, find, version_of};
 use driver_sys::nvml::*;
 

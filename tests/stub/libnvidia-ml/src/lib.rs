@@ -12,7 +12,6 @@
 #![allow(clippy::wildcard_imports)]
 
 mod accounting;
-mod arguments;
 mod boundary;
 mod device;
 mod engine;

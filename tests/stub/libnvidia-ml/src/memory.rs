@@ -1,7 +1,7 @@
 //! Memory of a card, as NVML counts it.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::device::{find, version_of};
 use driver_sys::nvml::*;
 

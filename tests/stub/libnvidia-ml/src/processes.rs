@@ -1,7 +1,7 @@
 //! The processes on a card, and how busy they keep it.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::device::{find, version_of};
 use driver_sys::nvml::*;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,9 +1,9 @@
 //! The driver as a whole: versions, process names, words for errors.
 
 use crate::Answer;
-use crate::arguments::{Out, put_text};
+use crate::boundary::{Out, put_text};
 use crate::engine::watch;
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 use driver_sys::nvml::*;
 use stub_engine::profile::Profile;
 
@@ -43,8 +43,8 @@ pub fn process_name(pid: u32, name: Out<c_char>, size: u32) -> Answer {
 }
 
 /// `nvmlErrorString`
-pub fn error_string(code: nvmlReturn_t) -> *const c_char {
-    let text = match code {
+pub fn error_string(code: nvmlReturn_t) -> &'static CStr {
+    match code {
         NVML_SUCCESS => c"Success",
         NVML_ERROR_UNINITIALIZED => c"Uninitialized",
         NVML_ERROR_INVALID_ARGUMENT => c"Invalid Argument",
@@ -59,6 +59,5 @@ pub fn error_string(code: nvmlReturn_t) -> *const c_char {
         NVML_ERROR_RESET_REQUIRED => c"GPU requires restart",
         NVML_ERROR_ARGUMENT_VERSION_MISMATCH => c"Argument version mismatch",
         _ => c"Unknown Error",
-    };
-    text.as_ptr()
+    }
 }

@@ -3,7 +3,8 @@
 //! A driver is initialised once per process and reads the environment then. So a test runs as a new
 //! process: the test program again, with that one test chosen.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ALONE: &str = "STUB_TEST_ALONE";
@@ -21,6 +22,25 @@ pub fn library(package: &str, file: &str) -> PathBuf {
     // A path in a JSON string, like every other quoted piece of the output.
     let path = said.split('"').find(|piece| piece.ends_with(&format!("/{file}")));
     PathBuf::from(path.expect("a path of the library"))
+}
+
+/// Compares what a library exports, and the name that programs load it by.
+///
+/// # Panics
+/// When either is not as expected.
+pub fn check_library(library: &Path, soname: &str, symbols: &BTreeSet<&str>) {
+    let text = output_of("nm", "-D", library);
+    let exported: BTreeSet<_> =
+        text.lines().filter_map(|line| line.split_once(" T ")).map(|row| row.1).collect();
+    assert_eq!(&exported, symbols);
+    let text = output_of("readelf", "-d", library);
+    assert!(text.contains(&format!("soname: [{soname}]")), "{text}");
+}
+
+fn output_of(program: &str, argument: &str, library: &Path) -> String {
+    let output = Command::new(program).arg(argument).arg(library).output().expect(program);
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Whether this process runs one test only.

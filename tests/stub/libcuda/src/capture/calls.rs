@@ -2,7 +2,7 @@
 
 use super::{Book, MODE, Member, Sequence, join, open, take_apart};
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::graph::model::Behind;
 use crate::graph::nodes::behind;
 use crate::graph::objects::Destructors;

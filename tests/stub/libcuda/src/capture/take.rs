@@ -4,7 +4,7 @@
 
 use super::open;
 use crate::Answer;
-use crate::arguments::{Host, In};
+use crate::boundary::{Host, In};
 use crate::graph::exec::{Exec, Step};
 use crate::graph::model::{Edge, Graphs};
 use crate::graph::task::{self, Kernel, Task};

@@ -5,7 +5,7 @@
 
 pub mod settings;
 
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::capture::hooks;
 use crate::process::{Driver, driver, handle};
 use crate::work::{self, Backlog, Lane};

@@ -2,7 +2,7 @@
 
 use super::{current, named};
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
 

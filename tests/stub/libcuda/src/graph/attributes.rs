@@ -3,7 +3,7 @@
 use super::task::{Kernel, Task};
 use super::with;
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use driver_sys::cuda::*;
 
 fn kernel_of<T>(node: CUgraphNode, run: impl FnOnce(&mut Kernel) -> Answer<T>) -> Answer<T> {

@@ -5,7 +5,7 @@ use super::params::{self, Wish};
 use super::task::{self, Kernel, Task};
 use super::{update, with};
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 

@@ -3,7 +3,7 @@
 use super::model::{Edge, Graph};
 use super::with;
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::process::{driver, handle};
 use driver_sys::cuda::*;
 

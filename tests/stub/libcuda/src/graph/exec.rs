@@ -10,7 +10,7 @@ use super::run::Running;
 use super::task::Task;
 use super::with;
 use crate::Answer;
-use crate::arguments::{Out, Text};
+use crate::boundary::{Out, Text};
 use crate::context::Context;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_char;

@@ -20,7 +20,7 @@ pub mod task;
 pub mod update;
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 use model::Graphs;

@@ -5,7 +5,7 @@
 
 use super::with;
 use crate::Answer;
-use crate::arguments::{Host, Out};
+use crate::boundary::{Host, Out};
 use crate::process::{driver, handle};
 use core::ffi::c_void;
 use driver_sys::cuda::*;

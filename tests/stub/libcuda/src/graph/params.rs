@@ -7,6 +7,7 @@ use super::model::Graphs;
 use super::task::{self, Kernel, Task};
 use crate::Answer;
 use crate::process::{Driver, handle};
+use core::ptr::null_mut;
 use driver_sys::cuda::*;
 
 /// What a new node is to do.
@@ -24,97 +25,57 @@ impl From<Task> for Wish {
     }
 }
 
-/// The first version of a kernel's parameters, as the second.
-pub fn kernel_v1(call: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
-    CUDA_KERNEL_NODE_PARAMS {
-        func: call.func,
-        gridDimX: call.gridDimX,
-        gridDimY: call.gridDimY,
-        gridDimZ: call.gridDimZ,
-        blockDimX: call.blockDimX,
-        blockDimY: call.blockDimY,
-        blockDimZ: call.blockDimZ,
-        sharedMemBytes: call.sharedMemBytes,
-        kernelParams: call.kernelParams,
-        extra: call.extra,
-        kern: core::ptr::null_mut(),
-        ctx: core::ptr::null_mut(),
-    }
+/// A structure of another version with the same fields, and with those that come after `+`.
+macro_rules! convert {
+    ($from:expr, $to:ident { $($field:ident)* $(+ $($more:ident: $value:expr),*)? }) => {
+        $to { $($field: $from.$field,)* $($($more: $value),*)? }
+    };
 }
 
-/// And back.
+macro_rules! convert_kernel {
+    ($from:expr, $to:ident $(+ $($more:ident: $value:expr),*)?) => {
+        convert!($from, $to {
+            func gridDimX gridDimY gridDimZ blockDimX blockDimY blockDimZ sharedMemBytes
+            kernelParams extra
+            $(+ $($more: $value),*)?
+        })
+    };
+}
+
+macro_rules! convert_fill {
+    ($from:expr, $to:ident $(+ $($more:ident: $value:expr),*)?) => {
+        convert!($from, $to {
+            dst pitch value elementSize width height $(+ $($more: $value),*)?
+        })
+    };
+}
+
+/// The first version of a kernel's parameters, as the second.
+pub fn kernel_v1(call: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
+    convert_kernel!(call, CUDA_KERNEL_NODE_PARAMS + kern: null_mut(), ctx: null_mut())
+}
+
+/// The second version as the first.
 pub fn to_kernel_v1(call: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v1 {
-    CUDA_KERNEL_NODE_PARAMS_v1 {
-        func: call.func,
-        gridDimX: call.gridDimX,
-        gridDimY: call.gridDimY,
-        gridDimZ: call.gridDimZ,
-        blockDimX: call.blockDimX,
-        blockDimY: call.blockDimY,
-        blockDimZ: call.blockDimZ,
-        sharedMemBytes: call.sharedMemBytes,
-        kernelParams: call.kernelParams,
-        extra: call.extra,
-    }
+    convert_kernel!(call, CUDA_KERNEL_NODE_PARAMS_v1)
 }
 
 fn kernel_v3(call: &CUDA_KERNEL_NODE_PARAMS_v3) -> CUDA_KERNEL_NODE_PARAMS {
-    CUDA_KERNEL_NODE_PARAMS {
-        func: call.func,
-        gridDimX: call.gridDimX,
-        gridDimY: call.gridDimY,
-        gridDimZ: call.gridDimZ,
-        blockDimX: call.blockDimX,
-        blockDimY: call.blockDimY,
-        blockDimZ: call.blockDimZ,
-        sharedMemBytes: call.sharedMemBytes,
-        kernelParams: call.kernelParams,
-        extra: call.extra,
-        kern: call.kern,
-        ctx: call.ctx,
-    }
+    convert_kernel!(call, CUDA_KERNEL_NODE_PARAMS + kern: call.kern, ctx: call.ctx)
 }
 
 fn to_kernel_v3(call: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v3 {
-    CUDA_KERNEL_NODE_PARAMS_v3 {
-        func: call.func,
-        gridDimX: call.gridDimX,
-        gridDimY: call.gridDimY,
-        gridDimZ: call.gridDimZ,
-        blockDimX: call.blockDimX,
-        blockDimY: call.blockDimY,
-        blockDimZ: call.blockDimZ,
-        sharedMemBytes: call.sharedMemBytes,
-        kernelParams: call.kernelParams,
-        extra: call.extra,
-        kern: call.kern,
-        ctx: call.ctx,
-    }
+    convert_kernel!(call, CUDA_KERNEL_NODE_PARAMS_v3 + kern: call.kern, ctx: call.ctx)
 }
 
 /// A fill's parameters and its context.
 pub fn fill_in(rows: &CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) -> CUDA_MEMSET_NODE_PARAMS_v2 {
-    CUDA_MEMSET_NODE_PARAMS_v2 {
-        dst: rows.dst,
-        pitch: rows.pitch,
-        value: rows.value,
-        elementSize: rows.elementSize,
-        width: rows.width,
-        height: rows.height,
-        ctx,
-    }
+    convert_fill!(rows, CUDA_MEMSET_NODE_PARAMS_v2 + ctx: ctx)
 }
 
-/// Without the context.
+/// A fill's parameters without the context.
 pub fn to_fill_v1(rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> CUDA_MEMSET_NODE_PARAMS {
-    CUDA_MEMSET_NODE_PARAMS {
-        dst: rows.dst,
-        pitch: rows.pitch,
-        value: rows.value,
-        elementSize: rows.elementSize,
-        width: rows.width,
-        height: rows.height,
-    }
+    convert_fill!(rows, CUDA_MEMSET_NODE_PARAMS)
 }
 
 /// Refuses what is no event.

@@ -3,7 +3,7 @@
 use super::exec::{self, Exec, Step};
 use super::with;
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 

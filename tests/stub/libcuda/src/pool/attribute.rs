@@ -1,7 +1,7 @@
 //! What a pool can be asked and told.
 
 use crate::Answer;
-use crate::arguments::Out;
+use crate::boundary::Out;
 use crate::process::{driver, lock};
 use core::ffi::c_void;
 use driver_sys::cuda::*;

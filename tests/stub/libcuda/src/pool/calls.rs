@@ -2,7 +2,7 @@
 
 use super::{Ahead, Pool, give_back, insert};
 use crate::Answer;
-use crate::arguments::{In, Out};
+use crate::boundary::{In, Out};
 use crate::capture::hooks;
 use crate::memory;
 use crate::process::{Driver, driver, handle, lock};
