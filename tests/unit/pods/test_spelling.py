@@ -79,7 +79,7 @@ def test_thousands_of_them_are_not_compared() -> None:
 
 def test_the_examples_of_the_page_are_said() -> None:
     (told,) = re.findall(
-        r"If an annotation looks like one of these.*?the webhook admits", PAGE, re.S
+        r"If an annotation looks like one of these.*?the\s+webhook\s+admits", PAGE, re.S
     )
     examples = re.findall(r"`([^`]+)`", told)
     assert len(examples) == 2
