@@ -144,3 +144,16 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not there.exists() or (anchor and anchor not in anchors(there)):
             broken.append(target)
     assert broken == []
+
+
+def test_the_index_lists_every_page_of_results() -> None:
+    index = ROOT / "docs" / "results" / "README.md"
+    linked = re.findall(r"\]\((\w[\w-]*\.md)\)", index.read_text())
+    assert sorted(linked) == sorted(
+        page.name for page in index.parent.glob("*.md") if page != index
+    )
+
+
+def test_the_readme_lists_every_page() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", (ROOT / "README.md").read_text()))
+    assert linked >= {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")}
