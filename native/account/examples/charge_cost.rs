@@ -1,7 +1,7 @@
-//! What a charge costs: `cargo run --release -p hami-account --example charge_cost`.
+//! Measures a charge: `cargo run --release -p hami-account --example charge_cost`.
 //!
-//! Prints the best and the median of 31 runs, in nanoseconds per charge and uncharge together, with
-//! 1, 64 and 256 registered processes, then with the limit reached (a charge that is refused).
+//! It prints the best and the median of 31 runs, in nanoseconds per charge and uncharge together, with
+//! 1, 64 and 256 registered processes, then for a charge that is refused because the limit is reached.
 
 use hami_account::{Account, SLOTS};
 use std::hint::black_box;

@@ -1,6 +1,6 @@
-//! An account that this process has mapped: everything but charging.
+//! A mapped account: its slots, their processes, and how much is used. Charging is in `member`.
 
-use crate::file::{Descriptor, Place};
+use crate::file::{AccountFile, Descriptor};
 use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
 use crate::layout::{CARDS, FILE, Layout, SIZE, SLOTS, TAKEN, UNIT, Word};
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Whether the driver has freed everything that a dead process held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departed {
-    /// Its bytes may be handed out now.
+    /// Its bytes may be used by others now.
     Yes,
     /// The driver still lists it.
     No,
-    /// Nobody can say: its bytes are handed out after [`crate::Account::GRACE`].
+    /// It cannot be known: its bytes may be used after [`crate::Account::GRACE`].
     Unknown,
 }
 
@@ -27,18 +27,19 @@ pub enum Departed {
 pub struct Living {
     /// Its pid, in the PID namespace that it shares with the caller.
     pub pid: u32,
-    /// The bytes that it holds on the card that was asked for.
+    /// The bytes that it holds on the requested card.
     pub bytes: u64,
 }
 
-/// Asked about dead processes only. It may be called by any thread that charges or joins.
+/// Tells whether the driver has freed the memory of a dead process. Any thread that charges or joins
+/// may call it.
 pub type Oracle = fn(&ProcessIdentity) -> Departed;
 
 /// The account file of a slice, mapped for the life of this value. It holds no descriptor.
 #[derive(Debug)]
 pub struct Account {
     map: NonNull<Layout>,
-    pub(crate) place: Place,
+    pub(crate) file: AccountFile,
     pub(crate) departed: Oracle,
 }
 
@@ -48,49 +49,51 @@ unsafe impl Send for Account {}
 unsafe impl Sync for Account {}
 
 impl Account {
-    /// Makes an empty account. The file must not exist; only its owner may use it (mode 0600),
-    /// until the caller allows more.
+    /// Creates an empty account. The file must not exist. Only its owner may use it (mode 0600), until
+    /// the caller changes the mode.
     pub fn create(path: &Path) -> Result<(), FileError> {
         FILE.create(path, 0o600, &FILE.head()).map(drop)
     }
 
-    /// Maps an existing account. Bytes of the dead come back after [`Self::GRACE`].
+    /// Maps an existing account. Bytes of dead processes come back after [`Self::GRACE`].
     pub fn attach(path: &Path) -> Result<Self, FileError> {
         Self::attach_with(path, |_| Departed::Unknown)
     }
 
-    /// Maps an existing account; `departed` says when bytes of the dead may be handed out.
+    /// Maps an existing account. `departed` decides when the bytes of a dead process come back.
     pub fn attach_with(path: &Path, departed: Oracle) -> Result<Self, FileError> {
         let _no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
-        let (place, file) = Place::find(path, &FILE)?;
-        let map = map(&file).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map, place, departed })
+        let (file, descriptor) = AccountFile::find(path, &FILE)?;
+        let map = map(&descriptor).map_err(|e| FILE.io(path, e))?;
+        Ok(Self { map, file, departed })
     }
 
-    /// Bytes committed on a card by all processes, also those of the dead that were not reaped.
+    /// Bytes committed on a card by all processes, including dead ones that were not reaped.
     #[inline]
     pub fn used(&self, card: usize) -> u64 {
         let words = self.words(card).iter();
         words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
     }
 
-    /// When the process that has a slot joined, in nanoseconds of `CLOCK_MONOTONIC`: whoever has the
-    /// slot after it has joined later.
+    /// When the process in a slot joined, in nanoseconds of `CLOCK_MONOTONIC`. The next process in the
+    /// slot has a later time.
     pub fn joined_at(&self, slot: usize) -> u64 {
         self.layout().records[slot].joined_at.load(Ordering::Relaxed)
     }
 
-    /// Which process has a slot, dead or alive; `None` where nobody has.
+    /// The process that has a slot, dead or alive; `None` if the slot is free.
     #[inline]
     pub fn holder(&self, slot: usize) -> Option<ProcessIdentity> {
         let record = self.layout().records.get(slot)?;
         (record.state.load(Ordering::Acquire) == TAKEN).then(|| ProcessIdentity::of(record))
     }
 
-    /// The living members that the calling process can name: those in its own PID namespace. A
-    /// card that no account has is nobody's.
+    /// The living members in the PID namespace of the calling process, with the bytes that each holds
+    /// on a card (0 for a card that no account has).
     ///
-    /// Costs a probe of a lock for each of them. Where locks cannot be probed, all count as alive.
+    /// It probes the lock of each of them. If the locks cannot be probed, all count as alive. Unlike a
+    /// [`crate::Snapshot`] it reads the mapping, one number after the other, and copies nothing: a
+    /// process that joins or exits in the meantime may be included or not.
     pub fn living(&self, card: usize) -> impl Iterator<Item = Living> {
         let namespace = own_namespace();
         let records = &self.layout().records;
@@ -116,25 +119,25 @@ impl Account {
         Word(self.layout().words[card][slot].load(Ordering::Relaxed)).committed() * UNIT
     }
 
-    /// Every slot from here on was never used.
+    /// The first slot that was never used, as none after it was.
     #[inline]
     pub fn high_water(&self) -> usize {
         (self.layout().header.high_water.0.load(Ordering::SeqCst) as usize).min(SLOTS)
     }
 
-    /// Where it is mapped, for a process that has to live with a file that is cut short meanwhile.
+    /// The addresses of the mapping, for a process that must survive a truncated file.
     pub fn mapped_at(&self) -> Range<usize> {
         let start = self.map.addr().get();
         start..start + SIZE
     }
 
     pub(crate) fn layout(&self) -> &Layout {
-        // SAFETY: the mapping is a whole Layout and lives as long as self; all its fields that are
+        // SAFETY: the mapping is a complete Layout and lives as long as self; all its fields that are
         // accessed are atomics, for which any bytes are a value.
         unsafe { self.map.as_ref() }
     }
 
-    /// The words of a card that were ever used; none for a card that no account has.
+    /// The words of a card up to the high-water mark; none for a card that no account has.
     #[inline]
     pub(crate) fn words(&self, card: usize) -> &[AtomicU64] {
         let used = self.high_water();
@@ -144,7 +147,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrowed from it outlives the account.
+        // SAFETY: the mapping is ours, and nothing borrowed from it outlives the account.
         unsafe { libc::munmap(self.map.as_ptr().cast(), SIZE) };
     }
 }
@@ -159,9 +162,9 @@ fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
     match NonNull::new(map.cast::<Layout>()) {
         Some(map) if file.is_ours() => Ok(map),
         _ => {
-            // SAFETY: whatever was mapped, it was mapped here and nothing refers to it.
+            // SAFETY: it was mapped above, and nothing refers to it.
             unsafe { libc::munmap(map, SIZE) };
-            Err(io::Error::other("its descriptor was closed by the program; try again"))
+            Err(io::Error::other("the program closed its descriptor; try again"))
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What a process says of its use of the cards' engines, and how a coordinator hears of it.
+//! The processes' use of the cards' engines, as the coordinator reads it.
 //!
-//! Who hands out turns on a card sees no launches. So each process writes down, in a cache line per
-//! card that only it writes, whether it has work, and for which turn it says so; then it rings. The
-//! coordinator waits for the bell, reads, and answers in the grants page. It trusts none of it: a
-//! liar can only make others believe that it is idle, or make them wait for as long as they would for
-//! a kernel that runs.
+//! The coordinator grants turns on a card but sees no launches. So each process writes its state and
+//! the turn that the state answers into a cache line per card that only it writes, and signals the
+//! account's wake-up word. The coordinator waits on that word, reads the states, and answers in the
+//! grants page. It trusts none of these values: with false ones a process can only appear idle, or
+//! make others wait as long as for a running kernel.
 
 use crate::account::Account;
 use crate::layout::{ComputeSums, ComputeWords, SLOTS};
 use hami_limits::grants::ComputeState;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A debt as it outlives its process: when it will be paid, and at which rate. Both, so that whoever
-/// has to pay the rest at another rate knows how much that is. Of two the one that is paid later is larger.
+/// A debt that outlives its process: the time when it will be paid, and the rate. A successor that pays
+/// at another rate computes the rest from both. Of two debts, the one that is paid later is larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owed(u64);
 
@@ -23,19 +23,19 @@ impl Owed {
         Self((paid_at.div_ceil(1_000_000) << 20) | u64::from(rate_ppm & 0xf_ffff))
     }
 
-    /// As it stands in [`ComputeWords::owed`]; 0: nothing is owed.
+    /// The value of [`ComputeWords::owed`]; 0 is no debt.
     pub fn to_word(self) -> u64 {
         self.0
     }
 
-    /// What of it is not paid yet, in ns of engine time.
+    /// The part that is not paid yet, in ns of engine time.
     pub fn ns(self, now: u64) -> u64 {
         let left = ((self.0 >> 20) * 1_000_000).saturating_sub(now);
         (u128::from(left) * u128::from(self.0 & 0xf_ffff) / 1_000_000) as u64
     }
 }
 
-/// What is told about one process's use of a card, or all processes'. Times are nanoseconds.
+/// The engine times of one process, or of all, on one card. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compute {
     /// Engine time so far.
@@ -47,14 +47,14 @@ pub struct Compute {
 }
 
 impl ComputeWords {
-    /// Says what the process has, having seen `turn`. What it launched or waited for before is
-    /// visible to whoever reads this.
+    /// Stores the state of the process, which had seen `turn`. All that it wrote before is visible to a
+    /// reader of the state.
     #[inline]
     pub fn say(&self, turn: u32, state: ComputeState) {
         self.state.store(state.to_word(turn), Ordering::SeqCst);
     }
 
-    /// The turn for which the process has said something, and what ([`ComputeState::from_word`]).
+    /// The turn that the process had seen, and its state ([`ComputeState::from_word`]).
     #[inline]
     pub fn said(&self) -> (u32, ComputeState) {
         ComputeState::from_word(self.state.load(Ordering::SeqCst))
@@ -62,9 +62,9 @@ impl ComputeWords {
 }
 
 impl ComputeSums {
-    /// Adds what a process has used and forgets everything that it said. Nobody writes there any
-    /// more; a reaper that is killed in between takes one process's sum on a card with it.
-    pub fn take(&self, card: usize, words: &ComputeWords) {
+    /// Adds the times of a dead process to the sums and clears its words. If the reaper is killed in
+    /// between, one process's times on one card are lost.
+    pub fn retire(&self, card: usize, words: &ComputeWords) {
         let add = |sum: &AtomicU64, word: &AtomicU64| {
             let value = word.swap(0, Ordering::SeqCst);
             if value != 0 {
@@ -81,7 +81,7 @@ impl ComputeSums {
 }
 
 impl Account {
-    /// What the process that has a slot says of a card.
+    /// The words of the process in a slot for a card.
     ///
     /// # Panics
     /// For a slot or card that no account has ([`crate::SLOTS`], [`crate::CARDS`]).
@@ -90,14 +90,14 @@ impl Account {
         &self.layout().compute[card][slot]
     }
 
-    /// What a coordinator waits for (a futex, shared by all processes): it changes with each ring.
+    /// The wake-up word that the coordinator waits on: a futex that changes with each signal.
     #[inline]
     pub fn bell(&self) -> &AtomicU32 {
         &self.layout().header.bell.0
     }
 
-    /// The debt that processes have left behind on a card, where it is not paid yet: of those whose
-    /// slots are free again, and of the dead. Probes the locks of those who owe something.
+    /// The unpaid debt on a card of processes that have exited, whether their slots are free again or
+    /// not. It probes the locks of the processes that owe something.
     ///
     /// # Panics
     /// As [`Self::compute`].
@@ -105,12 +105,12 @@ impl Account {
         let owed = |slot: usize| Owed(self.compute(slot, card).owed.load(Ordering::SeqCst));
         let dead = self.find_dead(|slot| owed(slot).ns(now) > 0);
         let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(owed).max();
-        // Whose slot became free meanwhile is in the header by now.
+        // If a slot became free in the meantime, its debt is in the header by now.
         let departed = &self.layout().header.departed_compute;
         Owed(departed.owed[card].load(Ordering::SeqCst)).max(of_dead.unwrap_or_default())
     }
 
-    /// Engine time on a card of processes whose slots are free again, in nanoseconds.
+    /// The engine time on a card of processes whose slots are free again, in nanoseconds.
     pub fn departed_used_ns(&self, card: usize) -> u64 {
         let departed = &self.layout().header.departed_compute;
         departed.used_ns.get(card).map_or(0, |sum| sum.load(Ordering::SeqCst))
@@ -122,7 +122,7 @@ mod tests {
     use super::Owed;
 
     #[test]
-    fn a_debt_is_as_large_at_whatever_rate_it_is_paid_on() {
+    fn a_debt_is_the_same_at_every_rate() {
         let second = 1_000_000_000;
         let owed = Owed::new(30 * second, 100_000);
         assert_eq!(owed.ns(0), 3 * second);

@@ -1,11 +1,13 @@
-//! Making and opening the file, from inside a program that may close any descriptor at any time.
+//! Opening the file inside a program that may close any descriptor at any time.
 //!
-//! A program's `close_range(3, ~0)` in another thread can close a descriptor between two of our
-//! calls, and the next `open` of the program gets its number. So none is kept, and one is only used
-//! and closed after `fstat` has said that it still is our file. What was done with it is believed
-//! if it is our file afterwards, too; only a `close` within nanoseconds can still hit the program's.
+//! A `close_range(3, ~0)` in another thread of the program can close a descriptor between two of our
+//! calls, and the program's next `open` gets its number. So no descriptor is kept, and one is used and
+//! closed only after `fstat` has shown that it is still our file. The result of a call counts only if
+//! the descriptor is still our file afterwards. A `close` of the program within the nanoseconds
+//! between our `fstat` and our `close` can still hit a descriptor of the program.
 //!
-//! The calls that libc would let a thread be cancelled in are made past it (`hami_limits::futex` says why).
+//! `openat`, `pread64` and `close` are bare system calls, because libc's functions are cancellation
+//! points (`hami_limits::futex`).
 
 use hami_limits::{FileError, FileKind};
 use std::ffi::CString;
@@ -17,52 +19,52 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file for as long as it exists, whatever its name or descriptor.
+/// The identity of a file while it exists, independent of its name or descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
     inode: u64,
 }
 
-/// Where an account lies, and which file that was when it was attached.
+/// The path of an account, and the file that it named when the account was attached.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct AccountFile {
     pub path: PathBuf,
     id: FileId,
 }
 
-/// A descriptor that the program may take away.
+/// A descriptor that the program may close at any time.
 pub(crate) struct Descriptor {
     pub fd: RawFd,
     id: FileId,
 }
 
-/// Flags for opening what others could have put there: no link is followed, no pipe waited for.
+/// Flags for a path that others could have changed: no link is followed, and no pipe is waited for.
 const CAUTION: libc::c_int = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-impl Place {
-    /// Finds a file and checks what never changes. Returns the open file as well.
+impl AccountFile {
+    /// Opens a file of this kind and checks its first bytes. It returns the open file as well.
     pub fn find(path: &Path, kind: &FileKind) -> Result<(Self, Descriptor), FileError> {
         let io_error = |e| kind.io(path, e);
         // The program may change its directory later.
         let path = std::path::absolute(path).map_err(io_error)?;
         let id = FileId::of_path(&path).map_err(io_error)?;
-        let place = Self { path, id };
-        let file = place.open(libc::O_RDWR).map_err(io_error)?;
+        let account = Self { path, id };
+        let file = account.open(libc::O_RDWR).map_err(io_error)?;
         let (_, regular, size) = status(file.fd).map_err(io_error)?;
         let mut start = [0; 16];
         if !regular
             || size != kind.size as u64
             || file.read_at(&mut start, 0).map_err(io_error)? < 16
         {
-            return Err(kind.wrong_size(&place.path));
+            return Err(kind.wrong_size(&account.path));
         }
-        kind.check_head(&start).map_err(|reason| kind.damaged(&place.path, reason))?;
-        Ok((place, file))
+        kind.check_head(&start).map_err(|reason| kind.damaged(&account.path, reason))?;
+        Ok((account, file))
     }
 
-    /// Opens the account again. Fails where the path leads nowhere or elsewhere by now (after
-    /// chroot, setuid or a change of mounts).
+    /// Opens the account again. It fails if the path does not name the same file any more, or cannot be
+    /// opened (after chroot, setuid or a change of mounts).
     pub fn open(&self, access: libc::c_int) -> io::Result<Descriptor> {
         Descriptor::open(&self.path, access, self.id)
     }
@@ -78,14 +80,14 @@ impl FileId {
 impl Descriptor {
     /// Opens `path` if it is `id`.
     fn open(path: &Path, access: libc::c_int, id: FileId) -> io::Result<Self> {
-        // The program would have to close the descriptor in the same instant again and again.
+        // To fail, the program would have to close the descriptor at the same moment each time.
         const ATTEMPTS: u32 = 5;
         let c_path = CString::new(path.as_os_str().as_bytes())?;
         for _ in 0..ATTEMPTS {
-            // Asked by path first: if what is open then is another file, the program has taken
-            // the descriptor's number, and it must not be closed.
+            // Check the path first: if the descriptor then is another file, the program has reused
+            // its number, and it must not be closed.
             if FileId::of_path(path)? != id {
-                let message = "another file has taken its place";
+                let message = "another file has replaced it";
                 return Err(io::Error::new(io::ErrorKind::NotFound, message));
             }
             let (folder, flags) = (libc::AT_FDCWD, access | CAUTION);
@@ -99,7 +101,7 @@ impl Descriptor {
                 return Ok(file);
             }
         }
-        Err(io::Error::other("its descriptor was closed by the program each time"))
+        Err(io::Error::other("the program closed its descriptor each time"))
     }
 
     /// Reads from `offset` on; fewer bytes at the end of the file.
@@ -108,7 +110,7 @@ impl Descriptor {
         // SAFETY: the buffer is valid for its length.
         let read = unsafe { libc::syscall(libc::SYS_pread64, self.fd, start, length, offset) };
         if !self.is_ours() {
-            return Err(io::Error::other("its descriptor was closed by the program"));
+            return Err(io::Error::other("the program closed its descriptor"));
         }
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
@@ -122,7 +124,7 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: the descriptor is ours, as far as anyone can know.
+            // SAFETY: the descriptor was ours a moment ago.
             unsafe { libc::syscall(libc::SYS_close, self.fd) };
         }
     }
@@ -139,7 +141,7 @@ fn status(fd: RawFd) -> io::Result<(FileId, bool, u64)> {
     Ok((FileId { device: stat.st_dev, inode: stat.st_ino }, regular, stat.st_size as u64))
 }
 
-/// The beginning of a file of the kernel's, as text; empty if it cannot be read.
+/// The first 1024 bytes of a file in /proc, as text; empty if it cannot be read.
 pub(crate) fn read_proc(path: &str) -> String {
     let mut text = [0; 1024];
     let path = Path::new(path);

@@ -1,30 +1,30 @@
-//! What a fork must not copy, and how a child learns that it is one.
+//! The fork lock, and the number by which a child recognises that it is one.
 //!
-//! Between opening the account and hiding it from children, a fork in another thread would give
-//! the child the lock that says this process lives; the slot would then outlive its process. So
-//! those few instructions run under a lock that every fork takes first. The handlers are registered
-//! when it is first needed, never when the library is loaded.
+//! While one thread opens the account and has not yet hidden it from children, a fork in another thread
+//! would give the child the lock that proves that this process lives; the slot would then outlive its
+//! process. So those few instructions run under a lock that every fork takes first. The handlers are
+//! registered when the lock is first needed, never when the library is loaded.
 //!
-//! A child made by a bare `clone` runs no handlers: it does not learn that it is one. What it could
-//! inherit in that window ends with it.
+//! A child that a bare `clone` creates runs no handlers and is not recognised. A lock that it inherits in
+//! that window is released when the child exits.
 
 use hami_limits::futex::pause;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who holds the lock: `pid << 32 | tid`, or 0. The pid tells an inherited value from a real one.
+/// The thread that holds the lock, `pid << 32 | tid`, or 0. The pid identifies inherited values.
 static HOLDER: AtomicU64 = AtomicU64::new(0);
-/// The holder is a fork that is under way.
+/// Whether the holder is a fork in progress.
 static FORKING: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Far longer than anything that is done under the lock; a fork that waits this long goes ahead.
+/// Far longer than any work under the lock. A fork that has waited this long proceeds.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// How many forks lie between the first process and this one. What a process of another generation
-/// left in memory (a [`crate::Member`], a table of allocations) is not this one's.
+/// The number of forks between the first process and this one. Values in memory from another
+/// generation (a [`crate::Member`], a table of allocations) do not belong to this process.
 #[inline]
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -36,7 +36,7 @@ pub(crate) struct NoFork(());
 impl NoFork {
     pub fn begin() -> io::Result<Self> {
         if !take() {
-            let message = "another thread kept the account from being opened for a second";
+            let message = "another thread has held the fork lock for a second";
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
         let guard = Self(());
@@ -58,16 +58,16 @@ impl Drop for NoFork {
     }
 }
 
-fn myself() -> u64 {
+fn this_thread() -> u64 {
     // SAFETY: neither call takes arguments or can fail.
     let (pid, tid) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     u64::from(pid as u32) << 32 | u64::from(tid as u32)
 }
 
-/// False after the deadline, or at once where this very thread holds the lock (a signal handler
-/// that forks).
+/// False after the deadline, or at once if this thread already holds the lock (a signal handler that
+/// forks).
 fn take() -> bool {
-    let me = myself();
+    let me = this_thread();
     let deadline = Instant::now() + DEADLINE;
     loop {
         let holder = HOLDER.load(Ordering::Relaxed);
@@ -94,8 +94,8 @@ extern "C" fn before() {
 }
 
 extern "C" fn parent() {
-    // Only if `before` took it in this thread: it may have given up, and another may hold it.
-    if HOLDER.load(Ordering::Relaxed) == myself() && FORKING.swap(false, Ordering::Relaxed) {
+    // Only if `before` took the lock in this thread: it may have timed out, and another thread may hold it.
+    if HOLDER.load(Ordering::Relaxed) == this_thread() && FORKING.swap(false, Ordering::Relaxed) {
         HOLDER.store(0, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! Who a process is: a number that means something in one PID namespace, and when it started.
+//! The identity of a process: its pid in its PID namespace, and its start time.
 
 use crate::file::read_proc;
 use crate::layout::Record;
@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
-/// The inode of the first PID namespace, fixed by the kernel (`PROC_PID_INIT_INO`).
+/// The inode of the host's PID namespace, fixed by the kernel (`PROC_PID_INIT_INO`).
 const HOST_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Who had a slot, as that process saw itself.
+/// A process, as it sees itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// The pid in the process's own namespace.
@@ -36,12 +36,12 @@ impl ProcessIdentity {
         }
     }
 
-    /// Whether it is numbered as the host numbers processes.
+    /// Whether its pid is its number on the host.
     pub fn is_numbered_as_on_the_host(&self) -> bool {
         self.pid_namespace == HOST_NAMESPACE
     }
 
-    /// Whether it is there and no zombie; for who is in the same PID namespace.
+    /// Whether it runs and is no zombie. The caller must be in the same PID namespace.
     pub fn is_running(&self) -> bool {
         state(&self.pid.to_string()).is_some_and(|(state, start_time)| {
             start_time == self.start_time && !matches!(state, 'Z' | 'X')
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_running_until_it_is_another() {
+    fn only_the_process_with_the_same_start_time_is_running() {
         let own = ProcessIdentity::own();
         assert!(own.start_time > 0 && own.pid_namespace > 0);
         assert!(own.is_running());

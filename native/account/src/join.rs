@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const JOIN_DEADLINE: Duration = Duration::from_secs(1);
 
 impl Account {
-    /// Makes this process a member, so that it can charge. A forked child has to join for itself.
+    /// Makes this process a member, so that it can charge. A forked child has to join itself.
     ///
-    /// Where every slot is taken by a process that has just died, it waits for one, for a second.
+    /// If every slot is taken, it waits for one for a second: their processes may have just died.
     pub fn join(&self) -> Result<Member<'_>, FileError> {
         let deadline = Instant::now() + JOIN_DEADLINE;
         loop {
@@ -26,17 +26,17 @@ impl Account {
                 return Ok(member);
             }
             if Instant::now() >= deadline {
-                return Err(FileError::Full { path: self.place.path.clone(), slots: SLOTS });
+                return Err(FileError::Full { path: self.file.path.clone(), slots: SLOTS });
             }
             pause(Duration::from_millis(20));
         }
     }
 
-    /// As [`Self::join`], but without waiting: `None` where every slot is taken.
+    /// Like [`Self::join`], but without waiting: `None` if every slot is taken.
     pub fn try_join(&self) -> Result<Option<Member<'_>>, FileError> {
-        // Deaths are noticed here as well: nobody may have been refused for a long time.
+        // Look for dead processes here as well: a refusal, which also looks, may be long ago.
         self.reap_dead();
-        self.claim_free_slot().map_err(|e| FILE.io(&self.place.path, e))
+        self.claim_free_slot().map_err(|e| FILE.io(&self.file.path, e))
     }
 
     fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
@@ -44,11 +44,11 @@ impl Account {
             if record.state.load(Ordering::Acquire) != FREE {
                 continue;
             }
-            let Some(lock) = SlotLock::try_take(&self.place, slot)? else { continue };
+            let Some(lock) = SlotLock::try_take(&self.file, slot)? else { continue };
             at(Step::SlotLocked);
-            // Only who holds the slot's lock changes its state.
+            // Only the holder of the slot's lock changes its state.
             if record.state.load(Ordering::Acquire) == FREE {
-                introduce(record);
+                record_identity(record);
                 // Before anything is published there: sums run up to this mark.
                 self.layout().header.high_water.0.fetch_max(slot as u32 + 1, Ordering::SeqCst);
                 record.state.store(TAKEN, Ordering::SeqCst);
@@ -60,8 +60,7 @@ impl Account {
     }
 }
 
-/// Writes down who this process is.
-fn introduce(record: &Record) {
+fn record_identity(record: &Record) {
     let own = ProcessIdentity::own();
     record.pid.store(own.pid, Ordering::Relaxed);
     record.start_time.store(own.start_time, Ordering::Relaxed);

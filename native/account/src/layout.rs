@@ -1,12 +1,12 @@
-//! The account file as a type: what is where, and how a word is put together.
+//! The account file as a type, and a word as a number. The layout is documented in `lib.rs`.
 
 use hami_limits::FileKind;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Processes of a slice. Probing their locks costs the kernel the square of this.
+/// The most processes of a slice. The kernel's time to probe their locks grows with the square.
 pub const SLOTS: usize = 256;
-/// Cards of a slice: row i of the limits page is card i.
+/// The most cards of a slice. Row i of the limits page is card i.
 pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 /// Bytes per unit; a request is rounded up to whole units.
 pub const UNIT: u64 = 512;
@@ -15,9 +15,9 @@ pub(crate) const SIZE: usize = size_of::<Layout>();
 pub(crate) const FILE: FileKind =
     FileKind { name: "account", magic: *b"HAMIACC1", version: 2, size: SIZE };
 
-/// `Record::state`: nobody's. All words of a free slot are zero.
+/// `Record::state` of a free slot. All its words are zero.
 pub(crate) const FREE: u32 = 0;
-/// `Record::state`: a process's, or a dead process's that was not reaped yet.
+/// `Record::state` of the slot of a process, alive or dead but not reaped.
 pub(crate) const TAKEN: u32 = 1;
 
 #[repr(C, align(4096))]
@@ -39,7 +39,7 @@ pub(crate) struct Header {
     pub departed_compute: ComputeSums,
 }
 
-/// The part of the header that never changes; checked through `pread`, never through the mapping.
+/// The part of the header that never changes. It is checked by `pread`, never in the mapping.
 #[repr(C, align(64))]
 pub(crate) struct Identity {
     pub magic: [u8; 8],
@@ -54,15 +54,16 @@ pub(crate) struct Record {
     pub start_time: AtomicU64,
     pub pid_namespace: AtomicU64,
     pub dead_since: AtomicU64,
-    /// How often the process has begun to lower one of its words, and how often it has done so.
+    /// How often the process has started to lower one of its words, and how often it has finished.
     pub releases_begun: AtomicU32,
     pub releases_done: AtomicU32,
-    /// When the process joined, in nanoseconds since boot: exec makes another of it under the same pid.
+    /// When the process joined, in nanoseconds since boot. It tells a process from the one that runs
+    /// under the same pid after exec.
     pub joined_at: AtomicU64,
     pub counters: Counters,
 }
 
-/// What is told about; no decision depends on it.
+/// Counters for people; no decision depends on them.
 #[repr(C, align(64))]
 pub(crate) struct Counters {
     pub refusals: [AtomicU64; CARDS],
@@ -70,12 +71,12 @@ pub(crate) struct Counters {
     pub anomalies: AtomicU64,
 }
 
-/// One process on one card, written by that process alone. Times are nanoseconds.
+/// One process's use of a card's engine. Only that process writes it. Times are nanoseconds.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ComputeWords {
-    /// A [`crate::ComputeState`] in the low half, in the high half the turn of the grant that the process
-    /// had seen when it wrote it: an older turn than the one in force answers an older grant.
+    /// A [`crate::ComputeState`] in the low half; in the high half the turn that the process had seen
+    /// when it wrote the state. If that turn is not the current one, the state answers an older grant.
     pub state: AtomicU64,
     /// Engine time so far: how long the card was busy with kernels of the process.
     pub used_ns: AtomicU64,
@@ -83,26 +84,27 @@ pub struct ComputeWords {
     pub throttled_ns: AtomicU64,
     /// How far the process's own bucket is below zero now.
     pub debt_ns: AtomicU64,
-    /// When the process last looked at its work there (`CLOCK_MONOTONIC`); a heartbeat while it runs.
+    /// When the process last checked its work on the card (`CLOCK_MONOTONIC`): a heartbeat while work
+    /// runs.
     pub active_at: AtomicU64,
-    /// The same for who shares the slice where nobody coordinates; also of a slice inside another,
-    /// whose turns are the outer one's.
+    /// The same time for the other processes of the slice, which divide its share if there is no
+    /// coordinator, or if the slice is inside another one that has the turns.
     pub metered_at: AtomicU64,
-    /// What the process's own bucket owes ([`crate::Owed::to_word`]).
+    /// The debt of the process's own bucket ([`crate::Owed::to_word`]).
     pub owed: AtomicU64,
     reserved: u64,
 }
 
-/// Per card, of processes whose slots are free again.
+/// Sums per card over the processes whose slots are free again.
 #[repr(C, align(64))]
 pub(crate) struct ComputeSums {
     pub used_ns: [AtomicU64; CARDS],
     pub throttled_ns: [AtomicU64; CARDS],
-    /// The debt of them that would be paid last.
+    /// The one of their debts that would be paid last.
     pub owed: [AtomicU64; CARDS],
 }
 
-/// A cache line of its own.
+/// A value in its own cache line.
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
 
@@ -125,7 +127,7 @@ const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
 const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
 const _: () = assert!(offset_of!(ComputeWords, owed) == 48);
 
-/// One process's units on one card: `committed` was granted, `tentative` is being asked for.
+/// One process's units on one card: `committed` is charged, `tentative` is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub u64);
 
@@ -142,12 +144,12 @@ impl Word {
         self.committed() + self.tentative()
     }
 
-    /// The word with `units` more asked for, unless the halves could then run into each other.
+    /// The word with `units` more tentative; `None` if one half could then overflow into the other.
     pub const fn publish(self, units: u64) -> Option<Word> {
         if self.total() + units > 0xffff_ffff { None } else { Some(Word(self.0 + units)) }
     }
 
-    /// What to add to a word so that `units` of its tentative become committed.
+    /// The number that, added to a word, turns `units` of its tentative into committed.
     pub const fn commit(units: u64) -> u64 {
         (units << 32) - units
     }
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_never_lets_one_half_run_into_the_other() {
+    fn one_half_of_a_word_never_overflows_into_the_other() {
         let full = Word(0).publish(0xffff_ffff).unwrap();
         assert_eq!((full.committed(), full.tentative()), (0, 0xffff_ffff));
         assert_eq!(full.publish(1), None);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn both_halves_move_apart() {
+    fn the_halves_change_separately() {
         let word = Word(0).publish(7).unwrap().publish(5).unwrap();
         let word = Word(word.0 + Word::commit(7));
         assert_eq!((word.committed(), word.tentative(), word.total()), (7, 5, 12));

@@ -1,27 +1,62 @@
-//! The account file: who holds how much of which card, for all processes of one slice.
+//! The account file: how much of each card the processes of a slice hold, and who they are.
 //!
-//! Every allocation of every process is charged here before the driver is asked, so the account
-//! must be exact (never over the limit, no request refused that fits), fast (a charge is a handful
-//! of atomic operations and no system call) and must survive the death of any process at any
-//! instruction. There is no server and no global counter to repair: each process writes only words
-//! of its own, and what it holds dies with its slot.
+//! Every allocation of every process is charged here before the driver is called. So the account must
+//! be exact (never over the limit, and a request that fits is never refused), fast (a charge is a few
+//! atomic operations without a system call), and it must survive the death of any process at any
+//! instruction. There is no server and no global counter to repair: each process writes only its own
+//! words, and they are cleared with its slot after its death.
+//!
+//! | module | content |
+//! |---|---|
+//! | `layout` | the file as a type, and a word as a number |
+//! | `account` | the file, mapped: who has which slot, and how much is used |
+//! | `join`, `slot_lock`, `fork` | membership: a slot and the lock that proves that its process lives |
+//! | `member` | charging and uncharging: the path of every allocation |
+//! | `slow_lock` | the lock for requests that compete near the limit |
+//! | `reap`, `identity` | dead processes: finding them and clearing their slots |
+//! | `compute` | the processes' use of the cards' engines, for the coordinator |
+//! | `snapshot` | reading the file from outside, without trusting it |
+//! | `file` | opening it inside a program that may close any descriptor |
+//! | `steps` | instants at which tests delay or kill a process |
+//!
+//! The preload library joins and charges, the coordinator reads the engine times and states, and the
+//! Python package reads snapshots. The limits themselves are in `hami-limits`: row i of the limits page
+//! is card i of the account.
 //!
 //! # How a charge works
 //!
 //! A process has one word per card, `committed:32 | tentative:32`, in units of 512 bytes.
 //!
-//! 1. Without writing anything: if the committed sum plus the request is over the limit, refuse.
-//!    (Else a neighbour that keeps asking for far too much would get in everybody's way.)
-//! 2. Publish the request as tentative in the own word, then sum all words. Two racers cannot both
-//!    overlook each other. If the sum fits, one atomic addition turns tentative into committed.
-//! 3. Else withdraw, and ask again under a lock, staying published, until it fits, the committed
-//!    bytes alone refuse it, or a deadline passes: see [`Member::charge`].
+//! 1. Read only: if the committed sum plus the request is over the limit, publish nothing. Otherwise a
+//!    process that keeps requesting far too much would block its neighbours.
+//! 2. Publish the request as tentative in the own word, then sum all words up to the high-water mark.
+//!    Of two racing processes, at least one sees the other. If the sum fits, one atomic addition turns
+//!    tentative into committed.
+//! 3. Otherwise withdraw. If the committed bytes alone refuse the request, refuse it. Otherwise retry
+//!    under the slow lock, published, until the request fits, the committed bytes refuse it, or a
+//!    second has passed ([`Member::charge`]).
+//!
+//! A sum of the committed bytes is a proof only for words from which nothing was taken while all of
+//! them were read: bytes that move during a sum would count twice. Therefore a record counts its
+//! releases before and after each one.
 //!
 //! # How a death is noticed
 //!
-//! A slot belongs to whoever holds the kernel's lock on its byte of the file, and only a living
-//! process can: `slot_lock` says how. Before a request is refused, the locks of the others are
-//! probed; `reap` says when the bytes of the dead are handed out.
+//! A slot belongs to the process that holds the kernel's lock on the slot's byte of the file. Only a
+//! living process can hold it (`slot_lock`). Before a request is refused, the locks of the processes
+//! that hold memory of that card are probed. All locks are probed at most every 10 ms, when a process
+//! only needs to know how much is free. The process that finds a dead one takes over its lock and with
+//! it the slot: tentative bytes are dropped at once, committed bytes when the driver has freed them.
+//! NVML tells that if processes are numbered as on the host; otherwise 750 ms must have passed since
+//! the death was noticed (`reap`). If the file cannot be opened any more, every process counts as
+//! alive.
+//!
+//! # Engine times
+//!
+//! Each process has a cache line per card for its use of the card's engine ([`ComputeWords`]): the
+//! engine time so far, the time for which its threads waited to launch, its debt, signs of life, and
+//! its state with the turn that it had seen. Only the process itself writes there; after a new state it
+//! signals the account's wake-up word. When a slot is reaped, its times are added to sums in the header.
 //!
 //! # The file
 //!
@@ -32,10 +67,10 @@
 //!      0  magic: [u8; 8]             "HAMIACC1"
 //!      8  version: u32, size: u32    2, 364544
 //!     64  high_water: u32            slots from here on were never used
-//!    128  slow_lock: u32             0, or 1 + the slot that is in step 3; a futex
-//!    192  probed_at: u64             when the locks were last probed, ms since boot
+//!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
+//!    192  probed_at: u64             when all locks were last probed, ms since boot
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
-//!    448  bell: u32                  what a coordinator waits for; a futex
+//!    448  bell: u32                  the wake-up word of the coordinator; a futex
 //!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; owed [u64; 16]
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: committed in the high half
 //!  36864  records: 256 of 256 bytes  per slot
@@ -51,10 +86,8 @@
 //!          48 owed: u64 | zero
 //! ```
 //!
-//! Byte i of the file carries the lock of slot i. Words are packed per card because every charge
-//! reads all of them; records are apart because their writers would disturb those reads, and so is
-//! what a process says of its use of the cards' engines, which is a cache line for each card: see
-//! [`ComputeWords`].
+//! Byte i of the file carries the lock of slot i. Words are packed per card, because every charge reads
+//! all of them. Records and engine times are apart, because their writers would slow down those reads.
 
 mod account;
 mod compute;

@@ -1,4 +1,4 @@
-//! Charging and giving back: the path of every allocation.
+//! Charging and uncharging: the path of every allocation.
 
 use crate::account::Account;
 use crate::fork::generation;
@@ -11,20 +11,20 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a request that may fit waits for others to make up their minds. They need nanoseconds,
-/// or as long as the scheduler keeps them from running: on two cores with thirty busy processes 20
-/// ms were too short for one request in ten thousand, and what is refused here ends a program. Of
-/// the dead nobody waits that long: they are looked for before.
+/// How long a request that may fit waits for competing requests to be decided. Those need nanoseconds,
+/// unless the scheduler keeps their processes from running: on two cores with thirty busy processes,
+/// 20 ms were too short for one request in ten thousand, and a refusal here ends a program. Dead
+/// processes do not delay a request that long, because it looks for them before.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Why a charge was refused. To the program each of them is "out of memory".
+/// Why a charge was refused. The program sees "out of memory" in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// What others hold leaves less room than was asked for.
+    /// The committed bytes leave less room than the request needs.
     OverLimit,
-    /// Others kept asking at the same time until the deadline; asking again may succeed.
+    /// Competing requests were undecided until the deadline. A retry may succeed.
     Busy,
-    /// This process is a forked child of the member: it has to join for itself.
+    /// This process is a forked child of the member: it has to join itself.
     Forked,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OverLimit => "it would exceed the memory limit",
-            Self::Busy => "other processes kept asking for the same memory",
+            Self::Busy => "other processes kept requesting the same memory",
             Self::Forked => "this process was forked and has not joined the account",
         })
     }
@@ -40,10 +40,10 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// This process's place in an account. Any number of threads may charge through it at once.
+/// The membership of this process in an account. Any number of threads may charge through it at once.
 ///
-/// It ends with the process, with `exec`, or when it is dropped; what it still holds then is given
-/// back by [`Account::reap_dead`] of another process.
+/// It ends when it is dropped, when the process exits, or with `exec`. Another process then releases
+/// the bytes that it still holds, by [`Account::reap_dead`].
 #[derive(Debug)]
 pub struct Member<'a> {
     account: &'a Account,
@@ -77,18 +77,18 @@ impl<'a> Member<'a> {
     /// Charges `bytes` on a card whose limit for the whole slice is `limit` bytes, or refuses. A
     /// card that no account has is refused.
     ///
-    /// Never grants what takes the committed sum over the limit, and never refuses what fits
-    /// throughout the call, unless others are kept from running for the whole deadline of a second.
+    /// It never takes the committed sum over the limit. It never refuses a request that fits throughout
+    /// the call, unless competing processes cannot run for the whole deadline of a second.
     #[inline]
     pub fn charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         self.try_charge(card, bytes, limit).inspect_err(|refused| self.count(card, *refused))
     }
 
-    /// As [`Self::charge`], for what the program has not asked for: a refusal is not counted.
+    /// Like [`Self::charge`], for a request that the program has not made: a refusal is not counted.
     #[inline]
     pub fn try_charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
-        // Only looking: a request that cannot be granted must not get in the way of others.
+        // Only read: a request that cannot be granted must not block others.
         let committed: u64 = self.words(&request).map(Word::committed).sum();
         if committed + request.units <= request.limit && self.publish(&request) {
             if self.fits(&request) {
@@ -100,13 +100,14 @@ impl<'a> Member<'a> {
         self.charge_slowly(&request)
     }
 
-    /// Refuses what [`Self::charge`] would refuse now, without charging: for who has to ask several
-    /// accounts, and must not take from one what another refuses. A refusal is counted.
+    /// Refuses a request that [`Self::charge`] would refuse now, without charging. A process that
+    /// charges several accounts calls it first, so that it takes nothing from one account if another
+    /// refuses. A refusal is counted.
     pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         self.would_admit(card, bytes, limit).inspect_err(|refused| self.count(card, *refused))
     }
 
-    /// As [`Self::admits`], for what the program has not asked for: a refusal is not counted.
+    /// Like [`Self::admits`], for a request that the program has not made: a refusal is not counted.
     pub fn would_admit(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
         while self.is_over(&request) {
@@ -117,8 +118,8 @@ impl<'a> Member<'a> {
         Ok(())
     }
 
-    /// Gives back `bytes` of what was charged on a card. More than was charged is given back as
-    /// that, and counted as an anomaly. In a forked child nothing happens: it holds nothing.
+    /// Uncharges `bytes` on a card. If that is more than was charged, all of the charge is released and
+    /// an anomaly is counted. In a forked child nothing happens, because the child holds nothing.
     #[inline]
     pub fn uncharge(&self, card: usize, bytes: u64) {
         if self.generation != generation() || card >= CARDS {
@@ -141,20 +142,20 @@ impl<'a> Member<'a> {
         Word(self.word(card).load(Ordering::Relaxed)).committed() * UNIT
     }
 
-    /// The slot of the account that this process has: what a coordinator calls it by.
+    /// The slot of this process in the account. Grants name processes by their slots.
     pub fn slot(&self) -> u16 {
         self.slot as u16
     }
 
-    /// Where this process says how it uses the engine of a card. `None` for a card that no account
-    /// has, and in a forked child, which has to join for itself.
+    /// The words in which this process reports its use of a card's engine. `None` for a card that no
+    /// account has, and in a forked child, which has to join itself.
     #[inline]
     pub fn compute(&self, card: usize) -> Option<&'a ComputeWords> {
         let mine = self.generation == generation() && card < CARDS;
         mine.then(|| self.account.compute(self.slot, card))
     }
 
-    /// Tells the coordinator, if one waits, that this process has said something new.
+    /// Wakes the coordinator, if one waits, to read a new state of this process.
     #[inline]
     pub fn ring(&self) {
         let bell = self.account.bell();
@@ -173,7 +174,7 @@ impl<'a> Member<'a> {
         Ok(Request { card, units: bytes.div_ceil(UNIT), limit: limit / UNIT })
     }
 
-    /// The rare part: the limit is near, or somebody is asking at the same time.
+    /// The rare case: the limit is near, or another process is charging at the same time.
     #[cold]
     fn charge_slowly(&self, request: &Request) -> Result<(), Refused> {
         let deadline = Instant::now() + DEADLINE;
@@ -185,14 +186,14 @@ impl<'a> Member<'a> {
                 Outcome::Over => Refused::OverLimit,
                 Outcome::TimedOut => Refused::Busy,
             };
-            // Perhaps it was the dead who were in the way.
+            // The bytes in the way may belong to dead processes.
             if self.account.reap_dead_holders(request.card) == 0 {
                 return Err(refused);
             }
         }
     }
 
-    /// Stays published until the request fits, as the only one that does.
+    /// Stays published until the request fits. The slow lock makes sure that no other request does.
     fn contend(&self, request: &Request, deadline: Instant) -> Outcome {
         let Some(_lock) = self.account.slow_lock(self.slot, deadline) else {
             return Outcome::TimedOut;
@@ -215,7 +216,7 @@ impl<'a> Member<'a> {
             if attempt < 16 {
                 spin_loop();
             } else {
-                // Somebody who is published was interrupted, or has died.
+                // A process with a published request was interrupted, or has died.
                 self.account.reap_dead();
                 pause(Duration::from_micros(50));
             }
@@ -224,10 +225,10 @@ impl<'a> Member<'a> {
         Outcome::TimedOut
     }
 
-    /// Makes the request visible to all who sum. False if one process cannot hold that much.
+    /// Makes the request visible to all sums. False if one process cannot hold that much.
     ///
-    /// The exchange and the loads of [`Self::fits`] are sequentially consistent: of two racers at
-    /// least one sees the other.
+    /// The exchange and the loads of [`Self::fits`] are sequentially consistent: of two racing
+    /// processes, at least one sees the other.
     #[inline]
     fn publish(&self, request: &Request) -> bool {
         let word = self.word(request.card);
@@ -258,9 +259,9 @@ impl<'a> Member<'a> {
 
     /// Whether the committed bytes alone refuse the request, beyond doubt.
     ///
-    /// One sum is no proof: while it runs, bytes may leave a word that was read and enter one that
-    /// was not, and be counted twice. So a word only counts if nothing was taken from it until all
-    /// were read: then everything that counts was there at one instant.
+    /// One sum is no proof: while it runs, bytes may leave a word that was read, enter a word that was
+    /// not, and be counted twice. So a word counts only if nothing was taken from it until all words
+    /// were read: then all bytes that count were committed at one instant.
     fn is_over(&self, request: &Request) -> bool {
         let records = &self.account.layout().records;
         let words = self.account.words(request.card);
@@ -293,7 +294,7 @@ impl<'a> Member<'a> {
         &self.account.layout().words[card][self.slot]
     }
 
-    /// Lowers the own word; where that would go below zero, to zero.
+    /// Lowers the own word. If the result would be below zero, it becomes zero.
     #[inline]
     fn lower(&self, card: usize, checked: impl Fn(Word) -> Option<Word>, zero: fn(Word) -> Word) {
         let word = self.word(card);
@@ -312,7 +313,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Counts a refusal, where there is an account to count it in.
+    /// Counts a refusal, if this process has an account for it.
     #[cold]
     fn count(&self, card: usize, refused: Refused) {
         if refused != Refused::Forked

@@ -1,14 +1,15 @@
-//! What happens to the slot of a process that has died.
+//! Reaping: clearing the slots of dead processes.
 //!
-//! Whoever would otherwise refuse a request looks first whether some of the bytes in its way belong
-//! to the dead. Everything that is then done to a dead process's slot is done holding its lock, so
-//! it is done by one process at a time, never to a slot that lives again, and a reaper that is
-//! killed leaves the rest to the next.
+//! Before a process is refused, it checks whether some of the bytes in its way belong to dead processes.
+//! All work on a dead process's slot is done while holding the slot's lock. So only one process does it
+//! at a time, never on a slot that has a new process, and the next reaper finishes the work of a killed
+//! one.
 //!
-//! Tentative bytes go at once: the driver is only called after the commit. Committed ones were
-//! perhaps really allocated, and a process can be gone for us a little before the driver has
-//! cleaned up after it. Handing them out too early would put the card over its limit, so they stay
-//! counted until the oracle says that the driver is done, or else for [`Account::GRACE`].
+//! Tentative bytes are dropped at once, because the driver is only called after the commit. Committed
+//! bytes may have been allocated, and the driver may still be freeing them after the process has
+//! disappeared for us. If they were reused too early, the card would be over its limit. So they count
+//! until the oracle reports that the driver has freed them, or without an oracle's answer for
+//! [`Account::GRACE`].
 
 use crate::account::{Account, Departed};
 use crate::identity::ProcessIdentity;
@@ -18,25 +19,26 @@ use crate::steps::{Step, at};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// At most this often all locks of an account are probed by those who only want to know, whichever
-/// process they are: 256 of them cost 0.15 ms.
+/// How often all locks of an account are probed when no request is about to be refused, over all
+/// processes together. To probe 256 locks costs 0.15 ms.
 const PROBE_INTERVAL_MS: u64 = 10;
 
 impl Account {
-    /// How long the bytes of a dead process stay counted where the oracle knows nothing, from the
-    /// first time its death is noticed.
+    /// How long the bytes of a dead process count if the oracle has no answer, from the time when its
+    /// death was first noticed.
     pub const GRACE: Duration = Duration::from_millis(750);
 
-    /// Looks for processes that have died and reaps what may be reaped: how many bytes came back.
+    /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that came
+    /// back.
     ///
-    /// Cheap to call often: within 10 ms of the last look, by any process, it does nothing.
+    /// It may be called often: within 10 ms of the last call by any process it does nothing.
     pub fn reap_dead(&self) -> u64 {
         if self.probe_is_due() { self.reap_if(|_| true) } else { 0 }
     }
 
-    /// The same for whoever is about to be refused on a card: only those who hold some of it, but
-    /// now. A process may have died since the last look, and a program that follows another at once
-    /// must find what that one had.
+    /// The same before a refusal on a card: only for processes that hold memory of that card, but
+    /// always. A process may have died since the last call, and a program that starts right after
+    /// another one must get the memory of that one.
     pub(crate) fn reap_dead_holders(&self, card: usize) -> u64 {
         self.reap_if(|slot| {
             self.words(card).get(slot).is_some_and(|word| word.load(Ordering::SeqCst) != 0)
@@ -48,12 +50,12 @@ impl Account {
         (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_if_dead(slot)).sum()
     }
 
-    /// Which of the slots that are wanted are taken by a process that has died. Costs some system
-    /// calls, and one more for each wanted slot that is taken. Where the locks cannot be probed (after
-    /// chroot, setuid, in another mount namespace), all count as alive.
+    /// The wanted slots that belong to dead processes. It costs some system calls, and one more for
+    /// each wanted slot that is taken. If the locks cannot be probed (after chroot or setuid, or in
+    /// another mount namespace), all processes count as alive.
     pub fn find_dead(&self, wanted: impl Fn(usize) -> bool) -> [bool; SLOTS] {
         let mut dead = [false; SLOTS];
-        let Ok(probe) = Probe::open(&self.place) else { return dead };
+        let Ok(probe) = Probe::open(&self.file) else { return dead };
         for (slot, record) in self.layout().records.iter().enumerate() {
             dead[slot] = wanted(slot)
                 && record.state.load(Ordering::Acquire) != FREE
@@ -70,16 +72,16 @@ impl Account {
         due && probed_at.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Reaps one slot if its process is dead: how many bytes came back.
+    /// Reaps one slot if its process is dead. It returns the bytes that came back.
     pub(crate) fn reap_if_dead(&self, slot: usize) -> u64 {
-        let Ok(Some(_lock)) = SlotLock::try_take(&self.place, slot) else { return 0 };
+        let Ok(Some(_lock)) = SlotLock::try_take(&self.file, slot) else { return 0 };
         at(Step::Reaping);
         self.release_slow_lock_of(slot);
         let record = &self.layout().records[slot];
         if record.state.load(Ordering::Acquire) == FREE {
             return 0;
         }
-        // It may have died while it gave something back.
+        // The process may have died during an uncharge.
         let begun = record.releases_begun.load(Ordering::SeqCst);
         record.releases_done.store(begun, Ordering::SeqCst);
         let dropped = self.lower_words(slot, Word::without_tentative);
@@ -99,13 +101,13 @@ impl Account {
         dropped + cleared
     }
 
-    /// Lowers the slot's word of every card: by how many bytes.
+    /// Lowers the slot's word of every card. It returns by how many bytes.
     fn lower_words(&self, slot: usize, lower: fn(Word) -> Word) -> u64 {
         let mut units = 0;
         for word in self.words_of(slot) {
             let old = Word(word.load(Ordering::SeqCst));
             let new = lower(old);
-            // No exchange needed: the dead do not write.
+            // No exchange is needed: a dead process does not write.
             if new != old {
                 word.store(new.0, Ordering::SeqCst);
                 units += old.total() - new.total();
@@ -132,15 +134,16 @@ impl Account {
         }
     }
 
-    /// Likewise for the engine time of processes that are gone.
+    /// Adds the engine times of the slot to the sums in the header.
     fn retire_compute(&self, slot: usize) {
         let departed = &self.layout().header.departed_compute;
         for card in 0..CARDS {
-            departed.take(card, self.compute(slot, card));
+            departed.retire(card, self.compute(slot, card));
         }
     }
 
-    /// Refusals must add up to what programs saw, also those of programs that are gone.
+    /// Adds the counters of the slot to those in the header, so that refusals add up to what programs
+    /// saw, including programs that have exited.
     fn retire_counters(&self, record: &Record) {
         let departed = &self.layout().header.departed;
         for card in 0..CARDS {

@@ -1,8 +1,9 @@
-//! The lock of a charge's third step: a futex word that outlives any holder.
+//! The slow lock: the lock of a charge's third step.
 //!
-//! Two requests that fit one by one but not together would wait for each other for ever if both
-//! stayed published; one at a time they are decided. The word names the slot that holds it, so that
-//! a waiter can find out that the holder is dead, and reaping the holder releases it.
+//! Two requests that fit one at a time but not together would wait for each other for ever if both
+//! stayed published; under this lock they are decided one at a time. It is a futex word that outlives
+//! any holder. The word names the slot that holds it, so a waiter can detect that the holder is dead,
+//! and reaping the holder releases the lock.
 
 use crate::account::Account;
 use crate::layout::SLOTS;
@@ -11,7 +12,7 @@ use hami_limits::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// After this long a waiter looks whether the holder still lives.
+/// How long a waiter waits before it checks whether the holder is alive.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 pub(crate) struct SlowLock<'a> {
@@ -41,7 +42,7 @@ impl Account {
         }
     }
 
-    /// Releases the slow lock on behalf of a dead process, whose slot lock the caller has.
+    /// Releases the slow lock of a dead process. The caller holds the process's slot lock.
     pub(crate) fn release_slow_lock_of(&self, slot: usize) {
         release(self.slow_word(), name_of(slot));
     }

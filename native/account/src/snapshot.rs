@@ -1,8 +1,8 @@
-//! The account as an outsider sees it, who does not trust the processes of the slice.
+//! The account, read from outside without trusting the processes of the slice.
 //!
-//! They can write anything into the file, cut it short or put another in its place. So it is read
-//! once into a private buffer and every number is checked before it is used. What is read is not
-//! one instant: processes go on while it is being read.
+//! Those processes can write anything into the file, truncate it or replace it. So it is read once into
+//! a private buffer, and every number is checked before it is used. A snapshot is not of one instant:
+//! the processes continue while it is being read.
 
 use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
@@ -18,35 +18,36 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What one process of a slice holds.
+/// The memory and time that one process of a slice uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessUse {
-    /// Who it is.
+    /// The process.
     pub identity: ProcessIdentity,
-    /// False once it has died: its bytes are still counted, but will come back.
+    /// False once it has died. Its bytes still count until the slot is reaped.
     pub alive: bool,
     /// Bytes per card.
     pub memory: [u64; CARDS],
     /// Refused charges per card.
     pub refusals: [u64; CARDS],
-    /// How it uses the cards' engines.
+    /// Its engine times per card.
     pub compute: [Compute; CARDS],
 }
 
-/// What a slice holds.
+/// The memory and time that a slice uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// All members, in the order of their slots.
     pub processes: Vec<ProcessUse>,
     /// Bytes per card that charges are checked against.
     pub used: [u64; CARDS],
-    /// Refused charges per card, also of processes that are gone.
+    /// Refused charges per card, including processes that have exited.
     pub refusals: [u64; CARDS],
-    /// Engine time per card in nanoseconds, also of processes that are gone.
+    /// Engine time per card in nanoseconds, including processes that have exited.
     pub used_ns: [u64; CARDS],
-    /// Time in nanoseconds for which processes, also those that are gone, were kept from launching.
+    /// The time per card, in nanoseconds, for which threads waited to launch, including processes that
+    /// have exited.
     pub throttled_ns: [u64; CARDS],
-    /// Subtractions that would have gone below zero; not 0 is an error of ours.
+    /// Subtractions that would have gone below zero. Any other number than 0 is a bug.
     pub anomalies: u64,
 }
 
@@ -76,7 +77,7 @@ impl Snapshot {
 
 fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'static str> {
     if u32_at(bytes, offset_of!(Header, high_water)) as usize > SLOTS {
-        return Err("its high water mark is beyond its last slot");
+        return Err("its high-water mark is beyond its last slot");
     }
     let (mut refusals, mut anomalies) = counters(bytes, offset_of!(Header, departed));
     let mut used = [0_u64; CARDS];
@@ -88,7 +89,7 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
         let at = offset_of!(Layout, records) + slot * size_of::<Record>();
         let state = u32_at(bytes, at + offset_of!(Record, state));
         if state > TAKEN {
-            return Err("the state of one of its slots is none");
+            return Err("one of its slots has an invalid state");
         }
         let memory = std::array::from_fn(|card| held(bytes, card, slot));
         add(&mut used, &memory);
@@ -105,7 +106,7 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
                 pid_namespace: u64_at(bytes, at + offset_of!(Record, pid_namespace)),
             };
             if identity.pid > i32::MAX as u32 {
-                return Err("one of its processes has a pid that none can have");
+                return Err("one of its processes has an invalid pid");
             }
             let alive = alive(slot);
             let refusals = own_refusals;
@@ -141,7 +142,7 @@ fn u64s(bytes: &[u8], at: usize) -> [u64; CARDS] {
 
 fn add(sums: &mut [u64; CARDS], values: &[u64; CARDS]) {
     for (sum, value) in sums.iter_mut().zip(values) {
-        // A liar's numbers may not fit.
+        // False numbers may overflow.
         *sum = sum.saturating_add(*value);
     }
 }

@@ -1,42 +1,42 @@
 //! Named instants at which a test can delay or kill a process.
 //!
-//! Races here last nanoseconds and crashes have to hit single instructions; tests that wait for
-//! chance pass with broken code. A release build has no hook and no cost.
+//! Races in this crate last nanoseconds, and a crash test must hit single instructions; tests that wait
+//! for chance pass with broken code. A release build has no hook and no cost.
 
 /// An instant between two instructions that another process could observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Joining: the slot's lock is held, the slot still says free.
+    /// Joining: the slot's lock is held, the slot is still free.
     SlotLocked,
     /// Joining: the slot is taken.
     SlotTaken,
-    /// Charging: the request is tentative in the own word, nothing was summed yet.
+    /// Charging: the request is tentative in the own word, and nothing was summed yet.
     Published,
     /// Charging: between two words of a sum.
     Summing,
-    /// Charging: it fits, and will be committed next.
+    /// Charging: the request fits and will be committed next.
     BeforeCommit,
-    /// Charging: committed, the caller does not know yet.
+    /// Charging: the request is committed, and the caller does not know yet.
     Committed,
-    /// Charging: it does not fit, and will be withdrawn next.
+    /// Charging: the request does not fit and will be withdrawn next.
     BeforeWithdraw,
-    /// Charging: between the two looks at the committed words that a refusal needs.
+    /// Charging: between the two readings of the committed words that a refusal needs.
     Counted,
-    /// Charging: the slow lock is held, nothing is published.
+    /// Charging: the slow lock is held, and nothing is published.
     SlowLocked,
     /// Charging: the slow lock will be released next.
     BeforeSlowUnlock,
-    /// Giving back: the word will be lowered next.
+    /// Uncharging: the word will be lowered next.
     BeforeUncharge,
-    /// Giving back: the word is lowered, the release not yet counted.
+    /// Uncharging: the word is lowered, and the release is not counted yet.
     Uncharged,
-    /// Reaping: the dead process's lock was taken over, nothing was changed.
+    /// Reaping: the dead process's lock was taken over, and nothing was changed.
     Reaping,
-    /// Reaping: tentative bytes are gone, committed ones still counted.
+    /// Reaping: tentative bytes are dropped, and committed ones still count.
     TentativeDropped,
     /// Reaping: between the words of two cards.
     CardCleared,
-    /// Reaping: all words are zero, the slot still says taken.
+    /// Reaping: all words are zero, and the slot is still taken.
     BeforeFree,
 }
 

@@ -1,5 +1,4 @@
-//! What processes say of their use of the cards' engines: read by others, told about when they are
-//! gone, believed by nobody.
+//! Tests of the engine times and states: read by other processes, kept after an exit, never trusted.
 
 mod common;
 
@@ -9,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the file says that they lie.
+/// Their offset, as `lib.rs` documents it.
 const BELL: u64 = 448;
 const DEPARTED: u64 = 512;
 const COMPUTE: u64 = 102_400;
@@ -29,7 +28,7 @@ fn words_at(card: u64, slot: u64) -> u64 {
 }
 
 #[test]
-fn what_a_process_says_is_where_the_file_says_and_in_the_snapshot() {
+fn engine_times_and_state_are_at_their_offsets_and_in_the_snapshot() {
     let scratch = Scratch::new("compute");
     let account = Account::attach(&scratch.path()).unwrap();
     let _first = account.join().unwrap();
@@ -66,7 +65,7 @@ fn what_a_process_says_is_where_the_file_says_and_in_the_snapshot() {
 }
 
 #[test]
-fn a_forked_child_says_nothing_in_its_parents_name() {
+fn a_forked_child_writes_nothing_for_its_parent() {
     let scratch = Scratch::new("compute-fork");
     let child = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
@@ -78,9 +77,10 @@ fn a_forked_child_says_nothing_in_its_parents_name() {
     assert_eq!(child.wait(), 0);
 }
 
-/// What it used stays in the sums, what it said is forgotten, and the next in its slot starts anew.
+/// The times of a dead process stay in the sums, its state is cleared, and the next process in its slot
+/// starts at zero.
 #[test]
-fn what_the_dead_have_used_is_kept_and_what_they_said_is_not() {
+fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
     let scratch = Scratch::new("compute-departed");
     let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
     let flags = flags();
@@ -107,7 +107,7 @@ fn what_the_dead_have_used_is_kept_and_what_they_said_is_not() {
         assert_eq!(sums(&Snapshot::read(&scratch.path()).unwrap()), (round * 100, round * 10));
         child.kill_and_wait();
         assert!(is_dead(&account, 0));
-        // Nothing is lost before it is reaped, nor by reaping it.
+        // Nothing is lost, neither before the slot is reaped nor by reaping it.
         assert_eq!(sums(&Snapshot::read(&scratch.path()).unwrap()), (round * 100, round * 10));
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_dead(&account, 0) {
@@ -128,7 +128,7 @@ fn what_the_dead_have_used_is_kept_and_what_they_said_is_not() {
 }
 
 #[test]
-fn a_ring_wakes_who_waits_in_another_process() {
+fn a_signal_wakes_a_waiter_in_another_process() {
     let scratch = Scratch::new("bell");
     let flags = flags();
     let child = Child::run(|| {
@@ -136,7 +136,7 @@ fn a_ring_wakes_who_waits_in_another_process() {
         for seen in 0..1_000 {
             flags[0].store(seen + 1, Ordering::SeqCst);
             while account.bell().load(Ordering::SeqCst) == seen {
-                // Without a wake the child's alarm ends this test.
+                // Without a wake-up the child's alarm ends this test.
                 hami_limits::futex::wait(account.bell(), seen, Duration::from_secs(60));
             }
         }
@@ -155,7 +155,7 @@ fn a_ring_wakes_who_waits_in_another_process() {
 }
 
 #[test]
-fn what_no_process_writes_is_read_without_harm() {
+fn invalid_values_are_read_without_harm() {
     let scratch = Scratch::new("compute-hostile");
     let account = Account::attach(&scratch.path()).unwrap();
     let _member = account.join().unwrap();
@@ -167,7 +167,7 @@ fn what_no_process_writes_is_read_without_harm() {
     assert_eq!(snapshot.throttled_ns, [u64::MAX; CARDS]);
     assert_eq!(account.compute(0, 0).said(), (u32::MAX, ComputeState::Idle));
     assert_eq!((account.departed_used_ns(15), account.departed_used_ns(16)), (u64::MAX, 0));
-    // A slot that nobody has is not dead.
+    // A free slot is not dead.
     assert!(!is_dead(&account, 1));
     assert!(account.holder(0).is_some());
     assert!(account.holder(1).is_none() && account.holder(SLOTS).is_none());
@@ -175,9 +175,9 @@ fn what_no_process_writes_is_read_without_harm() {
     assert_eq!(account.high_water(), SLOTS);
 }
 
-/// Where locks cannot be asked about, nobody is passed over for dead.
+/// If the locks cannot be probed, no process counts as dead.
 #[test]
-fn where_the_account_cannot_be_opened_nobody_is_dead() {
+fn no_process_is_dead_if_the_account_cannot_be_opened() {
     let scratch = Scratch::new("compute-moved");
     let account = Account::attach(&scratch.path()).unwrap();
     let child = Child::run(|| {

@@ -1,4 +1,4 @@
-//! A process is killed at each named step: its bytes come back, not too early, and nobody is stuck.
+//! A process is killed at each named step: its bytes come back, not too early, and no process is stuck.
 #![cfg(debug_assertions)]
 
 mod common;
@@ -14,14 +14,14 @@ const LIMIT: u64 = 64 * MIB;
 /// How far the account's clock, which counts milliseconds, may be off.
 const CLOCK: Duration = Duration::from_millis(2);
 
-/// What the processes of one test say to each other.
+/// What the processes of one test share.
 struct Shared {
-    /// Set when the process that shall stay in the middle of a charge is there.
+    /// Set when the process that stays in the middle of a charge has got there.
     published: AtomicU32,
     joined: AtomicU32,
 }
 
-// What the hooks do, set in the child that they run in.
+// The actions of the hooks, set in the child that runs them.
 static KILL_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 static PUBLISHED: OnceLock<&AtomicU32> = OnceLock::new();
 
@@ -59,7 +59,7 @@ fn shared_flags() -> &'static Shared {
     unsafe { shared() }
 }
 
-/// Asks again until it is granted, as a program would.
+/// Retries until the charge is granted, as a program would.
 fn charge_soon(member: &Member, card: usize, bytes: u64) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while let Err(refused) = member.charge(card, bytes, LIMIT) {
@@ -106,7 +106,7 @@ fn killed_while_joining() {
     }
 }
 
-/// The driver was never asked, so the bytes may be used at once; one call has to do.
+/// The driver was never called, so the bytes may be used at once: one call is enough.
 #[test]
 fn killed_before_the_commit() {
     for step in [Step::Published, Step::Summing, Step::BeforeCommit] {
@@ -126,7 +126,7 @@ fn killed_before_the_commit() {
     }
 }
 
-/// The driver may have been asked, so the bytes stay counted until it is done.
+/// The driver may have been called, so the bytes count until it has freed them.
 #[test]
 fn killed_after_the_commit() {
     static DRIVER_IS_DONE: AtomicBool = AtomicBool::new(false);
@@ -165,7 +165,7 @@ fn killed_after_the_commit() {
 }
 
 #[test]
-fn without_an_oracle_the_grace_is_waited_for() {
+fn without_an_oracle_the_bytes_come_back_after_the_grace_time() {
     let scratch = Scratch::new("grace");
     let account = Account::attach(&scratch.path()).unwrap();
     let member = account.join().unwrap();
@@ -184,13 +184,13 @@ fn without_an_oracle_the_grace_is_waited_for() {
 
 /// Brings the victim into the slow path: another process stays in the middle of a charge that
 /// leaves no room, and is killed after the victim.
-fn killed_in_company(step: Step) {
-    let scratch = Scratch::new("company");
+fn killed_beside_another(step: Step) {
+    let scratch = Scratch::new("beside");
     let path = scratch.path();
     let flags = shared_flags();
     let survivor = Account::attach_with(&path, driver_still_lists_it).unwrap();
     let survivor = survivor.join().unwrap();
-    let company = Child::run(|| {
+    let beside = Child::run(|| {
         let account = Account::attach(&path).unwrap();
         let member = account.join().unwrap();
         PUBLISHED.set(&flags.published).unwrap();
@@ -206,31 +206,31 @@ fn killed_in_company(step: Step) {
             let _ = member.charge(0, LIMIT / 2, LIMIT);
         },
     );
-    // While the company lives it may still take all: nobody else is granted anything, but asking
-    // ends, also where the victim has died with the slow lock.
+    // While the other process lives it may still take all: no request is granted, but each one returns,
+    // even if the victim has died with the slow lock.
     assert_eq!(survivor.charge(0, 512, LIMIT), Err(Refused::Busy), "{step:?}");
-    company.kill_and_wait();
+    beside.kill_and_wait();
     assert_eq!(survivor.charge(0, LIMIT, LIMIT), Ok(()), "{step:?}");
     assert_clean(&path, LIMIT);
 }
 
 #[test]
 fn killed_before_the_withdrawal() {
-    killed_in_company(Step::BeforeWithdraw);
+    killed_beside_another(Step::BeforeWithdraw);
 }
 
 #[test]
-fn killed_while_making_sure_of_a_refusal() {
-    killed_in_company(Step::Counted);
+fn killed_while_proving_a_refusal() {
+    killed_beside_another(Step::Counted);
 }
 
 #[test]
 fn killed_with_the_slow_lock() {
-    killed_in_company(Step::SlowLocked);
-    killed_in_company(Step::BeforeSlowUnlock);
+    killed_beside_another(Step::SlowLocked);
+    killed_beside_another(Step::BeforeSlowUnlock);
 }
 
-/// One dies, and then those who reap it, each a step later. The survivor gets all that it held.
+/// A process dies, and then its reapers, each a step later. The survivor gets all the bytes.
 #[test]
 fn killed_while_reaping() {
     let scratch = Scratch::new("reaping");
@@ -263,10 +263,10 @@ fn killed_while_reaping() {
     }
 }
 
-/// Reapers race for the slots of the dead while new processes move in. A reaper that is late must
-/// not take what a new process was granted.
+/// Reapers race for the slots of dead processes while new processes join. A late reaper must not take
+/// the bytes of a new process.
 #[test]
-fn nobody_reaps_a_slot_that_lives_again() {
+fn a_slot_with_a_new_process_is_not_reaped() {
     let scratch = Scratch::new("moving-in");
     let path = scratch.path();
     let flags = shared_flags();
@@ -276,7 +276,7 @@ fn nobody_reaps_a_slot_that_lives_again() {
             Child::run(|| {
                 let account = Account::attach_with(&path, driver_is_done).unwrap();
                 for _ in 0..500 {
-                    // Dropping the member is a death: the slot is left with what it holds.
+                    // Dropping the member is a death: the slot keeps its bytes.
                     let member = account.join().unwrap();
                     member.charge(0, 512, LIMIT).unwrap();
                     account.reap_dead();
@@ -294,7 +294,7 @@ fn nobody_reaps_a_slot_that_lives_again() {
     charge_soon(&member, 0, LIMIT);
 }
 
-/// Every child is killed at a moment of its own; whatever it was doing, all comes back.
+/// Every child is killed at another moment. Whatever it was doing, all its bytes come back.
 #[test]
 fn killed_at_any_time() {
     let scratch = Scratch::new("any-time");

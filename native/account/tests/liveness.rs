@@ -1,4 +1,4 @@
-//! Who counts as alive: forks, closed descriptors, exec, full and misplaced accounts.
+//! Tests of which processes count as alive: fork, closed descriptors, exec, full and moved accounts.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn a_forked_child_is_no_member_until_it_joins() {
         });
         assert_eq!(grandchild.wait(), 0);
         assert_eq!(fork::generation(), before);
-        // The grandchild is dead, this process is not, and kept what it holds.
+        // The grandchild is dead; this process is alive and keeps its bytes.
         assert_eq!(alive(&scratch), [true, false]);
         assert_eq!(inherited.unwrap().held(0), MIB);
     });
@@ -75,7 +75,7 @@ fn a_child_forked_while_others_join_inherits_no_slot() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // All members are gone and all children live: a slot that seems alive is in a child.
+        // All members have exited and all children live: a slot that seems alive belongs to a child.
         let leaked = alive(&scratch).into_iter().filter(|alive| *alive).count();
         assert_eq!(leaked, 0, "slots that live on in forked children");
         children.into_iter().for_each(Child::kill_and_wait);
@@ -102,14 +102,14 @@ fn closing_all_descriptors_does_not_end_a_membership() {
     assert_eq!(alive(&scratch), [false]);
 }
 
-/// Whatever the program closes and opens meanwhile, joining fails or makes a member; it never takes
-/// the program's files for the account.
+/// Whatever the program closes and opens in the meantime, joining fails or creates a member. It never
+/// mistakes the program's files for the account.
 #[test]
-fn closing_all_descriptors_while_joining_half_joins_nobody() {
+fn closing_all_descriptors_while_joining_leaves_no_half_member() {
     let scratch = Scratch::new("close-storm");
     let child = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
-        // What the other thread has been asked to do, and what it does: 0 wait, 1 storm, 2 end.
+        // The phase requested of the other thread, and the one it is in: 0 wait, 1 storm, 2 end.
         let (asked, done) = (AtomicU32::new(0), AtomicU32::new(0));
         let ask = |what: u32| {
             asked.store(what, Ordering::SeqCst);
@@ -173,7 +173,7 @@ fn exec_ends_a_membership() {
 }
 
 #[test]
-fn the_living_are_known_by_pid_with_what_they_hold() {
+fn living_members_are_listed_with_pid_and_bytes() {
     let scratch = Scratch::new("living");
     let flags = flags();
     let account = Account::attach(&scratch.path()).unwrap();
@@ -196,19 +196,19 @@ fn the_living_are_known_by_pid_with_what_they_hold() {
     assert_eq!(others(1), [3 * MIB]);
     assert_eq!((others(0), others(CARDS)), (vec![0], vec![0]));
     child.kill_and_wait();
-    // What it held is counted for a while; it is not alive.
+    // Its bytes still count for a while, but it is not alive.
     assert_eq!(account.living(1).collect::<Vec<_>>(), [Living { pid: own, bytes: MIB }]);
     assert_eq!(account.used(1), 4 * MIB);
 }
 
-/// A pid means nothing where another process has it.
+/// A pid of another namespace may name another process here.
 #[test]
-fn the_living_of_another_pid_namespace_cannot_be_named() {
+fn members_of_another_pid_namespace_are_not_listed() {
     let scratch = Scratch::new("living-namespace");
     let account = Account::attach(&scratch.path()).unwrap();
     let flags = flags();
     let child = Child::run(|| {
-        // SAFETY: no memory is passed; it says where children are born.
+        // SAFETY: no memory is passed; it sets the namespace of new children.
         if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } != 0 {
             flags[2].store(1, Ordering::SeqCst);
             return;
@@ -216,7 +216,7 @@ fn the_living_of_another_pid_namespace_cannot_be_named() {
         let grandchild = Child::run(|| {
             let member = account.join().unwrap();
             member.charge(0, MIB, LIMIT).unwrap();
-            // Seen from here it has a name, but only if /proc says which namespace this is.
+            // It has a pid here as well, but only if /proc shows this namespace.
             flags[3].store(account.living(0).count() as u32, Ordering::SeqCst);
             flags[0].store(1, Ordering::SeqCst);
             wait_for(&flags[1]);
@@ -225,7 +225,7 @@ fn the_living_of_another_pid_namespace_cannot_be_named() {
     });
     let deadline = Instant::now() + Duration::from_secs(20);
     while flags[0].load(Ordering::SeqCst) == 0 && flags[2].load(Ordering::SeqCst) == 0 {
-        assert!(Instant::now() < deadline, "the process in the new namespace says nothing");
+        assert!(Instant::now() < deadline, "the process in the new namespace has not answered");
         std::thread::sleep(Duration::from_millis(1));
     }
     if flags[2].load(Ordering::SeqCst) == 1 {
@@ -243,7 +243,7 @@ fn the_living_of_another_pid_namespace_cannot_be_named() {
 }
 
 #[test]
-fn joining_without_waiting_finds_a_full_account_full_at_once() {
+fn a_full_account_is_reported_at_once_without_waiting() {
     let scratch = Scratch::new("full-at-once");
     let account = Account::attach(&scratch.path()).unwrap();
     let members: Vec<_> = (0..SLOTS).map(|_| account.try_join().unwrap().unwrap()).collect();
@@ -254,7 +254,7 @@ fn joining_without_waiting_finds_a_full_account_full_at_once() {
 }
 
 #[test]
-fn a_full_account_says_so_and_room_comes_back() {
+fn a_full_account_is_an_error_until_a_slot_is_free() {
     let scratch = Scratch::new("full");
     let account = Account::attach(&scratch.path()).unwrap();
     let mut members: Vec<_> = (0..SLOTS).map(|_| account.join().unwrap()).collect();
@@ -271,7 +271,7 @@ fn a_full_account_says_so_and_room_comes_back() {
 }
 
 #[test]
-fn where_the_account_cannot_be_opened_everybody_counts_as_alive() {
+fn every_process_is_alive_if_the_account_cannot_be_opened() {
     let scratch = Scratch::new("moved");
     let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
     let member = account.join().unwrap();
@@ -284,7 +284,7 @@ fn where_the_account_cannot_be_opened_everybody_counts_as_alive() {
     for replaced in [false, true] {
         std::fs::rename(scratch.path(), &elsewhere).unwrap();
         if replaced {
-            // Another account in its place: its locks say nothing about ours.
+            // Another account under the same path: its locks are not ours.
             Account::create(&scratch.path()).unwrap();
         }
         for _ in 0..3 {
@@ -299,7 +299,7 @@ fn where_the_account_cannot_be_opened_everybody_counts_as_alive() {
 }
 
 #[test]
-fn of_several_makers_one_wins_and_no_draft_is_left() {
+fn one_of_several_creators_wins_and_no_draft_is_left() {
     let scratch = Scratch::new("makers");
     let path = scratch.folder().join("contested");
     let made = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! One process after another: the account against plain arithmetic, and against damaged files.
+//! One process at a time: the account against plain arithmetic, and damaged files.
 
 mod common;
 
@@ -8,7 +8,7 @@ use hami_limits::FileError;
 use std::fs;
 use std::time::Duration;
 
-/// The account as one would write it down on paper.
+/// The account as plain arithmetic.
 #[derive(Default)]
 struct Model {
     held: [[u64; 5]; CARDS],
@@ -37,7 +37,7 @@ impl Model {
 }
 
 #[test]
-fn the_account_does_what_paper_does() {
+fn the_account_agrees_with_plain_arithmetic() {
     let scratch = Scratch::new("model");
     let account = Account::attach(&scratch.path()).unwrap();
     let members: Vec<Member> = (0..5).map(|_| account.join().unwrap()).collect();
@@ -99,13 +99,13 @@ fn the_ends_of_the_scale() {
     assert_eq!(member.charge(CARDS, 0, no_limit), Err(Refused::OverLimit));
     member.uncharge(CARDS, 1);
     assert_eq!((member.held(CARDS), account.used(CARDS)), (0, 0));
-    // A limit below what is held refuses the new and takes nothing away.
+    // A limit below the held bytes refuses new ones and takes none away.
     assert_eq!(member.charge(2, 8 * MIB, 8 * MIB), Ok(()));
     assert_eq!(member.charge(2, 1, 4 * MIB), Err(Refused::OverLimit));
     assert_eq!(member.held(2), 8 * MIB);
 }
 
-/// The child has probed when it joined, and for 10 ms nobody does so again.
+/// The child probed when it joined, and for 10 ms no process probes again.
 fn wait_for_next_probe() {
     std::thread::sleep(Duration::from_millis(11));
 }
@@ -131,7 +131,7 @@ fn refusals_and_anomalies_outlive_their_process() {
 }
 
 #[test]
-fn a_process_says_who_it_is() {
+fn a_process_records_its_identity() {
     let scratch = Scratch::new("identity");
     let account = Account::attach_with(&scratch.path(), |identity| {
         assert!(identity.start_time > 0 && identity.pid_namespace > 0);
@@ -180,9 +180,9 @@ fn another_file_is_no_account() {
     }
 }
 
-/// A hostile process can write anything: whoever reads or charges must come back with an answer.
+/// A hostile process can write anything: each read and each charge must return.
 #[test]
-fn nonsense_in_the_account_hurts_nobody() {
+fn invalid_content_harms_no_process() {
     let scratch = Scratch::new("nonsense");
     let good = fs::read(scratch.path()).unwrap();
     let mut random = Random::new(2);
@@ -204,7 +204,7 @@ fn nonsense_in_the_account_hurts_nobody() {
         }
         let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
         account.used(0);
-        let member = account.join().expect("whoever has no lock is dead");
+        let member = account.join().expect("a process without a lock is dead");
         let _ = member.charge(0, MIB, 64 * MIB);
         member.uncharge(0, MIB);
     }

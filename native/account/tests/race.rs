@@ -1,7 +1,7 @@
 //! Races between processes, checked against a ledger that knows nothing of the account.
 //!
-//! Without the injected yields a scheme that is wrong passes these tests; with equal sizes only, so
-//! do several others. The neighbour that asks for far too much is what made small requests fail.
+//! Without the injected yields, wrong schemes pass these tests; with equal sizes only, several more do.
+//! The neighbour that requests far too much is what made small requests fail.
 #![cfg(debug_assertions)]
 
 mod common;
@@ -33,7 +33,7 @@ thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(u64::from(std::process::id())));
 }
 
-/// Gives the processor away where it hurts most. Which words are torn apart is random, the rest
+/// Yields the processor at the worst moments. The words between which it yields are random; the rest
 /// happens each time.
 fn yield_at_the_worst_time(step: Step) {
     let one_in = match step {
@@ -47,7 +47,7 @@ fn yield_at_the_worst_time(step: Step) {
     }
 }
 
-/// Runs `body` in `count` processes at once, beside a neighbour that asks for far too much.
+/// Runs `body` in `count` processes at once, beside a neighbour that requests far too much.
 fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared, usize, u64)) {
     let scratch = Scratch::new(name);
     let account = Account::attach(&scratch.path()).unwrap();
@@ -88,7 +88,7 @@ fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared,
     assert_eq!((account.used[0], account.anomalies), (0, 0));
 }
 
-/// Whether it fits. A charge whose time was up has said nothing of that, so it is asked again.
+/// Whether the request fits. A charge that timed out does not tell, so it is repeated.
 fn ask(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
     loop {
         let asked = member.charge(0, size, limit);
@@ -99,8 +99,8 @@ fn ask(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
     }
 }
 
-/// All ask at the same instant and keep what they get. Nothing is given back meanwhile, so what is
-/// refused must still not fit when all have asked: the ledger says whether it does.
+/// All processes request at the same instant and keep what they get. Nothing is released in the
+/// meantime, so a refused request must still not fit at the end: the ledger tells whether it does.
 fn rounds(
     member: &Member,
     shared: &Shared,
@@ -136,7 +136,7 @@ fn rounds(
     }
 }
 
-/// Enters what was granted. It leaves the ledger before it leaves the account, so the ledger never
+/// Enters a granted request. Bytes leave the ledger before they leave the account, so the ledger never
 /// holds more than the account should.
 fn enter(shared: &Shared, size: u64, limit: u64) {
     shared.granted.fetch_add(1, Ordering::Relaxed);
@@ -161,29 +161,29 @@ fn mixed_sizes(member: &Member, shared: &Shared, me: usize, limit: u64) {
 }
 
 #[test]
-fn two_ask_for_the_last_room() {
+fn two_request_the_last_room() {
     race("last-2", 2, MIB, equal_sizes);
 }
 
 #[test]
-fn eight_ask_where_one_four_or_seven_fit() {
+fn eight_request_where_one_four_or_seven_fit() {
     for fit in [1, 4, 7] {
         race(&format!("last-8-{fit}"), 8, fit * MIB, equal_sizes);
     }
 }
 
 #[test]
-fn two_ask_for_mixed_sizes() {
+fn two_request_mixed_sizes() {
     race("mixed-2", 2, 3 * MIB, mixed_sizes);
 }
 
 #[test]
-fn eight_ask_for_mixed_sizes() {
+fn eight_request_mixed_sizes() {
     race("mixed-8", 8, 6 * MIB, mixed_sizes);
 }
 
-/// The ledger decides beforehand, so that at every instant everything in the account fits and
-/// whatever it admits must be granted, while others come and go.
+/// The ledger decides first, so that at every instant everything in the account fits. Every request
+/// that it admits must be granted, while other processes come and go.
 fn admitted(member: &Member, shared: &Shared, me: usize, limit: u64) {
     let mut random = Random::new(me as u64 + 1);
     for _ in 0..ROUNDS {
@@ -209,12 +209,12 @@ fn admitted(member: &Member, shared: &Shared, me: usize, limit: u64) {
 }
 
 #[test]
-fn what_fits_at_every_instant_is_granted() {
+fn a_request_that_fits_throughout_is_granted() {
     race("admitted-2", 2, 3 * MIB, admitted);
     race("admitted-8", 8, 4 * MIB, admitted);
 }
 
-/// Everybody for himself, as fast as possible: nothing is known but that it must never be over.
+/// All processes charge as fast as possible; the only rule is that the limit is never exceeded.
 fn greedy(member: &Member, shared: &Shared, me: usize, limit: u64) {
     let mut random = Random::new(me as u64 + 1);
     for _ in 0..ROUNDS {
@@ -235,10 +235,10 @@ fn the_limit_is_never_exceeded() {
     race("greedy-8", 8, 3 * MIB, greedy);
 }
 
-/// Who holds the bytes that are passed on.
+/// The process that holds the bytes that move.
 static HOLDER: OnceLock<&AtomicU64> = OnceLock::new();
 
-/// Lets the bytes move on while they are being summed.
+/// Lets the bytes move while they are being summed.
 fn wait_for_the_next_holder(step: Step) {
     let Some(holder) = HOLDER.get().filter(|_| step == Step::Summing) else { return };
     let now = holder.load(Ordering::SeqCst);
@@ -250,8 +250,8 @@ fn wait_for_the_next_holder(step: Step) {
     }
 }
 
-/// Two pass the same bytes to and fro, which leave one word before they enter the other. A third
-/// asks for the rest, and is interrupted between any two words that it reads.
+/// Two processes pass the same bytes to and fro; the bytes leave one word before they enter the other. A
+/// third requests the rest, and is interrupted between any two words that it reads.
 fn passed_on(member: &Member, shared: &'static Shared, me: usize, limit: u64) {
     let rest = MIB;
     let turn = &shared.refused[0];

@@ -1,4 +1,4 @@
-//! What the tests of several processes need: shared memory, children, and a ledger of their own.
+//! Shared memory, child processes and a ledger, for tests of several processes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use hami_account::Account;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const MIB: u64 = 1 << 20;
 
-/// An empty account in a directory of its own, removed with the test.
+/// An empty account in its own directory, removed at the end of the test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -53,11 +53,11 @@ pub unsafe fn shared<T>() -> &'static T {
     }
 }
 
-/// A forked process; killed with its test.
+/// A forked process, killed at the end of its test.
 pub struct Child(libc::pid_t);
 
 impl Child {
-    /// Runs `body` in a child that ends itself after a minute, whatever happens to its parent.
+    /// Runs `body` in a child that exits after a minute at the latest, whatever happens to its parent.
     pub fn run(body: impl FnOnce()) -> Self {
         // SAFETY: the child does what glibc allows after fork, and leaves through _exit.
         match unsafe { libc::fork() } {
@@ -88,7 +88,7 @@ impl Child {
         unsafe { libc::kill(self.0, signal) };
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it still runs.
     pub fn is_alive(&self) -> bool {
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         // SAFETY: siginfo_t is plain data for which zero is a value, and valid for the call.
@@ -99,7 +99,7 @@ impl Child {
         }
     }
 
-    /// Waits for its end: the exit code, or minus the signal that ended it.
+    /// Waits for its exit: the exit code, or minus the signal that killed it.
     pub fn wait(self) -> i32 {
         let mut status = 0;
         // SAFETY: our own child, not yet reaped.
@@ -122,12 +122,12 @@ impl Drop for Child {
     }
 }
 
-/// Lets processes meet. The kernel's own, so that nothing of what is tested is used to test it.
+/// A barrier for processes. It is libc's, so the tests use nothing that they test.
 pub struct Barrier(libc::pthread_barrier_t);
 
 impl Barrier {
     pub fn init(&self, processes: u32) {
-        // SAFETY: called once, before anybody uses it; attributes live for the calls.
+        // SAFETY: called once, before its first use; attributes live for the calls.
         unsafe {
             let mut attributes = zeroed();
             libc::pthread_barrierattr_init(&raw mut attributes);
@@ -143,7 +143,7 @@ impl Barrier {
     }
 }
 
-/// What the processes say they hold, guarded by an ordinary mutex: the oracle of the races. It
+/// The bytes that the processes hold, guarded by an ordinary mutex: the oracle of the race tests. It
 /// shares no code and no mechanism with the account.
 pub struct Ledger {
     mutex: libc::pthread_mutex_t,
@@ -152,7 +152,7 @@ pub struct Ledger {
 
 impl Ledger {
     pub fn init(&self) {
-        // SAFETY: called once, before anybody uses it; attributes live for the calls.
+        // SAFETY: called once, before its first use; attributes live for the calls.
         unsafe {
             let mut attributes = zeroed();
             libc::pthread_mutexattr_init(&raw mut attributes);
@@ -196,7 +196,7 @@ pub fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
-/// Waits until `flag` is not zero. A child that waits in vain is ended by its alarm.
+/// Waits until `flag` is not zero. The child's alarm ends a wait that never succeeds.
 pub fn wait_for(flag: &AtomicU32) {
     while flag.load(Ordering::SeqCst) == 0 {
         std::thread::sleep(std::time::Duration::from_micros(200));
