@@ -32,7 +32,6 @@ mod locks;
 mod member;
 mod processes;
 mod raw;
-mod real;
 mod settings;
 mod table;
 mod time;

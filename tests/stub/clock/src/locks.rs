@@ -2,7 +2,7 @@
 //! `syscall`, so they are waited for here and taken there.
 
 use crate::member::{self, Member};
-use crate::real::real;
+use crate::raw::real;
 use crate::table::{NEVER, Woken};
 use crate::{keys, raw, time};
 use libc::{c_int, clockid_t, pthread_cond_t, pthread_mutex_t, sem_t, timespec};

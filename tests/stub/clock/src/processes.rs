@@ -1,7 +1,7 @@
 //! Threads and processes that begin, end, and are stopped; and mappings that come and go.
 
 use crate::member::{self, Member};
-use crate::real::real;
+use crate::raw::real;
 use crate::{alive, keys, raw};
 use libc::{c_int, c_void, off_t, pid_t, pthread_attr_t, pthread_t};
 use std::time::Duration;

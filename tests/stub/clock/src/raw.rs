@@ -1,5 +1,8 @@
-//! System calls made directly: what this library interposes must not come back to it.
+//! What this library interposes must not come back to it: system calls made directly, and the C
+//! library's own functions.
 
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A system call; a negative answer is an error number.
@@ -102,3 +105,49 @@ pub fn futex_wake(word: *const u32) {
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() }
 }
+
+/// One function, looked up when it is first needed.
+#[derive(Debug)]
+pub struct Real {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+impl Real {
+    pub const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicUsize::new(0) }
+    }
+
+    /// Its address; the program ends if there is none.
+    pub fn address(&self) -> usize {
+        match self.address.load(Ordering::Relaxed) {
+            0 => self.find(),
+            address => address,
+        }
+    }
+
+    #[cold]
+    fn find(&self) -> usize {
+        // SAFETY: the name is a C string.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+        assert_ne!(address, 0, "stub-clock: {:?} is not there", self.name);
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// `real!(usleep as fn(libc::useconds_t) -> c_int)` is the C library's function of that name; for use in
+/// `unsafe`, since nothing checks that it has this signature.
+macro_rules! real {
+    ($name:ident as fn($($argument:ty),* $(,)?) -> $result:ty) => {{
+        static REAL: $crate::raw::Real = {
+            const NAME: &str = concat!(stringify!($name), "\0");
+            match std::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
+                Ok(name) => $crate::raw::Real::new(name),
+                Err(_) => panic!("a name without zeroes"),
+            }
+        };
+        std::mem::transmute::<usize, unsafe extern "C" fn($($argument),*) -> $result>(REAL.address())
+    }};
+}
+pub(crate) use real;

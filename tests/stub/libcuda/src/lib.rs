@@ -1,54 +1,46 @@
 //! `libcuda.so.1` without a GPU: every function of cuda.h, over the stub engine.
 //!
 //! Programs and libraries that use the driver must run on it unmodified and see what a real driver
-//! would show them: handles, error codes, bytes, versions. So every symbol of the header exists;
-//! [`table`] says which of them do something, one row each; the others answer
-//! `CUDA_ERROR_NOT_SUPPORTED`. What drivers export beside that header is in [`interop`]. Kernels are
-//! not computed, they only take time; undocumented export tables are not served.
+//! would show them: handles, error codes, bytes, versions. Kernels are not computed, they only take
+//! time; undocumented export tables are not served.
 //!
-//! A call comes in through an export that [`table`] generates, passes [`boundary`] (which counts it
-//! and stops panics), has its C arguments wrapped ([`boundary`]), and reaches a safe function in the
-//! module of its noun.
+//! A call enters through an export that [`table`] generates, passes [`boundary`] (which counts it and
+//! stops panics), and reaches a safe function in the module of its subject. [`process`] has the state
+//! of the driver, and of a process that forks.
+//!
+//! | to change | look into |
+//! |---|---|
+//! | which symbols do something | [`table`], a row for each; [`extra_exports`] for those beside cuda.h |
+//! | what `cuGetProcAddress` finds | [`lookup`] |
+//! | devices, `CUDA_VISIBLE_DEVICES` | [`device`] |
+//! | contexts, primary contexts | [`context`] |
+//! | memory of every kind, copies, fills, pools | [`memory`] |
+//! | streams, events, queued work | [`stream`] |
+//! | modules, images, functions, the linker | [`module`] |
+//! | launches | [`launch`] |
+//! | graphs and captures | [`graph`], [`capture`] |
+//! | error names | [`errors`] |
 
 // The header's constants are named one by one nowhere: hundreds of them, all with its own prefix.
 #![allow(clippy::wildcard_imports)]
 // A body takes what the header's function takes.
 #![allow(clippy::too_many_arguments)]
 
-mod attributes;
 mod boundary;
 mod capture;
 mod context;
-mod copy;
 mod device;
 mod errors;
-mod event;
-mod fill;
-mod function;
+mod extra_exports;
 mod graph;
-mod host;
-mod image;
-mod interop;
 mod launch;
-mod link;
 mod lookup;
-mod managed;
 mod memory;
 mod module;
-mod occupancy;
-mod old_launch;
-mod outside;
-mod pointer;
-mod pool;
-mod primary;
 mod process;
 mod slab;
 mod stream;
 mod table;
-mod texture;
-mod visible;
-mod volume;
-mod work;
 
 #[cfg(test)]
 mod tests;

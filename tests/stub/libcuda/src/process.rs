@@ -8,19 +8,19 @@
 
 use crate::capture::Captures;
 use crate::context::Context;
-use crate::event::Event;
-use crate::function::Function;
+use crate::context::primary::Primary;
 use crate::graph::model::Graphs;
-use crate::host::HostTable;
-use crate::link::Link;
-use crate::managed::ManagedTable;
+use crate::memory::host::HostTable;
+use crate::memory::managed::ManagedTable;
+use crate::memory::pool::Pools;
+use crate::memory::texture::Texture;
 use crate::module::Module;
-use crate::pool::Pools;
-use crate::primary::Primary;
+use crate::module::function::Function;
+use crate::module::link::Link;
 use crate::slab::Slab;
 use crate::stream::Stream;
-use crate::texture::Texture;
-use crate::{Answer, visible};
+use crate::stream::event::Event;
+use crate::{Answer, device};
 use driver_sys::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED,
     CUDA_ERROR_OPERATING_SYSTEM,
@@ -195,7 +195,7 @@ pub fn cards() -> &'static [Card] {
 impl Driver {
     /// `Err(None)` when there simply is no visible device.
     fn new(settings: &Settings) -> Result<Self, Option<String>> {
-        let devices = visible::devices(cards(), settings.visible_devices.as_deref());
+        let devices = device::visible(cards(), settings.visible_devices.as_deref());
         if devices.is_empty() {
             return Err(None);
         }

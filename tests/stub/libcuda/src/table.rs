@@ -4,11 +4,12 @@
 //! `CUDA_ERROR_NOT_SUPPORTED`.
 
 use crate::capture::{calls as captures, hooks as capture};
-use crate::{
-    context, copy, device, errors, event, fill, function, graph, host, launch, link, lookup,
-    managed, memory, module, occupancy, old_launch, pointer, pool, primary, process, stream,
-    texture,
-};
+use crate::context::{self, primary};
+use crate::launch::{self, old as old_launch};
+use crate::memory::{self, copy, fill, host, managed, pointer, pool, texture};
+use crate::module::{self, function, link, occupancy};
+use crate::stream::{self, event};
+use crate::{device, errors, graph, lookup, process};
 use core::ffi::{c_char, c_void};
 use driver_sys::cuda::*;
 use driver_sys::{cuda_fn, each_cuda_fn};
@@ -107,8 +108,8 @@ table! {
     cuMemPoolCreate => pool::calls::create;
     cuMemPoolDestroy => pool::calls::destroy;
     cuMemPoolTrimTo => pool::calls::trim;
-    cuMemPoolGetAttribute => pool::attribute::get;
-    cuMemPoolSetAttribute => pool::attribute::set;
+    cuMemPoolGetAttribute => pool::calls::get_attribute;
+    cuMemPoolSetAttribute => pool::calls::set_attribute;
     cuMemPoolGetAccess => pool::calls::get_access;
     cuMemPoolSetAccess => pool::calls::set_access;
     cuMemAllocAsync | cuMemAllocAsync_ptsz => pool::calls::alloc;
@@ -286,9 +287,9 @@ table! {
     cuGraphAddNode_v2 | cuGraphAddNode_v3 => graph::nodes::add_any_v2;
     cuGraphNodeGetParams => graph::nodes::get_any;
     cuGraphNodeSetParams | cuGraphNodeSetParams_v2 => graph::nodes::set_any;
-    cuGraphKernelNodeGetAttribute => graph::attributes::get;
-    cuGraphKernelNodeSetAttribute => graph::attributes::set;
-    cuGraphKernelNodeCopyAttributes => graph::attributes::copy;
+    cuGraphKernelNodeGetAttribute => graph::nodes::get_attribute;
+    cuGraphKernelNodeSetAttribute => graph::nodes::set_attribute;
+    cuGraphKernelNodeCopyAttributes => graph::nodes::copy_attributes;
     cuGraphGetNodes => graph::edges::nodes;
     cuGraphGetRootNodes => graph::edges::roots;
     cuGraphGetEdges => graph::edges::edges;

@@ -1,4 +1,4 @@
-//! Devices: found by index, UUID, PCI bus id or serial number, and what identifies them.
+//! Devices: found by index, UUID, PCI bus id or serial number, what identifies them, and their memory.
 
 use crate::Answer;
 use crate::boundary::{In, Out, Text, array, put_text};
@@ -203,4 +203,38 @@ pub fn is_mig(device: nvmlDevice_t, answer: Out<u32>) -> Answer {
 pub fn max_mig_count(device: nvmlDevice_t, count: Out<u32>) -> Answer {
     find(device)?;
     count.put(0)
+}
+
+/// Total, reserved and used bytes of a card.
+fn memory_of(device: nvmlDevice_t) -> Answer<(u64, u64, u64)> {
+    let (watch, card) = find(device)?;
+    let used = watch.used(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
+    let profile = &watch.cards()[card].profile;
+    Ok((profile.memory, profile.reserved, used))
+}
+
+/// `nvmlDeviceGetMemoryInfo`: what the driver reserves counts as used.
+pub fn memory(device: nvmlDevice_t, memory: Out<nvmlMemory_t>) -> Answer {
+    let (total, reserved, used) = memory_of(device)?;
+    let used = used + reserved;
+    memory.put(nvmlMemory_t { total, free: total.saturating_sub(used), used })
+}
+
+/// `nvmlDeviceGetMemoryInfo_v2`
+pub fn memory_v2(device: nvmlDevice_t, memory: Out<nvmlMemory_v2_t>) -> Answer {
+    let (total, reserved, used) = memory_of(device)?;
+    let version = version_of::<nvmlMemory_v2_t>(2);
+    if memory.read()?.version != version {
+        return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    let free = total.saturating_sub(used + reserved);
+    memory.put(nvmlMemory_v2_t { version, total, reserved, free, used })
+}
+
+/// `nvmlDeviceGetBAR1MemoryInfo`
+pub fn bar1_memory(device: nvmlDevice_t, memory: Out<nvmlBAR1Memory_t>) -> Answer {
+    let (total, ..) = memory_of(device)?;
+    // A window as large as the card, and a little of it in use.
+    let (total, used) = (total.next_power_of_two(), 1 << 20);
+    memory.put(nvmlBAR1Memory_t { bar1Total: total, bar1Free: total - used, bar1Used: used })
 }

@@ -3,7 +3,7 @@
 //! To add a symbol, add a row. A function of the header without a row returns
 //! `NVML_ERROR_NOT_SUPPORTED`.
 
-use crate::{accounting, device, engine, fabric, hardware, memory, processes, system};
+use crate::{accounting, device, engine, hardware, processes, system};
 use core::ffi::c_char;
 use driver_sys::nvml::*;
 use driver_sys::{each_nvml_fn, nvml_fn};
@@ -45,9 +45,9 @@ table! {
     nvmlDeviceGetMaxMigDeviceCount => device::max_mig_count;
 
     // Memory
-    nvmlDeviceGetMemoryInfo => memory::info;
-    nvmlDeviceGetMemoryInfo_v2 => memory::info_v2;
-    nvmlDeviceGetBAR1MemoryInfo => memory::bar1;
+    nvmlDeviceGetMemoryInfo => device::memory;
+    nvmlDeviceGetMemoryInfo_v2 => device::memory_v2;
+    nvmlDeviceGetBAR1MemoryInfo => device::bar1_memory;
 
     // Processes
     nvmlDeviceGetComputeRunningProcesses => processes::compute_v1;
@@ -73,8 +73,8 @@ table! {
     nvmlDeviceGetAccountingStats_v2 => accounting::stats_v2;
 
     // Hardware
-    nvmlDeviceGetGpuFabricInfo => fabric::info;
-    nvmlDeviceGetGpuFabricInfoV => fabric::info_v;
+    nvmlDeviceGetGpuFabricInfo => hardware::fabric;
+    nvmlDeviceGetGpuFabricInfoV => hardware::fabric_v;
     nvmlDeviceGetTemperatureThreshold => hardware::temperature_threshold;
     nvmlDeviceGetCurrPcieLinkWidth | nvmlDeviceGetMaxPcieLinkWidth => hardware::link_width;
     nvmlDeviceGetEccMode => hardware::ecc_mode;

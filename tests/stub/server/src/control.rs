@@ -3,6 +3,7 @@
 //! It is how a test asks what the driver really granted, and how it makes things go wrong on purpose.
 
 use crate::arguments::slicing;
+use crate::faults::Fault;
 use crate::node::Node;
 use crate::serve;
 use serde::Deserialize;
@@ -13,28 +14,27 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use stub_engine::durations::{Durations, Entry};
-use stub_engine::symbols::Library;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 enum Command {
-    /// Everything the ledger says.
+    /// Reports the ledger.
     Ledger,
-    /// Let peaks and refusal counts start from now.
-    ResetPeaks,
-    /// How long a gone process's bytes stay taken.
-    FreeDelay { ms: u64 },
-    /// When each process had which card's compute engine.
+    /// Reports when each process had which card's compute engine.
     History,
-    /// What launches take by kernel name; `*` for the others. Replaces what was set before.
+    /// Starts peaks and refusal counts again.
+    ResetPeaks,
+    /// Sets how long launches take by kernel name; `*` for the others. Replaces what was set before.
     Kernels { kernels: BTreeMap<String, Entry> },
-    /// How contexts take turns on a card from now on.
+    /// Sets how contexts take turns on a card from now on.
     Slicing { slice_us: u64, switch_us: u64 },
-    /// The `nth` allocation on `card` from now (1 is the next) is refused.
+    /// [`Fault::FreeDelay`]
+    FreeDelay { ms: u64 },
+    /// [`Fault::OutOfMemory`]
     Oom { card: usize, nth: u64 },
-    /// Every call of `symbol` takes `us` longer; 0 ends it.
+    /// [`Fault::Slow`]
     Slow { symbol: String, us: u32 },
-    /// End the server.
+    /// Ends the server.
     Shutdown,
 }
 
@@ -48,32 +48,13 @@ fn execute(command: Command, node: &Node) -> Result<Value, String> {
             );
         }
         Command::ResetPeaks => node.reset_peaks(),
-        Command::FreeDelay { ms } => node.set_free_delay(Duration::from_millis(ms)),
+        Command::FreeDelay { ms } => node.inject(Fault::FreeDelay(Duration::from_millis(ms)))?,
         Command::Kernels { kernels } => node.set_durations(Durations::new(&kernels)),
-        Command::Oom { card, nth } => {
-            if card >= node.cards.len() || nth == 0 {
-                let cards = node.cards.len();
-                return Err(format!(
-                    "oom: card {card} must be below {cards}, nth {nth} must be at least 1"
-                ));
-            }
-            node.refuse_nth(card, nth);
-        }
-        Command::Slow { symbol, us } => {
-            let (library, place) = find_symbol(&symbol)
-                .ok_or_else(|| format!("slow: no library has a symbol {symbol:?}"))?;
-            node.set_delay(library, place, us);
-        }
+        Command::Oom { card, nth } => node.inject(Fault::OutOfMemory { card, nth })?,
+        Command::Slow { symbol, us } => node.inject(Fault::Slow { symbol, us })?,
         Command::Shutdown => {}
     }
     Ok(json!({"ok": true}))
-}
-
-fn find_symbol(name: &str) -> Option<(Library, usize)> {
-    [Library::Cuda, Library::Nvml].into_iter().find_map(|library| {
-        let place = library.symbols().iter().position(|symbol| *symbol == name)?;
-        Some((library, place))
-    })
 }
 
 /// Answers one connection's lines until it closes.

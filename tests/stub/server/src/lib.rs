@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod control;
+pub mod faults;
 pub mod node;
 pub mod serve;
 pub mod testing;

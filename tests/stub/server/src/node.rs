@@ -4,6 +4,7 @@
 //! ledger is the order in which they were granted; time has a lock of its own. Lock order: ledger, then
 //! time.
 
+use crate::faults::{Fault, Faults};
 use crate::timekeeper::Timekeeper;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,11 +45,9 @@ struct Book {
     ledger: Ledger,
     /// By client id.
     seen: Vec<Seen>,
-    free_delay: Duration,
+    faults: Faults,
     durations: Durations,
     durations_version: u64,
-    /// Library, place of the symbol, microseconds.
-    delays: Vec<(Library, usize, u32)>,
     is_ending: bool,
 }
 
@@ -67,10 +66,9 @@ impl Node {
         let book = Book {
             ledger: Ledger::new(&cards),
             seen: Vec::new(),
-            free_delay,
+            faults: Faults::new(free_delay),
             durations: Durations::default(),
             durations_version: 1,
-            delays: Vec::new(),
             is_ending: false,
         };
         Self { cards, book: Mutex::new(book), time: Mutex::new(time), ending: Condvar::new() }
@@ -89,11 +87,7 @@ impl Node {
         let mut book = self.book();
         let counters = &page.counters;
         counters.durations_version.store(book.durations_version, Relaxed);
-        for (of, symbol, us) in &book.delays {
-            if *of == library {
-                counters.delays_us[*symbol].store(*us, Relaxed);
-            }
-        }
+        book.faults.apply(library, counters);
         // One number in both: nobody comes in between.
         self.time().attach(group, Arc::clone(&page));
         book.seen.push(Seen::Live(library, page));
@@ -107,7 +101,7 @@ impl Node {
         // Its queued work dies with it.
         self.time().detach(client.0);
         book.seen[client.0] = Seen::Last(Box::new(book.seen[client.0].activity()));
-        let due = Instant::now() + book.free_delay;
+        let due = Instant::now() + book.faults.free_delay;
         while let Some(left) = due.checked_duration_since(Instant::now())
             && !book.is_ending
         {
@@ -214,11 +208,6 @@ impl Node {
         self.book().ledger.reset_peaks();
     }
 
-    /// Sets how long a gone process's bytes stay taken, for those that go from now on.
-    pub fn set_free_delay(&self, delay: Duration) {
-        self.book().free_delay = delay;
-    }
-
     /// Sets the kernel durations, for every client's next launch.
     pub fn set_durations(&self, durations: Durations) {
         let mut book = self.book();
@@ -229,21 +218,10 @@ impl Node {
         }
     }
 
-    /// Makes every call of a symbol take longer, in every client.
-    pub fn set_delay(&self, library: Library, symbol: usize, us: u32) {
-        let mut book = self.book();
-        book.delays.retain(|(of, place, _)| (*of, *place) != (library, symbol));
-        book.delays.push((library, symbol, us));
-        for (of, counters) in book.seen.iter().filter_map(Seen::live) {
-            if of == library {
-                counters.delays_us[symbol].store(us, Relaxed);
-            }
-        }
-    }
-
-    /// Plans an out-of-memory answer.
-    pub fn refuse_nth(&self, card: usize, nth: u64) {
-        self.book().ledger.refuse_nth(card, nth);
+    /// Puts a fault into force.
+    pub fn inject(&self, fault: Fault) -> Result<(), String> {
+        let Book { ledger, seen, faults, .. } = &mut *self.book();
+        faults.inject(fault, ledger, seen.iter().filter_map(Seen::live))
     }
 
     /// Ends every wait for a delay.

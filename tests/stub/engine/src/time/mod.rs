@@ -19,7 +19,6 @@ mod earliest;
 mod engine;
 mod lane;
 mod machine;
-mod names;
 mod program;
 mod state;
 #[cfg(test)]

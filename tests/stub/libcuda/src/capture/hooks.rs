@@ -1,11 +1,12 @@
 //! What the rest of the driver asks before it does something.
 
 use super::{Behind, Book, Member, Recorded, join, open, take_apart};
+use crate::Answer;
 use crate::graph::objects::Destructors;
 use crate::graph::task::Task;
 use crate::process::{Driver, driver, lock};
 use crate::stream::Queue;
-use crate::{Answer, event};
+use crate::stream::event;
 use driver_sys::cuda::*;
 
 /// Refuses work that has no place in a graph, if the stream captures.

@@ -3,13 +3,15 @@
 //! A context costs memory of its card while it lives, and owns what is made in it: when it ends, its
 //! allocations, streams, events and modules end with it.
 
+pub mod primary;
 pub mod settings;
 
+use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::capture::hooks;
+use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
-use crate::work::{self, Backlog, Lane};
-use crate::{Answer, pool};
+use crate::stream::work::{self, Backlog, Lane};
 use driver_sys::cuda::*;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -146,9 +148,9 @@ impl Context {
         crate::stream::destroy_all(driver, self, own_handle);
         hooks::forget_context(driver, own_handle);
         crate::graph::exec::leave_all(driver, self, own_handle);
-        crate::event::destroy_all(driver, own_handle);
+        crate::stream::event::destroy_all(driver, own_handle);
         crate::module::unload_all(driver, own_handle);
-        crate::texture::destroy_all(driver, own_handle);
+        crate::memory::texture::destroy_all(driver, own_handle);
         work::end_all(driver, self);
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.release(self.card(), Kind::Context, bytes);

@@ -3,7 +3,7 @@
 use super::model::Graphs;
 use super::task::Task;
 use crate::Answer;
-use crate::function;
+use crate::module::function;
 use crate::process::Driver;
 use driver_sys::cuda::*;
 use std::fmt::Write;

@@ -6,7 +6,6 @@
 //! [`task`]. Functions answer `CUDA_ERROR_INVALID_VALUE` for a graph, node or executable graph that is
 //! none: it is the only error that their documentation has for it.
 
-pub mod attributes;
 pub mod change;
 pub mod dot;
 pub mod edges;

@@ -10,9 +10,13 @@ use super::task::{Task, shape};
 use crate::capture::take;
 use crate::context::Context;
 use crate::process::{Driver, driver, lock};
+use crate::stream::work::{self, Lane, Mark, Work};
 use crate::stream::{self, Queue};
-use crate::work::{self, Lane, Mark, Work};
-use crate::{Answer, event, fill, launch, volume};
+use crate::{
+    Answer, launch,
+    memory::{fill, volume},
+    stream::event,
+};
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 

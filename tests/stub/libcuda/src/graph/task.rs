@@ -3,7 +3,11 @@
 //! A kernel belongs to its module's context, one of a library to the context that is named or current.
 
 use crate::process::{Driver, handle};
-use crate::{Answer, context, fill, function, launch, module, volume};
+use crate::{
+    Answer, context, launch,
+    memory::{fill, volume},
+    module::{self, function},
+};
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -4,7 +4,6 @@
 //! process of its own.
 
 mod capture;
-mod exports;
 mod fork;
 mod graph_time;
 mod graphs;
@@ -12,9 +11,9 @@ mod handles;
 mod images;
 mod managed;
 mod memory;
-mod null;
 mod pools;
 mod server;
+mod table;
 mod time;
 mod turns;
 

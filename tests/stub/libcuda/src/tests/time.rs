@@ -152,7 +152,7 @@ fn kernels_and_their_time_are_counted() {
             assert!(report.contains(r#""cuLaunchKernel":2"#), "{report}");
             let needed =
             // SAFETY: no buffer is a valid buffer of no bytes.
-            unsafe { crate::outside::stub_ledger_json(null_mut(), 0) };
+            unsafe { crate::extra_exports::stub_ledger_json(null_mut(), 0) };
             assert!(needed > report.len() - 40, "{needed}");
         },
     );

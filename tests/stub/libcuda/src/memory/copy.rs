@@ -9,10 +9,10 @@ use crate::boundary::{Host, In};
 use crate::capture::take;
 use crate::context::{current, named};
 use crate::memory::check;
+use crate::memory::volume;
 use crate::process::{Driver, lock};
+use crate::stream::work::{Direction, Work};
 use crate::stream::{self, NULL_STREAM, Queue};
-use crate::volume;
-use crate::work::{Direction, Work};
 use driver_sys::cuda::*;
 
 /// Whose address it is.

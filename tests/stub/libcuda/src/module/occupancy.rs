@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::context::current;
 use crate::device::attribute_of;
-use crate::function::{self, Function};
+use crate::module::function::{self, Function};
 use crate::process::Driver;
 use driver_sys::cuda::*;
 

@@ -8,7 +8,6 @@
 //! A pool's own lock is held while the engine is asked, so that pool and ledger never disagree. Lock
 //! order: pool, then arena.
 
-pub mod attribute;
 pub mod calls;
 
 use crate::Answer;
@@ -16,7 +15,7 @@ use crate::memory::{refused, unplace};
 use crate::process::{Driver, lock};
 use crate::slab::Slab;
 use crate::stream::Queue;
-use crate::work::{self, Mark};
+use crate::stream::work::{self, Mark};
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};

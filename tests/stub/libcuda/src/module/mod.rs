@@ -6,13 +6,18 @@
 //! to no context, a kernel a function of a library: the driver lets programs use them for each other,
 //! so they are one here.
 
+pub mod function;
+pub mod image;
+pub mod link;
+pub mod occupancy;
+
 use crate::Answer;
 use crate::boundary::{Host, In, Out, OutWide, Text};
 use crate::context::Context;
 use crate::context::current;
-use crate::image::{self, Globals};
+use crate::memory;
+use crate::module::image::Globals;
 use crate::process::{Driver, driver, handle, lock};
-use crate::{function, memory};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;

@@ -3,15 +3,17 @@
 //! Hooks on this path are measured in single nanoseconds, so without durations and without a count it
 //! is a handful of checks.
 
+pub mod old;
+
 use crate::Answer;
 use crate::boundary::is_counting;
 use crate::boundary::{Host, In};
 use crate::capture::take::{self, Said};
 use crate::context::Context;
-use crate::function::{self, Function};
+use crate::module::function::{self, Function};
 use crate::process::Driver;
+use crate::stream::work::{self, Lane, Mark, Work};
 use crate::stream::{self, Queue};
-use crate::work::{self, Lane, Mark, Work};
 use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
 use stub_engine::time::FULL;

@@ -3,7 +3,7 @@
 use crate::Answer;
 use crate::boundary::Out;
 use crate::launch::blocks;
-use crate::old_launch::Kept;
+use crate::launch::old::Kept;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_char;
 use driver_sys::cuda::*;

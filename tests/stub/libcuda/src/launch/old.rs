@@ -4,8 +4,8 @@
 use crate::Answer;
 use crate::boundary::{Host, In};
 use crate::capture::{hooks, take::Said};
-use crate::function;
 use crate::launch::{Shape, check, enqueue, launch};
+use crate::module::function;
 use crate::process::driver;
 use crate::stream::{self, NULL_STREAM, Queue};
 use driver_sys::cuda::*;

@@ -3,9 +3,10 @@
 use crate::boundary::Out;
 use crate::capture::hooks;
 use crate::context::{Context, current};
+use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
-use crate::work::{self, Lane, Mark, Work};
-use crate::{Answer, pool, stream};
+use crate::stream::work::{self, Lane, Mark, Work};
+use crate::{Answer, stream};
 use driver_sys::cuda::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use stub_engine::time::{Progress, Question};

@@ -1,10 +1,41 @@
-//! Exports that no driver has: how tests and the stub's own NVML look inside the in-process engine.
+//! The exports beside those of cuda.h.
+//!
+//! A driver also exports the profiler's functions and those that share memory with OpenGL, EGL and
+//! VDPAU. There is no profiler and no graphics: starting and stopping the profiler succeeds, the other
+//! functions are not supported. They read no argument, so they declare none.
+//!
+//! Two more exports are the stub's own: tests and the stub's NVML read the in-process engine through
+//! them.
 
+use crate::context::current;
 use crate::process::driver;
 use core::ffi::c_char;
+use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUresult};
+
+/// The result of the function of this name.
+fn result(name: &str) -> CUresult {
+    match current() {
+        Ok(_) if name.starts_with("cuProfilerSt") => CUDA_SUCCESS,
+        Ok(_) => CUDA_ERROR_NOT_SUPPORTED,
+        Err(error) => error,
+    }
+}
+
+macro_rules! exports {
+    ($($name:ident)*) => { $(
+        #[doc = concat!("`", stringify!($name), "`")]
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub extern "C" fn $name() -> CUresult {
+            result(stringify!($name))
+        }
+    )* };
+}
+
+stub_engine::each_interop_fn!(exports);
 
 /// Writes the ledger as JSON and a NUL into `buffer`. Returns the bytes needed, NUL included; 0
-/// before `cuInit`, and when the engine is a server, which is asked over its control socket.
+/// before `cuInit`, and where the engine is a server, whose control socket has the ledger.
 ///
 /// # Safety
 /// `buffer` is NULL or has room for `size` bytes.
@@ -25,7 +56,7 @@ pub unsafe extern "C" fn stub_ledger_json(buffer: *mut c_char, size: usize) -> u
 }
 
 /// Bytes in use of one card of the in-process engine, its engine time in nanoseconds, and how busy it was
-/// of late in percent; `false` before `cuInit`.
+/// lately in percent; `false` before `cuInit`.
 ///
 /// # Safety
 /// All pointers are valid.

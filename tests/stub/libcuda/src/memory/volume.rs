@@ -1,9 +1,9 @@
 //! Copies of volumes: rows in slices, between host, device and unified memory.
 
 use crate::Answer;
-use crate::copy::{self, Side};
+use crate::memory::copy::{self, Side};
 use crate::process::Driver;
-use crate::work::Work;
+use crate::stream::work::Work;
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 

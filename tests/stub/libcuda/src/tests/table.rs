@@ -1,11 +1,22 @@
-//! Every function with every argument zero: a driver answers, it does not crash.
+//! The exports: their names and addresses; and every function with every argument zero, to which a
+//! driver returns an error instead of crashing.
 
 use super::{alone, ok};
 use crate::table::*;
 use core::ffi::{c_char, c_void};
 use driver_sys::cuda::*;
+use std::collections::BTreeSet;
 use std::mem::zeroed;
 use std::ptr::null_mut;
+use stub_engine::symbols::CUDA;
+
+#[test]
+fn the_table_of_exports_is_the_header() {
+    let exported: Vec<_> = crate::table::exports().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(exported, CUDA, "same names in the same order: counters depend on it");
+    let addresses: BTreeSet<_> = crate::table::exports().into_iter().map(|row| row.1).collect();
+    assert_eq!(addresses.len(), CUDA.len(), "a program may compare addresses");
+}
 
 macro_rules! calls {
     ($($name:ident ($($parameter:ident : $type:ty),*) -> $result:ty;)*) => {

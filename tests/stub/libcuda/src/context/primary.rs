@@ -1,9 +1,10 @@
 //! Primary contexts: one per device, shared by everyone in the process, counted.
 
+use crate::Answer;
 use crate::boundary::Out;
 use crate::context;
+use crate::memory::pool;
 use crate::process::{Driver, driver, handle, lock};
-use crate::{Answer, pool};
 use driver_sys::cuda::*;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;

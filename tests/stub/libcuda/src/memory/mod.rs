@@ -1,9 +1,18 @@
 //! Linear device memory, and what all kinds of memory have in common: freed, looked up, counted.
 
+pub mod copy;
+pub mod fill;
+pub mod host;
+pub mod managed;
+pub mod pointer;
+pub mod pool;
+pub mod texture;
+pub mod volume;
+
+use crate::Answer;
 use crate::boundary::OutWide;
 use crate::context::{Context, current};
 use crate::process::{Driver, driver, lock};
-use crate::{Answer, pool};
 use driver_sys::cuda::*;
 use stub_engine::Refusal;
 use stub_engine::arena::{ALIGNMENT, Freed};

@@ -1,16 +1,20 @@
 //! Streams: in-order queues of work.
 //!
 //! Which stream NULL means depends on the function's spelling (`_ptsz`), so every handle goes through
-//! [`resolve`]. What streams mean for each other, and when their work is done, is in [`crate::work`].
+//! [`resolve`]. What streams mean for each other, and when their work is done, is in [`crate::stream::work`].
 
+pub mod event;
+pub mod work;
+
+use crate::Answer;
 use crate::boundary::is_per_thread_default;
 use crate::boundary::{Host, Out};
 use crate::capture::{hooks, take};
 use crate::context::{Context, current};
 use crate::graph::task::Task;
+use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
-use crate::work::{self, Lane, Work};
-use crate::{Answer, event, pool};
+use crate::stream::work::{Lane, Work};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::cell::Cell;

@@ -1,0 +1,105 @@
+//! Faults: what a test makes go wrong on purpose, through the control socket.
+//!
+//! To add one, add a variant of [`Fault`], a command to [`crate::control`], and the place where it
+//! takes effect:
+//!
+//! | fault | takes effect |
+//! |---|---|
+//! | [`Fault::FreeDelay`] | in [`Node::detach`](crate::node::Node::detach), when a client's connection ends |
+//! | [`Fault::OutOfMemory`] | in the ledger, before it grants an allocation |
+//! | [`Fault::Slow`] | in the client, whose counters have a delay for every symbol |
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use stub_engine::counters::Counters;
+use stub_engine::ledger::Ledger;
+use stub_engine::symbols::Library;
+
+/// What goes wrong.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// The driver takes this long to free the memory of processes that end from now on.
+    FreeDelay(Duration),
+    /// The `nth` allocation on `card` from now (1 is the next) is out of memory.
+    OutOfMemory {
+        /// The card's index.
+        card: usize,
+        /// Which allocation.
+        nth: u64,
+    },
+    /// Every call of `symbol` takes `us` microseconds longer; 0 ends it.
+    Slow {
+        /// The symbol's name.
+        symbol: String,
+        /// Microseconds.
+        us: u32,
+    },
+}
+
+/// The faults in force, but for those that the ledger counts down.
+#[derive(Debug)]
+pub struct Faults {
+    /// How long the memory of a process that has ended stays allocated.
+    pub free_delay: Duration,
+    delays: Vec<Delay>,
+}
+
+#[derive(Debug)]
+struct Delay {
+    library: Library,
+    /// The symbol's number in its library.
+    symbol: usize,
+    us: u32,
+}
+
+impl Faults {
+    /// With no fault but this delay.
+    pub fn new(free_delay: Duration) -> Self {
+        Self { free_delay, delays: Vec::new() }
+    }
+
+    /// Puts a fault into force, also in the clients that are connected.
+    pub fn inject<'a>(
+        &mut self,
+        fault: Fault,
+        ledger: &mut Ledger,
+        clients: impl Iterator<Item = (Library, &'a Counters)>,
+    ) -> Result<(), String> {
+        match fault {
+            Fault::FreeDelay(delay) => self.free_delay = delay,
+            Fault::OutOfMemory { card, nth } => {
+                let cards = ledger.cards.len();
+                if card >= cards || nth == 0 {
+                    return Err(format!(
+                        "oom: card {card} must be below {cards}, nth {nth} must be at least 1"
+                    ));
+                }
+                ledger.refuse_nth(card, nth);
+            }
+            Fault::Slow { symbol, us } => {
+                let (library, symbol) = find_symbol(&symbol)
+                    .ok_or_else(|| format!("slow: no library has a symbol {symbol:?}"))?;
+                self.delays.retain(|delay| (delay.library, delay.symbol) != (library, symbol));
+                self.delays.push(Delay { library, symbol, us });
+                for (of, counters) in clients {
+                    self.apply(of, counters);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a client's symbols as slow as ordered.
+    pub fn apply(&self, library: Library, counters: &Counters) {
+        for delay in self.delays.iter().filter(|delay| delay.library == library) {
+            counters.delays_us[delay.symbol].store(delay.us, Relaxed);
+        }
+    }
+}
+
+fn find_symbol(name: &str) -> Option<(Library, usize)> {
+    [Library::Cuda, Library::Nvml].into_iter().find_map(|library| {
+        let number = library.symbols().iter().position(|symbol| *symbol == name)?;
+        Some((library, number))
+    })
+}
