@@ -41,7 +41,7 @@ SOURCES = (
     "tests/gpu",
     "tests/support",
     "tests/bench",
-    "interposer/src/table.rs",
+    "interposer/table/src/lib.rs",
     "interposer/sys/src/versions.rs",
     "LICENSE",
 )

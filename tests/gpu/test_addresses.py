@@ -38,7 +38,7 @@ def forms() -> Iterator[str]:
 
 def hooked() -> set[str]:
     """The symbols of the hook table that the library stands in for."""
-    text = (ROOT / "interposer" / "src" / "table.rs").read_text()
+    text = (ROOT / "interposer" / "table" / "src" / "lib.rs").read_text()
     cuda, _nvml = text.split("library Nvml")
     cuda = re.sub(r"\bcall \{.*?\}", "", cuda, flags=re.DOTALL)
     return set(re.findall(r"^\s+(cu\w+)(?: =>.*)?;", cuda, re.MULTILINE))

@@ -1,0 +1,95 @@
+//! The clock, and the two ways to wait for something: the library waits in no other way.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a local variable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A counter to wait for: a futex word that is incremented when there is something to look at.
+pub(crate) struct Wake {
+    count: AtomicU32,
+    /// Threads that may be asleep. If there is none, a wake-up is no system call.
+    waiting: AtomicU32,
+}
+
+impl Wake {
+    pub(crate) const fn new() -> Self {
+        Self { count: AtomicU32::new(0), waiting: AtomicU32::new(0) }
+    }
+
+    /// The counter. Read it before looking, and pass it to [`Self::wait_until`].
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Wakes all threads that wait.
+    pub(crate) fn wake_all(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let (wake, all) = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
+        // SAFETY: the word is ours and lives as long as the process.
+        unsafe { libc::syscall(libc::SYS_futex, self.count.as_ptr(), wake, all) };
+    }
+
+    /// Returns when the counter is no longer `seen`, or at `instant`, or sooner.
+    pub(crate) fn wait_until(&self, seen: u32, instant: u64) {
+        let until = libc::timespec {
+            tv_sec: (instant / 1_000_000_000) as libc::time_t,
+            tv_nsec: (instant % 1_000_000_000) as libc::c_long,
+        };
+        let wait = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
+        let (no_second, any) = (0_usize, u32::MAX);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the word is ours and lives as long as the process; `until` is a local variable.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.count.as_ptr(),
+                wait,
+                seen,
+                &raw const until,
+                no_second,
+                any,
+            )
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A wake-up for one thread that sleeps until a time of its own choice.
+pub(crate) struct Alarm {
+    pub(crate) wake: Wake,
+    set_for: AtomicU64,
+}
+
+impl Alarm {
+    pub(crate) const fn new() -> Self {
+        Self { wake: Wake::new(), set_for: AtomicU64::new(0) }
+    }
+
+    /// The thread is about to sleep until `instant`.
+    pub(crate) fn set(&self, instant: u64) {
+        self.set_for.store(instant, Ordering::Release);
+    }
+
+    /// Wakes the thread now if it would sleep longer than until `instant`.
+    pub(crate) fn wake_by(&self, instant: u64) {
+        if self.set_for.load(Ordering::Acquire) > instant {
+            self.wake.wake_all();
+        }
+    }
+}
+
+/// The meter's. It is down here because the limiter, which the meter uses, also wakes the meter.
+pub(crate) static METER: Alarm = Alarm::new();
+
+/// An open batch that no launch is added to is closed after this long. So the meter must look this long
+/// after a batch was opened.
+pub(crate) const QUIET_NS: u64 = 200_000;

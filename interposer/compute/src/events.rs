@@ -1,0 +1,97 @@
+//! The driver's events that the library records: two for each batch of launches, kept for later batches.
+//!
+//! An event belongs to a context and ends with it.
+
+use std::ptr::null_mut;
+use std::sync::Mutex;
+
+use driver_sys::cuda::{CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent, CUstream};
+use vgpu_driver::guard::lock;
+use vgpu_driver::real;
+
+/// An event of ours, as a number that may cross threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Event(usize);
+
+/// The events that are not in use, by context. A process has one or two contexts.
+static SPARE: Mutex<Vec<(usize, Vec<Event>)>> = Mutex::new(Vec::new());
+
+/// An event of the current context, which is `context`.
+pub(crate) fn take(context: usize) -> Option<Event> {
+    let kept =
+        lock(&SPARE).iter_mut().find(|(of, _)| *of == context).and_then(|(_, kept)| kept.pop());
+    if kept.is_some() {
+        return kept;
+    }
+    let mut event: CUevent = null_mut();
+    // SAFETY: a local variable.
+    let made = unsafe { real::cuEventCreate(&raw mut event, CU_EVENT_DEFAULT) };
+    (made == CUDA_SUCCESS).then_some(Event(event as usize))
+}
+
+/// Keeps an event that is no longer in use.
+pub(crate) fn release(context: usize, event: Event) {
+    let mut spare = lock(&SPARE);
+    match spare.iter_mut().find(|(of, _)| *of == context) {
+        Some((_, kept)) => kept.push(event),
+        None => spare.push((context, vec![event])),
+    }
+}
+
+/// The context has ended, and its events with it.
+pub(crate) fn forget(context: usize) {
+    lock(&SPARE).retain(|(of, _)| *of != context);
+}
+
+/// Whether the card has reached an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reached {
+    Yes,
+    NotYet,
+    /// The driver does not know it, or its context has failed.
+    Lost,
+}
+
+impl Event {
+    fn handle(self) -> CUevent {
+        self.0 as CUevent
+    }
+
+    /// Records the event behind the work that is in a stream.
+    pub(crate) fn record(self, stream: usize, is_threads_own: bool) -> bool {
+        let stream = stream as CUstream;
+        // SAFETY: an event of ours, and a stream that the program has just used itself.
+        let recorded = unsafe {
+            if is_threads_own {
+                real::cuEventRecord_ptsz(self.handle(), stream)
+            } else {
+                real::cuEventRecord(self.handle(), stream)
+            }
+        };
+        recorded == CUDA_SUCCESS
+    }
+
+    pub(crate) fn reached(self) -> Reached {
+        // SAFETY: an event of ours, whose context has not ended.
+        match unsafe { real::cuEventQuery(self.handle()) } {
+            CUDA_SUCCESS => Reached::Yes,
+            CUDA_ERROR_NOT_READY => Reached::NotYet,
+            _ => Reached::Lost,
+        }
+    }
+
+    /// Nanoseconds from another event to this one, exact to about half a microsecond. Both must have been
+    /// reached.
+    pub(crate) fn since(self, earlier: Event) -> Option<i64> {
+        let mut milliseconds = 0_f32;
+        let elapsed = &raw mut milliseconds;
+        // SAFETY: events of ours, and a local variable. Newer drivers have only the second form.
+        let measured = unsafe {
+            match real::cuEventElapsedTime(elapsed, earlier.handle(), self.handle()) {
+                CUDA_SUCCESS => CUDA_SUCCESS,
+                _ => real::cuEventElapsedTime_v2(elapsed, earlier.handle(), self.handle()),
+            }
+        };
+        (measured == CUDA_SUCCESS).then_some((f64::from(milliseconds) * 1e6) as i64)
+    }
+}

@@ -1,0 +1,7 @@
+//! The limiter of a card: whether a batch of launches may begin, and what the process is billed.
+
+pub(crate) mod card;
+mod outstanding;
+pub(crate) mod seats;
+pub(crate) mod state;
+mod verdict;

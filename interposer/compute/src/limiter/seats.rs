@@ -1,0 +1,84 @@
+//! The shares that bind this process on a card, and the coordinator's grant.
+
+use hami_account::ComputeWords;
+use hami_limits::Mode;
+use hami_limits::grants::{Grant, Holder, Kind};
+use vgpu_slice::Seat;
+
+/// After a turn, how long a slice with work on another card may still launch here. A collective
+/// operation that has begun there must find its partner.
+const PARTNER_NS: u64 = 5_000_000;
+
+/// This process's seats at a card, outermost first. The coordinator of the first one grants turns.
+pub(crate) struct Seats(pub(super) Vec<Seat>);
+
+impl Seats {
+    /// The outermost seat.
+    pub(super) fn outermost(&self) -> Option<&Seat> {
+        self.0.first()
+    }
+
+    /// The words in which this process reports to each of its slices.
+    pub(super) fn words(&self) -> impl Iterator<Item = &'static ComputeWords> {
+        self.0.iter().filter_map(Seat::words)
+    }
+
+    /// The coordinator's grant; `None` while no coordinator runs.
+    pub(super) fn grant(&self, at: u64) -> Option<Grant> {
+        self.outermost()?.grant(at)
+    }
+
+    /// Whether a grant lets this process launch.
+    pub(super) fn is_granted(&self, grant: &Grant, at: u64) -> bool {
+        let Some(seat) = self.outermost() else { return true };
+        let is_ours = match grant.holder {
+            Holder::Everyone => true,
+            Holder::Slot(slot) => seat.slot() == Some(slot),
+            Holder::Nobody => false,
+        };
+        let is_now = grant.kind == Kind::Alone
+            || at < grant.until
+            || grant.holder == Holder::Everyone
+                && at < grant.until + PARTNER_NS
+                && seat.runs_elsewhere(at);
+        is_ours && is_now
+    }
+
+    /// Whether a share is set in any layer.
+    pub(super) fn has_share(&self) -> bool {
+        self.0.iter().any(|seat| seat.share().or(seat.environment_share()).is_some())
+    }
+
+    /// The rate of this process's own bucket in millionths of the card's time; `None` if the bucket does
+    /// not bind now.
+    ///
+    /// The coordinator enforces the share in the outermost slice's page by turns, and lends idle time
+    /// to soft shares. The bucket enforces everything else. Without a coordinator the processes of
+    /// a slice divide its share among them.
+    pub(super) fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
+        let of_seat = |(index, seat): (usize, &Seat)| {
+            let coordinated = grant.filter(|_| index == 0);
+            let has_turn = coordinated.is_some_and(|grant| grant.kind == Kind::Turn);
+            let binds = |mode: Mode| mode == Mode::Hard || grant.is_none();
+            let page = seat.share().filter(|(_, mode)| binds(*mode) && !has_turn);
+            let environment = seat.environment_share().filter(|(_, mode)| binds(*mode));
+            let lowest = [page, environment].into_iter().flatten().map(|(share, _)| share).min()?;
+            let sharing = if coordinated.is_some_and(is_exclusive) { 1 } else { seat.active(at) };
+            Some((lowest * 10_000 / sharing).max(1))
+        };
+        self.0.iter().enumerate().filter_map(of_seat).min()
+    }
+
+    /// How many processes, this one included, may have used the card in the elapsed time of this
+    /// process's work.
+    pub(super) fn possible_users(&self, at: u64) -> u32 {
+        let is_shared = !self.grant(at).as_ref().is_some_and(is_exclusive);
+        let members = self.0.iter().map(|seat| seat.active(at)).max();
+        members.filter(|_| is_shared).unwrap_or(1)
+    }
+}
+
+/// Whether a grant keeps others from the card, so that all elapsed time is this process's own.
+fn is_exclusive(grant: &Grant) -> bool {
+    grant.kind == Kind::Turn || grant.holder != Holder::Everyone
+}

@@ -1,0 +1,187 @@
+//! What a process has in flight on a card and owes for it, and what it reports of that in the accounts of
+//! its slices.
+
+use std::sync::atomic::Ordering;
+
+use hami_account::ComputeState::{self, Idle, Runs};
+use hami_account::{ComputeWords, Owed};
+use hami_share::limiter::{Bucket, DEBT_NS, Wall};
+
+use super::outstanding::Outstanding;
+use super::seats::Seats;
+use crate::stream::Queue;
+
+/// The state of a card's limiter, behind its lock.
+pub(super) struct State {
+    pub(super) bucket: Bucket,
+    /// The debt that earlier processes of the slices have left.
+    left_behind: Owed,
+    /// Batches that are open or in flight.
+    pub(super) outstanding: Outstanding,
+    /// Since when the unbilled part of the outstanding work has been running.
+    pub(super) unbilled_since: Option<u64>,
+    wall: Wall,
+    /// What was reported last.
+    pub(super) reported: Report,
+    /// Since when nothing has been in flight.
+    pub(super) idle_since: u64,
+    /// How many threads wait for admission, and since when there has been one.
+    pub(super) waiting: u32,
+    waiting_since: u64,
+}
+
+impl State {
+    pub(super) fn new(seats: &Seats, at: u64) -> Self {
+        Self {
+            bucket: Bucket::new(at),
+            left_behind: seats.0.iter().map(|seat| seat.left_behind(at)).max().unwrap_or_default(),
+            outstanding: Outstanding::default(),
+            unbilled_since: None,
+            wall: Wall::default(),
+            reported: Report { state: Idle, turn: 0 },
+            idle_since: 0,
+            waiting: 0,
+            waiting_since: 0,
+        }
+    }
+
+    /// A batch begins.
+    pub(super) fn begin(&mut self, queue: Queue, predicted: u64, at: u64) {
+        if self.outstanding.is_empty() {
+            self.set_unbilled(at, Some(at));
+            self.wall.begin(at);
+        }
+        self.outstanding.add(queue, predicted);
+    }
+
+    /// A batch has ended. Returns what is billed: measured time is billed at most for the wall time in
+    /// which the batch can have run ([`Wall`]).
+    pub(super) fn end(&mut self, queue: Queue, predicted: u64, time: EngineTime, at: u64) -> u64 {
+        self.outstanding.end(queue, predicted);
+        let rest = !self.outstanding.is_empty();
+        if !rest {
+            self.idle_since = at;
+        }
+        match time {
+            EngineTime::Measured(ns) => self.wall.bill(at, ns, rest),
+            EngineTime::Unmeasured(ns) => {
+                self.wall.bill_unmeasured(at, ns, rest);
+                ns
+            }
+        }
+    }
+
+    /// The outstanding work has run so long so far. Returns what is billed now.
+    pub(super) fn advance(&mut self, ran: u64, at: u64) -> u64 {
+        self.wall.bill(at, ran, true)
+    }
+
+    /// Debits the bucket, which has this rate. `None`: the bucket does not bind, and time that is lent,
+    /// or granted in turns, is not debited.
+    pub(super) fn debit(&mut self, rate: Option<u32>, billed: u64, at: u64) {
+        self.set_rate(rate, at);
+        if rate.is_some() {
+            self.bucket.debit(at, billed);
+        }
+        // The work that is still in flight has had the card since this batch ended.
+        let since = (!self.outstanding.is_empty()).then_some(at);
+        self.set_unbilled(at, since);
+    }
+
+    pub(super) fn set_rate(&mut self, rate: Option<u32>, at: u64) {
+        self.bucket.set_rate(at, rate.unwrap_or(0));
+        if rate.is_some() {
+            // Otherwise each program in a loop of short programs would begin without debt.
+            let debt = std::mem::take(&mut self.left_behind).ns(at);
+            // More than the largest possible debt was written before a reboot, by another clock.
+            if debt <= DEBT_NS.unsigned_abs() {
+                self.bucket.debit(at, debt);
+            }
+        }
+    }
+
+    /// The coordinator accounts for the whole slice, and makes later processes of a slice in debt wait.
+    pub(super) fn leave_debts_to_the_coordinator(&mut self) {
+        self.left_behind = Owed::default();
+    }
+
+    fn set_unbilled(&mut self, at: u64, since: Option<u64>) {
+        self.unbilled_since = since;
+        self.bucket.set_unbilled(at, since);
+    }
+
+    /// Reports how much is owed, and until when.
+    pub(super) fn report_debt(&self, words: &ComputeWords, at: u64) {
+        let debt = self.bucket.balance(at).min(0).unsigned_abs();
+        let paid_at = if debt > 0 { self.bucket.opens_at(at) } else { None };
+        let owed = paid_at.map_or(Owed::default(), |at| Owed::new(at, self.bucket.rate_ppm()));
+        words.debt_ns.store(debt, Ordering::Relaxed);
+        words.owed.store(owed.to_word(), Ordering::Relaxed);
+    }
+
+    /// Reports what this process does in the outermost slice's account, which the coordinator reads.
+    /// Returns whether that has changed.
+    pub(super) fn report(
+        &mut self,
+        seats: &Seats,
+        state: ComputeState,
+        turn: u32,
+        at: u64,
+    ) -> bool {
+        let report = Report { state, turn };
+        if self.reported == report {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.reported, report);
+        if let Some((seat, words)) = seats.outermost().and_then(|seat| Some((seat, seat.words()?)))
+        {
+            words.active_at.store(at, Ordering::Relaxed);
+            words.say(turn, state);
+            if (state, before.state) != (Runs, Runs) {
+                seat.ring();
+            }
+        }
+        true
+    }
+
+    pub(super) fn begin_waiting(&mut self, at: u64) {
+        if self.waiting == 0 {
+            self.waiting_since = at;
+        }
+        self.waiting += 1;
+    }
+
+    pub(super) fn end_waiting(&mut self, seats: &Seats, at: u64) {
+        self.bill_waiting(seats, at);
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    /// Adds up the time in which a thread waited for admission.
+    pub(super) fn bill_waiting(&mut self, seats: &Seats, at: u64) {
+        if self.waiting == 0 {
+            return;
+        }
+        let waited = at.saturating_sub(self.waiting_since);
+        self.waiting_since = at;
+        for words in seats.words() {
+            words.throttled_ns.fetch_add(waited, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a process reports to the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) state: ComputeState,
+    /// The number of the grant that it had seen.
+    pub(super) turn: u32,
+}
+
+/// The engine time of a batch in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EngineTime {
+    /// By the card's own clock.
+    Measured(u64),
+    /// It could not be measured: what was predicted, or the longest time possible.
+    Unmeasured(u64),
+}

@@ -1,0 +1,156 @@
+//! The driver's address of every function in the hook table.
+//!
+//! The library never loads the CUDA driver. A program that calls CUDA has loaded it already, by any
+//! name and path. This module recognises the driver by its SONAME and looks all its functions up at
+//! once.
+
+use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
+
+use crate::guard::guard;
+use crate::{libdl, objects};
+
+/// The two libraries that the preload library stands in front of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Library {
+    /// The CUDA driver.
+    Cuda,
+    /// The NVIDIA management library.
+    Nvml,
+}
+
+impl Library {
+    /// The name by which a loaded object is recognised as this library.
+    pub const fn soname(self) -> &'static CStr {
+        match self {
+            Library::Cuda => c"libcuda.so.1",
+            Library::Nvml => c"libnvidia-ml.so.1",
+        }
+    }
+}
+
+/// What is known of a symbol at compile time.
+struct Row {
+    library: Library,
+    name: &'static str,
+}
+
+/// Expands the hook table to [`Symbol`] and one [`Row`] per symbol.
+macro_rules! symbols {
+    ($(library $library:ident ($signature:ident, $absent:ident) {$(
+        $section:ident $($refusal:ident)? {$(
+            $name:ident $(=> $first:tt $(:: $rest:ident)* $($second:ident)?)?;
+        )*}
+    )*})*) => {
+        /// Every driver function that the library hooks or calls.
+        #[allow(non_camel_case_types, missing_docs)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Symbol {
+            $($($($name,)*)*)*
+        }
+
+        const COUNT: usize = [$($($(Symbol::$name,)*)*)*].len();
+
+        /// In the order of [`Symbol`].
+        const ROWS: [Row; COUNT] = [
+            $($($(Row { library: Library::$library, name: stringify!($name) },)*)*)*
+        ];
+    };
+}
+
+vgpu_table::hook_table!(symbols);
+
+/// In [`REAL`]: not looked up yet.
+const UNRESOLVED: usize = 0;
+/// In [`REAL`]: the loaded driver has no such symbol.
+const ABSENT: usize = 1;
+
+/// The driver's address of each symbol, or one of the two values above. The launch wrappers read it
+/// from assembly.
+pub static REAL: [AtomicUsize; COUNT] = [const { AtomicUsize::new(UNRESOLVED) }; COUNT];
+
+impl Symbol {
+    /// The name that the driver exports.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The library that exports it.
+    pub const fn library(self) -> Library {
+        self.row().library
+    }
+
+    #[allow(clippy::indexing_slicing)] // there is one row per symbol
+    const fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    #[inline]
+    #[allow(clippy::indexing_slicing)] // as above; the compiler removes the check
+    fn cell(self) -> &'static AtomicUsize {
+        &REAL[self as usize]
+    }
+
+    /// The address of the function in the loaded driver. `None` if the driver lacks it, or if no
+    /// driver is loaded.
+    #[inline]
+    pub fn address(self) -> Option<usize> {
+        let known = self.cell().load(Ordering::Relaxed);
+        if known > ABSENT { Some(known) } else { self.resolve_slowly(known) }
+    }
+
+    /// The address, if the driver's functions have been looked up before.
+    pub fn known_address(self) -> Option<usize> {
+        Some(self.cell().load(Ordering::Relaxed)).filter(|known| *known > ABSENT)
+    }
+
+    #[cold]
+    fn resolve_slowly(self, known: usize) -> Option<usize> {
+        if known == ABSENT {
+            return None;
+        }
+        resolve(self.library(), None);
+        self.known_address()
+    }
+
+    /// An address that can be called in any case: the driver's function, or one that returns
+    /// `CUDA_ERROR_NOT_SUPPORTED`. Nothing unwinds out of here, and the compiler knows that: a caller
+    /// whose thread is cancelled in the driver must have nothing to clean up.
+    #[inline]
+    pub fn callable(self) -> usize {
+        let known = self.cell().load(Ordering::Relaxed);
+        if known > ABSENT { known } else { self.callable_slowly() }
+    }
+
+    #[cold]
+    extern "C" fn callable_slowly(self) -> usize {
+        guard(|| self.address()).flatten().unwrap_or(absent as *const () as usize)
+    }
+}
+
+/// Stands in for a function that the driver lacks. It reads none of its arguments.
+extern "C" fn absent() -> CUresult {
+    CUDA_ERROR_NOT_SUPPORTED
+}
+
+/// Looks up all functions of a library in the driver that is loaded. If the process has loaded two
+/// drivers, `inside` selects one by an address in it. Does nothing until a driver is loaded. Threads that
+/// race here store the same values.
+pub fn resolve(library: Library, inside: Option<usize>) {
+    let Some(handle) = objects::open_loaded(library.soname(), inside) else { return };
+    for (row, real) in ROWS.iter().zip(&REAL) {
+        if row.library == library && real.load(Ordering::Relaxed) == UNRESOLVED {
+            let found = lookup(handle, row.name);
+            real.store(if found == 0 { ABSENT } else { found }, Ordering::Relaxed);
+        }
+    }
+}
+
+fn lookup(handle: *mut c_void, name: &str) -> usize {
+    let Ok(name) = CString::new(name) else { return 0 };
+    // SAFETY: the handle is open and stays open; the name is a C string.
+    unsafe { libdl::dlsym(handle, name.as_ptr()) as usize }
+}

@@ -1,0 +1,218 @@
+//! The boundary: one exported wrapper for each row of the hook table that is hooked.
+//!
+//! A wrapper has the signature of NVIDIA's header and the panic policy of its section. It passes the program's
+//! arguments to the body, an `unsafe` function with the same parameters that returns the driver's
+//! result code or a `Result` with it. The compiler rejects a body with other parameters.
+
+use vgpu_driver::real::Outcome;
+use vgpu_driver::symbols::Symbol;
+
+/// What a body returns.
+pub(crate) trait Returned {
+    /// The result code for the program.
+    fn code(self) -> u32;
+}
+
+impl Returned for u32 {
+    #[inline]
+    fn code(self) -> u32 {
+        self
+    }
+}
+
+impl Returned for Outcome {
+    #[inline]
+    fn code(self) -> u32 {
+        match self {
+            Ok(()) => driver_sys::cuda::CUDA_SUCCESS,
+            Err(error) => error,
+        }
+    }
+}
+
+/// A hooked symbol and its wrapper.
+pub(crate) struct Hook {
+    pub(crate) symbol: Symbol,
+    wrapper: fn() -> usize,
+}
+
+impl Hook {
+    /// The address of the exported wrapper.
+    pub(crate) fn wrapper(&self) -> usize {
+        (self.wrapper)()
+    }
+}
+
+/// Expands the hook table to wrappers, and to the rows that the wrappers of launches pass on.
+macro_rules! wrappers {
+    ($(library $library:ident ($signature:ident, $absent:ident) {
+        fail_closed $refusal:ident { $($closed:ident => $($closed_body:ident)::+;)* }
+        fail_open { $($open:ident => $($open_body:ident)::+;)* }
+        observe { $($observed:ident => $($observe_body:ident)::+;)* }
+        launch { $($launch:ident => $arguments:ident $budget:ident;)* }
+        stream_op { $($stream_op:ident => $position:literal;)* }
+        call { $($call:ident;)* }
+    })*) => {
+        /// The exported wrappers.
+        pub(crate) mod exports {
+            #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
+            use core::ffi::{c_char, c_void};
+            use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
+            $(
+                $($signature!($closed, fail_closed $refusal $($closed_body)::+);)*
+                $($signature!($open, fail_open $($open_body)::+);)*
+                $($signature!($observed, observe $($observe_body)::+);)*
+                $($signature!($launch, launch $budget);)*
+                $($signature!($stream_op, launch stream_op);)*
+            )*
+        }
+
+        /// Every hooked symbol.
+        pub(crate) static HOOKS: &[Hook] = &[$(
+            $(Hook { symbol: Symbol::$closed, wrapper: || exports::$closed as *const () as usize },)*
+            $(Hook { symbol: Symbol::$open, wrapper: || exports::$open as *const () as usize },)*
+            $(Hook { symbol: Symbol::$observed, wrapper: || exports::$observed as *const () as usize },)*
+            $(Hook { symbol: Symbol::$launch, wrapper: || exports::$launch as *const () as usize },)*
+            $(Hook { symbol: Symbol::$stream_op, wrapper: || exports::$stream_op as *const () as usize },)*
+        )*];
+
+        /// The rows of launches and of other work on streams, which their wrappers name.
+        pub(crate) mod rows {
+            #![allow(non_upper_case_globals)]
+            use crate::launch::{Arguments, LaunchRow, StreamOpRow};
+            use vgpu_driver::symbols::Symbol;
+            $($(pub(crate) static $launch: LaunchRow = LaunchRow {
+                symbol: Symbol::$launch,
+                arguments: Arguments::$arguments,
+                then_close: || super::then_close::$launch as *const () as usize,
+            };)*)*
+            $($(pub(crate) static $stream_op: StreamOpRow =
+                StreamOpRow { symbol: Symbol::$stream_op, stream: $position };)*)*
+        }
+
+        /// The driver's launch functions, each followed by the end of the batch.
+        mod then_close {
+            #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
+            use core::ffi::c_void;
+            #[allow(unused_imports)]
+            use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
+            $($($signature!($launch, then_close);)*)*
+        }
+    };
+}
+
+/// A wrapper that refuses if its body panics: memory is never allocated without being charged.
+macro_rules! fail_closed {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $refusal:ident $($body:ident)::+) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            vgpu_driver::guard::guard(||
+                // SAFETY: the body gets exactly what the program passed to this symbol.
+                $crate::boundary::Returned::code(unsafe { crate::$($body)::+($($argument),*) })
+            )
+            .unwrap_or($refusal)
+        }
+    };
+}
+
+/// A wrapper that passes the call to the driver if its body panics.
+macro_rules! fail_open {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $($body:ident)::+) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            vgpu_driver::guard::guard(||
+                // SAFETY: the body gets exactly what the program passed to this symbol.
+                $crate::boundary::Returned::code(unsafe { crate::$($body)::+($($argument),*) })
+            )
+            // SAFETY: as above.
+            .unwrap_or_else(|| unsafe { vgpu_driver::real::$name($($argument),*) })
+        }
+    };
+}
+
+/// A wrapper of a call that may wait for long. It keeps nothing that must be cleaned up; see
+/// [`crate::synchronize`].
+macro_rules! observe {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $($body:ident)::+) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            let driver = vgpu_driver::symbols::Symbol::$name.callable();
+            let driver: unsafe extern "C" fn($($kind),*) -> $result =
+                // SAFETY: the driver exports this address by this name, with the header's signature.
+                // Or it is a function that reads no argument.
+                unsafe { core::mem::transmute(driver) };
+            // SAFETY: the program's own arguments.
+            let result = unsafe { driver($($argument),*) };
+            crate::$($body)::+(result);
+            result
+        }
+    };
+}
+
+/// A jump to the driver's function: no stack frame, no copied arguments, and no Rust in between unless the
+/// call needs admission.
+macro_rules! launch {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $budget:ident) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name($(_: $kind),*) -> $result {
+            $crate::jump::launch_jump!($name, $budget)
+        }
+    };
+}
+
+/// A launch function that ends the batch when the driver has taken the launch.
+macro_rules! then_close {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            let driver = vgpu_driver::symbols::Symbol::$name.callable();
+            let driver: unsafe extern "C" fn($($kind),*) -> $result =
+                // SAFETY: as in `observe`.
+                unsafe { core::mem::transmute(driver) };
+            // SAFETY: the program's own arguments.
+            let result = unsafe { driver($($argument),*) };
+            vgpu_driver::guard::guard(vgpu_compute::notices::launched);
+            result
+        }
+    };
+}
+
+vgpu_table::hook_table!(wrappers);
+
+#[cfg(test)]
+#[allow(non_snake_case)]
+mod tests {
+    use driver_sys::cuda::{
+        CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUresult,
+    };
+
+    #[allow(clippy::panic, clippy::unnecessary_wraps)]
+    pub(crate) unsafe fn failing(_context: CUcontext) -> CUresult {
+        panic!("a defect of ours, on purpose")
+    }
+
+    mod closed {
+        use super::*;
+        fail_closed! { cuCtxDestroy (context: CUcontext) -> CUresult; CUDA_ERROR_OUT_OF_MEMORY boundary::tests::failing }
+    }
+
+    mod open {
+        use super::*;
+        fail_open! { cuCtxDestroy (context: CUcontext) -> CUresult; boundary::tests::failing }
+    }
+
+    #[test]
+    fn a_panic_refuses_what_hands_out_memory() {
+        // SAFETY: the body reads nothing.
+        let result = unsafe { closed::cuCtxDestroy(std::ptr::null_mut()) };
+        assert_eq!(result, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+
+    /// There is no driver in this process, and the program gets that error.
+    #[test]
+    fn a_panic_in_any_other_hook_leaves_the_call_to_the_driver() {
+        // SAFETY: as above.
+        let result = unsafe { open::cuCtxDestroy(std::ptr::null_mut()) };
+        assert_eq!(result, CUDA_ERROR_NOT_SUPPORTED);
+    }
+}

@@ -1,0 +1,31 @@
+//! cuInit: refuses CUDA if the limits of the slice cannot be enforced, and makes the process a member of
+//! its slice.
+
+use driver_sys::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_SUCCESS, CUresult};
+use vgpu_driver::report::Once;
+use vgpu_driver::{process, real};
+use vgpu_slice::{Slice, cards, current};
+
+/// A program in a refused slice sees a machine without a GPU, and one line gives the reason.
+pub(crate) unsafe fn init(flags: u32) -> CUresult {
+    if let Slice::Refused(reason) = current() {
+        report_refusal(reason);
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    cards::note_visible_devices();
+    // SAFETY: the program's own argument.
+    let result = unsafe { real::cuInit(flags) };
+    if result == CUDA_SUCCESS {
+        process::note_initialised();
+        if let Slice::Limited(limited) = current() {
+            limited.join();
+        }
+    }
+    result
+}
+
+/// Prints why there is no GPU, once for CUDA and NVML together.
+pub(crate) fn report_refusal(reason: &str) {
+    static REFUSAL: Once = Once::new();
+    REFUSAL.line(reason);
+}

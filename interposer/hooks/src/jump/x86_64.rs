@@ -1,0 +1,210 @@
+//! x86-64, System V calling convention.
+
+/// The body of a launch wrapper. If launches need no admission, it jumps through
+/// [`vgpu_driver::symbols::REAL`]. Otherwise it does the same if the thread's budget pays for the launch
+/// (`budget`: arguments like cuLaunchKernel's; `config_budget`: like cuLaunchKernelEx's; `plain`: no
+/// budget). Otherwise it calls [`crate::launch`], which returns the address to jump to. `stream_op` is for other work
+/// on streams. All six argument registers are kept; stack arguments are never touched.
+macro_rules! launch_jump {
+    ($name:ident, budget) => {
+        $crate::jump::launch_jump!(@budget $name,
+            [], "rdi", "edi", "esi", "edx", "ecx",
+            [], "ecx",
+            "qword ptr [rsp + 24]") // the stream, the third argument on the stack
+    };
+    ($name:ident, config_budget) => {
+        $crate::jump::launch_jump!(@budget $name,
+            ["test rdi, rdi", "jz 2f", // no configuration: the driver will refuse
+             "mov r8d, dword ptr [rdi]", "mov r9d, dword ptr [rdi + 4]"], // no arguments in these
+            "rsi", "esi", "r8d", "r9d", "dword ptr [rdi + 8]",
+            ["mov eax, dword ptr [rdi + 8]"], "eax",
+            "qword ptr [rdi + 32]")
+    };
+    (@budget $name:ident, [$($first:literal),*], $function:literal, $function32:literal,
+     $x:literal, $y:literal, $z:literal,
+     [$($load_z:literal),*], $loaded_z:literal, $stream:literal) => {
+        $crate::jump::launch_jump!(@body launch $name,
+            $($first,)*
+            "sub rsp, 8", // aligned for the call, which keeps every register but rax
+            "lea rax, [rip + hami_launch_budget@tlsdesc]",
+            "call qword ptr [rax + hami_launch_budget@tlscall]",
+            "add rsp, 8",
+            "mov r11, qword ptr fs:[0]",
+            "add r11, rax",
+            "mov eax, dword ptr [rip + {epoch}]",
+            "cmp dword ptr [r11 + {epoch_of}], eax",
+            "jne 2f",
+            concat!("mov rax, ", $stream),
+            "cmp qword ptr [r11 + {stream_of}], rax",
+            "jne 2f",
+            // The line of its kind, from the hash of grid and function.
+            concat!("imul eax, ", $z, ", {hash}"),
+            concat!("add eax, ", $y),
+            "imul eax, eax, {hash}",
+            concat!("add eax, ", $x),
+            "imul eax, eax, {hash}",
+            concat!("add eax, ", $function32),
+            "imul eax, eax, {hash}",
+            "shr eax, {hash_shift}",
+            "shl eax, 6",
+            "mov r10, qword ptr [r11 + {kinds_of}]",
+            "add r10, rax",
+            $($load_z,)*
+            $crate::jump::launch_jump!(@compare "6f", $function, $x, $y, $loaded_z),
+            "5:",
+            "mov rax, qword ptr [r11 + {left_of}]",
+            "sub rax, qword ptr [r10 + {estimate_of}]",
+            "js 2f",
+            "test eax, eax",
+            "js 2f",
+            "mov qword ptr [r11 + {left_of}], rax",
+            "jmp 3b",
+            "6:", // the other kind in the line
+            "add r10, 32",
+            $crate::jump::launch_jump!(@compare "2f", $function, $x, $y, $loaded_z),
+            "jmp 5b";
+            epoch = sym vgpu_compute::budget::EPOCH,
+            epoch_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, epoch),
+            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, stream),
+            kinds_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, kinds),
+            left_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, left),
+            function_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, function),
+            grid_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, grid),
+            estimate_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, estimate),
+            hash = const vgpu_compute::budget::kinds::HASH.cast_signed(),
+            hash_shift = const vgpu_compute::budget::kinds::HASH_SHIFT,
+        )
+    };
+    // Jumps to `unlike` unless the kind at r10 is that of the launch.
+    (@compare $unlike:literal, $function:literal, $x:literal, $y:literal, $z:literal) => {
+        concat!(
+            "cmp qword ptr [r10 + {function_of}], ", $function, "\njne ", $unlike,
+            "\ncmp dword ptr [r10 + {grid_of}], ", $x, "\njne ", $unlike,
+            "\ncmp dword ptr [r10 + {grid_of} + 4], ", $y, "\njne ", $unlike,
+            "\ncmp dword ptr [r10 + {grid_of} + 8], ", $z, "\njne ", $unlike,
+        )
+    };
+    ($name:ident, plain) => {
+        $crate::jump::launch_jump!(@body launch $name, ;)
+    };
+    ($name:ident, stream_op) => {
+        $crate::jump::launch_jump!(@body stream_op $name, ;)
+    };
+    (@body $slow_path:ident $name:ident, $($budget:expr),* ; $($operand:tt)*) => {
+        core::arch::naked_asm!(
+            "mov rax, qword ptr [rip + {limits}]",
+            "mov eax, dword ptr [rax]",
+            "mov r11, qword ptr [rip + {grants}]",
+            "or eax, dword ptr [r11]",
+            "jnz 4f",
+            "3:",
+            "mov rax, qword ptr [rip + {real} + {offset}]",
+            "cmp rax, 1",
+            "jbe 2f",
+            "jmp rax",
+            "4:",
+            $($budget,)*
+            "2:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "push rcx",
+            "push r8",
+            "push r9",
+            "sub rsp, 8", // 7 words and the return address: 16-byte aligned for the call
+            "lea rdi, [rip + {row}]",
+            "mov rsi, rsp",
+            "call {slow_path}",
+            "add rsp, 8",
+            "pop r9",
+            "pop r8",
+            "pop rcx",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            limits = sym vgpu_compute::fast_path::LIMITS,
+            grants = sym vgpu_compute::fast_path::GRANTS,
+            real = sym vgpu_driver::symbols::REAL,
+            offset = const vgpu_driver::symbols::Symbol::$name as usize * 8,
+            row = sym $crate::boundary::rows::$name,
+            slow_path = sym $crate::launch::$slow_path,
+            $($operand)*
+        )
+    };
+}
+pub(crate) use launch_jump;
+
+/// The arguments of a launch, as the wrapper above saves them.
+#[repr(C)]
+pub(crate) struct Frame {
+    _aligning: usize,
+    /// r9, r8, rcx, rdx, rsi, rdi.
+    registers: [usize; 6],
+    _return_address: usize,
+    stack: [usize; 5],
+}
+
+impl Frame {
+    /// The argument at this position. A launch has at most 11. Beyond a function's last argument this
+    /// returns whatever the caller's stack holds.
+    pub(crate) fn argument(&self, position: usize) -> usize {
+        let argument = match position.checked_sub(6) {
+            None => self.registers.get(5 - position),
+            Some(on_stack) => self.stack.get(on_stack),
+        };
+        argument.copied().unwrap_or_default()
+    }
+}
+
+/// The body of our dlsym and dlvsym.
+///
+/// glibc reads the caller's return address for RTLD_NEXT and RTLD_DEFAULT. So for a name that is not
+/// hooked this is a jump to the real function with everything in place. A name with a first letter of a
+/// hooked one goes to `$decide(handle, name, version, caller)`, which returns an address in rax and, in rdx,
+/// whether that is the result.
+macro_rules! dlsym_entry {
+    ($real:path, $find:path, $decide:path) => {
+        core::arch::naked_asm!(
+            "test rsi, rsi",
+            "jz 2f",
+            "mov al, byte ptr [rsi]",
+            "cmp al, 'c'", // cu…
+            "je 3f",
+            "cmp al, 'n'", // nvml…
+            "je 3f",
+            "cmp al, 'd'", // dlsym, dlvsym
+            "je 3f",
+            "2:", // not hooked: on to the real one
+            "mov rax, qword ptr [rip + {real}]",
+            "test rax, rax",
+            "jz 4f",
+            "jmp rax",
+            "3:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "mov rcx, qword ptr [rsp + 24]", // the return address, in the caller
+            "call {decide}", // 3 words and the return address: aligned
+            "test rdx, rdx",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jz 2b",
+            "ret",
+            "4:", // the first call in this process
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {find}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            real = sym $real,
+            find = sym $find,
+            decide = sym $decide,
+        )
+    };
+}
+pub(crate) use dlsym_entry;

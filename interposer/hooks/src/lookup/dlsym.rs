@@ -1,0 +1,131 @@
+//! dlsym and dlvsym.
+//!
+//! Both are exported, because a program that loads the driver itself finds its functions through
+//! them. Names that cannot be hooked ones never reach Rust (see [`crate::jump`]).
+
+use std::ffi::{CStr, c_char, c_void};
+
+use vgpu_driver::guard::guard;
+use vgpu_driver::symbols::{self, Library};
+use vgpu_driver::{libdl, objects};
+
+use super::{hook_named, wrapper_of};
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+unsafe extern "C" fn dlsym(_: *mut c_void, _: *const c_char) -> *mut c_void {
+    crate::jump::dlsym_entry!(libdl::DLSYM, libdl::find_dlsym, decide_dlsym)
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {
+    crate::jump::dlsym_entry!(libdl::DLVSYM, libdl::find_dlvsym, decide_dlvsym)
+}
+
+/// A result for the assembly: `value` is returned to the program if `decided` is not 0; otherwise the real
+/// function is called.
+#[repr(C)]
+struct Decision {
+    value: usize,
+    decided: usize,
+}
+
+impl Decision {
+    const PASS: Self = Self { value: 0, decided: 0 };
+
+    fn of(value: usize) -> Self {
+        Self { value, decided: 1 }
+    }
+}
+
+extern "C" fn decide_dlsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    _version: *const c_char,
+    caller: usize,
+) -> Decision {
+    // SAFETY: name is the program's own argument, as it would be read by libc.
+    let look_up = |from| unsafe { libdl::dlsym(from, name) } as usize;
+    guard(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
+}
+
+extern "C" fn decide_dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: usize,
+) -> Decision {
+    // SAFETY: as above.
+    let look_up = |from| unsafe { libdl::dlvsym(from, name, version) } as usize;
+    guard(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
+}
+
+/// The result of a lookup of `name`. `look_up` is the real function with this library as its caller.
+fn decide(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: usize,
+    look_up: &dyn Fn(*mut c_void) -> usize,
+) -> Decision {
+    // SAFETY: not null (the assembly looked), and the program's own argument.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if let Some(own) = own_lookup(name) {
+        // A lookup of the lookup itself: `dlvsym(h, "dlsym", …)`.
+        return if look_up(handle) == 0 { Decision::PASS } else { Decision::of(own) };
+    }
+    let Some(hook) = hook_named(name) else { return Decision::PASS };
+    let (library, wrapper) = (hook.symbol.library(), hook.wrapper());
+    // The library is linked so that its own references find itself first (build.rs). With RTLD_DEFAULT
+    // the loader does the same for lookups by this library. The program's handle is the same scope without that.
+    let scope = if handle == libc::RTLD_DEFAULT { objects::open_program() } else { handle };
+    match look_up(scope) {
+        found if found == wrapper => {
+            // A search of the global scope finds our export first, even if no driver is loaded. What
+            // counts is what it would have found without this library.
+            let is_there = if belongs(library, look_up(libc::RTLD_NEXT)) {
+                true
+            } else {
+                objects::open_containing(caller).is_some_and(|own| belongs(library, look_up(own)))
+            };
+            Decision::of(if is_there { wrapper } else { 0 })
+        }
+        found if belongs(library, found) => Decision::of(wrapper),
+        0 if handle == libc::RTLD_NEXT => {
+            // This searched behind this library. A caller that is searched before this library would
+            // find our export now, unless an object in between defines the name. A plugin also has a
+            // scope of its own.
+            match objects::open_containing(caller) {
+                Some(own) if belongs(library, look_up(own)) => Decision::of(wrapper),
+                _ if objects::defined_between(caller, wrapper, hook.symbol.name()) => {
+                    Decision::PASS
+                }
+                _ => Decision::of(0),
+            }
+        }
+        _ => Decision::PASS,
+    }
+}
+
+fn own_lookup(name: &[u8]) -> Option<usize> {
+    match name {
+        b"dlsym" => Some(dlsym as *const () as usize),
+        b"dlvsym" => Some(dlvsym as *const () as usize),
+        _ => None,
+    }
+}
+
+/// Whether an address is in the driver. The first one that is makes all its functions known.
+fn belongs(library: Library, address: usize) -> bool {
+    if address == 0 {
+        return false;
+    }
+    if wrapper_of(address).is_some() {
+        return true;
+    }
+    let inside = objects::is_in(address, library.soname());
+    if inside {
+        symbols::resolve(library, Some(address));
+    }
+    inside
+}

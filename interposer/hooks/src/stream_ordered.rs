@@ -1,0 +1,247 @@
+//! Stream-ordered memory: allocated from pools, freed when the stream reaches the free.
+//!
+//! [`pools`] decides what is charged. While a stream is being captured, nothing is allocated or freed:
+//! the calls become nodes of a graph.
+
+use driver_sys::cuda::{
+    CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CU_STREAM_CAPTURE_STATUS_NONE,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemPoolProps,
+    CUmemoryPool, CUresult, CUstream,
+};
+
+use vgpu_driver::real::{self, Outcome, check};
+use vgpu_driver::{context, process};
+use vgpu_slice::allocations::Full;
+use vgpu_slice::{Limited, Slice, charging, current, pools};
+
+pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuMemAllocAsync(pointer, bytes, stream) };
+    allocate(Allocate { form: Form::Plain, pointer, bytes, stream }, None, call)
+}
+
+pub(crate) unsafe fn alloc_ptsz(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuMemAllocAsync_ptsz(pointer, bytes, stream) };
+    allocate(Allocate { form: Form::PerThread, pointer, bytes, stream }, None, call)
+}
+
+pub(crate) unsafe fn alloc_from_pool(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Outcome {
+    let request = Allocate { form: Form::Plain, pointer, bytes, stream };
+    allocate(request, Some(pool), || pools::Request::allocate(&request, pool))
+}
+
+pub(crate) unsafe fn alloc_from_pool_ptsz(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Outcome {
+    let request = Allocate { form: Form::PerThread, pointer, bytes, stream };
+    allocate(request, Some(pool), || pools::Request::allocate(&request, pool))
+}
+
+pub(crate) unsafe fn free(pointer: CUdeviceptr, stream: CUstream) -> Outcome {
+    // SAFETY: the program's own arguments.
+    release(Form::Plain, pointer, stream, || unsafe { real::cuMemFreeAsync(pointer, stream) })
+}
+
+pub(crate) unsafe fn free_ptsz(pointer: CUdeviceptr, stream: CUstream) -> Outcome {
+    // SAFETY: the program's own arguments.
+    release(Form::PerThread, pointer, stream, || unsafe {
+        real::cuMemFreeAsync_ptsz(pointer, stream)
+    })
+}
+
+pub(crate) unsafe fn pool_create(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || check(unsafe { real::cuMemPoolCreate(pool, props) });
+    let Slice::Limited(_) = current() else { return call() };
+    // SAFETY: the program's own argument.
+    let device = unsafe { props.as_ref() }.and_then(device_for);
+    let Some(device) = device.filter(|_| !process::is_forked_copy()) else { return call() };
+    // SAFETY: the driver has just written it.
+    let created = pools::create(|| call().map(|()| (unsafe { *pool }, device)))?;
+    created.map(|_| ()).map_err(|Full| {
+        // SAFETY: the driver has just created it, and the program never gets it.
+        unsafe { real::cuMemPoolDestroy(*pool) };
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+/// The device whose memory a pool will keep, if any. Managed memory counts for the current device, as it
+/// does without a pool.
+fn device_for(props: &CUmemPoolProps) -> Option<CUdevice> {
+    match (props.location.r#type, props.allocType) {
+        // SAFETY: with this type of location the union has the number of a device.
+        (CU_MEM_LOCATION_TYPE_DEVICE, _) => Some(unsafe { props.location.unnamed1.id }),
+        (_, CU_MEM_ALLOCATION_TYPE_MANAGED) => context::current().map(|(device, _)| device),
+        _ => None,
+    }
+}
+
+pub(crate) unsafe fn pool_destroy(pool: CUmemoryPool) -> Outcome {
+    // SAFETY: the program's own argument.
+    let call = || unsafe { real::cuMemPoolDestroy(pool) };
+    match (current(), process::is_forked_copy(), pools::known_as(pool)) {
+        (Slice::Limited(limited), false, Some(known)) => known.destroy(limited, call),
+        _ => check(call()),
+    }
+}
+
+pub(crate) unsafe fn pool_trim(pool: CUmemoryPool, keep: usize) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::cuMemPoolTrimTo(pool, keep) };
+    if let (Slice::Limited(limited), false, Some(known)) =
+        (current(), process::is_forked_copy(), pools::known_as(pool))
+    {
+        known.refresh(limited);
+    }
+    result
+}
+
+/// The two forms of the calls that name a stream. They differ in the meaning of the null stream.
+#[derive(Clone, Copy)]
+enum Form {
+    Plain,
+    PerThread,
+}
+
+impl Form {
+    fn is_capturing(self, stream: CUstream) -> bool {
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a handle that the driver checks, and a local variable.
+        let result = unsafe {
+            match self {
+                Self::Plain => real::cuStreamIsCapturing(stream, &raw mut status),
+                Self::PerThread => real::cuStreamIsCapturing_ptsz(stream, &raw mut status),
+            }
+        };
+        result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
+    }
+}
+
+/// The arguments of an allocation.
+#[derive(Clone, Copy)]
+struct Allocate {
+    form: Form,
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+}
+
+impl pools::Request for Allocate {
+    fn allocate(&self, pool: CUmemoryPool) -> CUresult {
+        let Self { form, pointer, bytes, stream } = *self;
+        // SAFETY: the program's own arguments.
+        unsafe {
+            match form {
+                Form::Plain => real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream),
+                Form::PerThread => real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream),
+            }
+        }
+    }
+
+    fn pointer(&self) -> u64 {
+        // SAFETY: not null, see `allocate`; the driver has written it.
+        unsafe { *self.pointer }
+    }
+
+    fn undo(&self) -> bool {
+        // SAFETY: the driver has just allocated it, and the program does not know of it.
+        let free = || unsafe { real::cuMemFree_v2(self.pointer()) };
+        // The driver allocates without a current context, but frees only with one.
+        in_context_of(self.stream, free) == Some(CUDA_SUCCESS)
+    }
+}
+
+fn allocate(
+    request: Allocate,
+    pool: Option<CUmemoryPool>,
+    call: impl FnOnce() -> CUresult,
+) -> Outcome {
+    let limited = match current() {
+        Slice::Unlimited => return check(call()),
+        Slice::Refused(_) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+        Slice::Limited(limited) => limited,
+    };
+    let Allocate { form, pointer, bytes, stream } = request;
+    // The driver refuses by itself, or records the call in a graph.
+    if pointer.is_null() || bytes == 0 || process::is_forked_copy() || form.is_capturing(stream) {
+        return check(call());
+    }
+    // The pool that is charged is the pool that is allocated from, even if the program makes another
+    // one current meanwhile.
+    let pool = match pool.or_else(|| pools::current_of(device_of(stream)?)).map(pools::find) {
+        Some(Ok(Some(pool))) => pool,
+        // A pool of host memory, or no pool or stream at all, which the driver refuses.
+        Some(Ok(None)) | None => return check(call()),
+        Some(Err(Full)) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+    };
+    // SAFETY: the program's own variable.
+    let before = unsafe { *pointer };
+    let outcome = allocate_from(pool, limited, &request);
+    if outcome == Err(CUDA_ERROR_OUT_OF_MEMORY) {
+        // As after a refusal of the driver, the variable is unchanged.
+        // SAFETY: as above.
+        unsafe { *pointer = before };
+    }
+    outcome
+}
+
+fn allocate_from(
+    pool: &'static pools::Pool,
+    limited: &'static Limited,
+    request: &Allocate,
+) -> Outcome {
+    let bytes = request.bytes as u64;
+    let allocation = pools::allocate(pool, limited, bytes, request)?;
+    charging::remember(limited, allocation).map_err(|Full| {
+        // What cannot be freed stays charged.
+        if pools::Request::undo(request) {
+            pool.freed(limited, bytes);
+        }
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+fn release(
+    form: Form,
+    pointer: CUdeviceptr,
+    stream: CUstream,
+    call: impl FnOnce() -> CUresult,
+) -> Outcome {
+    if matches!(current(), Slice::Limited(_))
+        && !process::is_forked_copy()
+        && form.is_capturing(stream)
+    {
+        return check(call());
+    }
+    charging::free(pointer, call)
+}
+
+/// The device of a stream. Its context need not be this thread's.
+fn device_of(stream: CUstream) -> Option<CUdevice> {
+    in_context_of(stream, context::current)?.map(|(device, _)| device)
+}
+
+/// Runs `body` in the context of a stream, because a thread without a context may name a stream as well.
+/// If the driver does not know the stream, runs it in the current context, if there is one.
+fn in_context_of<T>(stream: CUstream, body: impl FnOnce() -> T) -> Option<T> {
+    let mut own: CUcontext = std::ptr::null_mut();
+    // SAFETY: a handle that the driver checks, and a local variable.
+    if unsafe { real::cuStreamGetCtx(stream, &raw mut own) } == CUDA_SUCCESS {
+        context::with_current(own as usize, body)
+    } else {
+        context::current().map(|_| body())
+    }
+}

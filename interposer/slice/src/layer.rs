@@ -1,0 +1,230 @@
+//! One layer of limits: a slice directory with its limits page, its account and its grants page.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use hami_account::{Account, ComputeWords, Living, Member, Owed};
+use hami_limits::grants::GrantsView;
+use hami_limits::{LimitsView, NO_LIMIT, Regime};
+
+use vgpu_driver::report::Once;
+
+use crate::departure::departed;
+use crate::environment;
+
+/// A slice directory, opened.
+pub(crate) struct Layer {
+    limits: Limits,
+    /// What the coordinator grants; `None` if there is no grants page.
+    grants: Option<GrantsView>,
+    /// Never unmapped: memberships refer to it as long as the process lives.
+    account: &'static Account,
+    /// This process's membership, taken in cuInit, or else at the first charge.
+    member: AtomicPtr<Joined>,
+}
+
+/// Where a layer's limits come from.
+enum Limits {
+    /// Its page.
+    Page(LimitsView),
+    /// The environment alone. The page at this path only assigns rows to cards.
+    Environment(PathBuf),
+}
+
+/// Who requests memory. A refusal counts only if the program sees it.
+#[derive(Clone, Copy)]
+pub(crate) enum Requester {
+    Program,
+    Library,
+}
+
+/// A membership and the fork generation that it belongs to.
+struct Joined {
+    generation: u32,
+    member: Member<'static>,
+}
+
+impl Layer {
+    /// The layer of a directory that has a limits page.
+    pub(crate) fn open(directory: &Path) -> Result<Self, String> {
+        let view = LimitsView::open(&directory.join("limits")).map_err(|e| e.to_string())?;
+        Self::with(Limits::Page(view), directory)
+    }
+
+    /// The layer whose limits are in the environment; see [`environment::create`].
+    pub(crate) fn of_environment(directory: &Path) -> Result<Self, String> {
+        Self::with(Limits::Environment(directory.join("limits")), directory)
+    }
+
+    fn with(limits: Limits, directory: &Path) -> Result<Self, String> {
+        let account = Account::attach_with(&directory.join("account"), departed)
+            .map_err(|e| e.to_string())?;
+        let account = Box::leak(Box::new(account));
+        // Slices of older versions, and those that only variables make, have no such page.
+        let grants = GrantsView::open(&directory.join("grants")).ok();
+        Ok(Self { limits, grants, account, member: AtomicPtr::default() })
+    }
+
+    /// Whether every card of the machine is part of it. Only a page leaves cards out.
+    pub(crate) fn has_every_card(&self) -> bool {
+        matches!(self.limits, Limits::Environment(_))
+    }
+
+    /// The row of a card; `None` if this layer does not have it.
+    pub(crate) fn row_of(&self, uuid: &str) -> Option<u8> {
+        let row = match &self.limits {
+            Limits::Page(view) => view.row_of(uuid),
+            Limits::Environment(page) => environment::row_of(page, uuid),
+        };
+        row.and_then(|row| u8::try_from(row).ok())
+    }
+
+    #[inline]
+    pub(crate) fn limit(&self, row: usize) -> u64 {
+        match &self.limits {
+            Limits::Page(view) => view.memory_limit(row),
+            Limits::Environment(_) => NO_LIMIT,
+        }
+    }
+
+    /// The share, mode and priority of a row, now.
+    pub(crate) fn regime(&self, row: usize) -> Regime {
+        match &self.limits {
+            Limits::Page(view) => view.regime(row),
+            Limits::Environment(_) => Regime::default(),
+        }
+    }
+
+    /// The words of the limits page and the grants page that are not 0 while launches need admission;
+    /// `None` without a page.
+    pub(crate) fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
+        match &self.limits {
+            Limits::Page(view) => {
+                Some([Some(view.regulated()), self.grants.as_ref().map(GrantsView::regulated)])
+            }
+            Limits::Environment(_) => None,
+        }
+    }
+
+    /// The grants page, if there is one.
+    pub(crate) fn grants(&self) -> Option<&GrantsView> {
+        self.grants.as_ref()
+    }
+
+    /// What the members report of their use of a row, by slot.
+    pub(crate) fn computing(&self, row: usize) -> impl Iterator<Item = (u16, &ComputeWords)> {
+        let members = if row < hami_account::CARDS { self.account.high_water() } else { 0 };
+        (0..members).map(move |slot| (slot as u16, self.account.compute(slot, row)))
+    }
+
+    /// The debt on a row of processes that have exited.
+    pub(crate) fn left_behind(&self, row: usize, now: u64) -> Owed {
+        if row < hami_account::CARDS { self.account.left_behind(row, now) } else { Owed::default() }
+    }
+
+    #[inline]
+    pub(crate) fn used(&self, row: usize) -> u64 {
+        self.account.used(row)
+    }
+
+    /// The living members in this PID namespace, and the bytes that each holds of a row, if there is one.
+    pub(crate) fn living(&self, row: Option<usize>) -> impl Iterator<Item = Living> {
+        self.account.living(row.unwrap_or(hami_account::CARDS))
+    }
+
+    /// Releases the bytes of dead processes that the driver has freed. Does nothing more often than every
+    /// 10 ms.
+    #[inline]
+    pub(crate) fn reap(&self) {
+        self.account.reap_dead();
+    }
+
+    #[inline]
+    pub(crate) fn charge(&self, row: usize, bytes: u64, limit: u64, requester: Requester) -> bool {
+        self.member().is_some_and(|member| {
+            let charged = match requester {
+                Requester::Program => member.charge(row, bytes, limit),
+                Requester::Library => member.try_charge(row, bytes, limit),
+            };
+            charged.is_ok()
+        })
+    }
+
+    /// Whether a charge would be admitted now.
+    pub(crate) fn admits(&self, row: usize, bytes: u64, limit: u64, requester: Requester) -> bool {
+        self.member().is_some_and(|member| {
+            let admitted = match requester {
+                Requester::Program => member.admits(row, bytes, limit),
+                Requester::Library => member.would_admit(row, bytes, limit),
+            };
+            admitted.is_ok()
+        })
+    }
+
+    #[inline]
+    pub(crate) fn uncharge(&self, row: usize, bytes: u64) {
+        if let Some(member) = self.member() {
+            member.uncharge(row, bytes);
+        }
+    }
+
+    /// Becomes a member if that needs no waiting. If it does, the first charge tries again, waits
+    /// longer, and reports an error.
+    pub(crate) fn join(&self) {
+        if let Err(seen) = self.joined()
+            && let Ok(Some(member)) = self.account.try_join()
+        {
+            self.keep(member, seen);
+        }
+    }
+
+    /// This process's membership. Joins now if it has none, also in a child of `fork`.
+    #[inline]
+    pub(crate) fn member(&self) -> Option<&Member<'static>> {
+        self.joined().or_else(|seen| self.join_for_a_charge(seen).ok_or(())).ok()
+    }
+
+    /// This process's membership, or the pointer that is stored instead.
+    #[inline]
+    fn joined(&self) -> Result<&Member<'static>, *mut Joined> {
+        let seen = self.member.load(Ordering::Acquire);
+        // SAFETY: what is stored here is leaked, so it outlives every reader.
+        match unsafe { seen.as_ref() } {
+            Some(joined) if joined.generation == hami_account::fork::generation() => {
+                Ok(&joined.member)
+            }
+            _ => Err(seen),
+        }
+    }
+
+    #[cold]
+    fn join_for_a_charge(&self, seen: *mut Joined) -> Option<&Member<'static>> {
+        match self.account.join() {
+            Ok(member) => self.keep(member, seen),
+            Err(error) => {
+                // A program may retry as often as it likes.
+                static FULL: Once = Once::new();
+                FULL.line(error);
+                None
+            }
+        }
+    }
+
+    /// Makes a membership this process's, unless another thread has stored one since `seen`.
+    #[cold]
+    fn keep(&self, member: Member<'static>, seen: *mut Joined) -> Option<&Member<'static>> {
+        let generation = hami_account::fork::generation();
+        let ours = Box::into_raw(Box::new(Joined { generation, member }));
+        let stored = self.member.compare_exchange(seen, ours, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(theirs) = stored {
+            // Another thread was first; dropping ours frees its slot.
+            // SAFETY: only this thread has `ours`; what is stored is leaked and of this generation.
+            unsafe {
+                drop(Box::from_raw(ours));
+                return theirs.as_ref().map(|joined| &joined.member);
+            }
+        }
+        // SAFETY: stored above, never freed (a membership ends with its process).
+        unsafe { ours.as_ref() }.map(|joined| &joined.member)
+    }
+}

@@ -1,0 +1,35 @@
+//! The slice layer of `libvgpu.so`: which limits hold for this process, and the memory that is charged
+//! against them.
+//!
+//! [`current`] decides once which slice the process is in, from the files beside the library and from
+//! the environment ([`settings`]). A slice is a stack of layers: a `hami run` inside another one adds a
+//! layer. [`limited`] charges all of them, and each [`layer`] is one limits page with its account.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`current`], [`settings`], [`environment`] | the decision, and what it reads |
+//! | [`limited`], [`layer`], [`departure`] | charging every layer; when a dead process's bytes come back |
+//! | [`cards`] | which row of each layer a card is |
+//! | [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
+//! | [`charging`] | allocating and freeing under the limit |
+//! | [`seat`] | the account and the grants of one card, as the compute layer uses them |
+
+// A panic here would be a panic in the user's program.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::doc_markdown)] // most names in comments are CUDA's
+
+pub mod allocations;
+pub mod cards;
+pub mod charging;
+mod current;
+mod departure;
+mod environment;
+mod layer;
+mod limited;
+pub mod pools;
+mod seat;
+mod settings;
+
+pub use current::{Slice, current};
+pub use limited::{Card, Limited};
+pub use seat::Seat;

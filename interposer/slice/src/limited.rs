@@ -1,0 +1,227 @@
+//! The limits of a process: a stack of layers, each of which must admit every charge.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicU32;
+
+use driver_sys::cuda::CUdevice;
+use hami_account::Living;
+use hami_limits::{NO_LIMIT, VariableShare, Variables};
+use vgpu_driver::report::Once;
+
+use crate::layer::{Layer, Requester};
+use crate::seat::Seat;
+
+/// The most slices inside one another. Each layer is charged for each allocation.
+pub(crate) const MAX_LAYERS: usize = 8;
+
+// Row i of the page is row i of the account.
+const _: () = assert!(hami_limits::page::MAX_ROWS == hami_account::CARDS);
+
+/// Which card the `i` of `CUDA_DEVICE_MEMORY_LIMIT_<i>` names.
+pub(crate) enum Index {
+    /// The i-th row of the innermost limits page.
+    OfPage,
+    /// Without a page: the i-th card of the machine.
+    OfMachine,
+}
+
+/// A card as the slice knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// The driver's number for it in this process; -1 if it was found through NVML.
+    pub device: CUdevice,
+    /// Its row in each layer; `None` if the layer has none, so that nothing may be used.
+    rows: [Option<u8>; MAX_LAYERS],
+    /// The memory limit that the environment sets for it, in bytes.
+    memory_limit: u64,
+    /// The share that the environment sets for it.
+    share: Option<VariableShare>,
+}
+
+/// The layers of limits that hold, outermost first; there is at least one.
+pub struct Limited {
+    layers: Vec<Layer>,
+    variables: Variables,
+    index: Index,
+}
+
+impl Limited {
+    pub(crate) fn new(layers: Vec<Layer>, variables: Variables, index: Index) -> Self {
+        Self { layers, variables, index }
+    }
+
+    /// The card with this UUID. `index` is its position among all cards of the machine, if that is
+    /// known.
+    pub fn card(&self, device: CUdevice, uuid: &str, index: Option<usize>) -> Card {
+        let mut rows = [None; MAX_LAYERS];
+        for (row, layer) in rows.iter_mut().zip(&self.layers) {
+            *row = layer.row_of(uuid);
+        }
+        let index = match self.index {
+            Index::OfPage => self.innermost(&rows).map(|(_, row)| row),
+            Index::OfMachine => index,
+        };
+        let memory_limit = self.variables.memory(index).unwrap_or(NO_LIMIT);
+        let share = self.variables.share(index);
+        Card { device, rows, memory_limit, share }
+    }
+
+    /// This process's seats at a card, outermost first, in the layers that have a row for it.
+    pub fn seats(&'static self, card: &Card) -> Vec<Seat> {
+        let innermost = self.layers.len() - 1;
+        let layers = self.layers.iter().zip(card.rows).enumerate();
+        layers
+            .filter_map(|(index, (layer, row))| {
+                let share = card.share.filter(|_| index == innermost);
+                Some(Seat::new(layer, usize::from(row?), share))
+            })
+            .collect()
+    }
+
+    /// The words in the limits page and in the grants page that are not 0 while launches need
+    /// admission; an inner `None` stands for a word that is always 0. `None` if two words are not enough: slices
+    /// lie inside one another, or a variable sets a share.
+    pub fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
+        let sets_share = self.variables.share(None).is_some();
+        match self.layers.as_slice() {
+            _ if sets_share => None,
+            // Without a page there is no share, and no way to set one.
+            [layer] => layer.regulated_words().or(Some([None, None])),
+            _ => None,
+        }
+    }
+
+    /// Makes this process a member of every layer, so that it is listed before it holds memory. A
+    /// full account is no error yet.
+    #[cold]
+    pub fn join(&self) {
+        self.layers.iter().for_each(Layer::join);
+    }
+
+    /// Whether every card of the machine is part of every layer.
+    pub fn has_every_card(&self) -> bool {
+        self.layers.iter().all(Layer::has_every_card)
+    }
+
+    /// Whether every layer has a row for the card with this UUID.
+    pub fn has(&self, uuid: &str) -> bool {
+        self.layers.iter().all(|layer| layer.row_of(uuid).is_some())
+    }
+
+    /// The living processes of the innermost slice, and the memory that each holds on a card.
+    pub fn living(&self, card: &Card) -> impl Iterator<Item = Living> {
+        let row = self.innermost(&card.rows).map(|(_, row)| row);
+        self.layers.last().into_iter().flat_map(move |layer| layer.living(row))
+    }
+
+    /// Charges every layer or none, on behalf of the program: a refusal is counted.
+    ///
+    /// A charge that one layer refuses must not appear in another one even for a moment, because it could
+    /// get in the way of a neighbour. So the outer layers are checked before anything is charged, and
+    /// then charged from the inside out.
+    #[inline]
+    pub fn charge(&self, card: &Card, bytes: u64) -> bool {
+        self.charge_layers(card, bytes, Requester::Program)
+    }
+
+    /// As [`Self::charge`], but the program does not see a refusal, so it is not counted.
+    pub fn try_charge(&self, card: &Card, bytes: u64) -> bool {
+        self.charge_layers(card, bytes, Requester::Library)
+    }
+
+    fn charge_layers(&self, card: &Card, bytes: u64, requester: Requester) -> bool {
+        if !self.covers(card) {
+            static OUTSIDE: Once = Once::new();
+            OUTSIDE.line(format_args!(
+                "device {} is a card outside this slice and has no memory here; \
+                 CUDA_VISIBLE_DEVICES counts the cards of the machine, so name the slice's by UUID \
+                 (see `hami devices`)",
+                card.device
+            ));
+            return false;
+        }
+        let innermost = self.layers.len() - 1;
+        let admitted = (0..innermost).all(|index| {
+            self.at(card, index)
+                .is_some_and(|(layer, row)| layer.admits(row, bytes, layer.limit(row), requester))
+        });
+        if !admitted {
+            return false;
+        }
+        for index in (0..=innermost).rev() {
+            let charged = self.at(card, index).is_some_and(|(layer, row)| {
+                layer.charge(row, bytes, self.limit_at(card, index, row), requester)
+            });
+            if !charged {
+                self.uncharge_layers(card, bytes, index + 1..=innermost);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether every layer has a row for the card.
+    fn covers(&self, card: &Card) -> bool {
+        self.rows(card).all(|(_, row)| row.is_some())
+    }
+
+    /// Undoes [`Self::charge`].
+    pub fn uncharge(&self, card: &Card, bytes: u64) {
+        self.uncharge_layers(card, bytes, 0..=self.layers.len() - 1);
+    }
+
+    fn uncharge_layers(&self, card: &Card, bytes: u64, layers: RangeInclusive<usize>) {
+        for (layer, row) in layers.filter_map(|index| self.at(card, index)) {
+            layer.uncharge(row, bytes);
+        }
+    }
+
+    /// The limit in force: the least over all layers; 0 if a layer does not have the card.
+    pub fn limit(&self, card: &Card) -> u64 {
+        self.least(card, |index, _, row| self.limit_at(card, index, row))
+    }
+
+    /// The bytes that may still be charged: the least over all layers.
+    pub fn left(&self, card: &Card) -> u64 {
+        self.least(card, |index, layer, row| {
+            layer.reap();
+            self.limit_at(card, index, row).saturating_sub(layer.used(row))
+        })
+    }
+
+    /// The limit of one layer. The environment limits the innermost slice only, because other
+    /// processes live in the slices around it.
+    #[inline]
+    fn limit_at(&self, card: &Card, index: usize, row: usize) -> u64 {
+        let limit = self.layers.get(index).map_or(0, |layer| layer.limit(row));
+        if index + 1 == self.layers.len() { limit.min(card.memory_limit) } else { limit }
+    }
+
+    /// The bytes that the processes of the innermost slice hold.
+    pub fn used(&self, card: &Card) -> u64 {
+        self.innermost(&card.rows).map_or(0, |(layer, row)| layer.used(row))
+    }
+
+    fn rows<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (&'a Layer, Option<usize>)> {
+        self.layers.iter().zip(card.rows.iter().map(|row| row.map(usize::from)))
+    }
+
+    fn at(&self, card: &Card, index: usize) -> Option<(&Layer, usize)> {
+        let row = *card.rows.get(index)?;
+        Some((self.layers.get(index)?, usize::from(row?)))
+    }
+
+    fn innermost(&self, rows: &[Option<u8>; MAX_LAYERS]) -> Option<(&Layer, usize)> {
+        let layer = self.layers.last()?;
+        let row = *rows.get(self.layers.len() - 1)?;
+        Some((layer, usize::from(row?)))
+    }
+
+    fn least(&self, card: &Card, of: impl Fn(usize, &Layer, usize) -> u64) -> u64 {
+        self.rows(card)
+            .enumerate()
+            .map(|(index, (layer, row))| row.map_or(0, |row| of(index, layer, row)))
+            .min()
+            .unwrap_or(NO_LIMIT)
+    }
+}

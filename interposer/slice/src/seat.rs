@@ -1,0 +1,103 @@
+//! What the compute layer sees of one card in one layer of the slice: the share, the coordinator's
+//! grant, and the words in which the process reports its own use.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hami_account::{ComputeState, ComputeWords, Owed};
+use hami_limits::grants::{Grant, Kind, SILENCE_NS};
+use hami_limits::{Mode, Regime, VariableShare};
+use hami_share::turns::{ACTIVE_NS, SILENT_NS};
+
+use crate::layer::Layer;
+
+/// This process at one card of one layer.
+pub struct Seat {
+    layer: &'static Layer,
+    row: usize,
+    /// The share that the environment sets for the innermost slice.
+    environment: Option<VariableShare>,
+}
+
+impl Seat {
+    pub(crate) fn new(
+        layer: &'static Layer,
+        row: usize,
+        environment: Option<VariableShare>,
+    ) -> Self {
+        Self { layer, row, environment }
+    }
+
+    /// The share in the limits page, in percent below 100, and its mode.
+    pub fn share(&self) -> Option<(u32, Mode)> {
+        let Regime { share, mode, .. } = self.layer.regime(self.row);
+        (1..100).contains(&share).then_some((share, mode))
+    }
+
+    /// The share that a variable sets. The coordinator does not know it.
+    pub fn environment_share(&self) -> Option<(u32, Mode)> {
+        self.environment.map(|set| (set.share, set.mode))
+    }
+
+    /// The coordinator's grant; `None` while no coordinator runs, or it leaves the card to the slices.
+    pub fn grant(&self, now: u64) -> Option<Grant> {
+        let grants = self.layer.grants()?;
+        let pulse = grants.pulse();
+        if pulse == 0 || now.saturating_sub(pulse) > SILENCE_NS {
+            return None;
+        }
+        Some(grants.grant(self.row)).filter(|grant| grant.kind != Kind::Own)
+    }
+
+    /// Waits until the grant has another number than this, or until the time is over.
+    pub fn wait_for_grant(&self, seen: u32, timeout: Duration) {
+        if let Some(grants) = self.layer.grants() {
+            grants.wait(self.row, seen, timeout);
+        }
+    }
+
+    /// This process's slot in the account.
+    pub fn slot(&self) -> Option<u16> {
+        Some(self.layer.member()?.slot())
+    }
+
+    /// The words in which this process reports its use of the card.
+    pub fn words(&self) -> Option<&'static ComputeWords> {
+        self.layer.member()?.compute(self.row)
+    }
+
+    /// The debt here of processes of the slice that have exited.
+    pub fn left_behind(&self, now: u64) -> Owed {
+        self.layer.left_behind(self.row, now)
+    }
+
+    /// Wakes the coordinator, so that it reads the words.
+    pub fn ring(&self) {
+        if let Some(member) = self.layer.member() {
+            member.ring();
+        }
+    }
+
+    /// The number of processes of the slice that use this card, this one included.
+    pub fn active(&self, now: u64) -> u32 {
+        let own = self.slot();
+        let others = self.layer.computing(self.row).filter(|(slot, words)| {
+            Some(*slot) != own && is_fresh(now, words.metered_at.load(Ordering::Relaxed), ACTIVE_NS)
+        });
+        1 + others.count() as u32
+    }
+
+    /// Whether the slice has work on another of its cards.
+    pub fn runs_elsewhere(&self, now: u64) -> bool {
+        (0..hami_account::CARDS).filter(|row| *row != self.row).any(|row| {
+            self.layer.computing(row).any(|(_, words)| {
+                words.said().1 == ComputeState::Runs
+                    && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENT_NS)
+            })
+        })
+    }
+}
+
+fn is_fresh(now: u64, then: u64, age: u64) -> bool {
+    then != 0 && now.saturating_sub(then) <= age
+}

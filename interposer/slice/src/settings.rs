@@ -1,0 +1,59 @@
+//! The only module that reads the environment. It does so at the first CUDA or NVML call.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `HAMI_SLICE` | slice directories, outermost first, separated by colons |
+//! | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_SM_LIMIT`, … | HAMi's limits: `hami_limits::variables` |
+//! | `CUDA_DEVICE_MEMORY_SHARED_CACHE` | without a limits page: which processes share a limit |
+//! | `CUDA_VISIBLE_DEVICES` | without a limits page: which card the i of `…_<i>` is |
+//! | `XDG_RUNTIME_DIR` | without a limits page: where the account is |
+
+#![allow(clippy::disallowed_methods)] // no other module reads the environment
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use hami_limits::{InvalidValue, Variables};
+
+/// The settings in the environment.
+pub(crate) struct Settings {
+    /// Slice directories, outermost first.
+    pub(crate) slices: Vec<PathBuf>,
+    /// The limits that HAMi's variables set.
+    pub(crate) variables: Variables,
+    /// The file that HAMi's processes share.
+    pub(crate) shared_cache: Option<PathBuf>,
+    /// The user's runtime directory, if the session has one.
+    pub(crate) runtime: Option<PathBuf>,
+}
+
+impl Settings {
+    pub(crate) fn read() -> Result<Self, InvalidValue> {
+        Ok(Self {
+            slices: std::env::var_os("HAMI_SLICE")
+                .map(|list| directories(&list))
+                .unwrap_or_default(),
+            variables: Variables::parse(|name| std::env::var_os(name))?,
+            shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
+                .map(|path| std::path::absolute(&path).unwrap_or(path)),
+            // Its specification requires that a relative path is ignored.
+            runtime: path("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()),
+        })
+    }
+}
+
+fn directories(list: &OsStr) -> Vec<PathBuf> {
+    let parts = list.as_bytes().split(|byte| *byte == b':').filter(|part| !part.is_empty());
+    parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
+}
+
+/// The entries of `CUDA_VISIBLE_DEVICES` now. The driver reads the variable in cuInit.
+pub(crate) fn visible_devices() -> Option<Vec<String>> {
+    let list = std::env::var_os("CUDA_VISIBLE_DEVICES")?;
+    Some(list.to_string_lossy().split(',').map(|entry| entry.trim().to_owned()).collect())
+}
+
+fn path(field: &str) -> Option<PathBuf> {
+    std::env::var_os(field).filter(|value| !value.is_empty()).map(PathBuf::from)
+}

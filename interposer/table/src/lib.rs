@@ -1,0 +1,250 @@
+//! The hook table: the one list of the driver functions that the library hooks or calls.
+//!
+//! A row of the table is a symbol of the CUDA driver or of NVML. Two crates expand it, so that no
+//! symbol is written down twice: `vgpu-driver` makes an address and a typed caller from each row, and
+//! `vgpu` makes the exported wrapper from each row that names a body. To hook a symbol, add a row here
+//! and write the body that it names in `vgpu`; the signature comes from NVIDIA's header.
+//!
+//! The section of a row decides what the wrapper does:
+//!
+//! - `fail_closed`: the body decides. If it panics, the call is refused with the section's error. For
+//!   everything that hands out memory.
+//! - `fail_open`: the body changes what the program sees. If it panics, the driver gets the call
+//!   unchanged.
+//! - `observe`: the driver decides, and the body gets the result.
+//! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A row
+//!   names how the arguments are laid out, and whether a launch budget can let the launch pass (`plain`: it
+//!   cannot). These symbols are hooked in every process, because a program keeps the pointers that it got.
+//! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The compute
+//!   engine is idle meanwhile, so a batch of launches ends before such work. A row names the
+//!   position of the stream among the arguments.
+//! - `call`: not hooked, but called by bodies.
+//!
+//! `policy.toml` states what happens to every other symbol of the driver.
+#![no_std]
+
+/// Hands all rows to the macro `then`. The path of a body starts at the root of the crate `vgpu`.
+#[macro_export]
+macro_rules! hook_table {
+    ($then:ident) => {
+        $then! {
+            library Cuda (cuda_fn, CUDA_ERROR_NOT_SUPPORTED) {
+                fail_closed CUDA_ERROR_OUT_OF_MEMORY {
+                    cuInit => init::init;
+                    cuMemAlloc => memory::alloc_v1;
+                    cuMemAlloc_v2 => memory::alloc;
+                    cuMemAllocPitch => memory::alloc_pitch_v1;
+                    cuMemAllocPitch_v2 => memory::alloc_pitch;
+                    cuMemAllocManaged => memory::alloc_managed;
+                    cuMemAllocAsync => stream_ordered::alloc;
+                    cuMemAllocAsync_ptsz => stream_ordered::alloc_ptsz;
+                    cuMemAllocFromPoolAsync => stream_ordered::alloc_from_pool;
+                    cuMemAllocFromPoolAsync_ptsz => stream_ordered::alloc_from_pool_ptsz;
+                    cuMemPoolCreate => stream_ordered::pool_create;
+                }
+                fail_open {
+                    cuGetProcAddress => lookup::get_proc_address_v1;
+                    cuGetProcAddress_v2 => lookup::get_proc_address;
+                    cuMemFree => memory::free_v1;
+                    cuMemFree_v2 => memory::free;
+                    cuMemFreeAsync => stream_ordered::free;
+                    cuMemFreeAsync_ptsz => stream_ordered::free_ptsz;
+                    cuMemPoolDestroy => stream_ordered::pool_destroy;
+                    cuMemPoolTrimTo => stream_ordered::pool_trim;
+                    cuCtxDestroy => context::destroy_v1;
+                    cuCtxDestroy_v2 => context::destroy;
+                    cuCtxDetach => context::detach;
+                    cuDevicePrimaryCtxRelease => context::primary_release_v1;
+                    cuDevicePrimaryCtxRelease_v2 => context::primary_release;
+                    cuDevicePrimaryCtxReset => context::primary_reset_v1;
+                    cuDevicePrimaryCtxReset_v2 => context::primary_reset;
+                    cuMemGetInfo => info::mem_get_info_v1;
+                    cuMemGetInfo_v2 => info::mem_get_info;
+                    cuDeviceTotalMem => info::device_total_mem_v1;
+                    cuDeviceTotalMem_v2 => info::device_total_mem;
+                    cuStreamDestroy => launch::stream_destroy_v1;
+                    cuStreamDestroy_v2 => launch::stream_destroy;
+                    cuStreamBeginCapture => capture::begin_v1;
+                    cuStreamBeginCapture_ptsz => capture::begin_v1_ptsz;
+                    cuStreamBeginCapture_v2 => capture::begin_v2;
+                    cuStreamBeginCapture_v2_ptsz => capture::begin_v2_ptsz;
+                    cuStreamBeginCaptureToGraph => capture::begin_to_graph;
+                    cuStreamBeginCaptureToGraph_ptsz => capture::begin_to_graph_ptsz;
+                    cuStreamBeginRecaptureToGraph => capture::begin_again;
+                    cuStreamBeginRecaptureToGraph_ptsz => capture::begin_again_ptsz;
+                    cuStreamEndCapture => capture::end_capture;
+                    cuStreamEndCapture_ptsz => capture::end_capture_ptsz;
+                }
+                observe {
+                    cuCtxCreate => launch::context_changed;
+                    cuCtxCreate_v2 => launch::context_changed;
+                    cuCtxCreate_v3 => launch::context_changed;
+                    cuCtxCreate_v4 => launch::context_changed;
+                    cuCtxPopCurrent => launch::context_changed;
+                    cuCtxPopCurrent_v2 => launch::context_changed;
+                    cuCtxPushCurrent => launch::context_changed;
+                    cuCtxPushCurrent_v2 => launch::context_changed;
+                    cuCtxSetCurrent => launch::context_changed;
+                    cuStreamSynchronize => synchronize::waited;
+                    cuStreamSynchronize_ptsz => synchronize::waited;
+                    cuStreamQuery => synchronize::queried;
+                    cuStreamQuery_ptsz => synchronize::queried;
+                    cuEventSynchronize => synchronize::waited;
+                    cuEventQuery => synchronize::queried;
+                    cuCtxSynchronize => synchronize::waited;
+                    cuCtxSynchronize_v2 => synchronize::waited;
+                }
+                launch {
+                    cuLaunchKernel => Kernel budget;
+                    cuLaunchKernel_ptsz => KernelOfThread plain;
+                    cuLaunchKernelEx => Config config_budget;
+                    cuLaunchKernelEx_ptsz => ConfigOfThread plain;
+                    cuLaunchCooperativeKernel => Kernel budget;
+                    cuLaunchCooperativeKernel_ptsz => KernelOfThread plain;
+                    cuLaunchCooperativeKernelMultiDevice => Several plain;
+                    cuLaunch => Old plain;
+                    cuLaunchGrid => Old plain;
+                    cuLaunchGridAsync => OldAsync plain;
+                    cuGraphLaunch => Graph plain;
+                    cuGraphLaunch_ptsz => GraphOfThread plain;
+                }
+                stream_op {
+                    cuMemcpyAsync => 3;
+                    cuMemcpyAsync_ptsz => 3;
+                    cuMemcpyPeerAsync => 5;
+                    cuMemcpyPeerAsync_ptsz => 5;
+                    cuMemcpyHtoDAsync_v2 => 3;
+                    cuMemcpyHtoDAsync_v2_ptsz => 3;
+                    cuMemcpyDtoHAsync_v2 => 3;
+                    cuMemcpyDtoHAsync_v2_ptsz => 3;
+                    cuMemcpyDtoDAsync_v2 => 3;
+                    cuMemcpyDtoDAsync_v2_ptsz => 3;
+                    cuMemcpyHtoAAsync_v2 => 4;
+                    cuMemcpyHtoAAsync_v2_ptsz => 4;
+                    cuMemcpyAtoHAsync_v2 => 4;
+                    cuMemcpyAtoHAsync_v2_ptsz => 4;
+                    cuMemcpy2DAsync_v2 => 1;
+                    cuMemcpy2DAsync_v2_ptsz => 1;
+                    cuMemcpy3DAsync_v2 => 1;
+                    cuMemcpy3DAsync_v2_ptsz => 1;
+                    cuMemcpy3DPeerAsync => 1;
+                    cuMemcpy3DPeerAsync_ptsz => 1;
+                    cuMemcpyBatchAsync => 8;
+                    cuMemcpyBatchAsync_ptsz => 8;
+                    cuMemcpyBatchAsync_v2 => 7;
+                    cuMemcpyBatchAsync_v2_ptsz => 7;
+                    cuMemcpy3DBatchAsync => 4;
+                    cuMemcpy3DBatchAsync_ptsz => 4;
+                    cuMemcpy3DBatchAsync_v2 => 3;
+                    cuMemcpy3DBatchAsync_v2_ptsz => 3;
+                    cuMemcpyWithAttributesAsync => 4;
+                    cuMemcpyWithAttributesAsync_ptsz => 4;
+                    cuMemcpy3DWithAttributesAsync => 2;
+                    cuMemcpy3DWithAttributesAsync_ptsz => 2;
+                    cuMemPrefetchAsync => 3;
+                    cuMemPrefetchAsync_ptsz => 3;
+                    cuMemPrefetchAsync_v2 => 4;
+                    cuMemPrefetchAsync_v2_ptsz => 4;
+                    cuMemPrefetchBatchAsync => 7;
+                    cuMemPrefetchBatchAsync_ptsz => 7;
+                    cuStreamWaitEvent => 0;
+                    cuStreamWaitEvent_ptsz => 0;
+                    cuStreamAddCallback => 0;
+                    cuStreamAddCallback_ptsz => 0;
+                    cuStreamWaitValue32 => 0;
+                    cuStreamWaitValue32_ptsz => 0;
+                    cuStreamWaitValue32_v2 => 0;
+                    cuStreamWaitValue32_v2_ptsz => 0;
+                    cuStreamWaitValue64 => 0;
+                    cuStreamWaitValue64_ptsz => 0;
+                    cuStreamWaitValue64_v2 => 0;
+                    cuStreamWaitValue64_v2_ptsz => 0;
+                    cuStreamBatchMemOp => 0;
+                    cuStreamBatchMemOp_ptsz => 0;
+                    cuStreamBatchMemOp_v2 => 0;
+                    cuStreamBatchMemOp_v2_ptsz => 0;
+                    cuLaunchHostFunc => 0;
+                    cuLaunchHostFunc_ptsz => 0;
+                    cuLaunchHostFunc_v2 => 0;
+                    cuLaunchHostFunc_v2_ptsz => 0;
+                    cuWaitExternalSemaphoresAsync => 3;
+                    cuWaitExternalSemaphoresAsync_ptsz => 3;
+                    cuMemcpyHtoDAsync => 3;
+                    cuMemcpyDtoHAsync => 3;
+                    cuMemcpyDtoDAsync => 3;
+                    cuMemcpyHtoAAsync => 4;
+                    cuMemcpyAtoHAsync => 4;
+                    cuMemcpy2DAsync => 1;
+                    cuMemcpy3DAsync => 1;
+                }
+                call {
+                    cuCtxGetApiVersion;
+                    cuCtxGetCurrent;
+                    cuCtxGetDevice;
+                    cuDeviceGetCount;
+                    cuDeviceGetDefaultMemPool;
+                    cuDeviceGetMemPool;
+                    cuDeviceSetMemPool;
+                    cuDeviceGetUuid;
+                    cuDeviceGetUuid_v2;
+                    cuDevicePrimaryCtxGetState;
+                    cuDevicePrimaryCtxRetain;
+                    cuEventCreate;
+                    cuEventElapsedTime;
+                    cuEventElapsedTime_v2;
+                    cuEventRecord;
+                    cuEventRecord_ptsz;
+                    cuMemPoolGetAttribute;
+                    cuMemPoolSetAttribute;
+                    cuStreamGetCtx;
+                    cuStreamIsCapturing;
+                    cuStreamIsCapturing_ptsz;
+                    cuThreadExchangeStreamCaptureMode;
+                }
+            }
+            library Nvml (nvml_fn, NVML_ERROR_FUNCTION_NOT_FOUND) {
+                fail_closed NVML_ERROR_UNKNOWN {}
+                fail_open {
+                    nvmlDeviceGetMemoryInfo => nvml::memory_info;
+                    nvmlDeviceGetMemoryInfo_v2 => nvml::memory_info_v2;
+                    nvmlDeviceGetCount => nvml::count_v1;
+                    nvmlDeviceGetCount_v2 => nvml::count;
+                    nvmlDeviceGetHandleByIndex => nvml::by_index_v1;
+                    nvmlDeviceGetHandleByIndex_v2 => nvml::by_index;
+                    nvmlDeviceGetIndex => nvml::index;
+                    nvmlDeviceGetHandleByUUID => nvml::by_uuid;
+                    nvmlDeviceGetHandleByUUIDV => nvml::by_uuid_v;
+                    nvmlDeviceGetHandleBySerial => nvml::by_serial;
+                    nvmlDeviceGetHandleByPciBusId => nvml::by_pci_bus_id_v1;
+                    nvmlDeviceGetHandleByPciBusId_v2 => nvml::by_pci_bus_id;
+                    nvmlDeviceGetMigDeviceHandleByIndex => nvml::mig_by_index;
+                    nvmlDeviceGetComputeRunningProcesses => nvml::compute_v1;
+                    nvmlDeviceGetComputeRunningProcesses_v2 => nvml::compute_v2;
+                    nvmlDeviceGetComputeRunningProcesses_v3 => nvml::compute;
+                    nvmlDeviceGetGraphicsRunningProcesses => nvml::graphics_v1;
+                    nvmlDeviceGetGraphicsRunningProcesses_v2 => nvml::graphics_v2;
+                    nvmlDeviceGetGraphicsRunningProcesses_v3 => nvml::graphics;
+                    nvmlDeviceGetMPSComputeRunningProcesses => nvml::mps_v1;
+                    nvmlDeviceGetMPSComputeRunningProcesses_v2 => nvml::mps_v2;
+                    nvmlDeviceGetMPSComputeRunningProcesses_v3 => nvml::mps;
+                    nvmlDeviceGetRunningProcessDetailList => nvml::details;
+                    nvmlDeviceGetProcessUtilization => nvml::utilization;
+                    nvmlDeviceGetProcessesUtilizationInfo => nvml::processes_utilization;
+                    nvmlDeviceGetAccountingPids => nvml::accounting_pids;
+                    nvmlDeviceGetAccountingStats => nvml::accounting_stats;
+                    nvmlDeviceGetAccountingStats_v2 => nvml::accounting_stats_v2;
+                }
+                observe {}
+                launch {}
+                stream_op {}
+                call {
+                    nvmlDeviceGetMaxMigDeviceCount;
+                    nvmlDeviceGetUUID;
+                    nvmlDeviceIsMigDeviceHandle;
+                    nvmlInit_v2;
+                    nvmlShutdown;
+                }
+            }
+        }
+    };
+}
