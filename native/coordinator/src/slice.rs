@@ -5,7 +5,7 @@ use crate::wait::Bell;
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
 use hami_limits::{FileError, LimitsView};
-use hami_share::turns::{ProcessView, RowView, SliceView, State};
+use hami_share::turns::{ProcessView, SliceCardView, SliceView, State};
 use std::hint::black_box;
 use std::io;
 use std::path::Path;
@@ -108,7 +108,7 @@ impl Slice {
         // A file that is shorter by now may end before anything else that is read here.
         black_box(self.account.compute(SLOTS - 1, CARDS - 1).state.load(Ordering::Relaxed));
         view.key = self.key;
-        view.rows.resize_with(self.cards.len(), RowView::default);
+        view.rows.resize_with(self.cards.len(), SliceCardView::default);
         let slots = self.account.high_water();
         for (row, (view, card)) in view.rows.iter_mut().zip(&self.cards).enumerate() {
             view.card = *card;
@@ -151,7 +151,7 @@ impl Slice {
 
     /// The processes of a row, and what those have used that are gone. When a slot is reaped, its
     /// part moves from one to the other: then both are read again, so that it counts once.
-    fn read_processes(&self, row: usize, slots: usize, view: &mut RowView) {
+    fn read_processes(&self, row: usize, slots: usize, view: &mut SliceCardView) {
         for _ in 0..3 {
             view.departed_ns = self.account.departed_used_ns(row);
             view.processes.clear();

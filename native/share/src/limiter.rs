@@ -1,13 +1,13 @@
-//! The limiter inside one process: how much of a card it has used, and when it may launch again.
+//! The limiter inside a process: how much of a card it has used, and when it may launch again.
 //!
-//! The interposer meters launches in batches of about 2 ms, with an event before and after each. Of a
-//! batch that is done, [`bill`] says how much of it the engine worked rather than waited for the host,
-//! [`Busy`] how much of that was not yet counted (streams overlap), [`Wall`] how much can have been at
-//! all, and [`Bucket`] whether the process may go on. [`Costs`] remembers what kernels took, for the
-//! sizes of batches and for the bill.
+//! The interposer measures launches in batches of about 2 ms, with an event before and after each one.
+//! When a batch has ended, [`bill`] estimates how long the engine worked for it rather than waited for
+//! the host, [`Busy`] how much of that time other streams had not used already, and [`Wall`] how much of
+//! it is possible at all. [`Bucket`] then decides whether the process may continue. [`Costs`] learns what
+//! kernels take, for the sizes of batches and for the bill.
 //!
-//! Credit comes by the clock and the debt is carried, so a late wake-up or a kernel that ran too long is
-//! made good later: both change when the process works, not how much.
+//! Credit comes by the clock and debt is carried, so a late wake-up or a kernel that runs too long is
+//! made up for later: both change when the process works, not how much.
 
 mod batch;
 mod bucket;

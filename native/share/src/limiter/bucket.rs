@@ -1,59 +1,59 @@
-//! A process's own share: credit by the clock, debit by measured engine time.
+//! A process's own bucket: credit by the clock, debit by measured engine time.
 
-/// The most that is saved up while a process does not use its share, so that it cannot come back with
-/// a burst that its neighbours feel: one turn.
+/// The most that a process saves up while it does not use its share: one turn. More would let it return
+/// with a burst that its neighbours notice.
 pub const SAVED_NS: i64 = 20_000_000;
 
-/// The most debt that is carried: long kernels of many streams at once are paid back in full, and
-/// still a wrong measurement cannot stop a process for good.
+/// The most debt that is carried. Long kernels of many streams at once are paid back in full, and still a
+/// wrong measurement cannot stop a process for ever.
 pub const DEBT_NS: i64 = 60_000_000_000;
 
 /// The rate of a whole card.
 pub const WHOLE_PPM: u32 = 1_000_000;
 
-/// One nanosecond of balance. The balance is kept in millionths of it, so that no credit is ever
-/// rounded away, however often somebody looks.
+/// One nanosecond of balance. The balance is kept in millionths of it, so that no credit is rounded away,
+/// however often it is computed.
 const NS: i64 = WHOLE_PPM as i64;
 
-/// How much engine time a process may use before it has to wait; negative while it owes some.
+/// The engine time that a process may use before it has to wait; negative while it owes some.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     /// Millionths of ns at the instant `at`.
     balance: i64,
     at: u64,
     rate_ppm: u32,
-    /// Since when there has been work in flight that is not debited yet.
+    /// Since when work has been in flight that is not debited yet.
     unbilled_since: Option<u64>,
     forgiven_ns: u64,
 }
 
 impl Bucket {
-    /// An empty bucket without credit; [`set_rate`](Self::set_rate) gives it some.
+    /// An empty bucket without a rate; see [`set_rate`](Self::set_rate).
     pub fn new(now: u64) -> Self {
         Self { balance: 0, at: now, rate_ppm: 0, unbilled_since: None, forgiven_ns: 0 }
     }
 
-    /// The rate at which it is credited.
+    /// The rate of its credit, in millionths.
     pub fn rate_ppm(&self) -> u32 {
         self.rate_ppm
     }
 
-    /// Credits `rate_ppm` millionths of the time from `now` on; more than the whole card counts as it.
+    /// Credits `rate_ppm` millionths of the time from `now` on. More than the whole card counts as the whole.
     pub fn set_rate(&mut self, now: u64, rate_ppm: u32) {
-        self.settle(now);
+        self.advance(now);
         self.rate_ppm = rate_ppm.min(WHOLE_PPM);
     }
 
-    /// From `now` on work is in flight that began to run at `since`, or none is. Its time is debited only
-    /// when it has ended, so the credit that comes in meanwhile is not saved up, it is needed.
+    /// From `now` on, work is in flight that started at `since`, or none is. Its time is debited only when
+    /// it has ended, so the credit that comes in the meantime is kept beyond [`SAVED_NS`].
     pub fn set_unbilled(&mut self, now: u64, since: Option<u64>) {
-        self.settle(now);
+        self.advance(now);
         self.unbilled_since = since;
     }
 
-    /// Takes `ns` of engine time off.
+    /// Debits `ns` of engine time.
     pub fn debit(&mut self, now: u64, ns: u64) {
-        self.settle(now);
+        self.advance(now);
         let after = i128::from(self.balance) - i128::from(ns) * i128::from(NS);
         let floor = i128::from(-DEBT_NS * NS);
         if after < floor {
@@ -63,12 +63,12 @@ impl Bucket {
         self.balance = after.max(floor) as i64;
     }
 
-    /// What is left at `now`, in ns; the process may launch while it is positive.
+    /// The balance at `now`, in ns. The process may launch while it is positive.
     pub fn balance(&self, now: u64) -> i64 {
         self.balance_at(now).div_euclid(NS)
     }
 
-    /// When the balance turns positive: `now` where it is, `None` where it never will.
+    /// When the balance becomes positive: `now` if it is, `None` if it never will.
     pub fn opens_at(&self, now: u64) -> Option<u64> {
         let missing = NS - self.balance_at(now);
         if missing <= 0 {
@@ -78,12 +78,12 @@ impl Bucket {
         (rate > 0).then(|| now.max(self.at).saturating_add((missing as u64).div_ceil(rate)))
     }
 
-    /// Debt beyond [`DEBT_NS`] that was let go, in ns, so far.
+    /// The debt beyond [`DEBT_NS`] that was forgiven so far, in ns.
     pub fn forgiven_ns(&self) -> u64 {
         self.forgiven_ns
     }
 
-    fn settle(&mut self, now: u64) {
+    fn advance(&mut self, now: u64) {
         self.balance = self.balance_at(now);
         self.at = self.at.max(now);
     }
@@ -119,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_while_a_long_kernel_runs_is_there_when_it_is_billed() {
+    fn credit_that_comes_while_a_long_kernel_runs_is_kept_for_its_bill() {
         let mut bucket = bucket(75);
         bucket.set_unbilled(0, Some(0));
         assert_eq!(bucket.balance(50 * MS), 37_500_000);
         bucket.set_unbilled(50 * MS, None);
-        assert_eq!(bucket.balance(50 * MS), SAVED_NS, "unless it was no work");
+        assert_eq!(bucket.balance(50 * MS), SAVED_NS, "unless there was no work");
         let mut bucket = self::bucket(75);
         bucket.set_unbilled(0, Some(0));
         bucket.debit(50 * MS, 50 * MS);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn debt_is_carried_and_opens_to_the_nanosecond() {
+    fn debt_is_carried_and_paid_to_the_nanosecond() {
         let mut bucket = bucket(30);
         bucket.debit(100 * MS, 50 * MS);
         assert_eq!(bucket.balance(100 * MS), -30_000_000);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn debt_beyond_the_most_is_let_go_and_counted() {
+    fn debt_beyond_the_most_is_forgiven_and_counted() {
         let mut bucket = bucket(10);
         bucket.debit(0, DEBT_NS.unsigned_abs());
         assert_eq!((bucket.balance(0), bucket.forgiven_ns()), (-DEBT_NS, 0));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_it_never_opens() {
+    fn without_a_rate_it_never_becomes_positive() {
         let mut bucket = Bucket::new(5);
         assert_eq!(bucket.opens_at(u64::MAX), None);
         bucket.set_rate(9, 1);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_takes_nothing_and_gives_nothing() {
+    fn a_clock_that_goes_back_changes_nothing() {
         let mut bucket = bucket(50);
         bucket.debit(100 * MS, 0);
         bucket.debit(40 * MS, 10 * MS);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_often_gets_what_the_share_says() {
+    fn frequent_reading_does_not_change_the_share() {
         let mut prng = Prng::new(1);
         for percent in [1, 7, 33, 80] {
             let mut bucket = bucket(percent);
@@ -185,7 +185,7 @@ mod tests {
                 bucket.debit(now, kernel);
                 used += kernel;
             }
-            // All that came in went out, but for what is in the bucket now.
+            // All credit was used, except the balance.
             let credit = i128::from(now) * i128::from(percent) / 100;
             let left = credit - i128::from(used);
             assert!((left - i128::from(bucket.balance(now))).unsigned_abs() <= 1);

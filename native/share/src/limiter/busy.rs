@@ -1,32 +1,33 @@
-//! The union of measured spans: two streams that work at once use the card once.
+//! The union of measured spans: two streams that work at the same time use the card once.
 //!
-//! A span may have idle time in it, nobody knows where. So each stretch of time remembers how much of
-//! it is still *free*, used by nothing that was added before, and what a span adds is taken from that
-//! at the rate at which the span itself was busy: streams that work beside each other do so without
-//! regard to one another. Where spans have no idle time in them, that is their union, exactly.
+//! A span may contain idle time at unknown positions. So each interval of time stores how much of it is
+//! still *free*, that is, not used by the spans that were added before. A new span takes free time at the
+//! rate at which the span itself was busy, because streams work independently of each other. For spans
+//! without idle time the result is exactly their union.
 
-/// Stretches that are kept apart. More of them, and the two oldest become one that is as busy as they
-/// were together: a span that began before both finds all the time that was free in them.
+/// The most intervals. If there are more, the two oldest are joined to one with the free time of both, so
+/// a span that began before them finds all of that time.
 const KEPT: usize = 256;
 
-/// How long a card was busy with the work of a process, whatever order its batches are measured in.
+/// The time for which a card was busy with the work of a process, in whatever order its batches are
+/// measured.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
-    /// Disjoint, in order. What lies between two is free.
-    stretches: Vec<Stretch>,
-    /// Nothing that is still to come begins before; what does is cut.
+    /// Disjoint and in order. The time between two intervals is free.
+    intervals: Vec<Interval>,
+    /// No later span begins before this time; one that does is cut.
     floor: u64,
     last_end: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stretch {
+struct Interval {
     start: u64,
     end: u64,
     free: u64,
 }
 
-impl Stretch {
+impl Interval {
     fn len(self) -> u64 {
         self.end - self.start
     }
@@ -38,7 +39,7 @@ impl Stretch {
         (Self { start: self.start, end: at, free }, after)
     }
 
-    /// Both, and what lies between them.
+    /// Both intervals and the time between them.
     fn join(self, next: Self) -> Self {
         let free = self.free + (next.start - self.end) + next.free;
         Self { start: self.start, end: next.end, free }
@@ -54,26 +55,26 @@ fn part(of: u64, numerator: u64, denominator: u64) -> u64 {
 }
 
 impl Busy {
-    /// Nothing measured yet.
+    /// No span yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the span `start..end`, in which the card was busy all the time, and returns the ns of it
-    /// that no span covered before.
+    /// Adds the span `start..end`, in which the card was busy all the time. It returns the time of it, in
+    /// ns, that no span covered before.
     ///
-    /// `oldest_open_start` is a time before which no span that is still to be added begins:
-    /// `u64::MAX` where no batch is in flight, 0 where nobody knows. What lies before it is forgotten.
+    /// `oldest_open_start` is a time before which no later span begins: `u64::MAX` if no batch is in
+    /// flight, 0 if it is unknown. Intervals before it are removed.
     pub fn add(&mut self, start: u64, end: u64, oldest_open_start: u64) -> u64 {
         self.add_partly(start, end, u64::MAX, oldest_open_start)
     }
 
-    /// The same of a span in which the card was busy for `busy` ns, nobody knows which: the ns of
-    /// these that are new, as far as can be told.
+    /// The same for a span in which the card was busy for `busy` ns at unknown positions. It returns an
+    /// estimate of the new part of this time.
     pub fn add_partly(&mut self, start: u64, end: u64, busy: u64, oldest_open_start: u64) -> u64 {
         let new = self.cover(start.max(self.floor), end, busy.min(end.saturating_sub(start)));
         self.last_end = self.last_end.max(end);
-        // With nothing in flight whatever comes begins later than all that ended.
+        // With nothing in flight, later spans begin after the end of all earlier ones.
         self.forget_before(oldest_open_start.min(self.last_end));
         new
     }
@@ -84,62 +85,62 @@ impl Busy {
         }
         self.cut(start);
         self.cut(end);
-        let from = self.stretches.partition_point(|stretch| stretch.end <= start);
+        let from = self.intervals.partition_point(|interval| interval.end <= start);
         let to = self.fill(from, start, end);
         let mut new = 0;
-        for stretch in &mut self.stretches[from..to] {
-            let taken = part(stretch.free, busy, end - start);
-            stretch.free -= taken;
+        for interval in &mut self.intervals[from..to] {
+            let taken = part(interval.free, busy, end - start);
+            interval.free -= taken;
             new += taken;
         }
-        for place in (from.saturating_sub(1)..to.min(self.stretches.len() - 1)).rev() {
-            self.join_if_full(place);
+        for index in (from.saturating_sub(1)..to.min(self.intervals.len() - 1)).rev() {
+            self.join_if_full(index);
         }
-        while self.stretches.len() > KEPT {
-            let oldest = self.stretches.remove(0);
-            self.stretches[0] = oldest.join(self.stretches[0]);
+        while self.intervals.len() > KEPT {
+            let oldest = self.intervals.remove(0);
+            self.intervals[0] = oldest.join(self.intervals[0]);
         }
         new
     }
 
-    /// Makes what lies between the stretches of `start..end` stretches as well, which begin at the
-    /// place `from`; where they end.
+    /// Fills the gaps between the intervals of `start..end`, which begin at the index `from`, with new
+    /// intervals. It returns the index after the last one.
     fn fill(&mut self, from: usize, start: u64, end: u64) -> usize {
-        let (mut place, mut at) = (from, start);
+        let (mut index, mut at) = (from, start);
         while at < end {
-            let next = self.stretches.get(place).map_or(end, |stretch| stretch.start.min(end));
+            let next = self.intervals.get(index).map_or(end, |interval| interval.start.min(end));
             if at < next {
-                self.stretches.insert(place, Stretch { start: at, end: next, free: next - at });
+                self.intervals.insert(index, Interval { start: at, end: next, free: next - at });
             }
-            at = self.stretches[place].end;
-            place += 1;
+            at = self.intervals[index].end;
+            index += 1;
         }
-        place
+        index
     }
 
-    /// Makes an instant a border between stretches, or one of them.
+    /// Splits the interval around an instant.
     fn cut(&mut self, at: u64) {
-        let place = self.stretches.partition_point(|stretch| stretch.end <= at);
-        if let Some(stretch) = self.stretches.get(place).filter(|stretch| stretch.start < at) {
-            let (before, after) = stretch.split(at);
-            self.stretches[place] = before;
-            self.stretches.insert(place + 1, after);
+        let index = self.intervals.partition_point(|interval| interval.end <= at);
+        if let Some(interval) = self.intervals.get(index).filter(|interval| interval.start < at) {
+            let (before, after) = interval.split(at);
+            self.intervals[index] = before;
+            self.intervals.insert(index + 1, after);
         }
     }
 
-    /// Joins a stretch with the next where they touch and have nothing free.
-    fn join_if_full(&mut self, place: usize) {
-        let (stretch, next) = (self.stretches[place], self.stretches[place + 1]);
-        if stretch.end == next.start && stretch.free == 0 && next.free == 0 {
-            self.stretches[place] = stretch.join(next);
-            self.stretches.remove(place + 1);
+    /// Joins an interval with the next one if they touch and have no free time.
+    fn join_if_full(&mut self, index: usize) {
+        let (interval, next) = (self.intervals[index], self.intervals[index + 1]);
+        if interval.end == next.start && interval.free == 0 && next.free == 0 {
+            self.intervals[index] = interval.join(next);
+            self.intervals.remove(index + 1);
         }
     }
 
     fn forget_before(&mut self, floor: u64) {
         self.floor = self.floor.max(floor);
-        let gone = self.stretches.partition_point(|stretch| stretch.end <= self.floor);
-        self.stretches.drain(..gone);
+        let ended = self.intervals.partition_point(|interval| interval.end <= self.floor);
+        self.intervals.drain(..ended);
     }
 }
 
@@ -177,10 +178,14 @@ mod tests {
         let mut busy = Busy::new();
         for i in 0..1_000 {
             assert_eq!(busy.add(i * 10, i * 10 + 5, u64::MAX), 5);
-            assert_eq!(busy.stretches.len(), 0);
+            assert_eq!(busy.intervals.len(), 0);
         }
         assert_eq!(busy.add(9_995, 10_005, u64::MAX), 10);
-        assert_eq!(busy.add(10_000, 10_010, u64::MAX), 5, "before the floor all was counted");
+        assert_eq!(
+            busy.add(10_000, 10_010, u64::MAX),
+            5,
+            "everything before the floor was counted"
+        );
     }
 
     #[test]
@@ -193,9 +198,9 @@ mod tests {
         assert_eq!(busy.add(0, 100, 0), 0);
     }
 
-    /// Many streams with pauses between their kernels, whose phases have nothing to do with each other.
+    /// Many streams with pauses between their kernels and independent phases.
     #[test]
-    fn streams_with_pauses_add_up_as_chance_has_it() {
+    fn independent_streams_with_pauses_add_up() {
         let mut prng = Prng::new(5);
         let mut field = vec![false; 100_000];
         let mut busy = Busy::new();
@@ -213,7 +218,7 @@ mod tests {
         assert!(sum.abs_diff(truth) <= truth / 50, "{sum} of {truth}");
     }
 
-    /// Else it would be billed for as long as the gaps are remembered, and for nothing before.
+    /// Otherwise it would be billed only for the time of the stored intervals.
     #[test]
     fn a_long_kernel_beside_many_short_ones_is_billed_in_full() {
         let mut busy = Busy::new();
@@ -221,12 +226,12 @@ mod tests {
         for i in 0..10_000 {
             sum += busy.add(i * 100, i * 100 + 20, 0);
         }
-        assert_eq!((sum, busy.stretches.len()), (200_000, KEPT));
+        assert_eq!((sum, busy.intervals.len()), (200_000, KEPT));
         assert_eq!(busy.add(0, 1_000_000, 0), 800_000);
         assert_eq!(busy.add(0, 1_000_000, 0), 0);
     }
 
-    /// Against a field of nanoseconds, with spans that arrive up to 20 starts late.
+    /// Compared with a field of nanoseconds, with spans that arrive up to 20 starts late.
     #[test]
     fn the_sum_is_the_union_whatever_the_order() {
         let mut prng = Prng::new(7);
@@ -251,14 +256,14 @@ mod tests {
                 let expected = cells.iter().filter(|cell| !**cell).count() as u64;
                 cells.fill(true);
                 assert_eq!(busy.add(start, end, open), expected);
-                assert!(busy.stretches.len() <= 40);
+                assert!(busy.intervals.len() <= 40);
             }
         }
     }
 
-    /// Nothing is billed twice or lost, however spans with idle time lie.
+    /// No time is billed twice or lost, wherever the idle time of the spans is.
     #[test]
-    fn what_is_new_and_what_is_free_are_all_there_is() {
+    fn new_and_free_time_add_up_to_the_whole() {
         let mut prng = Prng::new(11);
         for _ in 0..200 {
             let mut busy = Busy::new();

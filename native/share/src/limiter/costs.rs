@@ -1,21 +1,22 @@
-//! What launches of a kernel took, so that the next ones can be predicted.
+//! The costs of kernels, learned from past launches to predict the next ones.
 
 use std::iter::repeat_n;
 
-/// Kernels that are remembered: a set of [`WAYS`] for each of [`SETS`] hash values. A training step
-/// has a few hundred kinds of launches.
+/// The size of the cache: a set of [`WAYS`] kernels for each of [`SETS`] hash values. A training step has
+/// a few hundred kinds of launches.
 const SETS: usize = 256;
 const WAYS: usize = 4;
 
-/// Past launches weigh at most as much as so many, and new ones at most as so many: one launch moves
+/// The most that past launches weigh, and the most that new ones weigh, in launches. So one launch moves
 /// the cost by a 25th, a batch of eight or more by a quarter.
 const PAST: u64 = 24;
 const FRESH: u64 = 8;
 
-/// The learned cost per kind of launch. Bounded: the kind that was not learned for longest makes room.
+/// The learned cost per kind of launch. The size is fixed: a new kind replaces the one that was not
+/// learned for longest.
 #[derive(Clone, Debug)]
 pub struct Costs {
-    /// Zero is free.
+    /// Zero is an empty entry.
     keys: Box<[[u64; WAYS]]>,
     learned: Box<[[Learned; WAYS]]>,
     clock: u64,
@@ -39,12 +40,12 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Nothing learned yet.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The ns that one launch of the kind `key` is expected to take; `None` where it is not known.
+    /// The time in ns that one launch of the kind `key` is expected to take; `None` if it is unknown.
     #[inline]
     pub fn cost(&self, key: u64) -> Option<u64> {
         let key = key.max(1);
@@ -77,7 +78,7 @@ impl Costs {
     }
 }
 
-/// Multiplied once more, so that keys which differ only in few bits spread as well.
+/// The multiplication spreads keys that differ in few bits.
 fn set_of(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % SETS
 }
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unlearned_makes_room() {
+    fn a_new_kind_replaces_the_longest_unlearned() {
         let mut costs = Costs::new();
         let mut prng = Prng::new(3);
         let steady: Vec<u64> = (0..100).map(|_| prng.next()).collect();
@@ -128,7 +129,7 @@ mod tests {
             }
             costs.learn(prng.next(), 7, 1);
             let known = steady.iter().filter(|key| costs.cost(**key).is_some()).count();
-            // Only more than four steady kinds in one set could push each other out.
+            // Only more than four steady kinds in one set could replace each other.
             assert!(known >= 95, "round {round}: {known}");
         }
         let filled = costs.keys.iter().flatten().filter(|key| **key != 0).count();

@@ -1,46 +1,46 @@
-//! The most that can be billed: the wall time in which anything was outstanding on the card.
+//! The most that can be billed: the wall time in which work was outstanding on the card.
 //!
-//! What is measured may be more. Two contexts of a process take turns on the card, and each one's
-//! elapsed time has the other's turns in it.
+//! The measured time may be more. Two contexts of a process take turns on the card, and the elapsed time
+//! of each one includes the turns of the other.
 
-/// Wall time in which a process had work outstanding on a card, and which no bill has used up.
+/// The wall time in which a process had work outstanding on a card, less the time that was billed.
 #[derive(Clone, Debug, Default)]
 pub struct Wall {
-    /// Since when something has been outstanding, as far as that is not yet in `unused`.
+    /// Since when work has been outstanding whose time is not yet in `unused`.
     since: Option<u64>,
     unused: u64,
 }
 
 impl Wall {
-    /// Something is outstanding from `now` on.
+    /// Work is outstanding from `now` on.
     pub fn begin(&mut self, now: u64) {
         self.since.get_or_insert(now);
     }
 
-    /// Bills `measured` ns of engine time, but no more than can have been: what is billed of it.
-    /// `rest`: something is still outstanding.
+    /// Bills `measured` ns of engine time, but no more than is possible. It returns the billed time.
+    /// `rest`: other work is still outstanding.
     pub fn bill(&mut self, now: u64, measured: u64, rest: bool) -> u64 {
-        self.settle(now);
+        self.advance(now);
         let billed = measured.min(self.unused);
         self.use_up(billed, now, rest);
         billed
     }
 
-    /// The same of what was not measured, and is billed as it was predicted: it may still run when it
-    /// no longer counts as outstanding.
+    /// The same for work that was not measured and is billed as predicted: it may still run when it does
+    /// not count as outstanding any more.
     pub fn bill_unmeasured(&mut self, now: u64, predicted: u64, rest: bool) {
-        self.settle(now);
+        self.advance(now);
         self.use_up(predicted, now, rest);
     }
 
-    fn settle(&mut self, now: u64) {
+    fn advance(&mut self, now: u64) {
         if let Some(since) = self.since.replace(now) {
             self.unused = self.unused.saturating_add(now.saturating_sub(since));
         }
     }
 
     fn use_up(&mut self, billed: u64, now: u64, rest: bool) {
-        // Nothing that comes later can have run in what is left of it now.
+        // Later work cannot have run in the time that is left now.
         self.unused = if rest { self.unused.saturating_sub(billed) } else { 0 };
         self.since = rest.then_some(now);
     }
@@ -58,7 +58,11 @@ mod tests {
         assert_eq!(wall.bill(4_100, 4_000, true), 4_000);
         assert_eq!(wall.bill(4_100, 4_000, true), 0);
         assert_eq!(wall.bill(8_100, 3_000, true), 3_000);
-        assert_eq!(wall.bill(8_200, 3_000, false), 1_100, "what the last bill left, and since");
+        assert_eq!(
+            wall.bill(8_200, 3_000, false),
+            1_100,
+            "the rest of the last bill, and the time since"
+        );
     }
 
     #[test]
@@ -73,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_billed_whatever_has_passed() {
+    fn unmeasured_work_is_billed_whatever_time_has_passed() {
         let mut wall = Wall::default();
         wall.begin(0);
         wall.bill_unmeasured(10, 500, true);

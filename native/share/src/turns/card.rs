@@ -1,50 +1,51 @@
-//! One card: who is active there, and the queues of those who want it.
+//! A card: the slices that are active on it, and the queues of those that want it.
 
 use std::mem::take;
 
-use super::book::limit;
-use super::row::{Row, Sharing};
+use super::ledger::limit;
 use super::slice::Slice;
+use super::slice_card::{Sharing, SliceCard};
 use crate::{Priority, Regime};
 
 #[derive(Debug, Default)]
 pub(super) struct Card {
-    /// Slice and row of everybody who has a row for it.
+    /// Slice and row of all slices that have the card.
     pub members: Vec<(usize, usize)>,
     pub sharing: Sharing,
     pub active_slices: u64,
     pub active_processes: usize,
-    /// What the shares of the active slices leave of the card, in thousandths of a percent, and how
-    /// many have none.
-    left: u64,
-    unlimited: u64,
-    /// By priority: the least that anybody in the queue has been served. Those who come start there,
-    /// so it never falls.
+    /// The part of the card that the shares of the active slices leave, in thousandths of a percent, and
+    /// the number of active slices without a share.
+    remaining: u64,
+    without_share: u64,
+    /// By priority: the time of the least served slice in the queue. New ones start with it, so it never
+    /// falls.
     floor: [u64; 3],
     /// The slice that has it.
     pub holder: Option<usize>,
-    /// Slices that are just losing a grant which they may use: nobody else gets the card before another
-    /// look has shown whether they have used it meanwhile.
-    pub losers: Vec<usize>,
-    /// Slices whose work runs there without a turn.
+    /// Slices whose usable grant is being revoked. No other slice gets the card until another step has
+    /// read whether they used the grant in the meantime.
+    pub revoked: Vec<usize>,
+    /// Slices whose work runs on the card without a turn.
     pub overdue: Vec<usize>,
-    /// Who wants the card and comes first waits for it until then: a shorter turn may come before.
-    pub claimed: Option<u64>,
+    /// The card is reserved from this time on for the slice that is next; a shorter turn of another slice
+    /// may come before.
+    pub reserved_at: Option<u64>,
 }
 
 impl Card {
     pub fn new() -> Self {
-        Self { left: 100_000, ..Self::default() }
+        Self { remaining: 100_000, ..Self::default() }
     }
 
-    /// Forgets all but the queues.
-    pub fn clear(&mut self) {
+    /// Resets everything except the queues.
+    pub fn reset(&mut self) {
         let mut members = take(&mut self.members);
         members.clear();
         *self = Self { floor: self.floor, members, ..Self::new() };
     }
 
-    pub fn add(&mut self, slice: usize, r: usize, row: &Row, now: u64) {
+    pub fn add(&mut self, slice: usize, r: usize, row: &SliceCard, now: u64) {
         self.members.push((slice, r));
         let active = row.active(now).count();
         if limit(row.regime).is_some() && row.is_present() {
@@ -57,45 +58,45 @@ impl Card {
         self.active_slices += 1;
         self.active_processes += active;
         match limit(row.regime) {
-            Some(share) => self.left = self.left.saturating_sub(share * 1_000),
-            None => self.unlimited += 1,
+            Some(share) => self.remaining = self.remaining.saturating_sub(share * 1_000),
+            None => self.without_share += 1,
         }
     }
 
-    /// How it is shared with one of its rows.
-    pub fn sharing_with(&self, row: &Row) -> Sharing {
+    /// How the card is shared with one of its slices.
+    pub fn sharing_with(&self, row: &SliceCard) -> Sharing {
         match self.sharing {
             Sharing::Turns => Sharing::Turns,
-            // Nobody else has to care, but who comes has to wait.
+            // Other slices are not affected, but new processes of this one have to wait.
             _ if row.owes() => Sharing::Turns,
             Sharing::Metered if limit(row.regime).is_none() => Sharing::Metered,
-            // Its own bucket is all that holds a share.
-            _ => Sharing::Open,
+            // The process's own bucket enforces the share.
+            _ => Sharing::Unregulated,
         }
     }
 
-    /// What a share weighs: those without one divide what the others leave.
+    /// The weight of a share. Slices without one divide what the shares leave.
     pub fn weight(&self, regime: Regime) -> u64 {
         match limit(regime) {
             Some(share) => share * 1_000,
-            None => (self.left / self.unlimited.max(1)).max(1_000),
+            None => (self.remaining / self.without_share.max(1)).max(1_000),
         }
     }
 
-    /// Puts everybody who wants the card, and may have it, in the queue of its priority.
-    pub fn line_up(&mut self, now: u64, slices: &mut [Slice]) {
+    /// Enters every slice that wants the card, and may have it, into the queue of its priority.
+    pub fn update_queues(&mut self, now: u64, slices: &mut [Slice]) {
         let mut least = [u64::MAX; 3];
-        let mut comes = Vec::new();
+        let mut entering = Vec::new();
         for &(s, r) in &self.members {
             let row = &mut slices[s].rows[r];
             let wants = row.is_active(now) && (row.wants() || row.runs());
             let queue =
-                Some(row.regime.priority).filter(|_| wants && row.book.is_open(row.regime, 0));
+                Some(row.regime.priority).filter(|_| wants && row.ledger.may_run(row.regime, 0));
             if queue.is_some() && queue == row.queue {
                 let least = &mut least[class(row.regime.priority)];
-                *least = row.book.served.min(*least);
+                *least = row.ledger.served.min(*least);
             } else if queue.is_some() {
-                comes.push((s, r));
+                entering.push((s, r));
             }
             row.queue = queue;
         }
@@ -104,14 +105,14 @@ impl Card {
                 *floor = least.max(*floor);
             }
         }
-        for (s, r) in comes {
+        for (s, r) in entering {
             let row = &mut slices[s].rows[r];
-            row.book.queue(self.floor(row.regime.priority), row.newcomer);
+            row.ledger.enter_queue(self.floor(row.regime.priority), row.newcomer);
         }
         for &(s, r) in &self.members {
             let row = &mut slices[s].rows[r];
             if row.queue.is_some() {
-                row.book.forgive(self.floor(row.regime.priority));
+                row.ledger.forgive(self.floor(row.regime.priority));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Who gets a card next, and for how long.
+//! The choice of the next turn on each card, and of its length.
 
 use std::cmp::Reverse;
 
@@ -9,28 +9,28 @@ use crate::{Holder, Kind};
 /// A turn, with one or two slices active on the card.
 const TURN_NS: u64 = 20 * MS;
 
-/// With more, a round of all of them takes so long, but for drains.
+/// The length of a round of all slices if there are more, without waits for unfinished work.
 const ROUND_NS: u64 = 60 * MS;
 
-/// What is given to a slice on several cards whose work may wait for its own launches.
-const STRETCH_NS: u64 = 3 * MS;
+/// The turn of a slice on several cards whose work may wait for its own launches.
+const UNBLOCK_NS: u64 = 3 * MS;
 
-/// One slice that wants a turn on its cards.
+/// A slice that wants a turn on its cards.
 struct Candidate {
     slice: usize,
     holder: Holder,
     order: Order,
 }
 
-/// Smallest first: those whose cards nobody else can use meanwhile, high priority, those who have just
-/// come and owe nothing, least served, those who waited longest. The key makes it unambiguous.
+/// The smallest comes first: slices that need unblocking (no other slice can use their cards), high
+/// priority, newcomers without debt, the least served, the longest waiting. The key makes it unambiguous.
 type Order = (Reverse<bool>, Reverse<i8>, Reverse<bool>, u64, u64, u64);
 
 impl Turns {
-    /// Gives turns on all cards that are free.
-    pub(super) fn hand_out(&mut self) {
-        self.occupy();
-        self.give_alone();
+    /// Grants turns on all cards that are free.
+    pub(super) fn grant_turns(&mut self) {
+        self.mark_cards();
+        self.grant_alone();
         let mut candidates: Vec<Candidate> =
             (0..self.slices.len()).filter_map(|s| self.candidate(s)).collect();
         candidates.sort_unstable_by_key(|candidate| candidate.order);
@@ -38,27 +38,33 @@ impl Turns {
         let mut newcomers = candidates.iter().filter(new).count();
         for candidate in candidates {
             newcomers -= usize::from(self.slices[candidate.slice].is_newcomer());
-            self.give_or_claim(&candidate, newcomers > 0);
+            self.grant_or_reserve(&candidate, newcomers > 0);
         }
     }
 
-    /// A process that is the only active one on its card needs no turns there. Whoever comes meanwhile
-    /// is seen at the next look.
-    fn give_alone(&mut self) {
+    /// A process that is the only active one on its card needs no turns there. The next step sees others
+    /// that have started in the meantime.
+    fn grant_alone(&mut self) {
         for s in 0..self.slices.len() {
             let Some(slot) = self.alone_on(s) else { continue };
             let slice = &self.slices[s];
             if slice.turn.as_ref().is_none_or(|turn| turn.kind != Kind::Alone) {
                 let card = slice.rows[slice.gang[0]].card;
-                self.take_back(card, s);
+                self.revoke(card, s);
                 self.cards[card].holder = Some(s);
-                self.slices[s].give(self.now, Kind::Alone, Holder::Slot(slot), u64::MAX, false);
+                self.slices[s].grant_turn(
+                    self.now,
+                    Kind::Alone,
+                    Holder::Slot(slot),
+                    u64::MAX,
+                    false,
+                );
             }
         }
     }
 
-    /// Notes at each card who has it, and whose work still runs there.
-    fn occupy(&mut self) {
+    /// Marks for each card which slice has it, and whose work still runs on it.
+    fn mark_cards(&mut self) {
         for (s, slice) in self.slices.iter().enumerate() {
             for card in slice.cards_of_turn() {
                 self.cards[card].holder = Some(s);
@@ -67,14 +73,14 @@ impl Turns {
                 if slice.is_overdue(r) {
                     self.cards[row.card].overdue.push(s);
                 }
-                if slice.loses(r, self.now) {
-                    self.cards[row.card].losers.push(s);
+                if slice.is_revoked(r, self.now) {
+                    self.cards[row.card].revoked.push(s);
                 }
             }
         }
     }
 
-    /// The slice's request for a turn, if it has one.
+    /// The slice as a candidate for a turn, if it wants one and may have it.
     fn candidate(&self, s: usize) -> Option<Candidate> {
         let slice = &self.slices[s];
         if slice.turn.is_some() && !slice.may_go_on(self.now) {
@@ -85,7 +91,7 @@ impl Turns {
             [row] => Holder::Slot(slice.next_process(row, self.now)?),
             _ => Holder::Everyone,
         };
-        if slice.turn.as_ref().is_some_and(|turn| turn.parked || turn.holder != holder)
+        if slice.turn.as_ref().is_some_and(|turn| turn.idle || turn.holder != holder)
             && slice.gang.len() == 1
         {
             return None;
@@ -94,30 +100,30 @@ impl Turns {
             |r: &usize| slice.rows[*r].wants() || (slice.turn.is_some() && slice.rows[*r].runs());
         let open = |r: &usize| {
             let row = &slice.rows[*r];
-            row.book.is_open(row.regime, slice.to_come(*r, self.now))
+            row.ledger.may_run(row.regime, slice.expected(*r, self.now))
         };
         if !slice.gang.iter().any(busy) {
             return None;
         }
-        let stretch = slice.needs_stretch(self.now);
-        if !stretch && !slice.gang.iter().all(open) {
+        let unblocks = slice.needs_unblocking(self.now);
+        if !unblocks && !slice.gang.iter().all(open) {
             return None;
         }
-        Some(Candidate { slice: s, holder, order: self.order(s, stretch) })
+        Some(Candidate { slice: s, holder, order: self.order(s, unblocks) })
     }
 
-    fn order(&self, s: usize, stretch: bool) -> Order {
+    fn order(&self, s: usize, unblocks: bool) -> Order {
         let slice = &self.slices[s];
         let rows = || slice.gang.iter().map(|&r| (r, &slice.rows[r]));
         let ahead = rows().map(|(r, row)| {
-            let to_come = row.book.weighed(slice.to_come(r, self.now));
+            let expected = row.ledger.weighted(slice.expected(r, self.now));
             let floor = self.cards[row.card].floor(row.regime.priority);
-            (row.book.served + to_come).saturating_sub(floor)
+            (row.ledger.served + expected).saturating_sub(floor)
         });
-        // The card of which it has had most decides, so that it gets too much of none.
+        // The card of which it has had the most decides, so that it gets too much of none.
         let ahead = ahead.max().unwrap_or(0);
         (
-            Reverse(stretch),
+            Reverse(unblocks),
             Reverse(rows().map(|(_, row)| row.regime.priority as i8).min().unwrap_or(0)),
             Reverse(slice.is_newcomer() && ahead == 0),
             ahead,
@@ -126,36 +132,37 @@ impl Turns {
         )
     }
 
-    fn give_or_claim(&mut self, candidate: &Candidate, newcomers: bool) {
+    fn grant_or_reserve(&mut self, candidate: &Candidate, newcomers: bool) {
         let now = self.now;
         let s = candidate.slice;
         let cards: Vec<usize> = self.slices[s].cards().collect();
-        let claimed = cards.iter().filter_map(|card| self.cards[*card].claimed).min();
-        let most = claimed.unwrap_or(u64::MAX).saturating_sub(now);
+        let reserved_at = cards.iter().filter_map(|card| self.cards[*card].reserved_at).min();
+        let most = reserved_at.unwrap_or(u64::MAX).saturating_sub(now);
         let free_at = cards.iter().map(|card| self.free_at(*card, candidate)).max().unwrap_or(now);
         if free_at > now || most < SHORTEST_NS {
-            let cut = claimed.is_none() && cards.iter().all(|card| self.may_cut(*card, candidate));
+            let cut = reserved_at.is_none()
+                && cards.iter().all(|card| self.may_cut_short(*card, candidate));
             for card in cards {
-                // Until the others are free somebody else may have a free one; of one that is not
-                // free the next turn is the candidate's.
+                // Until all cards are free, other slices may use a free one. The next turn on a card that
+                // is not free is the candidate's.
                 let lent = if self.free_at(card, candidate) > now { now } else { free_at };
-                self.cards[card].claimed.get_or_insert(lent);
+                self.cards[card].reserved_at.get_or_insert(lent);
                 if cut {
-                    self.take_back(card, s);
+                    self.revoke(card, s);
                 }
             }
             return;
         }
         let active = cards.iter().map(|card| self.cards[*card].active_slices).max().unwrap_or(1);
-        let stretch = candidate.order.0.0;
-        let length = match (stretch, newcomers) {
-            (true, _) => STRETCH_NS,
+        let unblocks = candidate.order.0.0;
+        let length = match (unblocks, newcomers) {
+            (true, _) => UNBLOCK_NS,
             (false, true) => SHORTEST_NS,
             (false, false) => turn_length(active),
         };
-        // From whoever has them and nothing to do there.
+        // Holders that have nothing to do lose their turns.
         for card in &cards {
-            self.take_back(*card, s);
+            self.revoke(*card, s);
         }
         let free = cards.iter().all(|card| self.free_at(*card, candidate) == now);
         for card in cards {
@@ -163,25 +170,31 @@ impl Turns {
             if free {
                 card.holder = Some(s);
             } else {
-                card.claimed = Some(now);
+                card.reserved_at = Some(now);
             }
         }
         if !free {
             return;
         }
-        self.slices[s].give(now, Kind::Turn, candidate.holder, now + length.min(most), stretch);
+        self.slices[s].grant_turn(
+            now,
+            Kind::Turn,
+            candidate.holder,
+            now + length.min(most),
+            unblocks,
+        );
     }
 
-    /// Ends the turn of whoever has a card, other than the slice `s`.
-    fn take_back(&mut self, card: usize, s: usize) {
+    /// Ends the turn of the slice that has a card, unless it is the slice `s`.
+    fn revoke(&mut self, card: usize, s: usize) {
         let Some(holder) = self.cards[card].holder.filter(|holder| *holder != s) else { return };
         let slice = &mut self.slices[holder];
         for card in slice.cards_of_turn() {
             self.cards[card].holder = None;
-            self.cards[card].losers.push(holder);
+            self.cards[card].revoked.push(holder);
         }
         slice.turn = None;
-        slice.pass_over(self.now);
+        slice.update_overdue(self.now);
         for (r, row) in slice.rows.iter().enumerate() {
             if slice.is_overdue(r) {
                 self.cards[row.card].overdue.push(holder);
@@ -195,28 +208,34 @@ impl Turns {
         let card = &self.cards[card];
         let holder = card.holder.filter(|holder| *holder != candidate.slice);
         let turn = holder.and_then(|holder| self.slices[holder].turn.as_ref());
-        let mut free_at = turn.filter(|turn| !turn.parked).map_or(now, |turn| turn.until);
-        // On its own cards a gang goes on while work of it still runs.
+        let mut free_at = turn.filter(|turn| !turn.idle).map_or(now, |turn| turn.until);
+        // A gang may continue on its own cards while its work still runs.
         let in_the_way =
             |s: &&usize| candidate.holder != Holder::Everyone || **s != candidate.slice;
-        if card.losers.iter().any(|s| in_the_way(&s)) {
+        if card.revoked.iter().any(|s| in_the_way(&s)) {
             free_at = free_at.max(now + 1);
         }
         for s in card.overdue.iter().filter(in_the_way) {
-            // Two batches end soon. What takes longer may take long.
-            let since = self.slices[*s].late_since.unwrap_or(now);
+            // Two batches end soon. Work that takes longer may take long.
+            let since = self.slices[*s].overdue_since.unwrap_or(now);
             let long = now - since >= BATCHES_NS;
             free_at = free_at.max(if long { now + SHORTEST_NS } else { now + 1 });
         }
         free_at
     }
 
-    /// Whether the candidate may have the rest of the turn on a card: it came back while another had
-    /// the card, who has had it for a while. So a program that waits for each of its kernels does not
-    /// wait for a whole turn after each; those who always want more never cut each other short.
-    fn may_cut(&self, card: usize, candidate: &Candidate) -> bool {
-        let came = &self.slices[candidate.slice];
-        let asked_at = came.gang.iter().filter_map(|r| came.rows[*r].asked_at).max().unwrap_or(0);
+    /// Whether the candidate may have the rest of the turn on a card: it returned while another slice had
+    /// the card, and that slice has had it for a while. So a program that waits for each of its kernels
+    /// does not wait for a whole turn after each. Programs that always want more never cut each other
+    /// short.
+    fn may_cut_short(&self, card: usize, candidate: &Candidate) -> bool {
+        let candidate_slice = &self.slices[candidate.slice];
+        let asked_at = candidate_slice
+            .gang
+            .iter()
+            .filter_map(|r| candidate_slice.rows[*r].asked_at)
+            .max()
+            .unwrap_or(0);
         let holder = self.cards[card].holder.filter(|holder| *holder != candidate.slice);
         holder.and_then(|holder| self.slices[holder].turn.as_ref()).is_none_or(|turn| {
             let gang = turn.holder == Holder::Everyone;
@@ -235,8 +254,8 @@ impl Slice {
     }
 
     fn cards_of_turn(&self) -> impl Iterator<Item = usize> {
-        let places = self.turn.iter().flat_map(|turn| &turn.places);
-        places.map(|place| self.rows[place.row].card)
+        let rows = self.turn.iter().flat_map(|turn| &turn.rows);
+        rows.map(|place| self.rows[place.row].card)
     }
 }
 
@@ -244,4 +263,4 @@ fn turn_length(active: u64) -> u64 {
     if active <= 2 { TURN_NS } else { (ROUND_NS / active).max(SHORTEST_NS) }
 }
 
-const _: () = assert!(AHEAD_NS < STRETCH_NS && STRETCH_NS < SHORTEST_NS);
+const _: () = assert!(AHEAD_NS < UNBLOCK_NS && UNBLOCK_NS < SHORTEST_NS);

@@ -1,206 +1,206 @@
-//! One process on one card, as the coordinator sees it.
+//! A process on a card: its last report, and whether others wait for its work.
 
 use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, SILENT_NS, State};
 
 #[derive(Debug)]
 pub(super) struct Process {
-    /// What it said last.
-    pub said: ProcessView,
-    /// Its engine time, for its place among the slice's processes: raised to the others' when it
-    /// comes, so that the time before it came is nobody's debt.
+    /// Its last report.
+    pub last: ProcessView,
+    /// Its engine time, which orders the slice's processes. It is raised to that of the others when the
+    /// process starts, so that the time before its start is no debt of theirs.
     pub served: u64,
-    /// It wants or does something.
+    /// It waits or works.
     pub busy: bool,
-    /// The last look found it.
-    pub heard: bool,
+    /// The current view has it.
+    pub found: bool,
     last_active: Option<u64>,
-    late: Late,
-    passed: Option<Passed>,
-    /// Since when work may be in flight of which nothing has been told.
-    untold_since: Option<u64>,
-    /// What it launched while nobody asked may still be queued: nothing was measured since.
+    overdue: Overdue,
+    skipped: Option<Skipped>,
+    /// Since when work may be in flight of which nothing was reported.
+    unreported_since: Option<u64>,
+    /// Work that it launched without permission may still be queued: nothing was measured since.
     backlog: bool,
 }
 
-/// Whether its work goes on without a turn.
+/// Whether a process has work without a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Late {
+enum Overdue {
     No,
-    /// Others wait for it, but nobody longer than until then.
+    /// Others wait for the work to end, until `until` at most.
     WaitedFor {
         since: u64,
         until: u64,
     },
-    /// Others do not wait until it has ended: it may itself wait for what its slice is to launch on
-    /// another card. The process still counts: else its slice would get turns on the other card alone,
-    /// and everybody could end up waiting for a card that another has.
-    InVain,
+    /// Others do not wait for the work to end, because it may itself wait for a launch of its slice on
+    /// another card. The process still counts as active: otherwise its slice would get turns on the
+    /// other card alone, and all slices could end up waiting for a card that another one has.
+    NotWaitedFor,
 }
 
-/// How a process came to have work without a turn, for which others wait.
+/// The circumstances of work without a turn, for which others wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// It may have work.
+    /// The process has a turn, or needs none.
     pub entitled: bool,
-    /// Its slice needs several cards together.
+    /// Its slice gets several cards together.
     pub in_gang: bool,
-    /// It may wait itself for what its slice is to launch on another card.
-    pub in_vain: bool,
-    /// When it last launched as it liked.
+    /// Waiting may be useless: the work may wait for a launch of its slice on another card.
+    pub useless: bool,
+    /// When the time ended in which it launched metered, without turns.
     pub metered_until: Option<u64>,
 }
 
-/// Why nobody waits for a process any more, and what it said then.
+/// Why a process is skipped, with its report at that time.
 #[derive(Debug)]
-enum Passed {
-    /// It did not answer; any sign of life brings it back.
+enum Skipped {
+    /// It did not respond. Any sign of life ends this.
     Silent(ProcessView),
-    /// It lives, but its work does not end; only another state brings it back.
+    /// It is alive, but its work does not end. Only another state ends this.
     Stuck(ProcessView),
 }
 
 impl Process {
-    /// `asks`: its launches are metered.
-    pub fn new(now: u64, seen: &ProcessView, asks: bool) -> Self {
+    /// `metered`: its launches are metered.
+    pub fn new(now: u64, seen: &ProcessView, metered: bool) -> Self {
         let mut process = Self {
-            said: *seen,
+            last: *seen,
             served: 0,
             busy: false,
-            heard: true,
+            found: true,
             last_active: None,
-            late: Late::No,
-            passed: None,
-            untold_since: None,
-            backlog: !asks,
+            overdue: Overdue::No,
+            skipped: None,
+            unreported_since: None,
+            backlog: !metered,
         };
-        process.hear(now, seen, asks);
+        process.read(now, seen, metered);
         process
     }
 
-    /// Whether what is seen in its slot is it, and no other.
+    /// Whether the report in its slot is from it, and not from another process.
     pub fn is(&self, seen: &ProcessView) -> bool {
-        seen.id == self.said.id && seen.used_ns >= self.said.used_ns
+        seen.id == self.last.id && seen.used_ns >= self.last.used_ns
     }
 
-    /// Takes in what it says: how much engine time that is since it said something last.
-    pub fn hear(&mut self, now: u64, seen: &ProcessView, asks: bool) -> u64 {
-        let growth = seen.used_ns - self.said.used_ns;
-        self.heard = true;
-        self.said = ProcessView { active_at: seen.active_at.min(now), ..*seen };
-        let back = match &self.passed {
+    /// Reads its report. It returns the engine time since the last one.
+    pub fn read(&mut self, now: u64, seen: &ProcessView, metered: bool) -> u64 {
+        let growth = seen.used_ns - self.last.used_ns;
+        self.found = true;
+        self.last = ProcessView { active_at: seen.active_at.min(now), ..*seen };
+        let back = match &self.skipped {
             None => false,
-            Some(Passed::Silent(then)) => {
-                self.said.active_at != then.active_at || growth > 0 || self.has_moved(then)
+            Some(Skipped::Silent(then)) => {
+                self.last.active_at != then.active_at || growth > 0 || self.has_changed(then)
             }
-            Some(Passed::Stuck(then)) => self.has_moved(then),
+            Some(Skipped::Stuck(then)) => self.has_changed(then),
         };
         if back {
-            self.passed = None;
+            self.skipped = None;
         }
-        if self.lives() {
-            let told = (seen.active_at > 0).then_some(self.said.active_at);
+        if self.takes_part() {
+            let reported = (seen.active_at > 0).then_some(self.last.active_at);
             let seen_now = (seen.state != State::Idle).then_some(now);
-            self.last_active = self.last_active.max(told).max(seen_now);
+            self.last_active = self.last_active.max(reported).max(seen_now);
         }
-        self.backlog = (self.backlog && growth == 0) || !asks;
-        let untold = (seen.state == State::Runs && !seen.dead).then_some(now);
-        self.untold_since = untold.map(|now| match self.untold_since {
+        self.backlog = (self.backlog && growth == 0) || !metered;
+        let unreported = (seen.state == State::Runs && !seen.dead).then_some(now);
+        self.unreported_since = unreported.map(|now| match self.unreported_since {
             Some(since) if growth == 0 => since,
             _ => now,
         });
         growth
     }
 
-    /// Another process is in its slot, or one that says so; others have waited all the same.
-    pub fn succeed(&mut self, now: u64, seen: &ProcessView, asks: bool) {
-        let late = if seen.state == State::Runs { self.late } else { Late::No };
-        *self = Self { late, ..Self::new(now, seen, asks) };
+    /// Another process has its slot, or claims so. The time for which others have waited counts on.
+    pub fn replace(&mut self, now: u64, seen: &ProcessView, metered: bool) {
+        let overdue = if seen.state == State::Runs { self.overdue } else { Overdue::No };
+        *self = Self { overdue, ..Self::new(now, seen, metered) };
     }
 
-    /// The time in which it can have worked, if it has just died, and of which it will tell no more.
-    /// Its work outlives it by no more than its heartbeat does; a stopped one has none.
-    pub fn left_untold(&self, now: u64) -> u64 {
-        let until = now.min(self.said.active_at.saturating_add(SILENT_NS));
-        self.untold_since.map_or(0, |since| until.saturating_sub(since))
+    /// If it has just died: the time for which it can have worked and that it will not report any more.
+    /// Work goes on for at most as long after a heartbeat as a heartbeat may be old.
+    pub fn unreported_at_death(&self, now: u64) -> u64 {
+        let until = now.min(self.last.active_at.saturating_add(SILENT_NS));
+        self.unreported_since.map_or(0, |since| until.saturating_sub(since))
     }
 
-    /// For how long it has worked and told nothing, if it will.
-    pub fn untold(&self, now: u64) -> u64 {
-        let will = self.runs() && !self.backlog && self.late != Late::InVain;
-        let since = self.untold_since.filter(|_| will);
+    /// The time for which it has worked without a report, if it will report it.
+    pub fn unreported(&self, now: u64) -> u64 {
+        let will = self.runs() && !self.backlog && self.overdue != Overdue::NotWaitedFor;
+        let since = self.unreported_since.filter(|_| will);
         since.map_or(0, |since| now - since)
     }
 
-    fn has_moved(&self, then: &ProcessView) -> bool {
-        (self.said.turn, self.said.state) != (then.turn, then.state)
+    fn has_changed(&self, then: &ProcessView) -> bool {
+        (self.last.turn, self.last.state) != (then.turn, then.state)
     }
 
-    /// Neither dead nor passed over.
-    fn lives(&self) -> bool {
-        !self.said.dead && self.passed.is_none()
+    /// Whether it is neither dead nor skipped.
+    fn takes_part(&self) -> bool {
+        !self.last.dead && self.skipped.is_none()
     }
 
     pub fn is_active(&self, now: u64) -> bool {
-        self.lives() && self.last_active.is_some_and(|at| now - at < ACTIVE_NS)
+        self.takes_part() && self.last_active.is_some_and(|at| now - at < ACTIVE_NS)
     }
 
-    /// When it stops being active if nothing more is heard of it.
+    /// When it stops being active without another report.
     pub fn inactive_at(&self) -> Option<u64> {
-        self.last_active.filter(|_| self.lives()).map(|at| at + ACTIVE_NS)
+        self.last_active.filter(|_| self.takes_part()).map(|at| at + ACTIVE_NS)
     }
 
     pub fn wants(&self) -> bool {
-        self.lives() && self.said.state == State::Wants
+        self.takes_part() && self.last.state == State::Wants
     }
 
     pub fn runs(&self) -> bool {
-        self.lives() && self.said.state == State::Runs
+        self.takes_part() && self.last.state == State::Runs
     }
 
-    /// It works, perhaps on what it launched while nobody asked: that is never measured.
+    /// Whether it works, perhaps on work that it launched without permission: that is never measured.
     pub fn runs_backlog(&self) -> bool {
-        self.runs() && self.backlog && self.late != Late::InVain
+        self.runs() && self.backlog && self.overdue != Overdue::NotWaitedFor
     }
 
-    /// It works, and its meter looks after the work.
-    pub fn beats(&self, now: u64) -> bool {
+    /// Whether it works, and its meter checks the work.
+    pub fn has_heartbeat(&self, now: u64) -> bool {
         self.runs() && !self.is_silent(now)
     }
 
-    /// Its work goes on without a turn.
+    /// Whether others wait for its work, which has no turn.
     pub fn is_overdue(&self) -> bool {
-        matches!(self.late, Late::WaitedFor { .. })
+        matches!(self.overdue, Overdue::WaitedFor { .. })
     }
 
-    /// When nobody will wait any longer for its work.
+    /// Until when others wait for its work.
     pub fn waited_for_until(&self) -> Option<u64> {
-        match self.late {
-            Late::WaitedFor { until, .. } => Some(until),
-            Late::No | Late::InVain => None,
+        match self.overdue {
+            Overdue::WaitedFor { until, .. } => Some(until),
+            Overdue::No | Overdue::NotWaitedFor => None,
         }
     }
 
-    /// Nobody waits for it until it moves.
-    pub fn pass_silent(&mut self) {
-        self.passed = Some(Passed::Silent(self.said));
-        self.late = Late::No;
+    /// Skips it until it shows a sign of life.
+    pub fn skip_silent(&mut self) {
+        self.skipped = Some(Skipped::Silent(self.last));
+        self.overdue = Overdue::No;
     }
 
-    /// Its work goes on, or not, without a turn: waits with it, or gives up.
+    /// Updates whether others wait for its work.
     pub fn wait_for(&mut self, now: u64, waiting: Waiting) {
         if !self.runs() {
-            self.late = Late::No;
+            self.overdue = Overdue::No;
             return;
         }
-        let since = match self.late {
-            Late::InVain if self.is_silent(now) => return self.pass_silent(),
-            Late::InVain => return,
+        let since = match self.overdue {
+            Overdue::NotWaitedFor if self.is_silent(now) => return self.skip_silent(),
+            Overdue::NotWaitedFor => return,
             _ if waiting.entitled => {
-                self.late = Late::No;
+                self.overdue = Overdue::No;
                 return;
             }
-            Late::WaitedFor { since, .. } => since,
-            Late::No => now,
+            Overdue::WaitedFor { since, .. } => since,
+            Overdue::No => now,
         };
         let patience = if self.backlog {
             BACKLOG_NS
@@ -210,18 +210,18 @@ impl Process {
             DRAIN_NS
         };
         let until = since + patience;
-        self.late = Late::WaitedFor { since, until };
+        self.overdue = Overdue::WaitedFor { since, until };
         if self.is_silent(now) {
-            self.pass_silent();
-        } else if waiting.in_vain || (waiting.in_gang && now > until) {
-            self.late = Late::InVain;
+            self.skip_silent();
+        } else if waiting.useless || (waiting.in_gang && now > until) {
+            self.overdue = Overdue::NotWaitedFor;
         } else if now > until {
-            self.passed = Some(Passed::Stuck(self.said));
-            self.late = Late::No;
+            self.skipped = Some(Skipped::Stuck(self.last));
+            self.overdue = Overdue::No;
         }
     }
 
     fn is_silent(&self, now: u64) -> bool {
-        now - self.said.active_at > SILENT_NS
+        now - self.last.active_at > SILENT_NS
     }
 }

@@ -1,4 +1,4 @@
-//! Single rules, with exact times. How the rules work together is tried in tests/simulation.
+//! Tests of single rules, with exact times. tests/simulation tests how the rules work together.
 
 mod deaths;
 mod metered;
@@ -10,7 +10,7 @@ use crate::{Mode, Priority, Regime};
 
 const T: u64 = 1_000_000 * MS;
 
-/// The files of some slices on card 7, each with one process, and what a coordinator makes of them.
+/// The files of some slices on card 7, each with one process, and a coordinator for them.
 struct Desk {
     turns: Turns,
     view: View,
@@ -23,14 +23,14 @@ impl Desk {
         let slices = shares.iter().enumerate().map(|(key, share)| {
             let regime = Regime { share: *share, ..Regime::default() };
             let processes = vec![ProcessView { slot: 4, ..ProcessView::default() }];
-            let row = RowView { card: 7, regime, processes, ..RowView::default() };
+            let row = SliceCardView { card: 7, regime, processes, ..SliceCardView::default() };
             SliceView { key: key as u64, rows: vec![row] }
         });
         let view = View { slices: slices.collect() };
         Self { turns: Turns::new(), view, now: T, wake_at: None }
     }
 
-    fn row(&mut self, slice: usize) -> &mut RowView {
+    fn row(&mut self, slice: usize) -> &mut SliceCardView {
         &mut self.view.slices[slice].rows[0]
     }
 
@@ -38,14 +38,14 @@ impl Desk {
         &mut self.row(slice).processes[0]
     }
 
-    /// The process of a slice says so, having seen what is published.
-    fn says(&mut self, slice: usize, state: State) {
+    /// The process of a slice reports a state, having seen the published grant.
+    fn reports(&mut self, slice: usize, state: State) {
         let (turn, now) = (self.row(slice).published.turn, self.now);
         let process = self.process(slice);
         (process.state, process.turn, process.active_at) = (state, turn, now);
     }
 
-    /// The process of a slice works until `now`, and its meter has seen it.
+    /// The process of a slice works until `now`, and its meter has checked it.
     fn works(&mut self, slice: usize, ns: u64) {
         self.now += ns;
         let now = self.now;
@@ -54,7 +54,7 @@ impl Desk {
         process.active_at = now;
     }
 
-    /// A step after `passed`: what is published, as slice, kind, holder and the turn's length.
+    /// A step after `passed`. It returns the published grants: slice, kind, holder and the turn's length.
     fn step(&mut self, passed: u64) -> Vec<(u64, Kind, Holder, u64)> {
         self.now += passed;
         let mut published = Vec::new();
@@ -68,7 +68,7 @@ impl Desk {
         }
     }
 
-    fn publish(&mut self, publish: &Publish) -> (u64, Kind, Holder, u64) {
+    fn publish(&mut self, publish: &GrantUpdate) -> (u64, Kind, Holder, u64) {
         let now = self.now;
         let slice = self.view.slices.iter_mut().find(|slice| slice.key == publish.slice).unwrap();
         let published = &mut slice.rows[publish.row].published;
@@ -89,13 +89,13 @@ fn nobody(slice: u64) -> (u64, Kind, Holder, u64) {
     (slice, Kind::Turn, Holder::Nobody, 0)
 }
 
-/// Two slices that both want; the first has the first turn and works.
+/// Two slices that both wait; the first has the first turn and works.
 fn two(shares: [u32; 2]) -> Desk {
     let mut desk = Desk::new(&shares);
-    desk.says(0, State::Wants);
-    desk.says(1, State::Wants);
+    desk.reports(0, State::Wants);
+    desk.reports(1, State::Wants);
     assert_eq!(desk.step(0), [nobody(0), nobody(1), turn(0, 5 * MS)]);
-    desk.says(0, State::Runs);
+    desk.reports(0, State::Runs);
     assert_eq!(desk.step(MS), []);
     desk
 }
@@ -109,70 +109,70 @@ fn own(slice: u64) -> (u64, Kind, Holder, u64) {
 }
 
 #[test]
-fn who_is_alone_has_the_card_until_another_comes() {
+fn a_slice_alone_has_the_card_until_another_one_starts() {
     let mut desk = Desk::new(&[30, 0]);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     let decision = desk.turns.step(T, &desk.view);
     assert_eq!(decision.regulated, [(0, true), (1, true)]);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
     assert_eq!(grants, [nobody(1), (0, Kind::Alone, ME, 0)]);
-    desk.says(0, State::Runs);
+    desk.reports(0, State::Runs);
     assert_eq!(desk.step(MS), []);
-    // The other gets it when what runs has ended.
-    desk.says(1, State::Wants);
+    // The other gets it when the running work has ended.
+    desk.reports(1, State::Wants);
     assert_eq!(desk.step(MS), [nobody(0)]);
     assert_eq!(desk.step(MS), []);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
 #[test]
 fn a_pause_changes_nothing_and_a_long_one_ends_regulation() {
     let mut desk = Desk::new(&[30, 0]);
-    desk.says(0, State::Runs);
+    desk.reports(0, State::Runs);
     desk.step(0);
-    desk.says(0, State::Idle);
+    desk.reports(0, State::Idle);
     assert_eq!(desk.step(99 * MS), []);
     assert_eq!(desk.step(2 * MS), [own(0), metered(1)]);
     assert_eq!(desk.wake_at, None);
 }
 
 #[test]
-fn the_next_waits_for_the_end_of_what_runs() {
+fn the_next_turn_waits_for_the_end_of_running_work() {
     let mut desk = two([50, 50]);
     desk.works(0, 4 * MS);
     assert_eq!(desk.step(3 * MS), []);
     desk.works(0, 2 * MS);
     assert_eq!(desk.step(0), []);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(0), [turn(1, 20 * MS)]);
 }
 
 #[test]
 fn a_turn_that_is_given_up_goes_to_the_next_at_once() {
     let mut desk = two([50, 50]);
-    desk.says(0, State::Idle);
+    desk.reports(0, State::Idle);
     assert_eq!(desk.step(MS), [nobody(0), turn(1, 20 * MS)]);
-    // The first comes back; the second has had the shortest turn by then, and more than its part.
-    desk.says(1, State::Runs);
-    desk.says(0, State::Wants);
+    // The first returns; the second has had the shortest turn by then, and more than its part.
+    desk.reports(1, State::Runs);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(MS), []);
     desk.works(1, 4 * MS);
     assert_eq!(desk.step(0), [nobody(1)]);
 }
 
 #[test]
-fn what_is_taken_back_is_looked_at_once_more_before_it_is_given() {
+fn a_revoked_card_is_read_once_more_before_it_is_granted() {
     let mut desk = two([50, 50]);
-    desk.says(0, State::Idle);
+    desk.reports(0, State::Idle);
     desk.now += MS;
     let decision = desk.turns.step(desk.now, &desk.view);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
     assert_eq!((grants, decision.wake_at), (vec![nobody(0)], Some(desk.now)));
-    // It has launched between the look and the word: the other waits for that.
+    // It has launched before it saw the revocation: the other waits for that.
     desk.process(0).state = State::Runs;
     assert_eq!(desk.step(0), []);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
@@ -188,12 +188,12 @@ fn a_process_with_nothing_to_do_passes_its_turn_on_within_the_slice() {
 }
 
 #[test]
-fn who_waited_all_along_cuts_nobody_short() {
+fn a_slice_that_always_waits_cuts_no_turn_short() {
     let mut desk = two([50, 50]);
     desk.works(0, 5 * MS);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(0), [turn(1, 20 * MS)]);
-    desk.says(1, State::Runs);
+    desk.reports(1, State::Runs);
     for _ in 0..9 {
         desk.works(1, 2 * MS);
         assert_eq!(desk.step(0), []);
@@ -209,19 +209,19 @@ fn a_dead_holder_is_not_waited_for() {
 }
 
 #[test]
-fn who_does_not_answer_loses_its_turns_until_it_moves() {
+fn a_process_that_does_not_respond_gets_no_turns_until_it_does() {
     let mut desk = Desk::new(&[50, 25, 25]);
-    (0..3).for_each(|slice| desk.says(slice, State::Wants));
+    (0..3).for_each(|slice| desk.reports(slice, State::Wants));
     desk.process(2).active_at = 0;
     assert_eq!(desk.step(0), [nobody(0), nobody(1), nobody(2), turn(0, 5 * MS)]);
     assert_eq!(desk.step(5 * MS), [turn(1, 5 * MS)]);
-    // Now only the third may live, and at the next look it is the only one.
+    // Now only the third may be alive, and at the next step it is the only one.
     assert_eq!(desk.step(5 * MS), [turn(2, 20 * MS)]);
     assert_eq!(desk.step(MS), [(2, Kind::Alone, ME, 0)]);
-    desk.says(0, State::Wants);
-    desk.says(2, State::Runs);
+    desk.reports(0, State::Wants);
+    desk.reports(2, State::Runs);
     assert_eq!(desk.step(MS), [nobody(2)]);
-    desk.says(2, State::Wants);
+    desk.reports(2, State::Wants);
     assert_eq!(desk.step(MS), [turn(0, 20 * MS)]);
 }
 
@@ -245,34 +245,34 @@ fn a_stopped_process_is_waited_for_fifty_milliseconds_and_a_long_kernel_for_four
 fn a_turn_is_prolonged_only_for_a_holder_that_works() {
     let mut desk = two([90, 10]);
     desk.works(0, 4 * MS);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     desk.step(MS);
-    desk.says(1, State::Runs);
+    desk.reports(1, State::Runs);
     desk.works(1, 20 * MS);
-    desk.says(1, State::Wants);
+    desk.reports(1, State::Wants);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
-    desk.says(0, State::Runs);
+    desk.reports(0, State::Runs);
     desk.works(0, 19 * MS);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
-    // Its meter is not heard of any more: the turn runs out.
+    // Its heartbeat stops: the turn expires.
     assert_eq!(desk.step(19 * MS), [turn(0, 20 * MS)]);
     assert_eq!(desk.step(19 * MS), [turn(0, 20 * MS)]);
     assert_eq!(desk.step(19 * MS), []);
 }
 
 #[test]
-fn a_new_coordinator_goes_on_where_the_old_one_was_killed() {
+fn a_new_coordinator_continues_where_the_old_one_was_killed() {
     let mut desk = two([50, 50]);
     desk.turns = Turns::new();
     desk.works(0, 2 * MS);
-    // Whoever had the turn is asked back, and its work waited for.
+    // The turn is revoked, and its work is waited for.
     assert_eq!(desk.step(0), [nobody(0)]);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(MS).len(), 1);
 }
 
 #[test]
-fn a_slice_that_is_gone_holds_nobody_up() {
+fn a_removed_slice_is_not_waited_for() {
     let mut desk = two([50, 50]);
     desk.view.slices.remove(0);
     assert_eq!(desk.step(MS), [(1, Kind::Alone, ME, 0)]);
@@ -287,7 +287,7 @@ fn no_more_is_billed_than_time_has_passed() {
     desk.step(2 * MS);
     // 3 ms have passed since its turn began.
     assert_eq!(balance(&desk) - before, MS as i64 - 3 * MS as i64);
-    // Another process in the slot, and the first one's time among the departed.
+    // Another process in the slot, and the first one's time in the account's sums.
     desk.process(0).used_ns = 0;
     desk.row(0).departed_ns = u64::MAX / 2;
     desk.step(0);
@@ -302,12 +302,12 @@ fn a_share_that_changes_changes_the_turns() {
     assert_eq!(desk.step(MS), [own(0), own(1)]);
     desk.row(1).regime = Regime { share: 40, mode: Mode::Soft, priority: Priority::High };
     assert_eq!(desk.step(MS), [nobody(0), nobody(1)]);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
-/// Whatever the files say: no panic, turn numbers without gaps, never two holders of one card, and
-/// soon nothing more to publish.
+/// Whatever is in the files: no panic, turn numbers without gaps, never two holders of one card, and soon
+/// nothing more to publish.
 #[test]
 fn garbage_in_the_files_breaks_no_rule() {
     for seed in 0..60 {
@@ -367,7 +367,7 @@ fn garbage_in_the_files_breaks_no_rule() {
                 let sharers = metered.len().min(1) + held.len();
                 assert!(sharers <= 1, "seed {seed}, card {card}: {metered:?} {held:?}");
             }
-            // Whom it passes over it may leave out at the next look.
+            // A process that it skips may change the next step.
             while !desk.step(0).is_empty() {
                 looks += 1;
             }

@@ -1,79 +1,79 @@
-//! What the coordinator reads, and what it then publishes.
+//! The input of a step, read from the slices' files, and its output, to be published.
 
 use crate::{Grant, Regime};
 pub use hami_limits::grants::ComputeState as State;
 
-/// All slices of the machine, as their files are now.
+/// All slices of a runtime directory, as their files are now.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// In any order. One that is gone or damaged is left out: its turn ends at once.
+    /// In any order. A slice that was removed or is damaged is left out: its turn ends at once.
     pub slices: Vec<SliceView>,
 }
 
 /// One slice.
 #[derive(Clone, Debug, Default)]
 pub struct SliceView {
-    /// Names the slice while it lives; never another's afterwards.
+    /// Identifies the slice. It is never reused for another one.
     pub key: u64,
     /// Row i is row i of the slice's files; rows are appended, never moved.
-    pub rows: Vec<RowView>,
+    pub rows: Vec<SliceCardView>,
 }
 
 /// One card of a slice.
 #[derive(Clone, Debug, Default)]
-pub struct RowView {
-    /// Names the card, alike in all slices.
+pub struct SliceCardView {
+    /// Identifies the card; equal in all slices.
     pub card: u64,
     /// How the slice shares the card.
     pub regime: Regime,
-    /// What the grants page says. Looked at when the row is first seen: turn numbers go on from it.
+    /// The grant on the grants page. It is read when the row is first seen: turn numbers continue from it.
     pub published: Grant,
-    /// Engine time on this card of processes whose slots are free again.
+    /// The engine time on this card of processes whose slots are free again.
     pub departed_ns: u64,
-    /// Those whose slots are taken, in any order.
+    /// The processes whose slots are taken, in any order.
     pub processes: Vec<ProcessView>,
 }
 
-/// One process on one card. Nothing here is trusted.
+/// One process on one card. None of it is trusted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessView {
-    /// Its place in the account.
+    /// Its slot in the account.
     pub slot: u16,
-    /// Names the process: another in the same slot has another.
+    /// Identifies the process: another one in the same slot has another number.
     pub id: u64,
-    /// What it does.
+    /// Its state.
     pub state: State,
-    /// The grant that it had seen when it wrote its state.
+    /// The turn that it had seen when it wrote its state.
     pub turn: u32,
     /// Its engine time so far.
     pub used_ns: u64,
-    /// When its meter last looked at work of it; one in the future counts as now.
+    /// When its meter last checked its work. A time in the future counts as now.
     pub active_at: u64,
-    /// Its lock is free.
+    /// Whether it is dead: its lock is free.
     pub dead: bool,
 }
 
-/// What to publish, and when to look again.
+/// The changes to publish, and the time of the next step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The `regulated` words that change, by slice, true where launches have to ask: to be written
+    /// The `regulated` words that change, by slice; true if launches need permission. They are written
     /// before the grants.
     pub regulated: Vec<(u64, bool)>,
-    /// The rows whose grant changes, in the order in which they are to be written: what is taken away
-    /// comes before what is given.
-    pub grants: Vec<Publish>,
-    /// When to look again at the latest, whether or not a bell rings; at once, where it is no later
-    /// than now. `None`: a bell or a change of the slices will tell.
+    /// The grants that change, in the order in which they are to be written: revoked ones come before
+    /// new ones.
+    pub grants: Vec<GrantUpdate>,
+    /// The latest time of the next step, even without a wake-up; at once if it is not after now. `None`:
+    /// a wake-up or a change of the slices will announce the next event.
     pub wake_at: Option<u64>,
 }
 
-/// One row's new grant.
+/// The new grant of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Publish {
+pub struct GrantUpdate {
     /// [`SliceView::key`].
     pub slice: u64,
     /// The row.
     pub row: usize,
-    /// What it says from now on; the turn number is one more than before.
+    /// The grant. Its turn number is one more than that of the previous grant.
     pub grant: Grant,
 }

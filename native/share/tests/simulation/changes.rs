@@ -1,4 +1,4 @@
-//! Slices that come, change and misbehave while others work.
+//! Slices that start, change and misbehave while others work.
 
 use hami_share::Regime;
 
@@ -23,11 +23,11 @@ fn share(machine: &mut Machine, lane: usize, from: u64, to: u64) -> f64 {
 }
 
 #[test]
-fn who_comes_is_served_within_fifty_milliseconds_and_a_kernel() {
+fn a_newcomer_is_served_within_fifty_milliseconds_and_a_kernel() {
     for kernel in [20 * US, 5 * MS, 50 * MS] {
         for regime in [hard, soft] {
             for already in 1..=3 {
-                // At many points of the others' turns.
+                // At many times within the others' turns.
                 for i in 0..40 {
                     let mut machine = Machine::new(1);
                     for _ in 0..already {
@@ -46,7 +46,7 @@ fn who_comes_is_served_within_fifty_milliseconds_and_a_kernel() {
 }
 
 #[test]
-fn several_who_come_at_once_are_all_served_within_fifty_milliseconds() {
+fn several_newcomers_at_once_are_all_served_within_fifty_milliseconds() {
     for i in 0..40 {
         let mut machine = Machine::new(1);
         let slice = machine.slice(&[(0, soft(25))]);
@@ -90,7 +90,7 @@ fn a_killed_holder_costs_the_others_one_turn() {
 }
 
 #[test]
-fn a_stopped_slice_costs_the_others_one_deadline_and_comes_back() {
+fn a_stopped_slice_costs_the_others_one_deadline_and_continues() {
     for i in 0..30 {
         let mut machine = Machine::new(1);
         let slices = [40, 30, 30].map(|share| machine.slice(&[(0, soft(share))]));
@@ -104,7 +104,7 @@ fn a_stopped_slice_costs_the_others_one_deadline_and_comes_back() {
         });
         machine.run(stop + S);
         let after: u64 = [1, 2].iter().zip(before).map(|(i, b)| machine.work(lanes[*i]) - b).sum();
-        // The rest of its turn, 50 ms of silence, and the handing over of a second.
+        // The rest of its turn, 50 ms of silence, and the handover to the second.
         assert!(after >= S - 90 * MS, "stopped at {stop}: {after}");
         let back = share(&mut machine, lanes[0], stop + 6 * S, stop + 9 * S);
         assert!((back - 40.0).abs() <= 1.0, "stopped at {stop}: {back}");
@@ -140,7 +140,7 @@ fn a_kernel_of_two_seconds_is_paid_back_alone() {
 }
 
 #[test]
-fn a_kernel_without_end_holds_the_others_up_for_four_seconds_once() {
+fn a_kernel_without_end_delays_the_others_for_four_seconds_once() {
     let mut machine = Machine::new(1);
     let slices = [50, 50].map(|share| machine.slice(&[(0, soft(share))]));
     machine.lane(slices[0], 0, Program::Long { at: S, ns: 1_000 * S }, 0);
@@ -151,7 +151,7 @@ fn a_kernel_without_end_holds_the_others_up_for_four_seconds_once() {
 }
 
 #[test]
-fn without_the_coordinator_everybody_keeps_to_its_own_bucket() {
+fn without_the_coordinator_each_process_limits_itself() {
     let mut machine = Machine::new(1);
     let slices = [30, 40].map(|share| machine.slice(&[(0, hard(share))]));
     let lanes = slices.map(|slice| machine.lane(slice, 0, saturate(MS), 0));
@@ -168,7 +168,7 @@ fn without_the_coordinator_everybody_keeps_to_its_own_bucket() {
 }
 
 #[test]
-fn a_coordinator_that_is_killed_all_the_time_does_no_harm() {
+fn a_coordinator_that_is_killed_repeatedly_does_no_harm() {
     let mut machine = Machine::new(1);
     let slices = [30, 70].map(|share| machine.slice(&[(0, hard(share))]));
     let lanes = slices.map(|slice| machine.lane(slice, 0, saturate(MS), 0));

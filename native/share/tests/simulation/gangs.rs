@@ -22,7 +22,7 @@ fn shares(machine: &Machine, lanes: &[usize], seconds: u64) -> Vec<f64> {
 }
 
 #[test]
-fn two_slices_whose_kernels_wait_for_each_other_never_stand_still() {
+fn two_slices_whose_kernels_wait_for_each_other_never_deadlock() {
     for (a, b) in [(30, 70), (50, 50), (10, 90)] {
         for regime in [hard, soft] {
             for ns in [200 * US, 3 * MS] {
@@ -45,7 +45,7 @@ fn two_slices_whose_kernels_wait_for_each_other_never_stand_still() {
 }
 
 #[test]
-fn slices_of_one_card_fill_what_a_slice_of_two_leaves() {
+fn slices_of_one_card_use_the_time_that_a_slice_of_two_leaves() {
     let mut machine = Machine::new(2);
     let both = gang(&mut machine, soft(50), 1, MS, 0);
     let lanes = [0, 1].map(|card| {
@@ -98,7 +98,7 @@ fn a_kernel_without_end_on_one_of_two_cards_does_not_stop_the_others() {
             .zip(before)
             .map(|(lane, before)| (machine.work(*lane) - before) as f64 / (20 * S) as f64 * 100.0)
             .collect();
-        // On its card the others have half of their time; on the other a turn ends when both have.
+        // On its card the others get half of their time; on the other card a turn ends with both.
         for (share, least) in got.iter().zip([45.0, 20.0, 38.0]) {
             assert!(*share > least, "{got:.1?}");
         }

@@ -1,4 +1,4 @@
-//! The rules of the turns, tried on a simulated machine: do the shares hold?
+//! Tests of the turns on a simulated machine: do the shares hold?
 
 mod changes;
 mod gangs;

@@ -1,18 +1,18 @@
-//! How long those wait who come to a card that others use.
+//! How long newcomers wait for a card that others use.
 
 use hami_share::Regime;
 
 use crate::sim::scene::{hard, soft};
 use crate::sim::{MS, Machine, Program, S, US};
 
-/// At many points of the others' turns.
+/// At many times within the others' turns.
 const TRIES: u64 = 10;
 
 fn saturate(ns: u64) -> Program {
     Program::Saturate(vec![ns])
 }
 
-/// The longest that any of so many newcomers waits for its first grant beside so many others.
+/// The longest wait of any of these newcomers for its first grant, beside these running slices.
 fn longest_wait(newcomers: usize, running: usize, kernel: u64) -> u64 {
     let one = |i: u64| {
         let mut machine = Machine::new(1);
@@ -37,8 +37,8 @@ fn longest_wait(newcomers: usize, running: usize, kernel: u64) -> u64 {
     (0..TRIES).map(one).max().unwrap_or(0)
 }
 
-/// Turns are one process's alone, so of several who come at once each waits for the first kernels of
-/// those before it. The table that `-- several_newcomers --nocapture` prints.
+/// Turns are exclusive, so of several newcomers each waits for the first kernels of those before it.
+/// `-- several_newcomers --nocapture` prints the table.
 #[test]
 fn several_newcomers_wait_for_each_others_first_kernels() {
     println!("| kernels | running | 1 newcomer | 2 | 3 | 4 |");
@@ -51,8 +51,8 @@ fn several_newcomers_wait_for_each_others_first_kernels() {
                 waits.iter().map(|wait| format!("{:.1}", *wait as f64 / MS as f64)).collect();
             println!("| {name} | {running} | {} |", cells.join(" | "));
             for (before, wait) in waits.into_iter().enumerate() {
-                // The first ones of those before, and what runs when they come: of one who is alone
-                // two batches, else what is left of a turn.
+                // The first kernels of those before, and the work that runs when they start: two batches
+                // of a slice that is alone, otherwise the rest of a turn.
                 let running = [0, 2, 1, 1][running];
                 let kernels = before as u64 + running;
                 let most = kernels * kernel.max(5 * MS + MS) + 10 * MS;
@@ -65,9 +65,9 @@ fn several_newcomers_wait_for_each_others_first_kernels() {
     }
 }
 
-/// The slice with a share is there when the others begin, so they ask; then it has something to do.
+/// The slice with a share is present when the others start, so they are metered; then it gets work.
 #[test]
-fn who_has_no_share_keeps_those_who_have_waiting_for_little() {
+fn slices_without_a_share_delay_one_with_a_share_only_a_little() {
     for kernel in [20 * US, 5 * MS, 50 * MS] {
         for already in 1..=3 {
             for i in 0..TRIES {
@@ -101,9 +101,9 @@ fn who_has_no_share_keeps_those_who_have_waiting_for_little() {
     }
 }
 
-/// Beside one that does nothing whoever has no share loses nothing by being asked.
+/// Beside an idle slice with a share, a slice without one loses nothing by being metered.
 #[test]
-fn who_has_no_share_works_as_without_us_beside_one_that_pauses() {
+fn a_slice_without_a_share_works_natively_beside_one_that_pauses() {
     for kernel in [20 * US, 500 * US, 5 * MS, 50 * MS] {
         let mut machine = Machine::new(1);
         let capped = machine.slice(&[(0, hard(30))]);

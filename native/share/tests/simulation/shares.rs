@@ -1,4 +1,4 @@
-//! Shares of those who always want more, and of those who do not.
+//! Shares of programs that always want more, and of programs that do not.
 
 use hami_share::{Mode, Priority, Regime};
 
@@ -6,7 +6,7 @@ use crate::sim::scene::{hard, jain, p95_of_seconds, play, soft};
 use crate::sim::scenes;
 use crate::sim::{MS, Machine, Program, S, US};
 
-/// Long enough for the errors to settle; the table that `-- every_slice --nocapture` prints is of so many.
+/// Long enough for the errors to converge. `-- every_slice --nocapture` prints the table for this time.
 const SECONDS: u64 = 20;
 
 #[test]
@@ -58,7 +58,7 @@ fn processes_of_one_slice_get_equal_parts_whatever_their_kernels() {
     let other = machine.slice(&[(0, soft(60))]);
     let kernels = [20 * US, MS, 5 * MS, 30 * MS];
     let lanes = kernels.map(|ns| machine.lane(slice, 0, Program::Saturate(vec![ns]), 0));
-    // One comes later: the time before is not its to make good.
+    // One starts later: the time before is not owed to it.
     let late = machine.lane(slice, 0, Program::Saturate(vec![MS]), 20 * S);
     machine.lane(other, 0, Program::Saturate(vec![MS]), 0);
     machine.run(20 * S);
@@ -76,15 +76,15 @@ fn a_burst_below_the_share_is_not_slowed() {
     let slice = machine.slice(&[(0, hard(30))]);
     let lane = machine.lane(slice, 0, Program::Bursty { period: 100 * MS, busy: 10 * MS }, 50 * MS);
     machine.run(20 * S);
-    // A bucket begins empty.
+    // A bucket starts empty.
     let bursts = &machine.lanes[lane].running.bursts[2..];
     let slowed: u64 = bursts.iter().map(|burst| burst - 10 * MS).sum();
     assert!(bursts.len() > 190 && slowed <= bursts.len() as u64 * 100 * US, "{slowed}");
 }
 
 #[test]
-fn a_loop_that_waits_for_each_kernel_gets_its_share_in_company() {
-    // With longer pauses it gives its turn up, and comes back after the shortest of the other's.
+fn a_loop_that_waits_for_each_kernel_gets_its_share_beside_another() {
+    // With longer pauses it loses its turn, and gets one after the shortest turn of the other.
     let loops = [(2 * MS, 50 * US, 30.0), (5 * MS, 100 * US, 30.0), (2 * MS, 400 * US, 28.0)];
     for (kernel, gap, expected) in loops {
         let mut machine = Machine::new(1);
@@ -99,7 +99,7 @@ fn a_loop_that_waits_for_each_kernel_gets_its_share_in_company() {
 }
 
 #[test]
-fn who_paused_has_nothing_to_make_up_for_in_soft_mode() {
+fn a_soft_slice_is_owed_nothing_for_its_pauses() {
     let mut machine = Machine::new(1);
     let a = machine.slice(&[(0, soft(50))]);
     let b = machine.slice(&[(0, soft(50))]);
@@ -114,7 +114,7 @@ fn who_paused_has_nothing_to_make_up_for_in_soft_mode() {
 }
 
 #[test]
-fn a_low_priority_gets_what_the_higher_ones_leave() {
+fn a_low_priority_gets_the_time_that_higher_ones_leave() {
     let mut machine = Machine::new(1);
     let high = Regime { share: 40, mode: Mode::Hard, priority: Priority::High };
     let low = Regime { share: 90, mode: Mode::Soft, priority: Priority::Low };

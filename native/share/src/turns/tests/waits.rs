@@ -1,17 +1,17 @@
-//! Kernels that wait for what their own slice is to launch.
+//! Tests of kernels that wait for a launch of their own slice.
 
 use super::*;
 
 /// A second row for a slice, on another card.
 fn on_two_cards(desk: &mut Desk) {
     for slice in &mut desk.view.slices {
-        let second = RowView { card: 8, ..slice.rows[0].clone() };
+        let second = SliceCardView { card: 8, ..slice.rows[0].clone() };
         slice.rows.push(second);
     }
 }
 
 impl Desk {
-    fn says_on(&mut self, slice: usize, row: usize, state: State) {
+    fn reports_on(&mut self, slice: usize, row: usize, state: State) {
         let now = self.now;
         let row = &mut self.view.slices[slice].rows[row];
         let turn = row.published.turn;
@@ -19,8 +19,8 @@ impl Desk {
         (process.state, process.turn, process.active_at) = (state, turn, now);
     }
 
-    /// Looks every ms, while whoever works has a heartbeat and whoever waits sees what is published.
-    fn looks_for(&mut self, ms: u64) -> Vec<(u64, Kind, Holder, u64)> {
+    /// Steps every ms; working processes have a heartbeat, and waiting ones see the published grants.
+    fn steps_for(&mut self, ms: u64) -> Vec<(u64, Kind, Holder, u64)> {
         let mut published = Vec::new();
         for _ in 0..ms {
             self.now += MS;
@@ -39,23 +39,23 @@ impl Desk {
     }
 }
 
-/// A slice without a share has launched on one card, and its partner waits for a turn on the other.
+/// A slice without a share has launched on one card, and its other process waits for a turn on the other.
 #[test]
-fn a_slice_keeps_both_cards_also_when_nobody_waits_for_its_work() {
+fn a_slice_keeps_both_cards_also_when_its_work_is_not_waited_for() {
     for shares in [[0, 20], [20, 0], [50, 50]] {
         let mut desk = Desk::new(&shares);
         on_two_cards(&mut desk);
-        (0..2).for_each(|slice| (0..2).for_each(|row| desk.says_on(slice, row, State::Wants)));
+        (0..2).for_each(|slice| (0..2).for_each(|row| desk.reports_on(slice, row, State::Wants)));
         desk.step(0);
-        // Both launch on one card alone, and wait on the other from then on.
+        // Both launch on one card only, and wait on the other from then on.
         for slice in 0..2 {
             while desk.row(slice).published.holder != Holder::Everyone {
-                desk.looks_for(1);
+                desk.steps_for(1);
             }
-            desk.says_on(slice, 0, State::Runs);
-            desk.looks_for(30);
+            desk.reports_on(slice, 0, State::Runs);
+            desk.steps_for(30);
         }
-        let published = desk.looks_for(2_000);
+        let published = desk.steps_for(2_000);
         for (slice, kind, holder, _) in &published {
             assert_eq!(*kind, Kind::Turn, "{shares:?}: slice {slice}");
             assert!(
@@ -73,20 +73,20 @@ fn a_slice_keeps_both_cards_also_when_nobody_waits_for_its_work() {
     }
 }
 
-/// Else a kernel that waits for ever would have the card for ever: nothing of it is billed.
+/// Otherwise a kernel that waits for ever would have the card for ever, because it is never billed.
 #[test]
-fn who_tells_nothing_in_its_turn_is_not_prolonged_for_that() {
+fn a_turn_without_a_report_is_not_prolonged() {
     let mut desk = two([90, 10]);
     desk.works(0, 4 * MS);
-    desk.says(0, State::Wants);
+    desk.reports(0, State::Wants);
     desk.step(MS);
-    desk.says(1, State::Runs);
+    desk.reports(1, State::Runs);
     desk.works(1, 20 * MS);
-    desk.says(1, State::Wants);
+    desk.reports(1, State::Wants);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
-    desk.says(0, State::Runs);
+    desk.reports(0, State::Runs);
     // 20 ms of a tenth are worth 180 of the rest.
-    let prolonged = desk.looks_for(400);
+    let prolonged = desk.steps_for(400);
     let (turns, last) = (prolonged.len(), desk.row(0).published);
     assert!((7..=9).contains(&turns), "{prolonged:?}");
     assert!(desk.now > last.until + 200 * MS);

@@ -1,13 +1,13 @@
-//! The simulated coordinator: it is rung or wakes, looks, and publishes what the turns say.
+//! The simulated coordinator: it wakes up, reads the processes, and publishes the decisions of `Turns`.
 
-use hami_share::turns::{RowView, SliceView, State, View};
+use hami_share::turns::{SliceCardView, SliceView, State, View};
 
 use super::lane::Host;
 use super::machine::{Event, LATE_NS, Machine};
 use super::{MS, US};
 
 impl Machine {
-    pub(super) fn ring(&mut self, at: u64) {
+    pub(super) fn wake(&mut self, at: u64) {
         let late = at + LATE_NS / 2 + self.prng.below(LATE_NS);
         self.coordinate_by(late);
     }
@@ -36,14 +36,14 @@ impl Machine {
             self.slices[slice].grants[publish.row] = publish.grant;
             for lane in 0..self.lanes.len() {
                 let it = &self.lanes[lane];
-                if it.slice == slice && it.row == publish.row && it.host == Host::AtGate {
+                if it.slice == slice && it.row == publish.row && it.host == Host::Waits {
                     let late = self.late();
                     self.push(late, Event::Host(lane));
                 }
             }
         }
         let wake_at = decision.wake_at.unwrap_or(u64::MAX).min(self.now + 10 * MS);
-        // Without sleeping, the next look is as late as a look takes.
+        // Without sleeping, the next step is as late as a step takes.
         let late =
             if wake_at <= self.now { 5 * US } else { LATE_NS / 2 + self.prng.below(LATE_NS) };
         self.coordinate_by(wake_at + late);
@@ -63,7 +63,7 @@ impl Machine {
                     }
                     view
                 });
-                RowView {
+                SliceCardView {
                     card: *card as u64,
                     regime: *regime,
                     published: slice.grants[r],

@@ -10,20 +10,20 @@ const SWITCH_NS: u64 = 50 * US;
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub left: u64,
-    /// It began to run at.
+    /// When it began to run.
     pub began: Option<u64>,
-    /// The number of the meeting that it waits for, spinning, before its time counts.
+    /// The meeting for which it waits, spinning, before its time counts.
     pub meets: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 pub struct Engine {
-    /// By context, those that have work.
+    /// The work by context.
     queues: BTreeMap<usize, VecDeque<Kernel>>,
     current: Option<usize>,
-    /// The context that ran last: to go on with it costs no switch.
+    /// The context that ran last. To continue with it costs no switch.
     resident: Option<usize>,
-    /// Up to here everything is settled.
+    /// The engine has been simulated up to this time.
     at: u64,
     switch_left: u64,
     slice_left: u64,
@@ -31,46 +31,46 @@ pub struct Engine {
     pub work: BTreeMap<usize, u64>,
 }
 
-/// What happened until now.
+/// An event in an engine.
 #[derive(Debug)]
-pub enum Happened {
+pub enum Occurred {
     Began { meets: u64 },
     Ended { context: usize, began: u64, ended: u64 },
 }
 
 impl Engine {
-    pub fn submit(&mut self, now: u64, context: usize, kernel: Kernel) -> Vec<Happened> {
-        let happened = self.settle(now);
+    pub fn submit(&mut self, now: u64, context: usize, kernel: Kernel) -> Vec<Occurred> {
+        let events = self.advance(now);
         self.queues.entry(context).or_default().push_back(kernel);
-        happened
+        events
     }
 
-    /// The context is gone; what runs of it ends at once.
-    pub fn forget(&mut self, now: u64, context: usize) -> Vec<Happened> {
-        let happened = self.settle(now);
+    /// The context has exited; its running work ends at once.
+    pub fn forget(&mut self, now: u64, context: usize) -> Vec<Occurred> {
+        let events = self.advance(now);
         self.queues.remove(&context);
         if self.current == Some(context) {
             self.current = None;
         }
-        happened
+        events
     }
 
-    /// A meeting is complete: kernels that waited for it go on.
-    pub fn met(&mut self, now: u64, meeting: u64) -> Vec<Happened> {
-        let happened = self.settle(now);
+    /// A meeting is complete: kernels that waited for it continue.
+    pub fn met(&mut self, now: u64, meeting: u64) -> Vec<Occurred> {
+        let events = self.advance(now);
         for kernel in self.queues.values_mut().flatten() {
             if kernel.meets == Some(meeting) {
                 kernel.meets = None;
             }
         }
-        happened
+        events
     }
 
-    /// Lets the engine work until `now`.
-    pub fn settle(&mut self, now: u64) -> Vec<Happened> {
-        let mut happened = Vec::new();
+    /// Simulates the engine until `now`.
+    pub fn advance(&mut self, now: u64) -> Vec<Occurred> {
+        let mut events = Vec::new();
         while self.at < now {
-            self.choose(&mut happened);
+            self.choose(&mut events);
             let Some(context) = self.current else {
                 self.at = now;
                 break;
@@ -90,18 +90,18 @@ impl Engine {
                 if kernel.left == 0 {
                     let began = kernel.began.expect("it ran");
                     queue.pop_front();
-                    happened.push(Happened::Ended { context, began, ended: self.at });
+                    events.push(Occurred::Ended { context, began, ended: self.at });
                     if queue.is_empty() {
                         self.queues.remove(&context);
                     }
                 }
             }
         }
-        self.choose(&mut happened);
-        happened
+        self.choose(&mut events);
+        events
     }
 
-    /// When something will happen next if nothing is submitted; `u64::MAX` for never.
+    /// The time of the next event if nothing is submitted; `u64::MAX` for never.
     pub fn next_change(&self) -> u64 {
         let Some(context) = self.current else { return u64::MAX };
         if self.switch_left > 0 {
@@ -112,7 +112,7 @@ impl Engine {
         if self.queues.len() > 1 { ends.min(self.at + self.slice_left.max(1)) } else { ends }
     }
 
-    fn choose(&mut self, happened: &mut Vec<Happened>) {
+    fn choose(&mut self, events: &mut Vec<Occurred>) {
         let stays = self.current.is_some_and(|context| {
             let has_work = self.queues.contains_key(&context);
             has_work && (self.slice_left > 0 || self.queues.len() == 1)
@@ -133,7 +133,7 @@ impl Engine {
         if kernel.began.is_none() {
             kernel.began = Some(self.at);
             if let Some(meets) = kernel.meets {
-                happened.push(Happened::Began { meets });
+                events.push(Occurred::Began { meets });
             }
         }
     }

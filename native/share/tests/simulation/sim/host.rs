@@ -4,7 +4,7 @@ use hami_share::Grant;
 use hami_share::turns::State;
 
 use super::engine::Kernel;
-use super::lane::{Gate, Host};
+use super::lane::{Admission, Host};
 use super::machine::{Event, GIVE_UP_NS, LATE_NS, Machine, SILENCE_NS};
 use super::program::{Action, Launch};
 
@@ -22,7 +22,7 @@ impl Machine {
         !self.native && (own || slice.regulated)
     }
 
-    /// The host thread goes on until something holds it up.
+    /// The host thread runs until it has to wait.
     pub(super) fn host(&mut self, lane: usize) {
         loop {
             let now = self.now;
@@ -34,7 +34,7 @@ impl Machine {
                 return;
             }
             let action = it.action.take().unwrap_or_else(|| it.running.next(now));
-            it.host = Host::Goes;
+            it.host = Host::Runs;
             match action {
                 Action::SleepUntil(time) if time > now => {
                     it.host = Host::Sleeps;
@@ -58,7 +58,7 @@ impl Machine {
                         return;
                     }
                     if !self.may_launch(lane) {
-                        self.lanes[lane].host = Host::AtGate;
+                        self.lanes[lane].host = Host::Waits;
                         self.lanes[lane].action = Some(Action::Launch(launches));
                         return;
                     }
@@ -81,14 +81,14 @@ impl Machine {
         let members = members.count() as u32;
         let now = self.now;
         let it = &mut self.lanes[lane];
-        match it.gate(now, &grant, regime, members) {
-            Gate::Go => true,
-            Gate::Wait(until) => {
+        match it.admit(now, &grant, regime, members) {
+            Admission::Go => true,
+            Admission::Wait(until) => {
                 let state = if it.in_flight.is_empty() { State::Wants } else { State::Runs };
-                if it.say(state, &grant) {
-                    self.ring(now);
+                if it.report(state, &grant) {
+                    self.wake(now);
                 }
-                // The gate of a silent coordinator is looked at again when its pulse is too old.
+                // If the coordinator is silent, admission is tried again when its pulse is too old.
                 let again = until.unwrap_or(now + SILENCE_NS);
                 let again = again + LATE_NS / 2 + self.prng.below(LATE_NS);
                 self.lanes[lane].retry_at = again;
@@ -106,8 +106,8 @@ impl Machine {
         it.launch(self.now, launches, metered);
         if metered {
             it.view.active_at = self.now;
-            if it.say(State::Runs, &grant) {
-                self.ring(self.now);
+            if it.report(State::Runs, &grant) {
+                self.wake(self.now);
             }
         }
         let card = self.lanes[lane].card;
@@ -117,10 +117,10 @@ impl Machine {
                 meeting
             });
             let kernel = Kernel { left: launch.ns, began: None, meets };
-            let happened = self.engines[card].submit(self.now, lane, kernel);
-            self.take(card, happened);
+            let events = self.engines[card].submit(self.now, lane, kernel);
+            self.take(card, events);
         }
-        self.settle(card);
+        self.advance(card);
     }
 
     pub(super) fn meter(&mut self, lane: usize) {
@@ -136,9 +136,9 @@ impl Machine {
         if !it.in_flight.is_empty() {
             return;
         }
-        if it.host == Host::AtGate {
-            if it.say(State::Wants, &grant) {
-                self.ring(self.now);
+        if it.host == Host::Waits {
+            if it.report(State::Wants, &grant) {
+                self.wake(self.now);
             }
             self.push(self.now, Event::Host(lane));
         } else {
@@ -149,9 +149,9 @@ impl Machine {
     pub(super) fn give_up(&mut self, lane: usize) {
         let grant = self.grant(lane);
         let it = &mut self.lanes[lane];
-        let idle = it.in_flight.is_empty() && it.host != Host::AtGate;
-        if idle && it.view.state != State::Idle && it.say(State::Idle, &grant) {
-            self.ring(self.now);
+        let idle = it.in_flight.is_empty() && it.host != Host::Waits;
+        if idle && it.view.state != State::Idle && it.report(State::Idle, &grant) {
+            self.wake(self.now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One process on one card: its host thread at the gate, and its meter.
+//! One process on one card: its host thread with the admission of launches, and its meter.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::program::{Action, Launch, Running};
 /// The interposer's: launches in flight at most.
 const IN_FLIGHT: usize = 2;
 
-/// A program that nobody asks launches until so much is queued.
+/// A program that needs no permission launches until this much is queued.
 const QUEUE_NS: u64 = 500 * MS;
 
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub struct Batch {
     metered: bool,
 }
 
-/// Where the host thread is.
+/// The state of the host thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    Goes,
-    AtGate,
+    Runs,
+    Waits,
     Full,
     WaitsForAll,
     Sleeps,
@@ -46,19 +46,19 @@ pub struct Lane {
     pub view: ProcessView,
     pub started: bool,
     pub stopped: bool,
-    /// When a gate that is held up by the bucket, or by silence, is tried again.
+    /// When admission is tried again after it waited for the bucket, or for a silent coordinator.
     pub retry_at: u64,
-    /// It wanted its first launch at, and launched at.
+    /// When it requested its first launch, and when it launched.
     pub wanted: Option<u64>,
     pub launched: Option<u64>,
     bucket: Bucket,
     busy: Busy,
 }
 
-/// What the gate says.
-pub enum Gate {
+/// Whether a launch is admitted.
+pub enum Admission {
     Go,
-    /// Until then, or until the grant changes.
+    /// Not before this time, or before the grant changes.
     Wait(Option<u64>),
 }
 
@@ -84,7 +84,7 @@ impl Lane {
     }
 
     /// `members`: how many processes of the slice are active on the card.
-    pub fn gate(&mut self, now: u64, grant: &Grant, regime: Regime, members: u32) -> Gate {
+    pub fn admit(&mut self, now: u64, grant: &Grant, regime: Regime, members: u32) -> Admission {
         let mine = match grant.holder {
             Holder::Everyone => true,
             Holder::Slot(slot) => slot == self.view.slot,
@@ -92,20 +92,26 @@ impl Lane {
         };
         let limited = (1..100).contains(&regime.share);
         let rate = match grant.kind {
-            Kind::Turn if mine && fits(now, self.in_flight_ns(), grant.until) => return Gate::Go,
-            Kind::Turn => return Gate::Wait(None),
-            Kind::Alone if !mine => return Gate::Wait(None),
-            Kind::Alone if !limited || regime.mode == Mode::Soft => return Gate::Go,
+            Kind::Turn if mine && fits(now, self.in_flight_ns(), grant.until) => {
+                return Admission::Go;
+            }
+            Kind::Turn => return Admission::Wait(None),
+            Kind::Alone if !mine => return Admission::Wait(None),
+            Kind::Alone if !limited || regime.mode == Mode::Soft => return Admission::Go,
             Kind::Alone => regime.share * 10_000,
-            Kind::Own if !limited => return Gate::Go,
+            Kind::Own if !limited => return Admission::Go,
             Kind::Own => regime.share * 10_000 / members.max(1),
         };
         self.bucket.set_rate(now, rate);
-        if self.bucket.balance(now) > 0 { Gate::Go } else { Gate::Wait(self.bucket.opens_at(now)) }
+        if self.bucket.balance(now) > 0 {
+            Admission::Go
+        } else {
+            Admission::Wait(self.bucket.opens_at(now))
+        }
     }
 
-    /// Writes the state; true if the coordinator is to be rung.
-    pub fn say(&mut self, state: State, grant: &Grant) -> bool {
+    /// Writes the state. True if the coordinator must be woken.
+    pub fn report(&mut self, state: State, grant: &Grant) -> bool {
         let before = (self.view.state, self.view.turn);
         self.view.state = state;
         self.view.turn = grant.turn;
@@ -122,7 +128,7 @@ impl Lane {
         self.in_flight.push_back(Batch { kernels, predicted, began: u64::MAX, ended: 0, metered });
     }
 
-    /// A kernel of it has ended: of its oldest batch that has not.
+    /// A kernel of its oldest unfinished batch has ended.
     pub fn kernel_ended(&mut self, began: u64, ended: u64) -> bool {
         let batch = self.in_flight.iter_mut().find(|batch| batch.kernels > 0);
         let batch = batch.expect("a kernel of some batch");
@@ -132,7 +138,7 @@ impl Lane {
         batch.kernels == 0
     }
 
-    /// The meter looks: bills what has ended.
+    /// The meter bills the batches that have ended.
     pub fn meter(&mut self, now: u64) {
         self.view.active_at = now;
         while self.in_flight.front().is_some_and(|batch| batch.kernels == 0)
@@ -148,7 +154,7 @@ impl Lane {
         self.bucket.set_unbilled(now, (!self.in_flight.is_empty()).then_some(now));
     }
 
-    /// Enough is in flight.
+    /// Whether enough work is in flight.
     pub fn is_full(&self, asks: bool) -> bool {
         if asks { self.in_flight.len() >= IN_FLIGHT } else { self.in_flight_ns() >= QUEUE_NS }
     }

@@ -1,4 +1,4 @@
-//! The machine: everything that happens, in the order of time.
+//! The machine: all events, in the order of time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use hami_share::turns::Turns;
 use hami_share::{Grant, Regime};
 
-use super::engine::{Engine, Happened};
+use super::engine::{Engine, Occurred};
 use super::lane::{Host, Lane};
 use super::program::{Program, Running};
 use super::{MS, Prng, S, US};
@@ -28,7 +28,7 @@ pub enum Event {
     Do(Spec),
 }
 
-/// What is done to the machine while it runs.
+/// The actions of a test on the running machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spec {
     Start(usize),
@@ -47,27 +47,27 @@ pub struct Slice {
     pub regulated: bool,
 }
 
-/// What there is, and what will happen.
+/// The state of the machine, and its future events.
 pub struct Machine {
     pub now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
     pub(super) engines: Vec<Engine>,
-    /// When an engine is to be settled next.
+    /// When each engine has its next event.
     changes_at: Vec<u64>,
     pub lanes: Vec<Lane>,
     pub(super) slices: Vec<Slice>,
     pub(super) turns: Option<Turns>,
     pub(super) coordinate_at: u64,
     pub(super) pulse: u64,
-    /// What happened to a stopped lane.
+    /// The events of a stopped lane.
     missed: Vec<Vec<Event>>,
     pub(super) prng: Prng,
     meetings: BTreeMap<u64, usize>,
     pub(super) sizes: BTreeMap<u64, usize>,
     /// Engine time by lane at the end of each second.
     pub seconds: Vec<Vec<u64>>,
-    /// Nobody is limited, nobody coordinates.
+    /// No limits and no coordinator.
     pub native: bool,
 }
 
@@ -95,7 +95,7 @@ impl Machine {
         machine
     }
 
-    /// A slice with a row for each card named.
+    /// A slice with a row for each of these cards.
     pub fn slice(&mut self, rows: &[(usize, Regime)]) -> usize {
         let grants = vec![Grant::default(); rows.len()];
         self.slices.push(Slice { rows: rows.to_vec(), grants, regulated: false });
@@ -129,7 +129,7 @@ impl Machine {
         }
         self.now = until;
         for card in 0..self.engines.len() {
-            self.settle(card);
+            self.advance(card);
         }
     }
 
@@ -144,7 +144,7 @@ impl Machine {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Engine(card) if self.changes_at[card] == self.now => self.settle(card),
+            Event::Engine(card) if self.changes_at[card] == self.now => self.advance(card),
             Event::Host(lane) | Event::Retry(lane) | Event::Meter(lane) | Event::GiveUp(lane)
                 if self.lanes[lane].view.dead || self.lanes[lane].stopped =>
             {
@@ -152,14 +152,14 @@ impl Machine {
             }
             Event::Host(lane) => self.host(lane),
             Event::Retry(lane) if self.lanes[lane].retry_at == self.now => self.host(lane),
-            // Others have been set since.
+            // The time has been set anew.
             Event::Engine(_) | Event::Retry(_) => {}
             Event::Meter(lane) => self.meter(lane),
             Event::GiveUp(lane) => self.give_up(lane),
             Event::Coordinate => self.coordinate(),
             Event::Tick => {
                 for card in 0..self.engines.len() {
-                    self.settle(card);
+                    self.advance(card);
                 }
                 self.seconds.push((0..self.lanes.len()).map(|lane| self.work(lane)).collect());
                 self.push(self.now + S, Event::Tick);
@@ -172,7 +172,7 @@ impl Machine {
         match spec {
             Spec::Start(lane) => {
                 self.lanes[lane].started = true;
-                self.lanes[lane].host = Host::Goes;
+                self.lanes[lane].host = Host::Runs;
                 self.host(lane);
             }
             Spec::Stop(lane) => self.lanes[lane].stopped = true,
@@ -187,8 +187,8 @@ impl Machine {
             Spec::Kill(lane) => {
                 self.lanes[lane].view.dead = true;
                 let card = self.lanes[lane].card;
-                let happened = self.engines[card].forget(self.now, lane);
-                self.take(card, happened);
+                let events = self.engines[card].forget(self.now, lane);
+                self.take(card, events);
             }
             Spec::KillCoordinator => {
                 self.turns = None;
@@ -199,7 +199,7 @@ impl Machine {
             Spec::StartCoordinator => {
                 self.turns = Some(Turns::new());
                 self.coordinate_at = u64::MAX;
-                self.ring(self.now);
+                self.wake(self.now);
             }
             Spec::Share(slice, share) => {
                 for row in &mut self.slices[slice].rows {
@@ -209,16 +209,16 @@ impl Machine {
         }
     }
 
-    pub(super) fn settle(&mut self, card: usize) {
-        let happened = self.engines[card].settle(self.now);
-        self.take(card, happened);
+    pub(super) fn advance(&mut self, card: usize) {
+        let events = self.engines[card].advance(self.now);
+        self.take(card, events);
     }
 
-    pub(super) fn take(&mut self, card: usize, happened: Vec<Happened>) {
-        for event in happened {
+    pub(super) fn take(&mut self, card: usize, events: Vec<Occurred>) {
+        for event in events {
             match event {
-                Happened::Began { meets } => self.meet(meets),
-                Happened::Ended { context, began, ended } => {
+                Occurred::Began { meets } => self.meet(meets),
+                Occurred::Ended { context, began, ended } => {
                     self.kernel_ended(context, began, ended);
                 }
             }
@@ -239,8 +239,8 @@ impl Machine {
         self.meetings.remove(&meeting);
         self.sizes.remove(&meeting);
         for card in 0..self.engines.len() {
-            let happened = self.engines[card].met(self.now, meeting);
-            self.take(card, happened);
+            let events = self.engines[card].met(self.now, meeting);
+            self.take(card, events);
         }
     }
 

@@ -1,9 +1,9 @@
-//! A simulated machine around the real arithmetic: engines, processes with their gates and meters, and
-//! a coordinator that does what `Turns` says. Time is a number; every run is the same.
+//! A simulated machine around the real arithmetic: engines, processes with admission and meters, and a
+//! coordinator that publishes the decisions of `Turns`. Time is a number, so every run is the same.
 //!
-//! What is modelled: a card runs one context at a time, in slices of 2 ms with 50 us for a switch; a
-//! process launches batches of about 2 ms, two in flight; whoever is woken wakes 60 us later, give or
-//! take; a coordinator rung wakes as late.
+//! The model: a card runs one context at a time, in slices of 2 ms, and a switch takes 50 us. A process
+//! launches batches of about 2 ms, two in flight. A process or coordinator that is woken runs about 60 us
+//! later.
 
 mod coordinator;
 mod engine;

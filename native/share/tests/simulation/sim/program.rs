@@ -1,4 +1,4 @@
-//! What the simulated programs do.
+//! The simulated programs.
 
 use hami_share::limiter::batch_size;
 
@@ -7,9 +7,9 @@ use hami_share::limiter::batch_size;
 pub enum Program {
     /// Launches without ever waiting, kernels of these lengths one after the other.
     Saturate(Vec<u64>),
-    /// Launches one kernel, waits for it, and thinks.
+    /// Launches one kernel, waits for it, and computes on the host.
     Sync { kernel: u64, gap: u64 },
-    /// So much work at the start of each period.
+    /// A fixed amount of work at the start of each period.
     Bursty { period: u64, busy: u64 },
     /// Saturates with kernels of 1 ms, and launches one long kernel at a time.
     Long { at: u64, ns: u64 },
@@ -17,7 +17,7 @@ pub enum Program {
     Meet { ns: u64, group: u64, members: usize },
 }
 
-/// What a program does next.
+/// The next action of a program.
 #[derive(Clone, Debug)]
 pub enum Action {
     Launch(Vec<Launch>),
@@ -31,14 +31,14 @@ pub struct Launch {
     pub meets: Option<(u64, usize)>,
 }
 
-/// A program and how far it is.
+/// A program and its progress.
 #[derive(Debug)]
 pub struct Running {
     program: Program,
     launched: usize,
     step: usize,
     began: u64,
-    /// How long each burst took.
+    /// The duration of each burst.
     pub bursts: Vec<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Running {
     }
 }
 
-/// One context's kernels run one after the other and may be cut anywhere: so many are as good as one.
+/// The kernels of a context run one after the other, so several short ones are joined to one.
 fn batch(ns: u64, count: u32) -> Action {
     Action::Launch(vec![Launch { ns: ns * u64::from(count), meets: None }])
 }

@@ -13,10 +13,10 @@ pub const fn soft(share: u32) -> Regime {
     Regime { share, mode: Mode::Soft, priority: Priority::Normal }
 }
 
-/// After so many seconds what was queued before anybody asked has been done.
+/// After this many seconds, the work that was queued without permission has ended.
 const SETTLED: u64 = 2;
 
-/// What came of it, over the time after that.
+/// The results over the time after that.
 #[derive(Debug)]
 pub struct Outcome {
     /// Percent of the wall time by slice.
@@ -33,7 +33,7 @@ impl Outcome {
         self.shares.iter().sum()
     }
 
-    /// As a row of a table.
+    /// The results as a row of a table.
     pub fn row(&self, scene: &Scene) -> String {
         let errors = self.shares.iter().zip(&scene.slices).map(|(got, slice)| got - slice.2);
         let errors: Vec<String> = errors.map(|error| format!("{error:+.2}")).collect();
@@ -47,20 +47,20 @@ impl Outcome {
         )
     }
 
-    /// Of native work, in percent.
+    /// The work done, in percent of native work.
     pub fn kept(&self) -> f64 {
         self.total() / self.native * 100.0
     }
 }
 
-/// Jain's index: 1 where all have the same.
+/// Jain's index: 1 if all are equal.
 pub fn jain(works: &[u64]) -> f64 {
     let sum: f64 = works.iter().map(|work| *work as f64).sum();
     let squares: f64 = works.iter().map(|work| (*work as f64).powi(2)).sum();
     sum * sum / squares / works.len() as f64
 }
 
-/// Plays the scene for so many seconds, and as many without limits.
+/// Simulates the scene for some seconds, and for as many without limits.
 pub fn play(scene: &Scene, seconds: u64) -> Outcome {
     let (machine, shares) = run(scene, seconds, false);
     let (_, native) = run(scene, seconds, true);
@@ -91,7 +91,7 @@ fn run(scene: &Scene, seconds: u64, native: bool) -> (Machine, Vec<f64>) {
     (machine, shares)
 }
 
-/// How far the worst of the best 95 % of all one-second windows is from `percent`, in points.
+/// The 95th percentile of the distance of one-second windows from `percent`, in points.
 pub fn p95_of_seconds(machine: &Machine, lane: usize, percent: f64) -> f64 {
     let mut errors: Vec<f64> = machine.seconds[1..]
         .windows(2)

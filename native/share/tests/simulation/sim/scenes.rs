@@ -1,4 +1,4 @@
-//! The scenes in which the shares have to hold, with what each slice is to get.
+//! The scenes in which the shares have to hold, with the expected percentage of each slice.
 
 use hami_share::{Mode, Priority, Regime};
 
@@ -7,7 +7,7 @@ use super::{MS, Program, US};
 
 pub struct Scene {
     pub name: String,
-    /// Each slice: its regime, its processes, and the percent of the card that it is to get.
+    /// Each slice: its regime, its processes, and its expected percentage of the card.
     pub slices: Vec<(Regime, Vec<Program>, f64)>,
 }
 
