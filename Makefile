@@ -126,17 +126,19 @@ test-node-tools:
 
 # What the tiers are, and every count that they differ in: tests/support/tiers.py.
 .PHONY: test
-test: build wheel gpu-kit test-tools test-cluster-tools ## the fast tests, of all parts; no GPU needed
-	@cargo test --quiet --workspace
+test: build wheel gpu-kit test-tools test-cluster-tools test-rust ## the fast tests, of all parts; no GPU needed
 	@$(PYTEST) --tier fast $(ARGS)
+
+.PHONY: test-rust
+test-rust: | tools
+	@cargo test --quiet --workspace
 
 .PHONY: test-cluster
 test-cluster: build wheel gpu-kit test-tools test-cluster-tools ## the other tests that CI runs, most of them on a real Kubernetes
 	@$(PYTEST) --tier ci $(ARGS)
 
 .PHONY: torture
-torture: build wheel gpu-kit test-tools test-cluster-tools ## all tests with their full counts; about an hour
-	@cargo test --quiet --workspace
+torture: build wheel gpu-kit test-tools test-cluster-tools test-rust ## all tests with their full counts; about an hour
 	@$(PYTEST) --tier torture $(ARGS)
 
 .PHONY: lint
@@ -161,6 +163,10 @@ bench: build ## measure what docs/results/ claims
 	@$(call provide,valgrind,valgrind)
 	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients --group bench
 	@PYTHONPATH=tests $(PYTHON) -m bench calls share
+
+.PHONY: check-times
+check-times: build ## how long lint and the tests take, and the slowest; an hour, with nothing else to do
+	@PYTHONPATH=tests $(PYTHON) -m bench.check $(ARGS)
 
 .PHONY: bench-scheduler
 bench-scheduler: build test-cluster-tools ## the same of the control plane: a large cluster, a real API server; 15 minutes

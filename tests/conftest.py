@@ -18,7 +18,7 @@ from support.running import Run, Started, run
 from support.stub import StubServer
 from support.traces import comparable
 
-pytest_plugins = ["support.tiers", "support.parallel"]
+pytest_plugins = ["support.tiers", "support.parallel", "support.times"]
 
 Limits = Mapping[str, int | None]
 

@@ -22,6 +22,7 @@ from cluster.gpu_pods import IDS, shows
 from cluster.node import Node
 from cluster.objects import NODES, PODS
 from cluster.placing import Placing
+from cluster.pool import Pool
 from cluster.recordings import Recordings
 from cluster.servers import tail
 from support import lacking
@@ -106,21 +107,34 @@ def node_programs(programs: Programs) -> Path:
     return binaries.folder("node")
 
 
+@pytest.fixture(scope="session")
+def pool(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """Running control planes, for this test process."""
+    with Pool(programs, tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
+
+
 @pytest.fixture(scope="module")
 def module_control_plane(
-    programs: Programs, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    programs: Programs,
+    pool: Pool,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[StartControlPlane]:
     """As `control_plane`, for clusters that a module's tests share."""
-    with _starter(programs, tmp_path_factory.mktemp("cluster"), request.config) as start:
+    with _starter(programs, pool, tmp_path_factory.mktemp("cluster"), request.config) as start:
         yield start
 
 
 @pytest.fixture
 def control_plane(
-    programs: Programs, tmp_path: Path, request: pytest.FixtureRequest
+    programs: Programs, pool: Pool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[StartControlPlane]:
-    """`control_plane(scheduler=..., settings=...)` starts one that ends with the test."""
-    with _starter(programs, tmp_path, request.config) as start:
+    """`control_plane(scheduler=..., settings=...)` is one that is the test's alone.
+
+    One with settings is started for the test and ends with it, another comes from the pool.
+    """
+    with _starter(programs, pool, tmp_path, request.config) as start:
         yield start
 
 
@@ -244,21 +258,25 @@ def address() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _starter(
-    programs: Programs, folder: Path, config: pytest.Config
+    programs: Programs, pool: Pool, folder: Path, config: pytest.Config
 ) -> Iterator[StartControlPlane]:
     logs = config.stash[_LOGS]
     before, count = len(logs), 0
     with contextlib.ExitStack() as clusters:
+
+        def see(cluster: ControlPlane) -> None:
+            logs.extend(server.log for server in cluster.servers)
 
         def start(
             *, scheduler: Mapping[str, Any] | None = None, settings: Settings | None = None
         ) -> ControlPlane:
             nonlocal count
             count += 1
-            cluster = ControlPlane(
-                programs, folder / f"cluster{count}", scheduler=scheduler, settings=settings
-            )
-            logs.extend(server.log for server in cluster.servers)
+            own = folder / f"cluster{count}"
+            if settings is None or settings == Settings():
+                return clusters.enter_context(pool.borrow(own, scheduler or {}, see))
+            cluster = ControlPlane(programs, own, scheduler=scheduler, settings=settings)
+            see(cluster)
             return clusters.enter_context(cluster)
 
         yield start

@@ -61,7 +61,8 @@ class ControlPlane:
 
     ``scheduler`` is merged over our KubeSchedulerConfiguration (``extenders``, ``profiles``, ...).
     Attributes: ``url``, ``authority`` (signs what clients trust), ``api`` (as cluster-admin),
-    ``kubeconfig`` (the same, for other clients), and the servers by their names.
+    ``kubeconfig`` (the same, for other clients), ``folder`` (for the test's files), and the servers
+    by their names.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class ControlPlane:
         settings: Settings | None = None,
     ) -> None:
         self._programs, self.settings = programs, settings or Settings()
-        self.folder = folder
+        self.folder = self._home = folder
+        self._is_compacted = False
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._etcd_port, self._etcd_peers, api_port, scheduler_port, manager_port = free_ports(5)
         self.url = f"https://{self.settings.address}:{api_port}"
@@ -118,6 +120,13 @@ class ControlPlane:
         """Let etcd forget all revisions but the last, as the API server does every five minutes."""
         revision = int(self.api.get("/api/v1/namespaces")["metadata"]["resourceVersion"])
         self._tell_etcd("compaction", {"revision": revision, "physical": True})
+        self._is_compacted = True
+
+    @property
+    def is_as_started(self) -> bool:
+        """Whether all servers run since the start, and etcd has its history."""
+        others = [server for server in self.servers if server is not self.scheduler]
+        return not self._is_compacted and not any(server.was_disturbed for server in others)
 
     def store(self, objects: Mapping[str, Object]) -> None:
         """Put whole objects into etcd, at most 128, by their keys such as ``pods/default/a``.
@@ -132,11 +141,29 @@ class ControlPlane:
 
         self._tell_etcd("txn", {"success": [put(*each) for each in objects.items()]})
 
-    def _tell_etcd(self, what: str, body: Object) -> None:
+    def entries(self) -> dict[bytes, bytes]:
+        """All that etcd has, by key."""
+        first, end = (base64.b64encode(key).decode() for key in (b"/registry/", b"/registry0"))
+        found = self._tell_etcd("range", {"key": first, "range_end": end})
+        return {
+            base64.b64decode(entry["key"]): base64.b64decode(entry["value"])
+            for entry in found.get("kvs", ())
+        }
+
+    def change_entries(self, put: Mapping[bytes, bytes], remove: Sequence[bytes]) -> None:
+        """Put entries into etcd, and remove others, in this order."""
+        for key, value in put.items():
+            name, content = (base64.b64encode(part).decode() for part in (key, value))
+            self._tell_etcd("put", {"key": name, "value": content})
+        for key in remove:
+            self._tell_etcd("deleterange", {"key": base64.b64encode(key).decode()})
+
+    def _tell_etcd(self, what: str, body: Object) -> Object:
         answer = urllib3.request(
             "POST", f"http://127.0.0.1:{self._etcd_port}/v3/kv/{what}", json=body, timeout=30.0
         )
         assert answer.status == 200, answer.data
+        return dict(answer.json())
 
     def user(self, name: str, *groups: str) -> Identity:
         """A client certificate for this user; ``system:serviceaccount:NS:NAME`` is one too."""
@@ -174,7 +201,7 @@ class ControlPlane:
 
         ``kubeconfig``: as whom it speaks to the API server, if not as itself.
         """
-        path = self.folder / "scheduler.json"
+        path = self._home / "scheduler.json"
         ours: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -205,7 +232,7 @@ class ControlPlane:
         self, program: Path, flags: Mapping[str, object], ready: Callable[[], bool]
     ) -> Server:
         command = [str(program), *(f"--{name}={value}" for name, value in flags.items())]
-        return Server(command, self.folder / f"{program.name}.log", ready)
+        return Server(command, self._home / f"{program.name}.log", ready)
 
     def _etcd(self) -> Server:
         flags = server_flags.etcd(self.folder / "etcd", self._etcd_port, self._etcd_peers)

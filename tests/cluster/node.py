@@ -9,6 +9,7 @@ when the test process was killed.
 """
 
 import contextlib
+import ipaddress
 import json
 import os
 import shutil
@@ -25,8 +26,10 @@ from cluster.leftovers import Leftovers
 from cluster.objects import NODES, PODS
 from cluster.servers import Server, accepts_unix, free_ports
 
-#: The node's address: endpoints and nodes must not be 127.x.
-ADDRESS = "10.99.99.1"
+#: The node's address, which must not be 127.x, and the network of its pods, of 128 addresses. Each
+#: process that starts a node has its own: several may do so at once.
+ADDRESS = f"10.98.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+_PODS = ipaddress.IPv4Address("10.128.0.0") + os.getpid() % (1 << 16) * 128
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -242,7 +245,7 @@ def _network(folder: Path) -> dict[str, Any]:
                 "ipam": {
                     "type": "host-local",
                     "dataDir": str(folder / "addresses"),
-                    "ranges": [[{"subnet": "10.244.77.0/24"}]],
+                    "ranges": [[{"subnet": f"{_PODS}/25"}]],
                 },
             }
         ],

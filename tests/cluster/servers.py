@@ -42,6 +42,8 @@ class Server:
         self._command = [str(part) for part in command]
         self._ready, self._env, self._within = ready, dict(env or {}), within
         self._process: subprocess.Popen[bytes] | None = None
+        #: Whether it was ended or paused since it was first started.
+        self.was_disturbed = False
         self.log = log
         self.name = Path(self._command[0]).name
 
@@ -100,6 +102,7 @@ class Server:
 
     def pause(self) -> None:
         """SIGSTOP: it holds its connections and answers nobody."""
+        self.was_disturbed = True
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -113,6 +116,7 @@ class Server:
     def _end(self, by: signal.Signals) -> None:
         process = self._process
         if process is not None and process.poll() is None:
+            self.was_disturbed = True
             pid = self.pid
             os.kill(pid, by)
             os.kill(pid, signal.SIGCONT)

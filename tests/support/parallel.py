@@ -2,11 +2,11 @@
 
     pytest -n 2
 
-A file runs in one process, so that what its tests share is made once. `@pytest.mark.group("node")`
-keeps several files in one process, because their tests share an address. `@pytest.mark.alone`
-is for a test that measures time on the real clock or compares what there is on the machine: no
-other test runs meanwhile. Such files come last. The slowest files come first, as far as
-docs/results/check.json names their tests, so that the processes end together.
+A file runs in one process, so that what its tests share is made once. `@pytest.mark.group("name")`
+keeps several files in one process, because their tests share a place of the machine.
+`@pytest.mark.alone` is for a test that measures time on the real clock, or compares what there is
+on the machine: no other test runs meanwhile. Such files come last. The slowest files come first, as
+far as docs/results/check.json names their tests, so that the processes end together.
 """
 
 from __future__ import annotations
