@@ -1,237 +1,312 @@
-"""Which connections are let in, which make room for others, and how long one may take to ask.
+"""Which connections a listener admits, and how long a client may take to send a request's head.
 
-uvicorn counts connections where a request has come, and answers all of them with 503 while they are
-too many, those that are in use too; one that never asks it never closes. So whoever opened as many
-as there may be, and was silent, turned a listener off. Here they are counted as they are accepted,
-before a handshake has cost anything, and those that are open go on being answered.
+uvicorn has no timeout for a request's head. Its limit for connections (``limit_concurrency``) also
+counts idle ones, and while there are too many it answers every request with 503. So a client that
+opened that many connections and stayed silent would turn a listener off. ``Connections`` counts a
+connection when it is accepted, before a TLS handshake costs anything. When a new one needs room, it
+closes a waiting one: one that is idle, is in its handshake, or has sent only part of a head. HTTP
+lets a server close an idle connection at any time, and Go's clients (API server, kube-scheduler,
+kubelet) then open another. A request whose head is complete is never cut off.
 
-Where there is no room for one more, one that waits for its peer makes room: HTTP lets a server
-close an idle connection at any time, and Go's clients (API server, kube-scheduler, kubelet) open
-another. A request whose head is there is never cut. The one that goes is of the newcomer's own
-peer, or of a peer that has more connections than the newcomer's: of those the peer that has most,
-and there the one that has waited longest, be it silent, kept, or in the middle of a head. So
-whoever comes from a few addresses with hundreds of connections can
+The connection to close belongs to the newcomer's own peer (an IP address), or to a peer that has
+more connections than the newcomer's. Of those peers, the one with the most connections loses the
+one that has waited longest. So a client with a few addresses and hundreds of connections can
 
-- not keep anybody from asking: a peer that has fewer gets in as long as one of the others' waits;
-- not close a connection of a peer that has fewer than theirs: their own go first.
+- not keep others out: a peer with fewer connections is admitted as long as one of the client's
+  waits;
+- not close a connection of a peer that has fewer: the client's own are closed first.
 
-With as many addresses as there may be connections each peer keeps one, and only the longest silence
-decides: an idle one is closed then (a request that is on its way to it fails), and a new one only
-if as many others come within the moment that its request takes. What does hold its place is a
-request whose head is there: one whose body does not come for as long as ``routes`` waits. Where all
-are of that kind the next one is turned away.
+With as many addresses as the listener admits connections, each peer keeps one, and only the longest
+wait decides. Then an idle connection is closed (a request that is on its way fails), and a new one
+only if as many others arrive while its request is sent. A connection cannot be closed for another
+while a complete head waits for its body (``routes`` limits that time). If all are of that kind, the
+next connection is refused.
+
+All of this uses public interfaces. uvicorn takes any ``asyncio.Protocol`` for its connections
+(``http=``): ``limited`` wraps uvicorn's own in one that admits the connection, lets asyncio
+make the TLS handshake, and limits the time of each head. An ASGI application around ours
+(``Connections.application``) reports when a request begins and ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["LimitedServer", "Limits"]
+__all__ = ["Connections", "Limits", "limited"]
 
 _SHARE = 3
-"""A peer is let in while it has fewer than so many times the connections that are free: one alone
-gets three quarters of all, the next one three quarters of what that leaves, and so on. Beyond that
-another has to make room."""
-
-_PAUSE_S = 1.0
-"""Where accepting failed (no file descriptor is left), it is tried again after so long."""
+"""A peer is admitted while it has fewer than three times as many connections as are free: one peer
+alone gets three quarters of all, the next one three quarters of the rest, and so on. After that, a
+connection has to be closed for each new one."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a listener lets in.
+    """What a listener admits.
 
     Attributes:
-        connections: at most so many at once, of all peers.
-        head_s: a connection is closed that has not sent a whole request head so long after it was
-            accepted, and after the first byte of each later request.
+        connections: the most connections at once, of all peers together.
+        head_s: a connection is closed if it has not sent a complete request head this many seconds
+            after it was accepted, or after the first byte of a later request.
     """
 
     connections: int
     head_s: float
 
 
-class LimitedServer(uvicorn.Server):
-    """uvicorn's server, but that it accepts connections itself."""
+class Connections:
+    """The connections of one listener. Only the event loop's thread may use it, but for ``end``.
 
-    def __init__(
-        self, config: uvicorn.Config, limits: Limits, tls: ssl.SSLContext | None = None
-    ) -> None:
-        super().__init__(config)
-        self._limits = limits
-        self._tls = tls
-        self._peers: dict[_Connection, str] = {}
-        self._running: set[asyncio.Task[None]] = set()
+    Args:
+        limits: what is admitted.
+        tls: makes the handshakes; ``None``: plain connections.
+    """
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to accept."""
-        await self.lifespan.startup()
-        self.servers = []
-        for listening in sockets or ():
-            listening.setblocking(False)
-            self._run_beside(self._accept(listening))
-        self.started = True
+    def __init__(self, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+        self.limits = limits
+        self.tls = tls
+        # By address and port of the peer: as ASGI names the client of a request.
+        self._open: dict[tuple[str, int], _Connection] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_ending = False
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accepts no more, and lets uvicorn end what is open."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await super().shutdown(sockets)
+    def __len__(self) -> int:
+        return len(self._open)
 
-    def _run_beside(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        # The loop itself keeps tasks weakly only.
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
+    def application(self, app: ASGIApp) -> ASGIApp:
+        """The application, such that the connections of its running requests are not closed."""
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            client = scope.get("client")
+            connection = self._open.get(tuple(client)) if client is not None else None
+            if connection is None:
+                await app(scope, receive, send)
+                return
+            connection.request_began()
             try:
-                accepted, address = await loop.sock_accept(listening)
-            except OSError:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            # Accepting does not wait while more are there. What has come on open ones is read
-            # first, so that one with a request does not look as if it were idle.
-            await asyncio.sleep(0)
-            peer = str(address[0])
-            if not self._make_room(peer):
-                accepted.close()
-                continue
-            connection = _Connection(self, self._limits.head_s, self._forget)
-            self._peers[connection] = peer
-            connection.opening = self._run_beside(self._open(connection, accepted))
+                await app(scope, receive, send)
+            finally:
+                connection.request_ended()
+
+        return application
+
+    def end(self) -> None:
+        """Admits no more connections, and closes those without a handshake; from any thread."""
+        self._is_ending = True
+        if self._loop is not None:
+            # The loop may be closed already.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cut_handshakes)
+
+    def admit(self, connection: _Connection) -> bool:
+        """Adds a connection, if there is room or another one can be closed for it."""
+        self._loop = asyncio.get_running_loop()
+        if self._is_ending or not self._make_room(connection.client[0]):
+            return False
+        self._open[connection.client] = connection
+        return True
+
+    def remove(self, connection: _Connection) -> None:
+        """Removes a connection that was closed."""
+        if self._open.get(connection.client) is connection:
+            del self._open[connection.client]
 
     def _make_room(self, peer: str) -> bool:
-        free = self._limits.connections - len(self._peers)
-        counts = Counter(self._peers.values())
+        free = self.limits.connections - len(self._open)
+        counts = Counter(address for address, _ in self._open)
         if counts[peer] < _SHARE * free:
             return True
         waiting = [
             (counts[other], -connection.waits_since, connection)
-            for connection, other in self._peers.items()
+            for (other, _), connection in self._open.items()
             if (other == peer or counts[other] > counts[peer]) and connection.is_waiting
         ]
         if not waiting:
             return False
         *_, longest = max(waiting, key=lambda each: each[:2])
         longest.cut()
-        self._forget(longest)
+        self.remove(longest)
         return True
 
-    async def _open(self, connection: _Connection, accepted: socket.socket) -> None:
-        handshake_s = self._limits.head_s if self._tls is not None else None
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s
-            )
-        except OSError:
-            # The handshake has failed; the loop has closed the connection.
-            pass
-        finally:
-            if not connection.is_made:
-                self._forget(connection)
-
-    def _forget(self, connection: _Connection) -> None:
-        self._peers.pop(connection, None)
+    def _cut_handshakes(self) -> None:
+        for connection in tuple(self._open.values()):
+            if not connection.is_ready:
+                connection.cut()
 
 
-class _Connection(HttpToolsProtocol):
-    """One connection. uvicorn itself closes it where it is idle behind an answer.
+def limited(
+    protocol: Callable[..., asyncio.Protocol], connections: Connections
+) -> type[asyncio.Protocol]:
+    """A protocol of uvicorn's with these limits, for uvicorn's option ``http``."""
+
+    class Limited(_Connection):
+        def __init__(self, **options: object) -> None:
+            super().__init__(connections, lambda: protocol(**options))
+
+    return Limited
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. uvicorn's protocol begins when a request can arrive.
 
     Attributes:
-        is_made: a request can come, behind a handshake where there is one.
-        opening: the task in which that is done.
-        waits_since: when it was accepted, was answered or began to send a head: the last of them.
+        client: the peer's address and port.
+        waits_since: when it was accepted, was answered or began to send a head: the latest of them.
     """
 
     def __init__(
-        self, server: LimitedServer, head_s: float, lost: Callable[[_Connection], None]
+        self, connections: Connections, make_protocol: Callable[[], asyncio.Protocol]
     ) -> None:
-        super().__init__(
-            config=server.config,
-            server_state=server.server_state,
-            app_state=server.lifespan.state,
-        )
-        self.is_made = False
-        self.opening: asyncio.Task[None] | None = None
-        # Not the loop's clock: uvloop's has milliseconds, and many are answered in one.
+        self.client = ("", 0)
+        # Not the loop's clock: uvloop's counts milliseconds, and many answers fit into one.
         self.waits_since = time.monotonic()
-        self._head_s = head_s
-        self._lost = lost
-        # What TLS takes of it is gone.
-        self._first_head_at = self.loop.time() + head_s
+        self._connections = connections
+        self._head_s = connections.limits.head_s
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._handshake: asyncio.Task[Any] | None = None
+        self._protocol: asyncio.Protocol | None = None
         self._until_head: asyncio.TimerHandle | None = None
+        self._requests = 0
+        self._running = 0
+        self._is_parsing = False
         self._has_begun = False
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a request can arrive: there is no handshake, or it is done."""
+        return self._protocol is not None
+
+    @property
     def is_waiting(self) -> bool:
-        """Whether it is its peer's turn: no request is here whole, and the last answer is gone."""
-        if not self.is_made:
+        """Whether the peer has to act: no request is complete, and the last answer was sent."""
+        if not self.is_ready:
             return True
-        if not self._is_between():
+        if self._running or self._is_parsing:
             return False
-        # Whoever takes none of an answer for so long does not want it.
-        is_sent = self.transport.get_write_buffer_size() == 0
+        # A peer that reads nothing of an answer for so long does not want it.
+        is_sent = self._transport.get_write_buffer_size() == 0
         return is_sent or time.monotonic() - self.waits_since > self._head_s
 
     def cut(self) -> None:
-        """Ends it at once."""
-        if self.is_made:
-            self.transport.abort()
-        elif self.opening is not None:
-            self.opening.cancel()
+        """Closes the connection at once."""
+        if self._handshake is not None:
+            self._handshake.cancel()
+        else:
+            self._transport.abort()
+
+    def request_began(self) -> None:
+        """The application has a request, so its head is complete."""
+        self._requests += 1
+        self._running += 1
+        self._has_begun = False
+        self._stop_timer()
+
+    def request_ended(self) -> None:
+        """The application has answered."""
+        self._running -= 1
+        self.waits_since = time.monotonic()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.is_made = True
-        self._until_head = self.loop.call_at(self._first_head_at, transport.abort)
+        self._transport = transport
+        if self._handshake is None:
+            peer = transport.get_extra_info("peername")
+            # Without a name, the peer has closed the connection already.
+            self.client = (str(peer[0]), int(peer[1])) if peer is not None else self.client
+            if peer is None or not self._connections.admit(self):
+                transport.abort()
+                return
+            self._until_head = self._loop.call_later(self._head_s, self.cut)
+            if self._connections.tls is not None:
+                self._start_handshake(transport, self._connections.tls)
+                return
+        self._handshake = None
+        self._protocol = self._make_protocol()
+        self._protocol.connection_made(transport)
+
+    def _start_handshake(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        # This transport would read the first bytes before ``loop.start_tls``, a coroutine, could
+        # take them. So the handshake gets a transport of its own on a duplicate of the descriptor,
+        # and this one closes its descriptor without having read anything.
+        descriptor = transport.get_extra_info("socket").fileno()
+        transport.set_protocol(asyncio.Protocol())
+        try:
+            accepted = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            self._lose()
+        else:
+            accepted.setblocking(False)
+            handshake = self._loop.connect_accepted_socket(
+                lambda: self, accepted, ssl=context, ssl_handshake_timeout=self._head_s
+            )
+            self._handshake = self._loop.create_task(handshake)
+            self._handshake.add_done_callback(partial(self._end_handshake, accepted))
+        transport.abort()
+
+    def _end_handshake(self, accepted: socket.socket, handshake: asyncio.Task[Any]) -> None:
+        if not self.is_ready:
+            accepted.close()
+            self._lose()
+        error = None if handshake.cancelled() else handshake.exception()
+        # A handshake that fails is the client's affair; the loop has closed the connection.
+        if error is not None and not isinstance(error, OSError):
+            raise error
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._stop_waiting()
-        self._lost(self)
+        self._lose()
+        if self._protocol is not None:
+            self._protocol.connection_lost(exc)
+
+    def _lose(self) -> None:
+        self._stop_timer()
+        self._connections.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        # Not where the parser begins a request: it skips empty lines before one, and each of them
-        # ends uvicorn's wait for the next request.
-        if not self._is_between():
+        if self._protocol is None:
             return
+        before = self._requests
+        self._protocol.data_received(data)
+        if not self._running and not self._is_parsing:
+            # If the head is complete now, the application starts before the next callback.
+            self._is_parsing = True
+            self._loop.call_soon(self._data_parsed, before)
+
+    def _data_parsed(self, before: int) -> None:
+        self._is_parsing = False
+        if self._running or self._requests != before or self._transport.is_closing():
+            return
+        # Part of a head, or an empty line before one. The time runs from the first byte.
         if self._until_head is None:
-            self._until_head = self.loop.call_later(self._head_s, self.transport.abort)
+            self._until_head = self._loop.call_later(self._head_s, self.cut)
         if not self._has_begun:
-            # Others have been silent for longer; once, or a byte now and then would keep it so.
+            # Once per head: a byte now and then must not make others seem to wait longer.
             self._has_begun = True
             self.waits_since = time.monotonic()
 
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        self._stop_waiting()
-        self._has_begun = False
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received() if self._protocol is not None else None
 
-    def on_response_complete(self) -> None:
-        self.waits_since = time.monotonic()
-        super().on_response_complete()
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
 
-    def _is_between(self) -> bool:
-        """Whether no request is here whose head is whole and whose answer is not."""
-        return self.cycle is None or self.cycle.response_complete
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
 
-    def _stop_waiting(self) -> None:
+    def _stop_timer(self) -> None:
         if self._until_head is not None:
             self._until_head.cancel()
             self._until_head = None

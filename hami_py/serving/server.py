@@ -1,11 +1,12 @@
-"""Listening, on uvicorn: the HTTP parser is httptools', the loop uvloop's where it is there.
+"""A listener on uvicorn, with httptools' HTTP parser and uvloop's event loop.
 
-The certificate is exchanged in place: connections made from then on see the new one, those that are
-open stay. So nothing is restarted, and nobody is cut off.
+The certificate can be replaced while the listener runs: new connections get the new one, and open
+connections stay. So a rotation needs no restart and cuts off no client.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import tempfile
@@ -18,20 +19,20 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hami_py.errors import StateError
-from hami_py.serving.connections import LimitedServer, Limits
+from hami_py.serving.connections import Connections, Limits, limited
 
 __all__ = ["Listen", "Server", "Tls"]
 
 _KEEP_ALIVE_S = 120
-"""Longer than the API server and kube-scheduler keep an idle connection (90 s), so that it is never
-us who closes one just as a request comes."""
+"""Longer than the API server and kube-scheduler keep an idle connection (90 s), so that the client
+closes it, and never the listener just as a request arrives."""
 
-_TLS_WAITING = 1 << 15
-"""Bytes, of which the kernel makes twice as many, that may wait there for us on a connection with
-TLS. They are read at once, into buffers at three layers that stay as long as the connection."""
+_TLS_RECEIVE_BYTES = 1 << 15
+"""The receive buffer of a connection with TLS (the kernel doubles it). Its bytes are read at once
+into buffers of three layers, and those stay as long as the connection."""
 
 _DRAIN_S = 10
-"""What runs when we are to end may take so long yet."""
+"""How long requests that are running may take after ``stop``."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ class Listen:
     """Where to listen.
 
     Attributes:
-        host: an address; loopback where only a neighbour in the same pod asks.
-        port: 0 takes a free one.
-        connections: beyond so many one that waits for its peer is closed, or else the new one, so
-            that memory has a bound: with TLS one costs 250 KiB at worst, beside its body. One peer
-            gets at most three quarters of them.
-        head_s: so long one may take for the head of a request; API servers send it at once.
+        host: an address; loopback if all clients run in the same pod.
+        port: 0 chooses a free port.
+        connections: the most connections at once, so that memory has a bound: with TLS a connection
+            costs up to 250 KiB besides its body. Beyond that a waiting connection is closed, or
+            else the new one is refused. One peer gets at most three quarters of them.
+        head_s: the most seconds for the head of a request; API servers send it at once.
     """
 
     host: str = "127.0.0.1"
@@ -54,11 +55,11 @@ class Listen:
 
 
 class Server:
-    """One application that listens in a thread of its own.
+    """One application that listens in its own thread.
 
     Attributes:
-        port: where it listens.
-        thread: where it answers, from ``start`` to ``stop``.
+        port: the port.
+        thread: the thread that answers, from ``start`` to ``stop``.
     """
 
     def __init__(
@@ -69,36 +70,24 @@ class Server:
         tls: Tls | None = None,
         linger_s: float = 0.0,
     ) -> None:
-        """Listens, and does not answer yet.
+        """Opens the socket; ``start`` begins to answer.
 
         Args:
-            app: who answers.
-            listen: where.
-            tls: the certificate; ``None``: plain.
-            linger_s: how long, when it is to end, kept connections are told so before it cuts them.
+            app: the application.
+            listen: where to listen.
+            tls: the certificate; ``None``: plain HTTP.
+            linger_s: how long ``stop`` answers on kept connections, and asks to close them, before
+                it closes them itself.
         """
-        self._application = _Application(app)
+        self._closing = _Closing(app)
         self._linger_s = linger_s
-        config = uvicorn.Config(
-            self._application,
-            host=listen.host,
-            port=listen.port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            lifespan="off",
-            ws="none",
-            # Nobody stands before us whose word on the sender would count.
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_DRAIN_S,
-        )
-        config.load()
-        self._socket = _listening(listen, config.backlog, has_tls=tls is not None)
-        self.port: int = self._socket.getsockname()[1]
         limits = Limits(listen.connections, listen.head_s)
-        self._server = LimitedServer(config, limits, tls.context if tls is not None else None)
+        self._connections = Connections(limits, tls.context if tls is not None else None)
+        app = self._connections.application(self._closing)
+        config = _config(app, limited(_http_protocol(), self._connections))
+        self._socket = _bind(listen, config.backlog, has_tls=tls is not None)
+        self.port: int = self._socket.getsockname()[1]
+        self._server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
@@ -106,16 +95,17 @@ class Server:
         self.thread.start()
 
     def stop(self) -> None:
-        """Answers what has come, and ends.
+        """Answers the requests that have arrived, and ends.
 
-        An idle connection is cut at any moment, perhaps as a request comes, which then has failed:
-        who asks does not know whether it was read, and must not ask again. So those that are in use
-        end with an answer that says so.
+        If the listener closes an idle connection just as a request arrives, that request fails: the
+        client does not know whether it was read, and must not repeat it. So connections in use end
+        with an answer that tells the client to close.
         """
-        self._application.is_ending = True
+        self._closing.is_ending = True
         until = time.monotonic() + self._linger_s
-        while self._server.server_state.connections and time.monotonic() < until:
+        while len(self._connections) and time.monotonic() < until:
             time.sleep(0.05)
+        self._connections.end()
         self._server.should_exit = True
         if self.thread.is_alive():
             self.thread.join(_DRAIN_S + 5)
@@ -125,62 +115,91 @@ class Server:
         self._server.run(sockets=[self._socket])
 
 
-class _Application:
-    """Another's, whose answers end their connections once ``is_ending``."""
+class _Closing:
+    """An application whose answers end their connections once ``is_ending`` is true."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.is_ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def say(message: Message) -> None:
+        async def send_closing(message: Message) -> None:
             if self.is_ending and message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
-        await self._app(scope, receive, say)
+        await self._app(scope, receive, send_closing)
 
 
-def _listening(listen: Listen, backlog: int, *, has_tls: bool) -> socket.socket:
-    # uvicorn's own would write the reason to standard error, and end with a number.
+def _config(app: ASGIApp, http: str | type[asyncio.Protocol]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=http,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        ws="none",
+        # There is no proxy in front of the listener, so a header must not name the client.
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )
+
+
+def _http_protocol() -> type[asyncio.Protocol]:
+    """The protocol of uvicorn with the parser in C, as its configuration names it."""
+
+    async def no_application(scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    config = _config(no_application, "httptools")
+    config.load()
+    return config.http_protocol_class
+
+
+def _bind(listen: Listen, backlog: int, *, has_tls: bool) -> socket.socket:
+    # If uvicorn opened the socket, an error would end the process with a number only.
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     listening = socket.socket(family)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if has_tls:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TLS_WAITING)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TLS_RECEIVE_BYTES)
         listening.bind((listen.host, listen.port))
-        # Whoever comes before the first answer waits, and is not turned away.
+        # Clients that connect before ``start`` wait instead of being refused.
         listening.listen(backlog)
     except (OSError, ValueError) as error:
         listening.close()
         why = getattr(error, "strerror", None) or str(error)
-        place = f"listening on {listen.host}:{listen.port}"
-        raise StateError(place, why, "name another address") from error
+        what = f"listening on {listen.host}:{listen.port}"
+        raise StateError(what, why, "choose another address or port") from error
     return listening
 
 
 class Tls:
-    """What a listener shows; it can be changed while connections are made.
+    """The certificate of a listener; it can be replaced while connections are made.
 
-    A context is not changed once connections begin with it: between its new certificate and its new
-    key it would have none, and a handshake then would fail. So each certificate has a context, and
-    the listener's own only says which.
+    An ``SSLContext`` in use must not change: between its new certificate and its new key, a
+    handshake would fail. So each certificate has its own context, and the listener's context only
+    chooses between them.
 
     Attributes:
-        context: the listener's.
+        context: the listener's context.
     """
 
     def __init__(self) -> None:
         self.context = _context()
         self._shown: ssl.SSLContext | None = None
-        # It is called for clients that name no server, too.
+        # It is called even for clients that send no server name.
         self.context.sni_callback = self._choose
 
     def show(self, certificate: str, key: str) -> None:
-        """Connections made from now on see this certificate.
+        """Uses this certificate for new connections.
 
-        ssl reads files alone, so the key is on disk for the moment, readable by us only.
+        The ``ssl`` module only reads files, so the key is on disk for a moment, readable only by
+        this user.
         """
         context = _context()
         with tempfile.TemporaryDirectory() as folder:
