@@ -1,8 +1,8 @@
-//! What a handover costs: `cargo run --release -p hami-coordinator --example handover`.
+//! Measures a handover: `cargo run --release -p hami-coordinator --example handover`.
 //!
-//! Prints, as one line each: from a bell that is rung to the grant that answers it (published, as
-//! who waits for it sees by looking; awake, as who sleeps for it does), and what the coordinator takes
-//! of a CPU while slices take turns and while all are idle.
+//! It prints, one line each: the time from a signal to the grant that answers it (published: for a process
+//! that polls; awake: for a process that sleeps), and the CPU time of the coordinator while slices take
+//! turns and while all are idle.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -25,8 +25,7 @@ fn main() {
     usage("100 idle slices", 100, false);
 }
 
-/// Two processes want one after the other, and are idle again at once: each gets a turn as soon as it
-/// wants one.
+/// Two processes wait one after the other, and are idle again at once: each gets a turn immediately.
 fn latency(name: &str, wait: impl Fn(&Player, u32)) {
     let runtime = Runtime::new("latency");
     let directories = [runtime.slice("first", Some(50)), runtime.slice("second", Some(50))];
@@ -40,16 +39,16 @@ fn latency(name: &str, wait: impl Fn(&Player, u32)) {
     for round in 0..ROUNDS {
         let player = &players[round % 2];
         let mut grant = player.view.grant(0);
-        let rang = now();
+        let signalled = now();
         player.say(grant.turn, ComputeState::Wants);
-        while player.may_until(grant).is_none() && now() - rang < 1_000_000_000 {
+        while player.may_until(grant).is_none() && now() - signalled < 1_000_000_000 {
             wait(player, grant.turn);
             grant = player.view.grant(0);
         }
         let answered = now();
-        // The first is alone, as long as nobody else was active.
+        // The first is alone as long as no other was active.
         if grant.kind == Kind::Turn {
-            took.push(answered - rang);
+            took.push(answered - signalled);
         }
         player.say(grant.turn, ComputeState::Runs);
         player.say(grant.turn, ComputeState::Idle);
@@ -58,7 +57,7 @@ fn latency(name: &str, wait: impl Fn(&Player, u32)) {
     coordinator.kill_and_wait();
     took.sort_unstable();
     let at = |rank: usize| took.get(took.len() * rank / 100).copied().unwrap_or_default() / 1_000;
-    println!("bell to grant, {name}: median {} us, p99 {} us, n {}", at(50), at(99), took.len());
+    println!("signal to grant, {name}: median {} us, p99 {} us, n {}", at(50), at(99), took.len());
 }
 
 fn usage(name: &str, slices: usize, active: bool) {
@@ -83,7 +82,7 @@ fn usage(name: &str, slices: usize, active: bool) {
     drop(players);
 }
 
-/// Seconds that a process has run, as its scheduler counts.
+/// The CPU time of a process in seconds, by the scheduler's count.
 fn cpu(pid: i32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     let ns: f64 = text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Files that are cut short while they are mapped.
+//! Files that are truncated while they are mapped.
 //!
-//! An account is written by the programs of its slice, which may cut it short. One that does so
-//! would end whoever reads the mapping behind its new end, with SIGBUS; and with the coordinator the
-//! turns of everybody would end. So while it works, that signal has a handler: a mapping that can be
-//! read no more is replaced by zeroes, and marked, and its slice is looked at no longer.
+//! The programs of a slice write its account and may truncate it. A process that then reads the mapping
+//! beyond the new end is killed by SIGBUS; if that were the coordinator, all slices would lose their turns.
+//! So the coordinator installs a handler for that signal. It replaces a mapping that cannot be read any
+//! more by zeroes and marks it, and the coordinator stops using that slice.
 //!
-//! The handler may run between any two instructions, so it knows the mappings from a table of atomics.
+//! The handler may run between any two instructions, so the mappings are in a table of atomics.
 
 use std::io;
 use std::mem::zeroed;
@@ -13,39 +13,43 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings of all slices: three each.
-const PLACES: usize = 3 * 4096;
+/// The most mappings: three for each slice.
+const REGIONS: usize = 3 * 4096;
 
-/// `end` is 0 in a free place.
-struct Place {
+/// A mapping in the table. `end` is 0 in a free entry.
+struct Region {
     start: AtomicUsize,
     end: AtomicUsize,
-    is_cut: AtomicBool,
+    is_truncated: AtomicBool,
 }
 
-static TABLE: [Place; PLACES] = [const {
-    Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), is_cut: AtomicBool::new(false) }
-}; PLACES];
+static TABLE: [Region; REGIONS] = [const {
+    Region {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        is_truncated: AtomicBool::new(false),
+    }
+}; REGIONS];
 
-/// A mapping whose file may be cut short. It stays mapped as long as this is kept.
-pub(crate) struct Guarded(&'static Place);
+/// A mapping whose file may be truncated. The caller keeps it mapped while this value exists.
+pub(crate) struct Guarded(&'static Region);
 
 impl Guarded {
-    /// Fails where the table is full.
+    /// Fails if the table is full.
     pub fn new(mapping: Range<usize>) -> io::Result<Self> {
-        let free = TABLE.iter().find(|place| place.end.load(Ordering::Relaxed) == 0);
-        let place = free
-            .ok_or_else(|| io::Error::other(format!("more than {} slices at once", PLACES / 3)))?;
-        place.is_cut.store(false, Ordering::Relaxed);
-        place.start.store(mapping.start, Ordering::Relaxed);
-        // Last: from here on the handler sees it.
-        place.end.store(mapping.end, Ordering::Release);
-        Ok(Self(place))
+        let free = TABLE.iter().find(|region| region.end.load(Ordering::Relaxed) == 0);
+        let region = free
+            .ok_or_else(|| io::Error::other(format!("more than {} slices at once", REGIONS / 3)))?;
+        region.is_truncated.store(false, Ordering::Relaxed);
+        region.start.store(mapping.start, Ordering::Relaxed);
+        // This store is the last: from here on the handler sees the mapping.
+        region.end.store(mapping.end, Ordering::Release);
+        Ok(Self(region))
     }
 
-    /// Whether some of what was read was not there: then none of it counts.
-    pub fn is_cut(&self) -> bool {
-        self.0.is_cut.load(Ordering::Acquire)
+    /// Whether the file was truncated. Then nothing that was read from it counts.
+    pub fn is_truncated(&self) -> bool {
+        self.0.is_truncated.load(Ordering::Acquire)
     }
 }
 
@@ -55,7 +59,7 @@ impl Drop for Guarded {
     }
 }
 
-/// The handler, for as long as this lives.
+/// The installed handler. Dropping it restores the previous one.
 pub(crate) struct Handler {
     previous: libc::sigaction,
 }
@@ -67,7 +71,7 @@ impl Handler {
             unsafe { (zeroed(), zeroed()) };
         action.sa_sigaction = replace as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: the handler does what a handler may: atomics and mmap.
+        // SAFETY: the handler only uses what a handler may use: atomics and mmap.
         match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous) } {
             0 => Ok(Self { previous }),
             _ => Err(io::Error::last_os_error()),
@@ -77,7 +81,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: what the kernel gave us.
+        // SAFETY: the value is from the kernel.
         unsafe { libc::sigaction(libc::SIGBUS, &raw const self.previous, null_mut()) };
     }
 }
@@ -85,14 +89,14 @@ impl Drop for Handler {
 extern "C" fn replace(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes it, with an address for this signal.
     let address = unsafe { (*info).si_addr() }.addr();
-    let place = TABLE.iter().find(|place| {
-        let end = place.end.load(Ordering::Acquire);
-        (place.start.load(Ordering::Relaxed)..end).contains(&address)
+    let region = TABLE.iter().find(|region| {
+        let end = region.end.load(Ordering::Acquire);
+        (region.start.load(Ordering::Relaxed)..end).contains(&address)
     });
     // SAFETY: the errno of the thread that was interrupted.
     let errno = unsafe { *libc::__errno_location() };
-    if place.is_none_or(|place| !put_zeroes(place)) {
-        // Somebody else's fault: it comes again, and ends the process as it would have without us.
+    if region.is_none_or(|region| !map_zeroes(region)) {
+        // The fault is not in our mappings: it recurs, and kills the process as it would without us.
         // SAFETY: the default action is always there.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     }
@@ -100,13 +104,13 @@ extern "C" fn replace(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn put_zeroes(place: &Place) -> bool {
-    let start = place.start.load(Ordering::Relaxed);
-    let size = place.end.load(Ordering::Relaxed) - start;
+fn map_zeroes(region: &Region) -> bool {
+    let start = region.start.load(Ordering::Relaxed);
+    let size = region.end.load(Ordering::Relaxed) - start;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: exactly a mapping of ours is replaced, by memory in which any access is as good.
+    // SAFETY: exactly one mapping of ours is replaced, by memory in which all accesses are valid.
     let map = unsafe { libc::mmap(start as *mut libc::c_void, size, access, flags, -1, 0) };
-    place.is_cut.store(true, Ordering::Release);
+    region.is_truncated.store(true, Ordering::Release);
     map != libc::MAP_FAILED
 }

@@ -1,7 +1,7 @@
-//! One slice as the coordinator has it: its three files, mapped.
+//! A slice in the coordinator: its three files, mapped.
 
 use crate::guard::Guarded;
-use crate::wait::Bell;
+use crate::wait::WakeWord;
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
 use hami_limits::{FileError, LimitsView};
@@ -11,12 +11,12 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// How often a slice is listened to between two ticks, for each of its cards. A handover takes a few
-/// rings and some hundred microseconds; who rings more often keeps only himself waiting, for a tick.
-const RINGS_PER_TICK: usize = 100;
+/// How many wake-ups of a slice count between two ticks, for each of its cards. A handover takes a few of
+/// them and some hundred microseconds. A slice that signals more often only delays itself, until the tick.
+const WAKES_PER_TICK: usize = 100;
 
 pub(crate) struct Slice {
-    /// Never another's: what `Turns` knows it by.
+    /// Identifies the slice for `Turns`. It is never reused.
     key: u64,
     /// The card of each row.
     cards: Vec<u64>,
@@ -24,30 +24,30 @@ pub(crate) struct Slice {
     account: Account,
     grants: GrantsPage,
     guards: [Guarded; 3],
-    /// Whether launches have to ask because of a neighbour; `None` until that is written.
-    asks: Option<bool>,
-    /// How often the bell had rung before the account was last read, and since the last tick.
-    rung: u32,
-    rung_lately: u32,
-    /// Who was found dead, by slot. The slot may be another's by now.
+    /// Whether launches need permission because of a neighbour; `None` until the word is written.
+    regulated: Option<bool>,
+    /// The wake-up word before the account was last read, and the number of wake-ups since the last tick.
+    wakes_seen: u32,
+    wakes_since_tick: u32,
+    /// The processes that were found dead, by slot. The slot may have another process by now.
     dead: [Option<ProcessIdentity>; SLOTS],
 }
 
-/// Why a directory is no slice that can be looked after.
-pub(crate) enum Refused {
-    /// It may become one: its files are not all there yet, or cannot be opened just now.
+/// Why a directory cannot be opened as a slice.
+pub(crate) enum OpenError {
+    /// It may become a slice: some files do not exist yet, or cannot be opened now.
     NotYet,
-    /// Never, as long as it is there.
+    /// It is damaged, as long as the directory exists.
     Damaged,
 }
 
 impl Slice {
-    /// Maps the files of a slice; `card` numbers the cards, alike for all slices.
+    /// Maps the files of a slice. `card` numbers the cards by UUID, equally for all slices.
     pub fn open(
         directory: &Path,
         key: u64,
         mut card: impl FnMut(&str) -> u64,
-    ) -> Result<Box<Self>, Refused> {
+    ) -> Result<Box<Self>, OpenError> {
         let grants = GrantsPage::open(&directory.join("grants"))?;
         let limits = LimitsView::open(&directory.join("limits"))?;
         let account = Account::attach(&directory.join("account"))?;
@@ -57,7 +57,7 @@ impl Slice {
             Guarded::new(account.mapped_at())?,
         ];
         let cards = limits.rows().iter().map(|row| card(&row.uuid)).collect();
-        let rung = account.bell().load(Ordering::SeqCst);
+        let wakes_seen = account.bell().load(Ordering::SeqCst);
         Ok(Box::new(Self {
             key,
             cards,
@@ -65,9 +65,9 @@ impl Slice {
             account,
             grants,
             guards,
-            asks: None,
-            rung,
-            rung_lately: 0,
+            regulated: None,
+            wakes_seen,
+            wakes_since_tick: 0,
             dead: [None; SLOTS],
         }))
     }
@@ -76,36 +76,37 @@ impl Slice {
         self.key
     }
 
-    /// Whether a file was cut short: what was read of it is not what anybody wrote.
+    /// Whether a file was truncated: then the values that were read from it do not count.
     pub fn is_damaged(&self) -> bool {
-        self.guards.iter().any(Guarded::is_cut)
+        self.guards.iter().any(Guarded::is_truncated)
     }
 
-    /// Whether its processes ask because of a neighbour: then they also have to see a pulse.
-    pub fn asks(&self) -> bool {
-        self.asks == Some(true)
+    /// Whether its launches need permission because of a neighbour. Then its processes need a pulse too.
+    pub fn regulated(&self) -> bool {
+        self.regulated == Some(true)
     }
 
-    /// What the bell was before the account was last read: what has rung since is news. None where
-    /// nobody asks before he launches, and so nobody rings, or somebody does nothing else.
-    pub fn bell(&self) -> Option<Bell<'_>> {
-        let takes_part = self.asks() || self.limits.regulated().load(Ordering::Relaxed) != 0;
-        let too_often = self.rung_lately as usize > RINGS_PER_TICK * self.cards.len();
-        let bell = Bell { word: self.account.bell(), seen: self.rung };
-        (takes_part && !too_often).then_some(bell)
+    /// The wake-up word with its value before the account was last read. `None` if no launch of the slice
+    /// needs permission, so that none signals, or if a process signals too often.
+    pub fn wake_word(&self) -> Option<WakeWord<'_>> {
+        let takes_part = self.regulated() || self.limits.regulated().load(Ordering::Relaxed) != 0;
+        let too_often = self.wakes_since_tick as usize > WAKES_PER_TICK * self.cards.len();
+        let word = WakeWord { word: self.account.bell(), seen: self.wakes_seen };
+        (takes_part && !too_often).then_some(word)
     }
 
-    /// Listens to the bell again, however often it has rung.
-    pub fn listen(&mut self) {
-        self.rung_lately = 0;
+    /// Lets the wake-ups of the slice count again after a tick.
+    pub fn reset_wakes(&mut self) {
+        self.wakes_since_tick = 0;
     }
 
-    /// Reads what its processes say.
+    /// Reads the reports of its processes.
     pub fn read(&mut self, view: &mut SliceView) {
-        let rung = self.account.bell().load(Ordering::SeqCst);
-        self.rung_lately = self.rung_lately.saturating_add(rung.wrapping_sub(self.rung));
-        self.rung = rung;
-        // A file that is shorter by now may end before anything else that is read here.
+        let wakes_seen = self.account.bell().load(Ordering::SeqCst);
+        self.wakes_since_tick =
+            self.wakes_since_tick.saturating_add(wakes_seen.wrapping_sub(self.wakes_seen));
+        self.wakes_seen = wakes_seen;
+        // If the file was truncated, this last word faults before anything else that is read here.
         black_box(self.account.compute(SLOTS - 1, CARDS - 1).state.load(Ordering::Relaxed));
         view.key = self.key;
         view.rows.resize_with(self.cards.len(), SliceCardView::default);
@@ -118,9 +119,9 @@ impl Slice {
         }
     }
 
-    /// Looks which of those are dead that others wait for: whose work runs, or whose turn it is. Who
-    /// died waiting is found when its turn comes. `all`: also which of those who do nothing; where a
-    /// slice with a share is there, its neighbours ask.
+    /// Probes the processes that others wait for: those with running work, and those that have the turn. A
+    /// process that died while it waited is found when its turn comes. `all`: probes idle processes as
+    /// well if the slice has a share, because its neighbours need permission while it is present.
     pub fn probe(&mut self, all: bool) {
         let all = all && self.limits.regulated().load(Ordering::Relaxed) != 0;
         let grants: Vec<Grant> = (0..self.cards.len()).map(|row| self.grants.grant(row)).collect();
@@ -135,22 +136,24 @@ impl Slice {
             })
         };
         let slots = 0..self.account.high_water();
-        let asked: Vec<(usize, ProcessIdentity)> = slots
+        let candidates: Vec<(usize, ProcessIdentity)> = slots
             .filter(|slot| all || is_waited_for(*slot))
             .filter_map(|slot| Some((slot, self.account.holder(slot)?)))
             .collect();
-        if asked.is_empty() {
+        if candidates.is_empty() {
             return;
         }
-        // Named before they are probed: a slot may be reaped and taken again meanwhile.
-        let dead = self.account.find_dead(|slot| asked.iter().any(|(asked, _)| *asked == slot));
-        for (slot, holder) in asked.into_iter().filter(|(slot, _)| dead[*slot]) {
+        // Read the identities before probing: a slot may be reaped and taken again in the meantime.
+        let dead = self
+            .account
+            .find_dead(|slot| candidates.iter().any(|(candidate, _)| *candidate == slot));
+        for (slot, holder) in candidates.into_iter().filter(|(slot, _)| dead[*slot]) {
             self.dead[slot] = Some(holder);
         }
     }
 
-    /// The processes of a row, and what those have used that are gone. When a slot is reaped, its
-    /// part moves from one to the other: then both are read again, so that it counts once.
+    /// Reads the processes of a row, and the time of processes that have exited. When a slot is reaped, its
+    /// time moves from the former to the latter: then both are read again, so that it counts once.
     fn read_processes(&self, row: usize, slots: usize, view: &mut SliceCardView) {
         for _ in 0..3 {
             view.departed_ns = self.account.departed_used_ns(row);
@@ -177,25 +180,25 @@ impl Slice {
         })
     }
 
-    /// Says whether its processes have to ask. They believe in grants as long as they see a pulse.
-    pub fn set_asks(&mut self, asks: bool, now: u64) {
-        if self.asks != Some(asks) {
+    /// Sets whether its launches need permission. Grants count only with a recent pulse.
+    pub fn set_regulated(&mut self, regulated: bool, now: u64) {
+        if self.regulated != Some(regulated) {
             self.pulse(now);
-            self.grants.set_regulated(asks);
-            self.asks = Some(asks);
+            self.grants.set_regulated(regulated);
+            self.regulated = Some(regulated);
         }
     }
 
-    /// Writes down what a slice that was just opened is: an earlier coordinator may have said else.
-    pub fn settle(&mut self, now: u64) {
-        if self.asks.is_none() {
-            self.set_asks(false, now);
+    /// Writes the word of a slice that was just opened: an earlier coordinator may have written another.
+    pub fn initialise(&mut self, now: u64) {
+        if self.regulated.is_none() {
+            self.set_regulated(false, now);
         }
     }
 
-    /// Lets nobody of it launch any more: its files are not what they have to be.
-    pub fn shut(&mut self, now: u64) {
-        self.set_asks(true, now);
+    /// Stops all launches of the slice, because its files are damaged.
+    pub fn block(&mut self, now: u64) {
+        self.set_regulated(true, now);
         for row in 0..self.cards.len() {
             let turn = self.grants.grant(row).turn.wrapping_add(1);
             let nobody = Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 };
@@ -212,7 +215,7 @@ impl Slice {
     }
 }
 
-/// A number for a process: none that has its slot after it has the same.
+/// A number that differs from that of every other process that ever has the slot.
 fn id_of(process: ProcessIdentity, joined_at: u64) -> u64 {
     let ProcessIdentity { pid, start_time, pid_namespace } = process;
     joined_at ^ u64::from(pid) ^ start_time.rotate_left(32) ^ pid_namespace.rotate_left(16)
@@ -226,7 +229,7 @@ fn has_turn(grant: &Grant, slot: usize) -> bool {
     }
 }
 
-impl From<FileError> for Refused {
+impl From<FileError> for OpenError {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Io { .. } | FileError::Full { .. } => Self::NotYet,
@@ -235,7 +238,7 @@ impl From<FileError> for Refused {
     }
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for OpenError {
     fn from(_: io::Error) -> Self {
         Self::NotYet
     }

@@ -1,7 +1,7 @@
 //! The slices of a runtime directory: found, read together, written to.
 
-use crate::slice::{Refused, Slice};
-use crate::wait::{Bell, now};
+use crate::slice::{OpenError, Slice};
+use crate::wait::{WakeWord, now};
 use hami_limits::same_card;
 use hami_share::turns::{Decision, SliceView, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 
 pub(crate) struct Slices {
     directory: PathBuf,
-    /// By name, as all of this: the same files give the same turns, whoever looks.
+    /// The open slices, ordered by name, so that the same files always give the same turns.
     open: BTreeMap<OsString, Box<Slice>>,
-    /// Directories that are there and are not to be opened again; those that were open keep being
-    /// told that it is nobody's turn, or their processes would do without a coordinator.
+    /// Directories that must not be opened again. A slice that was open keeps getting a pulse and no turn;
+    /// without a pulse its processes would launch by their own buckets.
     damaged: BTreeMap<OsString, Option<Box<Slice>>>,
-    /// Whether any directory was there at the last look, of whatever kind.
+    /// Whether the last scan found any directory, damaged or not.
     found_any: bool,
-    /// Keys given so far.
+    /// The number of keys used so far.
     keys: u64,
-    /// Card i is the one with this UUID.
+    /// The UUID of each card, by its number.
     cards: Vec<String>,
 }
 
 impl Slices {
-    /// The slices of a runtime directory, which has to be there; they themselves may come later.
+    /// The slices of a runtime directory. The directory must exist; its `slices` may be created later.
     pub fn new(runtime: &Path) -> io::Result<Self> {
         std::fs::read_dir(runtime)?;
         Ok(Self {
@@ -38,13 +38,12 @@ impl Slices {
         })
     }
 
-    /// Opens those that are new and forgets those that are gone. A slice is there as long as its
-    /// directory is.
-    pub fn look(&mut self) {
+    /// Opens new slices and drops removed ones. A slice exists as long as its directory.
+    pub fn scan(&mut self) {
         let found = match self.names() {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
-            // They are as they were, until it can be read again.
+            // Keep the slices until the directory can be read again.
             Err(_) => return,
         };
         self.found_any = !found.is_empty();
@@ -82,8 +81,8 @@ impl Slices {
                 self.keys += 1;
                 self.open.insert(name, slice);
             }
-            Err(Refused::NotYet) => {}
-            Err(Refused::Damaged) => _ = self.damaged.insert(name, None),
+            Err(OpenError::NotYet) => {}
+            Err(OpenError::Damaged) => _ = self.damaged.insert(name, None),
         }
     }
 
@@ -91,27 +90,27 @@ impl Slices {
         self.found_any
     }
 
-    /// Whether the processes of any slice have to ask, and so wait for what comes next.
-    pub fn any_asks(&self) -> bool {
-        self.open.values().any(|slice| slice.asks()) || self.shut().next().is_some()
+    /// Whether the launches of any slice need permission, so that processes wait for the next decision.
+    pub fn any_regulated(&self) -> bool {
+        self.open.values().any(|slice| slice.regulated()) || self.blocked().next().is_some()
     }
 
-    /// Slices that nobody may launch in.
-    fn shut(&self) -> impl Iterator<Item = &Slice> {
+    /// The damaged slices, in which no process may launch.
+    fn blocked(&self) -> impl Iterator<Item = &Slice> {
         self.damaged.values().flatten().map(Box::as_ref)
     }
 
-    /// Looks for processes that have died with work in hand; `all`: or with none, where that matters.
+    /// Looks for dead processes with work; `all`: for idle ones too, where they matter.
     pub fn probe(&mut self, all: bool) {
         self.open.values_mut().for_each(|slice| slice.probe(all));
     }
 
-    /// Listens to all bells again.
-    pub fn listen(&mut self) {
-        self.open.values_mut().for_each(|slice| slice.listen());
+    /// Lets the wake-ups of all slices count again.
+    pub fn reset_wakes(&mut self) {
+        self.open.values_mut().for_each(|slice| slice.reset_wakes());
     }
 
-    /// Reads what all processes say. A slice that turns out to be damaged is left out, for good.
+    /// Reads the reports of all processes. A slice with a truncated file is left out from then on.
     pub fn read(&mut self, view: &mut View) {
         view.slices.resize_with(self.open.len(), SliceView::default);
         for (slice, view) in self.open.values_mut().zip(&mut view.slices) {
@@ -130,21 +129,21 @@ impl Slices {
             for name in names {
                 let mut slice = self.open.remove(&name);
                 if let Some(slice) = &mut slice {
-                    slice.shut(now);
+                    slice.block(now);
                 }
                 self.damaged.insert(name, slice);
             }
         }
     }
 
-    /// Writes what was decided, in the order in which it was: who has to ask learns that first.
+    /// Writes a decision in its order: the `regulated` words before the grants.
     pub fn publish(&mut self, decision: &Decision, now: u64) {
-        for (key, asks) in &decision.regulated {
+        for (key, regulated) in &decision.regulated {
             if let Some(slice) = self.by_key(*key) {
-                slice.set_asks(*asks, now);
+                slice.set_regulated(*regulated, now);
             }
         }
-        self.open.values_mut().for_each(|slice| slice.settle(now));
+        self.open.values_mut().for_each(|slice| slice.initialise(now));
         for publish in &decision.grants {
             if let Some(slice) = self.by_key(publish.slice) {
                 slice.grant(publish.row, publish.grant);
@@ -152,15 +151,15 @@ impl Slices {
         }
     }
 
-    /// Says that the coordinator lives to all who would do without it otherwise.
+    /// Writes the pulse for all slices whose launches need permission, and for the damaged ones.
     pub fn pulse(&self, now: u64) {
-        self.open.values().filter(|slice| slice.asks()).for_each(|slice| slice.pulse(now));
-        self.shut().for_each(|slice| slice.pulse(now));
+        self.open.values().filter(|slice| slice.regulated()).for_each(|slice| slice.pulse(now));
+        self.blocked().for_each(|slice| slice.pulse(now));
     }
 
-    /// The bells to wait for.
-    pub fn bells(&self) -> impl Iterator<Item = Bell<'_>> {
-        self.open.values().filter_map(|slice| slice.bell())
+    /// The wake-up words to wait for.
+    pub fn wake_words(&self) -> impl Iterator<Item = WakeWord<'_>> {
+        self.open.values().filter_map(|slice| slice.wake_word())
     }
 
     fn by_key(&mut self, key: u64) -> Option<&mut Slice> {

@@ -1,17 +1,17 @@
-//! Waiting for any of many bells, with a deadline, and the clock that everything is measured by.
+//! Waiting for any of many wake-up words, with a deadline; and the clock of the coordinator.
 
 use std::io;
 use std::sync::atomic::AtomicU32;
 
-/// How many bells the kernel can wait for at once (`FUTEX_WAITV_MAX`).
-const MAX_BELLS: usize = 128;
-/// How often to look where the kernel cannot wait for all of them.
+/// The most words that the kernel can wait for at once (`FUTEX_WAITV_MAX`).
+const MAX_WORDS: usize = 128;
+/// How often to poll if the kernel cannot wait for all of them.
 const POLL_NS: u64 = 1_000_000;
 
-/// `FUTEX2_SIZE_U32`, and not private: the bells lie in files.
+/// `FUTEX2_SIZE_U32`, and not private, because the words are in files.
 const SHARED_32_BITS: u32 = 2;
 
-/// One word of `futex_waitv`, as the kernel has it.
+/// The kernel's `struct futex_waitv`.
 #[repr(C)]
 struct Waiter {
     value: u64,
@@ -20,9 +20,9 @@ struct Waiter {
     reserved: u32,
 }
 
-/// A bell, and how often it had rung when its account was last read.
+/// A wake-up word, and its value before its account was last read.
 #[derive(Clone, Copy)]
-pub(crate) struct Bell<'a> {
+pub(crate) struct WakeWord<'a> {
     pub word: &'a AtomicU32,
     pub seen: u32,
 }
@@ -39,52 +39,52 @@ pub(crate) fn now() -> u64 {
 fn sleep_until(until: u64) {
     let until = timespec(until);
     let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);
-    // SAFETY: the time is valid for the call; every outcome is a reason to look again.
+    // SAFETY: the time is valid for the call; the caller checks again after every outcome.
     unsafe { libc::clock_nanosleep(clock, absolute, &raw const until, std::ptr::null_mut()) };
 }
 
-/// Waits for bells in the best way that the kernel has.
+/// Waits for wake-up words by the best means that the kernel offers.
 pub(crate) struct Waiting {
     waiters: Vec<Waiter>,
-    /// The kernel is older than 5.16, or a filter of system calls does not know the call.
+    /// The kernel is older than 5.16, or a system call filter does not know the call.
     polls: bool,
 }
 
 impl Waiting {
     pub fn new() -> Self {
-        Self { waiters: Vec::with_capacity(MAX_BELLS), polls: false }
+        Self { waiters: Vec::with_capacity(MAX_WORDS), polls: false }
     }
 
-    /// Sleeps until one of the bells has rung since it was seen, or until an instant; may return early.
-    pub fn wait<'a>(&mut self, bells: impl Iterator<Item = Bell<'a>>, until: u64) {
+    /// Sleeps until one of the words has changed, or until an instant. It may return early.
+    pub fn wait<'a>(&mut self, wake_words: impl Iterator<Item = WakeWord<'a>>, until: u64) {
         self.waiters.clear();
-        self.waiters.extend(bells.map(|bell| Waiter {
-            value: bell.seen.into(),
-            address: bell.word.as_ptr().addr() as u64,
+        self.waiters.extend(wake_words.map(|word| Waiter {
+            value: word.seen.into(),
+            address: word.word.as_ptr().addr() as u64,
             flags: SHARED_32_BITS,
             reserved: 0,
         }));
         if self.waiters.is_empty() {
             return sleep_until(until);
         }
-        let some_are_left_out = self.waiters.len() > MAX_BELLS;
-        self.waiters.truncate(MAX_BELLS);
+        let some_are_left_out = self.waiters.len() > MAX_WORDS;
+        self.waiters.truncate(MAX_WORDS);
         if self.polls || some_are_left_out {
             return sleep_until(until.min(now() + POLL_NS));
         }
         match self.wait_for_any(until) {
             Some(libc::ENOSYS | libc::EPERM) => self.polls = true,
-            // A bell that lies beyond the end of its file by now: reading it will tell whose.
+            // A word is beyond the end of its truncated file: the next reading finds which one.
             Some(libc::EFAULT) => sleep_until(until.min(now() + POLL_NS)),
             _ => {}
         }
     }
 
-    /// The kernel's error, if it has one.
+    /// The kernel's error, if there is one.
     fn wait_for_any(&self, until: u64) -> Option<i32> {
         let until = timespec(until);
-        // SAFETY: waiters and time are valid for the call; the words are only looked at by the kernel,
-        // which answers for addresses that are mapped no more.
+        // SAFETY: waiters and time are valid for the call; only the kernel reads the words, and it reports
+        // addresses that are not mapped any more.
         let woken = unsafe {
             libc::syscall(
                 libc::SYS_futex_waitv,

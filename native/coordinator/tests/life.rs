@@ -1,4 +1,4 @@
-//! When a coordinator begins, what it finds, and when it ends.
+//! Tests of when a coordinator starts, which slices it finds, and when it exits.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 #[test]
-fn without_a_runtime_directory_it_does_not_begin() {
+fn without_a_runtime_directory_it_does_not_start() {
     let runtime = Runtime::new("nothing");
     let missing = runtime.path().join("missing");
     let refused = hami_coordinator::coordinate(&missing, Duration::ZERO).unwrap_err();
@@ -19,7 +19,7 @@ fn without_a_runtime_directory_it_does_not_begin() {
 }
 
 #[test]
-fn it_ends_when_there_was_no_slice_for_a_while() {
+fn it_exits_when_there_was_no_slice_for_a_while() {
     let runtime = Runtime::new("linger");
     assert_eq!(runtime.coordinator(Duration::ZERO).wait(), 0);
     std::fs::remove_dir(runtime.path().join("slices")).unwrap();
@@ -35,10 +35,10 @@ fn it_ends_when_there_was_no_slice_for_a_while() {
 }
 
 #[test]
-fn what_is_no_slice_is_left_alone_and_keeps_nobody_waiting() {
+fn a_directory_that_is_no_slice_is_ignored_and_delays_no_slice() {
     let runtime = Runtime::new("no-slices");
     let stage = stage();
-    // No directory, nothing in it, something else in it, one without grants, and damaged ones.
+    // A file, an empty directory, one with other content, one without grants, and damaged ones.
     std::fs::write(runtime.at("a-file"), "slice").unwrap();
     std::fs::create_dir(runtime.at("empty")).unwrap();
     std::os::unix::fs::symlink("/proc/self", runtime.at("link")).unwrap();
@@ -56,9 +56,9 @@ fn what_is_no_slice_is_left_alone_and_keeps_nobody_waiting() {
     assert_eq!(std::fs::read(runtime.at("no-account").join("account")).unwrap(), b"damaged");
 }
 
-/// Whoever makes a slice makes its directory first, and then one file after the other.
+/// The directory of a slice is created first, and then one file after the other.
 #[test]
-fn a_slice_that_is_being_made_is_found_when_it_is_whole() {
+fn a_slice_that_is_being_created_is_found_when_it_is_complete() {
     let runtime = Runtime::new("being-made");
     let stage = stage();
     let first = runtime.slice("first", Some(50));
@@ -74,10 +74,10 @@ fn a_slice_that_is_being_made_is_found_when_it_is_whole() {
     }
     let _second = player(&second, 1, stage);
     stage.wait_for_turns(&[0, 1], 5);
-    stage.assert_nobody_met();
+    stage.assert_none_met();
 }
 
-/// The handler is for the files of slices: what else a process does wrong ends it as ever.
+/// The handler is for the files of slices only: other faults kill the process as usual.
 #[test]
 fn a_fault_in_memory_of_others_ends_the_process() {
     let runtime = Runtime::new("fault");
@@ -90,7 +90,7 @@ fn a_fault_in_memory_of_others_ends_the_process() {
             wait_until(|| pulse(&slice) != 0, || "it does not find the slice".into());
             let file = std::fs::OpenOptions::new().write(true).read(true).open(&other).unwrap();
             let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED);
-            // SAFETY: a new mapping; that reading it ends the process is what is tested.
+            // SAFETY: a new mapping; the test is that reading it kills the process.
             unsafe {
                 let map = libc::mmap(null_mut(), 4096, access, kind, file.as_raw_fd(), 0);
                 assert_ne!(map, libc::MAP_FAILED);
@@ -103,7 +103,7 @@ fn a_fault_in_memory_of_others_ends_the_process() {
 }
 
 #[test]
-fn a_kernel_without_a_wait_for_many_words_is_asked_more_often() {
+fn a_kernel_that_cannot_wait_for_many_words_is_polled() {
     let runtime = Runtime::new("old-kernel");
     let stage = stage();
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
@@ -113,10 +113,10 @@ fn a_kernel_without_a_wait_for_many_words_is_asked_more_often() {
     });
     let _players = [player(&first, 0, stage), player(&second, 1, stage)];
     stage.wait_for_turns(&[0, 1], 5);
-    stage.assert_nobody_met();
+    stage.assert_none_met();
 }
 
-/// From now on this process's kernel does not know a call (`ENOSYS`).
+/// From now on a system call fails with `ENOSYS` in this process.
 fn forbid(call: u32) {
     let step =
         |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
@@ -140,9 +140,9 @@ fn forbid(call: u32) {
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS));
 }
 
-/// Two coordinators never work at once, but the second may find what the first has left half done.
+/// Two coordinators never work at once, but the second may find unfinished work of the first.
 #[test]
-fn what_an_earlier_one_has_left_is_put_right() {
+fn the_state_left_by_an_earlier_one_is_corrected() {
     let runtime = Runtime::new("left");
     let slice = runtime.slice("slice", None);
     let page = GrantsPage::open(&slice.join("grants")).unwrap();

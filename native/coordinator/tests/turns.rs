@@ -1,4 +1,4 @@
-//! A coordinator and programs, each a process, over real files.
+//! Tests of a coordinator and programs, each in its own process, with real files.
 
 mod common;
 
@@ -19,15 +19,15 @@ fn programs_of_two_slices_take_turns_and_never_meet() {
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _players = [player(&first, 0, stage), player(&first, 1, stage), player(&second, 2, stage)];
     stage.wait_for_turns(&[0, 1, 2], 5);
-    stage.assert_nobody_met();
-    // Whoever has a neighbour with a share is asked as well, and sees that he is not forgotten.
+    stage.assert_none_met();
+    // The neighbour of a slice with a share needs permission too, and gets a pulse.
     let view = GrantsView::open(&second.join("grants")).unwrap();
     assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Turn));
     wait_until(|| !is_silent(&second), || "it is forgotten".into());
 }
 
 #[test]
-fn where_no_slice_has_a_share_nobody_is_asked() {
+fn without_a_share_no_launch_needs_permission() {
     let runtime = Runtime::new("unregulated");
     let (free, capped) = (runtime.slice("free", None), runtime.slice("capped", Some(20)));
     let stage = stage();
@@ -36,23 +36,23 @@ fn where_no_slice_has_a_share_nobody_is_asked() {
     let one = Player::new(&free, &member, 0, stage);
     one.say(0, ComputeState::Runs);
     let _coordinator = runtime.coordinator(FOR_EVER);
-    // It has seen them once it has written to them.
+    // The coordinator has found them once it has written to them.
     let (free_view, view) = (&one.view, GrantsView::open(&capped.join("grants")).unwrap());
     wait_until(|| free_view.pulse() != 0 && view.pulse() != 0, || "it finds no slice".into());
     assert_eq!(
         (free_view.regulated().load(Ordering::SeqCst), free_view.grant(0).kind),
         (0, Kind::Own)
     );
-    // The capped one begins: from now on both are asked.
+    // The capped one starts: from now on both need permission.
     let player = player(&capped, 1, stage);
     wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 1, || "it is not asked".into());
     player.kill_and_wait();
     wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 0, || "it is still asked".into());
 }
 
-/// Also when it dies with nothing to do, of which nobody else hears.
+/// Also when it dies idle, which no other process notices.
 #[test]
-fn who_has_no_share_is_asked_as_long_as_one_that_has_is_there() {
+fn a_slice_without_a_share_is_metered_while_one_with_a_share_is_present() {
     let runtime = Runtime::new("present");
     let (free, capped) = (runtime.slice("free", None), runtime.slice("capped", Some(20)));
     let _coordinator = runtime.coordinator(FOR_EVER);
@@ -76,9 +76,9 @@ fn who_has_no_share_is_asked_as_long_as_one_that_has_is_there() {
     wait_until(|| view.grant(0).kind == Kind::Own, || "it is still granted".into());
 }
 
-/// What the dead one held goes to those who wait, though it never says that it is done.
+/// The turn of the dead process goes to a waiting one, though it never reports that it is done.
 #[test]
-fn a_program_that_dies_in_its_turn_holds_up_nobody() {
+fn a_program_that_dies_in_its_turn_delays_no_other() {
     let runtime = Runtime::new("dies");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
@@ -112,7 +112,7 @@ fn a_program_that_dies_in_its_turn_holds_up_nobody() {
 }
 
 #[test]
-fn a_program_that_is_stopped_in_its_turn_is_passed_over_and_comes_back() {
+fn a_program_that_is_stopped_in_its_turn_is_skipped_until_it_continues() {
     let runtime = Runtime::new("stopped");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
@@ -129,7 +129,7 @@ fn a_program_that_is_stopped_in_its_turn_is_passed_over_and_comes_back() {
 }
 
 #[test]
-fn a_killed_coordinator_is_missed_and_the_next_goes_on_from_its_files() {
+fn the_next_coordinator_continues_from_the_files_of_a_killed_one() {
     let runtime = Runtime::new("killed");
     let (first, second) = (runtime.slice("first", Some(40)), runtime.slice("second", Some(60)));
     let stage = stage();
@@ -139,7 +139,7 @@ fn a_killed_coordinator_is_missed_and_the_next_goes_on_from_its_files() {
     for _ in 0..5 {
         let coordinator = runtime.coordinator(FOR_EVER);
         stage.wait_for_turns(&[0, 1], 2);
-        stage.assert_nobody_met();
+        stage.assert_none_met();
         coordinator.kill_and_wait();
         let newest = view.grant(0).turn;
         assert!(newest > turn, "turn {newest} after turn {turn}");
@@ -149,9 +149,9 @@ fn a_killed_coordinator_is_missed_and_the_next_goes_on_from_its_files() {
     }
 }
 
-/// The account is the tenant's: he may do with it what he likes, to his own harm.
+/// A tenant may do what it likes with its account, but harms only itself.
 #[test]
-fn a_slice_that_cuts_its_account_short_is_alone_with_it() {
+fn a_slice_that_truncates_its_account_harms_only_itself() {
     for size in [0, 1, 4096, 102_400, 364_544 - 4096] {
         let runtime = Runtime::new("cut");
         let stage = stage();
@@ -162,17 +162,17 @@ fn a_slice_that_cuts_its_account_short_is_alone_with_it() {
         let cutter = player(&cut, 2, stage);
         stage.wait_for_turns(&[0, 1, 2], 2);
         cutter.kill_and_wait();
-        // Words that lie behind the new end, and a high water mark that leads there.
+        // Words beyond the new end, and a high-water mark that leads there.
         let account = std::fs::OpenOptions::new().write(true).open(cut.join("account")).unwrap();
         account.set_len(size).unwrap();
         stage.wait_for_turns(&[0, 1], 5);
-        // Nobody of it launches any more: without a word it would do as if it were alone.
+        // No process of it launches any more: without a grant it would launch as if it were alone.
         let is_shut = || {
             let grant = grant(&cut);
             (grant.kind, grant.holder) == (Kind::Turn, Holder::Nobody) && !is_silent(&cut)
         };
         wait_until(is_shut, || "its processes may launch".into());
-        // As long as its directory is there, it stays so.
+        // That remains so as long as its directory exists.
         account.set_len(364_544).unwrap();
         stage.wait_for_turns(&[0, 1], 5);
         assert!(is_shut());
@@ -181,7 +181,7 @@ fn a_slice_that_cuts_its_account_short_is_alone_with_it() {
 }
 
 #[test]
-fn a_slice_whose_pages_are_cut_short_is_let_go() {
+fn a_slice_with_truncated_pages_is_dropped() {
     for file in ["limits", "grants"] {
         let runtime = Runtime::new(&format!("cut-{file}"));
         let stage = stage();
@@ -200,7 +200,7 @@ fn a_slice_whose_pages_are_cut_short_is_let_go() {
 }
 
 #[test]
-fn a_slice_that_is_removed_in_its_turn_takes_the_turn_with_it() {
+fn the_turn_of_a_removed_slice_ends() {
     let runtime = Runtime::new("removed");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
@@ -213,23 +213,23 @@ fn a_slice_that_is_removed_in_its_turn_takes_the_turn_with_it() {
 
 #[test]
 fn a_hundred_slices_each_get_their_turns() {
-    everybody_gets_turns("hundred", 100, 100);
+    all_get_turns("hundred", 100, 100);
 }
 
-/// More bells than one call of the kernel takes.
+/// More wake-up words than one system call takes.
 #[test]
 fn a_few_of_very_many_slices_get_their_turns() {
-    everybody_gets_turns("many", 150, 20);
+    all_get_turns("many", 150, 20);
 }
 
-fn everybody_gets_turns(name: &str, slices: usize, active: usize) {
+fn all_get_turns(name: &str, slices: usize, active: usize) {
     let runtime = Runtime::new(name);
     let stage = stage();
     let directories: Vec<_> =
         (0..slices).map(|slice| runtime.slice(&slice.to_string(), Some(1))).collect();
     let _coordinator = runtime.coordinator(FOR_EVER);
     let players: Vec<usize> = (0..active).collect();
-    // One process plays them all, a thread each: a hundred processes would be no more of a test.
+    // One process plays all of them, with a thread each: a hundred processes would not test more.
     let _all = Child::run(|| {
         std::thread::scope(|scope| {
             for (index, directory) in directories.iter().enumerate().take(active) {
@@ -238,11 +238,11 @@ fn everybody_gets_turns(name: &str, slices: usize, active: usize) {
         });
     });
     stage.wait_for_turns(&players, 1);
-    stage.assert_nobody_met();
+    stage.assert_none_met();
 }
 
 #[test]
-fn a_slice_that_keeps_ringing_is_heard_no_more_often_than_is_good() {
+fn a_slice_that_signals_all_the_time_has_a_limited_effect() {
     let runtime = Runtime::new("storm");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
@@ -256,5 +256,5 @@ fn a_slice_that_keeps_ringing_is_heard_no_more_often_than_is_good() {
         }
     });
     stage.wait_for_turns(&[0, 1], 5);
-    stage.assert_nobody_met();
+    stage.assert_none_met();
 }

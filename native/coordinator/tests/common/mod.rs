@@ -1,5 +1,5 @@
-//! A runtime directory with slices in it, a coordinator in a process of its own, and members that
-//! play programs: they want, run while it is their turn, ring, and look out for each other.
+//! A runtime directory with slices, a coordinator in its own process, and members that simulate programs:
+//! they wait, run while they have the turn, signal, and detect each other.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 #[path = "../../../account/tests/common/mod.rs"]
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes here.
+/// Far longer than any step of a test takes.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 pub const CARD: &str = "GPU-11111111-2222-3333-4444-555555555555";
 
@@ -32,7 +32,7 @@ impl Runtime {
         &self.0
     }
 
-    /// Where a slice lies, or will lie.
+    /// The path of a slice, which may not exist yet.
     pub fn at(&self, name: &str) -> PathBuf {
         self.0.join("slices").join(name)
     }
@@ -50,7 +50,7 @@ impl Runtime {
         directory
     }
 
-    /// A coordinator for it, in a process of its own. It ends with this value.
+    /// A coordinator in its own process, which is killed when this value is dropped.
     pub fn coordinator(&self, linger: Duration) -> Child {
         Child::run(|| hami_coordinator::coordinate(&self.0, linger).unwrap())
     }
@@ -62,16 +62,16 @@ impl Drop for Runtime {
     }
 }
 
-/// What all players of a test see.
+/// The memory that all players of a test share.
 pub struct Stage {
-    /// Who has work on the card: never more than one, as long as the rules hold.
+    /// The player that has work on the card: never more than one, if the rules hold.
     pub running: AtomicU32,
-    /// How often two had.
+    /// How often two had work at once.
     pub overlaps: AtomicU32,
-    /// How often a player was kept from running for so long that nobody had to wait for it.
+    /// How often a player could not run for so long that others did not have to wait for it.
     pub late: AtomicU32,
     pub end: AtomicU32,
-    /// Turns that each player has had.
+    /// The turns of each player.
     pub turns: [AtomicU32; 256],
 }
 
@@ -98,16 +98,16 @@ impl Stage {
         );
     }
 
-    /// That two never had the card at once. Whoever the machine keeps from running in its turn is
-    /// passed over like one that was stopped, and may then meet another.
-    pub fn assert_nobody_met(&self) {
+    /// Asserts that two never had the card at once. A player that cannot run during its turn is skipped
+    /// like a stopped one, and may then meet another.
+    pub fn assert_none_met(&self) {
         let met = self.overlaps.load(Ordering::SeqCst);
         let late = self.late.load(Ordering::SeqCst);
         assert!(met <= late, "two had the card at once {met} times, {late} of them late");
     }
 }
 
-/// Waits for something that other processes do.
+/// Waits for an effect of other processes.
 pub fn wait_until(done: impl Fn() -> bool, otherwise: impl Fn() -> String) {
     let deadline = Instant::now() + DEADLINE;
     while !done() {
@@ -147,20 +147,20 @@ impl<'a> Player<'a> {
         self.member.ring();
     }
 
-    /// Until when this program may work, if it may.
+    /// Until when this program may work; `None` if it may not.
     pub fn may_until(&self, grant: Grant) -> Option<u64> {
         let me = matches!(grant.holder, Holder::Everyone)
             || grant.holder == Holder::Slot(self.member.slot());
         let until = match grant.kind {
             Kind::Turn => grant.until,
-            // As long as its bucket allows, and as long as nobody else wants.
+            // As long as its bucket allows, and no other process waits.
             Kind::Alone => now() + 5_000_000,
             Kind::Own => 0,
         };
         (me && now() < until).then_some(until)
     }
 
-    /// Plays until the stage says that it is the end.
+    /// Plays until the end of the test.
     pub fn play(&self) {
         let mut said = None;
         while self.stage.end.load(Ordering::SeqCst) == 0 {
@@ -185,7 +185,7 @@ impl<'a> Player<'a> {
         let mut longest = 0;
         words.active_at.store(at, Ordering::SeqCst);
         self.say(grant.turn, ComputeState::Runs);
-        // Whoever hands out turns may have looked before that: only now it is certain.
+        // The coordinator may have read the state before: only now it is certain.
         if self.may_until(self.view.grant(0)).is_none() {
             return self.say(grant.turn, ComputeState::Wants);
         }
@@ -220,7 +220,7 @@ pub fn play(directory: &Path, index: usize, stage: &'static Stage) {
     Player::new(directory, &member, index, stage).play();
 }
 
-/// Whether no coordinator has been seen for so long that none counts.
+/// Whether the pulse is too old.
 pub fn is_silent(directory: &Path) -> bool {
     let pulse = pulse(directory);
     now().saturating_sub(pulse) > SILENCE_NS
