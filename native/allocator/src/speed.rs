@@ -2,7 +2,6 @@
 
 pub mod answers;
 pub mod cache;
-pub mod divisor;
 pub mod hash;
 pub mod lens;
 pub mod slim;

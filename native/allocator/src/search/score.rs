@@ -20,7 +20,6 @@ use crate::rules::fullness::{Scale, Totals, real};
 use crate::rules::view::View;
 use crate::search::chosen::Entry;
 use crate::search::topology;
-use crate::speed::divisor::{Divisor, Reciprocal};
 use crate::speed::slim::Slim;
 use crate::wire::{Mode, Order, Placement, Topology, Wish};
 
@@ -38,16 +37,6 @@ pub struct Left {
     slots: u64,
     all_memory: u64,
     all_cores: u32,
-}
-
-/// What loads and cards were divided by last: mostly it is the same for the next card.
-#[derive(Debug, Default)]
-pub struct Divisors {
-    memory_load: Divisor,
-    core_load: Divisor,
-    slots: Divisor,
-    memory: Reciprocal,
-    cores: Reciprocal,
 }
 
 /// The best score. A pod is often a thousandth of a node, and yet it shall make a difference.
@@ -94,7 +83,6 @@ fn of_best(sum: f64, parts: f64) -> u16 {
 
 /// The part of the touched cards that no further pod like this one could use.
 fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
-    let mut known = Divisors::default();
     let one = |(card, load): &(u8, Use)| {
         let (facts, mut used) = (&view.facts[usize::from(*card)], view.used[usize::from(*card)]);
         used.add(load);
@@ -105,7 +93,7 @@ fn waste(view: &View<'_>, loads: &[(u8, Use)]) -> f64 {
             all_memory: facts.memory_mib(),
             all_cores: facts.cores,
         };
-        left.waste(load, view.mode, &mut known)
+        left.waste(load, view.mode)
     };
     loads.iter().map(one).sum::<f64>() / loads.len().max(1) as f64
 }
@@ -124,20 +112,17 @@ impl Left {
     }
 
     /// The part of the card that no further pod with such a load could use.
-    pub fn waste(&self, load: &Use, mode: Mode, known: &mut Divisors) -> f64 {
+    pub fn waste(&self, load: &Use, mode: Mode) -> f64 {
         let core_load = if mode == Mode::Memory { 0 } else { u64::from(load.cores) };
-        let by_memory = known.memory_load.divide(self.memory, load.memory_mib);
-        let by_cores = known.core_load.divide(self.cores, core_load);
-        let by_slots = known.slots.divide(self.slots, load.slots.max(1).into());
-        let times = [by_memory, by_cores, by_slots].into_iter().flatten().min();
-        let times = times.unwrap_or(self.slots);
-        let unused_mib = self.memory - times * load.memory_mib;
-        let memory = real(unused_mib) * known.memory.one_of(self.all_memory.max(1));
+        let by_memory = self.memory.checked_div(load.memory_mib);
+        let by_cores = self.cores.checked_div(core_load);
+        let by_slots = self.slots / u64::from(load.slots.max(1));
+        let times = [by_memory, by_cores].into_iter().flatten().fold(by_slots, u64::min);
+        let memory = real(self.memory - times * load.memory_mib) / real(self.all_memory.max(1));
         if core_load == 0 {
             return memory;
         }
-        let unused_cores = self.cores - times * core_load;
-        let cores = real(unused_cores) * known.cores.one_of(self.all_cores.max(1).into());
+        let cores = real(self.cores - times * core_load) / f64::from(self.all_cores.max(1));
         f64::midpoint(memory, cores)
     }
 }

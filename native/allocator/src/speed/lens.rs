@@ -9,7 +9,7 @@ use crate::rules::card_reason::CardReason;
 use crate::rules::class::Class;
 use crate::rules::fullness::{self, Scale};
 use crate::search::order;
-use crate::search::score::{self, Divisors, Left};
+use crate::search::score::{self, Left};
 use crate::speed::slim::{Glance, Has, Slim};
 use crate::wire::{Mode, Order, Placement, Topology};
 
@@ -40,14 +40,13 @@ pub struct Lens<'a> {
 pub struct Scales {
     card: Scale,
     node: Scale,
-    waste: Divisors,
 }
 
 impl Scales {
     /// Of this class.
     pub fn of(class: &Class) -> Self {
         let scale = Scale::by(class.wish.weights.unwrap_or_default());
-        Self { card: scale, node: scale, waste: Divisors::default() }
+        Self { card: scale, node: scale }
     }
 }
 
@@ -270,7 +269,7 @@ impl<'a> Lens<'a> {
             let card = node.card(at);
             let load = self.load(&card);
             totals.give(&load);
-            waste += Left::of(&card, &load).waste(&load, self.mode, &mut scales.waste);
+            waste += Left::of(&card, &load).waste(&load, self.mode);
         }
         score::usual(&self.class.wish, &mut scales.node, &totals, waste / count as f64)
     }
