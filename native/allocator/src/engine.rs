@@ -7,7 +7,7 @@
 use crate::rules::quota::Quotas;
 use crate::search::chosen::Entry;
 use crate::speed::cache::Cache;
-use crate::speed::slim::Shelf;
+use crate::speed::table::CardTable;
 use crate::state::book::{Book, Holding, State};
 use crate::state::names::Names;
 use crate::state::node::Node;
@@ -23,8 +23,8 @@ mod entries;
 #[derive(Default)]
 pub struct Allocator {
     pub(crate) nodes: Vec<Option<Node>>,
-    /// The same, as filters read them.
-    pub(crate) shelf: Shelf,
+    /// What filters read of them.
+    pub(crate) table: CardTable,
     free_nodes: Vec<u32>,
     pub(crate) names: Names,
     /// By number: changes with whatever concerns the node; 0 = there is none.
@@ -188,7 +188,7 @@ impl Allocator {
         let node = self.node(number);
         if !node.present && node.pods.is_empty() {
             self.names.remove(number);
-            self.shelf.remove(number);
+            self.table.remove(number);
             self.generations[number as usize] = 0;
             self.nodes[number as usize] = None;
             self.free_nodes.push(number);

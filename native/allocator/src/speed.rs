@@ -2,7 +2,7 @@
 
 pub mod answers;
 pub mod cache;
+pub mod fast_path;
 pub mod hash;
-pub mod lens;
-pub mod slim;
+pub mod table;
 pub mod verdict;

@@ -119,12 +119,12 @@ impl Allocator {
 
     fn sum(&mut self, number: u32) {
         self.begin_generation();
-        let Self { nodes, book, shelf, .. } = self;
+        let Self { nodes, book, table, .. } = self;
         let node = nodes[number as usize].as_mut().expect("numbers in use have nodes");
         let pods = std::mem::take(&mut node.pods);
         node.sum(pods.iter().flat_map(|pod| &book.get(*pod).charges));
         node.pods = pods;
-        shelf.put(number, node);
+        table.put(number, node);
         self.generations[number as usize] = self.generation;
     }
 

@@ -98,7 +98,7 @@ impl Allocator {
                 Ok(()) => {
                     let mut loads = Vec::new();
                     chosen::loads(&class, view, &entries, &mut loads);
-                    let score = score::score(&class, view, &entries, &loads);
+                    let score = score::score(&class, &mut class.scale(), view, &entries, &loads);
                     let score = Some((score / (score::BEST / 100)) as u8);
                     let grants = chosen::grants(&class, view, &entries);
                     let containers =
@@ -139,7 +139,9 @@ impl Allocator {
 fn explain_card(class: &Class, request: &Request, view: &View<'_>, card: usize) -> CardExplanation {
     let (wire, facts, used) = (&view.cards[card], &view.facts[card], &view.used[card]);
     let containers = class.shape.groups.iter().enumerate().map(|(group, shape)| {
-        let reason = fit::bar(class, view, card).or(fit::room(class, view, card, &[], group).err());
+        let reason = fit::named(class, view, card)
+            .and_then(|()| fit::room(class, view, card, &[], group))
+            .err();
         ContainerExplanation {
             container: request.asks[shape.ask].container.clone(),
             fits: reason.is_none(),
@@ -152,8 +154,8 @@ fn explain_card(class: &Class, request: &Request, view: &View<'_>, card: usize) 
         index: wire.index,
         model: wire.model.clone(),
         free_mib: facts.free_memory(used),
-        free_cores: facts.cores.saturating_sub(used.cores),
-        free_slots: u32::from(facts.slots).saturating_sub(used.slots),
+        free_cores: facts.free_cores(used),
+        free_slots: facts.free_slots(used),
         containers: containers.collect(),
     }
 }

@@ -6,6 +6,7 @@
 use crate::engine::Allocator;
 use crate::rules::card_reason::{self, KINDS};
 use crate::rules::class::Class;
+use crate::rules::fullness::Scale;
 use crate::rules::node_reason::NodeReason;
 use crate::rules::quota::{self, Allowance, Bound, Room};
 use crate::rules::view::View;
@@ -15,9 +16,8 @@ use crate::search::find;
 use crate::search::score;
 use crate::speed::answers::{Answer, Answers};
 use crate::speed::cache::Cached;
+use crate::speed::fast_path::{FastPath, Unfit};
 use crate::speed::hash::Map;
-use crate::speed::lens::{Lens, Lenses, Scales};
-use crate::speed::slim::Glance;
 use crate::speed::verdict::{Told, Verdict, Verdicts};
 use crate::state::book::Holding;
 use crate::state::node;
@@ -46,10 +46,10 @@ impl Allocator {
             uid != request.pod.uid && !gone.contains(&uid)
         };
         let pods = node.pods.iter().map(|pod| self.book.get(*pod)).filter(stays);
-        let mut used = Vec::new();
+        let (mut used, mut rooms) = (Vec::new(), Vec::new());
         let charges = pods.flat_map(|holding| &holding.charges);
-        let totals = node::sum(&mut used, &node.facts, charges);
-        look(&node.view_with(&used, totals))
+        let totals = node::sum(&mut used, &mut rooms, &node.facts, charges);
+        look(&node.view_with(&rooms, &used, totals))
     }
 
     /// What its namespace's quotas leave the pod without itself and those; `None`: there are none.
@@ -94,12 +94,11 @@ impl Allocator {
         let left_mib = room.as_ref().map_or(u64::MAX, Room::left_mib);
         let changes = self.generation - cached.judged_at;
         let Cached { class, verdicts, within, .. } = &mut cached;
-        let lenses = Lenses::of(class);
         let mut looked = Looker::new(self, class, entries, effort);
         if changes > MANY && of_all.is_none() && room.is_none() {
             in_order(numbers, verdicts.len(), |number| {
                 if own != Some(number) {
-                    looked.refresh(&lenses, number, verdicts);
+                    looked.refresh(number, verdicts);
                 }
             });
         }
@@ -126,7 +125,7 @@ impl Allocator {
                 _ => {
                     let now = looked.allocator.generations[number as usize];
                     if verdicts.get(number, now).is_none() {
-                        looked.refresh(&lenses, number, verdicts);
+                        looked.refresh(number, verdicts);
                     }
                     if let Some(known) = verdicts.get(number, now) {
                         tell(at, known);
@@ -195,7 +194,8 @@ pub struct Looker<'a> {
     /// is for none.
     obstacles: [Option<Arc<str>>; KINDS + 1],
     loads: Vec<(u8, crate::rules::card::Use)>,
-    scales: Scales,
+    fast: FastPath<'a>,
+    scale: Scale,
 }
 
 impl<'a> Looker<'a> {
@@ -207,24 +207,24 @@ impl<'a> Looker<'a> {
         effort: &'a mut Effort,
     ) -> Self {
         let (texts, obstacles, loads) = (Map::default(), Default::default(), Vec::new());
-        let scales = Scales::of(class);
-        Self { allocator, class, entries, effort, looks: 0, texts, obstacles, loads, scales }
+        let (fast, scale) = (FastPath::of(class), class.scale());
+        Self { allocator, class, entries, effort, looks: 0, texts, obstacles, loads, fast, scale }
     }
 
     /// Makes a verdict that of the node as it is; whether it is that now.
-    pub fn refresh(&mut self, lenses: &Lenses<'_>, number: u32, verdicts: &mut Verdicts) -> bool {
+    pub fn refresh(&mut self, number: u32, verdicts: &mut Verdicts) -> bool {
         let now = self.allocator.generations[number as usize];
         if verdicts.get(number, now).is_some() {
             return true;
         }
-        let glance = self.allocator.shelf.get(number);
-        let lens = lenses.get(glance.mode, glance.placement);
-        let verdict = if let Some(lens) = lens.filter(|_| !glance.rests.is_empty()) {
-            self.glance(lens, &glance)
-        } else if self.effort.is_spent() {
-            return false;
-        } else {
-            self.look(&self.allocator.node(number).view(), None)
+        let verdict = match self.fast.judge(&self.allocator.table.get(number)) {
+            Some(Ok(score)) => self.count(Verdict::Fits(score)),
+            Some(Err(unfit)) => {
+                let full = self.full(&unfit);
+                self.count(full)
+            }
+            None if self.effort.is_spent() => return false,
+            None => self.look(&self.allocator.node(number).view(), None),
         };
         verdicts.set(number, now, &verdict);
         true
@@ -271,21 +271,28 @@ impl<'a> Looker<'a> {
         match find::find(class, view, quota, effort, entries) {
             Ok(()) => {
                 chosen::loads(self.class, view, &self.entries, &mut self.loads);
-                Verdict::Fits(score::score(self.class, view, &self.entries, &self.loads))
+                Verdict::Fits(score::score(
+                    self.class,
+                    &mut self.scale,
+                    view,
+                    &self.entries,
+                    &self.loads,
+                ))
             }
             Err(reason) => self.unfit(view, reason),
         }
     }
 
-    fn glance(&mut self, lens: &Lens<'_>, node: &Glance<'_>) -> Verdict {
+    fn count(&mut self, verdict: Verdict) -> Verdict {
         self.looks += 1;
-        if let Some(score) = lens.look(node, &mut self.scales) {
-            return Verdict::Fits(score);
-        }
-        let obstacle = lens.obstacle(node);
-        let text = &mut self.obstacles[obstacle.unwrap_or(KINDS)];
-        let text = text.get_or_insert_with(|| card_reason::brief(obstacle).into()).clone();
-        if lens.unfit_when_empty(node) { Verdict::Unresolvable(text) } else { Verdict::Full(text) }
+        verdict
+    }
+
+    fn full(&mut self, unfit: &Unfit) -> Verdict {
+        let Unfit { nearest, when_empty } = *unfit;
+        let text = &mut self.obstacles[nearest.unwrap_or(KINDS)];
+        let text = text.get_or_insert_with(|| card_reason::brief(nearest).into()).clone();
+        if when_empty { Verdict::Unresolvable(text) } else { Verdict::Full(text) }
     }
 
     fn unfit(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {

@@ -114,8 +114,8 @@ fn card_usage(node: &Node, at: usize, pods: &[&Holding]) -> CardUsage {
         uuid: card.uuid.clone(),
         index: (at < node.published).then_some(card.index),
         memory_mib: facts.memory_mib(),
-        cores: facts.cores,
-        slots: facts.slots.into(),
+        cores: facts.cores(),
+        slots: facts.slots(),
         memory_given_mib: used.memory_mib,
         cores_given: used.cores,
         slots_given: used.slots,
@@ -128,8 +128,8 @@ fn card_usage(node: &Node, at: usize, pods: &[&Holding]) -> CardUsage {
 
 fn is_over(facts: &Facts, used: &Use) -> bool {
     used.memory_mib + facts.foreign_mib() > facts.memory_mib()
-        || used.cores > facts.cores
-        || used.slots > facts.slots.into()
+        || used.cores > facts.cores()
+        || used.slots > facts.slots()
 }
 
 fn pod_usage(holding: &Holding, used: &Use) -> PodUsage {

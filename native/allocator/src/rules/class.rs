@@ -2,6 +2,8 @@
 //! once for it.
 
 use crate::rules::demand::Demand;
+use crate::rules::fullness::Scale;
+use crate::rules::node_reason::NodeReason;
 use crate::rules::shape::Shape;
 use crate::wire::{Ask, Kind, Memory, Mode, Order, Request, Sharing, Topology, Wish};
 
@@ -78,20 +80,42 @@ impl Class {
         self.models.get(usize::from(model)).copied().unwrap_or(false)
     }
 
-    /// Whether a card of any model will do.
-    pub fn takes_all_models(&self) -> bool {
-        // One beyond what the numbers can say is not known, and not taken.
-        self.models.len() < usize::from(u16::MAX) && self.models.iter().all(|takes| *takes)
-    }
-
     /// Whether a node of this mode will do.
-    pub fn takes_mode(&self, mode: Mode) -> bool {
+    fn takes_mode(&self, mode: Mode) -> bool {
         match self.wish.mode {
             None => true,
             Some(Sharing::HamiCore) => !matches!(mode, Mode::Mig | Mode::Mps),
             Some(Sharing::Mig) => mode == Mode::Mig,
             Some(Sharing::Mps) => mode == Mode::Mps,
         }
+    }
+
+    /// What is true of all nodes of this mode, whatever their cards.
+    pub fn suits(&self, mode: Mode) -> Result<(), NodeReason> {
+        if !self.takes_mode(mode) {
+            return Err(NodeReason::Mode(mode));
+        }
+        if mode == Mode::Exclusive && self.peaks.iter().any(|peak| peak.partial) {
+            return Err(NodeReason::WholeOnly);
+        }
+        Ok(())
+    }
+
+    /// Whether each card of a node of this mode does by itself or not, whatever the others.
+    pub fn cards_are_independent(&self, mode: Mode) -> bool {
+        let wish = &self.wish;
+        self.shape.groups.len() == 1
+            && mode != Mode::Mig
+            && !wish.numa
+            && !wish.order.contains(&Order::Numa)
+            && self.topology(mode) == Topology::None
+            && wish.uuids.is_empty()
+            && wish.avoid.is_empty()
+    }
+
+    /// How full cards and nodes are to such pods.
+    pub fn scale(&self) -> Scale {
+        Scale::by(self.wish.weights.unwrap_or_default())
     }
 
     /// How much links matter on a node of this mode.

@@ -62,45 +62,75 @@ impl Demand {
         !(self.none || self.part || self.all)
     }
 
+    /// What it comes to on nodes of this mode.
+    pub fn on(&self, mode: Mode) -> Need {
+        let (cores, without_cores) = match mode {
+            Mode::Exclusive if !self.is_nothing() => (100, false),
+            Mode::Exclusive => (self.cores, false),
+            Mode::Memory if !self.all => (0, self.none || self.part),
+            Mode::Memory => (self.cores, self.none || self.part),
+            _ => (self.cores, self.none),
+        };
+        Need {
+            mib: self.mib,
+            percent: self.percent.into(),
+            least_percent: self.least_percent.into(),
+            cores,
+            without_cores,
+            alone: self.all || mode == Mode::Exclusive,
+        }
+    }
+}
+
+/// What a [`Demand`] comes to on nodes of one mode.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    mib: u64,
+    percent: u64,
+    least_percent: u64,
+    /// Cores that count against the card.
+    pub cores: u32,
+    /// Whether one of the containers counts no cores at all.
+    pub without_cores: bool,
+    alone: bool,
+}
+
+impl Need {
     /// MiB that count against the card.
+    #[inline]
     pub fn memory(&self, card: &Facts) -> u64 {
         let plain = if self.mib == 0 { 0 } else { self.mib + card.overhead_mib() };
-        plain.max(card.memory_mib() * u64::from(self.percent) / 100)
-    }
-
-    /// Cores that count against the card.
-    pub fn cores(&self, mode: Mode) -> u32 {
-        match mode {
-            Mode::Exclusive if !self.is_nothing() => 100,
-            Mode::Memory if !self.all => 0,
-            _ => self.cores,
+        if self.percent == 0 {
+            return plain;
         }
+        plain.max(card.memory_mib() * self.percent / 100)
     }
 
-    /// Whether one of them counts no cores at all.
-    pub fn without_cores(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => false,
-            Mode::Memory => self.none || self.part,
-            _ => self.none,
-        }
-    }
-
-    /// Whether one of them wants the card for itself. Where the operator scaled cores, 100 of
+    /// Whether one of the containers needs the card for itself. Where the operator scaled cores, 100 of
     /// them are no whole card.
-    pub fn own_card(&self, mode: Mode, card: &Facts) -> bool {
-        self.wants_alone(mode) && card.cores <= 100
+    #[inline]
+    pub fn own_card(&self, card: &Facts) -> bool {
+        self.alone && card.cores() <= 100
     }
 
     /// The same, of cards whose cores nobody scaled.
-    pub fn wants_alone(&self, mode: Mode) -> bool {
-        self.all || mode == Mode::Exclusive
+    pub fn wants_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Whether all memory is asked for in MiB.
+    pub fn asks_no_share(&self) -> bool {
+        self.least_percent == 0
     }
 
     /// The smallest share asked for, if the driver's overhead takes all of it: nothing would be left to the container.
+    #[inline]
     pub fn eaten_share(&self, card: &Facts) -> Option<u64> {
-        let share = card.memory_mib() * u64::from(self.least_percent) / 100;
-        (self.least_percent > 0 && share <= card.overhead_mib()).then_some(share)
+        if self.least_percent == 0 {
+            return None;
+        }
+        let share = card.memory_mib() * self.least_percent / 100;
+        (share <= card.overhead_mib()).then_some(share)
     }
 }
 
@@ -151,24 +181,27 @@ mod tests {
 
     #[test]
     fn mib_come_with_the_overhead_and_shares_hold_it() {
-        let weight = |memory| Demand::of(&[ask(memory, 0)], 1).memory(&card());
+        let weight = |memory| Demand::of(&[ask(memory, 0)], 1).on(Mode::Full).memory(&card());
         assert_eq!(weight(Memory::Mib(100)), 110);
         assert_eq!(weight(Memory::Percent(50)), 500);
         assert_eq!(weight(Memory::Whole), 1001);
         assert_eq!(limit(&Memory::Mib(100), &card()), 100);
         assert_eq!(limit(&Memory::Percent(50), &card()), 490);
         assert_eq!(limit(&Memory::Whole, &card()), 991);
-        assert_eq!(Demand::of(&[ask(Memory::Percent(1), 0)], 1).eaten_share(&card()), Some(10));
+        assert_eq!(
+            Demand::of(&[ask(Memory::Percent(1), 0)], 1).on(Mode::Full).eaten_share(&card()),
+            Some(10)
+        );
     }
 
     #[test]
     fn alternatives_weigh_as_the_heaviest() {
         let asks = [ask(Memory::Mib(600), 10), ask(Memory::Percent(50), 40)];
         let both = Demand::of(&asks, 0b11);
-        assert_eq!(both.memory(&card()), 610);
-        assert_eq!(both.cores(Mode::Full), 40);
-        assert_eq!(both.cores(Mode::Memory), 0);
-        assert!(!both.own_card(Mode::Full, &card()));
+        assert_eq!(both.on(Mode::Full).memory(&card()), 610);
+        assert_eq!(both.on(Mode::Full).cores, 40);
+        assert_eq!(both.on(Mode::Memory).cores, 0);
+        assert!(!both.on(Mode::Full).own_card(&card()));
         assert!(Demand::of(&asks, 0).is_nothing());
     }
 }

@@ -1,31 +1,125 @@
-//! Whether one card has room: for an ID of a group, beside other pods and beside the pod's own other IDs.
+//! Whether one card has room for one more device ID of a pod, and why not.
+//!
+//! Each rule is stated here, once: the search and the fast path both call it. A card is described by what it has
+//! ([`Facts`]) and what is left of it ([`Room`]).
 
-use crate::rules::card::{Facts, Standing, Use};
+use crate::rules::card::{Facts, Room, Standing};
 use crate::rules::card_reason::CardReason;
 use crate::rules::class::Class;
+use crate::rules::demand::Need;
 use crate::rules::mig;
 use crate::rules::view::View;
 use crate::wire::Mode;
 
-/// Why this card would not do however empty, if so.
-pub fn bar(class: &Class, view: &View<'_>, card: usize) -> Option<CardReason> {
-    let facts = &view.facts[card];
+/// What the IDs of a pod that are on one card at a time take of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// MiB.
+    pub memory: u64,
+    /// Percent.
+    pub cores: u32,
+    /// So many have to be left: a container that counts none needs some that nobody else has, too.
+    least_cores: u32,
+}
+
+impl Asked {
+    /// For one ID.
+    #[inline]
+    pub fn of(need: &Need, facts: &Facts) -> Self {
+        let least_cores = need.cores.max(need.without_cores.into());
+        Self { memory: need.memory(facts), cores: need.cores, least_cores }
+    }
+
+    /// With another ID: each that counts no cores needs some that the others leave.
+    fn and(self, other: Self) -> Self {
+        let least_cores = (self.least_cores + other.cores).max(other.least_cores + self.cores);
+        let (memory, cores) = (self.memory + other.memory, self.cores + other.cores);
+        Self { memory, cores, least_cores }
+    }
+
+    /// Whether so much is left; without a branch, because none could be foretold.
+    #[inline]
+    pub fn is_left(&self, room: &Room) -> bool {
+        (self.memory <= room.mib()) & (self.least_cores <= room.cores())
+    }
+
+    /// What is not left, if so.
+    fn check(&self, room: &Room) -> Result<(), CardReason> {
+        if self.is_left(room) {
+            return Ok(());
+        }
+        let (memory, cores) = (room.mib(), room.cores());
+        Err(if self.memory > memory {
+            CardReason::Memory { asked: self.memory, free: memory }
+        } else if self.cores > cores {
+            CardReason::Cores { asked: self.cores, free: cores }
+        } else {
+            CardReason::CoresGiven
+        })
+    }
+}
+
+/// Why the card would not do however empty, if so, to a pod that names no UUIDs.
+#[inline]
+pub fn usable(class: &Class, facts: &Facts) -> Result<(), CardReason> {
     match facts.standing {
-        Standing::Open => {}
-        Standing::Gone => return Some(CardReason::Gone),
-        Standing::Unhealthy => return Some(CardReason::Unhealthy),
-        Standing::Cordoned => return Some(CardReason::Cordoned),
+        Standing::Open if class.takes_model(facts.model) => Ok(()),
+        Standing::Open => Err(CardReason::OtherType),
+        Standing::Gone => Err(CardReason::Gone),
+        Standing::Unhealthy => Err(CardReason::Unhealthy),
+        Standing::Cordoned => Err(CardReason::Cordoned),
     }
-    if !class.takes_model(facts.model) {
-        return Some(CardReason::OtherType);
-    }
+}
+
+/// The same to any pod.
+pub fn named(class: &Class, view: &View<'_>, card: usize) -> Result<(), CardReason> {
+    usable(class, &view.facts[card])?;
     let wish = &class.wish;
     let uuid = &view.cards[card].uuid;
     let named = wish.uuids.is_empty() || wish.uuids.contains(uuid);
-    if !named || wish.avoid.contains(uuid) {
-        return Some(CardReason::NotNamed);
+    if named && !wish.avoid.contains(uuid) { Ok(()) } else { Err(CardReason::NotNamed) }
+}
+
+/// Why the pod cannot join the others on the card, if so, however little it asks for. `own` of its IDs are there.
+#[inline]
+pub fn may_join(
+    class: &Class,
+    need: &Need,
+    facts: &Facts,
+    room: &Room,
+    own: u32,
+) -> Result<(), CardReason> {
+    if let Some(share) = need.eaten_share(facts) {
+        return Err(CardReason::Overhead { share, overhead: facts.overhead_mib() });
     }
-    None
+    let used_slots = room.used_slots();
+    if used_slots + own >= facts.slots() {
+        return Err(CardReason::Slots { slots: facts.slots() });
+    }
+    if used_slots > 0 && class.idle_only {
+        return Err(CardReason::NotIdle);
+    }
+    if used_slots > 0 && need.own_card(facts) {
+        return Err(CardReason::InUse);
+    }
+    Ok(())
+}
+
+/// Whether [`may_join`] depends on nothing but a free slot, and with that on [`Room`] alone.
+pub fn only_room_matters(class: &Class, need: &Need) -> bool {
+    need.asks_no_share() && !need.wants_alone() && !class.idle_only
+}
+
+/// Why a card that is [`usable`] and not cut has no room for an ID of the pod, if so, before the pod's other IDs.
+#[inline]
+pub fn room_for_one(
+    class: &Class,
+    need: &Need,
+    facts: &Facts,
+    room: &Room,
+) -> Result<(), CardReason> {
+    may_join(class, need, facts, room, 0)?;
+    Asked::of(need, facts).check(room)
 }
 
 /// Why this card has no room for an ID of `group` beside IDs of the groups `on` it, if so.
@@ -41,83 +135,16 @@ pub fn room(
     if view.mode == Mode::Mig {
         return mig::room(class, view, card, group);
     }
-    room_beside(class, view, card, &view.used[card], on, group)
-}
-
-/// [`room`] on a card that is not cut, with this use of it by others.
-pub fn room_beside(
-    class: &Class,
-    view: &View<'_>,
-    card: usize,
-    used: &Use,
-    on: &[usize],
-    group: usize,
-) -> Result<(), CardReason> {
-    let (facts, mode) = (&view.facts[card], view.mode);
-    let peak = &class.peaks[group];
-    if let Some(share) = peak.eaten_share(facts) {
-        return Err(CardReason::Overhead { share, overhead: facts.overhead_mib() });
-    }
-    if used.slots + on.len() as u32 >= facts.slots.into() {
-        return Err(CardReason::Slots { slots: facts.slots.into() });
-    }
-    if class.idle_only && used.slots > 0 {
-        return Err(CardReason::NotIdle);
-    }
-    if used.slots > 0 && peak.own_card(mode, facts) {
-        return Err(CardReason::InUse);
-    }
+    let (facts, room) = (&view.facts[card], &view.rooms[card]);
+    let need = class.peaks[group].on(view.mode);
     if on.is_empty() {
-        let asked = Sum { memory: peak.memory(facts), cores: peak.cores(mode) };
-        asked.within(facts, used)?;
-        let full = peak.without_cores(mode) && used.cores >= facts.cores;
-        return if full { Err(CardReason::CoresGiven) } else { Ok(()) };
+        return room_for_one(class, &need, facts, room);
     }
-    (0..class.shape.phases).try_for_each(|phase| beside(class, view, card, used, on, group, phase))
-}
-
-#[derive(Default)]
-struct Sum {
-    memory: u64,
-    cores: u32,
-}
-
-impl Sum {
-    fn within(&self, facts: &Facts, used: &Use) -> Result<(), CardReason> {
-        let free = facts.free_memory(used);
-        if self.memory > free {
-            return Err(CardReason::Memory { asked: self.memory, free });
-        }
-        let free = facts.cores.saturating_sub(used.cores);
-        if self.cores > free {
-            return Err(CardReason::Cores { asked: self.cores, free });
-        }
-        Ok(())
-    }
-}
-
-/// [`room`] in one phase, with several IDs of the pod on one card.
-fn beside(
-    class: &Class,
-    view: &View<'_>,
-    card: usize,
-    used: &Use,
-    on: &[usize],
-    group: usize,
-    phase: usize,
-) -> Result<(), CardReason> {
-    let (facts, mode) = (&view.facts[card], view.mode);
-    let here = || on.iter().chain([&group]).map(|group| &class.demands[*group][phase]);
-    let mut sum = Sum::default();
-    for demand in here() {
-        sum.memory += demand.memory(facts);
-        sum.cores += demand.cores(mode);
-    }
-    sum.within(facts, used)?;
-    // A container without a cores limit still needs cores that are not given away.
-    let starved = here().any(|demand| {
-        let others = used.cores + sum.cores - demand.cores(mode);
-        demand.without_cores(mode) && others >= facts.cores
-    });
-    if starved { Err(CardReason::CoresGiven) } else { Ok(()) }
+    may_join(class, &need, facts, room, on.len() as u32)?;
+    (0..class.shape.phases).try_for_each(|phase| {
+        let here =
+            on.iter().chain([&group]).map(|group| class.demands[*group][phase].on(view.mode));
+        let asked = here.map(|need| Asked::of(&need, facts)).reduce(Asked::and);
+        asked.unwrap_or_default().check(room)
+    })
 }

@@ -1,6 +1,5 @@
 //! How full cards and nodes are, by the weights of a pod.
 
-use crate::rules::card::{Facts, Use};
 use crate::wire::Weights;
 
 /// What cards have and what of it is given: slots, cores, memory.
@@ -12,14 +11,14 @@ pub struct Totals {
 
 impl Totals {
     /// One more card.
-    pub fn add(&mut self, facts: &Facts, used: &Use) {
-        self.has.iter_mut().zip(facts.has()).for_each(|(all, one)| *all += one);
-        self.give(used);
+    pub fn add(&mut self, has: [u64; 3], given: [u64; 3]) {
+        self.has.iter_mut().zip(has).for_each(|(all, one)| *all += one);
+        self.give(given);
     }
 
     /// More is given.
-    pub fn give(&mut self, used: &Use) {
-        self.given.iter_mut().zip(used.given()).for_each(|(all, one)| *all += one);
+    pub fn give(&mut self, more: [u64; 3]) {
+        self.given.iter_mut().zip(more).for_each(|(all, one)| *all += one);
     }
 
     /// How full they are by these weights, in millionths.

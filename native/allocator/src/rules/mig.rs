@@ -10,7 +10,7 @@ use crate::rules::card_reason::CardReason;
 use crate::rules::class::Class;
 use crate::rules::demand::Demand;
 use crate::rules::view::View;
-use crate::wire::{Mig, MigProfile};
+use crate::wire::{Mig, MigProfile, Mode};
 
 /// More memory slices than a card has ([`crate::wire::check`]).
 const SLICES: usize = 64;
@@ -57,7 +57,7 @@ fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReaso
     // The whole of a card is its largest instance, which is a little less, in time as in memory.
     let share = (card_mib * u64::from(demand.percent) / 100).min(largest);
     let asked = demand.mib.max(share);
-    let slices = match demand.cores(crate::wire::Mode::Mig) {
+    let slices = match demand.on(Mode::Mig).cores {
         0 => 0,
         cores => {
             let widest = mig.profiles.iter().map(|profile| profile.slices).max().unwrap_or(0);
@@ -76,8 +76,8 @@ fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReaso
 /// Whether there is a free place for an ID of the group, before the pod's other IDs.
 pub fn room(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result<(), CardReason> {
     let (facts, used) = (&view.facts[card], &view.used[card]);
-    if used.slots >= facts.slots.into() {
-        return Err(CardReason::Slots { slots: facts.slots.into() });
+    if used.slots >= facts.slots() {
+        return Err(CardReason::Slots { slots: facts.slots() });
     }
     if class.idle_only && used.slots > 0 {
         return Err(CardReason::NotIdle);
@@ -103,8 +103,8 @@ pub fn places(
     let facts = &view.facts[card];
     let at = profile(mig, &class.peaks[group], facts.memory_mib())?;
     let profile = &mig.profiles[at];
-    if facts.free_memory(used) < profile.memory_mib {
-        let free = facts.free_memory(used);
+    let free = facts.free_memory(used);
+    if free < profile.memory_mib {
         return Err(CardReason::Memory { asked: profile.memory_mib, free });
     }
     let mut starts: Vec<(u32, u32)> = Vec::new();

@@ -1,6 +1,5 @@
 //! Which cards of a node may be tried at all, and why not the others.
 
-use crate::rules::card::Use;
 use crate::rules::card_reason::Tally;
 use crate::rules::class::Class;
 use crate::rules::fit;
@@ -10,25 +9,10 @@ use crate::search::effort::Effort;
 use crate::search::topology::{self, Choice};
 use crate::wire::{Ask, Mode};
 
-/// What is true of the node whatever its cards.
-pub fn suits(class: &Class, view: &View<'_>) -> Result<(), NodeReason> {
-    if view.cards.is_empty() {
-        return Err(NodeReason::NoCards);
-    }
-    if !class.takes_mode(view.mode) {
-        return Err(NodeReason::Mode(view.mode));
-    }
-    if view.mode == Mode::Exclusive && class.peaks.iter().any(|peak| peak.partial) {
-        return Err(NodeReason::WholeOnly);
-    }
-    Ok(())
-}
-
 /// Cards with room for an ID of the group.
 pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec<u8>, NodeReason> {
-    let fits = |card: usize| match fit::bar(class, view, card) {
-        Some(reason) => Err(reason),
-        None => fit::room(class, view, card, &[], group),
+    let fits = |card| {
+        fit::named(class, view, card).and_then(|()| fit::room(class, view, card, &[], group))
     };
     let (mut cards, wanted) = (Vec::new(), class.shape.groups[group].count);
     let mut tally = Tally::of(view.cards.len() as u8, 0, wanted as u8);
@@ -53,15 +37,15 @@ pub fn best_links(
     view: &View<'_>,
     effort: &mut Effort,
 ) -> Result<Vec<u64>, NodeReason> {
-    let unused = vec![Use::default(); view.used.len()];
-    let empty = View { used: &unused, ..*view };
+    let (rooms, used) = view.emptied();
+    let empty = View { rooms: &rooms, used: &used, ..*view };
     let mut best = |ask: &Ask| {
         if ask.cards < 2 {
             return Ok(0);
         }
         let usable = |card: &usize| {
             let groups = 0..class.shape.groups.len();
-            fit::bar(class, &empty, *card).is_none()
+            fit::named(class, &empty, *card).is_ok()
                 && groups.clone().any(|group| fit::room(class, &empty, *card, &[], group).is_ok())
         };
         let from: Vec<u8> = (0..view.cards.len()).filter(usable).map(|card| card as u8).collect();

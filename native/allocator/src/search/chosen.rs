@@ -39,11 +39,12 @@ pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<
             }
         } else {
             for phase in 0..class.shape.phases {
-                let demands =
-                    || here().map(|entry| &class.demands[usize::from(entry.group)][phase]);
-                let memory_mib = demands().map(|demand| demand.memory(facts)).sum();
+                let needs = || {
+                    here().map(|entry| class.demands[usize::from(entry.group)][phase].on(view.mode))
+                };
+                let memory_mib = needs().map(|need| need.memory(facts)).sum();
                 load.memory_mib = load.memory_mib.max(memory_mib);
-                load.cores = load.cores.max(demands().map(|demand| demand.cores(view.mode)).sum());
+                load.cores = load.cores.max(needs().map(|need| need.cores).sum());
             }
             load.plain_slots = load.slots;
         }

@@ -5,7 +5,6 @@
 //! taken back and all others tried, in order, so many and no more: who asks for something hopeless shall not keep the
 //! cluster waiting.
 
-use crate::rules::card::Use;
 use crate::rules::class::Class;
 use crate::rules::fit;
 use crate::rules::mig::{self, Place};
@@ -13,7 +12,7 @@ use crate::rules::node_reason::NodeReason;
 use crate::rules::quota::{Allowance, Spent};
 use crate::rules::shape::{every, members};
 use crate::rules::view::View;
-use crate::search::candidates::{best_links, candidates_of, suits};
+use crate::search::candidates::{best_links, candidates_of};
 use crate::search::chosen::{self, Entry};
 use crate::search::effort::{Effort, Step};
 use crate::search::order;
@@ -32,7 +31,10 @@ pub fn find(
 ) -> Result<(), NodeReason> {
     entries.clear();
     effort.begin_node();
-    suits(class, view)?;
+    if view.cards.is_empty() {
+        return Err(NodeReason::NoCards);
+    }
+    class.suits(view.mode)?;
     let topology = class.topology(view.mode);
     let mut candidates: Vec<Vec<u8>> = Vec::with_capacity(class.shape.groups.len());
     for group in 0..class.shape.groups.len() {
@@ -165,7 +167,7 @@ impl Search<'_> {
             used.memory_mib += profile.memory_mib;
             used.mig |= mig::mask(place.start, profile.size);
         }
-        if used.slots >= view.facts[at].slots.into() {
+        if used.slots >= view.facts[at].slots() {
             return Vec::new();
         }
         mig::places(self.class, view, at, &used, group).unwrap_or_default()
@@ -184,7 +186,7 @@ impl Search<'_> {
         if !self.class.wish.numa || (shape.count == 1 && shape.apart == 0) {
             return true;
         }
-        let numa = |card: u8| self.view.facts[usize::from(card)].numa;
+        let numa = |card: u8| self.view.numa(card);
         let with = self.cards_of(shape.apart | 1 << group);
         numa(card).is_some() && with.first().is_none_or(|first| numa(*first) == numa(card))
     }
@@ -253,7 +255,7 @@ impl Search<'_> {
         }
         let wanted = self.class.shape.groups[0].count;
         if single && self.class.wish.numa {
-            let numa = |card: &u8| self.view.facts[usize::from(*card)].numa;
+            let numa = |card: &u8| self.view.numa(*card);
             let cards = &self.candidates[0];
             let count = |card: &u8| cards.iter().filter(|other| numa(other) == numa(card)).count();
             let most =
@@ -278,7 +280,8 @@ pub fn unfit_when_empty(
     effort: &mut Effort,
     entries: &mut Vec<Entry>,
 ) -> bool {
-    let unused = vec![Use::default(); view.used.len()];
-    let found = find(class, &View { used: &unused, ..*view }, None, effort, entries);
+    let (rooms, used) = view.emptied();
+    let empty = View { rooms: &rooms, used: &used, ..*view };
+    let found = find(class, &empty, None, effort, entries);
     found.is_err_and(|reason| reason != NodeReason::TooMany)
 }

@@ -4,7 +4,9 @@
 //! node between those. Fullness is what it would be with the pod. Where one card is asked for and links
 //! matter, the worst linked one comes first of all, so that the well linked stay together.
 
+use crate::rules::card::{Facts, Room};
 use crate::rules::class::Class;
+use crate::rules::demand::Need;
 use crate::rules::fullness::{self, Scale};
 use crate::rules::view::View;
 use crate::wire::{Mode, Order, Placement, Topology};
@@ -18,6 +20,11 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
     }
     let keys = keys(class, view.placement);
     let alone = class.shape.groups[group].count == 1 && class.topology(view.mode) != Topology::None;
+    let (mut scale, need) = (class.scale(), class.peaks[group].on(view.mode));
+    let mut full = |card: u8| {
+        let (facts, room) = (&view.facts[usize::from(card)], &view.rooms[usize::from(card)]);
+        fullness(class, &mut scale, facts, room) + filled(&mut scale, &need, view.mode, facts)
+    };
     let all: Vec<u8> = cards.to_vec();
     let mut sorted: [(Sorting, u8); 64] = [([0; 4], 0); 64];
     for (to, card) in sorted.iter_mut().zip(&all) {
@@ -30,8 +37,8 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
         for (key, place) in keys.iter().flatten().zip(next) {
             *place = match key {
                 Order::Numa => company(class, view, group, &all, *card),
-                Order::Spread => fullness(class, view, group, *card),
-                _ => -fullness(class, view, group, *card),
+                Order::Spread => full(*card),
+                _ => -full(*card),
             };
         }
         *to = (sorting, *card);
@@ -63,15 +70,21 @@ fn keys(class: &Class, placement: Option<Placement>) -> [Option<Order>; 3] {
     keys
 }
 
-/// How full a card would be with the group's ID on it.
-fn fullness(class: &Class, view: &View<'_>, group: usize, card: u8) -> i64 {
-    let (facts, demand) = (&view.facts[usize::from(card)], &class.peaks[group]);
-    let memory_mib = if view.mode == Mode::Mig { 0 } else { demand.memory(facts) };
-    let load = [1, demand.cores(view.mode).into(), memory_mib];
-    let mut scale = Scale::by(class.wish.weights.unwrap_or_default());
-    let scale = scale.made_for(facts.has());
-    let given = view.used[usize::from(card)].given();
-    fullness::whole(scale.part(given)) + fullness::whole(scale.part(load))
+/// How full a card is to the pod, without it.
+#[inline]
+pub fn fullness(class: &Class, scale: &mut Scale, facts: &Facts, room: &Room) -> i64 {
+    if class.wish.weights.is_none() {
+        return room.full();
+    }
+    fullness::whole(scale.made_for(facts.has()).part(room.given(facts)))
+}
+
+/// How much of a card one ID of the pod fills.
+#[inline]
+pub fn filled(scale: &mut Scale, need: &Need, mode: Mode, facts: &Facts) -> i64 {
+    let memory_mib = if mode == Mode::Mig { 0 } else { need.memory(facts) };
+    let load = [1, need.cores.into(), memory_mib];
+    fullness::whole(scale.made_for(facts.has()).part(load))
 }
 
 /// Whether the fullest card comes first, where nothing but fullness orders.
@@ -82,7 +95,7 @@ pub fn fullest_first(class: &Class, placement: Option<Placement>) -> bool {
 /// Cards of NUMA nodes that can serve the whole group come first, of those with the fewest to
 /// spare; then by NUMA node, so that even a group that does not fit on one is on few.
 fn company(class: &Class, view: &View<'_>, group: usize, all: &[u8], card: u8) -> i64 {
-    let numa = |card: u8| view.facts[usize::from(card)].numa;
+    let numa = |card: u8| view.numa(card);
     let Some(node) = numa(card) else { return i64::MAX };
     let there = all.iter().filter(|other| numa(**other) == Some(node)).count() as i64;
     let wanted = class.shape.groups[group].count as i64;

@@ -90,7 +90,7 @@ impl Search<'_> {
     }
 
     fn may_join(&self, card: u8) -> bool {
-        let numa = |card: u8| self.view.facts[usize::from(card)].numa;
+        let numa = |card: u8| self.view.numa(card);
         let Some(first) = self.hand.first() else {
             return !self.choice.one_numa || numa(card).is_some();
         };

@@ -138,10 +138,11 @@ fn worst_choice(
             )
         };
         for phase in 0..shape.phases {
-            let demands =
-                || here().map(|group| Demand::of(asks, shape.groups[group].holders[phase]));
-            let memory: u64 = demands().map(|demand| demand.memory(facts)).sum();
-            let cores: u32 = demands().map(|demand| demand.cores(mode)).sum();
+            let needs = || {
+                here().map(|group| Demand::of(asks, shape.groups[group].holders[phase]).on(mode))
+            };
+            let memory: u64 = needs().map(|need| need.memory(facts)).sum();
+            let cores: u32 = needs().map(|need| need.cores).sum();
             count.peak.memory_mib = count.peak.memory_mib.max(memory);
             count.peak.cores = count.peak.cores.max(cores);
         }

@@ -5,10 +5,10 @@
 //! cannot drift, and there is no subtraction that could go wrong. A node has a few dozen pods, so that
 //! costs about a microsecond.
 
-use crate::rules::card::{Charge, Facts, Standing, Use};
-use crate::rules::fullness::Totals;
+use crate::rules::card::{Charge, Facts, Room, Standing, Use};
+use crate::rules::fullness::{Scale, Totals};
 use crate::rules::view::View;
-use crate::wire::{self, Card, Mode, Placement};
+use crate::wire::{self, Card, Mode, Placement, Weights};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub struct Node {
     /// By card.
     pub facts: Vec<Facts>,
     /// By card.
+    pub rooms: Vec<Room>,
+    /// By card.
     pub used: Vec<Use>,
     links: Vec<u32>,
     /// Who is there, in no particular order.
@@ -51,6 +53,7 @@ impl Node {
             cards: Vec::new(),
             published: 0,
             facts: Vec::new(),
+            rooms: Vec::new(),
             used: Vec::new(),
             links: Vec::new(),
             pods: Vec::new(),
@@ -115,7 +118,7 @@ impl Node {
 
     /// Sums up anew.
     pub fn sum<'a>(&mut self, charges: impl Iterator<Item = &'a Charge>) {
-        self.totals = sum(&mut self.used, &self.facts, charges);
+        self.totals = sum(&mut self.used, &mut self.rooms, &self.facts, charges);
     }
 
     /// Which card that is.
@@ -130,21 +133,22 @@ impl Node {
 
     /// The node as it is.
     pub fn view(&self) -> View<'_> {
-        self.view_with(&self.used, self.totals)
+        self.view_with(&self.rooms, &self.used, self.totals)
     }
 
     /// The node with another use of its cards.
-    pub fn view_with<'a>(&'a self, used: &'a [Use], totals: Totals) -> View<'a> {
+    pub fn view_with<'a>(&'a self, rooms: &'a [Room], used: &'a [Use], totals: Totals) -> View<'a> {
         let Self { mode, placement, cards, facts, links, .. } = self;
         // A node that was withdrawn has no cards to give, whatever old pods still hold.
         let cards = if self.present { cards.as_slice() } else { &[] };
-        View { mode: *mode, placement: *placement, cards, facts, used, links, totals }
+        View { mode: *mode, placement: *placement, cards, facts, rooms, used, links, totals }
     }
 }
 
 /// The use that comes of these charges, by card and in all.
 pub fn sum<'a>(
     used: &mut Vec<Use>,
+    rooms: &mut Vec<Room>,
     facts: &[Facts],
     charges: impl Iterator<Item = &'a Charge>,
 ) -> Totals {
@@ -154,10 +158,13 @@ pub fn sum<'a>(
         used[usize::from(charge.card)].add(&charge.used);
     }
     let mut totals = Totals::default();
-    for (facts, used) in
-        facts.iter().zip(used.iter()).filter(|(facts, _)| facts.standing != Standing::Gone)
-    {
-        totals.add(facts, used);
+    let mut scale = Scale::by(Weights::default());
+    rooms.clear();
+    for (facts, used) in facts.iter().zip(used.iter()) {
+        rooms.push(Room::of(facts, used, &mut scale));
+        if facts.standing != Standing::Gone {
+            totals.add(facts.has(), used.given());
+        }
     }
     totals
 }
