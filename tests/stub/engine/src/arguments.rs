@@ -1,10 +1,10 @@
-//! C arguments in clothes that safe code can handle.
+//! Wrappers of C arguments, so that no function behind the boundary handles a raw pointer.
 //!
-//! The driver's promise is the same everywhere: a pointer that is not NULL is valid for what the
-//! function does with it, and NULL is an error or an answer that nobody wants. Wrapping happens at
-//! the boundary, once per argument, so that no function behind it needs a raw pointer.
+//! One rule holds for all functions: a pointer that is not NULL is valid for what the function does
+//! with it; NULL is an error, or means that the caller does not need this output. The boundary wraps
+//! each argument once.
 //!
-//! `NULL` is the code that the library answers for a pointer that must not be NULL.
+//! The parameter `NULL` is the library's error code for a NULL that is not allowed.
 
 use core::ffi::{CStr, c_char};
 
@@ -34,7 +34,7 @@ macro_rules! widen {
 // Sizes and device pointers were 32 bits wide in the first version of the API.
 widen!(u32 => u64, usize => u64, u32 => usize);
 
-/// A place for an answer.
+/// A pointer to an output.
 pub struct Out<T, const NULL: u32>(*mut T);
 
 impl<T, const NULL: u32> Clone for Out<T, NULL> {
@@ -52,39 +52,39 @@ impl<T, const NULL: u32> FromC<*mut T> for Out<T, NULL> {
 }
 
 impl<T, const NULL: u32> Out<T, NULL> {
-    /// A place that an array of the caller's names.
-    pub fn of(place: *mut T) -> Self {
-        Self(place)
+    /// The output at this address, which comes from an array of the caller's.
+    pub fn of(pointer: *mut T) -> Self {
+        Self(pointer)
     }
 
-    /// The same place for another type, which the caller has named in another argument.
+    /// The same output as another type, which another argument of the caller selects.
     pub fn cast<U>(self) -> Out<U, NULL> {
         Out(self.0.cast())
     }
 
-    /// Whether there is no place.
+    /// Whether the pointer is NULL.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Answers; NULL is the caller's mistake.
+    /// Writes the output; NULL is an error.
     pub fn put(self, value: T) -> Result<(), u32> {
         if self.0.is_null() {
             return Err(NULL);
         }
-        self.put_if_wanted(value);
+        self.put_optional(value);
         Ok(())
     }
 
-    /// Answers; NULL says that nobody wants to know.
-    pub fn put_if_wanted(self, value: T) {
+    /// Writes the output unless the pointer is NULL.
+    pub fn put_optional(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: by `FromC::from_c` the pointer is valid; unaligned places are tolerated.
             unsafe { self.0.write_unaligned(value) };
         }
     }
 
-    /// What is there before the answer, where a place is both; NULL is the caller's mistake.
+    /// Reads what the caller has stored, where the argument is input and output; NULL is an error.
     pub fn read(self) -> Result<T, u32>
     where
         T: Copy,
@@ -92,14 +92,14 @@ impl<T, const NULL: u32> Out<T, NULL> {
         if self.0.is_null() {
             return Err(NULL);
         }
-        // SAFETY: as in `put_if_wanted`, and the function's documentation says it is set.
+        // SAFETY: as in `put_optional`, and the function's documentation says it is set.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
     /// Writes into an array.
     pub fn put_at(self, index: usize, value: T) {
         // SAFETY: by the function's documentation the array is as long as the caller says.
-        Self(unsafe { self.0.add(index) }).put_if_wanted(value);
+        Self(unsafe { self.0.add(index) }).put_optional(value);
     }
 }
 
@@ -118,7 +118,7 @@ impl<const NULL: u32> Out<c_char, NULL> {
     }
 }
 
-/// A place for a size or a device pointer, 64 or, in the first API, 32 bits wide.
+/// An output for a size or a device pointer: 64 bits wide, 32 bits in the first API.
 #[derive(Clone, Copy)]
 pub enum OutWide<const NULL: u32> {
     /// 64 bits.
@@ -146,12 +146,12 @@ impl<const NULL: u32> FromC<*mut u32> for OutWide<NULL> {
 }
 
 impl<const NULL: u32> OutWide<NULL> {
-    /// A place that nobody reads.
+    /// An output that the caller does not need.
     pub fn none() -> Self {
         Self::Wide(Out(core::ptr::null_mut()))
     }
 
-    /// Whether there is no place.
+    /// Whether the pointer is NULL.
     pub fn is_null(self) -> bool {
         match self {
             Self::Wide(out) => out.is_null(),
@@ -159,30 +159,31 @@ impl<const NULL: u32> OutWide<NULL> {
         }
     }
 
-    /// Whether the caller speaks the first API.
+    /// Whether the caller uses the first API.
     pub fn is_narrow(self) -> bool {
         matches!(self, Self::Narrow(_))
     }
 
-    /// Answers; NULL is the caller's mistake.
+    /// Writes the output; NULL is an error.
     pub fn put(self, value: u64) -> Result<(), u32> {
         if self.is_null() {
             return Err(NULL);
         }
-        self.put_if_wanted(value);
+        self.put_optional(value);
         Ok(())
     }
 
-    /// Answers; what is larger than the place gives the largest value.
-    pub fn put_if_wanted(self, value: u64) {
+    /// Writes the output unless the pointer is NULL. A value that does not fit becomes the largest that
+    /// does.
+    pub fn put_optional(self, value: u64) {
         match self {
-            Self::Wide(out) => out.put_if_wanted(value),
-            Self::Narrow(out) => out.put_if_wanted(u32::try_from(value).unwrap_or(u32::MAX)),
+            Self::Wide(out) => out.put_optional(value),
+            Self::Narrow(out) => out.put_optional(u32::try_from(value).unwrap_or(u32::MAX)),
         }
     }
 }
 
-/// A structure or array to read.
+/// A pointer to a structure or array to read.
 #[derive(Clone, Copy)]
 pub struct In<T, const NULL: u32>(*const T);
 
@@ -199,17 +200,17 @@ impl<T, const NULL: u32> FromC<*mut T> for In<T, NULL> {
 }
 
 impl<T: Copy, const NULL: u32> In<T, NULL> {
-    /// A place that an array of the caller's names; NULL for none.
-    pub fn of(place: *const T) -> Self {
-        Self(place)
+    /// The input at this address, which comes from an array of the caller's; NULL means none.
+    pub fn of(pointer: *const T) -> Self {
+        Self(pointer)
     }
 
-    /// A copy; NULL is the caller's mistake.
+    /// A copy of the value; NULL is an error.
     pub fn get(self) -> Result<T, u32> {
         self.get_at(0)
     }
 
-    /// A copy of one element; NULL is the caller's mistake.
+    /// A copy of one element; NULL is an error.
     pub fn get_at(self, index: usize) -> Result<T, u32> {
         if self.0.is_null() {
             return Err(NULL);
@@ -230,7 +231,7 @@ impl<const NULL: u32> FromC<*const c_char> for Text<NULL> {
 }
 
 impl<const NULL: u32> Text<NULL> {
-    /// A copy; NULL and what is not UTF-8 are the caller's mistake.
+    /// A copy of the text; NULL and invalid UTF-8 are errors.
     pub fn get(self) -> Result<String, u32> {
         if self.0.is_null() {
             return Err(NULL);
@@ -241,7 +242,7 @@ impl<const NULL: u32> Text<NULL> {
     }
 }
 
-/// An address in host memory, of whatever is there.
+/// An address in host memory, of any type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Host(pub u64);
 

@@ -1,17 +1,17 @@
 //! Real bytes behind device addresses, so that copies are exact.
 //!
 //! A device pointer is an address in a reservation of this process. The reservation is neither
-//! committed nor counted (`MAP_NORESERVE`), so a 140 GiB card costs only what is written to it; freed
-//! pages go back. As with a real card, a forked child has none of it.
+//! committed nor counted (`MAP_NORESERVE`), so a 140 GiB card costs only the pages that are written.
+//! Freed pages return to the system. As with a real card, a forked child has no access.
 //!
-//! Each card has a *space* of addresses for every [`Area`], so that an address alone says what kind
-//! of memory it is.
+//! Each card has a *space* of addresses for every [`Area`], so the kind of memory follows from the
+//! address alone.
 
 use crate::MAX_CARDS;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Addresses per byte of card memory: an arena never moves what lives, so it needs room to spare.
+/// Addresses per byte of card memory: an arena never moves allocations, so it needs spare room.
 const SPARE: u64 = 4;
 const ALIGNMENT: u64 = 1 << 30;
 /// Bytes of address space below 4 GiB, all cards together.
@@ -47,8 +47,8 @@ struct Reservation {
 pub struct Backing {
     cards: usize,
     wide: Reservation,
-    /// The areas after the first. Made when first asked for, as most programs never do; `None` when
-    /// there is no room.
+    /// The areas after the first, reserved when they are first needed, because most programs never need
+    /// them; `None` when there is no room.
     others: [OnceLock<Option<Reservation>>; AREAS.len() - 1],
 }
 
@@ -79,13 +79,13 @@ impl Backing {
         if space < self.cards { (0, space) } else { (space / self.cards, space % self.cards) }
     }
 
-    /// The card a space belongs to.
+    /// The card of a space.
     #[inline]
     pub fn card_of(&self, space: usize) -> usize {
         self.split(space).1
     }
 
-    /// What a space is for.
+    /// The area of a space.
     #[inline]
     pub fn area_of(&self, space: usize) -> Area {
         AREAS[self.split(space).0]
@@ -133,7 +133,7 @@ impl Backing {
         })
     }
 
-    /// Gives the pages of a range of offsets back to the system.
+    /// Returns the pages of a range of offsets to the system.
     pub fn discard(&self, space: usize, range: &Range<u64>) {
         let start = self.pointer(space, range.start) as *mut libc::c_void;
         let size = (range.end - range.start) as usize;
@@ -157,20 +157,20 @@ impl Reservation {
     }
 
     fn narrow(cards: usize) -> Option<Self> {
-        // From 1 GiB upwards, so that no program text is in the way.
-        let places = (1..4).map(|gibibytes| gibibytes << 30);
-        let base = places.into_iter().find_map(|place| map(place, NARROW).ok())?;
+        // From 1 GiB upwards, to stay clear of program text.
+        let starts = (1..4).map(|gibibytes| gibibytes << 30);
+        let base = starts.into_iter().find_map(|start| map(start, NARROW).ok())?;
         Some(Self { base, stride: NARROW / cards as u64 })
     }
 }
 
-/// Reserves addresses, at `place` unless that is 0.
-fn map(place: u64, size: u64) -> std::io::Result<u64> {
-    let fixed = if place == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
+/// Reserves addresses, at `start` unless that is 0.
+fn map(start: u64, size: u64) -> std::io::Result<u64> {
+    let fixed = if start == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
     // SAFETY: an anonymous mapping that replaces nothing.
     let start = unsafe {
         libc::mmap(
-            place as *mut libc::c_void,
+            start as *mut libc::c_void,
             size as usize,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed,

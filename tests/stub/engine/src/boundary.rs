@@ -1,8 +1,9 @@
 //! The boundary between C and Rust, for both libraries: one macro exports every function of a header,
 //! another one makes the table of those that do something.
 //!
-//! A library calls both in its `table` module. Its `boundary` module has what differs: `enter` runs
-//! around every call, and `unsupported` is the result of a function without a row.
+//! A library calls both macros in its `table` module. Its `boundary` module has what differs between
+//! the libraries: `enter` runs around every call, and `unsupported` is the result of a function
+//! without a row.
 
 use crate::counters::Counters;
 use core::ffi::{CStr, c_char};

@@ -1,8 +1,8 @@
-//! The engine in a server: for everything with several processes.
+//! The engine in a server, for tests with several processes.
 //!
-//! The connection is the client's life: when the last copy of the socket is closed, by exit, kill or
-//! crash, the server starts to take the bytes back. As with the real driver's device files, a forked
-//! child that lives on holds them as well.
+//! The connection is the client's lifetime: when the last copy of the socket is closed, by exit, kill
+//! or crash, the server starts to free the client's memory. As with the real driver's device files, a
+//! forked child that still runs keeps it allocated.
 
 use crate::counters::Counters;
 use crate::durations::Durations;
@@ -11,7 +11,7 @@ use crate::profile::Card;
 use crate::promises::Promises;
 use crate::ring::Shared;
 use crate::symbols::Library;
-use crate::time::{Item, Lane, Look, Mark, Question, Work};
+use crate::time::{Item, Lane, Mark, Query, Status, Work};
 use crate::wire::{self, Operation, PROCESS, Reply, Request};
 use crate::{Engine, ProcessUse, Refusal, Usage, Watch};
 use std::io;
@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a reply may take before the server counts as gone. It answers in microseconds; the
-/// rest is for machines that are busy or stopped in a debugger.
+/// How long a reply may take before the server counts as lost. It replies in microseconds; the rest is
+/// for machines that are busy or stopped in a debugger.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection to the server.
@@ -31,7 +31,7 @@ pub struct Client {
     cards: Vec<Card>,
     page: Shared,
     stream: Mutex<UnixStream>,
-    /// The number of the lane that was made last; under its lock items go into the page's ring.
+    /// The number of the newest lane. Items go into the page's ring under this lock.
     last_lane: Mutex<u32>,
     promises: Promises,
 }
@@ -43,7 +43,7 @@ fn open(socket: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The server's cards, without attaching: what is known before a program initialises CUDA.
+/// The server's cards, without attaching: for calls before a program initialises CUDA.
 pub fn cards(socket: &Path) -> Result<Vec<Card>, String> {
     let ask = || {
         let mut stream = open(socket)?;
@@ -152,7 +152,7 @@ impl Engine for Client {
     }
 
     fn release(&self, card: usize, kind: Kind, bytes: u64) {
-        // A server that is gone holds nothing any more.
+        // A server that has ended holds nothing.
         let _ = self.ask(Operation::Release, card, kind, bytes);
     }
 
@@ -192,7 +192,7 @@ impl Engine for Client {
         let item = Item { at, mark, context, card: card as u32, work };
         if !self.page.ring.push(&item) {
             let request = Request { operation: Operation::Drain, now: at, ..Request::default() };
-            // A server that is gone runs nothing any more.
+            // A server that has ended runs nothing.
             if self.send(&request).is_ok() {
                 self.page.ring.push(&item);
             }
@@ -200,15 +200,15 @@ impl Engine for Client {
         mark
     }
 
-    fn look(&self, question: &Question, now: u64) -> Option<Look> {
-        if let Some(look) = self.promises.answer(question, now) {
-            self.page.told.fetch_max(now, Ordering::AcqRel);
-            return Some(look);
+    fn status(&self, query: &Query, now: u64) -> Option<Status> {
+        if let Some(status) = self.promises.answer(query, now) {
+            self.page.latest.fetch_max(now, Ordering::AcqRel);
+            return Some(status);
         }
-        let (reply, _) = self.send(&Request::of_question(question, now)).ok()?;
-        let look = reply.look();
-        self.promises.keep(question.mark, &look);
-        Some(look)
+        let (reply, _) = self.send(&Request::of_query(query, now)).ok()?;
+        let status = reply.status();
+        self.promises.keep(query.mark, &status);
+        Some(status)
     }
 
     fn report(&self, _now: u64) -> Option<String> {

@@ -1,6 +1,6 @@
-//! A process's clock: what time it is, and waiting for an instant.
+//! A process's clock: the time, and waiting for an instant.
 //!
-//! It is an interface because exact tests want a virtual one.
+//! It is an interface because exact tests need a virtual clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,7 +40,7 @@ impl Clock for RealClock {
     }
 }
 
-/// A clock that only moves when somebody waits: exact, and a test of seconds takes none.
+/// A clock that moves only when the process waits: it is exact, and a wait of seconds takes no time.
 #[derive(Debug)]
 pub struct VirtualClock(AtomicU64);
 

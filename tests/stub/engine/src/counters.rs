@@ -1,9 +1,9 @@
-//! What a client did, in memory that outlives it.
+//! A client's counters, in memory that outlives the client.
 //!
-//! Calls and kernels are counted where they happen; a message each would be far too slow, and a
-//! killed process could not send it. So the counters lie in a page that the server makes, shares with
-//! the client ([`crate::ring::Shared`]), and reads whenever it is asked. The server's wishes travel
-//! the other way.
+//! A message for each call or kernel would be too slow, and a killed process could not send it. So the
+//! client counts in a page that the server creates, shares with the client
+//! ([`crate::ring::Shared`]) and reads when it needs the counters. The server's orders to the client
+//! (durations, delays) are in the same page.
 
 use crate::MAX_CARDS;
 use crate::symbols::Library;
@@ -19,22 +19,22 @@ const _: () = assert!(crate::symbols::NVML.len() <= SYMBOLS);
 #[repr(C)]
 #[derive(Debug)]
 pub struct Counters {
-    /// Changes whenever the kernel durations do; written by the engine.
+    /// Changes when the kernel durations change; written by the engine.
     pub durations_version: AtomicU64,
     /// Kernels launched, by card index; written by the client.
     pub kernels: [AtomicU64; MAX_CARDS],
     /// By symbol; written by the client.
     pub calls: [AtomicU64; SYMBOLS],
-    /// Microseconds that every call of a symbol takes longer; written by the engine.
+    /// By symbol, the microseconds that every call takes longer; written by the engine.
     pub delays_us: [AtomicU32; SYMBOLS],
 }
 
-/// What the counters say, in words.
+/// The values of the counters, by name.
 #[derive(Clone, Debug)]
 pub struct Activity {
-    /// Whose they are.
+    /// The client's library.
     pub library: Library,
-    /// Calls by symbol, those never called left out.
+    /// Calls by symbol, without symbols that were never called.
     pub calls: BTreeMap<&'static str, u64>,
     /// Kernels launched, by card index.
     pub kernels: [u64; MAX_CARDS],
@@ -43,7 +43,7 @@ pub struct Activity {
 impl Default for Counters {
     fn default() -> Self {
         Self {
-            // 0 means "never asked", so that the driver asks once.
+            // The driver starts at 0, so it reads the durations once.
             durations_version: AtomicU64::new(1),
             kernels: [const { AtomicU64::new(0) }; MAX_CARDS],
             calls: [const { AtomicU64::new(0) }; SYMBOLS],

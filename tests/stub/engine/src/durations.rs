@@ -1,27 +1,27 @@
 //! How long a kernel takes, by its name.
 //!
-//! A table says so for names ([`Durations`]); a name that it does not know can say so itself, by how
-//! it ends ([`ending`]).
+//! A table has durations for names ([`Durations`]). For a name that is not in the table, the ending of
+//! the name can set the duration ([`ending`]).
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What a launch takes.
+/// The duration of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Nanoseconds.
     pub ns: u64,
-    /// Of each block, not of the whole launch.
+    /// Whether they count for each block, not for the whole launch.
     pub is_per_block: bool,
 }
 
-/// A row of the table as the control socket takes it: microseconds, or one of them with its name.
+/// A duration in a command of the control socket: microseconds, or an object with one named number.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Entry {
     /// Microseconds per launch.
     Plain(u64),
-    /// The same.
+    /// The same, by name.
     PerLaunch(PerLaunch),
     /// By the size of the grid.
     PerBlock(PerBlock),
@@ -73,19 +73,20 @@ impl Cost {
     }
 }
 
-/// What a name's ending says.
+/// The meaning of a name's ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Nanoseconds of a launch.
     pub ns: u64,
-    /// How many take part in each launch; 0: it is no collective.
+    /// The number of participants of a collective; 0: it is not a collective.
     pub meets: u32,
-    /// Each stream that it is launched on takes part, else each card.
+    /// Whether the participants are streams. Otherwise they are cards.
     pub by_stream: bool,
 }
 
-/// `…_<N>us` lasts N microseconds, `…_<N>us_meets<K>` is a collective of K cards that lasts as long
-/// once all are there, `…_<N>us_meets<K>_streams` one of K streams. `None` for other names.
+/// `…_<N>us` lasts N microseconds. `…_<N>us_meets<K>` is a collective of K cards that lasts N
+/// microseconds once all have arrived, `…_<N>us_meets<K>_streams` one of K streams. `None` for other
+/// names.
 pub fn ending(name: &str) -> Option<Ending> {
     let number = |digits: &str| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -102,8 +103,8 @@ pub fn ending(name: &str) -> Option<Ending> {
     Some(Ending { ns: u64::from(number(digits)?) * 1000, meets, by_stream })
 }
 
-/// Kernel durations: by name, `*` for every other one. Empty: kernels whose names do not say so take no
-/// time.
+/// Kernel durations by name, and `*` for all other names. In an empty table only kernels with a
+/// duration in their names take time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     by_name: BTreeMap<String, Cost>,
@@ -111,7 +112,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// From names and what their launches take.
+    /// From names and durations.
     pub fn new<C: Copy + Into<Cost>>(costs: &BTreeMap<String, C>) -> Self {
         let costs = costs.iter().map(|(name, cost)| (name.clone(), (*cost).into()));
         let mut by_name: BTreeMap<String, Cost> = costs.collect();
@@ -137,8 +138,8 @@ impl Durations {
         Ok(Self::new(&costs))
     }
 
-    /// What a launch of the kernel of this name takes: the table's row of it, else what the name itself
-    /// says, else the table's `*`.
+    /// The duration of the kernel of this name: the table's entry, else the name's ending, else the
+    /// table's `*`.
     pub fn of(&self, name: &str) -> Cost {
         let by_table = self.by_name.get(name).copied();
         let by_ending = || ending(name).map(|ending| Cost { ns: ending.ns, is_per_block: false });

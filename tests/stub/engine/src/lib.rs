@@ -1,14 +1,14 @@
-//! A GPU without a GPU: what the stub `libcuda.so.1` and `libnvidia-ml.so.1` stand on.
+//! The engine behind the stub `libcuda.so.1` and `libnvidia-ml.so.1`.
 //!
-//! The driver's functions are thin; what must be right lives here: which cards there are
-//! ([`profile`]), who holds how many bytes of them ([`ledger`]), which addresses those bytes have
-//! ([`arena`], [`backing`]), what a card does with the work of several processes, and when it is done
+//! The libraries' functions are thin. The engine has everything that tests rely on: which cards there
+//! are ([`profile`]), which process holds how many bytes of them ([`ledger`]), which addresses those
+//! bytes have ([`arena`], [`backing`]), and when a card has finished which work of several processes
 //! ([`time`]).
 //!
-//! The two libraries speak to one interface, [`Engine`], which comes in two forms: [`local::Local`]
-//! keeps everything in the process (so that a hook of one nanosecond can be measured), and
-//! [`client::Client`] asks a server that all processes share and that survives them. Addresses and
-//! the clock are the process's own in both; cards, the ledger and their time are the engine's.
+//! Both libraries use one interface, [`Engine`], with two implementations. [`local::Local`] keeps
+//! everything in the process, so that a hook of one nanosecond can be measured. [`client::Client`]
+//! connects to a server that all processes share and that outlives them. With both, addresses and the
+//! clock belong to the process; cards, ledger and time belong to the engine.
 
 pub mod arena;
 pub mod arguments;
@@ -34,7 +34,7 @@ use counters::Counters;
 use durations::Durations;
 use ledger::Kind;
 use profile::Card;
-use time::{Lane, Look, Mark, Question, Work};
+use time::{Lane, Mark, Query, Status, Work};
 
 /// The most cards one engine can have.
 pub const MAX_CARDS: usize = 16;
@@ -42,16 +42,16 @@ pub const MAX_CARDS: usize = 16;
 /// Why a charge was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The card has not that many bytes left, or a fault says so.
+    /// The card has too few bytes left, or a test has ordered this fault.
     OutOfMemory,
-    /// The server cannot be reached any more.
+    /// The connection to the server is lost.
     Lost,
 }
 
 /// How a card's memory is used at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes in use, whoever holds them.
+    /// Bytes in use by all processes together.
     pub used: u64,
     /// Engine time in nanoseconds so far, all processes together.
     pub busy_ns: u64,
@@ -66,7 +66,7 @@ pub struct ProcessUse {
     pub pid: u32,
     /// Bytes it holds there, its contexts included.
     pub bytes: u64,
-    /// No fewer than it ever held there.
+    /// An upper bound of the bytes that it ever held there.
     pub peak: u64,
     /// Engine time in nanoseconds so far.
     pub busy_ns: u64,
@@ -74,44 +74,43 @@ pub struct ProcessUse {
     pub percent: u32,
 }
 
-/// What can be seen of an engine without taking part: all that NVML needs.
+/// The read-only part of an engine, which NVML needs.
 pub trait Watch: Send + Sync {
     /// The cards, in PCI order; their number never changes.
     fn cards(&self) -> &[Card];
-    /// Memory and time of one card, at an instant of the caller's clock; `None` when the server is gone.
+    /// Memory and time of one card, at an instant of the caller's clock; `None` when the server has ended.
     fn usage(&self, card: usize, now: u64) -> Option<Usage>;
-    /// Bytes of one card in use: what a program may ask for in a loop.
+    /// Bytes of one card in use. Programs may call this in a loop.
     fn used(&self, card: usize) -> Option<u64>;
     /// The processes that hold memory of one card, at an instant of the caller's clock; `None` when
-    /// the server is gone.
+    /// the server has ended.
     fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>>;
     /// This process's counters.
     fn counters(&self) -> &Counters;
 }
 
-/// What the driver needs of an engine.
+/// An engine, as the driver needs it.
 pub trait Engine: Watch {
-    /// Books `bytes` of a card for this process.
+    /// Charges `bytes` of a card to this process.
     fn charge(&self, card: usize, kind: Kind, bytes: u64) -> Result<(), Refusal>;
-    /// Gives back what was booked.
+    /// Releases a charge.
     fn release(&self, card: usize, kind: Kind, bytes: u64);
-    /// Books an allocation of `bytes` from a memory pool, which grows by the first of `rooms` that
-    /// fits (0: it lives in what the pool has); returns how much the pool grew.
+    /// Charges an allocation of `bytes` from a memory pool, which grows by the first of `rooms` that
+    /// fits (0: the pool has enough already); returns how much the pool grew.
     fn charge_pool(&self, card: usize, rooms: [u64; 2], bytes: u64) -> Result<u64, Refusal>;
-    /// An allocation of `bytes` from a memory pool has ended (0: none has), and the pool gives `room`
-    /// back to the card.
+    /// Releases an allocation of `bytes` from a memory pool (0: none), and `room` that the pool returns
+    /// to the card.
     fn release_pool(&self, card: usize, bytes: u64, room: u64);
     /// The kernel durations now in force.
     fn durations(&self) -> Durations;
     /// The number of a kernel's name, for [`Work::Kernel`].
     fn kernel(&self, name: &str) -> u32;
     /// Adds an item to a lane, in a context (by this process's number) of a card, at an instant of the
-    /// caller's clock. It costs no more than a lock and a copy; whether the lane has room is the
-    /// caller's to ask.
+    /// caller's clock. It takes a lock and a copy, no more. The caller must check that the lane has room.
     fn submit(&self, lane: &Lane, context: u32, card: usize, work: Work, at: u64) -> Mark;
-    /// How far a mark has come at an instant of the caller's clock; `None` when the server is gone.
-    fn look(&self, question: &Question, now: u64) -> Option<Look>;
-    /// The ledger as JSON, at an instant of the caller's clock; `None` when a server keeps it, which
-    /// has a control socket for that.
+    /// The status of a mark at an instant of the caller's clock; `None` when the server has ended.
+    fn status(&self, query: &Query, now: u64) -> Option<Status>;
+    /// The ledger as JSON, at an instant of the caller's clock; `None` when a server has it, which
+    /// reports it through its control socket.
     fn report(&self, now: u64) -> Option<String>;
 }

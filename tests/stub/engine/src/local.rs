@@ -1,4 +1,4 @@
-//! The engine in this process: for benchmarks, and for anything with one process.
+//! The engine inside the program's own process: for benchmarks, and for tests of one process.
 
 use crate::counters::Counters;
 use crate::durations::Durations;
@@ -6,7 +6,7 @@ use crate::ledger::{ClientId, Kind, Ledger};
 use crate::profile::{self, Card};
 use crate::settings::Settings;
 use crate::symbols::Library;
-use crate::time::{Item, Lane, Look, Machine, Mark, Question, Work};
+use crate::time::{Item, Lane, Machine, Mark, Query, Status, Work};
 use crate::{Engine, MAX_CARDS, ProcessUse, Refusal, Usage, Watch, report};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,12 +28,12 @@ pub struct Local {
 #[derive(Debug)]
 struct Time {
     machine: Machine,
-    /// The number of the lane that was made last.
+    /// The number of the newest lane.
     last_lane: u32,
 }
 
 impl Local {
-    /// The engine that the environment describes.
+    /// The engine with the environment's settings.
     pub fn new(settings: &Settings) -> Result<Self, String> {
         let cards = profile::cards(&settings.cards)
             .map_err(|error| format!("STUB_GPU_PROFILE: {error}"))?;
@@ -138,10 +138,10 @@ impl Engine for Local {
         mark
     }
 
-    fn look(&self, question: &Question, now: u64) -> Option<Look> {
+    fn status(&self, query: &Query, now: u64) -> Option<Status> {
         let machine = &mut self.time().machine;
         machine.advance(now);
-        Some(machine.look(0, question))
+        Some(machine.status(0, query))
     }
 
     fn report(&self, now: u64) -> Option<String> {

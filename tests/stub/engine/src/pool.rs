@@ -1,24 +1,26 @@
-//! A memory pool's arithmetic: which of the room it has reserved is free, for whom and from when.
+//! A memory pool's arithmetic: which ranges of its reserved memory are free, for which streams, and
+//! from when.
 //!
-//! A pool takes memory from its card in large *chunks* and hands it out in stream order: what a stream
-//! has freed can be used again by that stream at once, because its work runs in order, but by others
-//! only when the stream has got there. So a free range carries a stream and a mark of its work, of which
-//! the driver says whether it is done. Addresses are offsets in whatever space the driver has; time,
-//! card and ledger are the driver's business.
+//! A pool reserves memory of its card in large *chunks* and allocates from them in stream order. A
+//! stream can reuse at once what it has freed, because its work runs in order. Other streams can
+//! reuse it only when the freeing stream has reached the free. So a free range has a stream and a
+//! mark of its work, and the driver knows which marks are done. Addresses are offsets; time, card and
+//! ledger belong to the driver.
 
 use crate::arena::ALIGNMENT;
 use crate::ledger::Level;
 use crate::time::Mark;
 use std::collections::BTreeMap;
 
-/// How much a pool grows by, unless the request is larger.
+/// Bytes that a pool grows by, unless the request is larger.
 pub const CHUNK: u64 = 32 << 20;
-/// What larger requests are rounded up to.
+/// Larger requests are rounded up to a multiple of this.
 pub const GRAIN: u64 = 2 << 20;
-/// The stream of a range that anyone may use.
-const ANYONE: u64 = u64::MAX;
+/// The stream of a range that all streams may use.
+const ANY_STREAM: u64 = u64::MAX;
 
-/// How much a pool may grow by for a request, most wanted first; `None` for what no card has.
+/// The sizes that a pool may grow by for a request, the preferred one first; `None` for a request
+/// that is larger than any card.
 pub fn rooms(bytes: u64) -> Option<[u64; 2]> {
     let least = bytes.checked_next_multiple_of(GRAIN)?;
     Some([least.max(CHUNK), least])
@@ -29,13 +31,13 @@ pub fn rooms(bytes: u64) -> Option<[u64; 2]> {
 pub struct Live {
     /// Its first offset.
     pub base: u64,
-    /// As many bytes as were asked for.
+    /// The requested bytes.
     pub bytes: u64,
 }
 
-/// Where an allocation can go.
+/// A position for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Spot {
     chunk: u64,
     offset: u64,
 }
@@ -44,9 +46,9 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Free {
     size: u64,
-    /// Who may use it at once.
+    /// The stream that may use it at once.
     stream: u64,
-    /// What must be done before the others may.
+    /// The mark that must be done before other streams may use it.
     ready: Mark,
 }
 
@@ -62,13 +64,13 @@ struct Chunk {
 pub struct Pool {
     /// By offset.
     chunks: BTreeMap<u64, Chunk>,
-    /// Bytes as asked for, by offset.
+    /// Requested bytes, by offset.
     live: BTreeMap<u64, u64>,
-    /// Free ranges that not everyone may use yet.
+    /// How many free ranges only one stream may use yet.
     pending: usize,
     /// Bytes of its chunks.
     pub reserved: Level,
-    /// Bytes of its live allocations, as asked for.
+    /// Requested bytes of its live allocations.
     pub used: Level,
 }
 
@@ -91,11 +93,11 @@ impl Chunk {
         self.free.insert(start, added);
     }
 
-    /// The first `size` bytes in a row that a stream may use, which comes behind some marks.
+    /// The first `size` contiguous bytes that a stream may use whose new work is behind some marks.
     fn fit(&self, size: u64, stream: u64, is_behind: &mut dyn FnMut(Mark) -> bool) -> Option<u64> {
         let (mut start, mut end) = (0, 0);
         for (&offset, free) in &self.free {
-            if free.stream != stream && free.stream != ANYONE && !is_behind(free.ready) {
+            if free.stream != stream && free.stream != ANY_STREAM && !is_behind(free.ready) {
                 continue;
             }
             if offset != end {
@@ -109,7 +111,7 @@ impl Chunk {
         None
     }
 
-    /// Takes `size` bytes out of the free ranges.
+    /// Removes `size` bytes from the free ranges.
     fn take(&mut self, offset: u64, size: u64) {
         let end = offset + size;
         let covered: Vec<_> =
@@ -125,57 +127,57 @@ impl Chunk {
     fn is_free(&self) -> bool {
         self.free
             .first_key_value()
-            .is_some_and(|(_, free)| (free.size, free.stream) == (self.size, ANYONE))
+            .is_some_and(|(_, free)| (free.size, free.stream) == (self.size, ANY_STREAM))
     }
 }
 
 impl Pool {
-    /// Where an allocation of `bytes` fits, on a stream whose new work `is_behind` of some marks; `None`
+    /// Finds room for an allocation of `bytes` on a stream whose new work `is_behind` some marks; `None`
     /// when the pool has to grow.
-    pub fn place(
+    pub fn find_room(
         &self,
         bytes: u64,
         stream: u64,
         mut is_behind: impl FnMut(Mark) -> bool,
-    ) -> Option<Place> {
+    ) -> Option<Spot> {
         let size = bytes.checked_next_multiple_of(ALIGNMENT)?;
         self.chunks.iter().find_map(|(&chunk, found)| {
-            found.fit(size, stream, &mut is_behind).map(|offset| Place { chunk, offset })
+            found.fit(size, stream, &mut is_behind).map(|offset| Spot { chunk, offset })
         })
     }
 
-    /// Adds a chunk of free room; returns the place at its start.
-    pub fn grow(&mut self, chunk: u64, size: u64) -> Place {
-        let free = Free { size, stream: ANYONE, ready: Mark::NONE };
+    /// Adds a free chunk; returns the position at its start.
+    pub fn grow(&mut self, chunk: u64, size: u64) -> Spot {
+        let free = Free { size, stream: ANY_STREAM, ready: Mark::NONE };
         self.chunks.insert(chunk, Chunk { size, free: BTreeMap::from([(chunk, free)]) });
         self.reserved.add(size);
-        Place { chunk, offset: chunk }
+        Spot { chunk, offset: chunk }
     }
 
-    /// Lets an allocation of `bytes` live at a place that was found for it; returns its offset.
-    pub fn take(&mut self, place: Place, bytes: u64) -> u64 {
-        if let Some(chunk) = self.chunks.get_mut(&place.chunk) {
-            chunk.take(place.offset, bytes.next_multiple_of(ALIGNMENT));
+    /// Allocates `bytes` at a position from [`Pool::find_room`]; returns the offset.
+    pub fn take(&mut self, spot: Spot, bytes: u64) -> u64 {
+        if let Some(chunk) = self.chunks.get_mut(&spot.chunk) {
+            chunk.take(spot.offset, bytes.next_multiple_of(ALIGNMENT));
         }
-        self.live.insert(place.offset, bytes);
+        self.live.insert(spot.offset, bytes);
         self.used.add(bytes);
-        place.offset
+        spot.offset
     }
 
-    /// Ends the allocation at `offset`: room for `stream` at once, for others when `ready` is done. Returns
-    /// its bytes; `None` when there is none.
+    /// Frees the allocation at `offset`, for `stream` at once and for others when `ready` is done.
+    /// Returns its bytes; `None` when there is no such allocation.
     pub fn free(&mut self, offset: u64, stream: u64, ready: Mark) -> Option<u64> {
         let bytes = self.live.remove(&offset)?;
         self.used.change(0, bytes);
         let (_, chunk) = self.chunks.range_mut(..=offset).next_back()?;
-        let stream = if ready.is_none() { ANYONE } else { stream };
+        let stream = if ready.is_none() { ANY_STREAM } else { stream };
         let size = bytes.next_multiple_of(ALIGNMENT);
         chunk.insert(offset, Free { size, stream, ready });
         self.pending += usize::from(!ready.is_none());
         Some(bytes)
     }
 
-    /// The allocation that `offset` lies in.
+    /// The allocation that contains `offset`.
     pub fn find(&self, offset: u64) -> Option<Live> {
         let (&base, &bytes) = self.live.range(..=offset).next_back()?;
         (offset - base < bytes).then_some(Live { base, bytes })
@@ -186,24 +188,24 @@ impl Pool {
         self.live.keys().copied().collect()
     }
 
-    /// Lets everyone use what was freed behind marks that are done.
-    pub fn settle(&mut self, mut is_done: impl FnMut(Mark) -> bool) {
+    /// Makes what was freed behind finished marks available to all streams.
+    pub fn share_done(&mut self, mut is_done: impl FnMut(Mark) -> bool) {
         if self.pending == 0 {
             return;
         }
         self.pending = 0;
         for chunk in self.chunks.values_mut() {
             for (offset, free) in std::mem::take(&mut chunk.free) {
-                let is_settled = free.ready.is_none() || is_done(free.ready);
-                let settled = Free { size: free.size, stream: ANYONE, ready: Mark::NONE };
-                chunk.insert(offset, if is_settled { settled } else { free });
-                self.pending += usize::from(!is_settled);
+                let is_shared = free.ready.is_none() || is_done(free.ready);
+                let shared = Free { size: free.size, stream: ANY_STREAM, ready: Mark::NONE };
+                chunk.insert(offset, if is_shared { shared } else { free });
+                self.pending += usize::from(!is_shared);
             }
         }
     }
 
-    /// Takes out the chunks that nothing lives in, as long as at least `keep` bytes stay reserved.
-    /// Returns their offsets, and how many bytes they are.
+    /// Removes unused chunks, as long as at least `keep` bytes stay reserved. Returns their offsets and
+    /// their bytes in total.
     pub fn shrink(&mut self, keep: u64) -> (Vec<u64>, u64) {
         let (mut gone, mut bytes) = (Vec::new(), 0);
         for (offset, chunk) in self.chunks.iter().rev().filter(|(_, chunk)| chunk.is_free()) {
@@ -219,12 +221,12 @@ impl Pool {
         (gone, bytes)
     }
 
-    /// Whether something was freed that not everyone may use yet.
+    /// Whether a free range is not available to all streams yet.
     pub fn is_pending(&self) -> bool {
         self.pending > 0
     }
 
-    /// Whether the pool has no memory at all.
+    /// Whether the pool has reserved no memory.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }

@@ -1,8 +1,9 @@
-//! GPU models are data: a card is a TOML file, and no code knows any model by name.
+//! GPU models are data: a profile is a TOML file, and no code depends on a model's name.
 //!
-//! The built-in profiles lie in `tests/stub/profiles`; a path to a file of the same form works
-//! wherever a name does. What identifies one card of several (UUID, PCI bus id, serial) follows from
-//! its model and its index, so every process and every run sees the same cards.
+//! The built-in profiles are the files of `tests/stub/profiles`. To add one, add a file there and its
+//! name to [`BUILT_IN`]. A path to a file of the same form works wherever a name does. UUID, PCI bus
+//! id and serial number of a card follow from its model and index, so they are the same in every
+//! process and every run.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ const COMMON_ATTRIBUTES: &str = include_str!("../../profiles/attributes.toml");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Marketing name, as `cuDeviceGetName` gives it.
+    /// Marketing name, as `cuDeviceGetName` returns it.
     pub name: String,
     /// NVML's brand enumerator.
     pub brand: u32,
@@ -33,9 +34,9 @@ pub struct Profile {
     pub architecture: u32,
     /// Bytes on the board, as NVML counts them.
     pub memory: u64,
-    /// Bytes that the driver keeps for itself: no program ever sees them as total.
+    /// Bytes that the driver reserves: they are not part of the total that programs see.
     pub reserved: u64,
-    /// Bytes that each context costs.
+    /// Bytes that the driver takes for each context.
     pub context_bytes: u64,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
@@ -45,19 +46,19 @@ pub struct Profile {
     pub pci_device_id: u32,
     /// Board power limit in milliwatts.
     pub power_limit_mw: u32,
-    /// How fast copies between host and card go, each way, in GB/s.
+    /// Bandwidth of copies between host and card, in GB/s for each direction.
     #[serde(default = "default_copy_gb_per_s")]
     pub copy_gb_per_s: u64,
     /// A MIG slice: its UUID starts with `MIG-`.
     #[serde(default)]
     pub mig: bool,
-    /// Driver version, as NVML gives it.
+    /// Driver version, as NVML returns it.
     #[serde(default = "default_driver_version")]
     pub driver_version: String,
     /// CUDA version of the driver, such as 13050: newer symbols are not found.
     #[serde(default = "default_cuda_version")]
     pub cuda_version: i32,
-    /// Device attributes by name, where they differ from the common ones.
+    /// The device attributes, by name, that differ from the common ones.
     #[serde(default)]
     pub attributes: BTreeMap<String, i32>,
 }
@@ -66,7 +67,7 @@ fn default_driver_version() -> String {
     "610.43.02".into()
 }
 
-/// `PCIe` 4.0 with 16 lanes, less what its protocol takes.
+/// `PCIe` 4.0 with 16 lanes, less the overhead of its protocol.
 fn default_copy_gb_per_s() -> u64 {
     25
 }
@@ -98,7 +99,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Bytes that programs can use: what CUDA calls the total.
+    /// Bytes that programs can use: CUDA's total.
     pub fn usable(&self) -> u64 {
         self.memory.saturating_sub(self.reserved)
     }
@@ -109,7 +110,7 @@ impl Profile {
 pub struct Card {
     /// Its model.
     pub profile: Profile,
-    /// Its place among the engine's cards, in PCI order.
+    /// Its index among the engine's cards, in PCI order.
     pub index: usize,
     /// The 16 bytes behind its UUID.
     pub uuid_bytes: [u8; 16],
@@ -138,8 +139,8 @@ impl Card {
     /// `GPU-…` or `MIG-…`, as `CUDA_VISIBLE_DEVICES` and NVML spell it.
     pub fn uuid(&self) -> String {
         let mut text = String::from(if self.profile.mig { "MIG-" } else { "GPU-" });
-        for (place, byte) in self.uuid_bytes.iter().enumerate() {
-            if matches!(place, 4 | 6 | 8 | 10) {
+        for (index, byte) in self.uuid_bytes.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
                 text.push('-');
             }
             // Writing to a String cannot fail.
@@ -150,7 +151,7 @@ impl Card {
 
     /// PCI bus number; domain and function are 0, and so is the device.
     pub fn pci_bus(&self) -> u32 {
-        // Leaves bus 0 to the host bridge and some room between boards, as on real machines.
+        // Bus 0 is the host bridge's, and boards have gaps between them, as on real machines.
         0x07 + 0x08 * self.index as u32
     }
 

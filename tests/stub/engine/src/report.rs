@@ -1,7 +1,7 @@
-//! The ledger and the cards' time as JSON: what tests read.
+//! The ledger and the cards' time as JSON, which tests read.
 
 use crate::counters::Activity;
-use crate::ledger::{ClientBook, Holding, Ledger, Level, State};
+use crate::ledger::{ClientRecord, Holding, Ledger, Level, State};
 use crate::profile::Card;
 use crate::time::{BUCKET_NS, Machine};
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ fn with_work(mut value: Value, kernels: u64, busy_ns: u64) -> Value {
     value
 }
 
-/// Everything the ledger, the clients' counters and the machine say. `activities` are by client id,
-/// which is the machine's number, too.
+/// Everything in the ledger, the clients' counters and the machine. `activities` are by client id,
+/// which is also the machine's number.
 pub fn ledger(
     cards: &[Card],
     ledger: &Ledger,
@@ -55,7 +55,7 @@ pub fn ledger(
             .into();
         row
     };
-    let process_row = |(id, (client, activity)): (usize, (&ClientBook, &Activity))| {
+    let process_row = |(id, (client, activity)): (usize, (&ClientRecord, &Activity))| {
         let card = |(card, held): (usize, &Holding)| {
             let busy_ns = machine.busy_ns(id, card);
             let mut row = with_work(holding(held), activity.kernels[card], busy_ns);
@@ -72,7 +72,7 @@ pub fn ledger(
             "state": match client.state {
                 State::Alive => "alive",
                 State::Freeing => "freeing",
-                State::Gone => "gone",
+                State::Freed => "freed",
             },
             "cards": client.holdings.iter().enumerate().map(card).collect::<Vec<_>>(),
             "calls": activity.calls,
@@ -88,7 +88,7 @@ pub fn ledger(
 
 /// When each process had the compute engine of which card.
 pub fn history(ledger: &Ledger, machine: &Machine) -> Value {
-    let process_row = |(id, client): (usize, &ClientBook)| {
+    let process_row = |(id, client): (usize, &ClientRecord)| {
         let card = |card| {
             let buckets = machine.history(id, card).map(|(start, ns)| json!([start, ns]));
             json!({"buckets": buckets.collect::<Vec<_>>()})

@@ -1,10 +1,10 @@
-//! A client's page: memory that it shares with the server and that outlives it. Counters, and a ring
-//! with the work it has submitted.
+//! A client's page: memory that it shares with the server and that outlives the client. It has the
+//! client's counters and a ring with the work that the client has submitted.
 //!
-//! A launch costs microseconds on a real card, so none of it may be a message here: the client writes
-//! an item into the ring, and the server takes all rings in whenever anyone asks it anything. Every item
-//! carries the client's clock, so nothing depends on when that is. A client that is killed while it
-//! writes leaves an item that was never there.
+//! A launch on a real card takes microseconds, so a launch must not cost a message here. The client
+//! writes an item into the ring, and the server reads all rings before it answers any request. Every
+//! item carries the client's clock, so the result does not depend on when the server reads it. An
+//! item that a killed client has only half written does not count.
 
 use crate::counters::Counters;
 use crate::time::{Direction, Item, Mark, Work};
@@ -21,9 +21,9 @@ const WORDS: usize = 6;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ring {
-    /// Items ever written; the client's.
+    /// How many items the client has written in total.
     written: AtomicU64,
-    /// Items ever taken; the server's.
+    /// How many items the server has taken in total.
     taken: AtomicU64,
     items: [[AtomicU64; WORDS]; CAPACITY as usize],
 }
@@ -42,14 +42,14 @@ fn encode(item: &Item) -> [u64; WORDS] {
         Work::Wait(mark) => (WAIT, 0, mark.bits(), 0),
         Work::End => (END, 0, 0, 0),
     };
-    let place = u64::from(item.context) << 32 | u64::from(item.card);
+    let owner = u64::from(item.context) << 32 | u64::from(item.card);
     let what = u64::from(number) << 32 | kind;
-    [item.at, item.mark.bits(), place, what, amount, u64::from(demand)]
+    [item.at, item.mark.bits(), owner, what, amount, u64::from(demand)]
 }
 
-/// `None` for what no client writes.
+/// Decodes an item; `None` for words that no client writes.
 fn decode(words: [u64; WORDS]) -> Option<Item> {
-    let [at, mark, place, what, amount, demand] = words;
+    let [at, mark, owner, what, amount, demand] = words;
     let (number, kind) = ((what >> 32) as u32, what & u64::from(u32::MAX));
     let work = match kind {
         KERNEL => Work::Kernel { name: number, ns: amount, demand: demand as u32 },
@@ -62,7 +62,7 @@ fn decode(words: [u64; WORDS]) -> Option<Item> {
         END => Work::End,
         _ => return None,
     };
-    let (context, card) = ((place >> 32) as u32, place as u32);
+    let (context, card) = ((owner >> 32) as u32, owner as u32);
     Some(Item { at, mark: Mark::from_bits(mark), context, card, work })
 }
 
@@ -74,15 +74,15 @@ impl Ring {
             return false;
         }
         let room = &self.items[(written % CAPACITY) as usize];
-        for (place, word) in room.iter().zip(encode(item)) {
-            place.store(word, Ordering::Relaxed);
+        for (slot, word) in room.iter().zip(encode(item)) {
+            slot.store(word, Ordering::Relaxed);
         }
         self.written.store(written + 1, Ordering::Release);
         true
     }
 
-    /// Takes items up to an instant, in order; `taken` is how many were taken before, by the one reader's
-    /// own count. A client whose numbers make no sense has nothing more to take.
+    /// Takes items up to an instant, in order; `taken` is the reader's own count of those taken before.
+    /// From a client with inconsistent numbers it takes nothing more.
     pub fn take(&self, taken: &mut u64, until: u64, mut give: impl FnMut(Item)) {
         let written = self.written.load(Ordering::Acquire);
         if written.wrapping_sub(*taken) > CAPACITY {
@@ -101,15 +101,15 @@ impl Ring {
     }
 }
 
-/// What a client and the server share. Every field is valid when zero.
+/// The memory that a client and the server share. Every field is valid when zero.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
-    /// What the client did.
+    /// What the client has done.
     pub counters: Counters,
-    /// The latest instant of its clock at which it answered itself what it else would have asked.
-    pub told: AtomicU64,
-    /// What it wants done.
+    /// The latest instant of the client's clock at which it answered a query without the server.
+    pub latest: AtomicU64,
+    /// The work it has submitted.
     pub ring: Ring,
 }
 
@@ -123,7 +123,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// A new page, all zero, and the file that another process can map.
+    /// Creates a page, all zero, and the file that another process can map.
     pub fn create() -> std::io::Result<(Self, File)> {
         // SAFETY: the name is a C string; the result is checked.
         let fd = unsafe { libc::memfd_create(c"stub-gpu-client".as_ptr(), libc::MFD_CLOEXEC) };
@@ -136,7 +136,7 @@ impl Shared {
         Ok((Self::map(&file)?, file))
     }
 
-    /// The page in a file that [`Shared::create`] made.
+    /// Maps the page of a file from [`Shared::create`].
     pub fn map(file: &File) -> std::io::Result<Self> {
         if file.metadata()?.len() < size_of::<Page>() as u64 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());

@@ -1,8 +1,8 @@
-//! The environment variables of the stub, read here and nowhere else.
+//! The stub's environment variables. No other module reads them.
 
 use std::path::PathBuf;
 
-/// What the environment asks for.
+/// The settings from the environment.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `STUB_GPU_SOCKET`: the server's socket; without it the engine is in this process.
@@ -10,7 +10,7 @@ pub struct Settings {
     /// `STUB_GPU_PROFILE`: the in-process engine's cards, such as `t4,a100@12020`: profiles by name
     /// or path, `@` and a CUDA version for a driver of that age. Default: one `a100`.
     pub cards: String,
-    /// `STUB_GPU_GROUP`: the name under which this process is summed. Default: none.
+    /// `STUB_GPU_GROUP`: the group that this process is summed in. Default: the empty name.
     pub group: String,
     /// `STUB_GPU_KERNELS`: `name=us,*=us`, durations for the in-process engine. Default: 0.
     pub kernels: String,

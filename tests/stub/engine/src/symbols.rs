@@ -1,12 +1,13 @@
-//! The names of the functions of both libraries; a counter's place is its name's place here.
+//! The names of the functions of both libraries. A name's position here is its symbol's number, and
+//! the index of its counter.
 
 macro_rules! names {
     ($($name:ident $parameters:tt -> $result:ty;)*) => { &[$(stringify!($name)),*] };
 }
 
-/// The functions that a driver exports beside those of cuda.h: the profiler's and, with cudaGL.h,
-/// cudaEGL.h and cudaVDPAU.h, those that share memory with graphics. Programs that look up a fixed list
-/// of names give up when one is missing.
+/// The functions that a driver exports beside those of cuda.h: the profiler's, and those of cudaGL.h,
+/// cudaEGL.h and cudaVDPAU.h, which share memory with graphics. Programs that look up a fixed list of
+/// names fail when one is missing.
 #[macro_export]
 macro_rules! each_interop_fn {
     ($then:ident) => {
@@ -31,7 +32,7 @@ macro_rules! plain_names {
     ($($name:ident)*) => { &[$(stringify!($name)),*] };
 }
 
-/// The names of those.
+/// The names of these functions.
 pub const INTEROP: &[&str] = each_interop_fn!(plain_names);
 
 /// Every function of cuda.h.
@@ -39,7 +40,7 @@ pub const CUDA: &[&str] = driver_sys::each_cuda_fn!(names);
 /// Every function of nvml.h.
 pub const NVML: &[&str] = driver_sys::each_nvml_fn!(names);
 
-/// The library that a client is.
+/// The library that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
     /// `libcuda.so.1`

@@ -1,40 +1,40 @@
 //! Messages between a client and the server: fixed, small, binary, one reply to each request.
 
-use crate::time::{Look, Mark, Progress, Question};
+use crate::time::{Mark, Progress, Query, Status};
 use std::io::{self, Read};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// What a client asks for.
+/// A client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
     /// First message. `card`: library, `amount`: length of the group's name, which follows.
     Attach = 1,
-    /// Book `amount` bytes of `card` for `kind`.
+    /// Charges `amount` bytes of `card` for `kind`.
     Charge,
-    /// Give them back.
+    /// Releases them.
     Release,
-    /// Book an allocation of `amount` bytes from a memory pool, which grows by the first of `rooms`
-    /// that fits; the reply's first value says by how much.
+    /// Charges an allocation of `amount` bytes from a memory pool, which grows by the first of `rooms`
+    /// that fits; the reply's first value is by how much.
     ChargePool,
-    /// Give it back, and `rooms[0]` bytes that the pool keeps no longer.
+    /// Releases it, and `rooms[0]` bytes that the pool returns to the card.
     ReleasePool,
-    /// Bytes of `card` in use; where `now` is not 0 also its engine time and how busy it was of late.
+    /// Bytes of `card` in use; if `now` is not 0, also its engine time and how busy it was lately.
     Usage,
     /// The processes on `card` at `now`; rows of [`PROCESS`] bytes follow.
     Processes,
     /// The kernel durations; text follows.
     Durations,
-    /// The cards, asked for instead of attaching; JSON follows.
+    /// The cards, as the only message of a connection that does not attach; JSON follows.
     Cards,
     /// The number of a kernel's name, `amount` bytes of which follow.
     Kernel,
-    /// Takes in the work in the client's ring, up to `now`.
+    /// Takes the work from the client's ring, up to `now`.
     Drain,
-    /// How far a mark has come at `now`: [`Request::of_question`], answered by [`Reply::of_look`].
-    Look,
+    /// The status of a mark at `now`: [`Request::of_query`], with [`Reply::of_status`] as reply.
+    Status,
 }
 
 /// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds,
@@ -47,13 +47,13 @@ const NEVER: u64 = u64::MAX;
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What for.
+    /// Which operation.
     pub operation: Operation,
     /// Which card.
     pub card: u32,
     /// Which kind of bytes, as the ledger numbers them.
     pub kind: u32,
-    /// How many.
+    /// How many bytes.
     pub amount: u64,
     /// How much a memory pool grows or shrinks.
     pub rooms: [u64; 2],
@@ -95,29 +95,29 @@ impl Request {
         bytes
     }
 
-    /// [`Operation::Look`]
-    pub fn of_question(question: &Question, now: u64) -> Self {
-        let Question { mark, event, looks_ahead } = *question;
+    /// [`Operation::Status`]
+    pub fn of_query(query: &Query, now: u64) -> Self {
+        let Query { mark, event, has_forecast } = *query;
         Self {
-            operation: Operation::Look,
+            operation: Operation::Status,
             kind: event.map_or(0, |event| event + 1),
             amount: mark.bits(),
-            rooms: [u64::from(looks_ahead), 0],
+            rooms: [u64::from(has_forecast), 0],
             now,
             ..Self::default()
         }
     }
 
-    /// What [`Request::of_question`] asked.
-    pub fn question(&self) -> Question {
-        Question {
+    /// The query of [`Request::of_query`].
+    pub fn query(&self) -> Query {
+        Query {
             mark: Mark::from_bits(self.amount),
             event: self.kind.checked_sub(1),
-            looks_ahead: self.rooms[0] != 0,
+            has_forecast: self.rooms[0] != 0,
         }
     }
 
-    /// The next request on a stream; an end of stream is an error of its own kind.
+    /// Reads the next request from a stream; the end of the stream is an error of its own kind.
     pub fn read(stream: &mut impl Read) -> io::Result<Self> {
         let mut bytes = [0; REQUEST];
         stream.read_exact(&mut bytes)?;
@@ -136,7 +136,7 @@ impl Request {
             9 => Operation::Cards,
             10 => Operation::Kernel,
             11 => Operation::Drain,
-            12 => Operation::Look,
+            12 => Operation::Status,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let (rooms, now) = ([long(24), long(32)], long(40));
@@ -165,32 +165,32 @@ impl Reply {
         Self { status: word(0), length: word(4), values: [long(8), long(16), long(24), long(32)] }
     }
 
-    /// The answer to [`Operation::Look`].
-    pub fn of_look(look: &Look) -> Self {
+    /// The reply to [`Operation::Status`].
+    pub fn of_status(status: &Status) -> Self {
         let instant = |at: Option<u64>| at.unwrap_or(NEVER);
-        let (status, [first, second, third]) = match look.progress {
+        let (code, [first, second, third]) = match status.progress {
             Progress::Done(at) => (0, [instant(at), 0, 0]),
-            Progress::Pending { forecast, look_at, earliest } => {
-                (1, [instant(forecast), instant(look_at), earliest])
+            Progress::Pending { forecast, check_at, earliest } => {
+                (1, [instant(forecast), instant(check_at), earliest])
             }
         };
-        Self { status, length: 0, values: [first, second, third, look.lane_done] }
+        Self { status: code, length: 0, values: [first, second, third, status.lane_done] }
     }
 
-    /// What [`Reply::of_look`] said.
-    pub fn look(&self) -> Look {
+    /// The status of [`Reply::of_status`].
+    pub fn status(&self) -> Status {
         let instant = |value: u64| (value != NEVER).then_some(value);
         let [first, second, earliest, lane_done] = self.values;
         let progress = if self.status == 0 {
             Progress::Done(instant(first))
         } else {
-            let (forecast, look_at) = (instant(first), instant(second));
-            Progress::Pending { forecast, look_at, earliest }
+            let (forecast, check_at) = (instant(first), instant(second));
+            Progress::Pending { forecast, check_at, earliest }
         };
-        Look { progress, lane_done }
+        Status { progress, lane_done }
     }
 
-    /// The next reply on a stream and the bytes after it.
+    /// Reads the next reply from a stream, and the bytes after it.
     pub fn read(stream: &mut impl Read) -> io::Result<(Self, Vec<u8>)> {
         let mut bytes = [0; REPLY];
         stream.read_exact(&mut bytes)?;
@@ -200,7 +200,7 @@ impl Reply {
         Ok((reply, tail))
     }
 
-    /// As bytes, with what belongs behind it.
+    /// As bytes, with the bytes that follow it.
     pub fn with_tail(mut self, tail: &[u8]) -> Vec<u8> {
         self.length = tail.len() as u32;
         let mut message = self.encode().to_vec();
@@ -209,7 +209,7 @@ impl Reply {
     }
 }
 
-/// Writes all of `bytes`. A peer that is gone is an error, not the signal that would end a program.
+/// Writes all of `bytes`. A closed connection is an error, not the signal that would end a program.
 pub fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         // SAFETY: the buffer is `bytes`.
@@ -227,7 +227,7 @@ pub fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Room for a control message with one descriptor, aligned as the kernel wants it.
+/// Room for a control message with one descriptor, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct OneDescriptor([u8; 32]);
 
@@ -254,7 +254,7 @@ pub fn send_file(stream: &UnixStream, file: &impl AsRawFd) -> io::Result<()> {
     if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Receives what [`send_file`] sent.
+/// Receives a file from [`send_file`].
 pub fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
     let mut byte = 0u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -300,18 +300,18 @@ mod tests {
             (1, [1 << 40, 7, 8, 9], &b"tail"[..])
         );
         assert!(Request::read(&mut [99u8; REQUEST].as_slice()).is_err());
-        for (event, looks_ahead) in [(None, true), (Some(0), false), (Some(1 << 20), true)] {
-            let question = Question { mark: Mark::new(7, 9), event, looks_ahead };
-            assert_eq!(Request::of_question(&question, 5).question(), question);
+        for (event, has_forecast) in [(None, true), (Some(0), false), (Some(1 << 20), true)] {
+            let query = Query { mark: Mark::new(7, 9), event, has_forecast };
+            assert_eq!(Request::of_query(&query, 5).query(), query);
         }
         for progress in [
             Progress::Done(None),
             Progress::Done(Some(5)),
-            Progress::Pending { forecast: None, look_at: None, earliest: 0 },
-            Progress::Pending { forecast: Some(9), look_at: Some(7), earliest: 6 },
+            Progress::Pending { forecast: None, check_at: None, earliest: 0 },
+            Progress::Pending { forecast: Some(9), check_at: Some(7), earliest: 6 },
         ] {
-            let look = Look { progress, lane_done: 3 };
-            assert_eq!(Reply::of_look(&look).look(), look);
+            let status = Status { progress, lane_done: 3 };
+            assert_eq!(Reply::of_status(&status).status(), status);
         }
     }
 }

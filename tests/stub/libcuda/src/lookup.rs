@@ -70,7 +70,7 @@ pub fn proc_address_v2(
     let driver = cards().first().map_or(0, |card| card.profile.cuda_version);
     let found = find(&name, version, per_thread, driver);
     let symbol = if let Found::Symbol(symbol) = found { addresses().get(symbol) } else { None };
-    status.put_if_wanted(match (found, symbol) {
+    status.put_optional(match (found, symbol) {
         (Found::TooOld, _) => CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT,
         (_, None) => CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
         (_, Some(_)) => CU_GET_PROC_ADDRESS_SUCCESS,

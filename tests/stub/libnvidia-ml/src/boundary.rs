@@ -80,8 +80,8 @@ pub fn put_text(buffer: Out<c_char>, text: &str, size: u32) -> crate::Answer {
 /// Text as a C array of characters that ends with NUL.
 pub fn array<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     let mut array = [0; SIZE];
-    for (place, byte) in array.iter_mut().zip(text.bytes().take(SIZE - 1)) {
-        *place = byte as c_char;
+    for (out, byte) in array.iter_mut().zip(text.bytes().take(SIZE - 1)) {
+        *out = byte as c_char;
     }
     array
 }

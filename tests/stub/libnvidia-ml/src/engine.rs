@@ -1,7 +1,7 @@
 //! The engine that NVML watches, from `nvmlInit` to the last `nvmlShutdown`.
 //!
 //! With a server it is a connection of its own; a forked child makes a new one. Without a server the
-//! engine lives in the stub `libcuda.so.1` of this process, if that is loaded, and is asked through
+//! engine lives in the stub `libcuda.so.1` of this process, if that is loaded, and is request through
 //! two symbols that no driver has.
 
 use crate::Answer;

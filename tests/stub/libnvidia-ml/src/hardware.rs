@@ -52,16 +52,16 @@ pub fn temperature(
 }
 
 /// `nvmlDeviceGetTemperatureV`
-pub fn temperature_v(device: nvmlDevice_t, place: Out<nvmlTemperature_t>) -> Answer {
+pub fn temperature_v(device: nvmlDevice_t, out: Out<nvmlTemperature_t>) -> Answer {
     find(device)?;
-    let asked = place.read()?;
-    if asked.version != version_of::<nvmlTemperature_t>(1) {
+    let request = out.read()?;
+    if request.version != version_of::<nvmlTemperature_t>(1) {
         return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
-    if asked.sensorType != NVML_TEMPERATURE_GPU {
+    if request.sensorType != NVML_TEMPERATURE_GPU {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    place.put(nvmlTemperature_t { temperature: TEMPERATURE_C as i32, ..asked })
+    out.put(nvmlTemperature_t { temperature: TEMPERATURE_C as i32, ..request })
 }
 
 /// `nvmlDeviceGetTemperatureThreshold`

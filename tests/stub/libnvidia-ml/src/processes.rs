@@ -77,17 +77,17 @@ pub fn none<T: Copy>(device: nvmlDevice_t, count: Out<u32>, infos: Out<T>) -> An
 }
 
 /// `nvmlDeviceGetRunningProcessDetailList`: those that compute, or none of another mode.
-pub fn details(device: nvmlDevice_t, place: Out<nvmlProcessDetailList_t>) -> Answer {
+pub fn details(device: nvmlDevice_t, out: Out<nvmlProcessDetailList_t>) -> Answer {
     let processes = list(device)?;
-    let asked = place.read()?;
-    if asked.version != version_of::<nvmlProcessDetailList_t>(1) {
+    let request = out.read()?;
+    if request.version != version_of::<nvmlProcessDetailList_t>(1) {
         return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
     // 0: compute, 1: graphics, 2: MPS.
-    if asked.mode > 2 {
+    if request.mode > 2 {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    let processes = if asked.mode == 0 { processes } else { Vec::new() };
+    let processes = if request.mode == 0 { processes } else { Vec::new() };
     let row = |process: &ProcessUse| nvmlProcessDetail_v1_t {
         pid: process.pid,
         usedGpuMemory: process.bytes,
@@ -97,9 +97,9 @@ pub fn details(device: nvmlDevice_t, place: Out<nvmlProcessDetailList_t>) -> Ans
         usedGpuCcProtectedMemory: 0,
     };
     let rows: Vec<_> = processes.iter().map(row).collect();
-    let mut count = asked.numProcArrayEntries;
-    let put = put_rows(&rows, Out::of(&raw mut count), Out::of(asked.procArray));
-    place.put(nvmlProcessDetailList_t { numProcArrayEntries: count, ..asked })?;
+    let mut count = request.numProcArrayEntries;
+    let put = put_rows(&rows, Out::of(&raw mut count), Out::of(request.procArray));
+    out.put(nvmlProcessDetailList_t { numProcArrayEntries: count, ..request })?;
     put
 }
 
@@ -140,13 +140,10 @@ pub fn process_utilization(
 }
 
 /// `nvmlDeviceGetProcessesUtilizationInfo`
-pub fn utilization_info(
-    device: nvmlDevice_t,
-    place: Out<nvmlProcessesUtilizationInfo_t>,
-) -> Answer {
+pub fn utilization_info(device: nvmlDevice_t, out: Out<nvmlProcessesUtilizationInfo_t>) -> Answer {
     find(device)?;
-    let asked = place.read()?;
-    if asked.version != version_of::<nvmlProcessesUtilizationInfo_t>(1) {
+    let request = out.read()?;
+    if request.version != version_of::<nvmlProcessesUtilizationInfo_t>(1) {
         return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -164,9 +161,9 @@ pub fn utilization_info(
         }
     };
     let rows: Vec<_> = list(device)?.iter().map(row).collect();
-    let mut count = asked.processSamplesCount;
-    let put = put_rows(&rows, Out::of(&raw mut count), Out::of(asked.procUtilArray));
-    place.put(nvmlProcessesUtilizationInfo_t { processSamplesCount: count, ..asked })?;
+    let mut count = request.processSamplesCount;
+    let put = put_rows(&rows, Out::of(&raw mut count), Out::of(request.procUtilArray));
+    out.put(nvmlProcessesUtilizationInfo_t { processSamplesCount: count, ..request })?;
     if rows.is_empty() { Err(NVML_ERROR_NOT_FOUND) } else { put }
 }
 

@@ -9,12 +9,12 @@ const USAGE: &str = "usage:
       [--slice-us 2000] [--switch-us 50] [--clock real|virtual]
   stub-gpu control PATH '{\"command\": \"ledger\"}'";
 
-/// What to do.
+/// The parsed command line.
 #[derive(Debug)]
 pub enum Command {
-    /// Be the server.
+    /// Runs the server.
     Serve(Options),
-    /// Send one line to a server's control socket and print the answer.
+    /// Sends one line to a server's control socket and prints the reply.
     Control {
         /// The control socket.
         socket: PathBuf,
@@ -23,7 +23,7 @@ pub enum Command {
     },
 }
 
-/// How to serve.
+/// The options of the server.
 #[derive(Debug)]
 pub struct Options {
     /// Where the stub libraries connect.
@@ -32,17 +32,17 @@ pub struct Options {
     pub control: PathBuf,
     /// Profiles, comma-separated.
     pub cards: String,
-    /// How long a gone process's bytes stay taken.
+    /// How long the memory of an ended process stays allocated.
     pub free_delay: Duration,
-    /// End when the parent process does.
+    /// Whether the server ends when its parent process does.
     pub with_parent: bool,
     /// How contexts take turns on a card.
     pub slicing: Slicing,
-    /// The clients have a clock that is not this machine's: now is the latest instant one of them told.
+    /// Whether the clients' clock is virtual: now is the latest instant that a client has reported.
     pub has_virtual_clock: bool,
 }
 
-/// Turns of so many microseconds, with so many between two contexts.
+/// Turns of `slice_us` microseconds, with `switch_us` between two contexts.
 pub fn slicing(slice_us: u64, switch_us: u64) -> Result<Slicing, String> {
     const MINUTE_US: u64 = 60_000_000;
     if slice_us == 0 || slice_us > MINUTE_US || switch_us > MINUTE_US {

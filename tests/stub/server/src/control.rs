@@ -1,6 +1,6 @@
 //! The control socket: one JSON object per line in, one per line out.
 //!
-//! It is how a test asks what the driver really granted, and how it makes things go wrong on purpose.
+//! Through it a test reads what the driver really allocated, and orders faults.
 
 use crate::arguments::slicing;
 use crate::faults::Fault;
@@ -57,7 +57,7 @@ fn execute(command: Command, node: &Node) -> Result<Value, String> {
     Ok(json!({"ok": true}))
 }
 
-/// Answers one connection's lines until it closes.
+/// Replies to one connection's lines until it closes.
 pub fn serve(stream: UnixStream, node: &Node) {
     let Ok(reader) = stream.try_clone() else { return };
     let mut writer = stream;
@@ -78,7 +78,7 @@ pub fn serve(stream: UnixStream, node: &Node) {
     }
 }
 
-/// Sends one line to a server and prints the answer.
+/// Sends one line to a server and prints the reply.
 pub fn send(socket: &Path, line: &str) -> Result<(), String> {
     let at = |error: std::io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(at)?;

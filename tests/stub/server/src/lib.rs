@@ -1,7 +1,7 @@
 //! One engine that many processes share, so that limits across processes can be tested.
 //!
-//! The server listens on two sockets: one for the stub libraries (`STUB_GPU_SOCKET` names it), one
-//! for tests, which ask for the ledger and plan faults ([`control`] has the words).
+//! The server listens on two sockets: one for the stub libraries (`STUB_GPU_SOCKET`), and one for
+//! tests ([`control`]), which read the ledger and order [`faults`].
 
 pub mod arguments;
 pub mod control;

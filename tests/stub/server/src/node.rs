@@ -1,8 +1,7 @@
-//! The server's state: the ledger under its lock, what each client counts, and the cards' time.
+//! The server's state: the ledger, the clients' counters, and the cards' time.
 //!
-//! Every answer to a client is made here. All charges happen under one lock, so their order in the
-//! ledger is the order in which they were granted; time has a lock of its own. Lock order: ledger, then
-//! time.
+//! All replies to clients are made here. One lock guards the ledger, so the order of charges in the
+//! ledger is the order in which memory was allocated. Time has its own lock. Lock order: ledger, time.
 
 use crate::faults::{Fault, Faults};
 use crate::timekeeper::Timekeeper;
@@ -19,13 +18,13 @@ use stub_engine::symbols::Library;
 use stub_engine::time::Slicing;
 use stub_engine::wire::{Operation, Reply, Request};
 
-/// A client's counters: live ones are read when asked for, the last word of a gone one is kept.
-enum Seen {
+/// A client's counters: read when needed while the client lives, then the last values.
+enum ClientCounters {
     Live(Library, Arc<Shared>),
     Last(Box<Activity>),
 }
 
-impl Seen {
+impl ClientCounters {
     fn activity(&self) -> Activity {
         match self {
             Self::Live(library, page) => page.counters.activity(*library),
@@ -44,7 +43,7 @@ impl Seen {
 struct Book {
     ledger: Ledger,
     /// By client id.
-    seen: Vec<Seen>,
+    counters: Vec<ClientCounters>,
     faults: Faults,
     durations: Durations,
     durations_version: u64,
@@ -65,7 +64,7 @@ impl Node {
     pub fn new(cards: Vec<Card>, free_delay: Duration, time: Timekeeper) -> Self {
         let book = Book {
             ledger: Ledger::new(&cards),
-            seen: Vec::new(),
+            counters: Vec::new(),
             faults: Faults::new(free_delay),
             durations: Durations::default(),
             durations_version: 1,
@@ -82,25 +81,26 @@ impl Node {
         self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client has come.
+    /// Adds a client.
     pub fn attach(&self, pid: u32, group: &str, library: Library, page: Arc<Shared>) -> ClientId {
         let mut book = self.book();
         let counters = &page.counters;
         counters.durations_version.store(book.durations_version, Relaxed);
         book.faults.apply(library, counters);
-        // One number in both: nobody comes in between.
+        // The client has the same number in both, because the ledger stays locked.
         self.time().attach(group, Arc::clone(&page));
-        book.seen.push(Seen::Live(library, page));
+        book.counters.push(ClientCounters::Live(library, page));
         book.ledger.attach(pid, group)
     }
 
-    /// A client has gone: its bytes come back after the delay.
+    /// Removes a client, and frees its memory after the delay.
     pub fn detach(&self, client: ClientId) {
         let mut book = self.book();
         book.ledger.detach(client);
-        // Its queued work dies with it.
+        // Its queued work ends with it.
         self.time().detach(client.0);
-        book.seen[client.0] = Seen::Last(Box::new(book.seen[client.0].activity()));
+        book.counters[client.0] =
+            ClientCounters::Last(Box::new(book.counters[client.0].activity()));
         let due = Instant::now() + book.faults.free_delay;
         while let Some(left) = due.checked_duration_since(Instant::now())
             && !book.is_ending
@@ -111,7 +111,7 @@ impl Node {
         book.ledger.free_all(client);
     }
 
-    /// Answers a request and the text that came with it; `None` when it makes no sense.
+    /// The reply to a request and the text that came with it; `None` when the request is invalid.
     pub fn answer(&self, client: ClientId, request: &Request, text: &str) -> Option<Vec<u8>> {
         let card = request.card as usize;
         if card >= self.cards.len() {
@@ -139,8 +139,8 @@ impl Node {
                 self.time().advance(request.now);
                 Reply::default()
             }
-            Operation::Look => {
-                Reply::of_look(&self.time().look(client.0, &request.question(), request.now))
+            Operation::Status => {
+                Reply::of_status(&self.time().status(client.0, &request.query(), request.now))
             }
         };
         Some(reply.encode().to_vec())
@@ -154,7 +154,8 @@ impl Node {
         }
         let mut time = self.time();
         time.advance(now);
-        let busy_ns = (0..book.seen.len()).map(|client| time.machine.busy_ns(client, card)).sum();
+        let busy_ns =
+            (0..book.counters.len()).map(|client| time.machine.busy_ns(client, card)).sum();
         let percent = u64::from(time.machine.card_percent(card));
         Reply { values: [used, busy_ns, percent, 0], ..Reply::default() }
     }
@@ -166,7 +167,7 @@ impl Node {
         let mut rows = Vec::new();
         for (number, client) in book.ledger.clients.iter().enumerate() {
             let held = &client.holdings[card];
-            if client.state == State::Gone || held.bytes() == 0 {
+            if client.state == State::Freed || held.bytes() == 0 {
                 continue;
             }
             let busy_ns = time.machine.busy_ns(number, card);
@@ -184,7 +185,7 @@ impl Node {
         let book = self.book();
         let mut time = self.time();
         time.catch_up();
-        let activities: Vec<_> = book.seen.iter().map(Seen::activity).collect();
+        let activities: Vec<_> = book.counters.iter().map(ClientCounters::activity).collect();
         report::ledger(&self.cards, &book.ledger, &activities, &time.machine)
     }
 
@@ -203,7 +204,7 @@ impl Node {
         time.machine.set_slicing(slicing, now);
     }
 
-    /// Lets peaks start from now.
+    /// Sets peaks to the current values.
     pub fn reset_peaks(&self) {
         self.book().ledger.reset_peaks();
     }
@@ -213,18 +214,18 @@ impl Node {
         let mut book = self.book();
         book.durations = durations;
         book.durations_version += 1;
-        for (_, counters) in book.seen.iter().filter_map(Seen::live) {
+        for (_, counters) in book.counters.iter().filter_map(ClientCounters::live) {
             counters.durations_version.store(book.durations_version, Relaxed);
         }
     }
 
     /// Puts a fault into force.
     pub fn inject(&self, fault: Fault) -> Result<(), String> {
-        let Book { ledger, seen, faults, .. } = &mut *self.book();
-        faults.inject(fault, ledger, seen.iter().filter_map(Seen::live))
+        let Book { ledger, counters, faults, .. } = &mut *self.book();
+        faults.inject(fault, ledger, counters.iter().filter_map(ClientCounters::live))
     }
 
-    /// Ends every wait for a delay.
+    /// Ends all waits for the delay of freed memory.
     pub fn end(&self) {
         self.book().is_ending = true;
         self.ending.notify_all();

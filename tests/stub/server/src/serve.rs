@@ -1,7 +1,7 @@
-//! Sockets and threads: one thread per client, one per control connection.
+//! Sockets and threads: one thread per client, and one per control connection.
 //!
-//! A client's thread reads its requests until the stream ends, and the end of the stream is the
-//! client's death: the kernel closes the socket whatever killed the process.
+//! A client's thread reads requests until the stream ends. The end of the stream is the end of the
+//! client, because the kernel closes the socket however the process ends.
 
 use crate::arguments::Options;
 use crate::control;
@@ -19,15 +19,15 @@ use stub_engine::wire::{self, Operation, Reply, Request};
 
 /// The longest name a group can have.
 const GROUP_NAME_MAX: u64 = 256;
-/// The longest name a kernel can have; those that compilers make have some kilobytes.
+/// The longest name a kernel can have. Compilers generate names of some kilobytes.
 const KERNEL_NAME_MAX: u64 = 1 << 20;
 
-/// Serves until told to stop.
+/// Serves until a signal or the `shutdown` command.
 pub fn run(options: &Options) -> Result<(), String> {
     if options.with_parent {
         end_with_parent()?;
     }
-    // Before any thread is started: they inherit the mask.
+    // Before any thread starts, because threads inherit the mask.
     let signals = block_signals();
     let node = start(options)?;
     println!("ready");
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Listens on both sockets and returns; the threads live as long as the process.
+/// Listens on both sockets and returns; the threads run until the process ends.
 pub fn start(options: &Options) -> Result<Arc<Node>, String> {
     let cards = profile::cards(&options.cards)?;
     let time = Timekeeper::new(cards.len(), options.slicing, options.has_virtual_clock);
@@ -52,7 +52,7 @@ pub fn start(options: &Options) -> Result<Arc<Node>, String> {
     Ok(node)
 }
 
-/// Asks `run` to return.
+/// Makes `run` return.
 pub fn stop() {
     // SAFETY: a signal to this very process, which waits for it.
     unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
@@ -66,8 +66,8 @@ fn end_with_parent() -> Result<(), String> {
         }
         libc::getppid()
     };
-    // The parent may have died before it could be asked for.
-    if parent == 1 { Err("--with-parent: the parent is gone already".into()) } else { Ok(()) }
+    // The parent may have ended before the call of prctl.
+    if parent == 1 { Err("--with-parent: the parent has ended already".into()) } else { Ok(()) }
 }
 
 fn block_signals() -> libc::sigset_t {
@@ -92,7 +92,7 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
     if UnixStream::connect(path).is_ok() {
         return Err(format!("{}: another server listens there", path.display()));
     }
-    // A socket that nobody listens on is what a killed server left behind.
+    // A socket without a listener is left over from a killed server.
     let _ = std::fs::remove_file(path);
     UnixListener::bind(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -1,7 +1,7 @@
-//! What tests of several crates need: a process of their own, a built library.
+//! Helpers for the tests of several crates: a process for one test, and a built library.
 //!
-//! A driver is initialised once per process and reads the environment then. So a test runs as a new
-//! process: the test program again, with that one test chosen.
+//! A driver is initialised once per process and reads the environment then. So each test runs in a new
+//! process, which is the same test program with that one test selected.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const ALONE: &str = "STUB_TEST_ALONE";
 
-/// The built shared library of a package. `cargo test` builds none, so it is built here.
+/// Builds the shared library of a package, because `cargo test` does not.
 ///
 /// # Panics
 /// When it cannot be built.
@@ -17,14 +17,14 @@ pub fn library(package: &str, file: &str) -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("run by cargo"));
     cargo.args(["build", "--message-format", "json-render-diagnostics", "--package", package]);
     let output = cargo.output().expect("cargo");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // A path in a JSON string, like every other quoted piece of the output.
-    let path = said.split('"').find(|piece| piece.ends_with(&format!("/{file}")));
+    // The path is one of the JSON strings in the output.
+    let path = text.split('"').find(|piece| piece.ends_with(&format!("/{file}")));
     PathBuf::from(path.expect("a path of the library"))
 }
 
-/// Compares what a library exports, and the name that programs load it by.
+/// Checks a library's exported symbols and the name that programs load it by.
 ///
 /// # Panics
 /// When either is not as expected.
@@ -52,7 +52,7 @@ pub fn is_alone() -> bool {
 /// of the stub's others.
 ///
 /// # Panics
-/// When the body does, with what it said.
+/// When the body panics, with its output.
 pub fn alone<F: Fn()>(environment: &[(&str, &str)], body: F) {
     let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
     let name = path.split_once("::").map_or(path, |(_crate, name)| name);
@@ -67,8 +67,8 @@ pub fn alone<F: Fn()>(environment: &[(&str, &str)], body: F) {
     }
     process.env_remove("CUDA_VISIBLE_DEVICES").env(ALONE, name);
     let output = process.envs(environment.iter().copied()).output().expect("own program");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {}\n{said}{complained}", output.status);
-    assert!(said.contains("1 passed"), "{name} did not run:\n{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}\n{text}{errors}", output.status);
+    assert!(text.contains("1 passed"), "{name} did not run:\n{text}");
 }

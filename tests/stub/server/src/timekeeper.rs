@@ -1,29 +1,29 @@
 //! The cards' time: the machine of all clients, and the rings in which their work arrives.
 //!
-//! Work is taken in whenever somebody asks something, in the order of the clients' clocks, up to the
-//! instant on the clock of whoever asks. The server looks at a clock of its own only for the control
-//! socket and for a client's death, and not even then where the clients' clock is a virtual one: there
-//! it is the latest instant that a client has written down.
+//! With each request the server takes work from the rings, in the order of the clients' clocks and up
+//! to the time of the requesting client. The server reads a clock of its own only for the control
+//! socket and when a client ends. With a virtual clock it uses the latest instant that a client has
+//! reported instead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stub_engine::clock::{Clock, RealClock};
 use stub_engine::ring::Shared;
-use stub_engine::time::{Item, Look, Machine, Question, Slicing};
+use stub_engine::time::{Item, Machine, Query, Slicing, Status};
 
-/// A client's page, and what has been taken from its ring.
+/// A client's page, and how much has been taken from its ring.
 struct Source {
     page: Arc<Shared>,
     taken: u64,
-    /// The instant of its last item: a thread that was held up cannot go back before it.
+    /// The instant of its last item: an item of a delayed thread cannot be before it.
     last: u64,
 }
 
 /// Machine and rings.
 pub struct Timekeeper {
-    /// Knows clients by their ledger's numbers.
+    /// Clients have the same numbers as in the ledger.
     pub machine: Machine,
-    /// By client; `None`: it has gone.
+    /// By client; `None` when it has ended.
     sources: Vec<Option<Source>>,
     has_virtual_clock: bool,
 }
@@ -36,20 +36,20 @@ impl Timekeeper {
         Self { machine, sources: Vec::new(), has_virtual_clock }
     }
 
-    /// A client has come.
+    /// Adds a client.
     pub fn attach(&mut self, group: &str, page: Arc<Shared>) {
         self.machine.attach(group);
         self.sources.push(Some(Source { page, taken: 0, last: 0 }));
     }
 
-    /// A client has gone.
+    /// Removes a client.
     pub fn detach(&mut self, client: usize) {
         let now = self.catch_up();
-        self.machine.client_gone(client, now);
+        self.machine.client_ended(client, now);
         self.sources[client] = None;
     }
 
-    /// Takes in everybody's work up to an instant, and goes there.
+    /// Takes all clients' work up to an instant, and advances the machine to it.
     pub fn advance(&mut self, until: u64) {
         self.take_in(until);
         self.machine.advance(until);
@@ -65,19 +65,19 @@ impl Timekeeper {
                 items.push((client, item));
             });
         }
-        // Stable: the order of a client's own work stays.
+        // A stable sort: the order of a client's own work stays.
         items.sort_by_key(|(_, item)| item.at);
         for (client, item) in items {
             self.machine.submit(client, &item);
         }
     }
 
-    /// Goes to now; returns it.
+    /// Advances to now and returns it.
     pub fn catch_up(&mut self) -> u64 {
         if self.has_virtual_clock {
             self.take_in(u64::MAX);
-            let told = |source: &Source| source.page.told.load(Ordering::Acquire);
-            let latest = self.sources.iter().flatten().map(told).max();
+            let latest_of = |source: &Source| source.page.latest.load(Ordering::Acquire);
+            let latest = self.sources.iter().flatten().map(latest_of).max();
             self.machine.advance(latest.unwrap_or(0));
         } else {
             self.advance(RealClock.now());
@@ -85,9 +85,9 @@ impl Timekeeper {
         self.machine.now()
     }
 
-    /// How far a client's mark has come at an instant of its clock.
-    pub fn look(&mut self, client: usize, question: &Question, now: u64) -> Look {
+    /// The status of a client's mark at an instant of its clock.
+    pub fn status(&mut self, client: usize, query: &Query, now: u64) -> Status {
         self.advance(now);
-        self.machine.look(client, question)
+        self.machine.status(client, query)
     }
 }

@@ -1,13 +1,12 @@
-//! Which addresses of a card are in use, and by what.
+//! Which addresses of a card are allocated, and to which owner.
 //!
-//! A driver hands out addresses, is asked about any address inside them, and gets them back, all
-//! from hot loops. So every operation here is constant time, whatever is live: an address space of
-//! 2 MiB chunks; runs of chunks for what is larger than 1 MiB ([`runs`]), chunks cut into equal
-//! slots for the rest ([`slots`]). The real driver cuts its memory the same way.
+//! Programs allocate, free and look up addresses in hot loops, so every operation here takes constant
+//! time. The address space consists of 2 MiB chunks. An allocation of more than 1 MiB gets a run of
+//! chunks ([`runs`]); smaller ones share a chunk that is cut into equal slots ([`slots`]). The real
+//! driver divides its memory the same way.
 //!
-//! Only offsets and book-keeping: no byte of the memory itself is touched, so a card of 140 GiB costs
-//! what is written to it. What was written is remembered, so that a free gives pages back to the
-//! system only where there are any.
+//! An arena handles offsets only and never touches the memory, so a card of 140 GiB costs only what
+//! is written. It records writes, so that a free returns pages to the system only where there are any.
 
 mod runs;
 mod slots;
@@ -27,18 +26,18 @@ const SMALL: u64 = 1 << 20;
 pub struct Allocation {
     /// Its first offset.
     pub base: u64,
-    /// As many bytes as were asked for.
+    /// The requested bytes.
     pub bytes: u64,
-    /// The mark that was given to [`Arena::allocate`].
+    /// The owner that [`Arena::allocate`] was called with.
     pub owner: u32,
 }
 
-/// What a free leaves to do.
+/// The result of a free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freed {
-    /// What was freed.
+    /// The allocation that was freed.
     pub allocation: Allocation,
-    /// Written pages that nothing lives in any more.
+    /// The range of written pages that no allocation uses any more.
     pub discard: Option<std::ops::Range<u64>>,
 }
 
@@ -66,7 +65,7 @@ impl Arena {
         }
     }
 
-    /// Frees the allocation that starts at `offset`; `None` when none does.
+    /// Frees the allocation that starts at `offset`; `None` when there is none.
     pub fn free(&mut self, offset: u64) -> Option<Freed> {
         let allocation = self.find(offset).filter(|found| found.base == offset)?;
         let chunk = (offset / CHUNK) as u32;
@@ -78,7 +77,7 @@ impl Arena {
         Some(Freed { allocation, discard: discard.and_then(runs::Released::written) })
     }
 
-    /// The allocation that `offset` lies in.
+    /// The allocation that contains `offset`.
     pub fn find(&self, offset: u64) -> Option<Allocation> {
         let chunk = u32::try_from(offset / CHUNK).ok()?;
         let found = match self.runs.slab(chunk) {
@@ -88,12 +87,12 @@ impl Arena {
         (offset - found.base < found.bytes).then_some(found)
     }
 
-    /// Remembers that the allocation at `offset` was written to.
+    /// Records that the allocation at `offset` was written to.
     pub fn mark_written(&mut self, offset: u64) {
         self.runs.mark_written((offset / CHUNK) as u32);
     }
 
-    /// The first offsets of all that `owner` holds.
+    /// The first offsets of all allocations of `owner`.
     pub fn owned_by(&self, owner: u32) -> Vec<u64> {
         let mut all = self.runs.owned_by(owner);
         all.extend(self.slots.owned_by(owner));

@@ -1,7 +1,7 @@
-//! Runs of whole chunks: good fit by size class, neighbours join when freed.
+//! Runs of whole chunks: good fit by size class; adjacent free runs are joined.
 //!
-//! Book-keeping lies beside the memory, one record per chunk, because device memory must not be
-//! touched. Chunks past `end` have never been used and have no record yet.
+//! The records are outside the memory, one per chunk, because device memory must not be touched.
+//! Chunks past `end` have never been used and have no record yet.
 
 use super::{Allocation, CHUNK};
 use std::ops::Range;
@@ -31,7 +31,7 @@ struct Chunk {
     /// Neighbours in the list of free runs of one class.
     previous: u32,
     next: u32,
-    /// Of a large allocation its owner, of a slab its number.
+    /// The owner of a large allocation, or the number of a slab.
     owner: u32,
     bytes: u64,
 }
@@ -46,7 +46,7 @@ const INNER: Chunk = Chunk {
     bytes: 0,
 };
 
-/// A run that was just given back.
+/// A run that has just been freed.
 #[derive(Debug)]
 pub struct Released {
     range: Range<u64>,
@@ -71,7 +71,7 @@ pub struct Runs {
     filled: u128,
 }
 
-/// The class a free run of `length` chunks is listed in.
+/// The class in which a free run of `length` chunks is listed.
 fn class_of(length: u32) -> usize {
     let power = length.ilog2();
     let quarter =
@@ -116,7 +116,7 @@ impl Runs {
         if filled != 0 {
             return Some(self.free[class + filled.trailing_zeros() as usize]);
         }
-        // The class below has shorter runs too; looking at its newest finds what was just freed.
+        // The class below has shorter runs too. Its newest run is often the one that was just freed.
         let newest = self.free[class_of(length)];
         (newest != NONE && self.chunks[newest as usize].length >= length).then_some(newest)
     }
@@ -140,13 +140,13 @@ impl Runs {
         (chunk.role, chunk.owner) = (Role::Slab, slab);
     }
 
-    /// The number of the slab that this chunk is.
+    /// The number of the slab in this chunk.
     pub fn slab(&self, chunk: u32) -> Option<u32> {
         let found = self.chunks.get(chunk as usize)?;
         (found.role == Role::Slab).then_some(found.owner)
     }
 
-    /// The large allocation whose first chunk is this one or the nearest before it.
+    /// The large allocation that starts in this chunk or in the nearest chunk before it.
     pub fn find_large(&self, chunk: u32) -> Option<Allocation> {
         let head = self.head_before(chunk)?;
         let found = &self.chunks[head as usize];
@@ -166,7 +166,7 @@ impl Runs {
         Some(word as u32 * 64 + bits.ilog2())
     }
 
-    /// Remembers a write into whatever `chunk` belongs to.
+    /// Records a write into the run of `chunk`.
     pub fn mark_written(&mut self, chunk: u32) {
         let head = if self.slab(chunk).is_some() { Some(chunk) } else { self.head_before(chunk) };
         if let Some(head) = head {
@@ -248,7 +248,7 @@ mod tests {
         let heads: Vec<u32> =
             lengths.iter().map(|length| runs.allocate(*length).expect("room")).collect();
         let total = lengths.iter().sum();
-        // 73 has no factor in common with 199, so every run has its turn.
+        // 73 and 199 have no common factor, so every run is freed once.
         for turn in 0..heads.len() {
             runs.free(heads[turn * 73 % heads.len()]);
         }

@@ -28,9 +28,9 @@ fn slot_size(class: usize) -> u32 {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// 0 when free.
+    /// Requested bytes; 0 when free.
     bytes: u32,
-    /// The owner; of a free slot the next free one.
+    /// The owner; in a free slot, the next free one.
     owner: u32,
 }
 
@@ -39,7 +39,7 @@ struct Slab {
     chunk: u32,
     class: usize,
     live: u32,
-    /// Freed slots, newest first; slots past `slots.len()` have never been used.
+    /// The freed slots, newest first. Slots past `slots.len()` have never been used.
     free: u32,
     slots: Vec<Slot>,
     /// Neighbours in the class's list of slabs with room.
@@ -60,9 +60,9 @@ impl Slab {
 #[derive(Debug)]
 pub struct Slots {
     slabs: Vec<Slab>,
-    /// Numbers of slabs that are no longer used.
+    /// The numbers of unused slabs.
     spare: Vec<u32>,
-    /// First slab with room, by class.
+    /// The first slab with room, by class.
     open: [u32; CLASSES],
 }
 
@@ -129,7 +129,7 @@ impl Slots {
         })
     }
 
-    /// Frees the live slot at `offset`; gives the chunk back when it was the last one in it.
+    /// Frees the slot at `offset`, and the chunk when it was the chunk's last slot in use.
     pub fn free(&mut self, runs: &mut Runs, offset: u64) -> Option<Released> {
         let number = runs.slab((offset / CHUNK) as u32)?;
         let slab = &mut self.slabs[number as usize];
@@ -142,7 +142,7 @@ impl Slots {
         if was_full {
             self.list(number);
         }
-        // The class's only slab with room is kept: a loop of one allocation must not cut a chunk anew.
+        // Keep the class's only slab with room: a loop of one allocation must not cut a chunk each time.
         let is_only = self.slabs[number as usize].next == NONE
             && self.slabs[number as usize].previous == NONE;
         if !is_empty || is_only {

@@ -1,13 +1,13 @@
-//! What somebody holds of one card, kind by kind.
+//! What one client, one group, or all of them hold of one card.
 
-/// What a charge is for.
+/// The purpose of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes of the card that the program asked for.
+    /// Bytes of the card that the program has requested.
     Requested,
-    /// Bytes that the driver takes because a context exists.
+    /// Bytes that the driver takes for a context.
     Context,
-    /// Managed bytes that the program asked for: requested, but not the card's.
+    /// Managed bytes that the program has requested; they are not on the card.
     Managed,
 }
 
@@ -18,31 +18,31 @@ impl Kind {
     }
 }
 
-/// A quantity and the most it has been.
+/// A quantity and its peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
     /// Now.
     pub now: u64,
-    /// The most since the start or the last [`Level::forget_peak`].
+    /// The largest value since the start or the last [`Level::reset_peak`].
     pub peak: u64,
 }
 
 impl Level {
-    /// More of it.
+    /// Increases it.
     #[inline]
     pub fn add(&mut self, amount: u64) {
         self.now += amount;
         self.peak = self.peak.max(self.now);
     }
 
-    /// First more, then less of it: at no instant is there as much as in between.
+    /// Increases and decreases it at one instant, so that the sum in between does not count for the peak.
     pub fn change(&mut self, more: u64, less: u64) {
         self.now = self.now + more - less;
         self.peak = self.peak.max(self.now);
     }
 
-    /// Lets the peak start again from now.
-    pub fn forget_peak(&mut self) {
+    /// Sets the peak to the current value.
+    pub fn reset_peak(&mut self) {
         self.peak = self.now;
     }
 }
@@ -50,9 +50,9 @@ impl Level {
 /// What one client, one group or all of them hold of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// Bytes programs asked for, of whatever kind: linear, managed, from pools.
+    /// Requested bytes of every kind: linear, managed, from pools.
     pub requested: Level,
-    /// Bytes that memory pools have reserved and no allocation lives in.
+    /// Bytes that memory pools have reserved and that no allocation uses.
     pub cached: Level,
     /// `requested` and `cached` together.
     pub held: Level,
@@ -65,25 +65,25 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Bytes of the card in use, of whatever kind.
+    /// Bytes of the card in use, of every kind.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.held.now - self.managed + self.context.now
     }
 
-    /// No fewer bytes of the card than were ever in use at once.
+    /// An upper bound of the bytes of the card that were ever in use at once.
     pub fn bytes_peak(&self) -> u64 {
         (self.held.peak - self.managed + self.context.peak).max(self.bytes())
     }
 
-    /// Lets every peak start again from now.
-    pub fn forget_peaks(&mut self) {
+    /// Sets every peak to the current value.
+    pub fn reset_peaks(&mut self) {
         for level in [&mut self.requested, &mut self.cached, &mut self.held, &mut self.context] {
-            level.forget_peak();
+            level.reset_peak();
         }
     }
 
-    /// Whether one charge of these bytes can be taken back.
+    /// Whether one charge of these bytes can be released.
     #[inline]
     pub(super) fn holds(&self, kind: Kind, bytes: u64) -> bool {
         match kind {
@@ -123,7 +123,7 @@ impl Holding {
         }
     }
 
-    /// A pool grows by `room`, and `bytes` of what it has come to live.
+    /// A pool grows by `room`, and `bytes` of it are allocated.
     #[inline]
     pub(super) fn add_pooled(&mut self, room: u64, bytes: u64) {
         self.requested.add(bytes);
@@ -132,7 +132,7 @@ impl Holding {
         self.allocations += 1;
     }
 
-    /// `bytes` of a pool live no more, and it gives back `room`.
+    /// `bytes` of a pool are freed, and the pool returns `room` to the card.
     #[inline]
     pub(super) fn take_pooled(&mut self, bytes: u64, room: u64) {
         self.requested.now -= bytes;
@@ -141,7 +141,7 @@ impl Holding {
         self.allocations -= u64::from(bytes > 0);
     }
 
-    /// Takes away all that `other` holds of it.
+    /// Subtracts all that `other` holds.
     pub(super) fn take_all(&mut self, other: &Self) {
         self.requested.now -= other.requested.now;
         self.cached.now -= other.cached.now;

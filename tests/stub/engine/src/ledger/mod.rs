@@ -1,14 +1,14 @@
-//! Who holds how many bytes of which card, now and at most.
+//! How many bytes of which card each process holds, now and at peak.
 //!
-//! This is the oracle of every memory test, so it is kept inside the very lock under which memory
-//! is granted: no byte is ever granted that it has not seen, and a peak is exact, not sampled.
-//! It does no I/O and knows no clock.
+//! The ledger is the oracle of every memory test. It is updated under the same lock under which memory
+//! is allocated, so it contains every allocated byte, and peaks are exact. It does no I/O and has no
+//! clock.
 //!
-//! Bytes are of three kinds when they are asked for ([`Kind`]), and of a fourth when a memory pool
-//! keeps them: room on the card that no allocation lives in, *cached*. [`Holding`] says how they add up.
+//! Requested bytes are of three kinds ([`Kind`]). A fourth kind is *cached*: bytes that a memory pool
+//! keeps and that no allocation uses. [`Holding`] defines how they add up.
 //!
-//! A *client* is one connection of one process; a *group* is all clients that attached under the
-//! same name (`STUB_GPU_GROUP`), so that the processes of one slice can be summed from outside.
+//! A *client* is one connection of one process. A *group* is all clients that attached under the same
+//! name (`STUB_GPU_GROUP`); with it, tests sum the processes of one slice from outside.
 
 mod holding;
 #[cfg(test)]
@@ -19,79 +19,80 @@ pub use holding::{Holding, Kind, Level};
 use crate::Refusal;
 use crate::profile::Card;
 
-/// One card's page.
+/// The record of one card.
 #[derive(Clone, Debug)]
-pub struct CardBook {
+pub struct CardRecord {
     capacity: u64,
     /// All clients together.
     pub all: Holding,
     /// Charges that were refused.
     pub refused: u64,
-    /// Allocations still to be let through before each planned refusal.
+    /// For each planned refusal, how many allocations are left until it happens.
     planned_refusals: Vec<u64>,
 }
 
-/// The largest managed allocation: more than any machine has, and sums of it stay far from overflow.
+/// The largest managed allocation: more than any machine has, and small enough that sums do not
+/// overflow.
 const MANAGED_MAX: u64 = 1 << 47;
 
-/// A client's life.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Its connection is open.
     Alive,
-    /// It is gone, its bytes are not back yet.
+    /// It has ended; its memory is still allocated.
     Freeing,
-    /// It is gone, and so are its bytes.
-    Gone,
+    /// It has ended, and its memory is free.
+    Freed,
 }
 
-/// One client's page.
+/// The record of one client.
 #[derive(Clone, Debug)]
-pub struct ClientBook {
+pub struct ClientRecord {
     /// Its process.
     pub pid: u32,
     /// Index into [`Ledger::groups`].
     pub group: usize,
-    /// Whether it still lives.
+    /// Its state.
     pub state: State,
     /// What it holds, by card.
     pub holdings: Vec<Holding>,
 }
 
-/// One group's page.
+/// The record of one group.
 #[derive(Clone, Debug)]
-pub struct GroupBook {
+pub struct GroupRecord {
     /// Its name; the default group has none.
     pub name: String,
     /// What its clients hold, by card.
     pub holdings: Vec<Holding>,
 }
 
-/// A client's number, for as long as the ledger lives.
+/// A client's number, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId(pub usize);
 
-/// A release without its charge: a bug of the stub's driver, which must not go unseen.
+/// A release without a charge: a bug in the stub's driver, which must be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHeld;
 
-/// The whole book.
+/// The ledger of all cards.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     /// By card index.
-    pub cards: Vec<CardBook>,
-    /// By client id; the gone ones stay, their peaks are what tests ask for.
-    pub clients: Vec<ClientBook>,
+    pub cards: Vec<CardRecord>,
+    /// By client id. Records of ended clients stay, because tests read their peaks.
+    pub clients: Vec<ClientRecord>,
     /// By group index.
-    pub groups: Vec<GroupBook>,
+    pub groups: Vec<GroupRecord>,
 }
 
 impl Ledger {
-    /// An empty book over these cards.
+    /// An empty ledger of these cards.
     pub fn new(cards: &[Card]) -> Self {
         let cards = cards
             .iter()
-            .map(|card| CardBook {
+            .map(|card| CardRecord {
                 capacity: card.profile.usable(),
                 all: Holding::default(),
                 refused: 0,
@@ -101,19 +102,19 @@ impl Ledger {
         Self { cards, clients: Vec::new(), groups: Vec::new() }
     }
 
-    /// Opens a page for a client.
+    /// Adds a client.
     pub fn attach(&mut self, pid: u32, group: &str) -> ClientId {
         let holdings = vec![Holding::default(); self.cards.len()];
         let known = self.groups.iter().position(|book| book.name == group);
         let group = known.unwrap_or_else(|| {
-            self.groups.push(GroupBook { name: group.to_owned(), holdings: holdings.clone() });
+            self.groups.push(GroupRecord { name: group.to_owned(), holdings: holdings.clone() });
             self.groups.len() - 1
         });
-        self.clients.push(ClientBook { pid, group, state: State::Alive, holdings });
+        self.clients.push(ClientRecord { pid, group, state: State::Alive, holdings });
         ClientId(self.clients.len() - 1)
     }
 
-    /// Grants or refuses `bytes` of `card`. Managed bytes live on the host: they need no room there.
+    /// Charges `bytes` of `card`, or refuses. Managed bytes are on the host and need no room on the card.
     pub fn charge(
         &mut self,
         client: ClientId,
@@ -133,7 +134,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes back one charge; refuses what would leave less than nothing.
+    /// Releases one charge; refuses a release of more than is held.
     pub fn release(
         &mut self,
         client: ClientId,
@@ -148,9 +149,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// An allocation of `bytes` from a memory pool, which grows by the first of `rooms` that fits; a
-    /// room of 0 says that it lives in what the pool has already. Returns how much the pool grew;
-    /// `None` when no room fits.
+    /// Charges an allocation of `bytes` from a memory pool, which grows by the first of `rooms` that
+    /// fits; a room of 0 means that the pool has enough already. Returns how much the pool grew; `None`
+    /// when no room fits.
     pub fn charge_pool(
         &mut self,
         client: ClientId,
@@ -174,8 +175,8 @@ impl Ledger {
         Ok(Some(room))
     }
 
-    /// An allocation of `bytes` from a memory pool has ended, where `bytes` is not 0; then the pool
-    /// gives `room` back to the card.
+    /// Releases an allocation of `bytes` from a memory pool, if `bytes` is not 0; then the pool returns
+    /// `room` to the card.
     pub fn release_pool(
         &mut self,
         client: ClientId,
@@ -192,7 +193,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Changes what the card, the client and its group hold, all three alike.
+    /// Applies a change to what the card, the client and its group hold.
     #[inline]
     fn each(&mut self, client: ClientId, card: usize, change: impl Fn(&mut Holding)) {
         change(&mut self.cards[card].all);
@@ -201,18 +202,18 @@ impl Ledger {
         change(&mut self.groups[client.group].holdings[card]);
     }
 
-    /// The client is gone; its bytes stay booked until [`Ledger::free_all`].
+    /// Marks a client as ended; its bytes stay charged until [`Ledger::free_all`].
     pub fn detach(&mut self, client: ClientId) {
         self.clients[client.0].state = State::Freeing;
     }
 
-    /// Gives back everything a client holds.
+    /// Releases everything that a client holds.
     pub fn free_all(&mut self, client: ClientId) {
         for card in 0..self.cards.len() {
             let held = self.clients[client.0].holdings[card];
             self.each(client, card, |holding| holding.take_all(&held));
         }
-        self.clients[client.0].state = State::Gone;
+        self.clients[client.0].state = State::Freed;
     }
 
     /// Bytes of a card in use.
@@ -220,15 +221,15 @@ impl Ledger {
         self.cards[card].all.bytes()
     }
 
-    /// Lets every peak start again from what is held now.
+    /// Sets every peak to what is held now.
     pub fn reset_peaks(&mut self) {
         for book in &mut self.cards {
-            book.all.forget_peaks();
+            book.all.reset_peaks();
             book.refused = 0;
         }
         let clients = self.clients.iter_mut().map(|book| &mut book.holdings);
         let groups = self.groups.iter_mut().map(|book| &mut book.holdings);
-        clients.chain(groups).flatten().for_each(Holding::forget_peaks);
+        clients.chain(groups).flatten().for_each(Holding::reset_peaks);
     }
 
     /// Plans a fault: the `nth` allocation on `card` from now (1 is the next) is refused, whether it
@@ -238,7 +239,7 @@ impl Ledger {
     }
 }
 
-impl CardBook {
+impl CardRecord {
     /// Bytes that are not in use.
     fn left(&self) -> u64 {
         self.capacity - self.all.bytes()

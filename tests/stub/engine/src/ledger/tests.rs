@@ -1,4 +1,4 @@
-//! What is booked, refused and given back, by kind.
+//! Charges, refusals and releases, by kind.
 
 use super::*;
 use crate::profile;
@@ -55,7 +55,7 @@ fn a_gone_client_holds_its_bytes_until_they_are_freed() {
     ledger.free_all(client);
     assert_eq!(ledger.used(1), 0);
     assert_eq!(ledger.cards[1].all.allocations, 0);
-    assert_eq!(ledger.clients[client.0].state, State::Gone);
+    assert_eq!(ledger.clients[client.0].state, State::Freed);
 }
 
 #[test]

@@ -21,13 +21,13 @@ fn at(instant: u64) -> Mark {
     Mark::from_bits(instant)
 }
 
-fn place(pool: &Pool, bytes: u64, stream: u64, instant: u64) -> Option<Place> {
-    pool.place(bytes, stream, |mark| mark <= at(instant))
+fn find_spot(pool: &Pool, bytes: u64, stream: u64, instant: u64) -> Option<Spot> {
+    pool.find_room(bytes, stream, |mark| mark <= at(instant))
 }
 
 fn allocate(pool: &mut Pool, bytes: u64, stream: u64, instant: u64) -> Option<u64> {
-    let place = place(pool, bytes, stream, instant)?;
-    Some(pool.take(place, bytes))
+    let spot = find_spot(pool, bytes, stream, instant)?;
+    Some(pool.take(spot, bytes))
 }
 
 #[test]
@@ -43,9 +43,9 @@ fn freed_room_is_the_streams_own_at_once_and_everyones_later() {
     let mut pool = pool_of(1);
     let offset = allocate(&mut pool, CHUNK, FIRST, 0).expect("an empty chunk");
     assert_eq!(pool.free(offset, FIRST, at(100)), Some(CHUNK));
-    assert_eq!(place(&pool, 1, SECOND, 99), None, "the first stream has not got there");
-    assert!(place(&pool, CHUNK, SECOND, 100).is_some());
-    assert!(place(&pool, CHUNK, FIRST, 0).is_some());
+    assert_eq!(find_spot(&pool, 1, SECOND, 99), None, "the first stream has not got there");
+    assert!(find_spot(&pool, CHUNK, SECOND, 100).is_some());
+    assert!(find_spot(&pool, CHUNK, FIRST, 0).is_some());
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn only_whole_chunks_go_back_and_only_when_everyone_is_through() {
     let small = allocate(&mut pool, 1, SECOND, 0).expect("room");
     assert_eq!(small, all[1]);
     assert_eq!(pool.shrink(0), (vec![], 0), "one is pending, one is used a little");
-    pool.settle(|mark| mark <= at(50));
+    pool.share_done(|mark| mark <= at(50));
     pool.free(small, SECOND, at(0)).expect("live");
     assert_eq!(pool.shrink(2 * CHUNK), (vec![CHUNK], CHUNK), "at least as much is kept");
     assert_eq!(pool.shrink(0), (vec![0], CHUNK));
@@ -107,16 +107,16 @@ fn whatever_pools_do_the_ledger_holds_what_they_reserve() {
             0..4 => {
                 let power = 9 + next(17);
                 let bytes = 1 + next(1 << power);
-                let place = place(pool, bytes, stream, now);
-                let wanted = if place.is_some() { [0; 2] } else { rooms(bytes).expect("small") };
+                let spot = find_spot(pool, bytes, stream, now);
+                let wanted = if spot.is_some() { [0; 2] } else { rooms(bytes).expect("small") };
                 match ledger.charge_pool(client, 0, wanted, bytes).expect("room was found") {
                     None => refused += 1,
                     Some(room) => {
-                        let place = place.unwrap_or_else(|| {
+                        let spot = spot.unwrap_or_else(|| {
                             next_chunk += 4 * CHUNK;
                             pool.grow(next_chunk, room)
                         });
-                        let offset = pool.take(place, bytes);
+                        let offset = pool.take(spot, bytes);
                         assert_eq!(pool.find(offset), Some(Live { base: offset, bytes }));
                         if room > 0 { grown += 1 } else { again += 1 }
                     }
@@ -130,7 +130,7 @@ fn whatever_pools_do_the_ledger_holds_what_they_reserve() {
                 }
             }
             _ => {
-                pool.settle(|mark| mark <= at(now));
+                pool.share_done(|mark| mark <= at(now));
                 let (_, bytes) = pool.shrink(next(4) * CHUNK);
                 ledger.release_pool(client, 0, 0, bytes).expect("cached");
             }

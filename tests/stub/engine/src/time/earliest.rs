@@ -1,8 +1,8 @@
-//! Before when a mark cannot be done: a promise, where a forecast is a guess.
+//! The instant before which a mark cannot be done: a promise, where a forecast is an estimate.
 //!
-//! Work that comes and processes that go can change every forecast, but not this: nobody's work goes
-//! on faster than with an engine of its own, and what is queued ahead in its lane does not vanish. So
-//! who asks for a mark over and over need not ask the machine before that instant.
+//! New work and the end of a process can change every forecast, but not this promise: no work is
+//! faster than with an engine for itself, and the items ahead of it in its lane do not disappear. So a
+//! client that queries a mark repeatedly need not query the machine before that instant.
 
 use super::Mark;
 use super::engine::{Turn, least_time};
@@ -11,17 +11,18 @@ use super::state::State;
 use std::slice::from_ref;
 
 impl State {
-    /// An instant before which a mark that is pending is not done, whatever comes and whoever goes.
+    /// An instant before which a pending mark is not done, whatever work is added and whichever process
+    /// ends.
     pub fn earliest(&self, program: &Program, client: usize, mark: Mark) -> u64 {
         let mut at = self.now;
         let mut after = 0u64;
         let mut behind = mark;
-        // Each lane in turn waits for one of the next: lanes that wait in a circle never end.
+        // Each lane waits for the next one; lanes that wait in a circle never end.
         for _ in 0..program.lanes.len() {
             let Some(lane) = program.lane(client, behind) else { break };
             let first = self.done[lane] + 1;
             let (Some(item), Some(last)) =
-                (program.item(lane, first), program.item(lane, behind.place()))
+                (program.item(lane, first), program.item(lane, behind.position()))
             else {
                 break;
             };
@@ -44,19 +45,19 @@ impl State {
         at.saturating_add(after)
     }
 
-    /// The same for the kernel that a lane has at the compute engine.
+    /// The same for a lane's kernel at the compute engine.
     fn head_ends(&self, program: &Program, context: usize, lane: usize) -> u64 {
         let heads = &self.contexts[context].heads;
         let Some(head) = heads.iter().find(|head| head.lane == lane) else { return self.now };
         let card = &self.cards[program.contexts[context].card];
-        // What heads have left is true of this instant.
+        // `left` of the heads is valid at this instant.
         let (since, heads) = match card.turn {
             _ if card.loaded != Some(context) => (self.now, &heads[..]),
-            // It stands still while others go on.
+            // It does not progress while others do.
             Turn::Since(_) if !self.counts(program, head) => (self.now, from_ref(head)),
             Turn::Since(_) => (card.anchor, &heads[..]),
             Turn::Switching { until } => (until, &heads[..]),
-            Turn::Nobodys => (self.now, &heads[..]),
+            Turn::Idle => (self.now, &heads[..]),
         };
         since.saturating_add(least_time(heads, head))
     }

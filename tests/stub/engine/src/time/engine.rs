@@ -1,22 +1,22 @@
-//! The engines of a card: whose turn it is on the compute engine, how fast kernels that run at once
-//! get on, and the queue of a copy engine.
+//! The engines of a card: the turns on the compute engine, the speed of kernels that run at the same
+//! time, and the queue of a copy engine.
 
 use super::FULL;
 use std::collections::VecDeque;
 
-/// Whose turn it is on a compute engine.
+/// The turn on a compute engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Turn {
-    /// Nobody's: there is no work.
+    /// There is no work.
     #[default]
-    Nobodys,
-    /// The loaded context's, as soon as the switch to it is over.
+    Idle,
+    /// The engine switches to the loaded context.
     Switching { until: u64 },
-    /// The loaded context's, since this instant.
+    /// The loaded context has had its turn since this instant.
     Since(u64),
 }
 
-/// The head of a lane that wants the compute engine: a kernel, or an event's place.
+/// The head of a lane that is at the compute engine: a kernel, or the record of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Running {
     /// Index of its lane.
@@ -25,37 +25,38 @@ pub(super) struct Running {
     /// Work left, in units of [`work_of`].
     pub left: u64,
     pub demand: u32,
-    /// The event that is recorded here; `None`: it is a kernel.
+    /// The event that is recorded here; `None` for a kernel.
     pub event: Option<u32>,
-    /// How manieth launch of a collective; 0: it is none.
+    /// The number of the launch of a collective; 0: it is not a collective.
     pub turn: u64,
     pub group: usize,
     pub has_arrived: bool,
 }
 
-/// A kernel's work: nanoseconds at full speed, and fractions of them, since kernels that share the
-/// engine go on by less than one in a nanosecond.
+/// A kernel's work: nanoseconds at full speed, and fractions of them, because kernels that share the
+/// engine do less than a nanosecond's work in a nanosecond.
 pub(super) fn work_of(ns: u64) -> u64 {
     ns << FRACTION
 }
 
 const FRACTION: u32 = 14;
 
-/// How fast the kernels on an engine go on: what they demand together, at least [`FULL`].
+/// The speed of the kernels on an engine: the sum of their demands, at least [`FULL`].
 #[derive(Clone, Copy)]
 pub(super) struct Rate(u64);
 
-/// The rate of kernels that have the engine together: full speed while their grids fit, and a part of
-/// it that is the same for all when they do not.
+/// The rate of kernels that share the engine: full speed while their grids fit together, otherwise the
+/// same fraction of it for all.
 pub(super) fn rate_of(heads: &[Running]) -> Rate {
     let demand = heads.iter().map(|head| u64::from(head.demand)).sum::<u64>();
     Rate(demand.max(u64::from(FULL)))
 }
 
-/// Nanoseconds that a kernel among those on an engine at least has left, from when they had left what
-/// they say: whoever comes later only makes it slower, and the others slow it down until they end.
+/// The fewest nanoseconds that a kernel on an engine still needs, from the instant at which `left` of
+/// all of them is valid. Kernels that arrive later only make it slower, and the present ones slow it
+/// down until they end.
 pub(super) fn least_time(heads: &[Running], head: &Running) -> u64 {
-    // Each goes on by the same, so another's part in the whole is as long as the shorter of the two.
+    // All have the same speed, so another kernel adds the shorter of the two remainders.
     let mut ends: Vec<(u64, u64)> =
         heads.iter().map(|other| (other.left.min(head.left), u64::from(other.demand))).collect();
     ends.sort_unstable();
@@ -82,12 +83,12 @@ impl Rate {
     }
 }
 
-/// A copy engine: one copy at a time, first come first.
+/// A copy engine: one copy at a time, first come, first served.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CopyEngine {
-    /// Lanes whose next item is a copy; the first one runs.
+    /// The lanes whose next item is a copy; the copy of the first one runs.
     queue: VecDeque<usize>,
-    /// When that is done.
+    /// When the running copy is done.
     until: u64,
 }
 
@@ -103,12 +104,12 @@ impl CopyEngine {
         (!self.queue.is_empty()).then_some(self.until)
     }
 
-    /// Takes the copy out that is done.
+    /// Removes the copy that is done.
     pub fn finished(&mut self, now: u64) -> Option<usize> {
         if self.until > now { None } else { self.queue.pop_front() }
     }
 
-    /// When the copy of a lane is done that runs now.
+    /// When the copy of a lane is done, if it runs now.
     pub fn ends(&self, lane: usize) -> Option<u64> {
         (self.first() == Some(lane)).then_some(self.until)
     }
@@ -121,7 +122,7 @@ impl CopyEngine {
         self.until = now + ns;
     }
 
-    /// Takes lanes out; `true` when the one that ran was among them.
+    /// Removes lanes; `true` when the running copy's lane was among them.
     pub fn forget(&mut self, is_gone: impl Fn(&usize) -> bool) -> bool {
         let was_running = self.queue.front().is_some_and(&is_gone);
         self.queue.retain(|lane| !is_gone(lane));

@@ -1,15 +1,15 @@
-//! A lane from its process's side: its number, and how many items it has been given.
+//! A lane from its process's side: its number, and how many items were added.
 
 use super::{Mark, PENDING_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// An in-order queue of the machine. It gets its number with its first item, so that a stream which
-/// never has timed work is never heard of.
+/// An in-order queue of the machine. It gets its number with its first item, so that a stream without
+/// timed work never reaches the machine.
 #[derive(Debug, Default)]
 pub struct Lane {
     /// 0: no item yet.
     number: AtomicU32,
-    /// Items given so far.
+    /// Items added so far.
     last: AtomicU64,
     /// Items known to be done.
     done: AtomicU64,
@@ -26,14 +26,14 @@ impl Lane {
         self.number() == 0
     }
 
-    /// The place of its last item; [`Mark::NONE`] when that is known to be done.
+    /// The position of its last item; [`Mark::NONE`] when that item is known to be done.
     pub fn last(&self) -> Mark {
         let number = self.number.load(Ordering::Acquire);
         let (last, done) = (self.last.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
         if number == 0 || done >= last { Mark::NONE } else { Mark::new(number, last) }
     }
 
-    /// What must be done before there is room for one more; [`Mark::NONE`] when there is.
+    /// The mark that must be done before there is room for one more item; [`Mark::NONE`] when there is.
     pub fn room(&self) -> Mark {
         let (last, done) = (self.last.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
         if last.saturating_sub(done) < PENDING_MAX {
@@ -42,15 +42,15 @@ impl Lane {
         Mark::new(self.number.load(Ordering::Acquire), last + 1 - PENDING_MAX)
     }
 
-    /// Remembers that everything up to a mark of this lane is done.
+    /// Records that everything up to a mark of this lane is done.
     pub fn note_done(&self, mark: Mark) {
         if mark.lane() == self.number.load(Ordering::Acquire) {
-            self.done.fetch_max(mark.place(), Ordering::AcqRel);
+            self.done.fetch_max(mark.position(), Ordering::AcqRel);
         }
     }
 
-    /// The place of a new item. Only an engine calls this, under the lock under which it takes the
-    /// item, so that items come in the order of their places.
+    /// The position of a new item. Only an engine calls this, under the lock under which it adds the
+    /// item, so that items arrive in the order of their positions.
     pub(crate) fn add(&self, next_number: &mut u32) -> Mark {
         if self.is_unused() {
             *next_number += 1;
@@ -60,7 +60,7 @@ impl Lane {
         Mark::new(self.number.load(Ordering::Acquire), last)
     }
 
-    /// Starts anew, for a handle that is used again.
+    /// Resets the lane, for a handle that is used again.
     pub fn reset(&self) {
         self.number.store(0, Ordering::Release);
         self.last.store(0, Ordering::Release);

@@ -1,18 +1,18 @@
-//! The machine from outside: who has it takes items, says what time it is, and asks.
+//! The machine's interface: its owner adds items, sets the time and queries marks.
 
-use super::books::{Billing, Books, Page};
-use super::program::{ClientItems, ContextPlace, LaneItems, Program, Task};
-use super::state::{Card, State, Unheard};
+use super::billing::{Bill, Billing, Bills};
+use super::program::{ClientItems, ContextOwner, LaneItems, Program, Task};
+use super::state::{Card, Discard, State};
 use super::{
-    BUCKET_NS, FULL, Item, KernelUse, LONGEST_NS, Look, Mark, PERIOD_NS, Progress, Question,
-    Slicing, Work,
+    BUCKET_NS, FULL, Item, KernelUse, LONGEST_NS, Mark, PERIOD_NS, Progress, Query, Slicing,
+    Status, Work,
 };
 
-/// Most events that a forecast looks ahead; what is farther than that is asked for again later.
+/// The most events that a forecast looks ahead. A query of something farther away has to be repeated.
 const FORECAST_EVENTS: u32 = 20_000;
 
-/// How long an answer may be waited for without asking again, in nanoseconds, while another process
-/// has work: when that process goes, everything comes sooner.
+/// How long a caller may wait before it queries again, in nanoseconds, while another process has work:
+/// when that process ends, everything is done sooner.
 const PATIENCE_NS: u64 = 10_000_000;
 
 /// The cards and all work on them.
@@ -20,34 +20,34 @@ const PATIENCE_NS: u64 = 10_000_000;
 pub struct Machine {
     program: Program,
     state: State,
-    books: Books,
-    /// Names of groups, by number.
+    books: Bills,
+    /// The names of the groups, by number.
     groups: Vec<String>,
     free_lanes: Vec<usize>,
     free_contexts: Vec<usize>,
 }
 
 impl Machine {
-    /// A machine with so many idle cards, at instant 0.
+    /// Creates a machine with so many idle cards, at instant 0.
     pub fn new(cards: usize) -> Self {
         let mut state = State::default();
         state.cards.resize(cards, Card::default());
         Self {
             program: Program::default(),
             state,
-            books: Books::default(),
+            books: Bills::default(),
             groups: Vec::new(),
             free_lanes: Vec::new(),
             free_contexts: Vec::new(),
         }
     }
 
-    /// The instant up to which everything has happened.
+    /// The machine's time: everything up to it has happened.
     pub fn now(&self) -> u64 {
         self.state.now
     }
 
-    /// A process has come; clients are numbered from 0. Collectives meet within a group.
+    /// Adds a process; clients are numbered from 0. The participants of a collective are of one group.
     pub fn attach(&mut self, group: &str) -> usize {
         let known = self.groups.iter().position(|name| name == group);
         let group = known.unwrap_or_else(|| {
@@ -55,7 +55,7 @@ impl Machine {
             self.groups.len() - 1
         });
         self.program.clients.push(ClientItems { group, ..ClientItems::default() });
-        self.books.pages.push(vec![Page::default(); self.state.cards.len()]);
+        self.books.pages.push(vec![Bill::default(); self.state.cards.len()]);
         self.program.clients.len() - 1
     }
 
@@ -71,9 +71,9 @@ impl Machine {
         self.program.slicing = Slicing { slice_ns, ..slicing };
     }
 
-    /// Takes an item in. One that says it was submitted in what is the past here counts from now. What
-    /// makes no sense (a place that is not the next of its lane, a card or kernel name that is not
-    /// there) is dropped: its process is broken, the others are not.
+    /// Adds an item. One whose time is in the machine's past counts from now. An invalid item (a position
+    /// that is not the next of its lane, an unknown card or kernel name) is dropped: its process is
+    /// broken, the others are not.
     pub fn submit(&mut self, client: usize, item: &Item) {
         self.advance(item.at);
         let card = item.card as usize;
@@ -109,8 +109,8 @@ impl Machine {
                 let (is_collective, by_stream) = (known.meets > 0, known.by_stream);
                 let mut turn = 0;
                 if is_collective {
-                    let place = if by_stream { item.mark.lane() as usize } else { card };
-                    let turns = program.clients[client].turns.entry((name, place)).or_default();
+                    let taker = if by_stream { item.mark.lane() as usize } else { card };
+                    let turns = program.clients[client].turns.entry((name, taker)).or_default();
                     *turns += 1;
                     turn = *turns;
                 }
@@ -129,13 +129,13 @@ impl Machine {
         })
     }
 
-    /// The index of a lane that this mark comes next in.
+    /// The index of the lane in which this mark is the next one.
     fn lane_for(&mut self, client: usize, mark: Mark) -> Option<usize> {
         if let Some(lane) = self.program.lane(client, mark) {
             let items = self.program.lanes[lane].as_ref()?;
-            return (items.last() + 1 == mark.place()).then_some(lane);
+            return (items.last() + 1 == mark.position()).then_some(lane);
         }
-        if mark.lane() == 0 || mark.place() != 1 {
+        if mark.lane() == 0 || mark.position() != 1 {
             return None;
         }
         let items = Some(LaneItems::new(client, mark.lane()));
@@ -156,25 +156,25 @@ impl Machine {
         if let Some(known) = known {
             return *known;
         }
-        let place = ContextPlace { client, card };
+        let owner = ContextOwner { client, card };
         let context = self.free_contexts.pop().unwrap_or(self.program.contexts.len());
         if context == self.program.contexts.len() {
-            self.program.contexts.push(place);
+            self.program.contexts.push(owner);
             self.state.contexts.push(super::state::Context::default());
         } else {
-            self.program.contexts[context] = place;
+            self.program.contexts[context] = owner;
         }
         self.program.clients[client].contexts.insert((number, card), context);
         context
     }
 
-    /// Lets everything happen up to an instant. What has happened stays: an earlier one changes nothing.
+    /// Advances up to an instant. An instant in the past changes nothing.
     pub fn advance(&mut self, to: u64) {
         let mut sink = Billing::new(&mut self.books, &self.program);
         self.state.advance(&self.program, to, &mut sink);
         let Billing { reached, ended, .. } = sink;
         for (client, event, mark, at) in reached {
-            // Recorded anew in another lane, it is that place that counts.
+            // Where the event was recorded again in another lane, the new record counts.
             if let Some(last) = self.program.clients[client].events.get_mut(&event)
                 && last.0 == mark
             {
@@ -193,8 +193,8 @@ impl Machine {
         }
     }
 
-    /// The process has gone, and its work with it.
-    pub fn client_gone(&mut self, client: usize, at: u64) {
+    /// Ends a process and its work.
+    pub fn client_ended(&mut self, client: usize, at: u64) {
         self.advance(at);
         let found = &mut self.program.clients[client];
         let contexts: Vec<_> = std::mem::take(&mut found.contexts).into_values().collect();
@@ -207,49 +207,49 @@ impl Machine {
         self.free_contexts.extend(contexts);
     }
 
-    /// How far a mark has come, now.
-    pub fn look(&mut self, client: usize, question: &Question) -> Look {
-        let Question { mark, event, looks_ahead } = *question;
+    /// The status of a mark now.
+    pub fn status(&mut self, client: usize, query: &Query) -> Status {
+        let Query { mark, event, has_forecast } = *query;
         self.advance(self.state.now);
         let lane = self.program.lane(client, mark);
-        let lane_done = lane.map_or(Mark::LAST_PLACE, |lane| self.state.done[lane]);
-        let progress = if lane_done >= mark.place() {
+        let lane_done = lane.map_or(Mark::LAST_POSITION, |lane| self.state.done[lane]);
+        let progress = if lane_done >= mark.position() {
             Progress::Done(event.and_then(|event| self.done_at(client, event, mark)))
         } else {
-            let forecast = if looks_ahead { self.forecast(client, mark) } else { None };
+            let forecast = if has_forecast { self.forecast(client, mark) } else { None };
             let is_shared = self.state.is_shared(&self.program, client);
             let patience = if is_shared { PATIENCE_NS } else { u64::MAX };
-            let look_at = forecast.map(|at| at.min(self.state.now.saturating_add(patience)));
+            let check_at = forecast.map(|at| at.min(self.state.now.saturating_add(patience)));
             let earliest = self.state.earliest(&self.program, client, mark);
-            Progress::Pending { forecast, look_at, earliest }
+            Progress::Pending { forecast, check_at, earliest }
         };
-        Look { progress, lane_done }
+        Status { progress, lane_done }
     }
 
-    /// When an event was reached that was last recorded at this mark.
+    /// When the engine reached an event that was last recorded at this mark.
     fn done_at(&self, client: usize, event: u32, mark: Mark) -> Option<u64> {
         let (last, at) = self.program.clients[client].events.get(&event)?;
         (*last == mark).then_some(*at)?
     }
 
-    /// When a mark will be done if nothing else comes and nobody goes: `None` when it waits for what may
-    /// never come. Far ahead it is only an instant before which it is not.
+    /// When a mark will be done if no work is added and no process ends; `None` when it waits for work
+    /// that may never be submitted. Beyond the limit of forecasts, an instant before which it is not done.
     pub fn forecast(&self, client: usize, mark: Mark) -> Option<u64> {
         let mut ahead = self.state.clone();
         let mut left = FORECAST_EVENTS;
-        ahead.settle(&self.program, &mut Unheard);
+        ahead.run_instant(&self.program, &mut Discard);
         while !ahead.is_done(&self.program, client, mark) {
             let next = ahead.next_event(&self.program)?;
             if left == 0 {
                 return Some(next);
             }
             left -= 1;
-            ahead.advance(&self.program, next, &mut Unheard);
+            ahead.advance(&self.program, next, &mut Discard);
         }
         Some(ahead.now)
     }
 
-    fn page(&self, client: usize, card: usize) -> Option<&Page> {
+    fn page(&self, client: usize, card: usize) -> Option<&Bill> {
         self.books.pages.get(client)?.get(card)
     }
 
@@ -258,27 +258,27 @@ impl Machine {
         self.page(client, card).map_or(0, |page| page.busy_ns)
     }
 
-    /// How busy a client kept a card of late, in percent: the mean of the last [`PERIOD_NS`].
+    /// How busy a client kept a card lately, in percent: the mean of the last [`PERIOD_NS`].
     pub fn percent(&self, client: usize, card: usize) -> u32 {
         let recent = self.page(client, card).map_or(0, |page| page.recent(self.state.now));
         (recent * 100 / PERIOD_NS) as u32
     }
 
-    /// How busy a card was of late, in percent, whoever kept it so.
+    /// How busy a card was lately, in percent, with the work of all clients.
     pub fn card_percent(&self, card: usize) -> u32 {
         let pages = self.books.pages.iter().map(|cards| &cards[card]);
         let recent: u64 = pages.map(|page| page.recent(self.state.now)).sum();
         (recent * 100 / PERIOD_NS) as u32
     }
 
-    /// What each kernel of a client did on a card, by name.
+    /// The use of a card by each kernel of a client, by name.
     pub fn by_kernel(&self, client: usize, card: usize) -> impl Iterator<Item = (&str, KernelUse)> {
         let used = self.page(client, card).into_iter().flat_map(|page| &page.by_kernel);
         used.filter_map(|(name, used)| Some((self.program.names.get(*name)?.text.as_str(), *used)))
     }
 
-    /// When a client had a card's engine: the start of a bucket of [`BUCKET_NS`] and engine time in it,
-    /// both in nanoseconds, buckets without any left out; the last 44 minutes of them.
+    /// When a client was on a card's engine: the start of a bucket of [`BUCKET_NS`] and the engine time in
+    /// it, both in nanoseconds, without empty buckets; the last 44 minutes of them.
     pub fn history(&self, client: usize, card: usize) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.page(client, card).into_iter().flat_map(|page| &page.history);
         buckets.map(|(bucket, ns)| (bucket * BUCKET_NS, *ns))

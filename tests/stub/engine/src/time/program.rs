@@ -1,20 +1,21 @@
-//! What there is to do: clients, their contexts and the items in their lanes.
+//! The work: clients, their contexts and the items in their lanes.
 //!
-//! How far it has been done is [`super::state::State`]'s, apart from it, so that a forecast copies
-//! only that.
+//! The progress of the work is separate, in [`super::state::State`], so that a forecast copies only
+//! the progress.
 
 use super::Mark;
 use super::{Direction, Slicing};
 use crate::durations;
 use std::collections::{BTreeMap, VecDeque};
 
-/// An item as the machine keeps it.
+/// An item in the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
-    /// Index of its context.
+    /// The index of its context.
     pub context: usize,
     pub task: Task,
-    /// Nanoseconds that its lane's items take up to it, it included, each with an engine of its own.
+    /// Nanoseconds that its lane's items up to and including it would take with an engine for
+    /// themselves.
     pub lasts: u64,
 }
 
@@ -24,7 +25,8 @@ pub(super) enum Task {
         name: u32,
         ns: u64,
         demand: u32,
-        /// The how manieth launch of a collective in its process and on its card, from 1; 0: it is none.
+        /// The number of the launch of a collective, from 1, by process and card; 0: it is not a
+        /// collective.
         turn: u64,
     },
     Copy {
@@ -42,15 +44,15 @@ pub(super) enum Task {
 
 #[derive(Debug)]
 pub(super) struct LaneItems {
-    /// Index of its client.
+    /// The index of its client.
     pub client: usize,
     pub number: u32,
-    /// Place of the first item that is still kept.
+    /// The position of the first item that is still kept.
     first: u64,
     items: VecDeque<Queued>,
     /// [`Queued::lasts`] of its last item.
     lasts: u64,
-    /// Whether the last thing that took time was a copy.
+    /// Whether the last item that takes time is a copy.
     pub is_copying: bool,
 }
 
@@ -59,13 +61,13 @@ impl LaneItems {
         Self { client, number, first: 1, items: VecDeque::new(), lasts: 0, is_copying: false }
     }
 
-    /// The place of its last item.
+    /// The position of its last item.
     pub fn last(&self) -> u64 {
         self.first + self.items.len() as u64 - 1
     }
 
-    pub fn at(&self, place: u64) -> Option<&Queued> {
-        self.items.get(place.checked_sub(self.first)? as usize)
+    pub fn at(&self, position: u64) -> Option<&Queued> {
+        self.items.get(position.checked_sub(self.first)? as usize)
     }
 
     pub fn push(&mut self, context: usize, task: Task) {
@@ -77,7 +79,7 @@ impl LaneItems {
         self.items.push_back(Queued { context, task, lasts: self.lasts });
     }
 
-    /// Forgets what is done.
+    /// Drops the items that are done.
     pub fn trim(&mut self, done: u64) {
         while self.first <= done && self.items.pop_front().is_some() {
             self.first += 1;
@@ -86,8 +88,8 @@ impl LaneItems {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ContextPlace {
-    /// Index of its client.
+pub(super) struct ContextOwner {
+    /// The index of its client.
     pub client: usize,
     pub card: usize,
 }
@@ -95,24 +97,24 @@ pub(super) struct ContextPlace {
 /// One process.
 #[derive(Debug, Default)]
 pub(super) struct ClientItems {
-    /// Number of the name under which it takes part in collectives.
+    /// The number of the group in which it takes part in collectives.
     pub group: usize,
-    /// Index by the process's own number and card.
+    /// Context indices, by the process's own number and card.
     pub contexts: BTreeMap<(u32, usize), usize>,
-    /// Index by number.
+    /// Lane indices, by number.
     pub lanes: BTreeMap<u32, usize>,
-    /// By event: the mark of its last record, and when the engine got there.
+    /// By event: the mark of its last record, and when the engine reached it.
     pub events: BTreeMap<u32, (Mark, Option<u64>)>,
-    /// Launches of collectives so far, by name and card, or the number of the stream.
+    /// Launches of collectives so far, by name, and by card or number of the stream.
     pub turns: BTreeMap<(u32, usize), u64>,
 }
 
-/// Everything there is to do.
+/// All work.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pub clients: Vec<ClientItems>,
-    pub contexts: Vec<ContextPlace>,
-    /// `None`: free for the next.
+    pub contexts: Vec<ContextOwner>,
+    /// `None`: free for the next lane.
     pub lanes: Vec<Option<LaneItems>>,
     pub names: Names,
     pub slicing: Slicing,
@@ -123,8 +125,8 @@ impl Program {
         self.clients[client].lanes.get(&mark.lane()).copied()
     }
 
-    pub fn item(&self, lane: usize, place: u64) -> Option<&Queued> {
-        self.lanes[lane].as_ref()?.at(place)
+    pub fn item(&self, lane: usize, position: u64) -> Option<&Queued> {
+        self.lanes[lane].as_ref()?.at(position)
     }
 }
 
@@ -132,13 +134,13 @@ impl Program {
 #[derive(Clone, Debug)]
 pub(super) struct Name {
     pub text: String,
-    /// How many take part in each launch of it; 0: it is no collective.
+    /// The number of participants of the collective; 0: it is not a collective.
     pub meets: u32,
-    /// Whether those are streams, and not cards.
+    /// Whether the participants are streams. Otherwise they are cards.
     pub by_stream: bool,
 }
 
-/// All names that were ever heard.
+/// All kernel names so far.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     numbers: BTreeMap<String, u32>,
@@ -164,7 +166,7 @@ impl Names {
         self.all.get((number as usize).checked_sub(1)?)
     }
 
-    /// Whether a launch of it waits for others, and for how many together.
+    /// The number of participants of a collective of this name; 0: it is not a collective.
     pub fn meets(&self, number: u32) -> u32 {
         self.get(number).map_or(0, |name| name.meets)
     }

@@ -1,31 +1,30 @@
-//! How far everything has come, and how it goes on: the simulation itself.
+//! The progress of all work: the simulation itself.
 //!
-//! It moves from event to event. Between two of them the kernels on each compute engine run at one
-//! rate; at an event what has no duration is settled until nothing more happens: kernels and copies
-//! that are done, lanes that reach their next item, contexts that take turns.
+//! It moves from event to event. Between two events the kernels on each compute engine run at one
+//! rate. At an event, everything without a duration happens until nothing is left to do: kernels and
+//! copies end, lanes reach their next item, contexts take turns.
 //!
-//! The same code runs forward for real and, on a copy, to see what will be: it tells what happens to
-//! a [`Sink`] and knows nothing of who listens.
+//! The same code runs for real and, on a copy, for a forecast. It reports what happens to a [`Sink`].
 
 use super::Mark;
 use super::engine::{CopyEngine, Running, Turn, rate_of};
 use super::program::{Program, Task};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Who hears what happened.
+/// The receiver of what happens.
 pub(super) trait Sink {
-    /// These kernels of a context had the engine from one instant to another.
+    /// These kernels of a context ran on the engine from one instant to another.
     fn ran(&mut self, context: usize, running: &[Running], from: u64, to: u64);
-    /// The engine got to where an event was recorded.
+    /// The engine reached the record of an event.
     fn reached(&mut self, client: usize, event: u32, mark: Mark, at: u64);
-    /// A lane has come to its end.
+    /// A lane has ended.
     fn ended(&mut self, lane: usize);
 }
 
-/// Nobody: a forecast.
-pub(super) struct Unheard;
+/// Discards everything, for a forecast.
+pub(super) struct Discard;
 
-impl Sink for Unheard {
+impl Sink for Discard {
     fn ran(&mut self, _: usize, _: &[Running], _: u64, _: u64) {}
     fn reached(&mut self, _: usize, _: u32, _: Mark, _: u64) {}
     fn ended(&mut self, _: usize) {}
@@ -34,12 +33,12 @@ impl Sink for Unheard {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Card {
     pub turn: Turn,
-    /// The context that had the engine last.
+    /// The context that ran on the engine last.
     pub loaded: Option<usize>,
-    /// The instant of which its kernels' `left` is true. It moves only when something changes, so that
-    /// no rounding adds up however often somebody looks.
+    /// The instant at which its kernels' `left` is valid. It moves only when something changes, so that
+    /// rounding errors do not add up with the number of queries.
     pub anchor: u64,
-    /// Contexts that want it, first come first.
+    /// The contexts that wait for it, in order of arrival.
     pub queue: VecDeque<usize>,
     /// To the card, and from it.
     pub copies: [CopyEngine; 2],
@@ -47,13 +46,14 @@ pub(super) struct Card {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Context {
-    /// The heads of its lanes that want the compute engine.
+    /// The heads of its lanes that are at the compute engine.
     pub heads: Vec<Running>,
-    /// Whether it has the engine or is queued for it.
+    /// Whether it is on the engine or in its queue.
     pub is_queued: bool,
 }
 
-/// A collective's launch: who is there, and who has left. By group, name and how manieth launch.
+/// The launch of a collective: which participants have arrived and which have left. By group, name and
+/// number of the launch.
 pub(super) type Meetings = BTreeMap<(usize, u32, u64), Meeting>;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,37 +72,37 @@ pub(super) struct State {
     pub done: Vec<u64>,
     /// Lanes whose next item waits for a mark, behind the lane that it is in.
     waiting: Vec<(usize, usize)>,
-    /// Lanes whose next item is to be looked at.
+    /// Lanes whose next item has to be checked.
     pub moved: VecDeque<usize>,
     pub meetings: Meetings,
 }
 
 impl State {
     pub fn is_done(&self, program: &Program, client: usize, mark: Mark) -> bool {
-        // A lane that is not there any more has ended.
-        program.lane(client, mark).is_none_or(|lane| self.done[lane] >= mark.place())
+        // A lane that does not exist any more has ended.
+        program.lane(client, mark).is_none_or(|lane| self.done[lane] >= mark.position())
     }
 
-    /// A lane that had nothing to do has got an item.
+    /// Reports that an idle lane has an item.
     pub fn wake(&mut self, lane: usize) {
         self.moved.push_back(lane);
     }
 
-    /// Goes on up to an instant.
+    /// Advances up to an instant.
     pub fn advance(&mut self, program: &Program, to: u64, sink: &mut impl Sink) {
-        self.settle(program, sink);
+        self.run_instant(program, sink);
         while self.now < to {
             let next = self.next_event(program).map_or(to, |next| next.min(to));
             self.run(next, sink);
-            self.settle(program, sink);
+            self.run_instant(program, sink);
         }
     }
 
-    /// When something happens next, if nothing comes from outside.
+    /// When something happens next, if no work is added.
     pub fn next_event(&self, program: &Program) -> Option<u64> {
         let next = |card: &Card| {
             let turn = match card.turn {
-                Turn::Nobodys => None,
+                Turn::Idle => None,
                 Turn::Switching { until } => Some(until),
                 Turn::Since(since) => {
                     let heads =
@@ -121,7 +121,7 @@ impl State {
         self.cards.iter().filter_map(next).min()
     }
 
-    /// Lets time pass in which nothing happens.
+    /// Advances through a time in which nothing happens.
     fn run(&mut self, to: u64, sink: &mut impl Sink) {
         for card in &self.cards {
             if let (Turn::Since(_), Some(context)) = (card.turn, card.loaded) {
@@ -134,17 +134,17 @@ impl State {
         self.now = to;
     }
 
-    /// Everything that happens at this very instant.
-    pub fn settle(&mut self, program: &Program, sink: &mut impl Sink) {
+    /// Does everything that happens at this instant.
+    pub fn run_instant(&mut self, program: &Program, sink: &mut impl Sink) {
         loop {
             while let Some(lane) = self.moved.pop_front() {
-                self.look_at(program, lane, sink);
+                self.check_at(program, lane, sink);
             }
             let mut has_moved = false;
             for card in 0..self.cards.len() {
-                has_moved |= self.settle_turn(program, card, sink);
+                has_moved |= self.step_turn(program, card, sink);
                 for copies in 0..2 {
-                    has_moved |= self.settle_copies(program, card, copies);
+                    has_moved |= self.step_copies(program, card, copies);
                 }
             }
             if !has_moved {
@@ -153,11 +153,11 @@ impl State {
         }
     }
 
-    /// Takes a lane to the next item that takes time or waits.
-    fn look_at(&mut self, program: &Program, lane: usize, sink: &mut impl Sink) {
+    /// Moves a lane to the next item that takes time or waits.
+    fn check_at(&mut self, program: &Program, lane: usize, sink: &mut impl Sink) {
         loop {
-            let place = self.done[lane] + 1;
-            let (Some(items), Some(item)) = (&program.lanes[lane], program.item(lane, place))
+            let position = self.done[lane] + 1;
+            let (Some(items), Some(item)) = (&program.lanes[lane], program.item(lane, position))
             else {
                 return;
             };
@@ -165,15 +165,15 @@ impl State {
             let mut head = Running { lane, ..Running::default() };
             match item.task {
                 Task::Wait(mark) => {
-                    // A lane that is not there any more has ended.
+                    // A lane that does not exist any more has ended.
                     if let Some(other) = program.lane(items.client, mark)
-                        && self.done[other] < mark.place()
+                        && self.done[other] < mark.position()
                     {
                         return self.waiting.push((other, lane));
                     }
                 }
                 Task::Record { event, needs_engine: false } => {
-                    sink.reached(items.client, event, Mark::new(items.number, place), self.now);
+                    sink.reached(items.client, event, Mark::new(items.number, position), self.now);
                 }
                 Task::End => {
                     self.pass(lane);
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    /// A lane's next item is done: lanes that wait for one of its look again.
+    /// Marks a lane's next item as done; lanes that wait for the lane check again.
     pub fn pass(&mut self, lane: usize) {
         self.done[lane] += 1;
         let moved = &mut self.moved;
@@ -225,7 +225,7 @@ impl State {
         }
     }
 
-    fn settle_copies(&mut self, program: &Program, card: usize, engine: usize) -> bool {
+    fn step_copies(&mut self, program: &Program, card: usize, engine: usize) -> bool {
         let Some(lane) = self.cards[card].copies[engine].finished(self.now) else { return false };
         self.pass(lane);
         self.moved.push_back(lane);
@@ -241,7 +241,7 @@ impl State {
         self.cards[card].copies[engine].start(self.now, ns);
     }
 
-    /// Takes lanes and contexts out that are about to vanish.
+    /// Removes lanes and contexts that are about to end.
     pub fn forget(&mut self, program: &Program, lanes: &[usize], contexts: &[usize]) {
         let is_gone = |lane: &usize| lanes.contains(lane);
         self.waiting.retain(|(_, lane)| !is_gone(lane));
@@ -252,7 +252,7 @@ impl State {
             found.queue.retain(|context| !contexts.contains(context));
             if found.loaded.is_some_and(|loaded| contexts.contains(&loaded)) {
                 found.loaded = None;
-                found.turn = Turn::Nobodys;
+                found.turn = Turn::Idle;
             }
             for engine in 0..2 {
                 if self.cards[card].copies[engine].forget(is_gone) {
@@ -268,7 +268,7 @@ impl State {
     /// Whether a card's engine has work of another client, too.
     pub fn is_shared(&self, program: &Program, client: usize) -> bool {
         let all = self.contexts.iter().zip(&program.contexts);
-        all.filter(|(_, place)| place.client != client)
+        all.filter(|(_, context)| context.client != client)
             .any(|(context, _)| !context.heads.is_empty())
     }
 }

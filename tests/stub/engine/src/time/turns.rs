@@ -1,4 +1,4 @@
-//! The compute engines' part of the simulation: contexts take turns, kernels get on and end.
+//! The compute engines' part of the simulation: the turns of contexts, and the progress of kernels.
 
 use super::Mark;
 use super::engine::{Running, Turn, rate_of};
@@ -6,7 +6,7 @@ use super::program::Program;
 use super::state::{Card, Sink, State};
 
 impl State {
-    /// Writes down what the kernels have left on a compute engine now: something is about to change.
+    /// Updates `left` of the kernels on a compute engine, before something changes.
     pub(super) fn anchor(&mut self, program: &Program, card: usize) {
         let from = std::mem::replace(&mut self.cards[card].anchor, self.now);
         let Card { turn: Turn::Since(_), loaded: Some(context), .. } = self.cards[card] else {
@@ -23,7 +23,7 @@ impl State {
         self.contexts[context].heads = heads;
     }
 
-    /// Whether a kernel that has the engine gets on: a collective does once everyone is there.
+    /// Whether a kernel on the engine progresses. A collective does once all participants have arrived.
     pub(super) fn counts(&self, program: &Program, head: &Running) -> bool {
         head.turn == 0
             || self
@@ -32,8 +32,8 @@ impl State {
                 .is_some_and(|meeting| meeting.arrived >= program.names.meets(head.name))
     }
 
-    /// One step of a compute engine's turns; `false` when there is none to do now.
-    pub(super) fn settle_turn(
+    /// Does one step of a compute engine's turns; `false` when there is nothing to do now.
+    pub(super) fn step_turn(
         &mut self,
         program: &Program,
         card: usize,
@@ -55,7 +55,7 @@ impl State {
                 }
                 if self.contexts[owner].heads.is_empty() {
                     self.contexts[owner].is_queued = false;
-                    self.cards[card].turn = Turn::Nobodys;
+                    self.cards[card].turn = Turn::Idle;
                     return true;
                 }
                 let ran = self.now - since;
@@ -65,10 +65,10 @@ impl State {
                 }
                 self.anchor(program, card);
                 self.cards[card].queue.push_back(owner);
-                self.cards[card].turn = Turn::Nobodys;
+                self.cards[card].turn = Turn::Idle;
                 true
             }
-            Turn::Nobodys => {
+            Turn::Idle => {
                 let found = &mut self.cards[card];
                 let Some(next) = found.queue.pop_front() else { return false };
                 let is_switch = found.loaded.is_some_and(|loaded| loaded != next);
@@ -88,7 +88,7 @@ impl State {
         (found.turn, found.anchor) = (Turn::Since(self.now), self.now);
     }
 
-    /// Lets collectives arrive, and ends what is through of the context that has the engine.
+    /// Records arrivals at collectives, and ends finished kernels of the context on the engine.
     fn finish(
         &mut self,
         program: &Program,
@@ -119,7 +119,7 @@ impl State {
         true
     }
 
-    /// The collectives of a context that has got the engine are there: others may wait for them.
+    /// Records that the collectives of a context that is now on the engine have arrived.
     fn arrive(&mut self, program: &Program, context: usize) {
         for card in 0..self.cards.len() {
             self.anchor(program, card);

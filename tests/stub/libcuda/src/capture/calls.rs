@@ -19,7 +19,7 @@ fn check_mode(mode: CUstreamCaptureMode) -> Answer {
 fn begin_into(
     on: CUstream,
     mode: CUstreamCaptureMode,
-    given: Option<(CUgraph, Vec<Behind>)>,
+    target: Option<(CUgraph, Vec<Behind>)>,
 ) -> Answer {
     let (driver, queue) = resolve(on)?;
     check_mode(mode)?;
@@ -31,11 +31,11 @@ fn begin_into(
         return Err(CUDA_ERROR_ILLEGAL_STATE);
     }
     let mut graphs = lock(&driver.graphs);
-    let is_given = given.is_some();
-    let (graph, after) = match given {
+    let has_target = target.is_some();
+    let (graph, after) = match target {
         Some((graph, after)) => {
             for (node, _) in &after {
-                if graphs.place(*node)?.0 != graph as usize {
+                if graphs.locate(*node)?.0 != graph as usize {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
             }
@@ -49,7 +49,7 @@ fn begin_into(
         sequence,
         Sequence {
             graph,
-            is_given,
+            has_target,
             origin: queue.id(),
             mode,
             thread: std::thread::current().id(),
@@ -113,12 +113,12 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
         let captured;
         (captured, due) = take_apart(book, graphs, number, answer.is_ok());
         if answer.is_ok() {
-            graph.put_if_wanted(handle(captured));
+            graph.put_optional(handle(captured));
         }
         answer
     })();
     if answer.is_err() {
-        graph.put_if_wanted(handle(0));
+        graph.put_optional(handle(0));
     }
     due.run();
     answer
@@ -195,11 +195,11 @@ pub fn info_v3(
         return Err(CUDA_ERROR_LOSSY_QUERY);
     }
     member.shown = member.after.iter().map(|(node, edge)| (*node, edge.to_c())).unzip();
-    id.put_if_wanted(sequence);
-    graph.put_if_wanted(handle(captured));
-    nodes.put_if_wanted(member.shown.0.as_ptr().cast());
-    edges.put_if_wanted(member.shown.1.as_ptr());
-    count.put_if_wanted(member.after.len());
+    id.put_optional(sequence);
+    graph.put_optional(handle(captured));
+    nodes.put_optional(member.shown.0.as_ptr().cast());
+    edges.put_optional(member.shown.1.as_ptr());
+    count.put_optional(member.after.len());
     Ok(())
 }
 
@@ -227,7 +227,7 @@ pub fn update_v2(
     {
         let graphs = lock(&driver.graphs);
         for (node, _) in &after {
-            if graphs.place(*node)?.0 != graph {
+            if graphs.locate(*node)?.0 != graph {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
         }

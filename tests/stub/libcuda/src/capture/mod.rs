@@ -36,7 +36,7 @@ thread_local! {
 struct Sequence {
     graph: usize,
     /// The graph was there before and is the program's.
-    is_given: bool,
+    has_target: bool,
     /// The queue it began on.
     origin: u64,
     mode: CUstreamCaptureMode,
@@ -237,7 +237,7 @@ impl Book {
         let mut open: Vec<usize> = origin.after.iter().map(|(node, _)| *node).collect();
         while let Some(node) = open.pop() {
             if reached.insert(node)
-                && let (Ok((graph, _)), Ok(found)) = (graphs.place(node), graphs.node(node))
+                && let (Ok((graph, _)), Ok(found)) = (graphs.locate(node), graphs.node(node))
                 && let Ok(graph) = graphs.graph(graph)
             {
                 let before = found.after.iter().filter_map(|link| graph.node(link.node).ok());
@@ -248,7 +248,7 @@ impl Book {
         others
             .flat_map(|member| &member.after)
             .chain(&found.left)
-            .any(|(node, _)| graphs.place(*node).is_ok() && !reached.contains(node))
+            .any(|(node, _)| graphs.locate(*node).is_ok() && !reached.contains(node))
     }
 }
 
@@ -266,7 +266,7 @@ fn take_apart(
     if let Ok(graph) = graphs.graph_mut(ended.graph) {
         graph.captures -= 1;
     }
-    let is_kept = is_wanted || ended.is_given;
+    let is_kept = is_wanted || ended.has_target;
     let due = if is_kept { Destructors::default() } else { graphs.discard(ended.graph) };
     (ended.graph, due)
 }

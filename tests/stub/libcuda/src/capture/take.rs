@@ -26,7 +26,7 @@ pub fn work(driver: &Driver, queue: Queue, task: impl FnOnce() -> Answer<Task>) 
 
 /// What a launch says beside its extent; only a node keeps it.
 #[derive(Clone, Copy)]
-pub struct Said {
+pub struct LaunchOptions {
     pub parameters: Host,
     pub extra: Host,
     pub is_cooperative: bool,
@@ -34,7 +34,7 @@ pub struct Said {
     pub attribute_count: u32,
 }
 
-impl Said {
+impl LaunchOptions {
     /// What the plainest launch says.
     pub fn nothing() -> Self {
         Self {
@@ -63,7 +63,12 @@ impl Said {
 /// Takes the launch of a kernel that has been checked. From the stream's handle, and apart, so that
 /// launches keep nothing for it on their stack.
 #[cold]
-pub fn kernel(on: CUstream, function: CUfunction, shape: &Shape, said: &Said) -> Answer<bool> {
+pub fn kernel(
+    on: CUstream,
+    function: CUfunction,
+    shape: &Shape,
+    options: &LaunchOptions,
+) -> Answer<bool> {
     let (driver, queue) = stream::resolve(on)?;
     work(driver, queue, || {
         let call = CUDA_KERNEL_NODE_PARAMS {
@@ -75,12 +80,12 @@ pub fn kernel(on: CUstream, function: CUfunction, shape: &Shape, said: &Said) ->
             blockDimY: shape.block[1],
             blockDimZ: shape.block[2],
             sharedMemBytes: shape.shared,
-            kernelParams: said.parameters.0 as *mut *mut c_void,
-            extra: said.extra.0 as *mut *mut c_void,
+            kernelParams: options.parameters.0 as *mut *mut c_void,
+            extra: options.extra.0 as *mut *mut c_void,
             kern: core::ptr::null_mut(),
             ctx: handle(queue.context().1),
         };
-        Ok(Task::Kernel(Kernel { call, attributes: said.attributes()? }))
+        Ok(Task::Kernel(Kernel { call, attributes: options.attributes()? }))
     })
 }
 

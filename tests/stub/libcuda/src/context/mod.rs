@@ -291,7 +291,7 @@ pub fn pop(context: Out<CUcontext>) -> Answer {
     if top == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    context.put_if_wanted(handle(top));
+    context.put_optional(handle(top));
     pop_handle();
     Ok(())
 }

@@ -46,8 +46,8 @@ pub fn set_shared_config(config: CUsharedconfig) -> Answer {
 /// `cuCtxGetStreamPriorityRange`
 pub fn stream_priority_range(least: Out<i32>, greatest: Out<i32>) -> Answer {
     current()?;
-    least.put_if_wanted(0);
-    greatest.put_if_wanted(-5);
+    least.put_optional(0);
+    greatest.put_optional(-5);
     Ok(())
 }
 

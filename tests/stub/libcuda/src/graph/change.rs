@@ -1,7 +1,7 @@
 //! Changes of single steps of an executable graph, each named by the node it was made from.
 
 use super::exec::{Step, find};
-use super::params::{self, Wish};
+use super::params::{self, NewNode};
 use super::task::{self, Kernel, Task};
 use super::{update, with};
 use crate::Answer;
@@ -17,7 +17,7 @@ fn at_step<T>(
 ) -> Answer<T> {
     let exec = find(exec)?;
     let source = with(|graphs| {
-        let (graph, id) = graphs.place(node as usize)?;
+        let (graph, id) = graphs.locate(node as usize)?;
         Ok((graphs.graph(graph)?.id, id))
     })?;
     let mut state = lock(&exec.state);
@@ -99,11 +99,11 @@ pub fn set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> Answer 
 }
 
 /// `cuGraphExecNodeSetParams`
-pub fn set_any(exec: CUgraphExec, node: CUgraphNode, given: In<CUgraphNodeParams>) -> Answer {
+pub fn set_any(exec: CUgraphExec, node: CUgraphNode, described: In<CUgraphNodeParams>) -> Answer {
     let mut child = None;
-    let result = replace(exec, node, || match params::read(driver()?, &given.get()?)? {
-        Wish::Task(task) => Ok(*task),
-        Wish::Copied(graph) | Wish::Moved(graph) => {
+    let result = replace(exec, node, || match params::read(driver()?, &described.get()?)? {
+        NewNode::Task(task) => Ok(*task),
+        NewNode::Copied(graph) | NewNode::Moved(graph) => {
             child = Some(graph);
             Err(CUDA_ERROR_INVALID_VALUE)
         }

@@ -8,7 +8,7 @@ use crate::process::{driver, handle};
 use driver_sys::cuda::*;
 
 /// Where a list of edges goes: who, to whom (where both are asked for), and what the edge says.
-struct Places {
+struct Outputs {
     nodes: Out<CUgraphNode>,
     others: Option<Out<CUgraphNode>>,
     edges: Out<CUgraphEdgeData>,
@@ -17,7 +17,7 @@ struct Places {
     has_edges: bool,
 }
 
-impl Places {
+impl Outputs {
     /// Answers as the driver does: without a place for nodes only their number; with one, as many
     /// as fit, and NULL beyond the last.
     fn put(self, found: &[(usize, usize, Edge)]) -> Answer {
@@ -46,7 +46,7 @@ impl Places {
 fn put_nodes(found: &[usize], nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
     let found: Vec<_> = found.iter().map(|node| (*node, 0, Edge::default())).collect();
     let edges = Out::of(core::ptr::null_mut());
-    Places { nodes, others: None, edges, count, has_edges: false }.put(&found)
+    Outputs { nodes, others: None, edges, count, has_edges: false }.put(&found)
 }
 
 /// `cuGraphGetNodes`
@@ -85,7 +85,7 @@ fn list(
             .edges()
             .map(|(from, to, edge)| Ok((found.node(from)?.handle, found.node(to)?.handle, edge)))
             .collect();
-        Places { nodes: from, others: Some(to), edges, count, has_edges }.put(&listed?)
+        Outputs { nodes: from, others: Some(to), edges, count, has_edges }.put(&listed?)
     })
 }
 
@@ -113,17 +113,17 @@ pub fn edges_v2(
 /// The nodes before or behind one.
 fn neighbours(
     node: CUgraphNode,
-    places: Places,
+    outputs: Outputs,
     pick: impl FnOnce(&Graph, u32) -> Answer<Vec<(u32, Edge)>>,
 ) -> Answer {
     with(|graphs| {
-        let (graph, id) = graphs.place(node as usize)?;
+        let (graph, id) = graphs.locate(node as usize)?;
         let graph = graphs.graph(graph)?;
         let found: Answer<Vec<_>> = pick(graph, id)?
             .into_iter()
             .map(|(id, edge)| Ok((graph.node(id)?.handle, 0, edge)))
             .collect();
-        places.put(&found?)
+        outputs.put(&found?)
     })
 }
 
@@ -145,7 +145,7 @@ fn behind(graph: &Graph, id: u32) -> Answer<Vec<(u32, Edge)>> {
 /// `cuGraphNodeGetDependencies`
 pub fn dependencies(node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
     let edges = Out::of(core::ptr::null_mut());
-    neighbours(node, Places { nodes, others: None, edges, count, has_edges: false }, before)
+    neighbours(node, Outputs { nodes, others: None, edges, count, has_edges: false }, before)
 }
 
 /// `cuGraphNodeGetDependencies_v2`
@@ -155,13 +155,13 @@ pub fn dependencies_v2(
     edges: Out<CUgraphEdgeData>,
     count: Out<usize>,
 ) -> Answer {
-    neighbours(node, Places { nodes, others: None, edges, count, has_edges: true }, before)
+    neighbours(node, Outputs { nodes, others: None, edges, count, has_edges: true }, before)
 }
 
 /// `cuGraphNodeGetDependentNodes`
 pub fn dependents(node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
     let edges = Out::of(core::ptr::null_mut());
-    neighbours(node, Places { nodes, others: None, edges, count, has_edges: false }, behind)
+    neighbours(node, Outputs { nodes, others: None, edges, count, has_edges: false }, behind)
 }
 
 /// `cuGraphNodeGetDependentNodes_v2`
@@ -171,7 +171,7 @@ pub fn dependents_v2(
     edges: Out<CUgraphEdgeData>,
     count: Out<usize>,
 ) -> Answer {
-    neighbours(node, Places { nodes, others: None, edges, count, has_edges: true }, behind)
+    neighbours(node, Outputs { nodes, others: None, edges, count, has_edges: true }, behind)
 }
 
 /// Pairs of nodes, and what the edge between them says.

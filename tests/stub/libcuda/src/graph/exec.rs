@@ -1,4 +1,4 @@
-//! Executable graphs: a graph's nodes as steps, in an order in which they can be given to the engine.
+//! Executable graphs: a graph's nodes as steps, in an order in which they can be updated to the engine.
 //!
 //! A step remembers which node it came from, because programs name it by that node. Child graphs are
 //! laid out in their place; the node itself is the step that ends them. Each step belongs to a branch,
@@ -71,13 +71,13 @@ fn lay_out(
     // Always the oldest of those that can come next: equal graphs have equal plans.
     let mut ready: std::collections::BTreeSet<u32> =
         waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
-    let mut places = BTreeMap::new();
+    let mut steps_by_node = BTreeMap::new();
     let mut ends = Vec::new();
     while let Some(id) = ready.pop_first() {
         waiting.remove(&id);
         let Some(node) = found.nodes.get(&id) else { continue };
         let mut after: Vec<usize> =
-            node.after.iter().filter_map(|link| places.get(&link.node).copied()).collect();
+            node.after.iter().filter_map(|link| steps_by_node.get(&link.node).copied()).collect();
         if node.after.is_empty() {
             after.extend_from_slice(entry);
         }
@@ -87,7 +87,7 @@ fn lay_out(
                 after = child_ends;
             }
         }
-        places.insert(id, steps.len());
+        steps_by_node.insert(id, steps.len());
         if node.dependents.is_empty() {
             ends.push(steps.len());
         }
@@ -185,7 +185,7 @@ fn instantiate_into(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Resul
     if exec.is_null() {
         return Err((CUDA_ERROR_INVALID_VALUE, CUDA_GRAPH_INSTANTIATE_ERROR, 0));
     }
-    exec.put_if_wanted(handle(make(graph, flags)?));
+    exec.put_optional(handle(make(graph, flags)?));
     Ok(())
 }
 
@@ -205,7 +205,7 @@ pub fn instantiate(
 ) -> Answer {
     driver()?;
     let result = instantiate_into(exec, graph, 0);
-    fault.put_if_wanted(handle(result.as_ref().err().map_or(0, |(_, _, node)| *node)));
+    fault.put_optional(handle(result.as_ref().err().map_or(0, |(_, _, node)| *node)));
     if !log.is_null() && log_size > 0 {
         log.put_text(if result.is_err() { "the graph has a circle" } else { "" }, log_size)?;
     }
@@ -219,14 +219,14 @@ pub fn instantiate_with_params(
     params: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>,
 ) -> Answer {
     driver()?;
-    let mut given = params.read()?;
+    let mut updated = params.read()?;
     let upload = u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-    let result = instantiate_into(exec, graph, given.flags & !upload);
-    (given.result_out, given.hErrNode_out) = match result {
+    let result = instantiate_into(exec, graph, updated.flags & !upload);
+    (updated.result_out, updated.hErrNode_out) = match result {
         Ok(()) => (CUDA_GRAPH_INSTANTIATE_SUCCESS, handle(0)),
         Err((_, kind, node)) => (kind, handle(node)),
     };
-    params.put(given)?;
+    params.put(updated)?;
     result.map_err(|(error, ..)| error)
 }
 

@@ -65,7 +65,7 @@ pub fn duplicate(clone: Out<CUgraph>, original: CUgraph) -> Answer {
 /// `cuGraphNodeFindInClone`
 pub fn find_in_clone(node: Out<CUgraphNode>, original: CUgraphNode, clone: CUgraph) -> Answer {
     with(|graphs| {
-        let (graph, id) = graphs.place(original as usize)?;
+        let (graph, id) = graphs.locate(original as usize)?;
         let graph = graphs.graph(graph)?.id;
         let found = graphs.graph(clone as usize)?;
         if found.original != Some(graph) {
@@ -82,18 +82,18 @@ pub fn get_id(graph: CUgraph, id: Out<u32>) -> Answer {
 
 /// `cuGraphNodeGetContainingGraph`
 pub fn containing(node: CUgraphNode, graph: Out<CUgraph>) -> Answer {
-    with(|graphs| graph.put(handle(graphs.place(node as usize)?.0)))
+    with(|graphs| graph.put(handle(graphs.locate(node as usize)?.0)))
 }
 
 /// `cuGraphNodeGetLocalId`
 pub fn local_id(node: CUgraphNode, id: Out<u32>) -> Answer {
-    with(|graphs| id.put(graphs.place(node as usize)?.1))
+    with(|graphs| id.put(graphs.locate(node as usize)?.1))
 }
 
 /// `cuGraphNodeGetToolsId`: the graph's id and the local one.
 pub fn tools_id(node: CUgraphNode, id: Out<u64>) -> Answer {
     with(|graphs| {
-        let (graph, local) = graphs.place(node as usize)?;
+        let (graph, local) = graphs.locate(node as usize)?;
         id.put(u64::from(graphs.graph(graph)?.id) << 32 | u64::from(local))
     })
 }
@@ -106,7 +106,7 @@ pub fn node_type(node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Answer {
 /// `cuGraphDestroyNode`: not while its graph is captured to.
 pub fn destroy_node(node: CUgraphNode) -> Answer {
     let due = with(|graphs| {
-        let (graph, _) = graphs.place(node as usize)?;
+        let (graph, _) = graphs.locate(node as usize)?;
         if graphs.graph(graph)?.captures > 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

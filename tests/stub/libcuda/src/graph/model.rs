@@ -90,7 +90,7 @@ pub struct Graph {
 pub struct Graphs {
     all: BTreeMap<usize, Graph>,
     /// A node's graph and local id.
-    places: BTreeMap<usize, (usize, u32)>,
+    nodes_by_handle: BTreeMap<usize, (usize, u32)>,
     handles: usize,
     ids: u32,
     pub execs: BTreeMap<usize, Arc<Exec>>,
@@ -150,23 +150,23 @@ impl Graphs {
     }
 
     /// A node's graph and local id.
-    pub fn place(&self, node: usize) -> Answer<(usize, u32)> {
-        self.places.get(&node).copied().ok_or(CUDA_ERROR_INVALID_VALUE)
+    pub fn locate(&self, node: usize) -> Answer<(usize, u32)> {
+        self.nodes_by_handle.get(&node).copied().ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
     pub fn node(&self, node: usize) -> Answer<&Node> {
-        let (graph, id) = self.place(node)?;
+        let (graph, id) = self.locate(node)?;
         self.graph(graph)?.node(id)
     }
 
     pub fn node_mut(&mut self, node: usize) -> Answer<&mut Node> {
-        let (graph, id) = self.place(node)?;
+        let (graph, id) = self.locate(node)?;
         self.graph_mut(graph)?.nodes.get_mut(&id).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
     /// The local id of a node that must be one of this graph.
     fn within(&self, graph: usize, node: usize) -> Answer<u32> {
-        let (found, id) = self.place(node)?;
+        let (found, id) = self.locate(node)?;
         if found == graph { Ok(id) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     }
 
@@ -191,7 +191,7 @@ impl Graphs {
             }
         }
         found.nodes.insert(id, Node { handle, task, after: links, dependents: Vec::new() });
-        self.places.insert(handle, (graph, id));
+        self.nodes_by_handle.insert(handle, (graph, id));
         Ok(handle)
     }
 
@@ -217,8 +217,8 @@ impl Graphs {
         let found = self.graph_mut(graph)?;
         let link = Link { node: from, edge };
         let behind = found.nodes.get_mut(&to).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let place = behind.after.iter().position(|known| *known == link);
-        behind.after.remove(place.ok_or(CUDA_ERROR_INVALID_VALUE)?);
+        let index = behind.after.iter().position(|known| *known == link);
+        behind.after.remove(index.ok_or(CUDA_ERROR_INVALID_VALUE)?);
         if let Some(node) = found.nodes.get_mut(&from) {
             node.dependents.retain(|dependent| *dependent != to);
         }
@@ -227,7 +227,7 @@ impl Graphs {
 
     /// Removes a node and its edges.
     pub fn remove(&mut self, node: usize) -> Answer<Destructors> {
-        let (graph, id) = self.place(node)?;
+        let (graph, id) = self.locate(node)?;
         let found = self.graph_mut(graph)?;
         let removed = found.nodes.remove(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         for link in &removed.after {
@@ -240,7 +240,7 @@ impl Graphs {
                 node.after.retain(|link| link.node != id);
             }
         }
-        self.places.remove(&node);
+        self.nodes_by_handle.remove(&node);
         Ok(match removed.task {
             Task::Child(child) => self.discard(child),
             _ => Destructors::default(),
@@ -252,7 +252,7 @@ impl Graphs {
         let Some(found) = self.all.remove(&graph) else { return Destructors::default() };
         let mut ended = self.objects.release_all(&found.objects);
         for node in found.nodes.into_values() {
-            self.places.remove(&node.handle);
+            self.nodes_by_handle.remove(&node.handle);
             if let Task::Child(child) = node.task {
                 ended.extend(self.discard(child));
             }
@@ -277,7 +277,7 @@ impl Graphs {
                 other => other,
             };
             let handle = self.new_handle();
-            self.places.insert(handle, (copy, id));
+            self.nodes_by_handle.insert(handle, (copy, id));
             self.graph_mut(copy)?.nodes.insert(id, Node { handle, task, after, dependents });
         }
         let made = self.graph_mut(copy)?;

@@ -1,7 +1,7 @@
 //! The functions that add nodes, and read and change their parameters.
 
 use super::model::{Behind, Edge};
-use super::params::{self, Wish};
+use super::params::{self, NewNode};
 use super::task::{self, Kernel, Task};
 use super::with;
 use crate::Answer;
@@ -23,16 +23,16 @@ fn add_behind(
     node: Out<CUgraphNode>,
     graph: CUgraph,
     after: &[Behind],
-    wish: impl FnOnce() -> Answer<Wish>,
+    new: impl FnOnce() -> Answer<NewNode>,
 ) -> Answer {
     with(|graphs| graphs.graph(graph as usize).map(drop))?;
     if node.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let wish = wish()?;
+    let new = new()?;
     with(|graphs| {
         let added = graphs.add(graph as usize, Task::Empty, after)?;
-        match graphs.grant(graph as usize, wish) {
+        match graphs.grant(graph as usize, new) {
             Ok(task) => {
                 graphs.node_mut(added)?.task = task;
                 node.put(handle(added))
@@ -55,14 +55,14 @@ fn add(
 ) -> Answer {
     driver()?;
     let plain = In::of(core::ptr::null());
-    add_behind(node, graph, &behind(after, plain, count)?, || task().map(Wish::from))
+    add_behind(node, graph, &behind(after, plain, count)?, || task().map(NewNode::from))
 }
 
 /// Reads the work of a node.
-fn read<T>(node: CUgraphNode, pick: impl FnOnce(&Task) -> Option<T>, place: Out<T>) -> Answer {
+fn read<T>(node: CUgraphNode, pick: impl FnOnce(&Task) -> Option<T>, out: Out<T>) -> Answer {
     with(|graphs| {
         let found = pick(&graphs.node(node as usize)?.task).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        place.put(found)
+        out.put(found)
     })
 }
 
@@ -225,7 +225,7 @@ pub fn add_child(
     driver()?;
     let plain = In::of(core::ptr::null());
     let after = behind(after, plain, count)?;
-    add_behind(node, graph, &after, || Ok(Wish::Copied(child as usize)))
+    add_behind(node, graph, &after, || Ok(NewNode::Copied(child as usize)))
 }
 
 /// `cuGraphChildGraphNodeGetGraph`
@@ -293,9 +293,9 @@ pub fn add_any(
     graph: CUgraph,
     after: In<CUgraphNode>,
     count: usize,
-    given: In<CUgraphNodeParams>,
+    described: In<CUgraphNodeParams>,
 ) -> Answer {
-    add_any_v2(node, graph, after, In::of(core::ptr::null()), count, given)
+    add_any_v2(node, graph, after, In::of(core::ptr::null()), count, described)
 }
 
 /// `cuGraphAddNode_v2`, `cuGraphAddNode_v3`
@@ -305,23 +305,23 @@ pub fn add_any_v2(
     after: In<CUgraphNode>,
     edges: In<CUgraphEdgeData>,
     count: usize,
-    given: In<CUgraphNodeParams>,
+    described: In<CUgraphNodeParams>,
 ) -> Answer {
     let driver = driver()?;
     let after = behind(after, edges, count)?;
-    add_behind(node, graph, &after, || params::read(driver, &given.get()?))
+    add_behind(node, graph, &after, || params::read(driver, &described.get()?))
 }
 
 /// `cuGraphNodeGetParams`
-pub fn get_any(node: CUgraphNode, place: Out<CUgraphNodeParams>) -> Answer {
-    read(node, |task| Some(params::write(task)), place)
+pub fn get_any(node: CUgraphNode, out: Out<CUgraphNodeParams>) -> Answer {
+    read(node, |task| Some(params::write(task)), out)
 }
 
 /// `cuGraphNodeSetParams`, `cuGraphNodeSetParams_v2`: a child graph's nodes are changed one by one.
-pub fn set_any(node: CUgraphNode, given: In<CUgraphNodeParams>) -> Answer {
-    replace(node, || match params::read(driver()?, &given.get()?)? {
-        Wish::Task(task) => Ok(*task),
-        Wish::Copied(_) | Wish::Moved(_) => Err(CUDA_ERROR_NOT_SUPPORTED),
+pub fn set_any(node: CUgraphNode, described: In<CUgraphNodeParams>) -> Answer {
+    replace(node, || match params::read(driver()?, &described.get()?)? {
+        NewNode::Task(task) => Ok(*task),
+        NewNode::Copied(_) | NewNode::Moved(_) => Err(CUDA_ERROR_NOT_SUPPORTED),
     })
 }
 

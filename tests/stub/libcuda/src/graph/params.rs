@@ -11,7 +11,7 @@ use core::ptr::null_mut;
 use driver_sys::cuda::*;
 
 /// What a new node is to do.
-pub enum Wish {
+pub enum NewNode {
     Task(Box<Task>),
     /// A copy of a graph.
     Copied(usize),
@@ -19,7 +19,7 @@ pub enum Wish {
     Moved(usize),
 }
 
-impl From<Task> for Wish {
+impl From<Task> for NewNode {
     fn from(task: Task) -> Self {
         Self::Task(Box::new(task))
     }
@@ -85,38 +85,38 @@ pub fn event(driver: &Driver, event: CUevent) -> Answer<CUevent> {
 }
 
 /// What tagged parameters ask for.
-pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<Wish> {
+pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<NewNode> {
     if params.reserved0 != [0; 3] || params.reserved2 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let given = &params.unnamed2;
+    let union = &params.unnamed2;
     // SAFETY: every field of the union is made of numbers and addresses, for which all bits are
     // valid; the tag says which of them the program has set.
     let task = unsafe {
         match params.r#type {
             CU_GRAPH_NODE_TYPE_KERNEL => {
-                Task::Kernel(Kernel::checked(driver, kernel_v3(&given.kernel))?)
+                Task::Kernel(Kernel::checked(driver, kernel_v3(&union.kernel))?)
             }
             CU_GRAPH_NODE_TYPE_MEMCPY => {
-                task::copy(driver, given.memcpy.copyParams, given.memcpy.copyCtx)?
+                task::copy(driver, union.memcpy.copyParams, union.memcpy.copyCtx)?
             }
-            CU_GRAPH_NODE_TYPE_MEMSET => task::fill(driver, given.memset)?,
+            CU_GRAPH_NODE_TYPE_MEMSET => task::fill(driver, union.memset)?,
             CU_GRAPH_NODE_TYPE_HOST => task::host(CUDA_HOST_NODE_PARAMS {
-                r#fn: given.host.r#fn,
-                userData: given.host.userData,
+                r#fn: union.host.r#fn,
+                userData: union.host.userData,
             })?,
             CU_GRAPH_NODE_TYPE_GRAPH => {
-                let child = given.graph.graph as usize;
-                return match given.graph.ownership {
-                    CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => Ok(Wish::Copied(child)),
-                    CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => Ok(Wish::Moved(child)),
+                let child = union.graph.graph as usize;
+                return match union.graph.ownership {
+                    CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => Ok(NewNode::Copied(child)),
+                    CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => Ok(NewNode::Moved(child)),
                     _ => Err(CUDA_ERROR_INVALID_VALUE),
                 };
             }
             CU_GRAPH_NODE_TYPE_EMPTY => Task::Empty,
-            CU_GRAPH_NODE_TYPE_WAIT_EVENT => Task::Wait(event(driver, given.eventWait.event)?),
+            CU_GRAPH_NODE_TYPE_WAIT_EVENT => Task::Wait(event(driver, union.eventWait.event)?),
             CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-                Task::Record(event(driver, given.eventRecord.event)?)
+                Task::Record(event(driver, union.eventRecord.event)?)
             }
             CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL..=CU_GRAPH_NODE_TYPE_FABRIC_CPY_BATCH => {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -124,7 +124,7 @@ pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<Wish>
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         }
     };
-    Ok(Wish::from(task))
+    Ok(NewNode::from(task))
 }
 
 /// Tagged parameters that describe a node's work.
@@ -132,20 +132,20 @@ pub fn write(task: &Task) -> CUgraphNodeParams {
     // SAFETY: the structure is made of numbers and addresses; zero is valid for all of them.
     let mut params: CUgraphNodeParams = unsafe { core::mem::zeroed() };
     params.r#type = task.kind();
-    let place = &mut params.unnamed2;
+    let union = &mut params.unnamed2;
     match task {
-        Task::Kernel(kernel) => place.kernel = to_kernel_v3(&kernel.call),
+        Task::Kernel(kernel) => union.kernel = to_kernel_v3(&kernel.call),
         Task::Copy(copy, context) => {
-            place.memcpy = CUDA_MEMCPY_NODE_PARAMS_st {
+            union.memcpy = CUDA_MEMCPY_NODE_PARAMS_st {
                 flags: 0,
                 reserved: 0,
                 copyCtx: *context,
                 copyParams: *copy,
             };
         }
-        Task::Fill(rows) => place.memset = *rows,
+        Task::Fill(rows) => union.memset = *rows,
         Task::Host(call) => {
-            place.host = CUDA_HOST_NODE_PARAMS_v2 {
+            union.host = CUDA_HOST_NODE_PARAMS_v2 {
                 r#fn: call.r#fn,
                 userData: call.userData,
                 syncMode: 0,
@@ -153,14 +153,14 @@ pub fn write(task: &Task) -> CUgraphNodeParams {
             };
         }
         Task::Child(child) => {
-            place.graph = CUDA_CHILD_GRAPH_NODE_PARAMS {
+            union.graph = CUDA_CHILD_GRAPH_NODE_PARAMS {
                 graph: handle(*child),
                 ownership: CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID,
             };
         }
         Task::Empty => {}
-        Task::Wait(event) => place.eventWait.event = *event,
-        Task::Record(event) => place.eventRecord.event = *event,
+        Task::Wait(event) => union.eventWait.event = *event,
+        Task::Record(event) => union.eventRecord.event = *event,
     }
     params
 }
@@ -177,12 +177,12 @@ impl Graphs {
             })
     }
 
-    /// The work that a wish comes to, for a node of `graph`.
-    pub fn grant(&mut self, graph: usize, wish: Wish) -> Answer<Task> {
-        match wish {
-            Wish::Task(task) => Ok(*task),
-            Wish::Copied(child) => self.adopt(child),
-            Wish::Moved(child) => {
+    /// The work that a new comes to, for a node of `graph`.
+    pub fn grant(&mut self, graph: usize, new: NewNode) -> Answer<Task> {
+        match new {
+            NewNode::Task(task) => Ok(*task),
+            NewNode::Copied(child) => self.adopt(child),
+            NewNode::Moved(child) => {
                 let found = self.graph(child)?;
                 if found.is_child || found.captures > 0 || self.contains(child, graph) {
                     return Err(CUDA_ERROR_INVALID_VALUE);

@@ -76,7 +76,7 @@ pub fn update_v2(
         Ok(()) => (CU_GRAPH_EXEC_UPDATE_SUCCESS, 0, 0),
         Err(mismatch) => (mismatch.result, mismatch.node, mismatch.from),
     };
-    info.put_if_wanted(CUgraphExecUpdateResultInfo {
+    info.put_optional(CUgraphExecUpdateResultInfo {
         result: kind,
         errorNode: handle(node),
         errorFromNode: handle(from),
@@ -96,8 +96,8 @@ pub fn update(
         Ok(()) => (CU_GRAPH_EXEC_UPDATE_SUCCESS, 0),
         Err(mismatch) => (mismatch.result, mismatch.node),
     };
-    node.put_if_wanted(handle(fault));
-    kind.put_if_wanted(found);
+    node.put_optional(handle(fault));
+    kind.put_optional(found);
     answer(&result)
 }
 

@@ -8,7 +8,7 @@ pub mod old;
 use crate::Answer;
 use crate::boundary::is_counting;
 use crate::boundary::{Host, In};
-use crate::capture::take::{self, Said};
+use crate::capture::take::{self, LaunchOptions};
 use crate::context::Context;
 use crate::module::function::{self, Function};
 use crate::process::Driver;
@@ -97,10 +97,15 @@ pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kern
 }
 
 /// Checks a launch and queues it: every launch of a program comes through here.
-pub fn launch(function: CUfunction, shape: &Shape, on: CUstream, said: &Said) -> Answer {
+pub fn launch(
+    function: CUfunction,
+    shape: &Shape,
+    on: CUstream,
+    options: &LaunchOptions,
+) -> Answer {
     let (driver, _) = stream::resolve(on)?;
     let kernel = check(driver, function, shape)?;
-    if !driver.captures.is_idle() && take::kernel(on, function, shape, said)? {
+    if !driver.captures.is_idle() && take::kernel(on, function, shape, options)? {
         return Ok(());
     }
     if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
@@ -133,8 +138,8 @@ pub fn kernel(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let grid = [grid_x, grid_y, grid_z];
-    let said = Said { parameters, extra, ..Said::nothing() };
-    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &said)
+    let options = LaunchOptions { parameters, extra, ..LaunchOptions::nothing() };
+    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &options)
 }
 
 /// `cuLaunchCooperativeKernel`
@@ -151,8 +156,8 @@ pub fn cooperative(
     parameters: Host,
 ) -> Answer {
     let grid = [grid_x, grid_y, grid_z];
-    let said = Said { parameters, is_cooperative: true, ..Said::nothing() };
-    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &said)
+    let options = LaunchOptions { parameters, is_cooperative: true, ..LaunchOptions::nothing() };
+    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &options)
 }
 
 /// `cuLaunchKernelEx`
@@ -174,6 +179,12 @@ pub fn kernel_ex(
     };
     let attributes = In::of(config.attrs.cast_const());
     let attribute_count = config.numAttrs;
-    let said = Said { parameters, extra, attributes, attribute_count, ..Said::nothing() };
-    launch(function, &shape, config.hStream, &said)
+    let options = LaunchOptions {
+        parameters,
+        extra,
+        attributes,
+        attribute_count,
+        ..LaunchOptions::nothing()
+    };
+    launch(function, &shape, config.hStream, &options)
 }

@@ -3,7 +3,7 @@
 
 use crate::Answer;
 use crate::boundary::{Host, In};
-use crate::capture::{hooks, take::Said};
+use crate::capture::{hooks, take::LaunchOptions};
 use crate::launch::{Shape, check, enqueue, launch};
 use crate::module::function;
 use crate::process::driver;
@@ -77,7 +77,7 @@ pub fn grid_async(function: CUfunction, width: i32, height: i32, on: CUstream) -
         function,
         &Shape { grid: sizes([width, height, 1])?, block, shared },
         on,
-        &Said::nothing(),
+        &LaunchOptions::nothing(),
     )
 }
 

@@ -86,7 +86,7 @@ enum Way {
     Later,
 }
 
-fn ask(mut rows: CUDA_MEMSET_NODE_PARAMS_v2, on: CUstream, way: Way) -> Answer {
+fn request(mut rows: CUDA_MEMSET_NODE_PARAMS_v2, on: CUstream, way: Way) -> Answer {
     let (driver, ..) = current()?;
     let (_, queue) = stream::resolve(on)?;
     if way == Way::Now {
@@ -124,17 +124,17 @@ macro_rules! fills {
     ($($one:ident $one_async:ident $rows:ident $rows_async:ident $element:ty;)*) => { $(
         /// A line of elements, on the default stream.
         pub fn $one(start: u64, value: $element, count: u64) -> Answer {
-            ask(rows(start, 0, value, count, 1), NULL_STREAM, Way::Now)
+            request(rows(start, 0, value, count, 1), NULL_STREAM, Way::Now)
         }
 
         /// A line of elements.
         pub fn $one_async(start: u64, value: $element, count: u64, on: CUstream) -> Answer {
-            ask(rows(start, 0, value, count, 1), on, Way::Later)
+            request(rows(start, 0, value, count, 1), on, Way::Later)
         }
 
         /// Rows of elements, on the default stream.
         pub fn $rows(start: u64, pitch: u64, value: $element, width: u64, height: u64) -> Answer {
-            ask(rows(start, pitch, value, width, height), NULL_STREAM, Way::Now)
+            request(rows(start, pitch, value, width, height), NULL_STREAM, Way::Now)
         }
 
         /// Rows of elements.
@@ -146,7 +146,7 @@ macro_rules! fills {
             height: u64,
             on: CUstream,
         ) -> Answer {
-            ask(rows(start, pitch, value, width, height), on, Way::Later)
+            request(rows(start, pitch, value, width, height), on, Way::Later)
         }
     )* };
 }

@@ -134,8 +134,8 @@ pub fn info(free: OutWide, total: OutWide) -> Answer {
     let (driver, context, _) = current()?;
     let usable = driver.engine.cards()[context.card()].profile.usable();
     let used = driver.engine.used(context.card()).ok_or(CUDA_ERROR_DEVICE_UNAVAILABLE)?;
-    free.put_if_wanted(usable.saturating_sub(used));
-    total.put_if_wanted(usable);
+    free.put_optional(usable.saturating_sub(used));
+    total.put_optional(usable);
     Ok(())
 }
 
@@ -173,8 +173,8 @@ pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
     let driver = driver()?;
     current()?;
     let found = find(driver, pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;
-    base.put_if_wanted(found.base);
-    size.put_if_wanted(found.bytes);
+    base.put_optional(found.base);
+    size.put_optional(found.bytes);
     Ok(())
 }
 

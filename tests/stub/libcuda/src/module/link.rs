@@ -79,7 +79,7 @@ pub fn add_file(
 /// `cuLinkComplete`
 pub fn complete(link: CUlinkState, image: Out<*mut c_void>, size: Out<usize>) -> Answer {
     check(link)?;
-    size.put_if_wanted(IMAGE.len());
+    size.put_optional(IMAGE.len());
     image.put(IMAGE.as_ptr().cast_mut().cast())
 }
 

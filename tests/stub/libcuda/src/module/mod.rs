@@ -41,7 +41,7 @@ pub struct Module {
 struct Variables {
     declared: Globals,
     /// Where those are that were asked for, by the context's id and their name.
-    placed: BTreeMap<(u64, String), Placed>,
+    variables: BTreeMap<(u64, String), Placed>,
 }
 
 /// A variable on a card.
@@ -56,7 +56,7 @@ fn insert(driver: &Driver, context: usize, declared: Globals) -> Answer<usize> {
     let created = driver.modules.insert(|module, _| {
         module.context.store(context, Ordering::Relaxed);
         lock(&module.functions).clear();
-        *lock(&module.globals) = Variables { declared, placed: BTreeMap::new() };
+        *lock(&module.globals) = Variables { declared, variables: BTreeMap::new() };
     });
     created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
 }
@@ -113,12 +113,12 @@ fn remove(driver: &Driver, module: usize) -> Answer {
     for (_, function) in std::mem::take(&mut *lock(&found.functions)) {
         driver.functions.remove(function);
     }
-    let placed = std::mem::take(&mut lock(&found.globals).placed);
-    for ((id, _), place) in placed {
+    let variables = std::mem::take(&mut lock(&found.globals).variables);
+    for ((id, _), variable) in variables {
         // The variables of a context that has ended are gone already.
-        let context = driver.contexts.get(place.handle);
+        let context = driver.contexts.get(variable.handle);
         if context.is_some_and(|context| context.is_active() && context.id() == id) {
-            memory::unplace(driver, place.space, place.offset)?;
+            memory::unplace(driver, variable.space, variable.offset)?;
         }
     }
     driver.modules.remove(module);
@@ -177,7 +177,7 @@ fn global(
     name: String,
 ) -> Answer<(u64, u64)> {
     let mut globals = lock(&module.globals);
-    let Variables { declared, placed } = &mut *globals;
+    let Variables { declared, variables } = &mut *globals;
     let size = match declared {
         Some(declared) => declared.get(&name).copied().unwrap_or(0),
         None => image::UNKNOWN_SIZE,
@@ -185,7 +185,7 @@ fn global(
     if size == 0 || name.is_empty() {
         return Err(CUDA_ERROR_NOT_FOUND);
     }
-    let place = match placed.entry((context.id(), name)) {
+    let variable = match variables.entry((context.id(), name)) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(new) => {
             let space = driver.backing.space(Area::Globals, context.card());
@@ -195,15 +195,15 @@ fn global(
             new.insert(Placed { handle: context_handle, space, offset })
         }
     };
-    Ok((driver.backing.pointer(place.space, place.offset), size))
+    Ok((driver.backing.pointer(variable.space, variable.offset), size))
 }
 
 fn put_global(pointer: OutWide, size: OutWide, module: usize, name: Text) -> Answer {
     let (driver, context, context_handle) = current()?;
     let module = find(driver, module)?;
     let (found, bytes) = global(driver, context, context_handle, module, name.get()?)?;
-    pointer.put_if_wanted(found);
-    size.put_if_wanted(bytes);
+    pointer.put_optional(found);
+    size.put_optional(bytes);
     Ok(())
 }
 

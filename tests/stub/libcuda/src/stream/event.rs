@@ -9,7 +9,7 @@ use crate::stream::work::{self, Lane, Mark, Work};
 use crate::{Answer, stream};
 use driver_sys::cuda::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use stub_engine::time::{Progress, Question};
+use stub_engine::time::{Progress, Query};
 
 /// An event.
 #[derive(Default)]
@@ -89,8 +89,8 @@ fn state(driver: &'static Driver, event: CUevent) -> Answer<Recorded> {
     let known = found.recorded();
     let Recorded::Pending(mark) = known else { return Ok(known) };
     let event = Some(number(driver, event));
-    let look = work::look(driver, &Question { mark, event, looks_ahead: false });
-    let Progress::Done(at) = look.progress else { return Ok(known) };
+    let status = work::status(driver, &Query { mark, event, has_forecast: false });
+    let Progress::Done(at) = status.progress else { return Ok(known) };
     // Without an instant it has been recorded anew meanwhile, or the server is gone.
     let reached = Recorded::Reached(at.unwrap_or_else(|| driver.clock.now()));
     let (from, to) = (known.bits(), reached.bits());

@@ -256,7 +256,7 @@ pub fn get_context(stream: CUstream, context: Out<CUcontext>) -> Answer {
 /// `cuStreamGetCtx_v2`
 pub fn get_contexts(stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>) -> Answer {
     get_context(stream, context)?;
-    green.put_if_wanted(core::ptr::null_mut());
+    green.put_optional(core::ptr::null_mut());
     Ok(())
 }
 

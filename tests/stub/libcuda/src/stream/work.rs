@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 pub use stub_engine::time::{Direction, Lane, Mark, Work};
-use stub_engine::time::{Look, Progress, Question};
+use stub_engine::time::{Progress, Query, Status};
 
 /// How long to wait before asking again for what may never come: at first, and at most.
 const FIRST_STEP_NS: u64 = 100_000;
@@ -114,31 +114,31 @@ pub fn end(driver: &Driver, context: &Context, lane: &Lane) {
 }
 
 /// How far a mark has come; what a server that is gone knows nothing of is done.
-pub fn look(driver: &Driver, question: &Question) -> Look {
-    let done = Look { progress: Progress::Done(None), lane_done: Mark::LAST_PLACE };
-    if question.mark.is_none() {
+pub fn status(driver: &Driver, query: &Query) -> Status {
+    let done = Status { progress: Progress::Done(None), lane_done: Mark::LAST_POSITION };
+    if query.mark.is_none() {
         return done;
     }
-    driver.engine.look(question, driver.clock.now()).unwrap_or(done)
+    driver.engine.status(query, driver.clock.now()).unwrap_or(done)
 }
 
 /// How far a mark's lane has come.
-pub fn look_at(driver: &Driver, mark: Mark) -> Look {
-    look(driver, &Question { mark, event: None, looks_ahead: false })
+pub fn status_of(driver: &Driver, mark: Mark) -> Status {
+    status(driver, &Query { mark, event: None, has_forecast: false })
 }
 
-fn look_ahead(driver: &Driver, mark: Mark) -> Look {
-    look(driver, &Question { mark, event: None, looks_ahead: true })
+fn status_with_forecast(driver: &Driver, mark: Mark) -> Status {
+    status(driver, &Query { mark, event: None, has_forecast: true })
 }
 
 /// Whether a mark is done now.
 pub fn is_done(driver: &Driver, mark: Mark) -> bool {
-    matches!(look_at(driver, mark).progress, Progress::Done(_))
+    matches!(status_of(driver, mark).progress, Progress::Done(_))
 }
 
 /// When a mark will be done if nothing else comes; now for one that is, `None` when that may never be.
 pub fn forecast(driver: &Driver, mark: Mark) -> Option<u64> {
-    match look_ahead(driver, mark).progress {
+    match status_with_forecast(driver, mark).progress {
         Progress::Done(_) => Some(driver.clock.now()),
         Progress::Pending { forecast, .. } => forecast,
     }
@@ -153,11 +153,11 @@ pub fn wait(driver: &Driver, mark: Mark) {
 fn wait_in(driver: &Driver, mark: Mark) -> Mark {
     let mut step = FIRST_STEP_NS;
     loop {
-        let look = look_ahead(driver, mark);
-        let Progress::Pending { look_at, .. } = look.progress else {
-            return Mark::new(mark.lane(), look.lane_done);
+        let status = status_with_forecast(driver, mark);
+        let Progress::Pending { check_at, .. } = status.progress else {
+            return Mark::new(mark.lane(), status.lane_done);
         };
-        let until = look_at.unwrap_or_else(|| {
+        let until = check_at.unwrap_or_else(|| {
             let until = driver.clock.now() + step;
             step = (step * 2).min(LONGEST_STEP_NS);
             until
@@ -240,9 +240,9 @@ impl Queue {
         if tail.is_none() {
             return true;
         }
-        let look = look_at(driver, tail);
-        self.lane().note_done(Mark::new(tail.lane(), look.lane_done));
-        matches!(look.progress, Progress::Done(_))
+        let status = status_of(driver, tail);
+        self.lane().note_done(Mark::new(tail.lane(), status.lane_done));
+        matches!(status.progress, Progress::Done(_))
     }
 
     /// Waits for everything that new work here would come behind.

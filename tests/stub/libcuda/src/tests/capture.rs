@@ -179,9 +179,9 @@ fn a_capture_has_a_beginning_and_an_end() {
     alone(&[], || {
         start();
         let mut graph = null_mut();
-        let place = &raw mut graph;
+        let out = &raw mut graph;
         let stream = stream(0);
-        fails!(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(stream, place));
+        fails!(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(stream, out));
         fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(null_mut(), GLOBAL));
         fails!(CUDA_ERROR_INVALID_VALUE, cuStreamBeginCapture_v2(stream, 3));
         fails!(
@@ -192,7 +192,7 @@ fn a_capture_has_a_beginning_and_an_end() {
         fails!(CUDA_ERROR_ILLEGAL_STATE, cuStreamBeginCapture_v2(stream, GLOBAL));
         assert_eq!(shape(end(stream)), (vec![], 0));
         ok!(cuStreamBeginCapture_v2_ptsz(null_mut(), GLOBAL));
-        ok!(cuStreamEndCapture_ptsz(null_mut(), place));
+        ok!(cuStreamEndCapture_ptsz(null_mut(), out));
         // A stream that goes takes its capture with it.
         ok!(cuStreamBeginCapture_v2(stream, GLOBAL));
         ok!(cuStreamDestroy_v2(stream));
@@ -238,7 +238,7 @@ fn modes_say_who_must_not_do_what_is_unsafe() {
         let context = start() as usize;
         let here = |answer| {
             assert_eq!(
-                // SAFETY: a size without a place is refused, whatever the capture says.
+                // SAFETY: a size without a out is refused, whatever the capture says.
                 unsafe { cuMemAlloc_v2(null_mut(), 64) },
                 answer
             );
@@ -295,7 +295,7 @@ fn a_capture_ends_where_it_began_unless_it_is_relaxed() {
                 ok!(cuCtxSetCurrent(without_provenance_mut(context)));
                 let mut graph = null_mut();
                 let stream = without_provenance_mut(stream);
-                // SAFETY: the place is valid.
+                // SAFETY: the out is valid.
                 assert_eq!(unsafe { cuStreamEndCapture(stream, &raw mut graph) }, answer);
             })
             .join()

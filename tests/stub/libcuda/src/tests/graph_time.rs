@@ -149,11 +149,11 @@ fn events_are_recorded_and_waited_for_by_nodes() {
         }
         let graph = graph();
         let mut node = null_mut();
-        let place = &raw mut node;
-        ok!(cuGraphAddEventWaitNode(place, graph, null(), 0, awaited));
-        ok!(cuGraphAddEventRecordNode(place, graph, &raw const node, 1, begin));
+        let out = &raw mut node;
+        ok!(cuGraphAddEventWaitNode(out, graph, null(), 0, awaited));
+        ok!(cuGraphAddEventRecordNode(out, graph, &raw const node, 1, begin));
         let quick = add_kernel(graph, &[node], kernel(c"quick"));
-        ok!(cuGraphAddEventRecordNode(place, graph, &raw const quick, 1, middle));
+        ok!(cuGraphAddEventRecordNode(out, graph, &raw const quick, 1, middle));
         add_kernel(graph, &[node], kernel(c"slow"));
         launch(kernel(c"slow"), other);
         ok!(cuEventRecord(awaited, other));

@@ -118,7 +118,7 @@ fn what_is_wrong_with_a_node_is_said_when_it_is_added() {
         let function = kernel(c"k");
         let elsewhere = add_empty(other, &[]);
         let mut node = null_mut();
-        let place = &raw mut node;
+        let out = &raw mut node;
         let good = call(function);
         let mut bad = good;
         bad.blockDimX = 2048;
@@ -126,32 +126,29 @@ fn what_is_wrong_with_a_node_is_said_when_it_is_added() {
         let nothing = null();
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddKernelNode_v2(place, graph, nothing, 0, &raw const bad)
+            cuGraphAddKernelNode_v2(out, graph, nothing, 0, &raw const bad)
         );
         bad = good;
         bad.func = without_provenance_mut(64);
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddKernelNode_v2(place, graph, nothing, 0, &raw const bad)
+            cuGraphAddKernelNode_v2(out, graph, nothing, 0, &raw const bad)
         );
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddKernelNode_v2(place, graph, nothing, 1, &raw const good)
+            cuGraphAddKernelNode_v2(out, graph, nothing, 1, &raw const good)
         );
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddEmptyNode(place, graph, &raw const elsewhere, 1)
-        );
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(place, graph, twice.as_ptr(), 2));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(out, graph, &raw const elsewhere, 1));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(out, graph, twice.as_ptr(), 2));
         fails!(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(null_mut(), graph, nothing, 0));
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddEmptyNode(place, without_provenance_mut(64), nothing, 0)
+            cuGraphAddEmptyNode(out, without_provenance_mut(64), nothing, 0)
         );
         let copy = line(7, [1u8].as_ptr(), 1);
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddMemcpyNode(place, graph, nothing, 0, &raw const copy, null_mut())
+            cuGraphAddMemcpyNode(out, graph, nothing, 0, &raw const copy, null_mut())
         );
         assert_eq!(nodes(graph).len(), 1, "nothing of that was added");
     });
@@ -166,11 +163,11 @@ fn a_circle_cannot_be_instantiated() {
         let second = add_empty(graph, &[first]);
         ok!(cuGraphAddDependencies(graph, &raw const second, &raw const first, 1));
         let (mut exec, mut fault, mut log) = (null_mut(), null_mut(), [1; 64]);
-        let place = &raw mut exec;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(place, graph, 0));
+        let out = &raw mut exec;
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(out, graph, 0));
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuGraphInstantiate_v2(place, graph, &raw mut fault, log.as_mut_ptr(), 64)
+            cuGraphInstantiate_v2(out, graph, &raw mut fault, log.as_mut_ptr(), 64)
         );
         assert_eq!(fault, first);
         let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
@@ -179,20 +176,17 @@ fn a_circle_cannot_be_instantiated() {
             hErrNode_out: null_mut(),
             result_out: 9,
         };
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuGraphInstantiateWithParams(place, graph, &raw mut params)
-        );
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithParams(out, graph, &raw mut params));
         assert_eq!(params.result_out, CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
         assert_eq!(params.hErrNode_out, first);
         ok!(cuGraphRemoveDependencies(graph, &raw const second, &raw const first, 1));
         params.flags = u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-        ok!(cuGraphInstantiateWithParams(place, graph, &raw mut params));
+        ok!(cuGraphInstantiateWithParams(out, graph, &raw mut params));
         assert_eq!(params.result_out, CUDA_GRAPH_INSTANTIATE_SUCCESS);
         let mut flags = 9;
         ok!(cuGraphExecGetFlags(exec, &raw mut flags));
         assert_eq!(flags, 0);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(place, graph, 1 << 20));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(out, graph, 1 << 20));
     });
 }
 

@@ -147,10 +147,10 @@ fn pointers_of_every_kind_say_what_they_are() {
             assert_eq!(attribute::<i32>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside), 0);
             assert_eq!(attribute::<u8>(CU_POINTER_ATTRIBUTE_MAPPED, inside), 1);
             let mut address = 0u64;
-            let place = (&raw mut address).cast();
+            let out = (&raw mut address).cast();
             let host_pointer = CU_POINTER_ATTRIBUTE_HOST_POINTER;
-            // SAFETY: the place is a valid one.
-            let answer = unsafe { cuPointerGetAttribute(place, host_pointer, inside) };
+            // SAFETY: the out is a valid one.
+            let answer = unsafe { cuPointerGetAttribute(out, host_pointer, inside) };
             let expected = if on_host { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE };
             assert_eq!((answer, address), (expected, if on_host { inside } else { 0 }));
         }

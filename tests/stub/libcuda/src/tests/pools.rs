@@ -343,11 +343,11 @@ fn a_pool_is_found_by_its_place_and_reaches_its_own_card_only() {
             ok!(cuMemPoolGetAccess(&raw mut flags, pool, &raw mut place));
             assert_eq!(flags, expected);
         }
-        let wish = |id, flags| CUmemAccessDesc { location: at_device(id), flags };
+        let access = |id, flags| CUmemAccessDesc { location: at_device(id), flags };
         let both = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        ok!(cuMemPoolSetAccess(pool, &wish(0, both), 1));
-        fails!(CUDA_ERROR_INVALID_DEVICE, cuMemPoolSetAccess(pool, &wish(1, both), 1));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemPoolSetAccess(pool, &wish(0, 0), 1));
+        ok!(cuMemPoolSetAccess(pool, &access(0, both), 1));
+        fails!(CUDA_ERROR_INVALID_DEVICE, cuMemPoolSetAccess(pool, &access(1, both), 1));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemPoolSetAccess(pool, &access(0, 0), 1));
         let mut none = 0u64;
         let current = CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
         fails!(

@@ -96,10 +96,10 @@ fn an_old_driver_does_not_know_what_came_after_it() {
         let (mut version, mut address) = (0, null_mut());
         ok!(cuDriverGetVersion(&raw mut version));
         assert_eq!(version, 11080);
-        let place = &raw mut address;
-        ok!(cuGetProcAddress(c"cuMemAlloc".as_ptr(), place, 13000, 0));
+        let out = &raw mut address;
+        ok!(cuGetProcAddress(c"cuMemAlloc".as_ptr(), out, 13000, 0));
         let newer = c"cuLibraryLoadData".as_ptr();
-        super::fails!(CUDA_ERROR_NOT_FOUND, cuGetProcAddress(newer, place, 13000, 0));
+        super::fails!(CUDA_ERROR_NOT_FOUND, cuGetProcAddress(newer, out, 13000, 0));
         assert!(address.is_null());
     });
 }
@@ -125,7 +125,7 @@ fn common_wrong_arguments_have_the_common_answers() {
         let mut address = null_mut();
         let mut status = 9;
         let mut ask = |name: &core::ffi::CStr, version, flags| {
-            // SAFETY: every place is valid.
+            // SAFETY: every out is valid.
             let result = unsafe {
                 let (address, status) = (&raw mut address, &raw mut status);
                 cuGetProcAddress_v2(name.as_ptr(), address, version, flags, status)

@@ -1,4 +1,4 @@
-//! A server and client processes that do what they are told.
+//! A server, and client processes that follow commands.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -50,7 +50,7 @@ impl Server {
         self.ask(&json!({"command": "ledger"}))
     }
 
-    /// What the ledger says of a process on card 0.
+    /// The ledger's row of a process on card 0.
     pub fn card(&self, client: &Driven) -> Value {
         row(&self.ledger(), client.process.id())["cards"][0].clone()
     }
@@ -82,7 +82,7 @@ impl Drop for Server {
     }
 }
 
-/// A client process that does what it is told.
+/// A client process that follows commands.
 pub struct Driven {
     pub process: Child,
     input: ChildStdin,
@@ -94,7 +94,7 @@ impl Driven {
         writeln!(self.input, "{line}").expect("tell");
     }
 
-    /// The next answer; the test harness's own lines are passed over.
+    /// The next answer. Lines of the test harness are skipped.
     pub fn hear(&mut self) -> Vec<u64> {
         loop {
             let line = self.output.next().expect("an answer").expect("line");

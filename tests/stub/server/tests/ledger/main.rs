@@ -1,6 +1,6 @@
-//! The server with real processes: what the ledger says when they allocate, race and are killed.
+//! The server with real processes: the ledger when they allocate, race and are killed.
 //!
-//! Child processes are this test program again, running [`client`].
+//! The child processes are this test program, running [`client`].
 
 mod driven;
 mod time;
@@ -17,7 +17,7 @@ use stub_engine::symbols::Library;
 use stub_engine::{Engine, Watch};
 
 /// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM BYTES`,
-/// `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now), `look AT`,
+/// `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now), `status AT`,
 /// `wait`, `flood`: see [`time`].
 #[test]
 fn client() {
@@ -66,7 +66,7 @@ fn client() {
                 println!("answer {held} {refused}");
             }
             "launch" => println!("answer {}", worker.launch(number(1), number(2), number(3))),
-            "look" => println!("answer {}", u64::from(worker.is_done(number(1)))),
+            "status" => println!("answer {}", u64::from(worker.is_done(number(1)))),
             "peek" => println!("answer {}", u64::from(worker.peek(number(1)))),
             "wait" => println!("answer {}", worker.wait()),
             "flood" => worker.flood(),
@@ -104,7 +104,7 @@ fn eight_racing_processes_half_of_them_killed_are_booked_to_the_byte() {
     let server = Server::start("eight", &["--cards", "t4"]);
     let mut clients: Vec<_> = (0..8).map(|_| server.client("race")).collect();
     for (seed, client) in (1..).zip(&mut clients) {
-        // Those that will be killed never end by themselves.
+        // Processes that will be killed never end by themselves.
         let rounds = if seed % 2 == 0 { u64::MAX } else { 3000 };
         client.tell(&format!("churn {seed} {rounds}"));
     }
@@ -124,7 +124,7 @@ fn eight_racing_processes_half_of_them_killed_are_booked_to_the_byte() {
     let ledger = wait_for("the killed ones' bytes", || {
         let ledger = server.ledger();
         let rows = ledger["processes"].as_array()?;
-        (rows.iter().filter(|row| row["state"] == "gone").count() == 4).then_some(ledger)
+        (rows.iter().filter(|row| row["state"] == "freed").count() == 4).then_some(ledger)
     });
     let card = &ledger["cards"][0];
     assert_eq!(card["requested"]["now"].as_u64(), Some(total));
@@ -156,8 +156,8 @@ fn bytes_come_back_after(millis: u64) {
         let ledger = server.ledger();
         let state = &row(&ledger, pid)["state"];
         let used = ledger["cards"][0]["used"].as_u64()?;
-        assert_eq!(used, if state == "gone" { 0 } else { 12345 }, "{state}");
-        assert!(is_listed || state == "gone", "not listed, but {state}");
+        assert_eq!(used, if state == "freed" { 0 } else { 12345 }, "{state}");
+        assert!(is_listed || state == "freed", "not listed, but {state}");
         if used == 0 {
             assert!(killed.elapsed() >= delay, "back before {delay:?}");
         }
@@ -291,7 +291,7 @@ fn what_a_killed_process_pooled_and_managed_comes_back_after_the_delay() {
     killed.kill();
     let ledger = wait_for("the bytes", || {
         let ledger = server.ledger();
-        let is_gone = row(&ledger, pid)["state"] == "gone";
+        let is_gone = row(&ledger, pid)["state"] == "freed";
         let used = if is_gone { 2 * MIB } else { 34 * MIB };
         assert_eq!(ledger["cards"][0]["used"], used);
         is_gone.then_some(ledger)

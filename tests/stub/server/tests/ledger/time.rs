@@ -1,4 +1,4 @@
-//! Processes on one engine's time: what each had of it, on the real clock and on a virtual one.
+//! Engine time of several processes, on the real clock and on a virtual one.
 
 use crate::driven::{Driven, Server, row, wait_for};
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use std::time::Duration;
 use stub_engine::Engine;
 use stub_engine::client::Client;
 use stub_engine::clock::{Clock, RealClock};
-use stub_engine::time::{FULL, Lane, Mark, Progress, Question, Work};
+use stub_engine::time::{FULL, Lane, Mark, Progress, Query, Work};
 
 const MS: u64 = 1_000_000;
 
-/// What a client process does with time: kernels on one stream.
+/// A client process that launches kernels on one stream.
 pub struct Worker<'a> {
     client: &'a Client,
     lane: Lane,
@@ -31,32 +31,32 @@ impl<'a> Worker<'a> {
         count
     }
 
-    fn progress(&self, at: u64, looks_ahead: bool) -> Progress {
-        let question = Question { mark: self.lane.last(), event: None, looks_ahead };
-        assert_ne!(question.mark, Mark::NONE);
-        self.client.look(&question, at).expect("a server").progress
+    fn progress(&self, at: u64, has_forecast: bool) -> Progress {
+        let query = Query { mark: self.lane.last(), event: None, has_forecast };
+        assert_ne!(query.mark, Mark::NONE);
+        self.client.status(&query, at).expect("a server").progress
     }
 
     pub fn is_done(&self, at: u64) -> bool {
         matches!(self.progress(at, true), Progress::Done(_))
     }
 
-    /// The same without asking when it will be.
+    /// The same without a forecast.
     pub fn peek(&self, at: u64) -> bool {
         matches!(self.progress(at, false), Progress::Done(_))
     }
 
-    /// Waits for all of it as the driver does; returns how often it looked.
+    /// Waits for all of it as the driver does; returns the number of queries.
     pub fn wait(&self) -> u64 {
-        let mut looks = 1;
-        while let Progress::Pending { look_at, .. } = self.progress(RealClock.now(), true) {
-            RealClock.sleep_until(look_at.expect("nothing waits for ever"));
-            looks += 1;
+        let mut queries = 1;
+        while let Progress::Pending { check_at, .. } = self.progress(RealClock.now(), true) {
+            RealClock.sleep_until(check_at.expect("nothing waits for ever"));
+            queries += 1;
         }
-        looks
+        queries
     }
 
-    /// Launches for ever, into a ring that only it empties.
+    /// Launches without end, into a ring that only the server empties.
     pub fn flood(&self) -> ! {
         println!("answer 1");
         loop {
@@ -117,18 +117,18 @@ fn on_a_virtual_clock_every_number_is_exact() {
     let busy = |server: &Server, clients: &[Driven; 2]| {
         clients.each_ref().map(|client| server.card(client)["busy_ns"].as_u64().expect("ns"))
     };
-    // Nobody has asked yet: the latest instant that anyone has written down is now.
+    // There was no query yet: now is the latest instant that a client has reported.
     assert_eq!(busy(&server, &clients), [5 * MS, 0]);
     assert_eq!(server.ledger()["now_ns"], 10 * MS);
     // Slices of 1 ms with 50 us in between: 15 ms are one, and then seven of each.
-    assert_eq!(clients[1].does(&format!("look {}", 24 * MS)), [1]);
-    assert_eq!(clients[1].does(&format!("look {}", 12 * MS)), [1], "what is done stays done");
+    assert_eq!(clients[1].does(&format!("status {}", 24 * MS)), [1]);
+    assert_eq!(clients[1].does(&format!("status {}", 12 * MS)), [1], "what is done stays done");
     let [first, second] = busy(&server, &clients);
     assert_eq!((second, first), (6 * MS, 19 * MS - 6 * MS - 12 * 50_000));
     let slicing = json!({"command": "slicing", "slice_us": 5000, "switch_us": 0});
     assert_eq!(server.ask(&slicing), json!({"ok": true}));
     assert_eq!(clients[1].does(&format!("launch 100 {MS} {}", 30 * MS)), [100]);
-    assert_eq!(clients[0].does(&format!("look {}", 49 * MS)), [0]);
+    assert_eq!(clients[0].does(&format!("status {}", 49 * MS)), [0]);
     let expected = busy(&server, &clients);
     assert_eq!(expected.iter().sum::<u64>(), first + second + 25 * MS);
     let sums = clients
@@ -143,7 +143,7 @@ fn what_a_client_answers_itself_moves_the_virtual_clock() {
     let server = Server::start("promised", &arguments);
     let mut clients = [server.client("a"), server.client("b")];
     assert_eq!(clients[0].does(&format!("launch 3 {} {}", 10 * MS, 5 * MS)), [3]);
-    // The server promises 35 ms at the first look, and hears of no other before that.
+    // The server promises 35 ms at the first status, and receives no query before that.
     for (at, done) in [(6, 0), (20, 0), (34, 0)] {
         assert_eq!(clients[0].does(&format!("peek {}", at * MS)), [done]);
         assert_eq!(server.ledger()["now_ns"], at * MS);
@@ -151,14 +151,14 @@ fn what_a_client_answers_itself_moves_the_virtual_clock() {
     }
     assert_eq!(clients[1].does(&format!("launch 1 {MS} {}", 34 * MS)), [1]);
     assert_eq!(clients[0].does(&format!("peek {}", 36 * MS)), [1]);
-    // Whoever goes does so at the latest instant that anyone has told, or would have.
+    // A process ends at the latest instant that a client has reported, or would have.
     assert_eq!(clients[0].does(&format!("launch 1 {} {}", 9 * MS, 40 * MS)), [1]);
     assert_eq!(clients[0].does(&format!("peek {}", 42 * MS)), [0]);
     assert_eq!(clients[0].does(&format!("peek {}", 43 * MS)), [0]);
     let pid = clients[0].process.id();
     clients[0].kill();
-    wait_for("its end", || (row(&server.ledger(), pid)["state"] == "gone").then_some(()));
-    assert_eq!(clients[1].does(&format!("look {}", 60 * MS)), [1]);
+    wait_for("its end", || (row(&server.ledger(), pid)["state"] == "freed").then_some(()));
+    assert_eq!(clients[1].does(&format!("status {}", 60 * MS)), [1]);
     let switch = 50_000;
     assert_eq!(server.card(&clients[0])["busy_ns"], 33 * MS - switch);
 }
@@ -171,12 +171,12 @@ fn a_killed_process_vanishes_from_the_engine_and_the_others_go_on() {
         let mut flooding = server.client("b");
         assert_eq!(flooding.does("flood"), [1]);
         assert_eq!(survivor.does(&format!("launch 2 {} 0", 3 * MS)), [2]);
-        // Somewhere else in its loop each time.
+        // At another point of its loop each time.
         std::thread::sleep(Duration::from_micros(1234 * round));
         let pid = flooding.process.id();
         flooding.kill();
         survivor.does("wait");
-        wait_for("its end", || (row(&server.ledger(), pid)["state"] == "gone").then_some(()));
+        wait_for("its end", || (row(&server.ledger(), pid)["state"] == "freed").then_some(()));
         let before = server.card(&flooding)["busy_ns"].clone();
         assert_eq!(survivor.does(&format!("launch 1 {MS} 0")), [1]);
         survivor.does("wait");

@@ -92,7 +92,7 @@ fn who_dies_leaves_the_others_spinning_and_the_card_to_all() {
     let first = desk.launch(&lanes[0], NAME, NS, 0);
     desk.launch(&lanes[1], "before", MS, 0);
     desk.launch(&lanes[1], NAME, NS, 0);
-    desk.machine.client_gone(clients[1], MS / 2);
+    desk.machine.client_ended(clients[1], MS / 2);
     assert_eq!(desk.machine.forecast(clients[0], first), None);
     let other = desk.launch(&Desk::lane(clients[2]), "k", MS, MS);
     assert_eq!(desk.finish(clients[2], other), 2 * MS + 50 * US + MS);

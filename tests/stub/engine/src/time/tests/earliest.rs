@@ -1,12 +1,13 @@
-//! Before when a mark is not done: exact where nobody else comes, and true whoever comes and goes.
+//! The instant before which a mark is not done: exact without other processes, and true whichever
+//! process begins or ends.
 
 use super::*;
 use std::collections::BTreeMap;
 
 impl Desk {
     fn earliest(&mut self, client: usize, mark: Mark) -> Option<u64> {
-        let question = Question { mark, event: None, looks_ahead: false };
-        match self.machine.look(client, &question).progress {
+        let query = Query { mark, event: None, has_forecast: false };
+        match self.machine.status(client, &query).progress {
             Progress::Pending { earliest, .. } => Some(earliest),
             Progress::Done(_) => None,
         }
@@ -70,7 +71,7 @@ impl Dice {
 }
 
 /// Three processes with whatever there is on two cards, one of which goes; every promise that was
-/// ever given for a mark is looked at again at every instant.
+/// ever promised for a mark is checked again at every instant.
 #[test]
 fn no_mark_is_done_before_it_was_promised() {
     for seed in 0..20 {
@@ -93,7 +94,7 @@ fn no_mark_is_done_before_it_was_promised() {
             let on = &lanes[dice.below(18) as usize];
             let is_gone = step > 400 && on.client == clients[2];
             if step == 400 {
-                desk.machine.client_gone(clients[2], now);
+                desk.machine.client_ended(clients[2], now);
                 marks.retain(|(client, _)| *client != clients[2]);
             } else if !is_gone {
                 let ns = 1 + dice.below(300 * US);

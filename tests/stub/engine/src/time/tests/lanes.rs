@@ -14,7 +14,7 @@ fn a_lane_runs_in_order_and_never_starts_in_the_past() {
     let third = desk.launch(&lane, "a", 1, 500);
     assert_eq!(desk.finish(client, third), 1001, "what comes late counts from now");
     assert_eq!(desk.busy(client), 101);
-    assert_eq!(desk.look(client, third, None).lane_done, 3);
+    assert_eq!(desk.status(client, third, None).lane_done, 3);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn an_event_is_reached_when_the_engine_gets_there() {
     let old = desk.record(&first, 2, 1000);
     let new = desk.record(&second, 2, 1000);
     desk.machine.advance(5000);
-    assert_eq!(desk.look(client, old, Some(2)).progress, Progress::Done(None));
+    assert_eq!(desk.status(client, old, Some(2)).progress, Progress::Done(None));
     assert_eq!(desk.reached(client, 2, new), 1000);
 }
 
@@ -164,12 +164,12 @@ fn a_kernel_of_hours_among_others_is_seen_as_far_as_it_makes_sense() {
     let lanes = clients.map(Desk::lane);
     let hour = 3600 * 1000 * MS;
     let marks = lanes.each_ref().map(|lane| desk.launch(lane, "k", hour, 0));
-    let Progress::Pending { forecast: Some(forecast), look_at: Some(look_at), .. } =
-        desk.look(clients[0], marks[0], None).progress
+    let Progress::Pending { forecast: Some(forecast), check_at: Some(check_at), .. } =
+        desk.status(clients[0], marks[0], None).progress
     else {
         panic!("an hour is not over");
     };
-    assert!(forecast < hour && look_at == 10 * MS, "{forecast} {look_at}");
-    desk.machine.client_gone(clients[1], MS);
+    assert!(forecast < hour && check_at == 10 * MS, "{forecast} {check_at}");
+    desk.machine.client_ended(clients[1], MS);
     assert_eq!(desk.finish(clients[0], marks[0]), hour);
 }

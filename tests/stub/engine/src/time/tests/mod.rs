@@ -55,17 +55,17 @@ impl Desk {
         self.submit(on, Work::Record { event }, at)
     }
 
-    fn look(&mut self, client: usize, mark: Mark, event: Option<u32>) -> Look {
-        self.machine.look(client, &Question { mark, event, looks_ahead: true })
+    fn status(&mut self, client: usize, mark: Mark, event: Option<u32>) -> Status {
+        self.machine.status(client, &Query { mark, event, has_forecast: true })
     }
 
     fn is_done(&mut self, client: usize, mark: Mark) -> bool {
-        matches!(self.look(client, mark, None).progress, Progress::Done(_))
+        matches!(self.status(client, mark, None).progress, Progress::Done(_))
     }
 
     /// When an event was reached.
     fn reached(&mut self, client: usize, event: u32, mark: Mark) -> u64 {
-        match self.look(client, mark, Some(event)).progress {
+        match self.status(client, mark, Some(event)).progress {
             Progress::Done(at) => at.expect("recorded there"),
             pending @ Progress::Pending { .. } => panic!("not reached: {pending:?}"),
         }

@@ -104,7 +104,7 @@ fn with_a_client_goes_its_work_and_the_others_have_the_card() {
         desk.launch(&waiting, "k", MS, 0);
         let copied = desk.submit(&Desk::lane(clients[1]), copy, 0);
         let kept = desk.launch(&lanes[1], "k", 10 * MS, 0);
-        desk.machine.client_gone(clients[0], at);
+        desk.machine.client_ended(clients[0], at);
         let before = clients.map(|client| desk.busy(client));
         assert!(before[0] + before[1] <= at);
         let left = 10 * MS - before[1];
@@ -158,10 +158,10 @@ fn mixture(step: u64) -> Vec<u64> {
         };
         marks[lane.client] = mark;
         if lane.client == 3 && next(20) == 0 {
-            desk.machine.client_gone(3, 50 * MS);
+            desk.machine.client_ended(3, 50 * MS);
         }
     }
-    desk.machine.client_gone(3, at);
+    desk.machine.client_ended(3, at);
     desk.machine.advance(at + 5000 * MS);
     let mut seen = Vec::new();
     for client in clients {

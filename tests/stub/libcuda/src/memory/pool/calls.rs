@@ -55,7 +55,7 @@ pub fn set_current(device: CUdevice, pool: CUmemoryPool) -> Answer {
 }
 
 /// A place that names a device, and memory of the kind that pools here have.
-fn place(location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer<CUdevice> {
+fn device_at(location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer<CUdevice> {
     let driver = driver()?;
     let location = location.get()?;
     match kind {
@@ -71,7 +71,7 @@ pub fn get_default_at(
     location: In<CUmemLocation>,
     kind: CUmemAllocationType,
 ) -> Answer {
-    get_default(pool, place(location, kind)?)
+    get_default(pool, device_at(location, kind)?)
 }
 
 /// `cuMemGetMemPool`
@@ -80,7 +80,7 @@ pub fn get_current_at(
     location: In<CUmemLocation>,
     kind: CUmemAllocationType,
 ) -> Answer {
-    get_current(pool, place(location, kind)?)
+    get_current(pool, device_at(location, kind)?)
 }
 
 /// `cuMemSetMemPool`
@@ -89,7 +89,7 @@ pub fn set_current_at(
     kind: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> Answer {
-    set_current(place(location, kind)?, pool)
+    set_current(device_at(location, kind)?, pool)
 }
 
 /// `cuMemPoolCreate`: device memory that stays in this process.
@@ -137,19 +137,19 @@ pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     let found = driver.pools.find(pool)?;
     let mut book = lock(&found.book);
     let mut ahead = Ahead::new(driver);
-    book.settle(|mark| ahead.is_done(mark));
+    book.share_done(|mark| ahead.is_done(mark));
     found.shrink(driver, &mut book, keep as u64);
     Ok(())
 }
 
 /// `cuMemPoolSetAccess`: no card reaches another one's memory, and none loses its own.
-pub fn set_access(pool: CUmemoryPool, wishes: In<CUmemAccessDesc>, count: usize) -> Answer {
+pub fn set_access(pool: CUmemoryPool, accesses: In<CUmemAccessDesc>, count: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
     for index in 0..count {
-        let wish = wishes.get_at(index)?;
-        let is_own = device_of(driver, wish.location)? == found.ordinal.load(Ordering::Relaxed);
-        match wish.flags {
+        let access = accesses.get_at(index)?;
+        let is_own = device_of(driver, access.location)? == found.ordinal.load(Ordering::Relaxed);
+        match access.flags {
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE if is_own => {}
             CU_MEM_ACCESS_FLAGS_PROT_NONE if !is_own => {}
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE => return Err(CUDA_ERROR_INVALID_DEVICE),
@@ -264,15 +264,15 @@ pub fn set_attribute(
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
     let level = |book: &mut stub_engine::pool::Pool| match attribute {
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => book.reserved.forget_peak(),
-        _ => book.used.forget_peak(),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => book.reserved.reset_peak(),
+        _ => book.used.reset_peak(),
     };
     match attribute {
         CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
         | CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
         | CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
-            let wish: i32 = value.cast().read()?;
-            found.reuse[attribute as usize - 1].store(i32::from(wish != 0), Ordering::Relaxed);
+            let access: i32 = value.cast().read()?;
+            found.reuse[attribute as usize - 1].store(i32::from(access != 0), Ordering::Relaxed);
         }
         CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
             found.threshold.store(value.cast().read()?, Ordering::Relaxed);

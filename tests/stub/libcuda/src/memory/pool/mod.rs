@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use stub_engine::backing::Area;
-use stub_engine::pool::{self as arithmetic, Live, Place};
+use stub_engine::pool::{self as arithmetic, Live, Spot};
 
 /// A memory pool.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub struct Pool {
     ordinal: AtomicI32,
     /// The engine's card.
     card: AtomicUsize,
-    /// Place in the slab: the mark on its chunks.
+    /// Spot in the slab: the mark on its chunks.
     index: AtomicU32,
     is_default: AtomicBool,
     /// Destroyed, but allocations still live in it.
@@ -56,10 +56,9 @@ impl Ahead {
     }
 
     fn is_done(&mut self, mark: Mark) -> bool {
-        let done = self
-            .done
-            .entry(mark.lane())
-            .or_insert_with(|| Mark::new(mark.lane(), work::look_at(self.driver, mark).lane_done));
+        let done = self.done.entry(mark.lane()).or_insert_with(|| {
+            Mark::new(mark.lane(), work::status_of(self.driver, mark).lane_done)
+        });
         mark <= *done
     }
 
@@ -148,16 +147,16 @@ impl Pool {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut ahead = Ahead::new(driver);
-        book.settle(|mark| ahead.is_done(mark));
-        let place = match book.place(bytes, queue.id(), |mark| ahead.is_before(mark, queue)) {
-            Some(place) => {
+        book.share_done(|mark| ahead.is_done(mark));
+        let spot = match book.find_room(bytes, queue.id(), |mark| ahead.is_before(mark, queue)) {
+            Some(spot) => {
                 let card = self.card.load(Ordering::Relaxed);
                 driver.engine.charge_pool(card, [0; 2], bytes).map_err(refused)?;
-                place
+                spot
             }
             None => self.grow(driver, &mut book, space, bytes)?,
         };
-        Ok(driver.backing.pointer(space, book.take(place, bytes)))
+        Ok(driver.backing.pointer(space, book.take(spot, bytes)))
     }
 
     /// Takes more of the card, and charges an allocation there.
@@ -167,7 +166,7 @@ impl Pool {
         book: &mut MutexGuard<arithmetic::Pool>,
         space: usize,
         bytes: u64,
-    ) -> Answer<Place> {
+    ) -> Answer<Spot> {
         let card = self.card.load(Ordering::Relaxed);
         let [wanted, least] = arithmetic::rooms(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let rooms = match self.largest.load(Ordering::Relaxed).checked_sub(book.reserved.now) {
@@ -203,7 +202,7 @@ impl Pool {
     fn settle(&self, driver: &'static Driver, handle: usize) -> bool {
         let mut book = lock(&self.book);
         let mut ahead = Ahead::new(driver);
-        book.settle(|mark| ahead.is_done(mark));
+        book.share_done(|mark| ahead.is_done(mark));
         let is_ending = self.is_ending.load(Ordering::Acquire);
         let keep = if is_ending { 0 } else { self.threshold.load(Ordering::Relaxed) };
         self.shrink(driver, &mut book, keep);
@@ -277,6 +276,6 @@ pub fn empty_default(driver: &Driver, device: CUdevice) {
         let _ = pool.free(driver, offset, None);
     }
     let mut book = lock(&pool.book);
-    book.settle(|_| true);
+    book.share_done(|_| true);
     pool.shrink(driver, &mut book, 0);
 }

@@ -1,25 +1,26 @@
-//! What ran, for whom: engine time by process, card and kernel name, and when.
+//! Engine time by process, card and kernel name, and its history.
 //!
-//! Engine time of a process is the time in which at least one of its kernels had the compute engine:
-//! kernels that overlap count once, and so do kernels of one name. A switch is nobody's.
+//! The engine time of a process is the time in which at least one of its kernels was on the compute
+//! engine. Kernels that overlap count once, and so do kernels of one name. A switch is billed to no
+//! process.
 
 use super::engine::Running;
 use super::program::Program;
 use super::state::Sink;
-use super::{Mark, program::ContextPlace};
+use super::{Mark, program::ContextOwner};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Nanoseconds of one bucket of a history.
 pub const BUCKET_NS: u64 = 10_000_000;
 
-/// Nanoseconds over which utilisation is averaged: NVML's shortest sample period, a sixth of a second, in
-/// whole buckets.
+/// Nanoseconds over which utilisation is averaged: NVML's shortest sample period, a sixth of a second,
+/// in whole buckets.
 pub const PERIOD_NS: u64 = 17 * BUCKET_NS;
 
-/// Buckets that are kept by process and card: 44 minutes in which it ran without a pause.
+/// Buckets that are kept for each process and card: 44 minutes without a pause.
 const BUCKETS_MAX: usize = 1 << 18;
 
-/// What one kernel name of a process did on one card.
+/// The use of one card by the kernels of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelUse {
     /// Launches that took time.
@@ -28,17 +29,17 @@ pub struct KernelUse {
     pub busy_ns: u64,
 }
 
-/// What one process did on one card.
+/// The use of one card by one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Page {
+pub(super) struct Bill {
     pub busy_ns: u64,
-    /// By number of the name.
+    /// By the number of the kernel's name.
     pub by_kernel: BTreeMap<u32, KernelUse>,
-    /// Number of the bucket and nanoseconds in it, those with none left out.
+    /// The number of the bucket and the nanoseconds in it, without empty buckets.
     pub history: VecDeque<(u64, u64)>,
 }
 
-impl Page {
+impl Bill {
     fn add(&mut self, mut from: u64, to: u64) {
         self.busy_ns += to - from;
         while from < to {
@@ -64,31 +65,31 @@ impl Page {
     }
 }
 
-/// All pages, by client and card; those of the gone stay.
+/// All bills, by client and card. Those of ended clients stay.
 #[derive(Debug, Default)]
-pub(super) struct Books {
-    pub pages: Vec<Vec<Page>>,
+pub(super) struct Bills {
+    pub pages: Vec<Vec<Bill>>,
 }
 
-/// The machine's own sink: bills, notes events, gathers what has ended.
+/// The machine's own sink: it bills engine time and collects reached events and ended lanes.
 pub(super) struct Billing<'a> {
-    pub books: &'a mut Books,
-    pub contexts: &'a [ContextPlace],
+    pub books: &'a mut Bills,
+    pub contexts: &'a [ContextOwner],
     /// Client, event, mark, instant.
     pub reached: Vec<(usize, u32, Mark, u64)>,
-    /// Lanes.
+    /// Ended lanes.
     pub ended: Vec<usize>,
 }
 
 impl<'a> Billing<'a> {
-    pub fn new(books: &'a mut Books, program: &'a Program) -> Self {
+    pub fn new(books: &'a mut Bills, program: &'a Program) -> Self {
         Self { books, contexts: &program.contexts, reached: Vec::new(), ended: Vec::new() }
     }
 }
 
 impl Sink for Billing<'_> {
     fn ran(&mut self, context: usize, running: &[Running], from: u64, to: u64) {
-        let ContextPlace { client, card } = self.contexts[context];
+        let ContextOwner { client, card } = self.contexts[context];
         let page = &mut self.books.pages[client][card];
         page.add(from, to);
         for (index, head) in running.iter().enumerate() {
