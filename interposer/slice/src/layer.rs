@@ -118,8 +118,8 @@ impl Layer {
     }
 
     /// The debt on a row of processes that have exited.
-    pub(crate) fn left_behind(&self, row: usize, now: u64) -> Owed {
-        if row < hami_account::CARDS { self.account.left_behind(row, now) } else { Owed::default() }
+    pub(crate) fn unpaid_debt(&self, row: usize, now: u64) -> Owed {
+        if row < hami_account::CARDS { self.account.unpaid_debt(row, now) } else { Owed::default() }
     }
 
     #[inline]

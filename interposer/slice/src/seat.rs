@@ -67,14 +67,14 @@ impl Seat {
     }
 
     /// The debt here of processes of the slice that have exited.
-    pub fn left_behind(&self, now: u64) -> Owed {
-        self.layer.left_behind(self.row, now)
+    pub fn unpaid_debt(&self, now: u64) -> Owed {
+        self.layer.unpaid_debt(self.row, now)
     }
 
     /// Wakes the coordinator, so that it reads the words.
-    pub fn ring(&self) {
+    pub fn wake_coordinator(&self) {
         if let Some(member) = self.layer.member() {
-            member.ring();
+            member.wake_coordinator();
         }
     }
 
@@ -91,7 +91,7 @@ impl Seat {
     pub fn runs_elsewhere(&self, now: u64) -> bool {
         (0..hami_account::CARDS).filter(|row| *row != self.row).any(|row| {
             self.layer.computing(row).any(|(_, words)| {
-                words.said().1 == ComputeState::Runs
+                words.current_state().1 == ComputeState::Running
                     && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENT_NS)
             })
         })

@@ -50,13 +50,13 @@ impl ComputeWords {
     /// Stores the state of the process, which had seen `turn`. All that it wrote before is visible to a
     /// reader of the state.
     #[inline]
-    pub fn say(&self, turn: u32, state: ComputeState) {
+    pub fn set_state(&self, turn: u32, state: ComputeState) {
         self.state.store(state.to_word(turn), Ordering::SeqCst);
     }
 
     /// The turn that the process had seen, and its state ([`ComputeState::from_word`]).
     #[inline]
-    pub fn said(&self) -> (u32, ComputeState) {
+    pub fn current_state(&self) -> (u32, ComputeState) {
         ComputeState::from_word(self.state.load(Ordering::SeqCst))
     }
 }
@@ -92,8 +92,8 @@ impl Account {
 
     /// The wake-up word that the coordinator waits on: a futex that changes with each signal.
     #[inline]
-    pub fn bell(&self) -> &AtomicU32 {
-        &self.layout().header.bell.0
+    pub fn wake_word(&self) -> &AtomicU32 {
+        &self.layout().header.wake.0
     }
 
     /// The unpaid debt on a card of processes that have exited, whether their slots are free again or
@@ -101,7 +101,7 @@ impl Account {
     ///
     /// # Panics
     /// As [`Self::compute`].
-    pub fn left_behind(&self, card: usize, now: u64) -> Owed {
+    pub fn unpaid_debt(&self, card: usize, now: u64) -> Owed {
         let owed = |slot: usize| Owed(self.compute(slot, card).owed.load(Ordering::SeqCst));
         let dead = self.find_dead(|slot| owed(slot).ns(now) > 0);
         let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(owed).max();

@@ -35,7 +35,7 @@ pub(crate) struct Header {
     pub slow_lock: Line<AtomicU32>,
     pub probed_at: Line<AtomicU64>,
     pub departed: Counters,
-    pub bell: Line<AtomicU32>,
+    pub wake: Line<AtomicU32>,
     pub departed_compute: ComputeSums,
 }
 
@@ -116,7 +116,7 @@ const _: () = assert!(offset_of!(Header, high_water) == 64);
 const _: () = assert!(offset_of!(Header, slow_lock) == 128);
 const _: () = assert!(offset_of!(Header, probed_at) == 192);
 const _: () = assert!(offset_of!(Header, departed) == 256);
-const _: () = assert!(offset_of!(Header, bell) == 448);
+const _: () = assert!(offset_of!(Header, wake) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);
 const _: () = assert!(offset_of!(Record, counters) == 64);
 const _: () = assert!(size_of::<ComputeWords>() == 64);

@@ -70,7 +70,7 @@
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
-//!    448  bell: u32                  the wake-up word of the coordinator; a futex
+//!    448  wake: u32                  the wake-up word of the coordinator; a futex
 //!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; owed [u64; 16]
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: committed in the high half
 //!  36864  records: 256 of 256 bytes  per slot
@@ -81,7 +81,7 @@
 //!           32 releases_begun: u32, releases_done: u32 | 40 joined_at: u64 (ns since boot)
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
-//! compute:  0 state: u64 (turn in the high half; 0 idle, 1 wants, 2 runs) | 8 used_ns: u64
+//! compute:  0 state: u64 (turn in the high half; 0 idle, 1 waiting, 2 running) | 8 used_ns: u64
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
 //!          48 owed: u64 | zero
 //! ```

@@ -157,10 +157,10 @@ impl<'a> Member<'a> {
 
     /// Wakes the coordinator, if one waits, to read a new state of this process.
     #[inline]
-    pub fn ring(&self) {
-        let bell = self.account.bell();
-        bell.fetch_add(1, Ordering::SeqCst);
-        wake_all(bell);
+    pub fn wake_coordinator(&self) {
+        let word = self.account.wake_word();
+        word.fetch_add(1, Ordering::SeqCst);
+        wake_all(word);
     }
 
     #[inline]

@@ -35,16 +35,16 @@ fn engine_times_and_state_are_at_their_offsets_and_in_the_snapshot() {
     let member = account.join().unwrap();
     assert_eq!((member.slot(), account.high_water()), (1, 2));
     let words = member.compute(3).unwrap();
-    words.say(7, ComputeState::Runs);
+    words.set_state(7, ComputeState::Running);
     words.used_ns.store(1_000, Ordering::Relaxed);
     words.throttled_ns.store(200, Ordering::Relaxed);
     words.debt_ns.store(30, Ordering::Relaxed);
     words.active_at.store(4, Ordering::Relaxed);
-    member.ring();
+    member.wake_coordinator();
 
-    assert_eq!(account.compute(1, 3).said(), (7, ComputeState::Runs));
-    assert_eq!(account.compute(1, 2).said(), (0, ComputeState::Idle));
-    assert_eq!(account.bell().load(Ordering::Relaxed), 1);
+    assert_eq!(account.compute(1, 3).current_state(), (7, ComputeState::Running));
+    assert_eq!(account.compute(1, 2).current_state(), (0, ComputeState::Idle));
+    assert_eq!(account.wake_word().load(Ordering::Relaxed), 1);
     let file = std::fs::File::open(scratch.path()).unwrap();
     let mut bytes = [0; 64];
     file.read_exact_at(&mut bytes, words_at(3, 1)).unwrap();
@@ -91,12 +91,12 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
             let member = account.join().unwrap();
             for card in [0, CARDS - 1] {
                 let words = member.compute(card).unwrap();
-                assert_eq!(words.said(), (0, ComputeState::Idle));
+                assert_eq!(words.current_state(), (0, ComputeState::Idle));
                 assert_eq!(words.used_ns.fetch_add(100, Ordering::Relaxed), 0);
                 words.throttled_ns.store(10, Ordering::Relaxed);
                 words.debt_ns.store(5, Ordering::Relaxed);
                 words.active_at.store(1, Ordering::Relaxed);
-                words.say(9, ComputeState::Runs);
+                words.set_state(9, ComputeState::Running);
             }
             flags[0].store(1, Ordering::SeqCst);
             wait_for(&flags[1]);
@@ -120,7 +120,7 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
         assert!(snapshot.processes.is_empty() && account.holder(0).is_none());
         assert_eq!(account.departed_used_ns(15), round * 100);
         let words = account.compute(0, 15);
-        assert_eq!(words.said(), (0, ComputeState::Idle));
+        assert_eq!(words.current_state(), (0, ComputeState::Idle));
         for word in [&words.used_ns, &words.throttled_ns, &words.debt_ns, &words.active_at] {
             assert_eq!(word.load(Ordering::Relaxed), 0);
         }
@@ -129,27 +129,27 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
 
 #[test]
 fn a_signal_wakes_a_waiter_in_another_process() {
-    let scratch = Scratch::new("bell");
+    let scratch = Scratch::new("wake");
     let flags = flags();
     let child = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
         for seen in 0..1_000 {
             flags[0].store(seen + 1, Ordering::SeqCst);
-            while account.bell().load(Ordering::SeqCst) == seen {
+            while account.wake_word().load(Ordering::SeqCst) == seen {
                 // Without a wake-up the child's alarm ends this test.
-                hami_limits::futex::wait(account.bell(), seen, Duration::from_secs(60));
+                hami_limits::futex::wait(account.wake_word(), seen, Duration::from_secs(60));
             }
         }
     });
     let account = Account::attach(&scratch.path()).unwrap();
     let member = account.join().unwrap();
     let deadline = Instant::now() + Duration::from_secs(50);
-    for ring in 1..=1_000 {
-        while flags[0].load(Ordering::SeqCst) != ring {
-            assert!(Instant::now() < deadline, "it still waits for ring {ring}");
+    for signal in 1..=1_000 {
+        while flags[0].load(Ordering::SeqCst) != signal {
+            assert!(Instant::now() < deadline, "it still waits for signal {signal}");
             std::hint::spin_loop();
         }
-        member.ring();
+        member.wake_coordinator();
     }
     assert_eq!(child.wait(), 0);
 }
@@ -165,7 +165,7 @@ fn invalid_values_are_read_without_harm() {
     let snapshot = Snapshot::read(&scratch.path()).unwrap();
     assert_eq!(snapshot.used_ns, [u64::MAX; CARDS]);
     assert_eq!(snapshot.throttled_ns, [u64::MAX; CARDS]);
-    assert_eq!(account.compute(0, 0).said(), (u32::MAX, ComputeState::Idle));
+    assert_eq!(account.compute(0, 0).current_state(), (u32::MAX, ComputeState::Idle));
     assert_eq!((account.departed_used_ns(15), account.departed_used_ns(16)), (u64::MAX, 0));
     // A free slot is not dead.
     assert!(!is_dead(&account, 1));

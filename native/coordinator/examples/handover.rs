@@ -40,7 +40,7 @@ fn latency(name: &str, wait: impl Fn(&Player, u32)) {
         let player = &players[round % 2];
         let mut grant = player.view.grant(0);
         let signalled = now();
-        player.say(grant.turn, ComputeState::Wants);
+        player.report(grant.turn, ComputeState::Waiting);
         while player.may_until(grant).is_none() && now() - signalled < 1_000_000_000 {
             wait(player, grant.turn);
             grant = player.view.grant(0);
@@ -50,8 +50,8 @@ fn latency(name: &str, wait: impl Fn(&Player, u32)) {
         if grant.kind == Kind::Turn {
             took.push(answered - signalled);
         }
-        player.say(grant.turn, ComputeState::Runs);
-        player.say(grant.turn, ComputeState::Idle);
+        player.report(grant.turn, ComputeState::Running);
+        player.report(grant.turn, ComputeState::Idle);
         std::thread::sleep(Duration::from_micros(300));
     }
     coordinator.kill_and_wait();

@@ -57,7 +57,7 @@ impl Slice {
             Guarded::new(account.mapped_at())?,
         ];
         let cards = limits.rows().iter().map(|row| card(&row.uuid)).collect();
-        let wakes_seen = account.bell().load(Ordering::SeqCst);
+        let wakes_seen = account.wake_word().load(Ordering::SeqCst);
         Ok(Box::new(Self {
             key,
             cards,
@@ -91,7 +91,7 @@ impl Slice {
     pub fn wake_word(&self) -> Option<WakeWord<'_>> {
         let takes_part = self.regulated() || self.limits.regulated().load(Ordering::Relaxed) != 0;
         let too_often = self.wakes_since_tick as usize > WAKES_PER_TICK * self.cards.len();
-        let word = WakeWord { word: self.account.bell(), seen: self.wakes_seen };
+        let word = WakeWord { word: self.account.wake_word(), seen: self.wakes_seen };
         (takes_part && !too_often).then_some(word)
     }
 
@@ -102,7 +102,7 @@ impl Slice {
 
     /// Reads the reports of its processes.
     pub fn read(&mut self, view: &mut SliceView) {
-        let wakes_seen = self.account.bell().load(Ordering::SeqCst);
+        let wakes_seen = self.account.wake_word().load(Ordering::SeqCst);
         self.wakes_since_tick =
             self.wakes_since_tick.saturating_add(wakes_seen.wrapping_sub(self.wakes_seen));
         self.wakes_seen = wakes_seen;
@@ -129,8 +129,8 @@ impl Slice {
             grants.iter().enumerate().any(|(row, grant)| {
                 let state = self.account.compute(slot, row).state.load(Ordering::Relaxed);
                 match State::from_word(state).1 {
-                    State::Runs => true,
-                    State::Wants => has_turn(grant, slot),
+                    State::Running => true,
+                    State::Waiting => has_turn(grant, slot),
                     State::Idle => false,
                 }
             })

@@ -34,7 +34,7 @@ fn without_a_share_no_launch_needs_permission() {
     let account = Account::attach(&free.join("account")).unwrap();
     let member = account.join().unwrap();
     let one = Player::new(&free, &member, 0, stage);
-    one.say(0, ComputeState::Runs);
+    one.report(0, ComputeState::Running);
     let _coordinator = runtime.coordinator(FOR_EVER);
     // The coordinator has found them once it has written to them.
     let (free_view, view) = (&one.view, GrantsView::open(&capped.join("grants")).unwrap());
@@ -91,9 +91,9 @@ fn a_program_that_dies_in_its_turn_delays_no_other() {
             let dying = Player::new(&second, &member, 1, stage);
             loop {
                 let grant = dying.view.grant(0);
-                dying.say(grant.turn, ComputeState::Wants);
+                dying.report(grant.turn, ComputeState::Waiting);
                 if dying.may_until(grant).is_some() {
-                    dying.say(grant.turn, ComputeState::Runs);
+                    dying.report(grant.turn, ComputeState::Running);
                     // In the middle of a kernel that would run for an hour.
                     let words = member.compute(0).unwrap();
                     words.active_at.store(common::now() + 3_600_000_000_000, Ordering::SeqCst);
@@ -252,7 +252,7 @@ fn a_slice_that_signals_all_the_time_has_a_limited_effect() {
         let account = Account::attach(&second.join("account")).unwrap();
         let member = account.join().unwrap();
         loop {
-            member.ring();
+            member.wake_coordinator();
         }
     });
     stage.wait_for_turns(&[0, 1], 5);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use driver_sys::cuda::CUdevice;
-use hami_account::ComputeState::{Idle, Runs, Wants};
+use hami_account::ComputeState::{Idle, Running, Waiting};
 use hami_limits::grants::Kind;
 use hami_share::turns::SILENT_NS;
 use vgpu_driver::guard::lock;
@@ -116,11 +116,11 @@ impl CardLimiter {
             match verdict {
                 Verdict::Unlimited => return Admitted::Unmetered,
                 Verdict::Go { turn } => {
-                    if state.report(&self.seats, Runs, turn, at) && !self.is_still_granted() {
+                    if state.report(&self.seats, Running, turn, at) && !self.is_still_granted() {
                         // Reported too late: the coordinator may have seen no process running, and granted the
                         // card to another one. The next round finds out.
                         if state.outstanding.is_empty() {
-                            state.report(&self.seats, Wants, turn, now());
+                            state.report(&self.seats, Waiting, turn, now());
                         }
                         continue;
                     }
@@ -144,7 +144,7 @@ impl CardLimiter {
                 Verdict::NotOurTurn { turn } => {
                     let requested_at = *turn_requested_at.get_or_insert(at);
                     if state.outstanding.is_empty() || at >= requested_at + PATIENCE_NS {
-                        state.report(&self.seats, Wants, turn, at);
+                        state.report(&self.seats, Waiting, turn, at);
                     }
                     drop(state);
                     METER.wake_by(at + QUIET_NS);
@@ -225,10 +225,10 @@ impl CardLimiter {
         let is_over = grant.is_some_and(|grant| !self.seats.is_granted(&grant, at));
         let has_turn = grant.is_some_and(|grant| grant.kind == Kind::Turn);
         let turn = grant.map_or(state.reported.turn, |grant| grant.turn);
-        if state.outstanding.is_empty() && state.reported.state == Runs {
+        if state.outstanding.is_empty() && state.reported.state == Running {
             let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
             if is_over {
-                let next = if state.waiting > 0 { Wants } else { Idle };
+                let next = if state.waiting > 0 { Waiting } else { Idle };
                 state.report(&self.seats, next, turn, at);
             } else if (state.waiting == 0 || has_turn) && at >= state.idle_since + linger {
                 // A thread that waits in the process's own turn waits for the bucket.
@@ -236,17 +236,17 @@ impl CardLimiter {
             } else if at >= state.idle_since + BUCKET_LINGER_NS {
                 // A thread that waits without turns also waits for the bucket. If the process died now, it
                 // would be billed for no work.
-                state.report(&self.seats, Wants, turn, at);
+                state.report(&self.seats, Waiting, turn, at);
             }
         }
-        if state.reported.state == Wants && state.waiting == 0 {
+        if state.reported.state == Waiting && state.waiting == 0 {
             // The threads that waited were admitted, because no share binds any more, or have ended.
             state.report(&self.seats, Idle, turn, at);
         }
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
         let again_at = until.map_or(u64::MAX, |grant| grant.until);
         let again_at = match state.reported.state {
-            Runs if state.outstanding.is_empty() => again_at.min(at + TURN_LINGER_NS),
+            Running if state.outstanding.is_empty() => again_at.min(at + TURN_LINGER_NS),
             Idle => again_at,
             _ => again_at.min(at + HEARTBEAT_NS),
         };

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use hami_account::ComputeState::{self, Idle, Runs};
+use hami_account::ComputeState::{self, Idle, Running};
 use hami_account::{ComputeWords, Owed};
 use hami_share::limiter::{Bucket, DEBT_NS, Wall};
 
@@ -15,7 +15,7 @@ use crate::stream::Queue;
 pub(super) struct State {
     pub(super) bucket: Bucket,
     /// The debt that earlier processes of the slices have left.
-    left_behind: Owed,
+    unpaid_debt: Owed,
     /// Batches that are open or in flight.
     pub(super) outstanding: Outstanding,
     /// Since when the unbilled part of the outstanding work has been running.
@@ -34,7 +34,7 @@ impl State {
     pub(super) fn new(seats: &Seats, at: u64) -> Self {
         Self {
             bucket: Bucket::new(at),
-            left_behind: seats.0.iter().map(|seat| seat.left_behind(at)).max().unwrap_or_default(),
+            unpaid_debt: seats.0.iter().map(|seat| seat.unpaid_debt(at)).max().unwrap_or_default(),
             outstanding: Outstanding::default(),
             unbilled_since: None,
             wall: Wall::default(),
@@ -92,7 +92,7 @@ impl State {
         self.bucket.set_rate(at, rate.unwrap_or(0));
         if rate.is_some() {
             // Otherwise each program in a loop of short programs would begin without debt.
-            let debt = std::mem::take(&mut self.left_behind).ns(at);
+            let debt = std::mem::take(&mut self.unpaid_debt).ns(at);
             // More than the largest possible debt was written before a reboot, by another clock.
             if debt <= DEBT_NS.unsigned_abs() {
                 self.bucket.debit(at, debt);
@@ -102,7 +102,7 @@ impl State {
 
     /// The coordinator accounts for the whole slice, and makes later processes of a slice in debt wait.
     pub(super) fn leave_debts_to_the_coordinator(&mut self) {
-        self.left_behind = Owed::default();
+        self.unpaid_debt = Owed::default();
     }
 
     fn set_unbilled(&mut self, at: u64, since: Option<u64>) {
@@ -113,7 +113,7 @@ impl State {
     /// Reports how much is owed, and until when.
     pub(super) fn report_debt(&self, words: &ComputeWords, at: u64) {
         let debt = self.bucket.balance(at).min(0).unsigned_abs();
-        let paid_at = if debt > 0 { self.bucket.opens_at(at) } else { None };
+        let paid_at = if debt > 0 { self.bucket.positive_at(at) } else { None };
         let owed = paid_at.map_or(Owed::default(), |at| Owed::new(at, self.bucket.rate_ppm()));
         words.debt_ns.store(debt, Ordering::Relaxed);
         words.owed.store(owed.to_word(), Ordering::Relaxed);
@@ -136,9 +136,9 @@ impl State {
         if let Some((seat, words)) = seats.outermost().and_then(|seat| Some((seat, seat.words()?)))
         {
             words.active_at.store(at, Ordering::Relaxed);
-            words.say(turn, state);
-            if (state, before.state) != (Runs, Runs) {
-                seat.ring();
+            words.set_state(turn, state);
+            if (state, before.state) != (Running, Running) {
+                seat.wake_coordinator();
             }
         }
         true

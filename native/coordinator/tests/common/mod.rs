@@ -142,9 +142,9 @@ impl<'a> Player<'a> {
         Self { view, member, index, stage }
     }
 
-    pub fn say(&self, turn: u32, state: ComputeState) {
-        self.member.compute(0).unwrap().say(turn, state);
-        self.member.ring();
+    pub fn report(&self, turn: u32, state: ComputeState) {
+        self.member.compute(0).unwrap().set_state(turn, state);
+        self.member.wake_coordinator();
     }
 
     /// Until when this program may work; `None` if it may not.
@@ -162,21 +162,21 @@ impl<'a> Player<'a> {
 
     /// Plays until the end of the test.
     pub fn play(&self) {
-        let mut said = None;
+        let mut seen = None;
         while self.stage.end.load(Ordering::SeqCst) == 0 {
             let grant = self.view.grant(0);
             if let Some(until) = self.may_until(grant) {
                 self.work(grant, until);
-                said = Some(grant.turn);
+                seen = Some(grant.turn);
                 continue;
             }
-            if said != Some(grant.turn) {
-                self.say(grant.turn, ComputeState::Wants);
-                said = Some(grant.turn);
+            if seen != Some(grant.turn) {
+                self.report(grant.turn, ComputeState::Waiting);
+                seen = Some(grant.turn);
             }
             self.view.wait(0, grant.turn, Duration::from_millis(20));
         }
-        self.say(said.unwrap_or(0), ComputeState::Idle);
+        self.report(seen.unwrap_or(0), ComputeState::Idle);
     }
 
     fn work(&self, grant: Grant, until: u64) {
@@ -184,10 +184,10 @@ impl<'a> Player<'a> {
         let mut at = now();
         let mut longest = 0;
         words.active_at.store(at, Ordering::SeqCst);
-        self.say(grant.turn, ComputeState::Runs);
+        self.report(grant.turn, ComputeState::Running);
         // The coordinator may have read the state before: only now it is certain.
         if self.may_until(self.view.grant(0)).is_none() {
-            return self.say(grant.turn, ComputeState::Wants);
+            return self.report(grant.turn, ComputeState::Waiting);
         }
         if self.stage.running.fetch_add(1, Ordering::SeqCst) != 0 {
             self.stage.overlaps.fetch_add(1, Ordering::SeqCst);
@@ -205,7 +205,7 @@ impl<'a> Player<'a> {
             self.stage.late.fetch_add(1, Ordering::SeqCst);
         }
         self.stage.turns[self.index].fetch_add(1, Ordering::SeqCst);
-        self.say(grant.turn, ComputeState::Wants);
+        self.report(grant.turn, ComputeState::Waiting);
     }
 }
 

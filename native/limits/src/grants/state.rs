@@ -13,9 +13,9 @@ pub enum ComputeState {
     Idle = 0,
     /// A thread waits to launch, for a turn or, without turns, for the process's own bucket. Nothing is
     /// in flight, or the work in flight has not ended for so long that it may wait for that launch.
-    Wants = 1,
+    Waiting = 1,
     /// Work may be in flight; the last may have just ended.
-    Runs = 2,
+    Running = 2,
 }
 
 impl ComputeState {
@@ -30,8 +30,8 @@ impl ComputeState {
     #[inline]
     pub fn from_word(word: u64) -> (u32, Self) {
         let state = match word as u32 {
-            1 => Self::Wants,
-            2 => Self::Runs,
+            1 => Self::Waiting,
+            2 => Self::Running,
             _ => Self::Idle,
         };
         ((word >> 32) as u32, state)
@@ -40,16 +40,16 @@ impl ComputeState {
 
 #[cfg(test)]
 mod tests {
-    use super::ComputeState::{self, Idle, Runs, Wants};
+    use super::ComputeState::{self, Idle, Running, Waiting};
 
     #[test]
     fn a_word_holds_the_turn_and_the_state() {
         for turn in [0, 1, 7, u32::MAX] {
-            for state in [Idle, Wants, Runs] {
+            for state in [Idle, Waiting, Running] {
                 assert_eq!(ComputeState::from_word(state.to_word(turn)), (turn, state));
             }
         }
-        assert_eq!(Runs.to_word(7), 0x0000_0007_0000_0002);
+        assert_eq!(Running.to_word(7), 0x0000_0007_0000_0002);
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Bucket {
     }
 
     /// When the balance becomes positive: `now` if it is, `None` if it never will.
-    pub fn opens_at(&self, now: u64) -> Option<u64> {
+    pub fn positive_at(&self, now: u64) -> Option<u64> {
         let missing = NS - self.balance_at(now);
         if missing <= 0 {
             return Some(now);
@@ -137,10 +137,10 @@ mod tests {
         let mut bucket = bucket(30);
         bucket.debit(100 * MS, 50 * MS);
         assert_eq!(bucket.balance(100 * MS), -30_000_000);
-        let opens = bucket.opens_at(100 * MS).unwrap();
+        let opens = bucket.positive_at(100 * MS).unwrap();
         assert!(bucket.balance(opens) > 0);
         assert!(bucket.balance(opens - 1) <= 0);
-        assert_eq!(bucket.opens_at(opens), Some(opens));
+        assert_eq!(bucket.positive_at(opens), Some(opens));
     }
 
     #[test]
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn without_a_rate_it_never_becomes_positive() {
         let mut bucket = Bucket::new(5);
-        assert_eq!(bucket.opens_at(u64::MAX), None);
+        assert_eq!(bucket.positive_at(u64::MAX), None);
         bucket.set_rate(9, 1);
-        assert_eq!(bucket.opens_at(9), Some(9 + MS));
+        assert_eq!(bucket.positive_at(9), Some(9 + MS));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         bucket.debit(40 * MS, 10 * MS);
         assert_eq!(bucket.balance(100 * MS), 10_000_000);
         assert_eq!(bucket.balance(100 * MS + 2), 10_000_001);
-        assert_eq!(bucket.opens_at(0), Some(0));
+        assert_eq!(bucket.positive_at(0), Some(0));
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             let mut bucket = bucket(percent);
             let (mut now, mut used) = (0, 0);
             while now < 5_000 * MS {
-                now = bucket.opens_at(now).unwrap() + prng.below(100_000);
+                now = bucket.positive_at(now).unwrap() + prng.below(100_000);
                 let kernel = prng.below(3 * MS);
                 now += kernel;
                 bucket.debit(now, kernel);

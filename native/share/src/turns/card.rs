@@ -83,15 +83,15 @@ impl Card {
         }
     }
 
-    /// Enters every slice that wants the card, and may have it, into the queue of its priority.
+    /// Enters every slice that needs the card, and may have it, into the queue of its priority.
     pub fn update_queues(&mut self, now: u64, slices: &mut [Slice]) {
         let mut least = [u64::MAX; 3];
         let mut entering = Vec::new();
         for &(s, r) in &self.members {
             let row = &mut slices[s].rows[r];
-            let wants = row.is_active(now) && (row.wants() || row.runs());
-            let queue =
-                Some(row.regime.priority).filter(|_| wants && row.ledger.may_run(row.regime, 0));
+            let needs_card = row.is_active(now) && (row.is_waiting() || row.is_running());
+            let queue = Some(row.regime.priority)
+                .filter(|_| needs_card && row.ledger.may_run(row.regime, 0));
             if queue.is_some() && queue == row.queue {
                 let least = &mut least[class(row.regime.priority)];
                 *least = row.ledger.served.min(*least);

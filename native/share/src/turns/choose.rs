@@ -15,7 +15,7 @@ const ROUND_NS: u64 = 60 * MS;
 /// The turn of a slice on several cards whose work may wait for its own launches.
 const UNBLOCK_NS: u64 = 3 * MS;
 
-/// A slice that wants a turn on its cards.
+/// A slice that needs a turn on its cards.
 struct Candidate {
     slice: usize,
     holder: Holder,
@@ -80,7 +80,7 @@ impl Turns {
         }
     }
 
-    /// The slice as a candidate for a turn, if it wants one and may have it.
+    /// The slice as a candidate for a turn, if it needs one and may have it.
     fn candidate(&self, s: usize) -> Option<Candidate> {
         let slice = &self.slices[s];
         if slice.turn.is_some() && !slice.may_go_on(self.now) {
@@ -96,8 +96,9 @@ impl Turns {
         {
             return None;
         }
-        let busy =
-            |r: &usize| slice.rows[*r].wants() || (slice.turn.is_some() && slice.rows[*r].runs());
+        let busy = |r: &usize| {
+            slice.rows[*r].is_waiting() || (slice.turn.is_some() && slice.rows[*r].is_running())
+        };
         let open = |r: &usize| {
             let row = &slice.rows[*r];
             row.ledger.may_run(row.regime, slice.expected(*r, self.now))

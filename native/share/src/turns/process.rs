@@ -103,7 +103,7 @@ impl Process {
             self.last_active = self.last_active.max(reported).max(seen_now);
         }
         self.backlog = (self.backlog && growth == 0) || !metered;
-        let unreported = (seen.state == State::Runs && !seen.dead).then_some(now);
+        let unreported = (seen.state == State::Running && !seen.dead).then_some(now);
         self.unreported_since = unreported.map(|now| match self.unreported_since {
             Some(since) if growth == 0 => since,
             _ => now,
@@ -113,7 +113,7 @@ impl Process {
 
     /// Another process has its slot, or claims so. The time for which others have waited counts on.
     pub fn replace(&mut self, now: u64, seen: &ProcessView, metered: bool) {
-        let overdue = if seen.state == State::Runs { self.overdue } else { Overdue::No };
+        let overdue = if seen.state == State::Running { self.overdue } else { Overdue::No };
         *self = Self { overdue, ..Self::new(now, seen, metered) };
     }
 
@@ -126,7 +126,7 @@ impl Process {
 
     /// The time for which it has worked without a report, if it will report it.
     pub fn unreported(&self, now: u64) -> u64 {
-        let will = self.runs() && !self.backlog && self.overdue != Overdue::NotWaitedFor;
+        let will = self.is_running() && !self.backlog && self.overdue != Overdue::NotWaitedFor;
         let since = self.unreported_since.filter(|_| will);
         since.map_or(0, |since| now - since)
     }
@@ -149,22 +149,22 @@ impl Process {
         self.last_active.filter(|_| self.takes_part()).map(|at| at + ACTIVE_NS)
     }
 
-    pub fn wants(&self) -> bool {
-        self.takes_part() && self.last.state == State::Wants
+    pub fn is_waiting(&self) -> bool {
+        self.takes_part() && self.last.state == State::Waiting
     }
 
-    pub fn runs(&self) -> bool {
-        self.takes_part() && self.last.state == State::Runs
+    pub fn is_running(&self) -> bool {
+        self.takes_part() && self.last.state == State::Running
     }
 
     /// Whether it works, perhaps on work that it launched without permission: that is never measured.
     pub fn runs_backlog(&self) -> bool {
-        self.runs() && self.backlog && self.overdue != Overdue::NotWaitedFor
+        self.is_running() && self.backlog && self.overdue != Overdue::NotWaitedFor
     }
 
     /// Whether it works, and its meter checks the work.
     pub fn has_heartbeat(&self, now: u64) -> bool {
-        self.runs() && !self.is_silent(now)
+        self.is_running() && !self.is_silent(now)
     }
 
     /// Whether others wait for its work, which has no turn.
@@ -188,7 +188,7 @@ impl Process {
 
     /// Updates whether others wait for its work.
     pub fn wait_for(&mut self, now: u64, waiting: Waiting) {
-        if !self.runs() {
+        if !self.is_running() {
             self.overdue = Overdue::No;
             return;
         }

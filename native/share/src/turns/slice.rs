@@ -120,7 +120,7 @@ impl Slice {
             }
             Kind::Turn => {
                 // Its holder has nothing to do, but another process of the slice waits.
-                let passes_on = |row: &SliceCard| !busy && row.wants();
+                let passes_on = |row: &SliceCard| !busy && row.is_waiting();
                 let goes_on = |place: &TurnRow| {
                     rows.get(place.row)
                         .is_some_and(|row| row.sharing == Sharing::Turns && !passes_on(row))
@@ -139,7 +139,10 @@ impl Slice {
                 for process in &mut row.processes {
                     // It has neither launched nor reported that it has seen the turn.
                     let unanswered = process.last.turn.wrapping_sub(place.first) > last;
-                    if process.wants() && unanswered && turn.covers(place.row, process.last.slot) {
+                    if process.is_waiting()
+                        && unanswered
+                        && turn.covers(place.row, process.last.slot)
+                    {
                         process.skip_silent();
                     }
                 }
@@ -154,7 +157,7 @@ impl Slice {
             turn.rows.iter().any(|place| {
                 self.rows.get(place.row).is_some_and(|row| {
                     row.processes.iter().any(|process| {
-                        (process.wants() || process.runs())
+                        (process.is_waiting() || process.is_running())
                             && turn.covers(place.row, process.last.slot)
                     })
                 })
@@ -169,7 +172,7 @@ impl Slice {
         let in_gang = self.gang.len() > 1;
         let useless = self.overdue_since.is_some_and(|since| now - since > SILENT_NS)
             && in_gang
-            && self.gang.iter().any(|row| self.rows[*row].wants());
+            && self.gang.iter().any(|row| self.rows[*row].is_waiting());
         let mut late = false;
         for (r, row) in self.rows.iter_mut().enumerate() {
             for process in &mut row.processes {
@@ -200,7 +203,7 @@ impl Slice {
         self.turn.as_ref().is_some_and(|turn| {
             let ends = now.saturating_add(AHEAD_NS) >= turn.until;
             let mut elsewhere = self.gang.iter().filter(|row| !turn.has_row(**row));
-            let goes_on = ends || elsewhere.any(|row| self.rows[*row].wants());
+            let goes_on = ends || elsewhere.any(|row| self.rows[*row].is_waiting());
             turn.kind == Kind::Turn && goes_on && self.responds(turn, now)
         })
     }
@@ -210,7 +213,7 @@ impl Slice {
         turn.rows.iter().any(|place| {
             let row = &self.rows[place.row];
             row.processes.iter().any(|process| {
-                let saw = process.wants() && process.last.turn == row.grant.turn;
+                let saw = process.is_waiting() && process.last.turn == row.grant.turn;
                 turn.covers(place.row, process.last.slot) && (saw || process.has_heartbeat(now))
             })
         })
@@ -277,7 +280,7 @@ impl Slice {
             due(since + BATCHES_NS);
         }
         for row in self.rows.iter().filter(|row| row.sharing == Sharing::Turns) {
-            if row.wants() || !row.is_active(now) {
+            if row.is_waiting() || !row.is_active(now) {
                 due(now + row.ledger.may_run_in(row.regime));
             }
             row.processes.iter().filter_map(Process::inactive_at).for_each(&mut due);
@@ -296,10 +299,9 @@ impl Slice {
     /// billed yet counts.
     pub fn next_process(&self, r: usize, now: u64) -> Option<u16> {
         let entitled = |slot| self.turn.as_ref().is_some_and(|turn| turn.covers(r, slot));
-        let wanting = self.rows[r]
-            .processes
-            .iter()
-            .filter(|process| process.wants() || (process.runs() && entitled(process.last.slot)));
+        let wanting = self.rows[r].processes.iter().filter(|process| {
+            process.is_waiting() || (process.is_running() && entitled(process.last.slot))
+        });
         let next = wanting.min_by_key(|process| {
             let expected = if entitled(process.last.slot) { self.expected(r, now) } else { 0 };
             process.served.saturating_add(expected)

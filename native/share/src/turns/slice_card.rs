@@ -29,7 +29,7 @@ pub(super) struct SliceCard {
     /// The published grant.
     pub grant: Grant,
     pub ledger: Ledger,
-    /// The queue that it is in: it wants the card, and its balance allows it.
+    /// The queue that it is in: it needs the card, and its balance allows it.
     pub queue: Option<Priority>,
     /// It has become active and had no turn yet.
     pub newcomer: bool,
@@ -78,12 +78,12 @@ impl SliceCard {
         self.regime = seen.regime;
         let growth =
             if has_backlog { reported.max(passed) } else { self.growth(reported, passed, overdue) };
-        let runs = self.processes.iter().any(Process::runs);
+        let runs = self.processes.iter().any(Process::is_running);
         self.ledger.bill(growth, passed, runs, in_turns);
         let active = self.is_active(now);
         self.newcomer = active && (self.newcomer || !self.was_active);
         self.was_active = active;
-        self.asked_at = self.wants().then(|| self.asked_at.unwrap_or(now));
+        self.asked_at = self.is_waiting().then(|| self.asked_at.unwrap_or(now));
         self.queue_processes();
     }
 
@@ -162,7 +162,7 @@ impl SliceCard {
         let unused = match turn {
             Some(Kind::Alone) => Unused::Capped,
             _ if self.sharing != Sharing::Turns || !self.is_active(now) => Unused::Capped,
-            None if self.queue.is_some() && self.wants() => Unused::Accumulates,
+            None if self.queue.is_some() && self.is_waiting() => Unused::Accumulates,
             _ => Unused::Stays,
         };
         self.ledger.credit(self.regime, passed, unused);
@@ -208,12 +208,12 @@ impl SliceCard {
     }
 
     /// Whether a process waits for the card.
-    pub fn wants(&self) -> bool {
-        self.processes.iter().any(Process::wants)
+    pub fn is_waiting(&self) -> bool {
+        self.processes.iter().any(Process::is_waiting)
     }
 
     /// Whether a process works on the card.
-    pub fn runs(&self) -> bool {
-        self.processes.iter().any(Process::runs)
+    pub fn is_running(&self) -> bool {
+        self.processes.iter().any(Process::is_running)
     }
 }

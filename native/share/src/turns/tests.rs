@@ -92,10 +92,10 @@ fn nobody(slice: u64) -> (u64, Kind, Holder, u64) {
 /// Two slices that both wait; the first has the first turn and works.
 fn two(shares: [u32; 2]) -> Desk {
     let mut desk = Desk::new(&shares);
-    desk.reports(0, State::Wants);
-    desk.reports(1, State::Wants);
+    desk.reports(0, State::Waiting);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(0), [nobody(0), nobody(1), turn(0, 5 * MS)]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     assert_eq!(desk.step(MS), []);
     desk
 }
@@ -111,25 +111,25 @@ fn own(slice: u64) -> (u64, Kind, Holder, u64) {
 #[test]
 fn a_slice_alone_has_the_card_until_another_one_starts() {
     let mut desk = Desk::new(&[30, 0]);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     let decision = desk.turns.step(T, &desk.view);
     assert_eq!(decision.regulated, [(0, true), (1, true)]);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
     assert_eq!(grants, [nobody(1), (0, Kind::Alone, ME, 0)]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     assert_eq!(desk.step(MS), []);
     // The other gets it when the running work has ended.
-    desk.reports(1, State::Wants);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(MS), [nobody(0)]);
     assert_eq!(desk.step(MS), []);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
 #[test]
 fn a_pause_changes_nothing_and_a_long_one_ends_regulation() {
     let mut desk = Desk::new(&[30, 0]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     desk.step(0);
     desk.reports(0, State::Idle);
     assert_eq!(desk.step(99 * MS), []);
@@ -144,7 +144,7 @@ fn the_next_turn_waits_for_the_end_of_running_work() {
     assert_eq!(desk.step(3 * MS), []);
     desk.works(0, 2 * MS);
     assert_eq!(desk.step(0), []);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(0), [turn(1, 20 * MS)]);
 }
 
@@ -154,8 +154,8 @@ fn a_turn_that_is_given_up_goes_to_the_next_at_once() {
     desk.reports(0, State::Idle);
     assert_eq!(desk.step(MS), [nobody(0), turn(1, 20 * MS)]);
     // The first returns; the second has had the shortest turn by then, and more than its part.
-    desk.reports(1, State::Runs);
-    desk.reports(0, State::Wants);
+    desk.reports(1, State::Running);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), []);
     desk.works(1, 4 * MS);
     assert_eq!(desk.step(0), [nobody(1)]);
@@ -170,9 +170,9 @@ fn a_revoked_card_is_read_once_more_before_it_is_granted() {
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
     assert_eq!((grants, decision.wake_at), (vec![nobody(0)], Some(desk.now)));
     // It has launched before it saw the revocation: the other waits for that.
-    desk.process(0).state = State::Runs;
+    desk.process(0).state = State::Running;
     assert_eq!(desk.step(0), []);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
@@ -180,7 +180,7 @@ fn a_revoked_card_is_read_once_more_before_it_is_granted() {
 fn a_process_with_nothing_to_do_passes_its_turn_on_within_the_slice() {
     let mut desk = two([50, 50]);
     let other = ProcessView { slot: 9, ..*desk.process(0) };
-    desk.row(0).processes.push(ProcessView { state: State::Wants, ..other });
+    desk.row(0).processes.push(ProcessView { state: State::Waiting, ..other });
     desk.view.slices.truncate(1);
     desk.row(0).processes[0].state = State::Idle;
     let now_has = (0, Kind::Turn, Holder::Slot(9), 20 * MS);
@@ -191,9 +191,9 @@ fn a_process_with_nothing_to_do_passes_its_turn_on_within_the_slice() {
 fn a_slice_that_always_waits_cuts_no_turn_short() {
     let mut desk = two([50, 50]);
     desk.works(0, 5 * MS);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(0), [turn(1, 20 * MS)]);
-    desk.reports(1, State::Runs);
+    desk.reports(1, State::Running);
     for _ in 0..9 {
         desk.works(1, 2 * MS);
         assert_eq!(desk.step(0), []);
@@ -211,17 +211,17 @@ fn a_dead_holder_is_not_waited_for() {
 #[test]
 fn a_process_that_does_not_respond_gets_no_turns_until_it_does() {
     let mut desk = Desk::new(&[50, 25, 25]);
-    (0..3).for_each(|slice| desk.reports(slice, State::Wants));
+    (0..3).for_each(|slice| desk.reports(slice, State::Waiting));
     desk.process(2).active_at = 0;
     assert_eq!(desk.step(0), [nobody(0), nobody(1), nobody(2), turn(0, 5 * MS)]);
     assert_eq!(desk.step(5 * MS), [turn(1, 5 * MS)]);
     // Now only the third may be alive, and at the next step it is the only one.
     assert_eq!(desk.step(5 * MS), [turn(2, 20 * MS)]);
     assert_eq!(desk.step(MS), [(2, Kind::Alone, ME, 0)]);
-    desk.reports(0, State::Wants);
-    desk.reports(2, State::Runs);
+    desk.reports(0, State::Waiting);
+    desk.reports(2, State::Running);
     assert_eq!(desk.step(MS), [nobody(2)]);
-    desk.reports(2, State::Wants);
+    desk.reports(2, State::Waiting);
     assert_eq!(desk.step(MS), [turn(0, 20 * MS)]);
 }
 
@@ -245,13 +245,13 @@ fn a_stopped_process_is_waited_for_fifty_milliseconds_and_a_long_kernel_for_four
 fn a_turn_is_prolonged_only_for_a_holder_that_works() {
     let mut desk = two([90, 10]);
     desk.works(0, 4 * MS);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     desk.step(MS);
-    desk.reports(1, State::Runs);
+    desk.reports(1, State::Running);
     desk.works(1, 20 * MS);
-    desk.reports(1, State::Wants);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     desk.works(0, 19 * MS);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
     // Its heartbeat stops: the turn expires.
@@ -267,7 +267,7 @@ fn a_new_coordinator_continues_where_the_old_one_was_killed() {
     desk.works(0, 2 * MS);
     // The turn is revoked, and its work is waited for.
     assert_eq!(desk.step(0), [nobody(0)]);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS).len(), 1);
 }
 
@@ -302,7 +302,7 @@ fn a_share_that_changes_changes_the_turns() {
     assert_eq!(desk.step(MS), [own(0), own(1)]);
     desk.row(1).regime = Regime { share: 40, mode: Mode::Soft, priority: Priority::High };
     assert_eq!(desk.step(MS), [nobody(0), nobody(1)]);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 

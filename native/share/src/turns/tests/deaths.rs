@@ -32,7 +32,7 @@ impl Desk {
 fn the_work_of_a_process_that_dies_is_billed_up_to_its_death() {
     for end in [End::Dead, End::Reaped, End::Replaced] {
         let mut desk = Desk::new(&[10]);
-        desk.reports(0, State::Runs);
+        desk.reports(0, State::Running);
         desk.step(0);
         let billed = |desk: &Desk| desk.turns.slices[0].rows[0].ledger.billed;
         // It has reported 30 ms of its 100.
@@ -62,7 +62,7 @@ fn the_work_of_a_process_that_dies_is_billed_up_to_its_death() {
 fn the_last_report_of_a_dying_process_is_billed_once() {
     for end in [End::Dead, End::Reaped, End::Replaced] {
         let mut desk = Desk::new(&[10]);
-        desk.reports(0, State::Runs);
+        desk.reports(0, State::Running);
         desk.step(0);
         desk.works(0, 40 * MS);
         desk.now += 10 * MS;
@@ -75,7 +75,7 @@ fn the_last_report_of_a_dying_process_is_billed_once() {
 #[test]
 fn a_process_killed_while_stopped_is_billed_for_no_more_than_can_have_run() {
     let mut desk = Desk::new(&[10]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     for _ in 0..100 {
         desk.step(10 * MS);
     }
@@ -86,9 +86,9 @@ fn a_process_killed_while_stopped_is_billed_for_no_more_than_can_have_run() {
 
 #[test]
 fn a_process_that_dies_with_nothing_in_flight_owes_nothing() {
-    for state in [State::Idle, State::Wants] {
+    for state in [State::Idle, State::Waiting] {
         let mut desk = Desk::new(&[10]);
-        desk.reports(0, State::Runs);
+        desk.reports(0, State::Running);
         desk.step(0);
         desk.works(0, MS);
         desk.reports(0, state);
@@ -103,7 +103,7 @@ fn a_process_that_dies_with_nothing_in_flight_owes_nothing() {
 #[test]
 fn a_process_waits_until_the_time_of_an_exited_one_is_paid() {
     let mut desk = Desk::new(&[10]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     desk.step(0);
     desk.works(0, 20 * MS);
     desk.reports(0, State::Idle);
@@ -111,11 +111,11 @@ fn a_process_waits_until_the_time_of_an_exited_one_is_paid() {
     desk.ends(0, End::Replaced);
     desk.step(MS);
     assert_eq!(desk.row(0).published.holder, Holder::Nobody);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), []);
     // 20 ms are 200 ms of a tenth, of which some have passed.
-    let opens_at = desk.wake_at.unwrap();
-    assert_eq!(desk.step(opens_at - desk.now - MS), []);
+    let positive_at = desk.wake_at.unwrap();
+    assert_eq!(desk.step(positive_at - desk.now - MS), []);
     while desk.row(0).published.holder == Holder::Nobody {
         desk.step(MS);
     }
@@ -126,7 +126,7 @@ fn a_process_waits_until_the_time_of_an_exited_one_is_paid() {
 #[test]
 fn a_slice_that_waited_is_owed_its_time_also_while_it_is_alone() {
     let mut desk = two([50, 50]);
-    desk.reports(1, State::Wants);
+    desk.reports(1, State::Waiting);
     for _ in 0..100 {
         desk.now += 9 * MS;
         desk.process(0).active_at = desk.now;
@@ -140,7 +140,7 @@ fn a_slice_that_waited_is_owed_its_time_also_while_it_is_alone() {
     let mut had = 0;
     while desk.row(1).published.kind == Kind::Turn {
         assert_eq!(desk.row(1).published.holder, ME);
-        desk.reports(1, State::Runs);
+        desk.reports(1, State::Running);
         desk.works(1, 5 * MS);
         desk.step(0);
         had += 5;

@@ -6,7 +6,7 @@ use super::*;
 fn pausing() -> Desk {
     let mut desk = Desk::new(&[30, 0]);
     assert_eq!(desk.step(0), [metered(1)]);
-    desk.reports(1, State::Runs);
+    desk.reports(1, State::Running);
     desk.works(1, MS);
     assert_eq!(desk.step(0), []);
     desk
@@ -15,8 +15,8 @@ fn pausing() -> Desk {
 #[test]
 fn launches_need_no_permission_without_a_share() {
     let mut desk = Desk::new(&[0, 100, 30, 30]);
-    desk.reports(0, State::Wants);
-    desk.reports(1, State::Runs);
+    desk.reports(0, State::Waiting);
+    desk.reports(1, State::Running);
     desk.row(2).processes.clear();
     desk.process(3).dead = true;
     let decision = desk.turns.step(T, &desk.view);
@@ -27,7 +27,7 @@ fn launches_need_no_permission_without_a_share() {
 #[test]
 fn a_slice_without_a_share_is_metered_but_does_not_wait() {
     let mut desk = Desk::new(&[0, 100, 30]);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     let decision = desk.turns.step(T, &desk.view);
     assert_eq!(decision.regulated, [(0, true), (1, true), (2, false)]);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
@@ -42,14 +42,14 @@ fn a_slice_without_a_share_is_metered_but_does_not_wait() {
 #[test]
 fn metered_work_ends_before_the_first_turn() {
     let mut desk = pausing();
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     desk.process(1).turn = 0;
     assert_eq!(desk.step(MS), [nobody(0), nobody(1)]);
     for _ in 0..38 {
         desk.works(1, MS);
         assert_eq!(desk.step(0), []);
     }
-    desk.reports(1, State::Wants);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(0), [turn(0, 5 * MS)]);
 }
 
@@ -60,19 +60,19 @@ fn time_used_without_turns_is_no_debt() {
         desk.works(1, 10 * MS);
         desk.step(0);
     }
-    desk.reports(0, State::Wants);
-    desk.reports(1, State::Wants);
+    desk.reports(0, State::Waiting);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(MS), [nobody(0), nobody(1), turn(0, 5 * MS)]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     desk.works(0, 5 * MS);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     assert_eq!(desk.step(0), [turn(1, 20 * MS)]);
 }
 
 #[test]
 fn long_metered_kernels_are_waited_for_forty_milliseconds() {
     let mut desk = pausing();
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     desk.step(0);
     for _ in 0..40 {
         desk.now += MS;
@@ -84,8 +84,8 @@ fn long_metered_kernels_are_waited_for_forty_milliseconds() {
     assert_eq!(desk.step(MS), [turn(0, 20 * MS)]);
     assert_eq!(desk.step(MS), [(0, Kind::Alone, ME, 0)]);
     // It takes part again when its work has ended, and gets turns.
-    desk.reports(0, State::Runs);
-    desk.reports(1, State::Wants);
+    desk.reports(0, State::Running);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(MS), [nobody(0)]);
     desk.reports(0, State::Idle);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
@@ -98,15 +98,15 @@ fn queued(reported: u64) -> Desk {
     desk.row(0).processes.clear();
     assert_eq!(desk.step(0), []);
     desk.row(0).processes.push(ProcessView { slot: 4, ..ProcessView::default() });
-    desk.reports(0, State::Wants);
-    desk.reports(1, State::Wants);
+    desk.reports(0, State::Waiting);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(MS), [nobody(0), nobody(1), turn(0, 5 * MS)]);
     desk.reports(0, State::Idle);
     assert_eq!(desk.step(MS), [nobody(0), turn(1, 20 * MS)]);
-    desk.reports(1, State::Runs);
+    desk.reports(1, State::Running);
     desk.process(1).used_ns = reported;
     desk.step(15 * MS);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     desk.step(5 * MS);
     desk
 }
@@ -145,10 +145,10 @@ fn a_card_shared_with_a_queue_is_shared_in_turns_when_the_queue_is_done() {
         desk.step(MS);
     }
     assert_eq!(desk.row(0).published.kind, Kind::Alone);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     desk.works(1, MS);
     // It still runs: only another state shows that the queue is done.
     assert_eq!(desk.step(0), []);
-    desk.reports(1, State::Wants);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(MS), [nobody(0)]);
 }

@@ -28,7 +28,7 @@ impl Desk {
             for row in self.view.slices.iter_mut().flat_map(|slice| &mut slice.rows) {
                 for process in &mut row.processes {
                     process.active_at = now;
-                    if process.state == State::Wants {
+                    if process.state == State::Waiting {
                         process.turn = row.published.turn;
                     }
                 }
@@ -45,14 +45,14 @@ fn a_slice_keeps_both_cards_also_when_its_work_is_not_waited_for() {
     for shares in [[0, 20], [20, 0], [50, 50]] {
         let mut desk = Desk::new(&shares);
         on_two_cards(&mut desk);
-        (0..2).for_each(|slice| (0..2).for_each(|row| desk.reports_on(slice, row, State::Wants)));
+        (0..2).for_each(|slice| (0..2).for_each(|row| desk.reports_on(slice, row, State::Waiting)));
         desk.step(0);
         // Both launch on one card only, and wait on the other from then on.
         for slice in 0..2 {
             while desk.row(slice).published.holder != Holder::Everyone {
                 desk.steps_for(1);
             }
-            desk.reports_on(slice, 0, State::Runs);
+            desk.reports_on(slice, 0, State::Running);
             desk.steps_for(30);
         }
         let published = desk.steps_for(2_000);
@@ -78,13 +78,13 @@ fn a_slice_keeps_both_cards_also_when_its_work_is_not_waited_for() {
 fn a_turn_without_a_report_is_not_prolonged() {
     let mut desk = two([90, 10]);
     desk.works(0, 4 * MS);
-    desk.reports(0, State::Wants);
+    desk.reports(0, State::Waiting);
     desk.step(MS);
-    desk.reports(1, State::Runs);
+    desk.reports(1, State::Running);
     desk.works(1, 20 * MS);
-    desk.reports(1, State::Wants);
+    desk.reports(1, State::Waiting);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
-    desk.reports(0, State::Runs);
+    desk.reports(0, State::Running);
     // 20 ms of a tenth are worth 180 of the rest.
     let prolonged = desk.steps_for(400);
     let (turns, last) = (prolonged.len(), desk.row(0).published);

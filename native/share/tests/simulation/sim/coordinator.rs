@@ -58,7 +58,7 @@ impl Machine {
                     .filter(|lane| lane.slice == key && lane.row == r && lane.started);
                 let processes = lanes.map(|lane| {
                     let mut view = lane.view;
-                    if view.state == State::Runs && !lane.stopped && !view.dead {
+                    if view.state == State::Running && !lane.stopped && !view.dead {
                         view.active_at = self.now;
                     }
                     view

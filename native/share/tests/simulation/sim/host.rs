@@ -84,7 +84,7 @@ impl Machine {
         match it.admit(now, &grant, regime, members) {
             Admission::Go => true,
             Admission::Wait(until) => {
-                let state = if it.in_flight.is_empty() { State::Wants } else { State::Runs };
+                let state = if it.in_flight.is_empty() { State::Waiting } else { State::Running };
                 if it.report(state, &grant) {
                     self.wake(now);
                 }
@@ -106,7 +106,7 @@ impl Machine {
         it.launch(self.now, launches, metered);
         if metered {
             it.view.active_at = self.now;
-            if it.report(State::Runs, &grant) {
+            if it.report(State::Running, &grant) {
                 self.wake(self.now);
             }
         }
@@ -137,7 +137,7 @@ impl Machine {
             return;
         }
         if it.host == Host::Waits {
-            if it.report(State::Wants, &grant) {
+            if it.report(State::Waiting, &grant) {
                 self.wake(self.now);
             }
             self.push(self.now, Event::Host(lane));

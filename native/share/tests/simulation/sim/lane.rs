@@ -106,7 +106,7 @@ impl Lane {
         if self.bucket.balance(now) > 0 {
             Admission::Go
         } else {
-            Admission::Wait(self.bucket.opens_at(now))
+            Admission::Wait(self.bucket.positive_at(now))
         }
     }
 
@@ -115,7 +115,7 @@ impl Lane {
         let before = (self.view.state, self.view.turn);
         self.view.state = state;
         self.view.turn = grant.turn;
-        let quiet = before.0 == State::Runs && state == State::Idle && grant.kind != Kind::Turn;
+        let quiet = before.0 == State::Running && state == State::Idle && grant.kind != Kind::Turn;
         before != (state, grant.turn) && !quiet
     }
 
