@@ -1,8 +1,8 @@
 //! Admission: the slow path of a launch whose thread has no budget left.
 //!
-//! A launch joins the open batch of its stream. If there is none with room, the card's limiter must admit a new
-//! batch, and the thread waits until it does. Whatever fails in here, the launch is made: an error of
-//! the limiter must not stop a program.
+//! A launch joins the open batch of its stream. If there is none with room, the card's limiter must
+//! admit a new batch, and the thread waits until it does. Whatever fails in here, the launch is
+//! made: an error of the limiter must not stop a program.
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUstream};
 use vgpu_driver::{context, process, real};
@@ -71,9 +71,9 @@ fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> N
     if capture::state_of(stream) != Capturing::No || !meter::start() {
         return Next::Launch;
     }
-    let next = thread::with_mine(|mine| {
+    let next = thread::with_own(|own| {
         capture::relaxed(|| {
-            mine.join(launch, stream).unwrap_or_else(|| begin(limiter, mine, launch, stream))
+            own.join(launch, stream).unwrap_or_else(|| begin(limiter, own, launch, stream))
         })
     });
     next.unwrap_or_else(|| {
@@ -87,10 +87,10 @@ fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> N
 }
 
 /// Begins a batch with a launch.
-fn begin(limiter: &'static CardLimiter, mine: &Thread, launch: &Launch, stream: Stream) -> Next {
+fn begin(limiter: &'static CardLimiter, own: &Thread, launch: &Launch, stream: Stream) -> Next {
     let predicted = costs::estimate_of(launch.key());
     match limiter.admit(stream.queue(), predicted) {
-        Admitted::Metered => mine.open(limiter, launch, stream, predicted),
+        Admitted::Metered => own.open(limiter, launch, stream, predicted),
         // Without a budget: it could not be withdrawn when a share is set.
         Admitted::Unmetered => Next::Launch,
     }

@@ -1,10 +1,10 @@
 //! Stream capture: launches that are recorded in a graph instead of made.
 //!
-//! Such launches take no engine time, so they are neither limited nor metered, and none of our events may get into
-//! the graph. A stream also joins a capture by waiting for an event of a stream that captures, and no call
-//! reports that. So while the process captures anything, the driver is asked about each stream. The
-//! library calls the driver in the thread's relaxed mode meanwhile, because otherwise its calls would
-//! invalidate captures.
+//! Such launches take no engine time, so they are neither limited nor metered, and none of our
+//! events may get into the graph. A stream also joins a capture by waiting for an event of a stream
+//! that captures, and no call reports that. So while the process captures anything, the driver is
+//! asked about each stream. The library calls the driver in the thread's relaxed mode meanwhile,
+//! because otherwise its calls would invalidate captures.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

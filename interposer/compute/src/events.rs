@@ -1,4 +1,5 @@
-//! The driver's events that the library records: two for each batch of launches, kept for later batches.
+//! The driver's events that the library records: two for each batch of launches, kept for later
+//! batches.
 //!
 //! An event belongs to a context and ends with it.
 
@@ -80,8 +81,8 @@ impl Event {
         }
     }
 
-    /// Nanoseconds from another event to this one, exact to about half a microsecond. Both must have been
-    /// reached.
+    /// Nanoseconds from another event to this one, exact to about half a microsecond. Both must
+    /// have been reached.
     pub(crate) fn since(self, earlier: Event) -> Option<i64> {
         let mut milliseconds = 0_f32;
         let elapsed = &raw mut milliseconds;

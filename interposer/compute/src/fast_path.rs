@@ -1,10 +1,10 @@
-//! The fast path of a launch: two words that every launch reads. If both are 0, the launch goes straight to
-//! the driver; otherwise it needs admission.
+//! The fast path of a launch: two words that every launch reads. If both are 0, the launch goes
+//! straight to the driver; otherwise it needs admission.
 //!
-//! The words are in the slice's own files. So setting a share, or finding that a neighbour has one, is
-//! a single store, and no process must be woken. Two words are not enough for slices inside one another and for a
-//! share that a variable sets: there every launch needs admission. Without a limits page no share can
-//! be set, and no launch needs admission.
+//! The words are in the slice's own files. So setting a share, or finding that a neighbour has one,
+//! is a single store, and no process must be woken. Two words are not enough for slices inside one
+//! another and for a share that a variable sets: there every launch needs admission. Without a
+//! limits page no share can be set, and no launch needs admission.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -51,7 +51,8 @@ pub fn needs_admission() -> bool {
         decide();
     }
     [&LIMITS, &GRANTS].iter().any(|word| {
-        // SAFETY: they point to statics, or into pages that are mapped as long as the process lives.
+        // SAFETY: they point to statics, or into pages that are mapped as long as the process
+        // lives.
         unsafe { (*word.load(Ordering::Acquire)).load(Ordering::Relaxed) != 0 }
     })
 }

@@ -17,8 +17,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Whether a stream is the calling thread's own default stream. `per_thread` is true for functions
-    /// in which NULL means that stream.
+    /// Whether a stream is the calling thread's own default stream. `per_thread` is true for
+    /// functions in which NULL means that stream.
     pub fn is_threads_own(stream: usize, per_thread: bool) -> bool {
         stream == PER_THREAD || per_thread && stream == 0
     }

@@ -8,11 +8,11 @@
 //! 4. [`limiter`]: to open a batch, the thread waits until the process has credit, or the turn.
 //! 5. [`meter`]: a thread measures each batch when it has ended, and bills it.
 //!
-//! [`notices`] has what else the hooks report. Streams that are being captured ([`capture`]) and contexts that are
-//! ending ([`contexts`]) are left alone.
+//! [`notices`] has what else the hooks report. Streams that are being captured ([`capture`]) and
+//! contexts that are ending ([`contexts`]) are left alone.
 //!
-//! While neither the slice nor a neighbour has a share, only step 1 runs. Slices inside one another always
-//! need step 2.
+//! While neither the slice nor a neighbour has a share, only step 1 runs, unless slices lie inside
+//! one another.
 
 // A panic here would be a panic in the user's program.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,5 +1,5 @@
-//! What the hooks report besides launches: other work on streams, and contexts, streams and captures that
-//! begin or end.
+//! What the hooks report besides launches: other work on streams, and contexts, streams and
+//! captures that begin or end.
 
 use vgpu_driver::guard::guard;
 use vgpu_driver::process;
@@ -12,7 +12,7 @@ use crate::{budget, capture, fast_path, meter};
 
 /// The driver has taken the last launch of a batch.
 pub fn launched() {
-    thread::with_mine(|mine| capture::relaxed(|| mine.launched()));
+    thread::with_own(|own| capture::relaxed(|| own.launched()));
 }
 
 /// The calling thread is about to put other work than a launch into a stream: its batch ends there.
@@ -22,7 +22,7 @@ pub fn stream_op(handle: usize, per_thread: bool) {
     }
     let is_threads_own = Launch::is_threads_own(handle, per_thread);
     let is_it = |open: Stream| (open.handle, open.is_threads_own) == (handle, is_threads_own);
-    thread::with_mine(|mine| capture::relaxed(|| mine.close_all(is_it)));
+    thread::with_own(|own| capture::relaxed(|| own.close_all(is_it)));
 }
 
 /// The calling thread has another current context.
@@ -56,8 +56,9 @@ pub fn stream_ending(handle: usize) {
     }
 }
 
-/// A stream is about to be captured. Open batches are closed before. From now on events are only recorded right
-/// behind a launch, by its own thread: a stream that gets an event later may be part of the capture by then.
+/// A stream is about to be captured. Open batches are closed before. From now on events are only
+/// recorded right behind a launch, by its own thread: a stream that gets an event later may be part
+/// of the capture by then.
 pub fn capture_begins() {
     capture::begin();
     budget::revoke_all();

@@ -21,8 +21,8 @@ pub fn current() -> Option<(CUdevice, CUcontext)> {
     (results == (CUDA_SUCCESS, CUDA_SUCCESS)).then_some((device, context))
 }
 
-/// Runs `body` while the context with this handle is current; `None` if the driver refuses to make it
-/// current.
+/// Runs `body` while the context with this handle is current; `None` if the driver refuses to make
+/// it current.
 pub fn with_current<T>(context: usize, body: impl FnOnce() -> T) -> Option<T> {
     let mut current: CUcontext = null_mut();
     // SAFETY: a local variable.

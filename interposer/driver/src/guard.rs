@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Runs a hook's body and lets no panic out of it; `None` if it panicked.
 ///
-/// The thread is not cancelled in the body either. The driver may reach a cancellation point, and the
-/// C library unwinds a cancelled thread in a way that ends the process at a frame that catches
+/// The thread is not cancelled in the body either. The driver may reach a cancellation point, and
+/// the C library unwinds a cancelled thread in a way that ends the process at a frame that catches
 /// panics. The cancellation stays pending until the program's next cancellation point.
 #[inline]
 pub fn guard<T>(body: impl FnOnce() -> T) -> Option<T> {

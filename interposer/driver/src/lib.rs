@@ -1,5 +1,5 @@
-//! The bottom layer of `libvgpu.so`: the real CUDA driver and NVML, and helpers that know nothing of
-//! slices.
+//! The bottom layer of `libvgpu.so`: the real CUDA driver and NVML, and helpers that know nothing
+//! of slices.
 //!
 //! | module | what it has |
 //! |---|---|

@@ -61,7 +61,7 @@ fn find(cell: &AtomicUsize, name: &str) -> usize {
     address
 }
 
-/// Stands in where the C library has no `dlsym`: nothing can be found by name there.
+/// Called if the C library has no `dlsym`: nothing can be found by name then.
 extern "C" fn nothing() -> *mut c_void {
     std::ptr::null_mut()
 }

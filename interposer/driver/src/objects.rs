@@ -1,7 +1,7 @@
 //! The loaded objects of this process, read from the loader's own lists.
 //!
-//! Two questions are answered here without calling dlsym (which is ours): where libc keeps the real
-//! dlsym, and which library an address belongs to.
+//! This finds the C library's own dlsym, and the library that an address belongs to, without a call
+//! to dlsym, which this library exports itself.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -18,15 +18,15 @@ pub fn find_in_libc(name: &str) -> Option<usize> {
     found
 }
 
-/// Whether an address lies in an object with this SONAME.
+/// Whether an address is in an object with this SONAME.
 pub fn is_in(address: usize, soname: &CStr) -> bool {
     let mut found = false;
     each_object(|object| found |= object.contains(address) && object.soname() == Some(soname));
     found
 }
 
-/// A handle of the loaded object with this SONAME; with `inside`, of the one holding that address.
-/// The handle is never closed, so what is found through it stays.
+/// A handle of the loaded object with this SONAME; with `inside`, of the one that holds that
+/// address. The handle is never closed, so the object stays loaded.
 pub fn open_loaded(soname: &CStr, inside: Option<usize>) -> Option<*mut c_void> {
     let mut path = None;
     each_object(|object| {
@@ -40,13 +40,13 @@ pub fn open_loaded(soname: &CStr, inside: Option<usize>) -> Option<*mut c_void> 
 
 /// A handle of the program itself: the global scope.
 pub fn open_program() -> *mut c_void {
-    // SAFETY: NULL is the program, which is there.
+    // SAFETY: NULL is the program.
     unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
 /// Loads a library by its SONAME, if it is not loaded, for the rest of the process's life.
 pub fn load(soname: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a C string; what loading runs is the driver's own start-up code.
+    // SAFETY: a C string; loading runs the start-up code of the driver's library.
     let handle = unsafe { libc::dlopen(soname.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     (!handle.is_null()).then_some(handle)
 }
@@ -59,7 +59,7 @@ pub fn open_containing(address: usize) -> Option<*mut c_void> {
             path = Some(object.path.to_owned());
         }
     });
-    // The program itself has no path here, and no scope of its own beyond the global one.
+    // The program itself has no path here, and no scope besides the global one.
     let path = path.filter(|path| !path.is_empty())?;
     open_by_path(&path)
 }

@@ -1,7 +1,8 @@
 //! Whether this process initialised the driver, or is a fork of a process that did.
 //!
-//! `fork` copies the driver's state, but nothing works on the copy: the driver refuses every call. Our
-//! own locks and tables are copies as well, and a thread that held a lock does not exist in the child.
+//! `fork` copies the driver's state, but nothing works on the copy: the driver refuses every call.
+//! Our own locks and tables are copies as well, and a thread that held a lock does not exist in the
+//! child.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

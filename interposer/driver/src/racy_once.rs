@@ -1,8 +1,8 @@
 //! A value that is set once. No thread waits for another one to set it.
 //!
 //! With std's `OnceLock` one thread computes the value and the others wait. If the process forks at
-//! that moment, the child has no such thread, and a thread of the child waits forever. Here threads that
-//! race all compute a value, and the first one stays.
+//! that moment, the child has no such thread, and a thread of the child waits forever. Here threads
+//! that race all compute a value, and the first one stays.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -23,7 +23,8 @@ impl<T> RacyOnce<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The value. If it is not set, `compute` makes one, which is dropped if another thread was first.
+    /// The value. If it is not set, `compute` makes one, which is dropped if another thread was
+    /// first.
     #[inline]
     pub fn get_or_init(&self, compute: impl FnOnce() -> T) -> &'static T {
         self.get().unwrap_or_else(|| self.set(compute()))

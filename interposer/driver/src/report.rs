@@ -1,8 +1,8 @@
 //! Error messages of the library: one line on standard error, and only where CUDA is refused or no
 //! memory can be allocated at all.
 //!
-//! Standard error belongs to the program, so the library writes nothing in normal operation. A line is
-//! written by one `write`, so that lines of several processes do not mix.
+//! Standard error belongs to the program, so the library writes nothing in normal operation. A line
+//! is written by one `write`, so that lines of several processes do not mix.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};

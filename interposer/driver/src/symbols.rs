@@ -12,7 +12,7 @@ use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 use crate::guard::guard;
 use crate::{libdl, objects};
 
-/// The two libraries that the preload library stands in front of.
+/// The two libraries whose functions are hooked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Library {
     /// The CUDA driver.
@@ -117,8 +117,8 @@ impl Symbol {
     }
 
     /// An address that can be called in any case: the driver's function, or one that returns
-    /// `CUDA_ERROR_NOT_SUPPORTED`. Nothing unwinds out of here, and the compiler knows that: a caller
-    /// whose thread is cancelled in the driver must have nothing to clean up.
+    /// `CUDA_ERROR_NOT_SUPPORTED`. Nothing unwinds out of here, and the compiler knows that: a
+    /// caller whose thread is cancelled in the driver must have nothing to clean up.
     #[inline]
     pub fn callable(self) -> usize {
         let known = self.cell().load(Ordering::Relaxed);
@@ -131,14 +131,14 @@ impl Symbol {
     }
 }
 
-/// Stands in for a function that the driver lacks. It reads none of its arguments.
+/// Called instead of a function that the driver lacks. It reads none of its arguments.
 extern "C" fn absent() -> CUresult {
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 /// Looks up all functions of a library in the driver that is loaded. If the process has loaded two
-/// drivers, `inside` selects one by an address in it. Does nothing until a driver is loaded. Threads that
-/// race here store the same values.
+/// drivers, `inside` selects one by an address in it. Does nothing until a driver is loaded.
+/// Threads that race here store the same values.
 pub fn resolve(library: Library, inside: Option<usize>) {
     let Some(handle) = objects::open_loaded(library.soname(), inside) else { return };
     for (row, real) in ROWS.iter().zip(&REAL) {

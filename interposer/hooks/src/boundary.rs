@@ -1,8 +1,9 @@
 //! The boundary: one exported wrapper for each row of the hook table that is hooked.
 //!
-//! A wrapper has the signature of NVIDIA's header and the panic policy of its section. It passes the program's
-//! arguments to the body, an `unsafe` function with the same parameters that returns the driver's
-//! result code or a `Result` with it. The compiler rejects a body with other parameters.
+//! A wrapper has the signature of NVIDIA's header and the panic policy of its section. It passes
+//! the program's arguments to the body, an `unsafe` function with the same parameters that returns
+//! the driver's result code or a `Result` with it. The compiler rejects a body with other
+//! parameters.
 
 use vgpu_driver::real::Outcome;
 use vgpu_driver::symbols::Symbol;
@@ -138,8 +139,8 @@ macro_rules! observe {
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             let driver = vgpu_driver::symbols::Symbol::$name.callable();
             let driver: unsafe extern "C" fn($($kind),*) -> $result =
-                // SAFETY: the driver exports this address by this name, with the header's signature.
-                // Or it is a function that reads no argument.
+                // SAFETY: the driver exports this address by this name, with the header's
+                // signature. Or it is a function that reads no argument.
                 unsafe { core::mem::transmute(driver) };
             // SAFETY: the program's own arguments.
             let result = unsafe { driver($($argument),*) };
@@ -149,8 +150,8 @@ macro_rules! observe {
     };
 }
 
-/// A jump to the driver's function: no stack frame, no copied arguments, and no Rust in between unless the
-/// call needs admission.
+/// A jump to the driver's function: no stack frame, no copied arguments, and no Rust in between
+/// unless the call needs admission.
 macro_rules! launch {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $budget:ident) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]

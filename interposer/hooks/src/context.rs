@@ -3,7 +3,6 @@
 //! The memory that a context itself takes is not charged yet; see `policy.toml`.
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
-
 use vgpu_compute::{Ending, notices};
 use vgpu_driver::guard::guard;
 use vgpu_driver::{process, real};
@@ -33,8 +32,8 @@ fn ending(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-/// Drops one use of a context that cuCtxAttach counted. Only the driver knows whether this ended the
-/// context: it reports the API version of a context as long as the context lives.
+/// Drops one use of a context that cuCtxAttach counted. Only the driver knows whether this ended
+/// the context: it reports the API version of a context as long as the context lives.
 pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
     if process::is_forked_copy() {
         // SAFETY: the program's own argument.
@@ -62,10 +61,8 @@ fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
         notices::context_changed();
         notices::context_ended(ending);
         if let Slice::Limited(limited) = current() {
-            charging::uncharge_freed(
-                limited,
-                &allocations::remove_owned(Owner::context(context), before),
-            );
+            let freed = allocations::remove_owned(Owner::context(context), before);
+            charging::uncharge_freed(limited, &freed);
         }
     });
 }

@@ -1,10 +1,9 @@
 //! The memory of a card as the slice sees it.
 //!
-//! total = min(limit, card's total); free = min(rest of the limit, card's free memory). The driver is called with
-//! the program's own pointers, so the result for NULL is the driver's.
+//! total = min(limit, card's total); free = min(rest of the limit, card's free memory). The driver
+//! is called with the program's own pointers, so the result for NULL is the driver's.
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
-
 use vgpu_driver::real;
 use vgpu_slice::{Slice, cards, charging, current};
 
@@ -48,7 +47,8 @@ pub(crate) unsafe fn device_total_mem_v1(bytes: *mut u32, device: CUdevice) -> C
     result
 }
 
-/// A size in one of the two ABIs. The old one has 32 bits; a larger size is capped, as the driver does.
+/// A size in one of the two ABIs. The old one has 32 bits; a larger size is capped, as the driver
+/// does.
 trait Size: Copy {
     fn min_with(self, bytes: u64) -> Self;
 }

@@ -1,5 +1,5 @@
-//! cuInit: refuses CUDA if the limits of the slice cannot be enforced, and makes the process a member of
-//! its slice.
+//! cuInit: refuses CUDA if the limits of the slice cannot be enforced, and makes the process a
+//! member of its slice.
 
 use driver_sys::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_SUCCESS, CUresult};
 use vgpu_driver::report::Once;

@@ -1,4 +1,5 @@
-//! Launches, and other work on streams: where the wrappers' jumps lead when launches need admission.
+//! Launches, and other work on streams: where the wrappers' jumps lead when launches need
+//! admission.
 
 use driver_sys::cuda::{CUDA_LAUNCH_PARAMS, CUDA_SUCCESS, CUlaunchConfig, CUresult, CUstream};
 use vgpu_compute::admission::{self, Next};
@@ -51,8 +52,8 @@ pub(crate) struct StreamOpRow {
     pub(crate) stream: usize,
 }
 
-/// Called by the launch wrappers on the slow path, with the program's arguments. Returns the address to
-/// jump to.
+/// Called by the launch wrappers on the slow path, with the program's arguments. Returns the
+/// address to jump to.
 pub(crate) extern "C" fn launch(row: &'static LaunchRow, frame: &Frame) -> usize {
     match guard(|| admit(row.arguments, frame)) {
         Some(Next::LaunchAndClose) => (row.then_close)(),
@@ -68,7 +69,8 @@ fn admit(arguments: Arguments, frame: &Frame) -> Next {
     read(arguments, frame).map_or(Next::Launch, |launch| admission::admit(limited, &launch))
 }
 
-/// Called by the wrappers of other work on streams on the slow path. Returns the address to jump to.
+/// Called by the wrappers of other work on streams on the slow path. Returns the address to jump
+/// to.
 pub(crate) extern "C" fn stream_op(row: &'static StreamOpRow, frame: &Frame) -> usize {
     guard(|| {
         let per_thread = row.symbol.name().ends_with("_ptsz");

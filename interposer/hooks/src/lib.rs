@@ -1,4 +1,5 @@
-//! `libvgpu.so`: stands between a program and the CUDA driver and holds the program to its slice.
+//! `libvgpu.so`: a preloaded library between a program and the CUDA driver that enforces the limits
+//! of a slice.
 //!
 //! The library is a stack of crates. Each one uses only those above it in this table:
 //!
@@ -11,19 +12,20 @@
 //! | [`vgpu_compute`] | the compute share: admission, metering and billing of launches |
 //! | `vgpu`, this one | the exported wrappers and the bodies of the hooks |
 //!
-//! Loading the library does nothing; the first CUDA or NVML call does the first work. The way of a call:
+//! Loading the library does nothing; the first CUDA or NVML call does the first work. The way of a
+//! call:
 //!
 //! 1. [`lookup`]: dlsym, dlvsym and cuGetProcAddress return our wrapper instead of the driver's
 //!    function. A program that is linked to the driver finds the wrapper by itself.
-//! 2. [`boundary`]: each row of the hook table becomes a wrapper that lets no panic out. A [`launch`] is a
-//!    [`jump`] instead, which most often goes straight to the driver.
-//! 3. The body, a short function per symbol: [`init`], [`memory`], [`stream_ordered`], [`context`], [`info`],
-//!    [`synchronize`], [`capture`], [`nvml`]. It reads the program's arguments and calls an operation of
-//!    `vgpu_slice` or `vgpu_compute`.
+//! 2. [`boundary`]: each row of the hook table becomes a wrapper that lets no panic out. A
+//!    [`launch`] is a [`jump`] instead, which most often goes straight to the driver.
+//! 3. The body, a short function per symbol: [`init`], [`memory`], [`stream_ordered`], [`context`],
+//!    [`info`], [`synchronize`], [`capture`], [`nvml`]. It reads the program's arguments and calls
+//!    an operation of `vgpu_slice` or `vgpu_compute`.
 //! 4. The operation calls the driver through [`vgpu_driver::real`].
 //!
-//! The rule for every body: call the driver with the program's own arguments, and change only what a limit
-//! requires.
+//! The rule for every body: call the driver with the program's own arguments, and change only what
+//! a limit requires.
 
 // A panic here would be a panic in the user's program.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,14 +1,14 @@
 //! Linear, pitched and managed memory: what the hooks expect each call to allocate.
 //!
-//! Managed memory is charged in full where it is allocated, wherever its pages are, because any kernel can
-//! bring all of them to the card.
+//! Managed memory is charged in full where it is allocated, wherever its pages are, because any
+//! kernel can bring all of them to the card.
 
 use driver_sys::cuda::{CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CUdeviceptr, CUdeviceptr_v1};
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::charging::{self, Allocated};
 
-/// Rows of pitched memory begin at multiples of this on every known card. If a driver takes more, the
-/// rest is charged afterwards.
+/// Rows of pitched memory begin at multiples of this on every known card. If a driver takes more,
+/// the rest is charged afterwards.
 const PITCH: u64 = 512;
 
 /// The driver is expected to refuse these arguments. If it allocates anyway, the memory is charged

@@ -1,14 +1,13 @@
 //! Stream-ordered memory: allocated from pools, freed when the stream reaches the free.
 //!
-//! [`pools`] decides what is charged. While a stream is being captured, nothing is allocated or freed:
-//! the calls become nodes of a graph.
+//! [`pools`] decides what is charged. While a stream is being captured, nothing is allocated or
+//! freed: the calls become nodes of a graph.
 
 use driver_sys::cuda::{
     CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CU_STREAM_CAPTURE_STATUS_NONE,
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemPoolProps,
     CUmemoryPool, CUresult, CUstream,
 };
-
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_driver::{context, process};
 use vgpu_slice::allocations::Full;
@@ -78,8 +77,8 @@ pub(crate) unsafe fn pool_create(pool: *mut CUmemoryPool, props: *const CUmemPoo
     })
 }
 
-/// The device whose memory a pool will keep, if any. Managed memory counts for the current device, as it
-/// does without a pool.
+/// The device whose memory a pool will keep, if any. Managed memory counts for the current device,
+/// as it does without a pool.
 fn device_for(props: &CUmemPoolProps) -> Option<CUdevice> {
     match (props.location.r#type, props.allocType) {
         // SAFETY: with this type of location the union has the number of a device.
@@ -179,8 +178,8 @@ fn allocate(
     if pointer.is_null() || bytes == 0 || process::is_forked_copy() || form.is_capturing(stream) {
         return check(call());
     }
-    // The pool that is charged is the pool that is allocated from, even if the program makes another
-    // one current meanwhile.
+    // The pool that is charged is the pool that is allocated from, even if the program makes
+    // another one current meanwhile.
     let pool = match pool.or_else(|| pools::current_of(device_of(stream)?)).map(pools::find) {
         Some(Ok(Some(pool))) => pool,
         // A pool of host memory, or no pool or stream at all, which the driver refuses.
@@ -234,8 +233,8 @@ fn device_of(stream: CUstream) -> Option<CUdevice> {
     in_context_of(stream, context::current)?.map(|(device, _)| device)
 }
 
-/// Runs `body` in the context of a stream, because a thread without a context may name a stream as well.
-/// If the driver does not know the stream, runs it in the current context, if there is one.
+/// Runs `body` in the context of a stream, because a thread without a context may name a stream as
+/// well. If the driver does not know the stream, runs it in the current context, if there is one.
 fn in_context_of<T>(stream: CUstream, body: impl FnOnce() -> T) -> Option<T> {
     let mut own: CUcontext = std::ptr::null_mut();
     // SAFETY: a handle that the driver checks, and a local variable.

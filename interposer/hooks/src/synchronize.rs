@@ -1,11 +1,11 @@
 //! Synchronisation: the moment at which the driver returns unused memory of pools to the card.
 //!
-//! Other processes of the slice can use that memory only when this process has asked the driver again and
-//! lowered its charge. In programs without pools this costs one load.
+//! Other processes of the slice can use that memory only when this process has asked the driver
+//! again and lowered its charge. In programs without pools this costs one load.
 //!
-//! A thread may be cancelled while it waits in the driver, and the C library then unwinds it without our
-//! unwinder. So the wrapper that waits keeps nothing that must be cleaned up, and everything afterwards
-//! runs in a function that nothing unwinds out of.
+//! A thread may be cancelled while it waits in the driver, and the C library then unwinds it
+//! without our unwinder. So the wrapper that waits keeps nothing that must be cleaned up, and
+//! everything afterwards runs in a function that nothing unwinds out of.
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUresult};
 use vgpu_driver::guard::guard;
@@ -20,7 +20,7 @@ pub(crate) fn waited(result: CUresult) {
     }
 }
 
-/// The program has asked whether work has ended.
+/// The program has polled whether work has ended.
 #[inline]
 pub(crate) fn queried(result: CUresult) {
     if result == CUDA_SUCCESS && pools::any_charged() {

@@ -1,8 +1,8 @@
 //! The allocations of this process: pointer → size, card and owner.
 //!
 //! A free names only a pointer, so this table remembers the rest. Every thread looks it up on every
-//! free, so it is divided into shards with a lock each, and no lock is held while the driver runs. Its memory
-//! comes from mmap, not malloc: the program's malloc may itself use CUDA.
+//! free, so it is divided into shards with a lock each, and no lock is held while the driver runs.
+//! Its memory comes from mmap, not malloc: the program's malloc may itself use CUDA.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -43,7 +43,8 @@ impl Owner {
         Self(context as usize)
     }
 
-    /// A memory pool, by its index in [`crate::pools`]. The number is odd, and no context's address is.
+    /// A memory pool, by its index in [`crate::pools`]. The number is odd, and no context's address
+    /// is.
     pub fn pool(index: usize) -> Self {
         Self(index << 1 | 1)
     }

@@ -1,11 +1,10 @@
-//! Finds the slice's card for a device number of the driver. Slices name cards by UUID, because programs
-//! see cards in different orders.
+//! Finds the slice's card for a device number of the driver. Slices name cards by UUID, because
+//! programs see cards in different orders.
 
 use std::ffi::c_char;
 use std::fmt::Write;
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
-
 use vgpu_driver::racy_once::RacyOnce;
 use vgpu_driver::real;
 
@@ -24,7 +23,8 @@ pub fn note_visible_devices() {
     VISIBLE.get_or_init(settings::visible_devices);
 }
 
-/// The position of a device among all cards of the machine; `None` if the variable names it by UUID.
+/// The position of a device among all cards of the machine; `None` if the variable names it by
+/// UUID.
 fn index_of(device: CUdevice) -> Option<usize> {
     let device = usize::try_from(device).ok()?;
     match VISIBLE.get() {
@@ -33,8 +33,8 @@ fn index_of(device: CUdevice) -> Option<usize> {
     }
 }
 
-/// The card with a device number of the driver; `None` if the driver does not know the number, or not
-/// yet.
+/// The card with a device number of the driver; `None` if the driver does not know the number, or
+/// not yet.
 pub fn of_device(limited: &Limited, device: CUdevice) -> Option<&'static Card> {
     let cell = CARDS.get(usize::try_from(device).ok()?)?;
     if let Some(card) = cell.get() {

@@ -1,9 +1,9 @@
 //! Allocating and freeing memory under the limit.
 //!
-//! To allocate: charge every layer of the slice, call the driver, remember the pointer. If the charge is
-//! refused, the driver is not called. To free: forget the pointer, call the driver, uncharge. In this order
-//! other processes never get bytes that the driver still holds, and another thread that gets
-//! the same pointer from the driver never meets the old entry.
+//! To allocate: charge every layer of the slice, call the driver, remember the pointer. If the
+//! charge is refused, the driver is not called. To free: forget the pointer, call the driver,
+//! uncharge. In this order other processes never get bytes that the driver still holds, and another
+//! thread that gets the same pointer from the driver never meets the old entry.
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUresult};
 use vgpu_driver::guard::guard;
@@ -24,9 +24,9 @@ pub struct Allocated {
     pub bytes: u64,
 }
 
-/// Allocates memory in the current context. `expected` is charged before `call` calls the driver. If
-/// the driver has allocated another size, which `allocated` reads from the program's variables, the
-/// charge is corrected. `expected` is 0 if the driver will refuse the arguments.
+/// Allocates memory in the current context. `expected` is charged before `call` calls the driver.
+/// If the driver has allocated another size, which `allocated` reads from the program's variables,
+/// the charge is corrected. `expected` is 0 if the driver will refuse the arguments.
 #[inline]
 pub fn allocate(
     expected: u64,
@@ -62,8 +62,8 @@ pub fn allocate(
     remember(limited, allocation).map_err(|Full| undo(limited, card, pointer, bytes))
 }
 
-/// Charges a card. If that is refused, memory that the pools of this process keep without use is freed
-/// first.
+/// Charges a card. If that is refused, memory that the pools of this process keep without use is
+/// freed first.
 fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
     if pools::any_charged() {
         if limited.try_charge(card, bytes) {
@@ -93,7 +93,8 @@ pub fn remember(limited: &'static Limited, allocation: Allocation) -> Result<(),
     Ok(())
 }
 
-/// Frees memory; `call` calls the driver. A pointer that is not remembered concerns only the driver.
+/// Frees memory; `call` calls the driver. A pointer that is not remembered concerns only the
+/// driver.
 #[inline]
 pub fn free(pointer: u64, call: impl FnOnce() -> CUresult) -> Outcome {
     let Slice::Limited(limited) = current() else { return check(call()) };

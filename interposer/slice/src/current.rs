@@ -55,7 +55,8 @@ fn decide() -> Result<Slice, String> {
     Ok(Slice::Limited(Limited::new(layers, settings.variables, index)))
 }
 
-/// The directory of the library itself, if a slice is there: this is how a container gets its slice.
+/// The directory of the library itself, if a slice is there: this is how a container gets its
+/// slice.
 fn managed_directory() -> Option<PathBuf> {
     let library = objects::path_of(managed_directory as *const () as usize)?;
     let directory = Path::new(&library).parent()?.to_owned();

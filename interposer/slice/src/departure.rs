@@ -1,12 +1,11 @@
 //! Whether the driver has freed the memory of a dead process. NVML lists a process until then.
 //!
-//! NVML uses the host's process numbers, so its list is useful only if this process and the dead one
-//! are numbered as on the host. In all other cases, and if NVML cannot be loaded or an MPS server
-//! stands for its clients, the account waits for its grace period instead.
+//! NVML uses the host's process numbers, so its list is useful only if this process and the dead
+//! one are numbered as on the host. In all other cases, and if NVML cannot be loaded or an MPS
+//! server stands for its clients, the account waits for its grace period instead.
 
 use driver_sys::nvml::{NVML_SUCCESS, nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t};
 use hami_account::{Departed, ProcessIdentity};
-
 use vgpu_driver::symbols::Library;
 use vgpu_driver::{objects, real};
 

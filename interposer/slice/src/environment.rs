@@ -1,9 +1,10 @@
-//! The slice directory of processes that have no limits page: only HAMi's variables limit them, and the
-//! processes create the directory themselves.
+//! The slice directory of processes that have no limits page: only HAMi's variables limit them, and
+//! the processes create the directory themselves.
 //!
-//! All processes that share a limit must find the same files. `CUDA_DEVICE_MEMORY_SHARED_CACHE` names
-//! the place, as for HAMi; without it the files are in the user's runtime directory. A process appends a row for
-//! each card that it meets, by UUID, so processes that number the cards differently agree.
+//! All processes that share a limit must find the same files. `CUDA_DEVICE_MEMORY_SHARED_CACHE`
+//! names the place, as for HAMi; without it the files are in the user's runtime directory. A
+//! process appends a row for each card that it meets, by UUID, so processes that number the cards
+//! differently agree.
 
 use std::fmt::Display;
 use std::fs;
@@ -65,8 +66,8 @@ fn refusal(directory: &Path, reason: &dyn Display) -> String {
     )
 }
 
-/// Creates a directory that only this user can enter. Fails if another user owns it or can write it,
-/// because its files limit the user's programs.
+/// Creates a directory that only this user can enter. Fails if another user owns it or can write
+/// it, because its files limit the user's programs.
 fn make_private(directory: &Path) -> Result<(), String> {
     let refuse = |reason: &dyn Display| Err(refusal(directory, reason));
     match fs::DirBuilder::new().mode(0o700).create(directory) {

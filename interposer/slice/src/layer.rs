@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use hami_account::{Account, ComputeWords, Living, Member, Owed};
 use hami_limits::grants::GrantsView;
 use hami_limits::{LimitsView, NO_LIMIT, Regime};
-
 use vgpu_driver::report::Once;
 
 use crate::departure::departed;
@@ -95,8 +94,8 @@ impl Layer {
         }
     }
 
-    /// The words of the limits page and the grants page that are not 0 while launches need admission;
-    /// `None` without a page.
+    /// The words of the limits page and the grants page that are not 0 while launches need
+    /// admission; `None` without a page.
     pub(crate) fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
         match &self.limits {
             Limits::Page(view) => {
@@ -127,13 +126,14 @@ impl Layer {
         self.account.used(row)
     }
 
-    /// The living members in this PID namespace, and the bytes that each holds of a row, if there is one.
+    /// The living members in this PID namespace, and the bytes that each holds of a row, if there
+    /// is one.
     pub(crate) fn living(&self, row: Option<usize>) -> impl Iterator<Item = Living> {
         self.account.living(row.unwrap_or(hami_account::CARDS))
     }
 
-    /// Releases the bytes of dead processes that the driver has freed. Does nothing more often than every
-    /// 10 ms.
+    /// Releases the bytes of dead processes that the driver has freed. Does nothing more often than
+    /// every 10 ms.
     #[inline]
     pub(crate) fn reap(&self) {
         self.account.reap_dead();

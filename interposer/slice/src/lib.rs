@@ -1,9 +1,10 @@
-//! The slice layer of `libvgpu.so`: which limits hold for this process, and the memory that is charged
-//! against them.
+//! The slice layer of `libvgpu.so`: which limits hold for this process, and the memory that is
+//! charged against them.
 //!
-//! [`current`] decides once which slice the process is in, from the files beside the library and from
-//! the environment ([`settings`]). A slice is a stack of layers: a `hami run` inside another one adds a
-//! layer. [`limited`] charges all of them, and each [`layer`] is one limits page with its account.
+//! [`current`] decides once which slice the process is in, from the files beside the library and
+//! from the environment ([`settings`]). A slice is a stack of layers: a `hami run` inside another
+//! one adds a layer. [`limited`] charges all of them, and each [`layer`] is one limits page with
+//! its account.
 //!
 //! | module | what it has |
 //! |---|---|

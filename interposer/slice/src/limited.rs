@@ -79,8 +79,8 @@ impl Limited {
     }
 
     /// The words in the limits page and in the grants page that are not 0 while launches need
-    /// admission; an inner `None` stands for a word that is always 0. `None` if two words are not enough: slices
-    /// lie inside one another, or a variable sets a share.
+    /// admission; an inner `None` means a word that is always 0. `None` if two words are not
+    /// enough: slices lie inside one another, or a variable sets a share.
     pub fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
         let sets_share = self.variables.share(None).is_some();
         match self.layers.as_slice() {
@@ -116,9 +116,9 @@ impl Limited {
 
     /// Charges every layer or none, on behalf of the program: a refusal is counted.
     ///
-    /// A charge that one layer refuses must not appear in another one even for a moment, because it could
-    /// get in the way of a neighbour. So the outer layers are checked before anything is charged, and
-    /// then charged from the inside out.
+    /// A charge that one layer refuses must not appear in another one even for a moment, because it
+    /// could get in the way of a neighbour. So the outer layers are checked before anything is
+    /// charged, and then charged from the inside out.
     #[inline]
     pub fn charge(&self, card: &Card, bytes: u64) -> bool {
         self.charge_layers(card, bytes, Requester::Program)

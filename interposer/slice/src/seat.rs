@@ -39,7 +39,8 @@ impl Seat {
         self.environment.map(|set| (set.share, set.mode))
     }
 
-    /// The coordinator's grant; `None` while no coordinator runs, or it leaves the card to the slices.
+    /// The coordinator's grant; `None` while no coordinator runs, or it leaves the card to the
+    /// slices.
     pub fn grant(&self, now: u64) -> Option<Grant> {
         let grants = self.layer.grants()?;
         let pulse = grants.pulse();

@@ -1,23 +1,24 @@
 //! The hook table: the one list of the driver functions that the library hooks or calls.
 //!
 //! A row of the table is a symbol of the CUDA driver or of NVML. Two crates expand it, so that no
-//! symbol is written down twice: `vgpu-driver` makes an address and a typed caller from each row, and
-//! `vgpu` makes the exported wrapper from each row that names a body. To hook a symbol, add a row here
-//! and write the body that it names in `vgpu`; the signature comes from NVIDIA's header.
+//! symbol is written down twice: `vgpu-driver` makes an address and a typed caller from each row,
+//! and `vgpu` makes the exported wrapper from each row that names a body. To hook a symbol, add a
+//! row here and write the body that it names in `vgpu`; the signature comes from NVIDIA's header.
 //!
 //! The section of a row decides what the wrapper does:
 //!
-//! - `fail_closed`: the body decides. If it panics, the call is refused with the section's error. For
-//!   everything that hands out memory.
+//! - `fail_closed`: the body decides. If it panics, the call is refused with the section's error.
+//!   For everything that allocates memory.
 //! - `fail_open`: the body changes what the program sees. If it panics, the driver gets the call
 //!   unchanged.
 //! - `observe`: the driver decides, and the body gets the result.
-//! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A row
-//!   names how the arguments are laid out, and whether a launch budget can let the launch pass (`plain`: it
-//!   cannot). These symbols are hooked in every process, because a program keeps the pointers that it got.
-//! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The compute
-//!   engine is idle meanwhile, so a batch of launches ends before such work. A row names the
-//!   position of the stream among the arguments.
+//! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A
+//!   row names how the arguments are laid out, and whether a launch budget can let the launch pass
+//!   (`plain`: it cannot). These symbols are hooked in every process, because a program keeps the
+//!   pointers that it got.
+//! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The
+//!   compute engine is idle meanwhile, so a batch of launches ends before such work. A row names
+//!   the position of the stream among the arguments.
 //! - `call`: not hooked, but called by bodies.
 //!
 //! `policy.toml` states what happens to every other symbol of the driver.

@@ -1,5 +1,5 @@
-//! The contents of a batch: how many launches, of one kind or several, and how long they are predicted to
-//! take.
+//! The contents of a batch: how many launches, of one kind or several, and how long they are
+//! predicted to take.
 
 use hami_share::limiter::{BATCH_NS, batch_size};
 
@@ -46,8 +46,8 @@ impl Contents {
         self.key = self.key.filter(|known| *known == key);
     }
 
-    /// The largest possible budget, in nanoseconds and launches. It leaves room for one more launch of this
-    /// cost.
+    /// The largest possible budget, in nanoseconds and launches. It leaves room for one more launch
+    /// of this cost.
     pub(super) fn largest_budget(&self, cost: u64) -> (u64, u32) {
         (self.room_ns().saturating_sub(cost), self.room - self.launches - 1)
     }

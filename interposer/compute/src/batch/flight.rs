@@ -1,5 +1,5 @@
-//! A batch in flight: when it should have ended, how much of its time the card worked, and which cost
-//! follows from that.
+//! A batch in flight: when it should have ended, how much of its time the card worked, and which
+//! cost follows from that.
 
 use hami_share::limiter::{bill, idle};
 
@@ -20,7 +20,7 @@ pub(crate) struct Flight {
     pub(crate) start: Event,
     pub(crate) end: Event,
     /// The age of contexts when it was closed.
-    pub(crate) born: u64,
+    pub(crate) age: u64,
     pub(crate) launches: u32,
     pub(crate) key: Option<u64>,
     pub(crate) predicted: Option<u64>,
@@ -29,7 +29,8 @@ pub(crate) struct Flight {
     pub(crate) window: u64,
     /// The idle time between its first event and its only launch.
     pub(crate) gap: u64,
-    /// Set if its second event is right behind its only launch: how much more idle time there may be.
+    /// Set if its second event is right behind its only launch: how much more idle time there may
+    /// be.
     pub(crate) sample: Option<u64>,
     pub(crate) closed_at: u64,
 }
@@ -44,8 +45,8 @@ impl Flight {
     pub(crate) fn busy_time(&self, span: u64, at: u64) -> u64 {
         let users = self.limiter.possible_users(at);
         if users > 1 {
-            // The elapsed time may contain other processes' work. So the prediction decides, as far as
-            // that many processes can explain the difference.
+            // The elapsed time may contain other processes' work. So the prediction decides, as far
+            // as that many processes can explain the difference.
             let least = span / u64::from(users);
             return self.predicted.map_or(span, |predicted| predicted.clamp(least, span));
         }
@@ -63,14 +64,14 @@ impl Flight {
         at + (flying / 64).clamp(soonest, latest)
     }
 
-    /// Learns the cost of its kernel, if all launches were of one kernel and the time between the events
-    /// had almost no idle time. A single launch alone does not prove that: the meter closes a batch long
-    /// after its last launch.
+    /// Learns the cost of its kernel, if all launches were of one kernel and the time between the
+    /// events had almost no idle time. A single launch alone does not prove that: the meter closes
+    /// a batch long after its last launch.
     pub(crate) fn learn(&self, span: u64) {
         let (Some(key), 1..) = (self.key, self.launches) else { return };
         if let Some(doubt) = self.sample {
-            // Clamp the known cost to [span − doubt, span]. A known cost outside of this range is wrong,
-            // which weighs more than one launch that happens to differ.
+            // Clamp the known cost to [span − doubt, span]. A known cost outside of this range is
+            // wrong, which weighs more than one launch that happens to differ.
             let known = costs::cost_of(key);
             let each = known.map_or(span, |known| known.clamp(span.saturating_sub(doubt), span));
             costs::learn(key, each, if known.is_none_or(|known| known == each) { 1 } else { 8 });

@@ -95,7 +95,7 @@ impl Batch {
             context: stream.context,
             start: self.start,
             end,
-            born: contexts::age(),
+            age: contexts::age(),
             launches: self.contents.launches,
             key: self.contents.key,
             predicted: self.contents.is_known.then_some(self.contents.predicted),
@@ -118,13 +118,13 @@ impl Batch {
         );
     }
 
-    /// How long the card was idle between the first event and a single launch, and how much more idle time
-    /// there may be around the launch. Called after the second event is recorded, because this takes
-    /// time as well.
+    /// How long the card was idle between the first event and a single launch, and how much more
+    /// idle time there may be around the launch. Called after the second event is recorded, because
+    /// this takes time as well.
     ///
-    /// On an idle stream the card reaches the first event before the kernel is there. The clock does not show
-    /// when the kernel came: the thread may have been interrupted while the kernel was already running. So the
-    /// gap is assumed to be as long as the shortest ones.
+    /// On an idle stream the card reaches the first event before the kernel is there. The clock
+    /// does not show when the kernel came: the thread may have been interrupted while the kernel
+    /// was already running. So the gap is assumed to be as long as the shortest ones.
     fn idle_before(&self, closed_at: u64) -> (u64, u64) {
         let Some(launched_at) = self.launched_at else { return (0, 0) };
         if self.start.reached() != Reached::Yes {

@@ -1,13 +1,12 @@
 //! The open batches of a thread, and the launch budget, which is for one of them.
 //!
-//! A thread mostly works on its own batches. The meter and threads that end a stream or a context also
-//! reach them, so each thread's batches have a lock, with almost no contention.
+//! A thread mostly works on its own batches. The meter and threads that end a stream or a context
+//! also reach them, so each thread's batches have a lock, with almost no contention.
 
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex};
 
 use hami_share::limiter::BATCH_NS;
-
 use vgpu_driver::guard::lock;
 use vgpu_driver::{context, process};
 
@@ -23,9 +22,9 @@ use crate::{capture, events};
 
 const _: () = assert!(BATCH_NS < Estimate::UNPAYABLE_NS as u64);
 
-/// About one batch in this many has a single launch, so that each kernel is measured alone now and then, whatever
-/// the order of launches is. The first batches, as many, have a single launch too, because nothing is known
-/// yet.
+/// About one batch in this many has a single launch, so that each kernel is measured alone now and
+/// then, whatever the order of launches is. The first batches, as many, have a single launch too,
+/// because nothing is known yet.
 const SAMPLED: u32 = 16;
 /// The most open batches of a thread: as many streams as programs have. Beyond that the oldest is
 /// closed, and idle time after its last launch is billed.
@@ -80,13 +79,13 @@ impl Drop for Registered {
 }
 
 thread_local! {
-    static MINE: OnceCell<Registered> = const { OnceCell::new() };
+    static OWN: OnceCell<Registered> = const { OnceCell::new() };
 }
 
 /// Runs `body` with the calling thread's batches; `None` in a thread that is ending.
-pub(crate) fn with_mine<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
-    MINE.try_with(|mine| {
-        let registered = mine.get_or_init(|| {
+pub(crate) fn with_own<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
+    OWN.try_with(|own| {
+        let registered = own.get_or_init(|| {
             let thread = Thread { budget: budget::of_thread(), open: Mutex::default() };
             let thread = Arc::new(thread);
             lock(&THREADS).push(Arc::clone(&thread));
@@ -108,7 +107,8 @@ impl Thread {
         unsafe { &*self.budget }
     }
 
-    /// Adds a launch to the open batch of its stream. `None` if there is no such batch, or it has no room.
+    /// Adds a launch to the open batch of its stream. `None` if there is no such batch, or it has
+    /// no room.
     pub(crate) fn join(&self, launch: &Launch, stream: Stream) -> Option<Next> {
         let open = &mut *lock(&self.open);
         open.count_used(self.budget().withdraw());
@@ -149,7 +149,8 @@ impl Thread {
             close(batches, |batch| Some(batch.stream) == oldest);
         }
         open.opened = open.opened.wrapping_add(1);
-        // Other threads cannot record an event in a thread's own stream, nor in one that may be captured.
+        // Other threads cannot record an event in a thread's own stream, nor in one that may be
+        // captured.
         let is_single = limiter.is_one_by_one(now())
             || stream.is_threads_own
             || capture::any()
@@ -187,8 +188,8 @@ impl Thread {
         }
     }
 
-    /// Closes the open batches on some streams. Called by another thread. If this thread launches at the very
-    /// same moment, that launch is not billed.
+    /// Closes the open batches on some streams. Called by another thread. If this thread launches
+    /// at the very same moment, that launch is not billed.
     pub(crate) fn close_from_outside(&self, which: impl Fn(Stream) -> bool) {
         let open = &mut *lock(&self.open);
         if open.has(&which) {
@@ -204,8 +205,8 @@ impl Thread {
         }
     }
 
-    /// The streams of the open batches that got no launch for `quiet`, or are `age` old, or are on a card
-    /// in `due`, whose batches must all be closed.
+    /// The streams of the open batches that got no launch for `quiet`, or are `age` old, or are on
+    /// a card in `due`, whose batches must all be closed.
     pub(crate) fn stale(
         &self,
         at: u64,
@@ -261,15 +262,17 @@ impl Open {
     }
 }
 
-/// Grants a budget for the room that the batch has left. It leaves out the last launch, so that the batch is
-/// closed right behind it; which one that is, is known if all cost the same as this one (`cost`).
+/// Grants a budget for the room that the batch has left. It leaves out the last launch, so that the
+/// batch is closed right behind it; which one that is, is known if all cost the same as this one
+/// (`cost`).
 fn grant(budget: &Budget, batch: &mut Batch, kinds: &mut Kinds, cost: u64) -> Next {
     if !batch.contents.has_room(cost) {
         batch.is_closing = true;
         return Next::LaunchAndClose;
     }
     let (ns, launches) = batch.contents.largest_budget(cost);
-    // The wrappers that read the budget compare handles, which do not tell threads' own streams apart.
+    // The wrappers that read the budget compare handles, which do not tell threads' own streams
+    // apart.
     if launches > 0 && !batch.stream.is_threads_own {
         if batch.contents.key.is_some() {
             kinds.set_own();
@@ -280,9 +283,9 @@ fn grant(budget: &Budget, batch: &mut Batch, kinds: &mut Kinds, cost: u64) -> Ne
     Next::Launch
 }
 
-/// Whether the batch with this number gets a single launch. The distance between such batches varies:
-/// with a fixed one, a program that repeats the same kernels could keep in step with it, and only the
-/// same few kernels would be measured.
+/// Whether the batch with this number gets a single launch. The distance between such batches
+/// varies: with a fixed one, a program that repeats the same kernels could keep in step with it,
+/// and only the same few kernels would be measured.
 fn is_sampled(number: u32) -> bool {
     // The multipliers of MurmurHash3's finalizer, in which every bit reaches every other.
     let mixed = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);

@@ -1,13 +1,13 @@
-//! How long launches are predicted to take, packed into one word so that assembly can subtract it from a
-//! budget with one instruction.
+//! How long launches are predicted to take, packed into one word so that assembly can subtract it
+//! from a budget with one instruction.
 
 /// The estimate for one launch, for a sum of launches, or for a whole budget.
 ///
-/// Predicted nanoseconds are in the upper half. The lower half has the number of launches and, below
-/// it, how many of them are *others*: of another kind than the rest of the batch.
+/// Predicted nanoseconds are in the upper half. The lower half has the number of launches and,
+/// below it, how many of them are *others*: of another kind than the rest of the batch.
 ///
-/// The highest bit of each half is 0. It becomes 1 when more is subtracted than is left, so the wrapper
-/// subtracts both halves at once and then looks at two signs.
+/// The highest bit of each half is 0. It becomes 1 when more is subtracted than is left, so the
+/// wrapper subtracts both halves at once and then looks at two signs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Estimate(pub(super) u64);
 
@@ -16,7 +16,7 @@ const LAUNCHES_SHIFT: u32 = 16;
 const OTHER: u64 = 1;
 
 impl Estimate {
-    /// More than any budget has: for launches that must always ask for admission.
+    /// More than any budget has: for launches that always need admission.
     pub(crate) const UNPAYABLE_NS: u32 = 1 << 22;
     const MOST_LAUNCHES: u32 = 0x7fff;
     const MOST_NS: u32 = 0x7fff_ffff;

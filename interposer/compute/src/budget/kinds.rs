@@ -1,12 +1,13 @@
-//! The kinds of launches that a thread makes (kernel and grid), each with its estimate: the table that the
-//! launch wrapper reads.
+//! The kinds of launches that a thread makes (kernel and grid), each with its estimate: the table
+//! that the launch wrapper reads.
 //!
-//! Two kinds share a cache line. A hash selects the line; the wrapper's assembly and this file compute
-//! it in the same way. A training step has some hundred kinds of launches, and with this many lines it is rare
-//! that three of them need the same one. The table takes 64 KiB in each thread that launches under a share.
+//! Two kinds share a cache line. A hash selects the line; the wrapper's assembly and this file
+//! compute it in the same way. A training step has some hundred kinds of launches, and with this
+//! many lines it is rare that three of them need the same one. The table takes 64 KiB in each
+//! thread that launches under a share.
 //!
-//! Estimates are updated whenever the thread asks for admission, so the table is at most one budget
-//! behind.
+//! Estimates are updated whenever a launch of the thread needs admission, so the table is at most
+//! one budget behind.
 
 use super::costs;
 use super::estimate::Estimate;
@@ -16,8 +17,8 @@ use crate::launch::Launch;
 const LINES: usize = 1 << LINE_BITS;
 const LINE_BITS: u32 = 10;
 
-/// The hash is Horner's rule modulo 2^32 with this factor: 2^32 over the golden ratio, odd and unrelated
-/// to addresses and grids.
+/// The hash is Horner's rule modulo 2^32 with this factor: 2^32 over the golden ratio, odd and
+/// unrelated to addresses and grids.
 pub const HASH: u32 = 0x9e37_79b9;
 /// The hash shifted right by this is the number of the line.
 pub const HASH_SHIFT: u32 = 32 - LINE_BITS;
@@ -86,7 +87,8 @@ impl Default for Kinds {
 }
 
 impl Kinds {
-    /// The nanoseconds that a launch is predicted to take, at least 1; `None` if its kernel was never measured.
+    /// The nanoseconds that a launch is predicted to take, at least 1; `None` if its kernel was
+    /// never measured.
     pub fn cost(&mut self, launch: &Launch) -> Option<u64> {
         self.update();
         let line = line_of(launch.function, launch.grid);

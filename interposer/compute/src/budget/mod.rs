@@ -1,11 +1,11 @@
 //! The launch budget: what a thread may launch without asking for admission.
 //!
 //! A limited launch must cost a few nanoseconds, so admission decides for many launches at once. It
-//! grants the thread a budget for one stream, in predicted engine time and in launches. The thread also
-//! has a table with an estimate for each kind of launch ([`kinds`]). The launch wrapper looks the
-//! kind up, subtracts its estimate from the budget and jumps to the driver. A launch needs admission if
-//! its kind is not in the table, if it is on another stream, or if the budget has too little left. To force a
-//! re-check, increment the epoch; this invalidates all budgets.
+//! grants the thread a budget for one stream, in predicted engine time and in launches. The thread
+//! also has a table with an estimate for each kind of launch ([`kinds`]). The launch wrapper looks
+//! the kind up, subtracts its estimate from the budget and jumps to the driver. A launch needs
+//! admission if its kind is not in the table, if it is on another stream, or if the budget has too
+//! little left. To force a re-check, increment the epoch; this invalidates all budgets.
 
 pub(crate) mod costs;
 mod estimate;
@@ -25,9 +25,10 @@ use crate::limiter::card::CardLimiter;
 /// The epoch of valid budgets. Never 0, which is the epoch of a thread's initial budget.
 pub static EPOCH: AtomicU32 = AtomicU32::new(1);
 
-/// The budget of one thread. Only its own thread writes it, and `granted` only while it holds the lock of
-/// its batches. Another thread that holds that lock may read how much was used: `granted` does not
-/// change then, and `left` is one word that only decreases by whole launches. So relaxed accesses suffice.
+/// The budget of one thread. Only its own thread writes it, and `granted` only while it holds the
+/// lock of its batches. Another thread that holds that lock may read how much was used: `granted`
+/// does not change then, and `left` is one word that only decreases by whole launches. So relaxed
+/// accesses suffice.
 #[repr(C)]
 pub struct Budget {
     /// Whether the budget is valid: [`EPOCH`] when it was granted.
@@ -67,7 +68,8 @@ impl Budget {
         Estimate(self.granted.load(Ordering::Relaxed).wrapping_sub(left))
     }
 
-    /// The thread's current context and its card's limiter, if they are known and nothing has changed.
+    /// The thread's current context and its card's limiter, if they are known and nothing has
+    /// changed.
     pub(crate) fn current(&self) -> Option<(usize, &'static CardLimiter)> {
         let context = self.context.load(Ordering::Relaxed);
         if context == 0 || self.age.load(Ordering::Relaxed) != contexts::age() as u32 {

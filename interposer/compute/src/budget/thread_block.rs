@@ -1,7 +1,7 @@
 //! The block of memory in each thread that holds its launch budget.
 //!
-//! Assembly must reach it in two instructions, which is not possible for a thread-local of Rust. So the block
-//! is a thread-local symbol, `hami_launch_budget`, that the launch wrappers name as well.
+//! Assembly must reach it in two instructions, which is not possible for a thread-local of Rust. So
+//! the block is a thread-local symbol, `hami_launch_budget`, that the launch wrappers name as well.
 
 /// The bytes of the block. They are initially zero.
 pub(super) const SIZE: usize = 64;

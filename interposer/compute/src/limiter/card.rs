@@ -1,9 +1,10 @@
 //! The limiter of one card in this process: it lets launches wait, and bills them.
 //!
-//! A launch that needs a new batch calls [`CardLimiter::admit`], which waits until the verdict is that the
-//! batch may begin. When the batch has been measured, [`CardLimiter::bill`] bills it;
-//! [`CardLimiter::bill_unmeasured`] bills a batch that cannot be measured. The meter calls [`CardLimiter::look`],
-//! which sends heartbeats and notices the end of turns and of work. The arithmetic is in `hami_share`.
+//! A launch that needs a new batch calls [`CardLimiter::admit`], which waits until the verdict is
+//! that the batch may begin. When the batch has been measured, [`CardLimiter::bill`] bills it;
+//! [`CardLimiter::bill_unmeasured`] bills a batch that cannot be measured. The meter calls
+//! [`CardLimiter::look`], which sends heartbeats and notices the end of turns and of work. The
+//! arithmetic is in `hami_share`.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
@@ -25,15 +26,15 @@ use crate::stream::Queue;
 
 /// The longest wait before a launch checks again whether anything has changed.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
-/// How long a launch waits for this process's work in flight to end before it requests a turn anyway. The
-/// work may be a kernel that waits for this very launch.
+/// How long a launch waits for this process's work in flight to end before it requests a turn
+/// anyway. The work may be a kernel that waits for this very launch.
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// How long the holder of a turn keeps it without launching anything.
 const TURN_LINGER_NS: u64 = 300_000;
 /// How long a process without turns counts as running without launching anything.
 const LINGER_NS: u64 = 2_000_000;
-/// The same while its bucket is empty. That mostly lasts a few milliseconds, which the coordinator need
-/// not know of.
+/// The same while its bucket is empty. That mostly lasts a few milliseconds, which the coordinator
+/// need not know of.
 const BUCKET_LINGER_NS: u64 = 20_000_000;
 /// How often a process sends a heartbeat while it has work or waits. The coordinator assumes after
 /// [`SILENT_NS`] without one that the process was stopped.
@@ -117,8 +118,8 @@ impl CardLimiter {
                 Verdict::Unlimited => return Admitted::Unmetered,
                 Verdict::Go { turn } => {
                     if state.report(&self.seats, Running, turn, at) && !self.is_still_granted() {
-                        // Reported too late: the coordinator may have seen no process running, and granted the
-                        // card to another one. The next round finds out.
+                        // Reported too late: the coordinator may have seen no process running, and
+                        // granted the card to another one. The next round finds out.
                         if state.outstanding.is_empty() {
                             state.report(&self.seats, Waiting, turn, now());
                         }
@@ -156,9 +157,9 @@ impl CardLimiter {
         }
     }
 
-    /// Whether the launch may still be made, checked after this process has reported that it runs. Either the
-    /// coordinator sees the report before it grants the card to another process, or this check sees
-    /// the new grant.
+    /// Whether the launch may still be made, checked after this process has reported that it runs.
+    /// Either the coordinator sees the report before it grants the card to another process, or this
+    /// check sees the new grant.
     fn is_still_granted(&self) -> bool {
         fence(Ordering::SeqCst);
         let at = now();
@@ -170,8 +171,8 @@ impl CardLimiter {
         self.state().outstanding.change(queue, before, after);
     }
 
-    /// Bills a batch that will never be measured: what was predicted or, if its context has ended, the
-    /// time since it began, if that is more.
+    /// Bills a batch that will never be measured: what was predicted or, if its context has ended,
+    /// the time since it began, if that is more.
     pub(crate) fn bill_unmeasured(&self, queue: Queue, predicted: u64, billed: u64) {
         self.bill(queue, predicted, EngineTime::Unmeasured(billed));
     }
@@ -188,8 +189,8 @@ impl CardLimiter {
     }
 
     /// A batch of several launches had idle time in it. If other streams have work, it is unknown
-    /// whether their kernels ran in that time or at the same time as the batch's own. So launches are
-    /// measured one by one for a while.
+    /// whether their kernels ran in that time or at the same time as the batch's own. So launches
+    /// are measured one by one for a while.
     pub(crate) fn note_idle(&self, at: u64) {
         if self.state().outstanding.streams() > 1 {
             self.one_by_one_until.store(at + ONE_BY_ONE_NS, Ordering::Relaxed);
@@ -234,13 +235,14 @@ impl CardLimiter {
                 // A thread that waits in the process's own turn waits for the bucket.
                 state.report(&self.seats, Idle, turn, at);
             } else if at >= state.idle_since + BUCKET_LINGER_NS {
-                // A thread that waits without turns also waits for the bucket. If the process died now, it
-                // would be billed for no work.
+                // A thread that waits without turns also waits for the bucket. If the process died
+                // now, it would be billed for no work.
                 state.report(&self.seats, Waiting, turn, at);
             }
         }
         if state.reported.state == Waiting && state.waiting == 0 {
-            // The threads that waited were admitted, because no share binds any more, or have ended.
+            // The threads that waited were admitted, because no share binds any more, or have
+            // ended.
             state.report(&self.seats, Idle, turn, at);
         }
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
@@ -253,8 +255,9 @@ impl CardLimiter {
         Look { again_at, must_close: is_over && !state.outstanding.is_empty() }
     }
 
-    /// The process exits. Bills the work that still runs, which has run so long so far, and reports at once
-    /// what would otherwise be reported later. If the work goes on, only the rest of it is billed.
+    /// The process exits. Bills the work that still runs, which has run so long so far, and reports
+    /// at once what would otherwise be reported later. If the work goes on, only the rest of it is
+    /// billed.
     pub(crate) fn leave(&self, ran: Option<u64>, at: u64) {
         let mut state = self.state();
         let grant = self.seats.grant(at);

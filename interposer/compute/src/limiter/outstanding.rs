@@ -1,7 +1,8 @@
 //! The batches in flight on a card, by stream.
 //!
 //! Streams run at the same time as far as their kernels leave room, which cannot be predicted. So a
-//! stream is charged for its own batches only; what streams took from each other is billed when it has been measured.
+//! stream is charged for its own batches only; what streams took from each other is billed when it
+//! has been measured.
 
 use crate::stream::Queue;
 

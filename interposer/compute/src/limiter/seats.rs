@@ -49,12 +49,12 @@ impl Seats {
         self.0.iter().any(|seat| seat.share().or(seat.environment_share()).is_some())
     }
 
-    /// The rate of this process's own bucket in millionths of the card's time; `None` if the bucket does
-    /// not bind now.
+    /// The rate of this process's own bucket in millionths of the card's time; `None` if the bucket
+    /// does not bind now.
     ///
-    /// The coordinator enforces the share in the outermost slice's page by turns, and lends idle time
-    /// to soft shares. The bucket enforces everything else. Without a coordinator the processes of
-    /// a slice divide its share among them.
+    /// The coordinator enforces the share in the outermost slice's page by turns, and lends idle
+    /// time to soft shares. The bucket enforces everything else. Without a coordinator the
+    /// processes of a slice divide its share among them.
     pub(super) fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
         let of_seat = |(index, seat): (usize, &Seat)| {
             let coordinated = grant.filter(|_| index == 0);

@@ -1,5 +1,5 @@
-//! What a process has in flight on a card and owes for it, and what it reports of that in the accounts of
-//! its slices.
+//! What a process has in flight on a card and owes for it, and what it reports of that in the
+//! accounts of its slices.
 
 use std::sync::atomic::Ordering;
 
@@ -54,8 +54,8 @@ impl State {
         self.outstanding.add(queue, predicted);
     }
 
-    /// A batch has ended. Returns what is billed: measured time is billed at most for the wall time in
-    /// which the batch can have run ([`Wall`]).
+    /// A batch has ended. Returns what is billed: measured time is billed at most for the wall time
+    /// in which the batch can have run ([`Wall`]).
     pub(super) fn end(&mut self, queue: Queue, predicted: u64, time: EngineTime, at: u64) -> u64 {
         self.outstanding.end(queue, predicted);
         let rest = !self.outstanding.is_empty();
@@ -76,8 +76,8 @@ impl State {
         self.wall.bill(at, ran, true)
     }
 
-    /// Debits the bucket, which has this rate. `None`: the bucket does not bind, and time that is lent,
-    /// or granted in turns, is not debited.
+    /// Debits the bucket, which has this rate. `None`: the bucket does not bind, and time that is
+    /// lent, or granted in turns, is not debited.
     pub(super) fn debit(&mut self, rate: Option<u32>, billed: u64, at: u64) {
         self.set_rate(rate, at);
         if rate.is_some() {
@@ -100,7 +100,8 @@ impl State {
         }
     }
 
-    /// The coordinator accounts for the whole slice, and makes later processes of a slice in debt wait.
+    /// The coordinator accounts for the whole slice, and makes later processes of a slice in debt
+    /// wait.
     pub(super) fn leave_debts_to_the_coordinator(&mut self) {
         self.unpaid_debt = Owed::default();
     }
@@ -119,8 +120,8 @@ impl State {
         words.owed.store(owed.to_word(), Ordering::Relaxed);
     }
 
-    /// Reports what this process does in the outermost slice's account, which the coordinator reads.
-    /// Returns whether that has changed.
+    /// Reports what this process does in the outermost slice's account, which the coordinator
+    /// reads. Returns whether that has changed.
     pub(super) fn report(
         &mut self,
         seats: &Seats,

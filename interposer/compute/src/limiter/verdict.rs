@@ -2,12 +2,13 @@
 //!
 //! A share is enforced in one of two ways, and the coordinator selects which:
 //!
-//! - If the process is alone on the card, or no coordinator runs, the process's *own bucket* decides:
-//!   credit by the clock, debit by measured engine time, debt carried over.
-//! - Otherwise GPU time is granted in *turns*. Only the holder of the turn launches, so that elapsed
-//!   time is its own time.
+//! - If the process is alone on the card, or no coordinator runs, the process's *own bucket*
+//!   decides: credit by the clock, debit by measured engine time, debt carried over.
+//! - Otherwise GPU time is granted in *turns*. Only the holder of the turn launches, so that
+//!   elapsed time is its own time.
 //!
-//! At any time little is in flight, two short batches per stream, so that work ends soon after the turn.
+//! At any time little is in flight, two short batches per stream, so that work ends soon after the
+//! turn.
 
 use hami_limits::grants::Kind;
 use hami_share::limiter::{BATCH_NS, WHOLE_PPM, fits};
@@ -16,16 +17,18 @@ use super::seats::Seats;
 use super::state::State;
 use crate::stream::Queue;
 
-/// A stream with two batches gets a third one only while the two are predicted to take less than this: two
-/// full batches, one that runs and one that waits.
+/// A stream with two batches gets a third one only while the two are predicted to take less than
+/// this: two full batches, one that runs and one that waits.
 const IN_FLIGHT_NS: u64 = 2 * BATCH_NS;
-/// A stream with one batch gets no second one while the batches of all streams are predicted to take this
-/// long. It is less than a turn, so that work that outlasts a turn is shorter than the turn.
+/// A stream with one batch gets no second one while the batches of all streams are predicted to
+/// take this long. It is less than a turn, so that work that outlasts a turn is shorter than the
+/// turn.
 const IN_FLIGHT_ALL_NS: u64 = 8 * BATCH_NS;
 /// This many streams may have one batch in any case, because their kernels may wait for each other.
 const IN_FLIGHT_STREAMS: usize = 16;
 
-/// What happens to a launch that needs a new batch. `turn` is the number of the grant that was seen.
+/// What happens to a launch that needs a new batch. `turn` is the number of the grant that was
+/// seen.
 pub(super) enum Verdict {
     /// No share binds this process now.
     Unlimited,
@@ -81,11 +84,12 @@ fn is_full(state: &State, queue: Queue, turn_ends: Option<u64>, at: u64) -> bool
     is_long || is_crowded || is_too_late
 }
 
-/// The nanoseconds that the bucket lacks for one more launch, besides what the stream has in flight.
+/// The nanoseconds that the bucket lacks for one more launch, besides what the stream has in
+/// flight.
 fn missing(state: &State, queue: Queue, at: u64) -> i64 {
     let (batches, ns) = state.outstanding.on(queue);
-    // Work that takes longer than predicted costs what it has taken so far. A stream is charged for its own
-    // work only, because kernels of another stream may wait for its kernels.
+    // Work that takes longer than predicted costs what it has taken so far. A stream is charged for
+    // its own work only, because kernels of another stream may wait for its kernels.
     let elapsed = state.unbilled_since.map_or(0, |since| at.saturating_sub(since));
     let is_overdue = batches >= 1 && elapsed > state.outstanding.total();
     let in_flight = if is_overdue { ns.max(elapsed) } else { ns };

@@ -1,14 +1,14 @@
 //! The exit of a process: its last work is billed before the process ends.
 //!
-//! The meter looks a little after a batch has ended. A program that waits for its work and then exits has
-//! ended by then, so a loop of short programs would never be billed. So at `exit` the process requests a last look
-//! from the meter, and waits for it for a short time.
+//! The meter looks a little after a batch has ended. A program that waits for its work and then
+//! exits has ended by then, so a loop of short programs would never be billed. So at `exit` the
+//! process requests a last look from the meter, and waits for it for a short time.
 //!
-//! The first limited launch registers the exit handler. It runs before the handlers that the driver registered
-//! when it was loaded or initialised, so the driver still works. If something else has shut the driver down, it
-//! returns errors, and batches are billed as predicted. A child of fork has its parent's handlers,
-//! but no meter. `_exit`, a signal and `exec` do not run the handler; the coordinator notices those
-//! deaths.
+//! The first limited launch registers the exit handler. It runs before the handlers that the driver
+//! registered when it was loaded or initialised, so the driver still works. If something else has
+//! shut the driver down, it returns errors, and batches are billed as predicted. A child of fork
+//! has its parent's handlers, but no meter. `_exit`, a signal and `exec` do not run the handler;
+//! the coordinator notices those deaths.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -39,8 +39,8 @@ unsafe extern "C" {
 /// Registers the handler, when the meter has started. A child of fork has it already.
 pub(super) fn register() {
     if METERED.swap(process::tag(), Ordering::Relaxed) == 0 {
-        // SAFETY: a function of this library, which is never unloaded. If there is no room for it, only a
-        // bill is lost.
+        // SAFETY: a function of this library, which is never unloaded. If there is no room for it,
+        // only a bill is lost.
         unsafe { __cxa_atexit(at_exit, null_mut(), null_mut()) };
     }
 }

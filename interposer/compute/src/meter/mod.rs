@@ -1,7 +1,7 @@
 //! The meter: a thread that measures and bills batches. The first limited launch starts it.
 //!
-//! The meter polls events instead of waiting in the driver. So it is never in the driver for long, and the program may
-//! end its contexts, or exit, at any time.
+//! The meter polls events instead of waiting in the driver. So it is never in the driver for long,
+//! and the program may end its contexts, or exit, at any time.
 
 #![allow(clippy::disallowed_methods)] // the only thread that the library starts
 
@@ -11,7 +11,6 @@ mod timelines;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
-
 use vgpu_driver::guard::guard;
 use vgpu_driver::{context, process, real};
 
@@ -32,7 +31,8 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 const OLD_NS: u64 = 4_000_000;
 /// The meter sleeps no longer than this.
 const DEADLINE_NS: u64 = 1_000_000_000;
-/// No batch that is open, or was just closed, began longer ago than this, however late the meter is.
+/// No batch that is open, or was just closed, began longer ago than this, however late the meter
+/// is.
 const YOUNG_NS: u64 = 100_000_000;
 
 /// Whether the meter runs in this process.
@@ -64,8 +64,8 @@ pub(crate) fn start() -> bool {
     started
 }
 
-/// Runs `body` with all signals blocked. A new thread inherits the mask, and the program's signals are for the
-/// program's threads.
+/// Runs `body` with all signals blocked. A new thread inherits the mask, and the program's signals
+/// are for the program's threads.
 fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: sets on the stack, and this thread's own mask, which is put back.
     unsafe {
@@ -80,8 +80,8 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
 
 fn run() {
     let mut mode: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: a local variable and this thread alone. In relaxed mode polling invalidates no capture. A
-    // late wake-up of this thread would be idle time of the card.
+    // SAFETY: a local variable and this thread alone. In relaxed mode polling invalidates no
+    // capture. A late wake-up of this thread would be idle time of the card.
     unsafe {
         real::cuThreadExchangeStreamCaptureMode(&raw mut mode);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
@@ -155,7 +155,7 @@ impl Meter {
         let ends = contexts::hold();
         let mut index = 0;
         while let Some(flight) = self.flights.get(index) {
-            let life = ends.life(flight.context, flight.born);
+            let life = ends.life(flight.context, flight.age);
             let reached = match life {
                 Life::Lives => flight.end.reached(),
                 Life::Ending => Reached::NotYet,
@@ -199,8 +199,8 @@ impl Meter {
                 flight.limiter.note_idle(at);
             }
         }
-        // If other processes use the card, all streams of this process stand still at once in their time slices. So
-        // no stream can have used what another one has left over.
+        // If other processes use the card, all streams of this process stand still at once in their
+        // time slices. So no stream can have used what another one has left over.
         let free = if is_shared { span } else { busy };
         let oldest = self.flights.iter().map(Flight::opened_at).min().unwrap_or(at);
         let oldest_ago = at.saturating_sub(oldest) + YOUNG_NS;
@@ -218,7 +218,8 @@ impl Meter {
     }
 }
 
-/// Closes the batches that get no more launches, and all batches on the cards in `due`. Returns when to look again.
+/// Closes the batches that get no more launches, and all batches on the cards in `due`. Returns
+/// when to look again.
 fn close_stale(at: u64, due: &[&'static CardLimiter]) -> u64 {
     let mut again_at = u64::MAX;
     for thread in thread::threads() {

@@ -1,7 +1,8 @@
 //! When batches were on the card: one timeline for each context, measured between events.
 //!
-//! The card's clock cannot be read, but the time between two events of a context can. So each context
-//! has an event from which others are measured, its *epoch*. A newer event replaces it now and then.
+//! The card's clock cannot be read, but the time between two events of a context can. So each
+//! context has an event from which others are measured, its *epoch*. A newer event replaces it now
+//! and then.
 
 use hami_share::limiter::Busy;
 
@@ -9,7 +10,8 @@ use crate::batch::Flight;
 use crate::contexts::{Ends, Life};
 use crate::events::{self, Event};
 
-/// An older epoch is replaced, because the driver returns the time since as a float of milliseconds.
+/// An older epoch is replaced, because the driver returns the time since as a float of
+/// milliseconds.
 const EPOCH_NS: i64 = 500_000_000;
 /// The time of the first epoch: batches may have begun before it.
 const FIRST_EPOCH_NS: i64 = 10_000_000_000;
@@ -22,7 +24,7 @@ pub(super) struct Timelines {
 
 struct Timeline {
     context: usize,
-    born: u64,
+    age: u64,
     epoch: Event,
     /// The time of the epoch.
     epoch_at: i64,
@@ -47,7 +49,7 @@ impl Timelines {
         let index = known.unwrap_or_else(|| {
             self.timelines.push(Timeline {
                 context: flight.context,
-                born: flight.born,
+                age: flight.age,
                 epoch: flight.start,
                 epoch_at: FIRST_EPOCH_NS,
                 busy: Busy::new(),
@@ -64,7 +66,7 @@ impl Timelines {
 
     /// Forgets contexts that have ended.
     pub(super) fn forget_ended(&mut self, ends: &Ends) {
-        self.timelines.retain(|line| ends.life(line.context, line.born) != Life::Ended);
+        self.timelines.retain(|line| ends.life(line.context, line.age) != Life::Ended);
     }
 }
 

@@ -1,7 +1,8 @@
-//! AArch64, procedure call standard of Arm. x16 and x17 are free between a caller and what it calls.
+//! AArch64, procedure call standard of Arm. x16 and x17 are free between a caller and what it
+//! calls.
 
-/// The body of a launch wrapper; see the one for x86-64. All argument registers are kept; stack arguments
-/// are never touched. No launch takes floating-point arguments.
+/// The body of a launch wrapper; see the one for x86-64. All argument registers are kept; stack
+/// arguments are never touched. No launch takes floating-point arguments.
 macro_rules! launch_jump {
     ($name:ident, budget) => {
         $crate::jump::launch_jump!(@budget $name,
@@ -149,8 +150,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The argument at this position. A launch has at most 11. Beyond a function's last argument this
-    /// returns whatever the caller's stack holds.
+    /// The argument at this position. A launch has at most 11. Beyond a function's last argument
+    /// this returns whatever the caller's stack holds.
     pub(crate) fn argument(&self, position: usize) -> usize {
         let argument = match position.checked_sub(8) {
             None => self.registers.get(position),

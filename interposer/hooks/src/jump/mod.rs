@@ -1,5 +1,5 @@
-//! The few instructions that cannot be written in Rust: jumps that leave the program's registers, stack
-//! and return address as they were, so that the function jumped to cannot notice the library.
+//! The few instructions that cannot be written in Rust: jumps that leave the program's registers,
+//! stack and return address as they were, so that the function jumped to cannot notice the library.
 
 use core::mem::offset_of;
 

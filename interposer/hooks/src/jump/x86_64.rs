@@ -1,10 +1,11 @@
 //! x86-64, System V calling convention.
 
 /// The body of a launch wrapper. If launches need no admission, it jumps through
-/// [`vgpu_driver::symbols::REAL`]. Otherwise it does the same if the thread's budget pays for the launch
-/// (`budget`: arguments like cuLaunchKernel's; `config_budget`: like cuLaunchKernelEx's; `plain`: no
-/// budget). Otherwise it calls [`crate::launch`], which returns the address to jump to. `stream_op` is for other work
-/// on streams. All six argument registers are kept; stack arguments are never touched.
+/// [`vgpu_driver::symbols::REAL`]. Otherwise it does the same if the thread's budget pays for the
+/// launch (`budget`: arguments like cuLaunchKernel's; `config_budget`: like cuLaunchKernelEx's;
+/// `plain`: no budget). Otherwise it calls [`crate::launch`], which returns the address to jump to.
+/// `stream_op` is for other work on streams. All six argument registers are kept; stack arguments
+/// are never touched.
 macro_rules! launch_jump {
     ($name:ident, budget) => {
         $crate::jump::launch_jump!(@budget $name,
@@ -146,8 +147,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The argument at this position. A launch has at most 11. Beyond a function's last argument this
-    /// returns whatever the caller's stack holds.
+    /// The argument at this position. A launch has at most 11. Beyond a function's last argument
+    /// this returns whatever the caller's stack holds.
     pub(crate) fn argument(&self, position: usize) -> usize {
         let argument = match position.checked_sub(6) {
             None => self.registers.get(5 - position),
@@ -159,10 +160,10 @@ impl Frame {
 
 /// The body of our dlsym and dlvsym.
 ///
-/// glibc reads the caller's return address for RTLD_NEXT and RTLD_DEFAULT. So for a name that is not
-/// hooked this is a jump to the real function with everything in place. A name with a first letter of a
-/// hooked one goes to `$decide(handle, name, version, caller)`, which returns an address in rax and, in rdx,
-/// whether that is the result.
+/// glibc reads the caller's return address for RTLD_NEXT and RTLD_DEFAULT. So for a name that is
+/// not hooked this is a jump to the real function with everything in place. A name with a first
+/// letter of a hooked one goes to `$decide(handle, name, version, caller)`, which returns an
+/// address in rax and, in rdx, whether that is the result.
 macro_rules! dlsym_entry {
     ($real:path, $find:path, $decide:path) => {
         core::arch::naked_asm!(

@@ -23,8 +23,8 @@ unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *const c_char) 
     crate::jump::dlsym_entry!(libdl::DLVSYM, libdl::find_dlvsym, decide_dlvsym)
 }
 
-/// A result for the assembly: `value` is returned to the program if `decided` is not 0; otherwise the real
-/// function is called.
+/// A result for the assembly: `value` is returned to the program if `decided` is not 0; otherwise
+/// the real function is called.
 #[repr(C)]
 struct Decision {
     value: usize,
@@ -61,7 +61,8 @@ extern "C" fn decide_dlvsym(
     guard(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
 }
 
-/// The result of a lookup of `name`. `look_up` is the real function with this library as its caller.
+/// The result of a lookup of `name`. `look_up` is the real function with this library as its
+/// caller.
 fn decide(
     handle: *mut c_void,
     name: *const c_char,
@@ -76,13 +77,14 @@ fn decide(
     }
     let Some(hook) = hook_named(name) else { return Decision::PASS };
     let (library, wrapper) = (hook.symbol.library(), hook.wrapper());
-    // The library is linked so that its own references find itself first (build.rs). With RTLD_DEFAULT
-    // the loader does the same for lookups by this library. The program's handle is the same scope without that.
+    // The library is linked so that its own references find itself first (build.rs). With
+    // RTLD_DEFAULT the loader does the same for lookups by this library. The program's handle is
+    // the same scope without that.
     let scope = if handle == libc::RTLD_DEFAULT { objects::open_program() } else { handle };
     match look_up(scope) {
         found if found == wrapper => {
-            // A search of the global scope finds our export first, even if no driver is loaded. What
-            // counts is what it would have found without this library.
+            // A search of the global scope finds our export first, even if no driver is loaded.
+            // What counts is what it would have found without this library.
             let is_there = if belongs(library, look_up(libc::RTLD_NEXT)) {
                 true
             } else {
@@ -92,9 +94,9 @@ fn decide(
         }
         found if belongs(library, found) => Decision::of(wrapper),
         0 if handle == libc::RTLD_NEXT => {
-            // This searched behind this library. A caller that is searched before this library would
-            // find our export now, unless an object in between defines the name. A plugin also has a
-            // scope of its own.
+            // This searched behind this library. A caller that is searched before this library
+            // would find our export now, unless an object in between defines the name. A plugin
+            // also has a scope of its own.
             match objects::open_containing(caller) {
                 Some(own) if belongs(library, look_up(own)) => Decision::of(wrapper),
                 _ if objects::defined_between(caller, wrapper, hook.symbol.name()) => {

@@ -1,9 +1,9 @@
 //! cuGetProcAddress: the driver's own lookup by name and CUDA version.
 //!
 //! The driver knows which form of a function a program of CUDA 11.3 or 13.0 means, with or without
-//! the per-thread default stream. So the driver is called first, and the address that it returns decides which
-//! wrapper the program gets. NVIDIA does not document that this address is the exported one. If it is
-//! unknown, the header's table of versions decides which form is meant.
+//! the per-thread default stream. So the driver is called first, and the address that it returns
+//! decides which wrapper the program gets. NVIDIA does not document that this address is the
+//! exported one. If it is unknown, the header's table of versions decides which form is meant.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -11,7 +11,6 @@ use driver_sys::cuda::{
     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUDA_SUCCESS, CUdriverProcAddressQueryResult,
     CUresult, cuuint64_t,
 };
-
 use vgpu_driver::real;
 
 use super::{hook_named, wrapper_of};

@@ -1,11 +1,11 @@
 //! The cards of the slice: those for which every layer has a row, in NVML's order.
 //!
-//! The first such card is number 0, whatever number NVML has for it, and other cards are not found by any name.
-//! Without a limits page every card is shown, and nothing is changed.
+//! The first such card is number 0, whatever number NVML has for it, and other cards are not found
+//! by any name. Without a limits page every card is shown, and nothing is changed.
 //!
-//! A GPU with MIG slices is shown if one of them is part of the slice, because a program finds a MIG slice
-//! through its GPU. NVML returns no handle for a card that has failed or may not be opened; such a card
-//! cannot be identified and is not counted.
+//! A GPU with MIG slices is shown if one of them is part of the slice, because a program finds a
+//! MIG slice through its GPU. NVML returns no handle for a card that has failed or may not be
+//! opened; such a card cannot be identified and is not counted.
 
 use std::ffi::c_char;
 
@@ -13,7 +13,6 @@ use driver_sys::nvml::{
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_SUCCESS, nvmlDevice_t, nvmlReturn_t,
     nvmlUUID_t,
 };
-
 use vgpu_driver::real;
 use vgpu_slice::{Limited, Slice, current};
 
@@ -78,8 +77,8 @@ fn handle(driver: impl FnOnce(*mut nvmlDevice_t) -> nvmlReturn_t) -> Option<nvml
     (driver(&raw mut found) == NVML_SUCCESS).then_some(found)
 }
 
-/// One of the two ways in which NVML numbers cards. The old one leaves out cards that this user may not
-/// open.
+/// One of the two ways in which NVML numbers cards. The old one leaves out cards that this user may
+/// not open.
 struct Numbering {
     count: unsafe fn(*mut u32) -> nvmlReturn_t,
     by_index: unsafe fn(u32, *mut nvmlDevice_t) -> nvmlReturn_t,
@@ -215,7 +214,8 @@ pub(crate) unsafe fn by_pci_bus_id_v1(
     unsafe { named(device, |device| real::nvmlDeviceGetHandleByPciBusId(id, device)) }
 }
 
-/// A MIG slice of a GPU. NVML's numbers of MIG slices may have gaps; hidden slices make more of them.
+/// A MIG slice of a GPU. NVML's numbers of MIG slices may have gaps; hidden slices make more of
+/// them.
 pub(crate) unsafe fn mig_by_index(
     gpu: nvmlDevice_t,
     index: u32,

@@ -1,10 +1,9 @@
 //! A card's memory: the same numbers as in [`crate::info`].
 //!
-//! The window through which the host accesses a card (BAR1) is other memory. It is not limited, and its
-//! numbers are the card's own.
+//! The window through which the host accesses a card (BAR1) is other memory. It is not limited, and
+//! its numbers are the card's own.
 
 use driver_sys::nvml::{NVML_SUCCESS, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlReturn_t};
-
 use vgpu_driver::real;
 use vgpu_slice::{Limited, Slice, current};
 
@@ -26,7 +25,8 @@ pub(crate) unsafe fn memory_info(device: nvmlDevice_t, memory: *mut nvmlMemory_t
     result
 }
 
-/// The second form also has a field for memory that is neither used nor free, and a version that NVML checks.
+/// The second form also has a field for memory that is neither used nor free, and a version that
+/// NVML checks.
 pub(crate) unsafe fn memory_info_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,

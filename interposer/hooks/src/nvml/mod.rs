@@ -1,7 +1,7 @@
 //! NVML as the slice sees it: what it reports agrees with what the CUDA driver lets a program use.
 //!
-//! NVML reports on the whole machine. Frameworks and monitors count cards, size their caches and list
-//! processes by it. Inside a slice it reports:
+//! NVML reports on the whole machine. Frameworks and monitors count cards, size their caches and
+//! list processes by it. Inside a slice it reports:
 //!
 //! | query | result | module |
 //! |---|---|---|
@@ -10,13 +10,13 @@
 //! | cards by number, UUID, serial, PCI bus id | those for which every layer has a row | [`cards`] |
 //! | utilisation, clocks, power, names, … | the card's own: not hooked, see `policy.toml` | |
 //!
-//! NVML is called first, with the program's own arguments unless they would reveal too much, and the program
-//! gets its errors. No lock is held while NVML runs.
+//! NVML is called first, with the program's own arguments unless they would reveal too much, and
+//! the program gets its errors. No lock is held while NVML runs.
 //!
-//! A program can still get a handle of a card outside the slice through links and topology. Such a card has
-//! no memory here, as for the driver, no number, and only processes of the slice. If the slice is refused,
-//! as in cuInit, there is no card: the count is 0, no number and no name finds one, and queries with a
-//! handle return `NVML_ERROR_UNKNOWN`.
+//! A program can still get a handle of a card outside the slice through links and topology. Such a
+//! card has no memory here, as for the driver, no number, and only processes of the slice. If the
+//! slice is refused, as in cuInit, there is no card: the count is 0, no number and no name finds
+//! one, and queries with a handle return `NVML_ERROR_UNKNOWN`.
 
 mod cards;
 mod memory;
@@ -25,7 +25,6 @@ mod processes;
 use std::ffi::{CStr, c_char};
 
 use driver_sys::nvml::{NVML_ERROR_UNKNOWN, NVML_SUCCESS, nvmlDevice_t, nvmlReturn_t};
-
 use vgpu_driver::real;
 use vgpu_slice::{Card, Limited};
 

@@ -1,17 +1,19 @@
-//! The processes on a card: those of the innermost slice, with the bytes that they hold in its account.
+//! The processes on a card: those of the innermost slice, with the bytes that they hold in its
+//! account.
 //!
-//! NVML lists every process of the machine, with the memory of its context. The slice's account has its own
-//! processes by pid, with the bytes that each was charged, and they add up to the `used` of
-//! [`super::memory`]. So NVML decides which processes are on the card, and the account decides which of them are
-//! shown. A process that has joined the slice is shown with 0 bytes until it holds some.
+//! NVML lists every process of the machine, with the memory of its context. The slice's account has
+//! its own processes by pid, with the bytes that each was charged, and they add up to the `used` of
+//! [`super::memory`]. So NVML decides which processes are on the card, and the account decides
+//! which of them are shown. A process that has joined the slice is shown with 0 bytes until it
+//! holds some.
 //!
-//! Pids are those of this PID namespace. If NVML uses the host's pids (old drivers, and partly newer ones, for programs in
-//! containers), a list is empty; it never shows a process of another slice. Processes that have ended are
-//! not shown.
+//! Pids are those of this PID namespace. If NVML uses the host's pids (old drivers, and partly
+//! newer ones, for programs in containers), a list is empty; it never shows a process of another
+//! slice. Processes that have ended are not shown.
 //!
-//! A list may grow between two calls, and NVML counts more processes than are shown. So NVML writes to
-//! an array of ours, and the program's protocol (call with 0, then with as much room as that call
-//! returned) uses the slice's count.
+//! A list may grow between two calls, and NVML counts more processes than are shown. So NVML writes
+//! to an array of ours, and the program's protocol (call with 0, then with as much room as that
+//! call returned) uses the slice's count.
 
 use std::mem::zeroed;
 
@@ -24,7 +26,6 @@ use driver_sys::nvml::{
     nvmlProcessesUtilizationInfo_t, nvmlReturn_t,
 };
 use hami_account::Living;
-
 use vgpu_driver::real;
 use vgpu_slice::{Limited, Slice, current};
 
@@ -94,7 +95,8 @@ macro_rules! lists {
             count: *mut u32,
             entries: *mut $entry,
         ) -> nvmlReturn_t {
-            // SAFETY: the program's own arguments; NVML gets an array with as much room as the count says.
+            // SAFETY: the program's own arguments; NVML gets an array with as much room as the
+            // count says.
             unsafe { list(device, count, entries, |count, entries| {
                 real::$driver(device, count, entries)
             }) }
@@ -172,9 +174,9 @@ pub(crate) unsafe fn details(
     }
 }
 
-/// The result if the library must not read a structure with a list: nothing is limited, the pointer is NULL, or
-/// the version is not 1. NVML refuses other versions unless it is newer than this library; then
-/// the program gets the error that makes it use version 1.
+/// The result if the library must not read a structure with a list: nothing is limited, the pointer
+/// is NULL, or the version is not 1. NVML refuses other versions unless it is newer than this
+/// library; then the program gets the error that makes it use version 1.
 unsafe fn left_to_nvml<T>(
     info: *mut T,
     version: fn(&T) -> u32,

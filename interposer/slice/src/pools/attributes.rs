@@ -7,8 +7,8 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::{context, real};
 
-/// The device of a pool that the driver made: the device whose default pool it is, or the one that newer
-/// drivers report. Managed memory counts for the current device, as it does without a pool.
+/// The device of a pool that the driver made: the device whose default pool it is, or the one that
+/// newer drivers report. Managed memory counts for the current device, as it does without a pool.
 pub(super) fn device_of(handle: CUmemoryPool) -> Option<CUdevice> {
     let mut count = 0;
     // SAFETY: a local variable.

@@ -1,10 +1,11 @@
 //! The memory pools of this process. A pool is charged for what it holds of its card.
 //!
-//! A pool takes memory from the card in chunks whose size only the driver knows, and keeps freed memory
-//! until a synchronisation or a trim. Other processes of the slice cannot have that memory, so the
-//! charge follows what the driver reports as reserved. Before an allocation, the charge is raised to what the program
-//! will then have requested. Afterwards it is raised to what the pool has taken; if that is over the limit, the
-//! allocation is undone. After every call that can return memory to the card, the driver is asked again.
+//! A pool takes memory from the card in chunks whose size only the driver knows, and keeps freed
+//! memory until a synchronisation or a trim. Other processes of the slice cannot have that memory,
+//! so the charge follows what the driver reports as reserved. Before an allocation, the charge is
+//! raised to what the program will then have requested. Afterwards it is raised to what the pool
+//! has taken; if that is over the limit, the allocation is undone. After every call that can return
+//! memory to the card, the driver is asked again.
 //!
 //! This file has the table of pools; [`pool`] is one pool.
 
@@ -87,7 +88,8 @@ pub(crate) fn freed(limited: &'static Limited, index: usize, bytes: u64) {
     }
 }
 
-/// Asks the driver again what all pools hold: it may have returned memory to the card.
+/// Sets the charge of all pools to what the driver reports now: it may have returned memory to the
+/// card.
 #[cold]
 pub fn refresh(limited: &'static Limited) {
     in_use().for_each(|pool| pool.refresh(limited));
@@ -99,9 +101,9 @@ pub fn refresh_idle(limited: &'static Limited) {
     in_use().for_each(|pool| pool.refresh_if_idle(limited));
 }
 
-/// Returns to the card what its pools hold without use. Only before a refusal, because a program may
-/// want to keep it. A thread that holds the lock of a pool (`except`) skips pools that another thread
-/// allocates from at this moment: two such threads could wait for each other.
+/// Returns to the card what its pools hold without use. Only before a refusal, because a program
+/// may want to keep it. A thread that holds the lock of a pool (`except`) skips pools that another
+/// thread allocates from at this moment: two such threads could wait for each other.
 #[cold]
 pub(crate) fn trim(limited: &'static Limited, card: &Card, except: Option<&'static Pool>) {
     for pool in in_use().filter(|pool| pool.device() == card.device) {
@@ -113,7 +115,8 @@ pub(crate) fn trim(limited: &'static Limited, card: &Card, except: Option<&'stat
     }
 }
 
-/// The primary context of a device has ended. The driver may have emptied the device's pools with it.
+/// The primary context of a device has ended. The driver may have emptied the device's pools with
+/// it.
 pub fn device_reset(limited: &'static Limited, device: CUdevice, before: Epoch) {
     in_use().filter(|pool| pool.device() == device).for_each(|pool| pool.reset(limited, before));
 }

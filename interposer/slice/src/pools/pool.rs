@@ -1,12 +1,12 @@
 //! One memory pool and what is charged for it.
 //!
-//! The pool's state is locked while the driver allocates from the pool, for two reasons. The driver's
-//! numbers do not tell two allocations at once apart. And a small request must not be refused because of a
-//! large one that is about to be undone.
+//! The pool's state is locked while the driver allocates from the pool, for two reasons. In the
+//! driver's numbers, two allocations at once cannot be separated. And a small request must not be
+//! refused because of a large one that is about to be undone.
 //!
 //! A program may destroy a pool while memory of it is in use. The pool then lives on without its
-//! handle, and the driver no longer reports what it holds. So the pool is destroyed for the driver only
-//! when it is empty. Until then it keeps no unused memory, and allocations from it fail.
+//! handle, and the driver no longer reports what it holds. So the pool is destroyed for the driver
+//! only when it is empty. Until then it keeps no unused memory, and allocations from it fail.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -77,7 +77,8 @@ impl State {
     }
 }
 
-/// One request for memory of a pool: the driver's calls that it needs, with the program's arguments.
+/// One request for memory of a pool: the driver's calls that it needs, with the program's
+/// arguments.
 pub trait Request {
     /// Calls the driver to allocate.
     fn allocate(&self, pool: CUmemoryPool) -> CUresult;
@@ -171,8 +172,9 @@ impl Pool {
         if !self.follow(limited, card, &mut state) {
             let wanted = || self.reserved().unwrap_or(requested);
             if let Err(refused) = self.raise(limited, card, &mut state, wanted, &make_room) {
-                // Not in the stream's order: while the stream is busy, one chunk after another would
-                // exceed the limit. The program has not used the pointer, so there is no need to wait.
+                // Not in the stream's order: while the stream is busy, one chunk after another
+                // would exceed the limit. The program has not used the pointer, so there is no need
+                // to wait.
                 if request.undo() {
                     state.live -= bytes;
                 }
@@ -183,8 +185,8 @@ impl Pool {
         Ok(Allocation::new(pointer, bytes, self.owner(), self.device()))
     }
 
-    /// Raises the charge to `wanted`. If that is refused, unused memory of the pools is freed first;
-    /// this may also lower `wanted`.
+    /// Raises the charge to `wanted`. If that is refused, unused memory of the pools is freed
+    /// first; this may also lower `wanted`.
     fn raise(
         &'static self,
         limited: &'static Limited,
@@ -213,8 +215,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Sets the charge to what the pool has reserved. Returns false if the pool has taken more than can
-    /// be charged.
+    /// Sets the charge to what the pool has reserved. Returns false if the pool has taken more than
+    /// can be charged.
     fn follow(&self, limited: &Limited, card: &Card, state: &mut State) -> bool {
         let Some(reserved) = self.reserved() else { return true };
         if reserved < state.charged {
@@ -254,7 +256,7 @@ impl Pool {
         self.refresh(limited);
     }
 
-    /// Asks the driver again what the pool holds.
+    /// Sets the charge to what the driver reports now.
     pub fn refresh(&'static self, limited: &'static Limited) {
         self.update(limited, self.lock_state());
     }

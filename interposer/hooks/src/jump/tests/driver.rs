@@ -1,4 +1,5 @@
-//! A driver that checks every argument of a launch, and launches that reach it through the wrappers.
+//! A driver that checks every argument of a launch, and launches that reach it through the
+//! wrappers.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_uint, c_void};
@@ -6,7 +7,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUfunction, CUlaunchConfig, CUresult, CUstream};
-
 use vgpu_driver::symbols::{REAL, Symbol};
 
 use crate::boundary::exports;
@@ -70,8 +70,8 @@ pub(super) enum By {
     Config,
 }
 
-/// Makes a launch. Returns the streams and kinds that have arrived at the driver; all other arguments must be
-/// unchanged.
+/// Makes a launch. Returns the streams and kinds that have arrived at the driver; all other
+/// arguments must be unchanged.
 pub(super) fn launch(by: By, (function, grid): Kind, stream: usize) -> Vec<(usize, Kind)> {
     let [x, y, z] = grid;
     let (function, stream) = (function as CUfunction, stream as CUstream);
