@@ -129,7 +129,7 @@ def judge_list_sizes(pod: Pod) -> Iterator[Finding]:
     }
     for field, count in counts.items():
         if count > MAX_ENTRIES:
-            fix = f"a pod with a GPU has at most {MAX_ENTRIES} of them over all its containers: split it"
+            fix = f"a pod with a GPU has at most {MAX_ENTRIES} over all its containers: split it"
             yield Finding("size", "refuse", field, f"{count} entries", fix)
 
 
