@@ -4,10 +4,9 @@
     >>> hami.limits().source        # outside any slice
     'none'
 
-Sizes are whole numbers with a unit (``"4GiB"``, ``"4096MiB"``), shares of a card's time are percent
-(``30``), cards are named by UUID or by their index in ``hami.devices()``. What this package raises
-is a ``HamiError``.
-See docs/python.md and docs/configuration.md.
+Sizes are whole numbers with a unit (``"4GiB"``, ``"4096MiB"``). Shares of a card's time are percent
+(``30``). Cards are named by UUID or by their index in ``hami.devices()``. All errors of this
+package are ``HamiError``s. See docs/python.md and docs/configuration.md.
 """
 
 from hami_py.api import (

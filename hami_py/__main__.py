@@ -1,4 +1,4 @@
-"""``python -m hami_py`` is ``hami``."""
+"""``python -m hami_py`` runs the ``hami`` command."""
 
 from hami_py.cli import main
 

@@ -1,6 +1,6 @@
-"""The functions of the package: what was asked, checked, and handed to the room that does it.
+"""The functions of the package: they check their arguments and call ``hami_py.slices``.
 
-They read the settings of this process each time, so that a changed environment counts.
+They read the settings of this process at each call, so a changed environment takes effect.
 """
 
 import subprocess
@@ -29,48 +29,50 @@ from hami_py.slices.relaunch import relaunch
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from hami_py.slices.options import Command, RunOptions
+    from hami_py.slices.programs import Command, RunOptions
 
 
 def devices() -> list[Card]:
-    """The cards of this machine: physical GPUs, and MIG slices where a GPU is cut up.
+    """The cards of this machine: physical GPUs, and MIG slices of partitioned GPUs.
 
-    Inside a slice, its cards with the memory that the slice may use.
+    Inside a slice: its cards, with the memory that the slice may use.
 
     Raises:
         NoDriver: there is no working driver.
         NoDevice: there is no card.
-        DriverError: a card does not answer.
+        DriverError: a card does not respond.
         StateError: this process is in a slice that cannot be read.
     """
     return current.cards(config.read())
 
 
 def limits() -> Limits:
-    """The limits that hold for this process.
+    """The effective limits of this process.
 
-    Where only HAMi's variables set them, the cards of this machine are looked at.
+    If only HAMi's variables set limits, this lists the cards of the machine through NVML.
 
     Raises:
         StateError: this process is in a slice that cannot be read.
-        InvalidValue: one of HAMi's variables cannot be understood.
-        NoDriver: there is no working driver to ask for the cards.
+        InvalidValue: one of HAMi's variables is invalid.
+        NoDriver: there is no working driver to list the cards.
         NoDevice: there is no card.
-        DriverError: a card does not answer.
-        UnknownCard: which cards ``CUDA_VISIBLE_DEVICES`` means cannot be told here.
+        DriverError: a card does not respond.
+        UnknownCard: the cards that ``CUDA_VISIBLE_DEVICES`` means are unknown here.
     """
     return current.limits(config.read())
 
 
 def usage() -> Usage:
-    """What the slice that this process is in uses, in bytes and seconds; no cards outside of any.
+    """The usage of the slice that this process is in, in bytes and seconds.
+
+    Outside a slice it has no cards.
 
         for card in hami.usage().cards:
             print(card.uuid, card.memory_used, "of", card.memory_limit, card.engine_time)
 
     Raises:
         StateError: this process is in a slice that cannot be read.
-        InvalidValue: one of HAMi's variables cannot be understood.
+        InvalidValue: one of HAMi's variables is invalid.
         NoDriver, NoDevice, DriverError, UnknownCard: as ``limits()``.
     """
     return current.usage(config.read())
@@ -86,71 +88,68 @@ def slice(
     name: str | None = None,
     keep: bool = False,
 ) -> Slice:
-    """A new slice, within those that this process is in; several programs can share its limits.
+    """Create a slice whose limits several programs can share.
 
         with hami.slice(gpumem="4GiB", name="train") as s:
             workers = [s.popen(["python", "worker.py"]) for _ in range(4)]
 
-    It is made when it is entered (``with`` or ``async with``) or first used, and closed at the end
-    of the block, or by ``close()``.
+    The slice is created when it is entered (``with`` or ``async with``) or first used, within the
+    slices that this process is in. It is closed at the end of the block, or by ``close()``.
 
     Args:
         gpumem: one size for every card, or sizes by card (UUID or index); a card that is not named
-            has no limit. A size above the card's own is lowered to it, with a ``UserWarning``.
-            Several slices may together have more than a card: a limit is a ceiling, not a
-            reservation.
+            has no limit. A size above the card's own is lowered to it, with a ``UserWarning``. The
+            limits of several slices may exceed the card: a limit is not a reservation.
         gpucores: percent of every card's time, 1 to 100 (``30``, ``"30"``, ``"30%"``), or percent
-            by card; a card that is not named, or has 100 or ``"none"``, has no limit. None: nothing
-            is said. Engine time is what is measured: kernels, and graphs with all that is in them,
-            but no copies on a stream.
-        mode: ``hard`` (if nothing is said): the share and no more. ``soft``: the share is a weight;
-            time that nobody else wants is lent. Without a share it says nothing yet, which a
-            ``UserWarning`` tells.
-        priority: ``low``, ``normal`` (if nothing is said) or ``high``: who of several slices goes
-            first, whatever their shares; a soft slice, or one without a share, may then take all
-            the time there is.
-        devices: cards that its programs shall see, by UUID or index, in its order; none = all.
-        name: what it is called, for ``hami ps`` and ``open_slice``: 1 to 63 letters, digits, and
-            after the first also ``_ . -``; no two slices of a user have the same.
-        keep: it stays when nobody uses it, until ``hami rm`` or ``remove_slice``.
+            by card; a card that is not named, or has 100 or ``"none"``, has no limit. None = no
+            share. The share counts engine time: kernels, and graphs with all their nodes, but not
+            copies on a stream.
+        mode: ``hard`` (default): the share and no more. ``soft``: the share is a weight, and the
+            slice may use idle time. Without a share the mode has no effect yet, and a
+            ``UserWarning`` reports that.
+        priority: ``low``, ``normal`` (default) or ``high``: the order in which slices get a card,
+            whatever their shares are. A soft slice, or one without a share, may then take all time.
+        devices: the cards that its programs see, by UUID or index, in this order; empty = all.
+        name: its name, for ``hami ps`` and ``open_slice``: 1 to 63 letters and digits; after the
+            first, ``_ . -`` are allowed too. The names of a user's slices are unique.
+        keep: the slice remains when it is unused, until ``hami rm`` or ``remove_slice``.
 
     Raises:
-        InvalidValue: a size, share, mode, priority or name that is not understood. When it is made:
-            the name is taken, or there are too many cards, or slices inside one another.
-        HamiError: when it is made: no driver, no such card, or no slice can be made here.
+        InvalidValue: a size, share, mode, priority or name is invalid. At creation: the name is in
+            use, or there are too many cards or nested slices.
+        HamiError: at creation: no driver, no such card, or a slice cannot be created here.
     """
-    asked = parse_arguments(gpumem, gpucores, mode, priority)
+    limit_request = parse_arguments(gpumem, gpucores, mode, priority)
     if name is not None:
         check_name(name)
     chosen = parse_devices(devices)
-    request = prepare.Request(sys.orig_argv, asked, chosen, name, keep)
+    request = prepare.SliceRequest(sys.orig_argv, limit_request, chosen, name, keep)
     return Slice(name, lambda: prepare.open_new(config.read(), request))
 
 
 def open_slice(name_or_id: str) -> Slice:
-    """A slice that is there: to start programs in it, to look at it, to resize it.
+    """Open an existing slice, to start programs in it, read its usage or resize it.
 
         with hami.open_slice("train") as s:
             s.resize(gpumem="6GiB")
 
-    It is held until it is closed, so it does not go away meanwhile. What is started in it is also
-    in the slices that this process is in.
+    The slice is held until it is closed, so it is not removed meanwhile. Programs started in it are
+    also in the slices that this process is in.
 
     Args:
-        name_or_id: its name, or the start of its id if no other begins so.
+        name_or_id: its name, or the start of its id if that is unique.
 
     Raises:
-        UnknownSlice: this user has none of that name or id, or several.
-        StateError: it, or a slice around it, cannot be used.
-        InvalidValue: it is no string, or more slices inside one another than the preload library
-            takes.
+        UnknownSlice: this user has no slice with that name or id, or the id is ambiguous.
+        StateError: the slice, or one around it, cannot be used.
+        InvalidValue: ``name_or_id`` is not a string, or there are too many nested slices.
     """
     opened = prepare.open_named(config.read(), name_or_id)
     return Slice(name_or_id, lambda: opened, opened)
 
 
 def list_slices() -> list[SliceInfo]:
-    """The slices of this user, oldest first, as ``hami ps`` shows them.
+    """The slices of this user, oldest first, as in ``hami ps``.
 
     Raises:
         StateError: the runtime directory cannot be used.
@@ -159,15 +158,15 @@ def list_slices() -> list[SliceInfo]:
 
 
 def remove_slice(name_or_id: str) -> None:
-    """Remove a slice that nobody uses, as ``hami rm`` does.
+    """Remove an unused slice, like ``hami rm``.
 
     Args:
-        name_or_id: its name, or the start of its id if no other begins so.
+        name_or_id: its name, or the start of its id if that is unique.
 
     Raises:
-        UnknownSlice: this user has none of that name or id, or several.
+        UnknownSlice: this user has no slice with that name or id, or the id is ambiguous.
         SliceInUse: processes are in it, or hold it; their pids are in ``pids``.
-        InvalidValue: it is no string.
+        InvalidValue: ``name_or_id`` is not a string.
         StateError: its files cannot be removed.
     """
     registry.remove(config.read(), name_or_id)
@@ -181,7 +180,7 @@ def limit_this_process(
     priority: Priority | None = None,
     devices: Sequence[str] = (),
 ) -> Limits:
-    """Put a limit on this very program: it begins again, once, inside a new slice.
+    """Limit this process by restarting it, once, in a new slice.
 
         import hami_py as hami
 
@@ -189,10 +188,9 @@ def limit_this_process(
         import torch
 
     The interpreter executes itself with the same command line (``sys.orig_argv``), pid, standard
-    streams and working directory; what the program has done before the call it does twice, and
-    files that it has open are closed as ``exec`` does. In the program that has begun again the call
-    does nothing and returns. So it belongs at the very beginning. The slice goes with the last
-    process in it.
+    streams and working directory. The program repeats everything before the call, and its open
+    files are closed as by ``exec``, so call this first. In the restarted program the call returns
+    the limits. The slice is removed after its last process.
 
     Args:
         gpumem: as for ``slice``.
@@ -202,18 +200,19 @@ def limit_this_process(
         devices: as for ``slice``.
 
     Returns:
-        The limits that hold for this process.
+        The effective limits of this process.
 
     Raises:
-        CannotRelaunch: beginning again would not be the same: in an interactive interpreter or a
-            Jupyter kernel, in a child process, where the driver is loaded or other threads run.
-        InvalidValue: a size, share, mode or priority that is not understood.
-        HamiError: no driver, no such card, or no slice can be made here.
+        CannotRelaunch: a restart would not repeat what the process did: in an interactive
+            interpreter or a Jupyter kernel, in a child process, or if the driver is loaded or other
+            threads run.
+        InvalidValue: a size, share, mode or priority is invalid.
+        HamiError: no driver, no such card, or a slice cannot be created here.
     """
-    asked = parse_arguments(gpumem, gpucores, mode, priority)
+    limit_request = parse_arguments(gpumem, gpucores, mode, priority)
     return relaunch(
         config.read(),
-        asked,
+        limit_request,
         parse_devices(devices),
         lambda note: warnings.warn(note, stacklevel=4),
     )
@@ -285,19 +284,19 @@ def run(
         mode: as for ``slice``.
         priority: as for ``slice``.
         devices: as for ``slice``.
-        env: the environment that it would have without us; None = this process's.
-        options: everything else that ``subprocess.run`` takes.
+        env: its environment without a slice; None = this process's.
+        options: the other options of ``subprocess.run``.
 
     Raises:
-        InvalidValue: a size, share, mode or priority that is not understood; too many cards, or
-            slices inside one another.
-        HamiError: no driver, no such card, or no slice can be made here.
-        Exception: whatever ``subprocess.run`` raises.
+        InvalidValue: a size, share, mode or priority is invalid, or there are too many cards or
+            nested slices.
+        HamiError: no driver, no such card, or a slice cannot be created here.
+        Exception: as ``subprocess.run``.
     """
-    asked = parse_arguments(gpumem, gpucores, mode, priority)
+    limit_request = parse_arguments(gpumem, gpucores, mode, priority)
     settings = config.read()
     chosen = parse_devices(devices)
-    with prepare.prepared(settings, command, asked, chosen, env) as prepared:
+    with prepare.prepared(settings, command, limit_request, chosen, env) as prepared:
         for note in prepared.notes:
             warnings.warn(note, stacklevel=2)
         return subprocess.run(command, env=prepared.environment, **options)  # noqa: PLW1510

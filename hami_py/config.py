@@ -1,7 +1,7 @@
-"""Where every setting comes from: this module alone reads the environment.
+"""The settings of the package. Only this module reads the environment.
 
-Precedence: an option or argument, then the variable named in the field's text, then the default.
-Everything else in the package gets a ``Settings`` and reads no variable.
+Precedence: an option or argument, then the variable named in the field's description, then the
+default. The rest of the package receives a ``Settings`` object and reads no variable.
 """
 
 import os
@@ -34,31 +34,30 @@ _HAMI_VARIABLES = {*HAMI_MEMORY_LIMITS, *HAMI_SHARE_LIMITS, UTILIZATION_POLICY, 
 
 LIBRARY_NAME = "libvgpu.so"
 LIMITS = "limits"
-"""The limits page's file in a slice, and beside the library that a container was given."""
+"""The file name of the limits page, in a slice and beside a container's own library."""
 
 _PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that the environment decides, read once."""
+    """The settings that the environment contains."""
 
     runtime_directory: Path
-    """Where slices live. ``$XDG_RUNTIME_DIR/hami`` where that is an absolute path to a directory of
-    ours, else ``/tmp/hami-<uid>``: both are local and gone after a reboot, like the slices.
-    """
+    """The directory of the user's slices: ``$XDG_RUNTIME_DIR/hami`` if that is an absolute path to
+    a directory of this user, else ``/tmp/hami-<uid>``. Both are local and empty after a reboot."""
 
     library: Path = _PACKAGED_LIBRARY
     """The preload library, ``HAMI_LIBRARY``. Default: the one in this package."""
 
     slices: tuple[Path, ...] = ()
-    """The slices that this process is in, outermost first: ``HAMI_SLICE``, colon-separated."""
+    """The slices of this process, outermost first: ``HAMI_SLICE``, separated by colons."""
 
     visible_devices: str | None = None
-    """``CUDA_VISIBLE_DEVICES`` as it stands; None = not set, every card is visible."""
+    """``CUDA_VISIBLE_DEVICES``, unparsed; None = not set, every card is visible."""
 
     device_order: str = "FASTEST_FIRST"
-    """``CUDA_DEVICE_ORDER``; the default is CUDA's own. Decides what a number in
+    """``CUDA_DEVICE_ORDER``; the default is CUDA's. It decides which card a number in
     ``CUDA_VISIBLE_DEVICES`` means."""
 
     hami_limits: Mapping[str, str] = field(default_factory=dict)
@@ -66,12 +65,12 @@ class Settings:
     ``GPU_CORE_UTILIZATION_POLICY`` and ``CUDA_TASK_PRIORITY``, unparsed."""
 
     hami_account: Path = Path()
-    """Where the processes that only HAMi's variables limit keep their common account: beside
-    ``CUDA_DEVICE_MEMORY_SHARED_CACHE`` if that is set and not empty, else in the runtime directory.
-    A relative path is relative to the working directory, as for the preload library."""
+    """The directory of the account that is shared by processes which only HAMi's variables limit:
+    beside ``CUDA_DEVICE_MEMORY_SHARED_CACHE`` if that is set and not empty, else in the runtime
+    directory. A relative path is relative to the working directory, as in the preload library."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The whole environment: what a program is started with, before our additions."""
+    """The whole environment, to which a slice adds its variables for a program."""
 
 
 def read(environment: Mapping[str, str] | None = None) -> Settings:
@@ -95,9 +94,9 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _runtime_directory(xdg_runtime: str | None) -> Path:
-    """``su`` and ``sudo`` may leave another user's ``XDG_RUNTIME_DIR`` behind: it must be ours.
+    """The directory must belong to this user: ``su`` and ``sudo`` may pass on another user's.
 
-    A relative path is ignored, as the XDG Base Directory Specification demands.
+    A relative path is ignored, as the XDG Base Directory Specification requires.
     """
     if xdg_runtime and Path(xdg_runtime).is_absolute():
         try:
@@ -105,5 +104,5 @@ def _runtime_directory(xdg_runtime: str | None) -> Path:
                 return Path(xdg_runtime) / "hami"
         except OSError:
             pass
-    # Predictable on purpose; its owner and mode are checked before use.
+    # The name is predictable on purpose; the owner and mode are checked before use.
     return Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108

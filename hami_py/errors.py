@@ -1,7 +1,7 @@
-"""What can go wrong, as types that say what the caller must do about it.
+"""The errors of the package. Each type tells the caller what to do.
 
-Every error is a ``HamiError`` whose message is one line that names what failed, why, and how to
-fix it. The Rust core raises ``InvalidValue`` and ``DamagedFile`` from here.
+Every error is a ``HamiError``. Its message is one line: what failed, why, and how to fix it. The
+Rust core raises ``InvalidValue``, ``DamagedFile`` and ``Unfit`` from this module.
 """
 
 import json
@@ -27,16 +27,16 @@ __all__ = [
 
 
 class HamiError(Exception):
-    """The base of everything that this package raises by itself.
+    """The base of all errors of this package.
 
     Attributes:
         what: what failed.
-        why: the reason, as precisely as it is known.
-        fix: what to do about it.
+        why: the reason.
+        fix: how to fix it.
     """
 
     def __init__(self, what: str, why: str, fix: str) -> None:
-        # All three go to Exception, so that the error survives pickling.
+        # Exception gets all three, so that the error can be pickled.
         super().__init__(what, why, fix)
         self.what = what
         self.why = why
@@ -47,16 +47,16 @@ class HamiError(Exception):
 
 
 class InvalidValue(HamiError, ValueError):
-    """A value was refused: write another.
+    """A value is invalid: write another.
 
     Attributes:
         field: the option, argument, resource or variable.
-        value: the text as it came.
+        value: the refused text.
     """
 
     def __init__(self, field: str, value: str, fix: str) -> None:
-        # A value may come from anywhere: quoted, it stays on one line, and short; a terminal obeys
-        # more than what JSON has to escape.
+        # The text is untrusted: shortened and quoted it stays on one line. A terminal interprets
+        # more characters than JSON must escape.
         short = value[:64]
         shown = json.dumps(short, ensure_ascii=not short.isprintable()) + "…" * (len(value) > 64)
         super().__init__(field, f"{shown} is refused", fix)
@@ -65,58 +65,58 @@ class InvalidValue(HamiError, ValueError):
         self.value = value
 
     def __str__(self) -> str:
-        """The value and what to write instead belong together: no new clause between them."""
+        """With a colon before the fix, because the fix belongs to the value."""
         return f"{self.what}: {self.why}: {self.fix}"
 
 
 class DamagedFile(HamiError, ValueError):
-    """A limits page or account is not what its format says: make the slice again."""
+    """A limits page or account is damaged: create the slice again."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__("damaged file", problem, "make the slice again")
+        super().__init__("damaged file", problem, "create the slice again")
         self.args = (problem,)
 
 
 class NoDriver(HamiError):
-    """There is no working NVIDIA driver here: install or load it, trying again does not help."""
+    """There is no working NVIDIA driver: install or load it; a retry does not help."""
 
 
 class NoDevice(HamiError):
-    """The driver works and has no card for us: give this machine or container one."""
+    """The driver works but shows no card: add one to this machine or container."""
 
 
 class DriverError(HamiError):
-    """The driver failed in a call: look at the card (``nvidia-smi``, ``dmesg``), then try again."""
+    """A driver call failed: check the card (``nvidia-smi``, ``dmesg``), then retry."""
 
 
 class Unfit(HamiError):
-    """A node does not take a pod.
+    """A pod does not fit a node: try another node, or retry when pods have ended.
 
     Attributes:
-        node: its name.
-        reason: why, in one line with figures.
+        node: the node's name.
+        reason: the reason, in one line with figures.
     """
 
     def __init__(self, node: str, reason: str) -> None:
-        super().__init__(f"node {node}", reason, "try another one, or again when pods have ended")
+        super().__init__(f"node {node}", reason, "try another node, or retry when pods have ended")
         self.args = (node, reason)
         self.node = node
         self.reason = reason
 
 
 class UnknownCard(HamiError):
-    """A card was named that is not there, or not visible here: name another."""
+    """A card does not exist, or is not visible here: name another."""
 
 
 class UnknownSlice(HamiError):
-    """A slice was named that is not there, or more than one is meant: look at ``hami ps``."""
+    """A slice does not exist, or its id is ambiguous: see ``hami ps``."""
 
 
 class SliceInUse(HamiError):
-    """A slice cannot be removed yet: end what is in it first.
+    """A slice cannot be removed yet: end its processes first.
 
     Attributes:
-        pids: the processes that are in it or hold it, as far as they can be told.
+        pids: the processes that are in it or hold it, if they are visible here.
     """
 
     def __init__(self, what: str, pids: Iterable[int]) -> None:
@@ -127,26 +127,26 @@ class SliceInUse(HamiError):
             if listed
             else "by a process of another container"
         )
-        fix = f"end what is in it (`kill {listed}`), then try again" if listed else "end it there"
+        fix = f"end them (`kill {listed}`), then retry" if listed else "end it in that container"
         if os.getpid() in self.pids:
-            fix = "close it here first (`Slice.close()`, or the end of its `with` block)"
+            fix = "close it in this process first (`Slice.close()`, or leave its `with` block)"
         super().__init__(what, f"it is in use {by}", fix)
         self.args = (what, self.pids)
 
 
 class StateError(HamiError):
-    """One of our own files or directories cannot be used: fix its owner, mode or place."""
+    """A file or directory of hami cannot be used: fix its owner, mode or location."""
 
 
 class UnsupportedPlatform(HamiError):
-    """The preload library cannot work on this system: use another image or machine."""
+    """The preload library does not support this system: use another image or machine."""
 
 
 class CannotRun(HamiError):
     """A program could not be started.
 
     Attributes:
-        status: the exit code that shells use for this: 127 not found, 126 found but not startable.
+        status: the exit code that shells use: 127 = not found, 126 = found but not executable.
     """
 
     def __init__(self, what: str, why: str, fix: str, status: int = 126) -> None:
@@ -156,4 +156,4 @@ class CannotRun(HamiError):
 
 
 class CannotRelaunch(HamiError):
-    """This process cannot be started again in a slice: start it in one, with ``hami run``."""
+    """This process cannot be restarted in a slice: start it in one with ``hami run``."""

@@ -1,3 +1,3 @@
-"""The package's version, where it can be read without importing anything else of the package."""
+"""The package's version, readable without importing the rest of the package."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""The ``hami`` command."""
+"""The ``hami`` command: its subcommands and exit codes."""
 
 import os
 import signal
@@ -12,10 +12,10 @@ from hami_py.cli.devices import devices
 from hami_py.cli.doctor import doctor
 from hami_py.cli.jupyter import jupyter
 from hami_py.cli.kubernetes import explain, replay, scheduler, snapshot, webhook, what_if
+from hami_py.cli.output import report
 from hami_py.cli.ps import ps
 from hami_py.cli.rm import rm
 from hami_py.cli.run import run
-from hami_py.cli.say import say
 from hami_py.cli.set import set_
 from hami_py.errors import HamiError
 from hami_py.slices import die_of
@@ -45,29 +45,29 @@ hami.add_command(scheduler)
 def main() -> NoReturn:
     """Run the command line; every error is one line on standard error.
 
-    Exit codes: ``hami run`` as its program, or 125 to 127 (see there); else 0, 1 for a failure,
-    and 2 for a command line that is not understood.
+    Exit codes: ``hami run`` exits as its program, or with 125 to 127 (see there). Other commands
+    exit with 0, with 1 for a failure, and with 2 for an invalid command line.
     """
     try:
         status = hami.main(prog_name="hami", standalone_mode=False)
-        # Here, where what goes wrong can still be told: not at the interpreter's end.
+        # Flushed here, where an error can be reported, and not when the interpreter exits.
         sys.stdout.flush()
         sys.exit(status)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "hami"
-        say(f"{error.format_message()} See `{command} --help`.")
+        report(f"{error.format_message()} See `{command} --help`.")
         sys.exit(error.exit_code)
     except click.Abort:
         die_of(signal.SIGINT)
     except HamiError as error:
-        say(error)
+        report(error)
         sys.exit(1)
     except OSError as error:
         if error.filename is not None:
             raise
-        # What is left to be written cannot be, and must not be tried again.
+        # The buffered output cannot be written, and must not be written again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             die_of(signal.SIGPIPE)
-        say(f"standard output: {error.strerror}; give it a place that can be written")
+        report(f"standard output: {error.strerror}; redirect it to a file that can be written")
         sys.exit(1)

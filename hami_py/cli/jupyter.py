@@ -1,11 +1,11 @@
-"""``hami jupyter``: kernels that start in a slice of their own.
+"""``hami jupyter``: Jupyter kernels that each run in a slice of their own.
 
-A kernel spec is a command line that Jupyter runs for each notebook. Ours puts ``hami run`` in front
-of the kernel: one slice per kernel, made when it starts and gone when it is shut down. Jupyter's
-own library finds the place and writes there.
+A kernel spec contains a command line that Jupyter runs for each notebook. Ours starts the kernel
+with ``hami run``: one slice per kernel, created when it starts and removed when it is shut down.
+Jupyter's own library finds the directory of kernel specs and writes there.
 
-Interrupts go to the kernel as messages, so to it alone: a signal would go to its whole process
-group, ``hami run`` included.
+Interrupts are messages to the kernel and not signals, because a signal would go to the whole
+process group, including ``hami run``.
 """
 
 import json
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hami_py import config
-from hami_py.cli.limits import limit_options
-from hami_py.cli.say import say
+from hami_py.cli.options import limit_options
+from hami_py.cli.output import report
 from hami_py.errors import DriverError, HamiError, InvalidValue, NoDevice, NoDriver, StateError
 from hami_py.model import LimitRequest, parse_options
 from hami_py.slices import plan_new
@@ -32,41 +32,41 @@ if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpecManager
 
 _OURS = "hami"
-"""Key in the kernel spec's metadata: the options that it was made with, so that it is ours."""
+"""Key in a kernel spec's metadata; it contains the options, and marks the spec as ours."""
 
 _NO_LIMITS: Mapping[str, list[str]] = {"gpumem": [], "gpucores": [], "mode": [], "priority": []}
-"""What the metadata of an older kernel may leave out."""
+"""Options that may be missing in the metadata of an older kernel."""
 
 _REQUIREMENT = "ipykernel>=6,!=7.0.*,!=7.1.*,!=7.2.*,!=7.3.*"
-"""As in pyproject.toml, which says why these are left out."""
+"""As in pyproject.toml, which explains the excluded versions."""
 
 _CAN_START = "from ipykernel.kernelbase import Kernel; Kernel.interrupt_request"
 _DEADLINE = 60
-"""Seconds for importing ipykernel, which takes one."""
+"""Seconds for importing ipykernel; it usually takes one."""
 
 
-@click.group(no_args_is_help=False)
+@click.group(no_args_is_help=False, short_help="Manage Jupyter kernels with limits.")
 def jupyter() -> None:
-    """Jupyter kernels that run in a slice."""
+    """Add, list and remove Jupyter kernels with limits."""
 
 
-@jupyter.command(short_help="Add a kernel whose GPU use is limited.")
+@jupyter.command(short_help="Add a kernel with limits.")
 @limit_options
 @click.option(
     "--device",
     "devices",
     metavar="UUID|INDEX",
     multiple=True,
-    help="A card that the kernel shall see (repeatable; default: all).",
+    help="A card that the kernel sees; default: all. Can be repeated.",
 )
 @click.option("--name", help="The kernel spec's name; default: hami-SIZE-PERCENT.")
-@click.option("--display-name", metavar="TEXT", help="What Jupyter's menus show.")
+@click.option("--display-name", metavar="TEXT", help="The name in Jupyter's menus.")
 @click.option(
     "--python",
     metavar="PATH",
     default=sys.executable,
     show_default="this one",
-    help="The Python of the kernel; it needs ipykernel.",
+    help="The kernel's Python, which needs ipykernel.",
 )
 def install(
     *,
@@ -79,16 +79,16 @@ def install(
     display_name: str | None,
     python: str,
 ) -> None:
-    """Add a kernel whose GPU memory or time is limited to Jupyter's menus, for this user.
+    """Add a kernel with limited GPU memory or time to Jupyter's menus, for this user.
 
-    The limits are each kernel's own, as for `hami run`. A kernel of ours that has the name already
-    is replaced, another is left alone.
+    Each running kernel has these limits for itself, as with `hami run`. An existing kernel of hami
+    with this name is replaced; a kernel of another program is not.
     """
-    asked = parse_options(gpumem, gpucores, mode, priority)
-    if asked.memory is None and asked.share is None:
+    request = parse_options(gpumem, gpucores, mode, priority)
+    if request.memory is None and request.share is None:
         raise click.UsageError("Give at least one of --gpumem and --gpucores.")
     manager = _manager()
-    notes = _notes(asked, devices)
+    notes = _notes(request, devices)
     python = _python(python)
     limits = {
         "gpumem": gpumem,
@@ -101,11 +101,11 @@ def install(
     )
     found = _specs(manager).get(name.lower())
     if found is not None and _ours(found) is None:
-        fix = "choose another one with --name"
-        raise InvalidValue("--name", name, f"a kernel that is not of hami has it; {fix}")
+        fix = "a kernel of another program has this name: choose another with --name"
+        raise InvalidValue("--name", name, fix)
     spec = {
         "argv": _command(limits, devices, python),
-        "display_name": display_name or f"Python 3 ({_told(limits)})",
+        "display_name": display_name or f"Python 3 ({_limits_text(limits)})",
         "language": "python",
         "interrupt_mode": "message",
         "metadata": {_OURS: {**limits, "devices": devices, "python": python}},
@@ -118,14 +118,14 @@ def install(
             fix = "use ASCII letters, digits, dots, hyphens and underscores"
             raise InvalidValue("--name", name, fix) from error
     for note in notes:
-        say(note)
+        report(note)
     click.echo(f"{name} in {where}")
 
 
-@jupyter.command("list")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@jupyter.command("list", short_help="List the kernels of hami.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
-    """List the kernels that were added here."""
+    """List the kernels that `hami jupyter install` added."""
     rows = [
         {"name": name, **_NO_LIMITS, **ours, "directory": str(spec["resource_dir"])}
         for name, spec in sorted(_specs(_manager()).items())
@@ -136,59 +136,61 @@ def list_(as_json: bool) -> None:
         return
     for row in rows:
         devices = f" on {', '.join(row['devices'])}" if row["devices"] else ""
-        click.echo(f"{row['name']}: {_told(row)}{devices}, {row['python']}")
+        click.echo(f"{row['name']}: {_limits_text(row)}{devices}, {row['python']}")
 
 
-@jupyter.command()
+@jupyter.command(short_help="Remove a kernel of hami.")
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove a kernel that was added here; kernels that run go on."""
+    """Remove a kernel that `hami jupyter install` added. Running kernels continue."""
     manager = _manager()
     found = _specs(manager).get(name.lower())
     if found is None or _ours(found) is None:
-        fix = "`hami jupyter list` names those of hami; `jupyter kernelspec remove` takes others"
+        fix = "`hami jupyter list` lists hami's kernels; `jupyter kernelspec remove` removes others"
         raise InvalidValue("NAME", name, fix)
     with _usable("kernel spec"):
         click.echo(f"removed {manager.remove_kernel_spec(name.lower())}")
 
 
-def _notes(asked: LimitRequest, devices: Sequence[str]) -> tuple[str, ...]:
-    """What `hami run` would say to these limits here.
+def _notes(request: LimitRequest, devices: Sequence[str]) -> tuple[str, ...]:
+    """The messages of `hami run` about these limits.
 
     Raises:
-        UnknownCard, InvalidValue: it would refuse them.
+        UnknownCard, InvalidValue: `hami run` would refuse the limits.
     """
     try:
-        return plan_new(config.read(), asked, devices).notes
+        return plan_new(config.read(), request, devices).notes
     except (NoDriver, NoDevice, DriverError) as error:
-        # Kernels may be added where no card is: to an image, or before the driver.
-        return (f"the cards are looked at only when a kernel starts: {error}",)
+        # Kernels may be added without a card: to an image, or before the driver is installed.
+        return (f"the cards will be checked when a kernel starts: {error}",)
 
 
 def _command(limits: Mapping[str, Sequence[str]], devices: Sequence[str], python: str) -> list[str]:
-    """What Jupyter runs; it puts a path for ``{connection_file}``."""
-    given = {**limits, "device": devices}
-    options = [part for name, values in given.items() for v in values for part in (f"--{name}", v)]
+    """The command for Jupyter, which replaces ``{connection_file}`` by a path."""
+    values_of = {**limits, "device": devices}
+    options = [
+        part for name, values in values_of.items() for v in values for part in (f"--{name}", v)
+    ]
     kernel = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     return [*_hami(), "run", *options, "--", *kernel]
 
 
-def _told(limits: Mapping[str, Sequence[str]]) -> str:
-    """The limits as a person reads them in a menu or a list."""
+def _limits_text(limits: Mapping[str, Sequence[str]]) -> str:
+    """The limits as text for menus and lists."""
     words = {"gpumem": "GPU memory", "gpucores": "GPU time", "mode": "", "priority": "priority"}
-    said = {
+    texts = {
         word: ", ".join(f"{v}%" if name == "gpucores" and v[-1:].isdecimal() else v for v in values)
         for name, word in words.items()
         if (values := limits[name])
     }
-    return ", ".join(f"{word} {text}".strip() for word, text in said.items())
+    return ", ".join(f"{word} {text}".strip() for word, text in texts.items())
 
 
 def _hami() -> list[str]:
-    """This command, as it was called.
+    """The command line of this ``hami``.
 
-    Not by ``-m`` where that can be helped: then the notebook's own folder would come first among
-    those that modules are taken from, and a file named like one of ours would be taken for it.
+    If possible without ``-m``: with it, Python would search the notebook's folder for modules
+    first, and import a file there that has the name of one of ours.
     """
     called = Path(sys.argv[0]).absolute()
     if called.name == "__main__.py":
@@ -201,33 +203,35 @@ def _manager() -> "KernelSpecManager":
         from jupyter_client.kernelspec import KernelSpecManager  # noqa: PLC0415
     except ImportError as error:
         fix = f"install it: {sys.executable} -m pip install 'hami-py[jupyter]'"
-        raise HamiError("jupyter_client", "it is not installed beside hami", fix) from error
+        raise HamiError(
+            "jupyter_client", "it is not installed for the Python of hami", fix
+        ) from error
     return KernelSpecManager()
 
 
 def _python(named: str) -> str:
-    """The path of the kernel's Python, which may be another one than ours with other packages.
+    """The path of the kernel's Python, which may differ from ours and have other packages.
 
     Raises:
-        InvalidValue: it is not there.
+        InvalidValue: it does not exist.
         HamiError: it cannot start a kernel.
     """
-    # Not resolved: a virtual environment's Python is known by its path.
+    # Symbolic links are kept: a virtual environment is recognised by its Python's path.
     python = str(Path(shutil.which(named) or named).absolute())
     fix = f"install it: {python} -m pip install '{_REQUIREMENT}'"
     try:
         done = subprocess.run(
             [python, "-c", _CAN_START],
-            # Not where a folder of the user's could be taken for a package.
+            # Not in a directory of the user's, which could contain a file named ipykernel.py.
             cwd="/",
             capture_output=True,
             timeout=_DEADLINE,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InvalidValue("--python", named, "name a Python that can be run") from error
+        raise InvalidValue("--python", named, "name a Python that can be executed") from error
     if done.returncode:
-        raise HamiError("ipykernel", f"{python} has none that can be used here", fix)
+        raise HamiError("ipykernel", f"{python} has no usable version of it", fix)
     return python
 
 
@@ -237,16 +241,16 @@ def _specs(manager: "KernelSpecManager") -> dict[str, dict[str, Any]]:
 
 
 def _ours(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What it was made with, where it is ours."""
+    """The options of a kernel spec of ours; None for other specs."""
     ours = found["spec"].get("metadata", {}).get(_OURS)
     return ours if isinstance(ours, dict) else None
 
 
 @contextmanager
 def _usable(what: str) -> Iterator[None]:
-    """What the kernel of the system says against a file, as our error."""
+    """Turn every ``OSError`` about a file into a ``StateError``."""
     try:
         yield
     except OSError as error:
-        fix = "make its folder writable, or set JUPYTER_DATA_DIR to another"
+        fix = "make its directory writable, or set JUPYTER_DATA_DIR to another directory"
         raise StateError(f"{what} {error.filename}", error.strerror or str(error), fix) from error

@@ -1,4 +1,7 @@
-"""``hami ps --watch`` on a terminal: the table, drawn again and again in its place, in colours."""
+"""``hami ps --watch`` on a terminal: the table in colours, redrawn in place.
+
+A module of its own, because importing rich takes longer than the rest of ``hami``.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,8 +10,7 @@ from typing import NoReturn
 from rich.live import Live
 from rich.text import Text
 
-from hami_py.cli.overview import Busy, lines
-from hami_py.cli.pace import Pace
+from hami_py.cli.ps_table import Busy, UsageRate, lines
 from hami_py.model import SliceInfo, SliceState
 
 STYLES: dict[SliceState, str] = {
@@ -17,23 +19,23 @@ STYLES: dict[SliceState, str] = {
     "ending": "yellow",
     "damaged": "red",
 }
-NEARLY = 0.9
-"""Part of the limit from where on it is shown as nearly used up."""
+NEARLY_FULL = 0.9
+"""The used part of a limit from which on it is highlighted."""
 
 
-def watch(look: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> NoReturn:
-    """Draw what is seen every so many seconds, until Ctrl-C."""
-    pace = Pace()
+def watch(read: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> NoReturn:
+    """Redraw the table every so many seconds, until Ctrl-C."""
+    rate = UsageRate()
     with Live(auto_refresh=False) as live:
         while True:
-            slices = look()
-            busy = pace.since_last(slices, time.monotonic())
+            slices = read()
+            busy = rate.since_last(slices, time.monotonic())
             live.update(drawn(slices, processes, busy), refresh=True)
             time.sleep(seconds)
 
 
 def drawn(slices: Sequence[SliceInfo], processes: bool, busy: Busy) -> Text:
-    """The lines in colours; one that is too long for the terminal is cut off."""
+    """The lines in colours; a line that is too long for the terminal is truncated."""
     head, *others = lines(slices, processes, busy)
     used, limit = head.text.index("USED"), head.text.index("LIMIT")
     state, command = head.text.index("STATE"), head.text.index("COMMAND")
@@ -42,7 +44,7 @@ def drawn(slices: Sequence[SliceInfo], processes: bool, busy: Busy) -> Text:
         text = Text(line.text)
         if line.state:
             text.stylize(STYLES[line.state], state, command)
-        if line.fullness >= NEARLY:
+        if line.fullness >= NEARLY_FULL:
             text.stylize("red" if line.fullness > 1 else "yellow", used, limit)
         texts.append(text)
     together = Text("\n").join(texts)

@@ -1,4 +1,4 @@
-"""``hami ps``: the slices of this user, and who is in them."""
+"""``hami ps``: list the user's slices and their processes."""
 
 import json
 import sys
@@ -10,62 +10,61 @@ from dataclasses import asdict
 import click
 
 from hami_py import config
-from hami_py.cli.overview import lines
-from hami_py.cli.pace import Pace
+from hami_py.cli.ps_table import UsageRate, lines
 from hami_py.model import SliceInfo
 from hami_py.slices import list_slices
 
 Show = Callable[[Sequence[SliceInfo]], None]
 
 
-@click.command()
-@click.option("--processes", "-p", is_flag=True, help="Also each process of a slice.")
-@click.option("--json", "as_json", is_flag=True, help="For programs; in bytes and seconds.")
+@click.command(short_help="List your slices, their limits and usage.")
+@click.option("--processes", "-p", is_flag=True, help="Also list the processes of each slice.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; in bytes and seconds.")
 @click.option(
     "--watch",
     type=click.FloatRange(min=0.1),
     is_flag=False,
     flag_value=1.0,
     metavar="[SECONDS]",
-    help="Show it again every so many seconds (1), until Ctrl-C.",
+    help="Repeat every SECONDS (default: 1) until Ctrl-C.",
 )
 def ps(processes: bool, as_json: bool, watch: float | None) -> None:
-    """List your slices: what their programs may use and do use.
+    """List your slices, their limits and usage.
 
-    GPU TIME is engine time: how long a card was busy with a slice's kernels, where shares are in
-    force; watched, with the percent of the card's time since the last look.
+    GPU TIME is engine time: how long the card ran the slice's kernels. It is measured while shares
+    are in force. With --watch, the percentage is the part of the card's time since the last line.
 
-    STATE is `running`, `kept` (nobody is in it; it waits until `hami rm`), `ending` (its maker has
-    gone; it goes with its last process) or `damaged`.
+    STATE is `running`, `kept` (unused; it remains until `hami rm`), `ending` (its creator has
+    exited; it is removed after its last process) or `damaged`.
     """
     settings = config.read()
 
-    def look() -> list[SliceInfo]:
+    def read() -> list[SliceInfo]:
         return list_slices(settings)
 
-    pace = Pace()
+    rate = UsageRate()
 
     def as_lines(slices: Sequence[SliceInfo]) -> None:
-        busy = pace.since_last(slices, time.monotonic())
+        busy = rate.since_last(slices, time.monotonic())
         click.echo("\n".join(line.text for line in lines(slices, processes, busy)))
 
     def as_array(slices: Sequence[SliceInfo]) -> None:
-        # Watched, each look is one line, so that a program can tell them apart.
+        # With --watch each reading is one line, so that a program can separate them.
         listed = [asdict(slice_) for slice_ in slices]
         click.echo(json.dumps(listed, indent=None if watch else 2, default=str))
 
     show: Show = as_array if as_json else as_lines
     if watch is None:
-        show(look())
+        show(read())
         return
-    # Ctrl-C is how one is done with watching, and no failure.
+    # Ctrl-C ends --watch, and is not a failure.
     with suppress(KeyboardInterrupt):
         if as_json or not sys.stdout.isatty():
             while True:
-                show(look())
+                show(read())
                 sys.stdout.flush()
                 time.sleep(watch)
-        # Only here: what draws takes longer to load than everything else of `hami`.
+        # Imported here, because rich takes longer to import than the rest of `hami`.
         from hami_py.cli import live  # noqa: PLC0415
 
-        live.watch(look, processes, watch)
+        live.watch(read, processes, watch)

@@ -1,4 +1,4 @@
-"""``hami rm``: take slices away that are kept, or damaged."""
+"""``hami rm``: remove slices that are kept or damaged."""
 
 import sys
 from typing import NoReturn
@@ -6,18 +6,18 @@ from typing import NoReturn
 import click
 
 from hami_py import config
-from hami_py.cli.say import say
+from hami_py.cli.output import report
 from hami_py.errors import HamiError
 from hami_py.slices import remove
 
 
-@click.command()
+@click.command(short_help="Remove unused slices.")
 @click.argument("slices", metavar="NAME|ID...", nargs=-1, required=True)
 def rm(slices: tuple[str, ...]) -> NoReturn:
-    """Remove slices that nobody uses.
+    """Remove unused slices.
 
-    The start of an id is enough if no other begins so. A slice that is in use is refused, and the
-    others are still removed; then the exit code is 1.
+    The start of an id is enough if it is unique. A slice in use is not removed; the others are, and
+    the exit code is 1.
     """
     settings = config.read()
     failed = False
@@ -25,6 +25,6 @@ def rm(slices: tuple[str, ...]) -> NoReturn:
         try:
             remove(settings, name)
         except HamiError as error:
-            say(error)
+            report(error)
             failed = True
     sys.exit(1 if failed else 0)

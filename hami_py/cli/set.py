@@ -1,15 +1,15 @@
-"""``hami set``: other limits for a slice that is there."""
+"""``hami set``: change the limits of a slice."""
 
 import click
 
 from hami_py import config
-from hami_py.cli.limits import limit_options
-from hami_py.cli.say import say
+from hami_py.cli.options import limit_options
+from hami_py.cli.output import report
 from hami_py.model import parse_options
 from hami_py.slices import resize_named
 
 
-@click.command("set", short_help="Set other limits for a slice.")
+@click.command("set", short_help="Change the limits of a slice.")
 @click.argument("name", metavar="NAME|ID")
 @limit_options
 def set_(
@@ -20,13 +20,14 @@ def set_(
     mode: str | None,
     priority: str | None,
 ) -> None:
-    """Set other limits for a slice, while its programs run.
+    """Change the limits of a slice while its programs run.
 
-    What is not named stays as it is. The start of an id is enough if no other begins so. Less
-    memory than is in use takes nothing away: new memory is refused until enough was given back.
+    Limits that are not named stay. The start of an id is enough if it is unique. If the memory
+    limit falls below the usage, programs keep their memory, and new memory is refused until enough
+    has been released.
     """
-    asked = parse_options(gpumem, gpucores, mode, priority)
-    if asked.is_empty:
+    request = parse_options(gpumem, gpucores, mode, priority)
+    if request.is_empty:
         raise click.UsageError("Give at least one of --gpumem, --gpucores, --mode and --priority.")
-    for note in resize_named(config.read(), name, asked):
-        say(note)
+    for note in resize_named(config.read(), name, request):
+        report(note)

@@ -1,11 +1,11 @@
-"""The coordinator: one process that hands out the time of cards on which slices have shares.
+"""The coordinator: the process that schedules the cards on which slices have shares.
 
-What others must know of it stands here, and the process itself in ``__main__``. Both import next to
-nothing; its life is in ``hami_py.slices.coordinator``.
+This module has the names of its files, and ``__main__`` is the process itself. Both import next to
+nothing. ``hami_py.slices.coordinator`` starts the process.
 """
 
 LOCK = "coordinator.lock"
-"""In the runtime directory: locked while one runs; says its pid and the version of the package."""
+"""In the runtime directory: locked while one runs; contains its pid and the package's version."""
 
 LOG = "coordinator.log"
-"""Beside it: what the last one had to say, which is nothing unless it has failed."""
+"""Beside it: the errors of the last coordinator; empty unless it failed."""

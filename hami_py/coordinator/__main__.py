@@ -1,13 +1,13 @@
 """The coordinator's process.
 
     python -m hami_py.coordinator RUNTIME    # in the foreground
-    python -I -S …/hami_py/coordinator/__main__.py --detach RUNTIME    # as it is started by others
+    python -I -S …/hami_py/coordinator/__main__.py --detach RUNTIME    # as the package starts it
 
-The work itself is ``_native.coordinate``. Here is what makes it one process per runtime directory
-that is in nobody's way: it has the lock, or it ends; it belongs to no terminal, group or parent; it
-ends by itself when there has been no slice for a while; and it keeps nothing, so that it can be
-killed at any time. As it may be there for days it imports next to nothing: this file is run by its
-path, so that the package's own ``__init__`` with all that it needs stays out of memory.
+``_native.coordinate`` does the work. This module makes it a single daemon per runtime directory. A
+coordinator without the lock exits. It has no terminal, process group or parent. It exits after
+there has been no slice for a while. It has no state to lose, so it can be killed at any time. It
+may run for days, so it imports next to nothing: this file is run by its path, which keeps the
+package's ``__init__`` and its imports out of memory.
 """
 
 import fcntl
@@ -19,19 +19,19 @@ import time
 from types import ModuleType
 
 LOG_BYTES = 16 << 10
-"""No file grows beyond this by what it writes."""
+"""The largest size of its log file (RLIMIT_FSIZE)."""
 
 LINGER = 10.0
-"""Seconds without a slice after which it ends; a job queue starts the next program before."""
+"""Seconds without a slice after which it exits; a job queue starts its next program sooner."""
 
 _DEADLINE = 5.0
-"""Seconds. Whoever only asks who has the lock holds it for microseconds."""
+"""Seconds. A process that only tests the lock holds it for microseconds."""
 
 
 def main(arguments: list[str]) -> int:
-    """Coordinate, unless somebody does; the exit code.
+    """Coordinate, unless another coordinator runs; returns the exit code.
 
-    Detached, it returns to whoever started it once it has the lock.
+    With ``--detach`` the starting process exits as soon as the coordinator has the lock.
     """
     *options, runtime = arguments or [""]
     if options not in ([], ["--detach"]) or not runtime.startswith("/"):
@@ -40,13 +40,13 @@ def main(arguments: list[str]) -> int:
         return 2
     from hami_py.coordinator import LOCK, LOG  # noqa: PLC0415
 
-    # What a starter blocks or ignores is not meant for us; Ctrl-C ends us without a word.
+    # The starter's signal mask is not for us; Ctrl-C ends us silently.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     lock = take_lock(os.path.join(runtime, LOCK))  # noqa: PTH118
     if lock is None:
         return 0
-    # Before anybody is told that one runs: what fails here is seen by the starter.
+    # Imported before the pid is written, so that the starter sees a failure of this import.
     from hami_py._native import coordinate  # noqa: PLC0415
 
     if options:
@@ -58,14 +58,14 @@ def main(arguments: list[str]) -> int:
 
 
 def take_lock(path: str) -> int | None:
-    """The lock, open; None where another coordinator has it."""
+    """Take the lock and return its descriptor; None if another coordinator has it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path, flags, 0o600)
     deadline = time.monotonic() + _DEADLINE
     while True:
         if _try(lock, fcntl.LOCK_EX):
             return lock
-        # Who looks shares it for an instant; who coordinates does not.
+        # A process that tests the lock shares it briefly; a coordinator does not share it.
         if not _try(lock, fcntl.LOCK_SH) or time.monotonic() > deadline:
             os.close(lock)
             return None
@@ -82,7 +82,7 @@ def _try(lock: int, kind: int) -> bool:
 
 
 def _sign(lock: int, pid: int) -> None:
-    """Write down who has the lock."""
+    """Write the pid and version of the coordinator into the lock file."""
     from hami_py.version import VERSION  # noqa: PLC0415
 
     os.ftruncate(lock, 0)
@@ -90,7 +90,7 @@ def _sign(lock: int, pid: int) -> None:
 
 
 def _detach(lock: int, log: str) -> None:
-    """Go on as a process of nobody's; the lock is taken as long as one of the two lives."""
+    """Continue in the background; the lock is held as long as one of the two processes runs."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(log, flags, 0o600)
     child = os.fork()
@@ -105,8 +105,8 @@ def _detach(lock: int, log: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_BYTES, LOG_BYTES))
 
 
-def _alone() -> None:
-    """Let modules of the package be found here without the package itself."""
+def _bypass_init() -> None:
+    """Make the package's modules importable without running its ``__init__``."""
     package = ModuleType("hami_py")
     ours = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     package.__path__ = [os.path.dirname(ours)]  # noqa: PTH120
@@ -114,5 +114,5 @@ def _alone() -> None:
 
 
 if __name__ == "__main__":
-    _alone()
+    _bypass_init()
     sys.exit(main(sys.argv[1:]))

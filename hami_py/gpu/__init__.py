@@ -1,4 +1,4 @@
-"""The cards of this machine. NVML and the driver are spoken to here and nowhere else."""
+"""The cards of this machine. Only this package calls NVML and the driver."""
 
 from hami_py.gpu.nvml import cards, driver_version, memory_free
 

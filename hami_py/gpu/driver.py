@@ -1,8 +1,8 @@
-"""The few driver calls that Python makes itself, through cffi.
+"""The driver calls that Python makes, through cffi.
 
-Only probes use them, in processes of their own: a CUDA context costs hundreds of megabytes on the
-card and lives as long as its process. The symbols are looked up by ``dlsym`` unless another road is
-named, so under a slice these calls are held to its limit like any other program's.
+Only the doctor's test programs use them, in processes of their own: a CUDA context costs hundreds
+of megabytes on the card and lives as long as its process. By default the symbols are looked up with
+``dlsym``, so in a slice these calls are limited like those of any other program.
 """
 
 import re
@@ -17,28 +17,28 @@ from hami_py.gpu.loader import Loader
 
 LIBRARY = "libcuda.so.1"
 PAGE = 2 << 20
-"""Bytes: the driver hands out memory in pages of 2 MiB; a smaller request takes no less."""
+"""Bytes: the driver allocates memory in pages of 2 MiB, also for smaller requests."""
 
 Find = Callable[[str], int]
-"""A road into the driver: the address of a symbol, 0 for none."""
+"""A symbol lookup: returns the address of a symbol, 0 if there is none."""
 
 _FIXES = {
-    # The preload library answers so where it cannot hold the slice to its limits.
+    # The preload library returns this if it cannot enforce the slice's limits.
     "CUDA_ERROR_NO_DEVICE": "check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`; a slice that refuses"
-    " CUDA says why on standard error, in the line that begins with `hami:`",
+    " CUDA reports the reason on standard error, in a line that begins with `hami:`",
     "CUDA_ERROR_OUT_OF_MEMORY": "raise the slice's limit, or end some programs on the card",
 }
-"""What to do about an error whose cause need not be the card."""
+"""How to fix errors whose cause may not be the card."""
 
 _TYPES = {
     name: f"unsigned int (*){parameters}"
     for name, parameters in re.findall(r"^unsigned int (\w+)(\(.*\));$", CDEF, re.MULTILINE)
 }
-"""Each declared function's type, to call it at an address that any road gave."""
+"""The type of each function, to call it at the address that a lookup returned."""
 
 
 def by_dlsym(loader: Loader, library: str = LIBRARY) -> Find:
-    """The road that most programs take.
+    """The lookup that most programs use.
 
     Raises:
         NoDriver: the library cannot be loaded.
@@ -48,9 +48,9 @@ def by_dlsym(loader: Loader, library: str = LIBRARY) -> Find:
 
 
 def by_proc_address(lookup: int, second_form: bool, version: int, flags: int, symbol: str) -> int:
-    """What cuGetProcAddress, or its second form, gives for a symbol.
+    """The address that cuGetProcAddress, or its second form, returns for a symbol.
 
-    It takes the name without its suffix, and the CUDA version that a program was made for.
+    It takes the name without its suffix, and the CUDA version that a program was built for.
     """
     ffi = FFI()
     status = ", int *" if second_form else ""
@@ -69,7 +69,7 @@ class Driver:
         """Load and initialise.
 
         Args:
-            find: the road to it; None = ``by_dlsym``.
+            find: the symbol lookup; None = ``by_dlsym``.
 
         Raises:
             NoDriver: the library cannot be loaded.
@@ -80,13 +80,13 @@ class Driver:
         self._call("cuInit", 0)
 
     def version(self) -> int:
-        """The CUDA version that the driver speaks: 13050 is 13.5."""
+        """The CUDA version that the driver supports: 13050 is 13.5."""
         version = self._ffi.new("int *")
         self._call("cuDriverGetVersion", version)
         return int(version[0])
 
     def count(self) -> int:
-        """How many cards this process sees."""
+        """The number of cards that this process sees."""
         count = self._ffi.new("int *")
         self._call("cuDeviceGetCount", count)
         return int(count[0])
@@ -99,19 +99,19 @@ class Driver:
         self._call("cuCtxSetCurrent", context[0])
 
     def total(self, ordinal: int) -> int:
-        """Bytes of memory that the card is said to have."""
+        """The card's total memory that the driver reports, in bytes."""
         total = self._ffi.new("size_t *")
         self._call("cuDeviceTotalMem_v2", total, self._device(ordinal))
         return int(total[0])
 
     def free(self) -> int:
-        """Bytes that are said to be free on the current card."""
+        """The free memory of the current card that the driver reports, in bytes."""
         free, total = self._ffi.new("size_t *"), self._ffi.new("size_t *")
         self._call("cuMemGetInfo_v2", free, total)
         return int(free[0])
 
     def allocate(self, size: int, *, keep: bool = True) -> str | None:
-        """Take ``size`` bytes on the current card, until the process ends or only for a moment.
+        """Allocate ``size`` bytes on the current card, and free them at once unless ``keep``.
 
         Returns:
             None, or the name of the error.
@@ -133,14 +133,14 @@ class Driver:
         error = self._try(name, *arguments)
         if error:
             why = self._error_name(error)
-            fix = _FIXES.get(why, "look at `nvidia-smi` and `dmesg`, then try again")
+            fix = _FIXES.get(why, "check `nvidia-smi` and `dmesg`, then retry")
             raise DriverError(name, why, fix)
 
     def _try(self, name: str, *arguments: object) -> int:
         address = self._find(name)
         if not address:
-            fix = "install a driver of CUDA 11.8 or newer"
-            raise DriverError(name, "the driver does not have it", fix)
+            fix = "install a driver for CUDA 11.8 or newer"
+            raise DriverError(name, "the driver does not have this function", fix)
         function: Any = self._ffi.cast(_TYPES[name], address)
         return int(function(*arguments))
 

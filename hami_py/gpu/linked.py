@@ -1,10 +1,10 @@
-"""A library that is linked with the driver, made without a compiler.
+"""A library that is linked with the driver, written without a compiler.
 
-Programs that are linked with the driver never ask for an address: the loader binds their calls
-while it loads them. Whether it binds them to the preload library can only be seen in an object that
-the loader has bound, and a machine that has a GPU need not have a linker. So one is written here: a
-shared object that needs libraries, names symbols of theirs, and has a table into which the loader
-puts the addresses. It holds no code.
+A program that is linked with the driver looks up no address: the loader binds its calls while it
+loads the program. To test whether it binds them to the preload library, a shared object is needed,
+and a machine with a GPU may have no linker. So this module writes one: a shared object that needs
+libraries, names symbols of theirs, and has a table into which the loader writes their addresses. It
+contains no code.
 
 Layout: System V ABI, chapter 5, and the relocation of each processor's supplement.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hami_py.errors import UnsupportedPlatform
 
 TABLE = "hami_bound"
-"""The exported symbol: 8 bytes per named symbol, in their order."""
+"""The exported symbol: a table with 8 bytes per named symbol, in their order."""
 
 _FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -34,7 +34,7 @@ _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _READ_WRITE = 6
 _GLOBAL_FUNCTION, _GLOBAL_OBJECT = 0x12, 0x11
 _ALIGNMENT = 0x10000
-"""Bytes: the largest page of the processors above."""
+"""Bytes: the largest page size of the processors above."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Linked:
 
     Attributes:
         needed: the libraries that it is linked with.
-        symbols: what the loader shall bind.
+        symbols: the symbols that the loader binds.
     """
 
     needed: Sequence[str]
@@ -53,10 +53,10 @@ class Linked:
         """The file's bytes.
 
         Raises:
-            UnsupportedPlatform: a processor that is not known here.
+            UnsupportedPlatform: the processor is not supported.
         """
         if processor not in _TYPES:
-            fix = f"use a machine of {' or '.join(_TYPES)}"
+            fix = f"use a machine with {' or '.join(_TYPES)}"
             raise UnsupportedPlatform("processor", f"{processor} is not supported", fix)
         machine, glob_dat = _TYPES[processor]
         strings = _Strings()
@@ -64,7 +64,7 @@ class Linked:
         table_name = strings.add(TABLE)
         needed = [strings.add(name) for name in self.needed]
 
-        # Everything lies in one writable segment whose addresses are its offsets in the file.
+        # One writable segment contains everything; addresses equal offsets in the file.
         count = len(named) + 2
         at_symbols = _FILE_HEADER.size + 3 * _SEGMENT.size
         at_hash = at_symbols + count * _SYMBOL.size
@@ -77,9 +77,9 @@ class Linked:
         size = at_strings + len(strings.bytes)
 
         undefined = [_SYMBOL.pack(name, _GLOBAL_FUNCTION, 0, 0, 0, 0) for name in named]
-        # Any section number but 0 says that the symbol is defined; there are no sections.
+        # Any section number except 0 marks the symbol as defined; there are no sections.
         table = _SYMBOL.pack(table_name, _GLOBAL_OBJECT, 0, 1, at_table, table_size)
-        # One bucket with one symbol in it, the last; nothing else is to be found here.
+        # One bucket with one symbol, the last; no other symbol can be looked up.
         lookup = struct.pack(f"<{3 + count}I", 1, count, count - 1, *[0] * count)
         relocations = [
             _RELOCATION.pack(at_table + 8 * i, (i + 1) << 32 | glob_dat, 0)
@@ -102,7 +102,7 @@ class Linked:
             _SEGMENT.pack(
                 _PT_DYNAMIC, _READ_WRITE, *[at_dynamic] * 3, dynamic_size, dynamic_size, 8
             ),
-            # Without it the loader would make the program's stack executable, or refuse to.
+            # Without it the loader would make the program's stack executable, or fail.
             _SEGMENT.pack(_PT_GNU_STACK, _READ_WRITE, 0, 0, 0, 0, 0, 16),
         ]
         identification = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
@@ -120,7 +120,7 @@ class Linked:
         return b"".join(parts)
 
     def write(self) -> str:
-        """Write it to memory of this process; its path, good as long as the process lives."""
+        """Write it to a memory file; returns its path, valid as long as this process runs."""
         descriptor = os.memfd_create("hami-linked")
         with open(descriptor, "wb", closefd=False) as file:
             file.write(self.image(os.uname().machine))
@@ -128,7 +128,7 @@ class Linked:
 
 
 class _Strings:
-    """The table of names; a name is known by where it begins."""
+    """The string table; a name is identified by its offset."""
 
     def __init__(self) -> None:
         self.bytes = b"\0"

@@ -1,8 +1,8 @@
-"""The dynamic loader's own interface, through cffi: the roads by which programs reach a library.
+"""The dynamic loader's functions, through cffi: the ways in which programs look up symbols.
 
-Programs are linked with ``dlsym``, and whoever stands in front of it is found by the loader while
-it binds them. Asked for by ``dlsym`` itself it may be another. So it is taken here from a library
-that the loader has bound, as a program has it.
+The loader binds a program's call of ``dlsym`` to the first library that exports it. Looking up
+``dlsym`` with ``dlsym`` may find another one. So these functions come from a library that the
+loader has bound, as in a program.
 """
 
 import os
@@ -27,25 +27,25 @@ _TYPES = {
     "dlerror": "char *(*)(void)",
     "dladdr": "int (*)(uintptr_t address, Dl_info *info)",
 }
-"""From <dlfcn.h>; pointers that are only handed on are whole numbers."""
+"""From <dlfcn.h>; pointers that are only passed on are whole numbers."""
 
 
 class Loader:
-    """dlopen and what goes with it; addresses and handles are whole numbers."""
+    """dlopen, dlsym and the like; addresses and handles are whole numbers."""
 
     def __init__(self) -> None:
-        """Take the functions.
+        """Bind the functions.
 
         Raises:
             UnsupportedPlatform: a library in memory cannot be loaded here.
         """
         self._ffi = FFI()
         self._ffi.cdef(_CDEF)
-        # Whatever has these functions is in every program already, so nothing need be named.
+        # Every process has loaded a library with these functions, so none must be named.
         try:
             self._linked: Any = self._ffi.dlopen(Linked([], list(_TYPES)).write())
         except OSError as error:
-            fix = "mount /proc, and allow files in memory (memfd_create)"
+            fix = "mount /proc, and allow memory files (memfd_create)"
             raise UnsupportedPlatform("loader", str(error), fix) from error
         table = getattr(self._linked, TABLE)
         self._functions: dict[str, Any] = {
@@ -61,28 +61,28 @@ class Loader:
         handle = int(self._functions["dlopen"](name.encode(), os.RTLD_NOW | flags))
         if not handle:
             fix = "install the NVIDIA driver; a container needs the compute driver capability"
-            # It begins with the name as well.
+            # The message begins with the name too.
             why = self._text(self._functions["dlerror"]()).removeprefix(f"{name}: ")
             raise NoDriver(name, why, fix)
         return handle
 
     def symbol(self, handle: int, name: str, dlsym: int = 0) -> int:
-        """The address that ``dlsym`` gives, or that the one at another address does; 0 for none."""
+        """The address that ``dlsym`` returns; ``dlsym`` may be another one; 0 for none."""
         function: Any = self._functions["dlsym"]
         if dlsym:
             function = self._ffi.cast(_TYPES["dlsym"], dlsym)
         return int(function(handle, name.encode()))
 
     def versioned(self, handle: int, name: str, version: str) -> int:
-        """The address that ``dlvsym`` gives, 0 for none."""
+        """The address that ``dlvsym`` returns; 0 for none."""
         return int(self._functions["dlvsym"](handle, name.encode(), version.encode()))
 
     def words(self, address: int, count: int) -> list[int]:
-        """So many addresses that stand at an address."""
+        """Read ``count`` addresses at an address."""
         return [int(word) for word in self._ffi.cast(f"uintptr_t (*)[{count}]", address)[0]]
 
     def object_of(self, address: int) -> str:
-        """The path of the library that an address lies in, as the loader knows it."""
+        """The path of the library that contains an address, from the loader."""
         info: Any = self._ffi.new("Dl_info *")
         if not self._functions["dladdr"](address, info):
             return ""

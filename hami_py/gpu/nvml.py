@@ -1,6 +1,6 @@
-"""Cards through NVML, NVIDIA's management library.
+"""Listing cards through NVML, NVIDIA's management library.
 
-Nothing here creates a CUDA context, so that looking at a card costs no memory on it.
+This module creates no CUDA context, so listing a card costs no memory on it.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from hami_py.model import Card
 
 
 def cards() -> list[Card]:
-    """The cards of this machine, in NVML's order; MIG slices in place of a GPU that is cut up.
+    """The cards of this machine, in NVML's order; MIG slices instead of a partitioned GPU.
 
     Raises:
-        NoDriver: no driver, or one that does not answer.
-        NoDevice: no card.
-        DriverError: a card does not answer.
+        NoDriver: there is no driver, or it does not respond.
+        NoDevice: there is no card.
+        DriverError: a card does not respond.
     """
     with _nvml():
         found: list[Card] = []
@@ -30,14 +30,14 @@ def cards() -> list[Card]:
     if not found:
         raise NoDevice(
             "NVML",
-            "the driver shows no card here",
-            "check `nvidia-smi -L`; a container needs a card given to it (docker run --gpus)",
+            "the driver shows no card",
+            "check `nvidia-smi -L`; a container needs an assigned card (docker run --gpus)",
         )
     return found
 
 
 def memory_free(uuids: list[str]) -> dict[str, int]:
-    """Free bytes by UUID, as it is written here; a card that cannot be asked is left out."""
+    """Free bytes by UUID; cards that NVML cannot read are left out."""
     free: dict[str, int] = {}
     try:
         with _nvml():
@@ -55,7 +55,7 @@ def driver_version() -> str:
     """The driver's own version, e.g. ``580.95.05``.
 
     Raises:
-        NoDriver: no driver, or one that does not answer.
+        NoDriver: there is no driver, or it does not respond.
     """
     with _nvml():
         return str(pynvml.nvmlSystemGetDriverVersion())
@@ -64,13 +64,13 @@ def driver_version() -> str:
 def _handles() -> Iterator[object]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if _is_cut_up(handle):
+        if _is_partitioned(handle):
             yield from _mig_slices(handle)
         else:
             yield handle
 
 
-def _is_cut_up(handle: object) -> bool:
+def _is_partitioned(handle: object) -> bool:
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
@@ -83,13 +83,13 @@ def _mig_slices(handle: object) -> Iterator[object]:
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except pynvml.NVMLError_NotFound:
-            # Slices are numbered with gaps.
+            # The numbers of slices have gaps.
             continue
 
 
 @contextmanager
 def _nvml() -> Iterator[None]:
-    """NVML, initialised; its errors become ours."""
+    """Initialise NVML, and turn its errors into ours."""
     try:
         pynvml.nvmlInit()
         try:
@@ -99,12 +99,12 @@ def _nvml() -> Iterator[None]:
     except pynvml.NVMLError_LibraryNotFound as error:
         raise NoDriver(
             "NVML",
-            "libnvidia-ml.so.1 is not there",
+            "libnvidia-ml.so.1 was not found",
             "install the NVIDIA driver; a container needs the utility driver capability",
         ) from error
     except (pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_LibRmVersionMismatch) as error:
-        fix = "load the driver (`modprobe nvidia`), after an update restart the machine"
+        fix = "load the driver (`modprobe nvidia`); after an update restart the machine"
         raise NoDriver("NVML", str(error), fix) from error
     except pynvml.NVMLError as error:
-        fix = "look at `nvidia-smi` and `dmesg`, then try again"
+        fix = "check `nvidia-smi` and `dmesg`, then retry"
         raise DriverError("NVML", str(error), fix) from error

@@ -1,9 +1,9 @@
-"""A CUDA program of our own, for the doctor: what does a program see, and where is it stopped?
+"""A CUDA program for the doctor: what a program sees, and at how much memory it is stopped.
 
-    python -m hami_py.gpu.probe             # can the driver be used, and which version is it
-    python -m hami_py.gpu.probe allocate    # take all the memory that can be had on card 0
+    python -m hami_py.gpu.probe             # initialise the driver and read its version
+    python -m hami_py.gpu.probe allocate    # also allocate all available memory on card 0
 
-One JSON object on standard output; its ``failed`` names the call that did, if one did.
+It writes one JSON object to standard output; ``failed`` names the call that failed, if any.
 """
 
 import json
@@ -16,17 +16,17 @@ from hami_py.gpu.driver import PAGE, Driver
 
 @dataclass
 class Report:
-    """What the probe saw.
+    """The probe's report.
 
     Attributes:
-        version: the CUDA version that the driver speaks; 13050 is 13.5.
-        count: cards seen.
-        total: bytes that card 0 is said to have.
-        free: bytes said to be free on it at the start, after the context was made.
-        allocated: bytes that could be had.
-        stopped_by: the error that ended it.
-        failed: why the probe could not go on.
-        fix: what to do about that.
+        version: the CUDA version that the driver supports; 13050 is 13.5.
+        count: number of visible cards.
+        total: the reported memory of card 0 in bytes.
+        free: its reported free memory in bytes, after the context was created.
+        allocated: bytes that could be allocated.
+        stopped_by: the error of the last refused allocation.
+        failed: the call that failed, and why.
+        fix: how to fix that.
     """
 
     version: int = 0
@@ -40,7 +40,7 @@ class Report:
 
 
 def probe(*, allocate: bool) -> Report:
-    """Look, and on request allocate, in this process."""
+    """Probe the driver in this process, and optionally allocate."""
     report = Report()
     try:
         driver = Driver()
@@ -58,7 +58,7 @@ def probe(*, allocate: bool) -> Report:
 
 
 def _fill(driver: Driver, report: Report) -> None:
-    """Take memory in steps that are halved at each refusal: few calls, and little is left over."""
+    """Allocate in steps that are halved at each refusal: that needs few calls and leaves little."""
     step = report.total
     while step >= PAGE:
         error = driver.allocate(step)

@@ -1,8 +1,16 @@
-"""What the package talks about: cards, limits, usage. Plain data and pure functions."""
+"""Cards, limits and usage as plain data and pure functions. The types of pods are in ``pods``."""
 
 from hami_py._native import parse_memory, parse_share
 from hami_py.model.cards import Card, find, visible
-from hami_py.model.events import CardLook, Event, EventKind, Look, ProcessKey, ProcessLook, changes
+from hami_py.model.events import (
+    CardSnapshot,
+    Event,
+    EventKind,
+    ProcessKey,
+    ProcessSnapshot,
+    SliceSnapshot,
+    changes,
+)
 from hami_py.model.limits import (
     MODES,
     PRIORITIES,
@@ -16,7 +24,7 @@ from hami_py.model.limits import (
     regime,
 )
 from hami_py.model.names import check_name, check_object_name, legible
-from hami_py.model.plan import Plan, plan, resized, unheard
+from hami_py.model.plan import Plan, ineffective, plan, resized
 from hami_py.model.request import (
     WHOLE,
     LimitRequest,
@@ -42,30 +50,31 @@ __all__ = [
     "WHOLE",
     "Card",
     "CardLimit",
-    "CardLook",
+    "CardSnapshot",
     "CardUsage",
     "Event",
     "EventKind",
     "LimitRequest",
     "Limits",
-    "Look",
     "Mode",
     "Plan",
     "Priority",
     "ProcessKey",
-    "ProcessLook",
+    "ProcessSnapshot",
     "ProcessUsage",
     "Shares",
     "SliceCard",
     "SliceInfo",
     "SliceProcess",
     "SliceProcessCard",
+    "SliceSnapshot",
     "SliceState",
     "Usage",
     "changes",
     "check_name",
     "check_object_name",
     "find",
+    "ineffective",
     "legible",
     "lowest",
     "lowest_priority",
@@ -78,6 +87,5 @@ __all__ = [
     "plan",
     "regime",
     "resized",
-    "unheard",
     "visible",
 ]

@@ -1,8 +1,7 @@
 """Cards, and how people name them.
 
-A card is a physical GPU or a MIG slice. Its UUID is its name everywhere inside; an index is only
-how people point at a line of ``hami devices``, because CUDA and NVML may number the same cards
-differently.
+A card is a physical GPU or a MIG slice. Inside the package its UUID is its name. An index is only
+the line of ``hami devices``, because CUDA and NVML may number the same cards differently.
 """
 
 from collections.abc import Sequence
@@ -17,8 +16,8 @@ class Card:
     """One card of this machine.
 
     Attributes:
-        index: its line in ``hami devices``, from 0, in NVML's order (PCI bus); MIG slices stand in
-            place of the GPU that was cut into them.
+        index: its line in ``hami devices``, from 0, in NVML's order (PCI bus). MIG slices appear
+            instead of the GPU that they partition.
         uuid: ``GPU-…`` or ``MIG-…``.
         name: the product, e.g. ``NVIDIA A100-SXM4-40GB``.
         memory_total: bytes.
@@ -35,11 +34,11 @@ def find(cards: Sequence[Card], name: str, field: str) -> Card:
 
     Args:
         cards: the cards to choose from.
-        name: a UUID or an index, as a person wrote it.
+        name: a UUID or an index.
         field: the option or argument, for the error.
 
     Raises:
-        UnknownCard: there is none; the message lists those there are.
+        UnknownCard: no card has this name; the message lists the cards.
     """
     for card in cards:
         if name in (card.uuid, str(card.index)):
@@ -58,16 +57,17 @@ def visible(
     """The cards that CUDA shows to a program, in CUDA's order.
 
     Args:
-        cards: every card of the machine, as far as they can be seen from here.
-        visible_devices: ``CUDA_VISIBLE_DEVICES``; None = every card. Like CUDA, an entry may be an
-            index or the unique start of a UUID, and the list ends at the first one that is neither.
+        cards: the cards of the machine that this process can see.
+        visible_devices: ``CUDA_VISIBLE_DEVICES``; None = every card. As in CUDA, an entry is an
+            index or the unique start of a UUID, and the list ends at the first invalid entry.
         device_order: ``CUDA_DEVICE_ORDER``.
-        all_cards: all can be seen. In a slice of some cards NVML counts those alone, CUDA all.
+        all_cards: ``cards`` are all cards of the machine. In a slice of some cards NVML counts only
+            those, while CUDA counts all.
 
     Raises:
-        UnknownCard: an entry is a number, and which card CUDA gives this number is not known here:
-            in CUDA's default order (fastest first) only alike cards keep their NVML numbers, and
-            where some cards cannot be seen none does.
+        UnknownCard: an entry is a number, and the card with this CUDA number is unknown here. In
+            CUDA's default order (fastest first) the numbers agree with NVML's only if all cards are
+            alike, and never if some cards are hidden.
     """
     if visible_devices is None:
         return list(cards)
@@ -79,23 +79,23 @@ def visible(
         if name.isdecimal() and not all_cards:
             raise UnknownCard(
                 f"CUDA_VISIBLE_DEVICES={visible_devices}",
-                f"which card CUDA calls {name} cannot be told in a slice of some cards",
-                "name them by UUID there (see `hami devices`)",
+                f"in a slice of some cards, CUDA's number {name} does not identify a card",
+                "name the cards by UUID (see `hami devices`)",
             )
         if name.isdecimal() and not numbers_agree:
             raise UnknownCard(
                 f"CUDA_VISIBLE_DEVICES={visible_devices}",
-                f"which card CUDA calls {name} cannot be told among unlike cards",
-                "name them by UUID there (see `hami devices`), or set CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                f"among cards of different models, CUDA's number {name} does not identify a card",
+                "name the cards by UUID (see `hami devices`), or set CUDA_DEVICE_ORDER=PCI_BUS_ID",
             )
-        match = [card for card in cards if _means(name, card)]
+        match = [card for card in cards if _matches(name, card)]
         if len(match) != 1:
             break
         found += match
     return found
 
 
-def _means(entry: str, card: Card) -> bool:
+def _matches(entry: str, card: Card) -> bool:
     if entry.isdecimal():
         return int(entry) == card.index
     return entry.startswith(("GPU-", "MIG-")) and card.uuid.startswith(entry)

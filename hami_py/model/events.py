@@ -1,11 +1,12 @@
-"""What happens in a slice, found by comparing two looks at it.
+"""Events of a slice, found by comparing two snapshots of it.
 
-The account has no bell: the library adds to its own words, at memory speed, and tells nobody. So
-whoever wants to know looks from time to time, and what has changed between two looks is what has
-happened. Counts are never lost that way, only moments.
+The preload library writes to the account at memory speed and notifies no other process. So a
+watcher reads the account from time to time, and derives the events from what changed. No count is
+lost that way; only the exact moment is.
 
-What is read is not one instant: a process that is being struck off the books may for one look be
-counted in neither place. So counts that went back are held against the most ever seen.
+A snapshot is not atomic: while a dead process is removed from the account, one snapshot may count
+its refusals neither for the process nor for the slice. So a count never goes below the highest
+value seen.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,30 +17,28 @@ from hami_py.model.limits import Mode, Priority
 
 EventKind: TypeAlias = Literal["joined", "refused", "over", "within", "share", "left"]
 ProcessKey: TypeAlias = tuple[int, int, int]
-"""PID namespace, pid and start time: one process for ever."""
+"""PID namespace, pid and start time: unique for ever."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that has happened in a slice.
+    """An event in a slice.
 
     Attributes:
-        kind: ``joined``, ``left``: a process has begun to use CUDA in the slice, or has ended.
-            ``refused``: a request was refused for the limit. ``over``: the slice holds more than
-            its limit, which was lowered, and gets no more until it has given enough back.
-            ``within``: it has. ``share``: its share of the card's time, the mode or the priority
-            was changed.
-        pid: the process, as it sees itself; None for ``over``, ``within`` and ``share``, and for
-            what processes were refused that had ended before anyone looked.
+        kind: ``joined``, ``left``: a process began to use CUDA in the slice, or ended.
+            ``refused``: requests were refused because of the limit. ``over``: the slice holds more
+            than its limit, which was lowered, and gets no memory until it has released enough.
+            ``within``: it has released enough. ``share``: its share of the card's time, the mode or
+            the priority changed.
+        pid: the process, in its own PID namespace. None for ``over``, ``within`` and ``share``, and
+            for refusals to processes that ended before a snapshot was taken.
         card: the card's UUID; None for ``joined`` and ``left``.
-        count: how many requests were refused; 0 for the other kinds.
+        count: number of refused requests; 0 for other kinds.
         memory_used: bytes that the slice holds on the card; None for ``joined`` and ``left``.
-        memory_limit: bytes, the slice's own limit on the card; None = none.
-        share: percent of the card's time that is the slice's from now on; None = no limit, and for
-            the other kinds.
-        mode: how the share holds from now on; None for the other kinds.
-        priority: before or after whom the slice gets the card from now on; None for the other
-            kinds.
+        memory_limit: bytes, the slice's own limit on the card; None = no limit.
+        share: the new share in percent of the card's time; None = no limit, and for other kinds.
+        mode: the new mode of the share; None for other kinds.
+        priority: the new priority; None for other kinds.
     """
 
     kind: EventKind
@@ -54,8 +53,8 @@ class Event:
 
 
 @dataclass(frozen=True)
-class CardLook:
-    """One card, as it was seen: bytes, requests refused to all processes so far, and the share."""
+class CardSnapshot:
+    """One card of a slice: bytes, requests refused to all processes so far, and the share."""
 
     memory_used: int
     memory_limit: int | None
@@ -66,18 +65,18 @@ class CardLook:
 
     @property
     def is_over(self) -> bool:
-        """More is held than may be."""
+        """Whether the slice holds more than its limit."""
         return self.memory_limit is not None and self.memory_used > self.memory_limit
 
     @property
     def regime(self) -> tuple[int | None, Mode, Priority]:
-        """What is said of the card's time."""
+        """The share, its mode and the priority."""
         return self.share, self.mode, self.priority
 
 
 @dataclass(frozen=True)
-class ProcessLook:
-    """One process, as it was seen: a dead one is seen until its place is given away."""
+class ProcessSnapshot:
+    """One process. A dead process is visible until its entry is reused."""
 
     alive: bool
     refusals: Mapping[str, int] = field(default_factory=dict)
@@ -85,44 +84,43 @@ class ProcessLook:
 
 
 @dataclass(frozen=True)
-class Look:
-    """A slice, as it was seen once; the default is a slice that nobody has used yet."""
+class SliceSnapshot:
+    """A slice at one moment. The default is a slice that no process has used yet."""
 
-    cards: Mapping[str, CardLook] = field(default_factory=dict)
-    processes: Mapping[ProcessKey, ProcessLook] = field(default_factory=dict)
+    cards: Mapping[str, CardSnapshot] = field(default_factory=dict)
+    processes: Mapping[ProcessKey, ProcessSnapshot] = field(default_factory=dict)
 
     def refusals(self, uuid: str, key: ProcessKey | None = None) -> int:
-        """Requests refused so far on a card, to all or to one process."""
+        """Requests refused so far on a card, to all processes or to one."""
         if key is None:
             return self.cards[uuid].refusals if uuid in self.cards else 0
         return self.processes[key].refusals.get(uuid, 0) if key in self.processes else 0
 
-    def lives(self, key: ProcessKey) -> bool:
-        """The process was seen alive."""
+    def is_alive(self, key: ProcessKey) -> bool:
+        """Whether the process is in the snapshot and alive."""
         return key in self.processes and self.processes[key].alive
 
 
-def changes(before: Look, after: Look) -> tuple[list[Event], Look]:
-    """What has happened between two looks, and the second one as the next is to be held against.
+def changes(before: SliceSnapshot, after: SliceSnapshot) -> tuple[list[Event], SliceSnapshot]:
+    """The events between two snapshots, and the snapshot to compare the next one with.
 
-    In this order: who joined, what was refused, which limits were crossed, which shares were
-    changed, who left.
+    The order is: joined, refused, limits crossed, shares changed, left.
     """
-    after = _never_back(before, after)
+    after = _monotonic(before, after)
     joined = [key for key in after.processes if key not in before.processes]
-    were_there = [key for key in before.processes if before.lives(key)] + joined
+    present = [key for key in before.processes if before.is_alive(key)] + joined
     events = [
         *(Event("joined", pid=key[1]) for key in joined),
         *_refused(before, after),
         *_crossed(before, after),
-        *_shared(before, after),
-        *(Event("left", pid=key[1]) for key in were_there if not after.lives(key)),
+        *_share_changed(before, after),
+        *(Event("left", pid=key[1]) for key in present if not after.is_alive(key)),
     ]
     return events, after
 
 
-def _never_back(before: Look, after: Look) -> Look:
-    """Counts only grow, and a sum by no less than its parts."""
+def _monotonic(before: SliceSnapshot, after: SliceSnapshot) -> SliceSnapshot:
+    """Let counts only grow, and the sum of a card by at least the sum of its processes."""
     processes = {
         key: replace(
             process,
@@ -133,29 +131,29 @@ def _never_back(before: Look, after: Look) -> Look:
         )
         for key, process in after.processes.items()
     }
-    after = Look(after.cards, processes)
+    after = SliceSnapshot(after.cards, processes)
     cards = {}
     for uuid, card in after.cards.items():
         grown = sum(after.refusals(uuid, key) - before.refusals(uuid, key) for key in processes)
         least = before.refusals(uuid) + grown
         cards[uuid] = replace(card, refusals=max(card.refusals, least))
-    return Look(cards, processes)
+    return SliceSnapshot(cards, processes)
 
 
-def _refused(before: Look, after: Look) -> Iterator[Event]:
+def _refused(before: SliceSnapshot, after: SliceSnapshot) -> Iterator[Event]:
     for uuid, card in after.cards.items():
         refused: list[tuple[int | None, int]] = [
             (key[1], after.refusals(uuid, key) - before.refusals(uuid, key))
             for key in after.processes
         ]
-        # Those that had ended, and whose place was given away, before anyone looked.
+        # The refusals of processes that ended, and whose entry was reused, between the snapshots.
         rest = card.refusals - before.refusals(uuid) - sum(count for _pid, count in refused)
         for pid, count in [*refused, (None, rest)]:
             if count:
                 yield Event("refused", pid, uuid, count, card.memory_used, card.memory_limit)
 
 
-def _crossed(before: Look, after: Look) -> Iterator[Event]:
+def _crossed(before: SliceSnapshot, after: SliceSnapshot) -> Iterator[Event]:
     for uuid, card in after.cards.items():
         was_over = uuid in before.cards and before.cards[uuid].is_over
         if card.is_over != was_over:
@@ -163,9 +161,9 @@ def _crossed(before: Look, after: Look) -> Iterator[Event]:
             yield Event(kind, None, uuid, 0, card.memory_used, card.memory_limit)
 
 
-def _shared(before: Look, after: Look) -> Iterator[Event]:
+def _share_changed(before: SliceSnapshot, after: SliceSnapshot) -> Iterator[Event]:
     for uuid, card in after.cards.items():
-        # The share that a slice begins with is nothing that has happened in it.
+        # The first share of a slice is not a change.
         if uuid in before.cards and before.cards[uuid].regime != card.regime:
             now = Event("share", None, uuid, 0, card.memory_used, card.memory_limit)
             yield replace(now, share=card.share, mode=card.mode, priority=card.priority)

@@ -1,4 +1,4 @@
-"""What a slice may use."""
+"""Limits on a card: the types, and how several limits combine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ from typing import Literal, TypeAlias, get_args
 from hami_py._native import format_memory
 
 Mode: TypeAlias = Literal["hard", "soft"]
-"""``hard``: of the card's time the share and no more, also where the rest is idle. ``soft``: the
-share is a weight; time that nobody else wants is lent. Without a share it says nothing."""
+"""``hard``: a slice gets its share of the card's time and no more, even if the rest is idle.
+``soft``: the share is a weight, and the slice may use idle time. Without a share the mode has no
+effect."""
 
 Priority: TypeAlias = Literal["low", "normal", "high"]
-"""Whose turn it is where several want the card: the higher first, whatever the shares. A hard share
-leaves the rest to the lower; a soft slice, or one without a share, may take all there is."""
+"""The order in which slices get a card: the highest first, whatever the shares are. A hard share
+leaves the rest to lower priorities; a soft slice, or one without a share, may take all time."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
@@ -27,8 +28,8 @@ class CardLimit:
         uuid: the card.
         memory: bytes; None = no limit but the card's own size.
         share: percent of the card's time, 1 to 99; None = no limit.
-        mode: how the share holds. Without a share it says nothing.
-        priority: before or after whom it gets the card.
+        mode: how the share is enforced. Without a share it has no effect.
+        priority: the order in which slices get the card.
     """
 
     uuid: str
@@ -48,13 +49,13 @@ class Limits:
     """The limits that hold for a process.
 
     Attributes:
-        cards: one entry per card that may be used; a card that is not listed may not be, unless
-            ``source`` is ``none``.
-        source: who set them: ``slice`` (``hami run``), ``environment`` (HAMi's variables) or
-            ``none``.
-        level: how strongly they are enforced in this process: ``preload`` where our library is
-            loaded, ``none`` where it is not. The preload level holds a cooperative program; it is
-            no wall against a hostile one.
+        cards: one entry per card that the process may use. It may not use a card that is not
+            listed, unless ``source`` is ``none``.
+        source: where the limits come from: ``slice`` (``hami run``), ``environment`` (HAMi's
+            variables) or ``none``.
+        level: how strongly they are enforced in this process: ``preload`` if the preload library
+            is loaded, ``none`` if it is not. The preload level limits cooperative programs; it does
+            not protect against hostile ones.
     """
 
     cards: tuple[CardLimit, ...]
@@ -63,12 +64,12 @@ class Limits:
 
 
 def lowest(values: Iterable[int | None]) -> int | None:
-    """The lowest of several limits, where None is no limit."""
+    """The lowest of several limits; None = no limit."""
     return min((value for value in values if value is not None), default=None)
 
 
 def lowest_share(values: Iterable[tuple[int | None, Mode]]) -> tuple[int | None, Mode]:
-    """The share that holds where several do, and how: the lowest, and of equal ones the hard one.
+    """The effective share of several, and its mode: the lowest, and of equal shares the hard one.
 
     Args:
         values: share in percent and mode, innermost last; None = no limit.
@@ -76,7 +77,7 @@ def lowest_share(values: Iterable[tuple[int | None, Mode]]) -> tuple[int | None,
     found = list(values)
     shares = [(share, mode) for share, mode in found if share is not None]
     if not shares:
-        # Nothing holds; it says what would, if the innermost were given a share.
+        # No share is in effect. The innermost mode applies as soon as that slice has a share.
         return None, found[-1][1] if found else "hard"
     return min(shares, key=lambda value: (value[0], MODES.index(value[1])))
 
@@ -87,7 +88,7 @@ def lowest_priority(values: Iterable[Priority]) -> Priority:
 
 
 def regime(share: int | None, mode: Mode, priority: Priority) -> str:
-    """A share as people read it: ``30%``, ``30% soft``, ``30% high``, ``high``; ``-`` = none."""
+    """A share for people: ``30%``, ``30% soft``, ``30% high``, ``high``; ``-`` = no share."""
     parts = [] if share is None else [f"{share}%", *([mode] if mode != "hard" else [])]
     parts += [priority] if priority != "normal" else []
     return " ".join(parts) or "-"

@@ -1,7 +1,7 @@
-"""The names that people give their slices, and those of Kubernetes' objects.
+"""Names of slices, and names of Kubernetes' objects.
 
-A slice's name stands in command lines, tables and messages, so it is plain; nothing in it can be
-taken for an option or a path.
+A slice's name appears in command lines, tables and messages, so only plain characters are allowed:
+nothing in it can be mistaken for an option or a path.
 """
 
 import json
@@ -14,30 +14,30 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 def check_name(name: str, field: str = "name") -> str:
-    """The name, if it is one.
+    """Return the name of a slice, if it is valid.
 
     Raises:
-        InvalidValue: with field, value and fix.
+        InvalidValue: it is not.
     """
-    # Python callers may pass what is no text at all.
+    # Python callers may pass something that is no text.
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        fix = "write 1 to 63 letters, digits, and after the first also _ . -"
+        fix = "write 1 to 63 letters and digits; after the first, _ . - are allowed too"
         raise InvalidValue(field, str(name), fix)
     return name
 
 
 def check_object_name(field: str, text: str) -> str:
-    """A name as Kubernetes' objects have them: in a path of the API it stands for one object.
+    """Return the name of a Kubernetes object, if it is valid and safe in a path of the API.
 
     Raises:
-        InvalidValue: it is none.
+        InvalidValue: it is not.
     """
     if not _OBJECT_NAME.fullmatch(text) or ".." in text:
-        fix = "write a name as kubectl shows it: small letters, digits, and - or . between them"
+        fix = "write a name as kubectl shows it: lower-case letters, digits, - and ."
         raise InvalidValue(field, text, fix)
     return text
 
 
 def legible(name: str) -> str:
-    """A name for a message: an empty one is seen, an odd one stays on one line."""
+    """A name for a message: quoted if it is empty or has characters that would garble the line."""
     return name if name and name.isprintable() else json.dumps(name)

@@ -1,9 +1,8 @@
-"""What a person asks for, parsed before any card is known: sizes, shares, mode and priority.
+"""The limits that a user requests, parsed before the cards are known.
 
-``--gpumem`` and ``--gpucores``, or Python's arguments of these names, give one value for every
-card, or one per card, which names each by UUID or index; the cards that are not named have no
-limit. The two forms do not mix, so that no line has to be read twice. Mode and priority hold on
-every card.
+``--gpumem`` and ``--gpucores``, or Python's arguments of these names, set one value for every card,
+or one value per card, named by UUID or index; cards that are not named have no limit. The two forms
+cannot be mixed. Mode and priority hold on every card.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,33 +14,33 @@ from hami_py.errors import InvalidValue
 from hami_py.model.limits import MODES, PRIORITIES, Mode, Priority
 
 MemoryRequest: TypeAlias = int | Mapping[str, int] | None
-"""Bytes on every card, or bytes by the card's name as written, or no limit."""
+"""Bytes on every card, or bytes by the name of the card, or None = no limit."""
 
 ShareRequest: TypeAlias = int | Mapping[str, int] | None
-"""Percent of every card's time, or by the card's name as written, or nothing said; 100 = the whole
-card, so no limit."""
+"""Percent of every card's time, or percent by the name of the card, or None = not set; 100 = the
+whole card, so no limit."""
 
 Shares: TypeAlias = str | int | Mapping[str, str | int]
-"""A share as Python callers write it: ``30``, ``"30"``, ``"30%"``, or one of these by card."""
+"""The ``gpucores`` argument: ``30``, ``"30"``, ``"30%"``, or one of these by card."""
 
 WHOLE = 100
-"""Percent: a share that is no limit."""
+"""Percent: a share that is not a limit."""
 
 _NO_SHARE = "none"
-"""How the whole card is written where a person would rather not write 100."""
+"""Another way to write 100."""
 
 _Choice = TypeVar("_Choice", bound=str)
 
 
 @dataclass(frozen=True)
 class LimitRequest:
-    """The limits that a slice is to have; what is None is not spoken of.
+    """The limits requested for a slice; None = not requested.
 
     Attributes:
         memory: bytes.
         share: percent of the time.
-        mode: how shares hold, on every card.
-        priority: before or after whom it gets the cards.
+        mode: how shares are enforced, on every card.
+        priority: the order in which slices get the cards.
     """
 
     memory: MemoryRequest = None
@@ -51,7 +50,7 @@ class LimitRequest:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is asked for."""
+        """Whether no limit is requested."""
         return self == LimitRequest()
 
 
@@ -61,7 +60,7 @@ def parse_options(
     mode: str | None = None,
     priority: str | None = None,
 ) -> LimitRequest:
-    """The request that options of the command line make together.
+    """Parse the options of the command line.
 
     Args:
         gpumem: repeated ``--gpumem SIZE`` or ``--gpumem CARD=SIZE``.
@@ -70,7 +69,7 @@ def parse_options(
         priority: ``--priority``.
 
     Raises:
-        InvalidValue: a value that is not understood, a card named twice, or both forms.
+        InvalidValue: a value is invalid, a card is named twice, or the two forms are mixed.
     """
     memory = _parse_repeated("gpumem", "SIZE", gpumem, _parse_size)
     share = _parse_repeated("gpucores", "PERCENT", gpucores, _parse_percent)
@@ -83,10 +82,10 @@ def parse_arguments(
     mode: Mode | None = None,
     priority: Priority | None = None,
 ) -> LimitRequest:
-    """The request that Python's arguments of these names make together.
+    """Parse Python's arguments of these names.
 
     Raises:
-        InvalidValue: a value that is not understood, or a mapping of no card.
+        InvalidValue: a value is invalid, or a mapping is empty.
     """
     memory = _parse_argument("gpumem", "'4GiB'", gpumem, _parse_size)
     share = _parse_argument("gpucores", "30", gpucores, _parse_percent)
@@ -94,10 +93,10 @@ def parse_arguments(
 
 
 def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
-    """The cards that Python's ``devices=["0", "GPU-…"]`` names.
+    """Parse Python's ``devices=["0", "GPU-…"]``.
 
     Raises:
-        InvalidValue: it is no list of strings.
+        InvalidValue: it is not a list of strings.
     """
     if isinstance(devices, str) or not isinstance(devices, Iterable):
         raise InvalidValue("devices", str(devices), "write a list, like ['0']")
@@ -108,7 +107,7 @@ def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
 def _parse_repeated(
     field: str, what: str, options: Iterable[str], parse: Callable[[object, str], int]
 ) -> int | Mapping[str, int] | None:
-    """The value of every card, or those by card, or none."""
+    """One value for every card, or values by card, or None."""
     every: list[int] = []
     by_card: dict[str, int] = {}
     for option in options:
@@ -119,11 +118,11 @@ def _parse_repeated(
             fix = f"write CARD={what} with a card's UUID or index, or {what} for every card"
             raise InvalidValue(field, option, fix)
         elif card in by_card:
-            raise InvalidValue(field, option, f"card {card} is given twice; keep one")
+            raise InvalidValue(field, option, f"card {card} is named twice; keep one")
         else:
             by_card[card] = parse(text, f"{field} {card}")
         if len(every) + bool(by_card) > 1:
-            fix = f"give one {what} for every card, or CARD={what} for each"
+            fix = f"write one {what} for every card, or CARD={what} for each"
             raise InvalidValue(field, option, fix)
     return every[0] if every else by_card or None
 
@@ -131,7 +130,7 @@ def _parse_repeated(
 def _parse_argument(
     field: str, example: str, value: object, parse: Callable[[object, str], int]
 ) -> int | Mapping[str, int] | None:
-    """The same of an argument, which is one value or a mapping."""
+    """The same for an argument, which is one value or a mapping."""
     if value is None:
         return None
     if isinstance(value, Mapping):
@@ -144,7 +143,7 @@ def _parse_argument(
 
 
 def _parse_size(text: object, field: str) -> int:
-    """A whole number and a unit; Python callers may pass what is no text at all."""
+    """A whole number and a unit. Python callers may pass something that is no text."""
     size = parse_memory(text, "api", field) if isinstance(text, str) else None
     if size is None:
         fix = "write a string with a unit, like '4GiB' or '4096MiB'"
@@ -153,10 +152,10 @@ def _parse_size(text: object, field: str) -> int:
 
 
 def _parse_percent(value: object, field: str) -> int:
-    """A whole number from 1 to 100, alone or with a percent sign; ``none`` is 100."""
+    """A whole number from 1 to 100, with or without a percent sign; ``none`` is 100."""
     if value == _NO_SHARE:
         return WHOLE
-    # Not isinstance: True is no 1 %.
+    # Not isinstance: True would be 1 %.
     text = str(value) if type(value) is int else value
     share = parse_share(text, "api", field) if isinstance(text, str) else None
     if share is None:
@@ -169,7 +168,7 @@ def _parse_regime(mode: object, priority: object) -> tuple[Mode | None, Priority
 
 
 def _chosen(field: str, value: object, choices: Sequence[_Choice]) -> _Choice | None:
-    """One of these words, exactly as it stands here; None where nothing is said."""
+    """The choice that equals the value; None if the value is None."""
     for choice in choices:
         if value == choice:
             return choice
@@ -180,7 +179,7 @@ def _chosen(field: str, value: object, choices: Sequence[_Choice]) -> _Choice | 
 
 
 def _require_texts(field: str, names: Iterable[object], example: str) -> None:
-    """Cards are named by strings: a number could be CUDA's, which counts otherwise."""
+    """Cards are named by strings: an int could be meant as CUDA's number of a card."""
     for name in names:
         if not isinstance(name, str):
             fix = f"write a card's UUID or index as a string, like {example}"

@@ -1,13 +1,13 @@
-"""What slices use, told in two ways from the same files.
+"""The usage of slices, in two views of the same files.
 
-*By card*, for who is in a slice or holds it and asks what may still be had (``hami.usage()``,
-``Slice.usage()``): a ``Usage`` has a ``CardUsage`` for each card, and that a ``ProcessUsage`` for
-each process that uses the card. The limits are those that hold, over all slices around it.
+*By card* (``hami.usage()``, ``Slice.usage()``), for a program in a slice that needs to know how
+much is left: a ``Usage`` has a ``CardUsage`` for each card, which has a ``ProcessUsage`` for each
+process that uses the card. The limits are the effective ones, over all layers of slices.
 
-*By slice*, for who looks at all of them and asks who is there (``hami.list_slices()``, ``hami
-ps``): a ``SliceInfo`` has its ``SliceCard``s, and beside them its ``SliceProcess``es, also those
-that have not called CUDA; what one has on a card is a ``SliceProcessCard``. The limits are the
-slice's own. These field names are those of ``hami ps --json``, and stay.
+*By slice* (``hami.list_slices()``, ``hami ps``), for an overview: a ``SliceInfo`` has a
+``SliceCard`` for each card and a ``SliceProcess`` for each process, including processes that have
+not called CUDA. A ``SliceProcess`` has a ``SliceProcessCard`` for each card that it uses. The
+limits are the slice's own. The field names are those of ``hami ps --json`` and do not change.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from hami_py.model.limits import Mode, Priority
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """What one process of the slice holds on one card, and its engine time there.
+    """The memory and engine time of one process of the slice on one card.
 
     Attributes:
-        pid: as the process itself sees it (its own PID namespace).
-        alive: False = it has ended and its bytes have not been taken back yet.
+        pid: in the process's own PID namespace.
+        alive: False = it has ended and its bytes are not released yet.
         memory_used: bytes.
-        refusals: how many of its requests were refused for the limit.
-        engine_time: seconds for which the card's compute engine was busy with its kernels.
-        throttled: seconds of wall time for which launches of it had to wait.
-        debt: seconds that it has had before its time, and waits for now.
+        refusals: number of its requests that were refused because of the limit.
+        engine_time: seconds in which the card's compute engine ran its kernels.
+        throttled: seconds of wall time in which its launches had to wait.
+        debt: seconds of engine time used in advance, for which it waits now.
     """
 
     pid: int
@@ -44,25 +44,28 @@ class ProcessUsage:
 class CardUsage:
     """One card of the slice.
 
-    Engine time is measured only where launches are regulated: where this slice, or another one with
+    Engine time is measured only while launches are regulated: while this slice, or another one with
     processes on the card, has a share.
 
     Attributes:
         uuid: the card.
         memory_limit: bytes; None = no limit.
         memory_used: bytes that the slice's processes hold together.
-        memory_free: bytes that can still be had: what is left of every limit around this process
-            and on the card itself. None = no limit, and the card cannot be asked.
-        refusals: how many requests were refused for the limit, also to processes that are gone.
-        processes: those that hold memory on this card, were refused it, or have engine time there.
-        share: percent of the card's time that holds, 1 to 99; None = no limit.
-        mode: how the share holds.
-        priority: before or after whom it gets the card.
-        engine_time: seconds for which the card's compute engine was busy with kernels of the slice,
-            also of processes that are gone.
-        throttled: seconds of wall time for which launches had to wait, summed over processes, also
-            those that are gone.
-        debt: seconds that its processes have had before their time, and wait for now.
+        memory_free: bytes that can still be allocated: the least that is left under any limit
+            around this process and on the card itself. None = no limit, and NVML does not report
+            the card.
+        refusals: number of requests refused because of the limit, including those of ended
+            processes.
+        processes: the processes that hold memory on this card, were refused it, or have engine time
+            there.
+        share: the effective percent of the card's time, 1 to 99; None = no limit.
+        mode: how the share is enforced.
+        priority: the order in which slices get the card.
+        engine_time: seconds in which the card's compute engine ran kernels of the slice, including
+            those of ended processes.
+        throttled: seconds of wall time in which launches had to wait, summed over processes,
+            including ended ones.
+        debt: seconds of engine time used in advance, for which its processes wait now.
     """
 
     uuid: str
@@ -81,29 +84,29 @@ class CardUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of a slice; no cards for a process that is in none."""
+    """The usage of a slice; without cards for a process that is in no slice."""
 
     cards: tuple[CardUsage, ...]
 
 
 SliceState: TypeAlias = Literal["running", "kept", "ending", "damaged"]
-"""``running``: its maker, or whoever opened it, still holds it, or it is kept and processes are in
-it. ``kept``: nobody is in it; it waits for the next, until ``hami rm``. ``ending``: its maker has
-gone, and it goes with the last of its processes. ``damaged``: one of its files cannot be read; CUDA
-is refused in it."""
+"""``running``: a process holds it (it created or opened it), or it is kept and has processes.
+``kept``: it has no processes and remains until ``hami rm``. ``ending``: no process holds it; it is
+removed after its last process has ended. ``damaged``: one of its files cannot be read, and CUDA is
+refused in it."""
 
 
 @dataclass(frozen=True)
 class SliceProcessCard:
-    """What one process holds on one card, and its engine time there.
+    """The memory and engine time of one process on one card.
 
     Attributes:
         uuid: the card.
         memory_used: bytes.
-        refusals: how many of its requests were refused for the limit.
-        engine_time: seconds for which the card's compute engine was busy with its kernels.
-        throttled: seconds of wall time for which launches of it had to wait.
-        debt: seconds that it has had before its time, and waits for now.
+        refusals: number of its requests that were refused because of the limit.
+        engine_time: seconds in which the card's compute engine ran its kernels.
+        throttled: seconds of wall time in which its launches had to wait.
+        debt: seconds of engine time used in advance, for which it waits now.
     """
 
     uuid: str
@@ -119,10 +122,10 @@ class SliceProcess:
     """One process of a slice.
 
     Attributes:
-        pid: as the process itself sees it (its own PID namespace).
-        command: its command line; empty where it cannot be told (another PID namespace).
-        cards: the cards on which it holds memory, was refused some, or has engine time; none for a
-            process that has not called CUDA.
+        pid: in the process's own PID namespace.
+        command: its command line; empty if it is unknown (another PID namespace).
+        cards: the cards on which it holds memory, was refused memory, or has engine time; empty for
+            a process that has not called CUDA.
     """
 
     pid: int
@@ -136,18 +139,18 @@ class SliceCard:
 
     Attributes:
         uuid: the card.
-        index: its index in ``hami devices``; None where that cannot be told now.
+        index: its index in ``hami devices``; None if it is unknown now.
         memory_limit: bytes; None = no limit.
         memory_used: bytes that the slice's processes hold together.
-        refusals: how many requests were refused, also to processes that are gone.
+        refusals: number of refused requests, including those of ended processes.
         share: percent of the card's time that its programs may use, 1 to 99; None = no limit.
-        mode: how the share holds.
-        priority: before or after whom it gets the card.
-        engine_time: seconds for which the card's compute engine was busy with its kernels, also
-            those of processes that are gone; measured only where launches are regulated.
-        throttled: seconds of wall time for which launches had to wait, summed over processes, also
-            those that are gone.
-        debt: seconds that its processes have had before their time, and wait for now.
+        mode: how the share is enforced.
+        priority: the order in which slices get the card.
+        engine_time: seconds in which the card's compute engine ran its kernels, including those of
+            ended processes; measured only while launches are regulated.
+        throttled: seconds of wall time in which launches had to wait, summed over processes,
+            including ended ones.
+        debt: seconds of engine time used in advance, for which its processes wait now.
     """
 
     uuid: str
@@ -165,20 +168,20 @@ class SliceCard:
 
 @dataclass(frozen=True)
 class SliceInfo:
-    """One slice of this user, at one moment.
+    """One slice of this user at one moment.
 
     Attributes:
-        id: its unique name; the start of it is enough for ``hami run --join`` and ``hami rm``, if
-            no other begins so.
-        name: what its maker called it; None = nothing.
-        directory: where its files are.
+        id: its unique id. ``hami run --join`` and ``hami rm`` accept the start of it, if it is
+            unique.
+        name: its name; None = it has no name.
+        directory: the directory of its files.
         state: see ``SliceState``.
-        keep: it stays until it is removed.
-        created: when it was made, in UTC, as ISO 8601 has it; None where that cannot be read.
-        command: the command line that it was made for or by.
-        cards: none where it is damaged.
-        processes: those in it now, by pid.
-        damage: what cannot be read, for a damaged one.
+        keep: it remains until it is removed.
+        created: when it was created, in UTC, in ISO 8601; None if that cannot be read.
+        command: the command line for which, or by which, it was created.
+        cards: its cards; empty if it is damaged.
+        processes: its current processes, by pid.
+        damage: what cannot be read, if it is damaged.
     """
 
     id: str

@@ -1,37 +1,52 @@
-"""Slices: made, named and found, run in, looked at from inside and outside, and taken away."""
+"""Slices: create and find them, run programs in them, read their usage, remove them.
 
-from hami_py.slices.coordinator import Keeper, Running, last_words, running
+A slice is a directory with the limits and the accounting of the programs that run in it.
+
+| module | contains |
+|---|---|
+| ``runtime``, ``record``, ``hold`` | the runtime directory; ``slice.json``; a slice's directory |
+| ``layers``, ``watch`` | reading limits and usage; the events of a slice |
+| ``processes`` | which processes are in a slice |
+| ``registry`` | the user's slices: list, find, resize, remove |
+| ``current`` | limits and usage of this process |
+| ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
+| ``foreground``, ``witness`` | running a program with the terminal and its signals |
+| ``relaunch`` | limiting the process that already runs |
+| ``coordinator`` | starting the coordinator, and restarting it |
+| ``handle`` | ``Slice``, the object of the Python API |
+"""
+
+from hami_py.slices.coordinator import CoordinatorSupervisor, Running, last_error, running
 from hami_py.slices.current import cards, limits, shown, usage
-from hami_py.slices.environment import compose, require_glibc, require_library
 from hami_py.slices.foreground import die_of, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.prepare import (
     Prepared,
-    Request,
+    SliceRequest,
     joined,
     open_named,
     open_new,
     plan_new,
     prepared,
 )
-from hami_py.slices.registry import SHOWN_ID, list_slices, remove
-from hami_py.slices.resize import resize_named
+from hami_py.slices.programs import compose, require_glibc, require_library
+from hami_py.slices.registry import SHOWN_ID, list_slices, remove, resize_named
 from hami_py.slices.runtime import runtime_directory, usable
 
 __all__ = [
     "SHOWN_ID",
-    "Keeper",
+    "CoordinatorSupervisor",
     "Prepared",
-    "Request",
     "Running",
     "Slice",
+    "SliceRequest",
     "cards",
     "compose",
     "create",
     "die_of",
     "joined",
-    "last_words",
+    "last_error",
     "limits",
     "list_slices",
     "open_named",

@@ -1,9 +1,10 @@
-"""The coordinator's life, seen from the programs that need one.
+"""Starting and restarting the coordinator.
 
-Where slices have shares of a card's time, one process per runtime directory hands that time out in
-turns (``hami_py.coordinator``). It is nobody's: who needs one starts it where none runs, and it
-ends when the last slice has gone. Where it is missed, killed for instance, every program holds its
-share by itself, only less exactly, until someone who looks starts another.
+If slices have shares of a card's time, one coordinator per runtime directory schedules them in
+turns (``hami_py.coordinator``). A program that needs a coordinator starts one if none runs. It is
+nobody's child, and it exits after the last slice was removed. Without a coordinator, for example
+after it was killed, each program keeps to its share by itself, less exactly, until another one is
+started.
 """
 
 import fcntl
@@ -22,32 +23,32 @@ from hami_py._native import LimitsPage
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, Settings
 from hami_py.coordinator import LOCK, LOG
 from hami_py.errors import DamagedFile
-from hami_py.slices.levels import limit_of
+from hami_py.slices.layers import limit_of
 from hami_py.slices.processes import command_of, interpreter
 from hami_py.version import VERSION
 
 PROGRAM = Path(coordinator.__file__).with_name("__main__.py")
 
-_PLACE = "/".join(PROGRAM.parts[-3:])
-"""What the command line of one has, whatever installation it is from."""
+_PATH_END = "/".join(PROGRAM.parts[-3:])
+"""The end of this path in a coordinator's command line, in every installation."""
 
 START_DEADLINE = 10.0
-"""Seconds in which one must have the lock: it takes 20 ms, but the machine may be busy."""
+"""Seconds in which a new coordinator must have the lock: usually 20 ms, more on a busy machine."""
 
 END_DEADLINE = 1.0
-"""Seconds in which one that was told to end must have given the lock back."""
+"""Seconds in which a coordinator must release the lock after SIGTERM."""
 
 LONGEST_PAUSE = 64.0
-"""Seconds between two starts, where those that are started do not live."""
+"""Seconds between two starts, if the started ones fail."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """The coordinator that runs.
+    """A running coordinator.
 
     Attributes:
-        pid: in its own PID namespace; 0 = it has not said yet.
-        version: of the package that it is from; empty = it has not said yet.
+        pid: in its own PID namespace; 0 = not yet written.
+        version: the version of its package; empty = not yet written.
     """
 
     pid: int
@@ -58,7 +59,7 @@ def running(settings: Settings) -> Running | None:
     """The coordinator of this user, if one runs.
 
     Raises:
-        OSError: the lock cannot be asked.
+        OSError: the lock cannot be tested.
     """
     try:
         lock = os.open(
@@ -67,18 +68,18 @@ def running(settings: Settings) -> Running | None:
     except FileNotFoundError:
         return None
     try:
-        # Shared, so that those who look are not in each other's way.
+        # Shared, so that several processes can test it at the same time.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        said = re.match(rb"(\d+) (\S+)\n", os.pread(lock, 100, 0))
-        return Running(int(said[1]), said[2].decode(errors="replace")) if said else Running(0, "")
+        text = re.match(rb"(\d+) (\S+)\n", os.pread(lock, 100, 0))
+        return Running(int(text[1]), text[2].decode(errors="replace")) if text else Running(0, "")
     finally:
         os.close(lock)
     return None
 
 
-def last_words(settings: Settings) -> str | None:
-    """The last line that a coordinator has said, which it does only where it fails; or None."""
+def last_error(settings: Settings) -> str | None:
+    """The last line of the coordinator's log, which it writes only if it fails; or None."""
     try:
         lines = (settings.runtime_directory / LOG).read_text(errors="replace").split("\n")
     except OSError:
@@ -87,36 +88,36 @@ def last_words(settings: Settings) -> str | None:
 
 
 def ensure(settings: Settings, directory: Path) -> tuple[str, ...]:
-    """See to it that a coordinator runs, if this slice has a share.
+    """Start a coordinator if this slice has a share and none runs.
 
     Args:
-        settings: of this process.
+        settings: the settings of this process.
         directory: the slice.
 
     Returns:
-        What the user must be told: why none could be started. The share holds all the same.
+        Messages for the user: why it could not be started. The share is enforced nevertheless.
     """
-    if not needs_one(directory):
+    if not has_share(directory):
         return ()
     try:
-        if not _is_wanted(settings):
+        if not _should_start(settings):
             return ()
         with start(settings) as starter:
             try:
-                _out, said = starter.communicate(timeout=START_DEADLINE)
+                _out, errors = starter.communicate(timeout=START_DEADLINE)
             except subprocess.TimeoutExpired:
                 starter.kill()
-                return (_missed(f"it had not begun within {START_DEADLINE:g} s"),)
+                return (_failure(f"it did not start within {START_DEADLINE:g} s"),)
         if starter.returncode:
-            lines = said.strip().splitlines() or [f"exit code {starter.returncode}"]
-            return (_missed(lines[-1]),)
+            lines = errors.strip().splitlines() or [f"exit code {starter.returncode}"]
+            return (_failure(lines[-1]),)
     except OSError as error:
-        return (_missed(error.strerror or str(error)),)
+        return (_failure(error.strerror or str(error)),)
     return ()
 
 
-def needs_one(directory: Path) -> bool:
-    """The slice has a share of a card; what is wrong with its page is said by others."""
+def has_share(directory: Path) -> bool:
+    """Whether a slice has a share of a card; False if its limits page is damaged."""
     try:
         rows = LimitsPage.open(directory / LIMITS).rows()
     except (OSError, DamagedFile):
@@ -125,16 +126,18 @@ def needs_one(directory: Path) -> bool:
 
 
 def start(settings: Settings) -> "subprocess.Popen[str]":
-    """Start one, which detaches itself; the process ends when it has, or has failed.
+    """Start a coordinator.
+
+    The returned process exits when the coordinator has detached itself, or has failed.
 
     Raises:
         OSError: no process can be started.
     """
     python = interpreter()
     if python is None:
-        raise OSError(0, "this Python is part of another program, and cannot start one")
+        raise OSError(0, "this Python is embedded in another program, which cannot start one")
     return subprocess.Popen(
-        # Neither the user's Python settings nor packages: what it needs is beside it.
+        # Isolated from the user's Python settings and packages: all it needs is beside it.
         [python, "-I", "-S", str(PROGRAM), "--detach", str(settings.runtime_directory)],
         env=_environment(settings.environment),
         stdin=subprocess.DEVNULL,
@@ -146,12 +149,12 @@ def start(settings: Settings) -> "subprocess.Popen[str]":
     )
 
 
-class Keeper:
-    """Sees to it that a coordinator runs while a program does, and never waits for one.
+class CoordinatorSupervisor:
+    """Restarts the coordinator while a program runs, without ever waiting for it.
 
     Args:
-        settings: of this process.
-        directory: the program's slice, which may be given a share at any time.
+        settings: the settings of this process.
+        directory: the program's slice, whose share may change at any time.
     """
 
     def __init__(self, settings: Settings, directory: Path) -> None:
@@ -160,24 +163,24 @@ class Keeper:
         self._starter: subprocess.Popen[str] | None = None
         self._pause, self._next = 1.0, 0.0
 
-    def look(self) -> None:
-        """Start one if none runs; to be called from time to time."""
+    def check(self) -> None:
+        """Start a coordinator if none runs. Call this regularly."""
         if self._starter is not None and self._starter.poll() is None:
             return
         self._forget_starter()
-        # Nothing here is worth disturbing the program for: the next look may do better.
+        # A failure must not disturb the program; the next check retries.
         with suppress(OSError):
-            if not needs_one(self._directory):
+            if not has_share(self._directory):
                 return
-            if not _is_wanted(self._settings):
+            if not _should_start(self._settings):
                 self._pause = 1.0
             elif time.monotonic() >= self._next:
                 self._next = time.monotonic() + self._pause
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
                 self._starter = start(self._settings)
 
-    def end(self) -> None:
-        """Leave no child behind; one that has just been started goes on."""
+    def close(self) -> None:
+        """Wait for the starting process, so that no child remains. The coordinator runs on."""
         if self._starter is not None:
             self._starter.wait()
         self._forget_starter()
@@ -188,13 +191,14 @@ class Keeper:
         self._starter = None
 
 
-def _is_wanted(settings: Settings) -> bool:
-    """None runs, or one of an older version did, which may not know the files of ours.
+def _should_start(settings: Settings) -> bool:
+    """Whether no coordinator runs. One of an older version is stopped first.
 
-    Only an older one is ended, so that two installations do not end each other's for ever.
+    An older one may not know the format of our files. A newer one is not stopped, because otherwise
+    two installations would stop each other's coordinators for ever.
 
     Raises:
-        OSError: the lock cannot be asked.
+        OSError: the lock cannot be tested.
     """
     found = running(settings)
     if found is None:
@@ -212,25 +216,25 @@ def _is_wanted(settings: Settings) -> bool:
 
 
 def _is_ours(found: Running, settings: Settings) -> bool:
-    """Behind this pid is a coordinator of this directory, and not who got the number after it."""
+    """Whether this pid is a coordinator of this directory, and was not reused."""
     *words, last = command_of(found.pid) or ("",)
-    named = any(word.endswith((_PLACE, "hami_py.coordinator")) for word in words)
+    named = any(word.endswith((_PATH_END, "hami_py.coordinator")) for word in words)
     return named and last == str(settings.runtime_directory)
 
 
 def _is_older(version: str) -> bool:
-    """Than ours; what is no version is not."""
+    """Whether a version is older than ours; False for a text that is no version."""
     theirs, ours = ([int(n) for n in re.findall(r"\d+", v)] for v in (version, VERSION))
     return bool(theirs) and theirs < ours
 
 
 def _environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Its own, not a program's of the slice that it was started from."""
+    """The coordinator's environment: it does not run in the slice that needs it."""
     return {name: value for name, value in base.items() if name not in {LD_PRELOAD, HAMI_SLICE}}
 
 
-def _missed(why: str) -> str:
+def _failure(why: str) -> str:
     return (
-        f"coordinator: none could be started: {why}; shares hold less exactly without one:"
+        f"coordinator: it could not be started: {why}; shares are less exact without it:"
         " see `hami doctor`"
     )

@@ -1,8 +1,8 @@
-"""The slice that this process is in, seen from inside: what may be used, and what is.
+"""The limits and usage of this process.
 
-The preload library decides this by itself; here the same files and variables are read by the same
-rules (docs/architecture.md, "How the library finds its slice"). Slices nest: what holds is the
-lowest limit and the least that is left, over all levels.
+The preload library in this process reads the same files and variables by the same rules
+(docs/architecture.md, "How the library finds its slice"). Slices nest: the lowest limit of all
+layers is effective, and the least that is left in any of them.
 """
 
 from pathlib import Path
@@ -13,22 +13,22 @@ from hami_py._native import HamiLimit, HamiVariables
 from hami_py.config import LIMITS, Settings
 from hami_py.model import Card, CardLimit, Limits, Usage, visible
 from hami_py.slices.hold import ACCOUNT
-from hami_py.slices.levels import Level, card_usage, combined, read_level
+from hami_py.slices.layers import Layer, card_usage, combined, read_layer
 from hami_py.slices.processes import mapped_files
 from hami_py.slices.record import read_record
 from hami_py.slices.runtime import usable
 
 
 def cards(settings: Settings) -> list[Card]:
-    """The cards of this machine, or inside a slice those of them that it may use.
+    """The cards of this machine, or inside a slice the cards that it may use.
 
     Raises:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
         StateError: a slice around this process cannot be read.
     """
-    levels = [read_level(directory) for directory in directories(settings)]
+    layers = [read_layer(directory) for directory in directories(settings)]
     return [
-        card for card in gpu.cards() if all(level.index(card.uuid) is not None for level in levels)
+        card for card in gpu.cards() if all(layer.index(card.uuid) is not None for layer in layers)
     ]
 
 
@@ -37,10 +37,10 @@ def shown(settings: Settings) -> list[Card]:
 
     Raises:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
-        UnknownCard: which cards ``CUDA_VISIBLE_DEVICES`` means cannot be told here.
+        UnknownCard: the cards that ``CUDA_VISIBLE_DEVICES`` means are unknown here.
     """
     records = map(read_record, settings.slices)
-    # A container's own slice has all cards that the container was given.
+    # A container's own slice has all cards of the container.
     all_cards = all(record is not None and record.devices is None for record in records)
     return visible(
         gpu.cards(), settings.visible_devices, settings.device_order, all_cards=all_cards
@@ -48,63 +48,63 @@ def shown(settings: Settings) -> list[Card]:
 
 
 def limits(settings: Settings) -> Limits:
-    """The limits that hold for this process.
+    """The effective limits of this process.
 
     Raises:
         StateError: a slice around this process cannot be read.
-        InvalidValue: one of HAMi's variables cannot be understood.
-        NoDriver, NoDevice, DriverError, UnknownCard: only HAMi's variables set a limit, and which
-            cards they mean cannot be told.
+        InvalidValue: one of HAMi's variables is invalid.
+        NoDriver, NoDevice, DriverError, UnknownCard: only HAMi's variables set a limit, and the
+            cards that they mean are unknown.
     """
     level: Literal["preload", "none"] = "preload" if _loaded_library(settings) else "none"
-    levels = [read_level(directory) for directory in directories(settings)]
-    variables = _hami_limits(settings, levels)
-    if levels:
-        return Limits(tuple(combined(levels, variables)), "slice", level)
+    layers = [read_layer(directory) for directory in directories(settings)]
+    variables = _hami_limits(settings, layers)
+    if layers:
+        return Limits(tuple(combined(layers, variables)), "slice", level)
     cards = tuple(
-        CardLimit(uuid, said.memory, said.share, said.mode, said.priority or "normal")
-        for uuid, said in variables.items()
+        CardLimit(uuid, limit.memory, limit.share, limit.mode, limit.priority or "normal")
+        for uuid, limit in variables.items()
     )
     return Limits(cards, "environment" if cards else "none", level)
 
 
 def usage(settings: Settings) -> Usage:
-    """What the slice that this process is in uses; the innermost, where slices nest.
+    """The usage of the innermost slice that this process is in.
 
     Raises:
         HamiError: as ``limits``.
     """
-    held = limits(settings)
-    levels = [read_level(directory) for directory in directories(settings)]
-    variables = _hami_limits(settings, levels)
-    if held.source == "environment":
+    effective = limits(settings)
+    layers = [read_layer(directory) for directory in directories(settings)]
+    variables = _hami_limits(settings, layers)
+    if effective.source == "environment":
         with usable(settings.hami_account):
-            # Made by the first process that is limited so; until then nothing is held.
-            there = settings.hami_account.exists()
-        levels = [read_level(settings.hami_account)] if there else []
-    free_on_card = gpu.memory_free([limit.uuid for limit in held.cards])
+            # The first limited process creates it; until then nothing is in use.
+            exists = settings.hami_account.exists()
+        layers = [read_layer(settings.hami_account)] if exists else []
+    free_on_card = gpu.memory_free([limit.uuid for limit in effective.cards])
     return Usage(
         tuple(
             card_usage(
                 limit,
-                levels,
+                layers,
                 free_on_card.get(limit.uuid),
                 variables.get(limit.uuid, HamiLimit()).memory,
             )
-            for limit in held.cards
+            for limit in effective.cards
         )
     )
 
 
-def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, HamiLimit]:
-    """What HAMi's variables say by card; nothing where there is no slice and they limit nothing."""
+def _hami_limits(settings: Settings, layers: list[Layer]) -> dict[str, HamiLimit]:
+    """The limits of HAMi's variables by card; empty if there is no slice and no limit."""
     variables = HamiVariables(settings.hami_limits)
-    if levels:
-        # With a page, HAMi's i is the i-th row of the innermost.
-        return {row.uuid: variables.limit(i) for i, row in enumerate(levels[-1].rows)}
+    if layers:
+        # With a limits page, the variables' <i> is row i of the innermost page.
+        return {row.uuid: variables.limit(i) for i, row in enumerate(layers[-1].rows)}
     if not variables.set_a_limit:
         return {}
-    # Without one it is the driver's i-th card, before CUDA_VISIBLE_DEVICES reorders them.
+    # Without one, it is the driver's i-th card before CUDA_VISIBLE_DEVICES reorders the cards.
     cards = shown(settings)
     if settings.visible_devices is None:
         return {card.uuid: variables.limit(i) for i, card in enumerate(cards)}
@@ -118,16 +118,16 @@ def _hami_limits(settings: Settings, levels: list[Level]) -> dict[str, HamiLimit
 def directories(settings: Settings) -> list[Path]:
     """The slices around this process, outermost first: a container's own, then ``HAMI_SLICE``."""
     library = _loaded_library(settings)
-    # Either file alone is a slice, a damaged one.
+    # One of the two files alone is a damaged slice.
     if library and any((library.parent / name).exists() for name in (LIMITS, ACCOUNT)):
         return [library.parent, *settings.slices]
     return list(settings.slices)
 
 
 def _loaded_library(settings: Settings) -> Path | None:
-    """Our library as it is mapped into this process: the only sign that it is at work here.
+    """The path of our library if it is mapped into this process, so that it limits the process.
 
-    Without ``/proc`` nobody can tell; a slice is still named by ``HAMI_SLICE``.
+    Without ``/proc`` this is unknown; ``HAMI_SLICE`` still names a slice.
     """
     found = (path for path in mapped_files("self") if Path(path).name == settings.library.name)
     return next(map(Path, found), None)

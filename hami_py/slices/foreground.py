@@ -1,10 +1,10 @@
-"""Run a program as if we were not there: its terminal, its signals, its way of ending.
+"""Running a program in the foreground: with the terminal, the signals and the exit code.
 
-The program keeps our process group, so the terminal treats it and us as one job. From this follows
-who gets a signal: what is sent to the whole group (Ctrl-C, Ctrl-Z, a new window size, ``kill %1``,
-by ``timeout``) has reached the program already; what a process sends to us alone is passed on. Of
-what the *terminal* sends the kernel says so in ``si_code``, and for that the signals are taken
-synchronously, not by handlers; for the rest there is a ``Witness``.
+The program stays in our process group, so the terminal treats both as one job. A signal to the
+whole group (Ctrl-C, Ctrl-Z, a new window size, ``kill %1``, ``timeout``) reaches the program
+directly. A signal that a process sends only to us must be passed on. For signals of the terminal
+the kernel sets ``si_code``; to read it, signals are received synchronously and not by handlers. For
+other signals a ``Witness`` shows whether the whole group got them.
 """
 
 import os
@@ -33,26 +33,26 @@ PASSED_ON = frozenset(
 )
 
 _SI_KERNEL = 0x80
-"""``si_code`` of a signal that the kernel itself sent, which for these means the terminal."""
+"""``si_code`` of a signal from the kernel, which for these signals means the terminal."""
 
-LOOK_INTERVAL = 1.0
-"""Seconds between two looks of ours at what the program needs beside itself."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two calls of ``check``."""
 
 _TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 def run_in_foreground(
-    command: Sequence[str], environment: Mapping[str, str], look: Callable[[], None]
+    command: Sequence[str], environment: Mapping[str, str], check: Callable[[], None]
 ) -> int:
     """Run the program to its end.
 
-    On return the signals in ``PASSED_ON`` are still blocked, so that none of them can interrupt the
-    clean-up: the caller is expected to exit.
+    On return the signals in ``PASSED_ON`` are still blocked, so that they cannot interrupt the
+    clean-up. The caller is expected to exit.
 
     Args:
         command: program and arguments.
-        environment: the program's.
-        look: called every second while it runs; it must not wait.
+        environment: the program's environment.
+        check: called every second while the program runs; it must not block.
 
     Returns:
         Its exit code, or minus the number of the signal that ended it.
@@ -60,7 +60,7 @@ def run_in_foreground(
     Raises:
         CannotRun: it cannot be started.
     """
-    # A parent that ignores SIGCHLD hands this on, and then no exit code could be read.
+    # If the parent ignores SIGCHLD, we inherit that, and then no exit code can be read.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     awaited = PASSED_ON | {signal.SIGCHLD}
     inherited_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -68,40 +68,40 @@ def run_in_foreground(
     try:
         program = _start(command, environment, inherited_mask)
         while True:
-            received = signal.sigtimedwait(awaited, LOOK_INTERVAL)
+            received = signal.sigtimedwait(awaited, CHECK_INTERVAL)
             if received is None:
-                look()
+                check()
             elif received.si_signo == signal.SIGCHLD:
-                ended = _look_after(program)
+                ended = _exit_code(program)
                 if ended is not None:
                     return ended
-            elif not _program_has_it(received, witness):
+            elif not _program_received(received, witness):
                 os.kill(program, received.si_signo)
     finally:
-        witness.end()
+        witness.close()
 
 
 def die_of(number: int) -> NoReturn:
-    """End as the program ended, so that a shell sees the signal itself and not an exit code."""
+    """Die of a signal, as the program did, so that a shell sees the signal and not an exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # The core dump worth having is the program's. A file is not begun for one byte; where cores go
-    # to a program, the kernel would pass over 0 and takes 1 alone for "none" (core(5)).
+    # Only the program's core dump is useful. With a limit of 1 byte the kernel writes no core file;
+    # if cores are piped to a program, the kernel ignores a limit of 0 and honours 1 (core(5)).
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
     with suppress(OSError):
-        # SIGKILL has no action to set.
+        # The action of SIGKILL cannot be set.
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
-    # Reached only where the signal does not end a process.
+    # Reached only if the signal does not end the process.
     sys.exit(128 + number)
 
 
 def _start(
     command: Sequence[str], environment: Mapping[str, str], mask: set[int | signal.Signals]
 ) -> int:
-    # Python ignores these two for itself; a program must not inherit that.
+    # Python ignores these two signals; the program must not inherit that.
     python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
     try:
         return os.posix_spawnp(
@@ -109,26 +109,26 @@ def _start(
         )
     except FileNotFoundError as error:
         fix = "check its name, PATH, and the interpreter in its first line"
-        raise CannotRun(command[0], "it was not found", fix, status=127) from error
+        raise CannotRun(command[0], "program not found", fix, status=127) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        fix = "check that it is a program and may be executed (chmod +x)"
+        fix = "check that it is a program and executable (chmod +x)"
         raise CannotRun(command[0], reason, fix, status=126) from error
 
 
-def _program_has_it(received: signal.struct_siginfo, witness: Witness) -> bool:
-    """It was sent to the whole group, by the terminal or by a process.
+def _program_received(received: signal.struct_siginfo, witness: Witness) -> bool:
+    """Whether a signal was sent to the whole group, by the terminal or by a process.
 
-    A hang-up of the terminal is the exception: it goes to the session's leader alone.
+    The exception is a hang-up of the terminal, which only the session's leader receives.
     """
     if received.si_code == _SI_KERNEL:
-        witness.forget()
+        witness.reset()
         return received.si_signo != signal.SIGHUP or os.getsid(0) != os.getpid()
     return witness.has_seen(received.si_signo)
 
 
-def _look_after(program: int) -> int | None:
-    """How the program ended, if it has; stop where the terminal has stopped it."""
+def _exit_code(program: int) -> int | None:
+    """The program's exit code; None if it runs. If the terminal stopped it, we stop too."""
     while True:
         waited, status = os.waitpid(program, os.WNOHANG | os.WUNTRACED)
         if waited == 0:
@@ -142,9 +142,9 @@ def _look_after(program: int) -> int | None:
 def _stop_like(number: int) -> None:
     """Stop, so that the shell takes the terminal back; returns when we are continued.
 
-    By the same signal, never SIGSTOP: where no shell could continue us, the kernel ignores it.
+    The same signal is used, never SIGSTOP: the kernel ignores it if no shell could continue us.
     """
-    # Ours from the terminal may still be pending, and would stop us a second time.
+    # The terminal's signal to us may still be pending, and would stop us a second time.
     while signal.sigtimedwait({signal.SIGTSTP}, 0):
         pass
     inherited_mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})

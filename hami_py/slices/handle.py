@@ -1,11 +1,11 @@
-"""``Slice``: a slice in the hands of a Python program.
+"""``Slice``: a slice as an object of the Python API.
 
-It is made when it is entered or first used, whichever comes first, so that ``with`` and ``async
-with`` are the same object and the second does not block the loop. From then on this process holds
-it (``hold``) until it closes it. Everything else here is one line of somebody else's work.
+The slice is created when it is entered or first used, whichever comes first. So one class supports
+``with`` and ``async with``, and the latter does not block the event loop. From then on this process
+holds the slice (``hold``) until it closes it. The work is done by the other modules.
 
-``asyncio`` is imported where it is used: it takes as long to load as all the rest of ``hami run``,
-and whoever awaits something has it already.
+``asyncio`` is imported where it is used: importing it takes as long as the rest of ``hami run``,
+and a caller that awaits has imported it already.
 """
 
 import subprocess
@@ -31,69 +31,62 @@ from hami_py.model import (
     parse_arguments,
 )
 from hami_py.slices import coordinator
-from hami_py.slices.levels import (
-    Level,
-    card_usage,
-    combined,
-    read_from_outside,
-    strike_off_the_dead,
-)
-from hami_py.slices.look import Watcher
+from hami_py.slices.layers import Layer, card_usage, combined, read_from_outside, reclaim_dead
 from hami_py.slices.prepare import Opened
-from hami_py.slices.registry import processes_in
-from hami_py.slices.resize import resize
+from hami_py.slices.registry import processes_in, resize
+from hami_py.slices.watch import Watcher
 
 if TYPE_CHECKING:
     import asyncio.subprocess
 
     from typing_extensions import Self, Unpack
 
-    from hami_py.slices.options import Command, ExecOptions, PopenOptions, RunOptions, Word
+    from hami_py.slices.programs import Command, ExecOptions, PopenOptions, RunOptions, Word
 
 
 class Slice:
-    """A slice: limits that the programs started in it share.
+    """A slice: the programs started in it share its limits.
 
         with hami.slice(gpumem="4GiB") as s:
             s.run(["python", "train.py"], check=True)
 
-    It may be used from several threads. Methods that read or change the slice take a few
-    milliseconds, and wait for a lock for 10 s at most: a coroutine calls them through
-    ``asyncio.to_thread``, or uses ``async with``, ``create_subprocess_exec`` and ``watch``.
+    Several threads may use it. Methods that read or change the slice take a few milliseconds, and
+    wait at most 10 s for a lock. A coroutine calls them through ``asyncio.to_thread``, or uses
+    ``async with``, ``create_subprocess_exec`` and ``watch``.
 
-    Every method raises ``StateError`` once the slice is closed, or where its files cannot be read.
+    Every method raises ``StateError`` if the slice is closed, or if its files cannot be read.
     """
 
     def __init__(
         self, name: str | None, opener: Callable[[], Opened], opened: Opened | None = None
     ) -> None:
-        """Not for callers: ``hami.slice`` and ``hami.open_slice`` make these."""
+        """Internal: ``hami.slice`` and ``hami.open_slice`` create these objects."""
         self._name = name
         self._opener = opener
         self._opened = opened
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
-    # What it is.
+    # Identity.
 
     @property
     def name(self) -> str | None:
-        """What its maker called it; None = nothing."""
+        """Its name; None = it has no name."""
         return self._opened.hold.record.name if self._opened else self._name
 
     @property
     def id(self) -> str:
-        """Its unique name, also the name of its directory."""
+        """Its unique id, which is also the name of its directory."""
         return self.directory.name
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         opened = self._opened or self._open()
         return opened.hold.directory
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed.is_set() else "open" if self._opened else "not made yet"
+        state = "closed" if self._closed.is_set() else "open" if self._opened else "not created yet"
         shown = self._opened.hold.directory.name if self._opened else self._name
         return f"<hami slice {shown or ''} ({state})>"
 
@@ -126,18 +119,18 @@ class Slice:
     ) -> None:
         import asyncio  # noqa: PLC0415
 
-        # Also where the task is being cancelled: it is a matter of milliseconds.
+        # Shielded from cancellation: closing takes only milliseconds.
         await asyncio.shield(asyncio.to_thread(self.close))
 
     def close(self) -> None:
-        """Hold the slice no more. It is no error to close it again.
+        """Release the slice. Closing it again has no effect.
 
-        The slice is removed, unless it is to be kept, others hold it, or processes are still
-        running in it. Then it lives on until the last of them has ended, and is removed by whoever
-        makes the next slice.
+        The slice is removed, unless it is kept, other processes hold it, or processes still run in
+        it. In that case it remains until the last of them has ended; creating the next slice then
+        removes it.
 
         Raises:
-            StateError: its directory cannot be looked after now; the next start will.
+            StateError: its directory cannot be removed now; creating the next slice retries.
         """
         with self._lock:
             if self._closed.is_set():
@@ -182,15 +175,15 @@ class Slice:
     def run(
         self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.CompletedProcess[Any]:
-        """Run a program in the slice and wait for it, as ``subprocess.run`` does.
+        """Run a program in the slice and wait for it, like ``subprocess.run``.
 
         Args:
             command: program and arguments.
-            env: the environment that it would have without us; None = this process's.
-            options: everything else that ``subprocess.run`` takes.
+            env: its environment without a slice; None = this process's.
+            options: the other options of ``subprocess.run``.
 
         Raises:
-            Exception: whatever ``subprocess.run`` raises.
+            Exception: as ``subprocess.run``.
         """
         return subprocess.run(command, env=self.environment(env), **options)  # noqa: PLW1510
 
@@ -228,15 +221,15 @@ class Slice:
     def popen(
         self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start a program in the slice, as ``subprocess.Popen`` does.
+        """Start a program in the slice, like ``subprocess.Popen``.
 
         Args:
             command: program and arguments.
-            env: the environment that it would have without us; None = this process's.
-            options: everything else that ``subprocess.Popen`` takes.
+            env: its environment without a slice; None = this process's.
+            options: the other options of ``subprocess.Popen``.
 
         Raises:
-            Exception: whatever ``subprocess.Popen`` raises.
+            Exception: as ``subprocess.Popen``.
         """
         return subprocess.Popen(command, env=self.environment(env), **options)
 
@@ -247,16 +240,16 @@ class Slice:
         env: Mapping[str, str] | None = None,
         **options: "Unpack[ExecOptions]",
     ) -> "asyncio.subprocess.Process":
-        """Start a program in the slice, as ``asyncio.create_subprocess_exec`` does.
+        """Start a program in the slice, like ``asyncio.create_subprocess_exec``.
 
         Args:
             program: the program.
             arguments: its arguments.
-            env: the environment that it would have without us; None = this process's.
-            options: everything else that ``asyncio.create_subprocess_exec`` takes.
+            env: its environment without a slice; None = this process's.
+            options: the other options of ``asyncio.create_subprocess_exec``.
 
         Raises:
-            Exception: whatever ``asyncio.create_subprocess_exec`` raises.
+            Exception: as ``asyncio.create_subprocess_exec``.
         """
         import asyncio  # noqa: PLC0415
 
@@ -264,43 +257,43 @@ class Slice:
         return await asyncio.create_subprocess_exec(program, *arguments, env=environment, **options)
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment that puts a program into the slice, for programs that others start.
+        """The environment that puts a program into the slice, to start it with other functions.
 
         Args:
-            base: the environment that the program would have without us; None = this process's.
+            base: the program's environment without a slice; None = this process's.
 
         Returns:
-            The base with ``LD_PRELOAD``, ``HAMI_SLICE`` and, where cards were chosen,
+            ``base`` with ``LD_PRELOAD``, ``HAMI_SLICE`` and, if cards were chosen,
             ``CUDA_VISIBLE_DEVICES`` set.
         """
         opened = self._open()
         if not opened.hold.directory.is_dir():
-            raise StateError(self._what(), "its directory was removed", "make another slice")
+            raise StateError(self._what(), "its directory was removed", "create another slice")
         settings = config.read()
-        # It may have been killed since the slice was made.
+        # The coordinator may have been killed since the slice was created.
         _warn(coordinator.ensure(settings, opened.hold.directory), 3)
         return opened.environment(settings.environment if base is None else base)
 
-    # What holds in it, and what is used.
+    # Limits and usage.
 
     def limits(self) -> Limits:
-        """The limits that hold for the programs in it; with those of the slices around it.
+        """The effective limits of the programs in it, including those of the slices around it.
 
-        They bind a program that the preload library is in, as it is in every one started here.
+        They hold for programs that load the preload library; every program started here does.
         """
-        return Limits(tuple(combined(self._levels())), "slice", "preload")
+        return Limits(tuple(combined(self._layers())), "slice", "preload")
 
     def usage(self) -> Usage:
-        """What the slice uses now, in bytes and seconds, per card and process."""
+        """The current usage of the slice by card and process, in bytes and seconds."""
         for directory in self._open().slices:
-            strike_off_the_dead(directory)
-        levels = self._levels()
-        held = list(combined(levels))
-        free = gpu.memory_free([limit.uuid for limit in held])
-        return Usage(tuple(card_usage(limit, levels, free.get(limit.uuid)) for limit in held))
+            reclaim_dead(directory)
+        layers = self._layers()
+        effective = list(combined(layers))
+        free = gpu.memory_free([limit.uuid for limit in effective])
+        return Usage(tuple(card_usage(limit, layers, free.get(limit.uuid)) for limit in effective))
 
     def processes(self) -> tuple[SliceProcess, ...]:
-        """The processes in it now, by pid; also those that have not called CUDA yet."""
+        """Its current processes by pid, including those that have not called CUDA yet."""
         return processes_in(self._open().hold.directory)
 
     def resize(
@@ -311,44 +304,45 @@ class Slice:
         mode: Mode | None = None,
         priority: Priority | None = None,
     ) -> None:
-        """Set other limits, at least one; all of them are in force when this returns.
+        """Change at least one limit; all new limits are in force when this returns.
 
-        What is not named stays as it is. More can be had at once. Less memory than is in use takes
-        nothing away: new memory is refused until enough was given back (event ``over``, then
-        ``within``). A share, mode or priority counts from the next launch on (event ``share``).
+        Limits that are not named stay. A higher limit is available at once. If a memory limit falls
+        below the usage, programs keep their memory, and new memory is refused until enough has been
+        released (event ``over``, then ``within``). A share, mode or priority holds from the next
+        launch on (event ``share``).
 
         Args:
             gpumem: one size for every card of the slice, or sizes by card (UUID or index); the
                 limits of cards that are not named stay. A size above the card's own is lowered to
                 it, with a ``UserWarning``.
             gpucores: percent of the cards' time, or percent by card; 100 or ``"none"`` = no limit.
-                None leaves it as it is.
+                None = unchanged.
             mode: ``hard`` or ``soft``, on every card.
             priority: ``low``, ``normal`` or ``high``, on every card.
 
         Raises:
-            InvalidValue: a value that is not understood, or none; nothing was changed.
+            InvalidValue: a value is invalid, or there is none; nothing was changed.
             UnknownCard: the slice has no such card; nothing was changed.
-            NoDriver, NoDevice, DriverError: the cards cannot be asked; nothing was changed.
-            StateError: the page cannot be written.
+            NoDriver, NoDevice, DriverError: NVML cannot list the cards; nothing was changed.
+            StateError: the limits page cannot be written.
         """
-        asked = parse_arguments(gpumem, gpucores, mode, priority)
-        _warn(resize(config.read(), self._open().hold.directory, asked), 3)
+        request = parse_arguments(gpumem, gpucores, mode, priority)
+        _warn(resize(config.read(), self._open().hold.directory, request), 3)
 
-    # What happens in it.
+    # Events.
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        """What happens in the slice, as it happens; looked for 20 times a second.
+        """The events of the slice as they happen, checked 20 times a second.
 
-        It begins with what is so already, summed up: who is in it, what was refused so far, and
-        whether it is over its limit. So nothing is missed that happens before the first look.
+        The first events summarise what happened before: the processes in it, the requests refused
+        so far, and whether it is over its limit. So no event is lost before the first check.
 
             for event in s.events(timeout=10):
                 if event.kind == "refused":
                     print(event.pid, "was refused", event.count, "times on", event.card)
 
         Args:
-            timeout: seconds after which it ends; None = when the slice is closed, here or in
+            timeout: seconds until the iterator ends; None = until the slice is closed, by this or
                 another thread.
         """
         return Watcher(self._open().hold.directory, self._closed).events(timeout)
@@ -364,22 +358,22 @@ class Slice:
                 yield event
 
     def _open(self) -> Opened:
-        """Make it, or find that it is there; notes go to whoever called the method."""
+        """Create the slice if necessary; messages are attributed to the caller of the method."""
         opened, notes = self._open_quietly()
         _warn(notes, 4)
         return opened
 
     def _open_quietly(self) -> tuple[Opened, tuple[str, ...]]:
-        """The slice, and what the user must be told the first time."""
+        """The slice, and the first time the messages for the user."""
         with self._lock:
             if self._closed.is_set():
-                raise StateError(self._what(), "it is closed", "make or open another")
+                raise StateError(self._what(), "it is closed", "create or open another")
             if self._opened is not None:
                 return self._opened, ()
             self._opened = self._opener()
             return self._opened, self._opened.notes
 
-    def _levels(self) -> list[Level]:
+    def _layers(self) -> list[Layer]:
         return [read_from_outside(directory) for directory in self._open().slices]
 
     def _what(self) -> str:

@@ -1,17 +1,18 @@
-"""The directory of a slice: made before the first program starts, removed after the last process.
+"""The directory of a slice: created before its first program, removed after its last process.
 
-    <runtime>/slices/<id>/limits       what may be used
-                          account      what is used
-                          grants       whose turn it is, as a coordinator says
-                          slice.json   who made it and what for; its lock says who holds it
+    <runtime>/slices/<id>/limits       the limits page
+                          account      the account file
+                          grants       the grants page, written by the coordinator
+                          slice.json   the record (record.py); its lock marks the holders
 
-Whoever has made or opened a slice holds it: ``hami run`` while its program runs, a Python process
-until it closes it. A holder has a shared lock of ``slice.json``, so "does anyone hold it" is
-answered by the kernel, also across PID namespaces and reused PIDs. Processes may outlive every
-holder; they keep the slice, and whoever starts the next slice removes it after they have gone.
+A process that created or opened a slice holds it: ``hami run`` while its program runs, a Python
+process until it closes the slice. A holder has a shared lock of ``slice.json``, so the kernel knows
+whether a slice is held, also across PID namespaces and reused PIDs. Processes in a slice may
+outlive every holder. Then the slice stays, and the process that creates the next slice removes it
+after they have ended.
 
-All of this happens under the lock of the directory of slices, so that none is ever half made or
-half removed for another.
+All of this happens under the lock of the directory of slices, so that no process sees a slice that
+is partly created or removed.
 """
 
 import fcntl
@@ -26,8 +27,8 @@ from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
-from hami_py.slices.options import Command
 from hami_py.slices.processes import Environments, pid_namespace, read_environments
+from hami_py.slices.programs import Command
 from hami_py.slices.record import RECORD, Record, new_record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
 
@@ -37,10 +38,10 @@ GRANTS = "grants"
 
 @dataclass
 class Hold:
-    """A slice that this process holds, until it releases it or ends.
+    """A slice that this process holds, until it releases it or exits.
 
-    A child that is forked meanwhile holds it as well, until it ends or executes a program. A hold
-    that is forgotten is given up when the file is collected, with Python's ``ResourceWarning``.
+    A forked child holds it too, until it exits or executes a program. If the object is garbage
+    collected without a release, Python warns with a ``ResourceWarning``.
     """
 
     directory: Path
@@ -48,38 +49,38 @@ class Hold:
     file: BinaryIO
 
     def release(self) -> None:
-        """Hold it no more, and remove it unless it is kept, held by others or in use.
+        """Release the slice, and remove it unless it is kept, held by others or in use.
 
         Raises:
-            StateError: it cannot be looked after; the next start will.
+            StateError: its directory cannot be read or removed now; the next new slice retries.
         """
-        # Before anything that can fail, so that the next start may remove what we cannot.
+        # First, before anything can fail, so that the next new slice can remove this one.
         self.file.close()
         slices = self.directory.parent
         with usable(self.directory):
-            # At the end of a session the whole runtime directory may go before us.
+            # At the end of a session the runtime directory may be removed before this.
             if self.directory.exists():
                 with locked(slices):
                     if is_abandoned(self.directory, read_environments(self.record.boot_time)):
                         remove_files(self.directory)
 
     def abandon(self) -> None:
-        """Hold it no more and remove it: nothing was ever started in it."""
+        """Release and remove a slice in which no program was started."""
         with locked(self.directory.parent):
             self.file.close()
             remove_files(self.directory)
 
 
-def make(runtime: Path, limits: Sequence[CardLimit], record: Record) -> Hold:
-    """A new slice, held by this process.
+def create_held(runtime: Path, limits: Sequence[CardLimit], record: Record) -> Hold:
+    """Create a slice that this process holds.
 
     Args:
-        runtime: the runtime directory; made where it is missing.
+        runtime: the runtime directory; created if it is missing.
         limits: one row per card.
-        record: what is to be known of it.
+        record: the contents of ``slice.json``.
 
     Raises:
-        StateError: it cannot be made.
+        StateError: it cannot be created.
         InvalidValue: another slice has its name.
     """
     slices = runtime_directory(runtime) / "slices"
@@ -89,7 +90,7 @@ def make(runtime: Path, limits: Sequence[CardLimit], record: Record) -> Hold:
         with locked(slices):
             _remove_abandoned(slices)
             if record.name is not None:
-                _require_free(slices, record.name)
+                _require_unused(slices, record.name)
             directory.mkdir(mode=0o700)
             try:
                 file = _fill(directory, limits, record)
@@ -100,7 +101,7 @@ def make(runtime: Path, limits: Sequence[CardLimit], record: Record) -> Hold:
 
 
 def hold(directory: Path) -> Hold:
-    """Hold a slice that is there; with the lock of the directory of slices.
+    """Hold an existing slice. The caller has the lock of the directory of slices.
 
     Raises:
         StateError: its record is damaged.
@@ -108,24 +109,24 @@ def hold(directory: Path) -> Hold:
     """
     record = read_record(directory)
     if record is None:
-        fix = f"remove it with `hami rm {directory.name}` and make another"
+        fix = f"remove it with `hami rm {directory.name}` and create another"
         raise StateError(f"slice {directory.name}", f"its {RECORD} cannot be read", fix)
     return Hold(directory, record, _lock(directory, os.O_RDONLY))
 
 
 @contextmanager
 def create(runtime: Path, limits: Sequence[CardLimit], command: Command) -> Iterator[Path]:
-    """The directory of a new slice, held while the block runs.
+    """Create a slice and hold it while the block runs; yields its directory.
 
     Args:
-        runtime: the runtime directory; made where it is missing.
+        runtime: the runtime directory; created if it is missing.
         limits: one row per card.
-        command: what will run in it, for people who look at it.
+        command: the program that will run in it, shown by ``hami ps``.
 
     Raises:
-        StateError: it cannot be made or, at the end, not be looked after.
+        StateError: it cannot be created or, at the end, not be removed.
     """
-    held = make(runtime, limits, new_record(command))
+    held = create_held(runtime, limits, new_record(command))
     try:
         yield held.directory
     finally:
@@ -133,7 +134,7 @@ def create(runtime: Path, limits: Sequence[CardLimit], command: Command) -> Iter
 
 
 def remove_stale(runtime: Path) -> int:
-    """Remove the slices that nobody holds, keeps or uses; how many there were.
+    """Remove the slices that are not held, kept or in use; returns how many.
 
     Raises:
         StateError: the runtime directory cannot be used.
@@ -147,11 +148,11 @@ def remove_stale(runtime: Path) -> int:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether any process holds it; with the lock of the directory of slices."""
+    """Whether any process holds it. The caller has the lock of the directory of slices."""
     try:
         descriptor = os.open(directory / RECORD, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        # Whoever made or removed it was killed half-way.
+        # A process was killed while it created or removed the slice.
         return False
     try:
         return not try_lock(descriptor)
@@ -160,40 +161,40 @@ def is_held(directory: Path) -> bool:
 
 
 def is_abandoned(directory: Path, environments: Environments) -> bool:
-    """Nobody holds it, it is not to be kept, and no process is in it."""
+    """Whether a slice is not held, not kept and has no process."""
     if is_held(directory):
         return False
     record = read_record(directory)
-    if record is not None and (record.keep or record.relaunched_lives()):
+    if record is not None and (record.keep or record.relaunched_is_running()):
         return False
     return not is_in_use(directory, record, environments)
 
 
 def is_in_use(directory: Path, record: Record | None, environments: Environments) -> bool:
-    """A process has it in its environment, or still holds a place in its account.
+    """Whether a process has it in its environment, or an entry in its account.
 
-    Both are asked: a process that has not called CUDA yet is in no account, and one that has
-    overwritten its environment or lives in another PID namespace is only there.
+    Both are needed: a process that has not called CUDA yet has no entry, and a process that
+    overwrote its environment, or is in another PID namespace, has only the entry.
     """
-    made = None if record is None else record.boot_time
-    return environments.may_be_in(directory, made) or bool(_members(directory))
+    created = None if record is None else record.boot_time
+    return environments.may_be_in(directory, created) or bool(_members(directory))
 
 
 def pids_in(directory: Path, environments: Environments) -> frozenset[int]:
-    """The processes in it that can be named here: those of our PID namespace."""
+    """The processes in it that are in our PID namespace."""
     here = pid_namespace()
     members = {pid for namespace, pid in _members(directory) if namespace == here}
     return environments.inside.get(str(directory), frozenset()) | members
 
 
 def oldest(directories: Iterable[Path]) -> float:
-    """When the oldest of these slices was made, in seconds since boot; 0 = not known."""
+    """When the oldest of these slices was created, in seconds since boot; 0 = unknown."""
     records = [read_record(directory) for directory in directories]
     return min((record.boot_time if record else 0.0 for record in records), default=0.0)
 
 
 def remove_files(directory: Path) -> None:
-    """A slice holds files only. One that cannot be removed must not stand in anyone's way."""
+    """Remove a slice's directory, which contains only files; failures are ignored."""
     with suppress(OSError):
         for path in directory.iterdir():
             path.unlink()
@@ -201,7 +202,7 @@ def remove_files(directory: Path) -> None:
 
 
 def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> BinaryIO:
-    """Write the files of a slice; its record comes last, open and locked."""
+    """Write the files of a slice. The record is written last; returns it open and locked."""
     rows = [LimitRow(row.uuid, row.memory, row.share, row.mode, row.priority) for row in limits]
     LimitsPage.create(directory / LIMITS, rows)
     Account.create(directory / ACCOUNT)
@@ -212,19 +213,19 @@ def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> Binar
 
 
 def _lock(directory: Path, flags: int) -> BinaryIO:
-    """The record, open and locked, closed to programs that we start."""
+    """Open and lock the record; programs that we start do not inherit it."""
 
     def opener(path: str, _flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     file = open(directory / RECORD, "rb", opener=opener)  # noqa: SIM115
-    # Nobody is probing it: they would need the lock of the directory, which we have.
+    # No other process can be testing this lock, because we have the lock of the directory.
     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return file
 
 
 def _members(directory: Path) -> list[tuple[int, int]]:
-    """PID namespace and PID of the living members of its account."""
+    """PID namespace and PID of the living processes in its account."""
     try:
         processes = Account.open(directory / ACCOUNT).snapshot().processes
     except (OSError, DamagedFile):
@@ -234,7 +235,7 @@ def _members(directory: Path) -> list[tuple[int, int]]:
 
 def _remove_abandoned(slices: Path) -> int:
     orphans = [directory for directory in slices.iterdir() if not is_held(directory)]
-    # Looking at every process is the long part, and mostly there is no orphan.
+    # Reading every process is slow, and usually no slice is orphaned.
     environments = read_environments(oldest(orphans)) if orphans else Environments()
     abandoned = [directory for directory in orphans if is_abandoned(directory, environments)]
     for directory in abandoned:
@@ -242,9 +243,9 @@ def _remove_abandoned(slices: Path) -> int:
     return len(abandoned)
 
 
-def _require_free(slices: Path, name: str) -> None:
+def _require_unused(slices: Path, name: str) -> None:
     for directory in slices.iterdir():
         record = read_record(directory)
         if record is not None and record.name == name:
-            fix = f"slice {directory.name[:12]} has it: choose another, or join that one"
+            fix = f"slice {directory.name[:12]} has this name: choose another, or join that slice"
             raise InvalidValue("name", name, fix)

@@ -1,4 +1,4 @@
-"""From what was asked to an environment that a program can be started in."""
+"""From a request to a slice, and to the environment of a program in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,34 +8,33 @@ from pathlib import Path
 from hami_py._native import HamiLimit, HamiVariables
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import CardLimit, LimitRequest, Plan, legible, plan, unheard
+from hami_py.model import CardLimit, LimitRequest, Plan, ineffective, legible, plan
 from hami_py.slices import coordinator
 from hami_py.slices.current import cards, directories, shown
-from hami_py.slices.environment import compose, require_library
-from hami_py.slices.hold import Hold, make
-from hami_py.slices.options import Command
+from hami_py.slices.hold import Hold, create_held
+from hami_py.slices.programs import Command, compose, require_library
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
 
-MAX_LEVELS = 8
-"""Slices inside one another that the preload library takes: each is charged for each allocation."""
+MAX_LAYERS = 8
+"""Nested slices that the preload library supports: it charges every layer for each allocation."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a slice is to be.
+class SliceRequest:
+    """A slice to be created.
 
     Attributes:
-        command: what will run in it, or who makes it, for people who look at it.
-        asked: the limits.
-        devices: cards by UUID or index; none = all.
-        name: what it is called; checked.
-        keep: it stays until it is removed.
-        relaunched: this process itself will go on in it.
+        command: the program that will run in it, or the one that creates it; shown by ``hami ps``.
+        limits: the requested limits.
+        devices: cards by UUID or index; empty = all.
+        name: its name, which must be valid.
+        keep: it remains until it is removed.
+        relaunched: this process will restart itself in it.
     """
 
     command: Command
-    asked: LimitRequest = field(default_factory=LimitRequest)
+    limits: LimitRequest = field(default_factory=LimitRequest)
     devices: Sequence[str] = ()
     name: str | None = None
     keep: bool = False
@@ -44,13 +43,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Opened:
-    """A slice that this process holds, and what it takes to start programs in it.
+    """A slice that this process holds and can start programs in.
 
     Attributes:
         hold: the hold.
         library: the preload library.
-        slices: the slices of such a program, outermost first; this one is among them.
-        notes: what the user must be told, one line each.
+        slices: the slices of a program in it, outermost first, including this one.
+        notes: messages for the user, one line each.
     """
 
     hold: Hold
@@ -59,7 +58,7 @@ class Opened:
     notes: tuple[str, ...] = ()
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment for a program that would have this one without us."""
+        """The environment for a program that would have ``base`` without a slice."""
         return compose(base, self.library, self.slices, self.hold.record.devices)
 
 
@@ -68,9 +67,9 @@ class Prepared:
     """A slice that is ready for a program.
 
     Attributes:
-        directory: of the slice.
-        environment: what to start the program with.
-        notes: what the user must be told, one line each.
+        directory: the slice's directory.
+        environment: the program's environment.
+        notes: messages for the user, one line each.
     """
 
     directory: Path
@@ -78,17 +77,16 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def open_new(settings: Settings, request: Request) -> Opened:
-    """A new slice within those that this process is in.
+def open_new(settings: Settings, request: SliceRequest) -> Opened:
+    """Create a slice within those that this process is in.
 
     Raises:
-        HamiError: no driver, no such card, or a slice cannot be made here.
-        InvalidValue: more cards than a slice can hold, more slices inside one another, or a name
-            that another slice has.
+        HamiError: no driver, no such card, or a slice cannot be created here.
+        InvalidValue: too many cards, too many nested slices, or another slice has the name.
     """
     library = require_library(settings.library)
-    _require_levels(len(directories(settings)) + 1)
-    planned = plan_new(settings, request.asked, request.devices)
+    _check_depth(len(directories(settings)) + 1)
+    planned = plan_new(settings, request.limits, request.devices)
     record = new_record(
         request.command,
         name=request.name,
@@ -97,61 +95,60 @@ def open_new(settings: Settings, request: Request) -> Opened:
         around=settings.slices,
         devices=planned.devices,
     )
-    held = make(settings.runtime_directory, planned.limits, record)
+    held = create_held(settings.runtime_directory, planned.limits, record)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
     return Opened(held, library, (*settings.slices, held.directory), notes)
 
 
-def plan_new(settings: Settings, asked: LimitRequest, devices: Sequence[str]) -> Plan:
-    """What a new slice would be, as the cards and HAMi's variables are now.
+def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) -> Plan:
+    """Plan a new slice, with the current cards and HAMi's variables.
 
     Raises:
-        NoDriver, NoDevice, DriverError: the cards cannot be asked.
-        UnknownCard: a card is not there, not visible, or limited and not chosen.
-        InvalidValue: more cards than a slice can hold.
+        NoDriver, NoDevice, DriverError: NVML cannot list the cards.
+        UnknownCard: a card does not exist, is not visible, or is limited but not chosen.
+        InvalidValue: too many cards.
     """
-    planned = plan(cards(settings), asked, devices, shown(settings) if devices else None)
-    limits = _announced(planned.limits, asked, _variables(settings))
-    return replace(planned, limits=limits, notes=(*planned.notes, *unheard(limits, asked)))
+    planned = plan(cards(settings), request, devices, shown(settings) if devices else None)
+    limits = _with_variables(planned.limits, request, _variables(settings))
+    return replace(planned, limits=limits, notes=(*planned.notes, *ineffective(limits, request)))
 
 
 def _variables(settings: Settings) -> HamiVariables:
-    """HAMi's variables; the program itself is told of those that cannot be understood."""
+    """HAMi's variables. If one is invalid, the preload library reports it to the program."""
     try:
         return HamiVariables(settings.hami_limits)
     except InvalidValue:
         return HamiVariables({})
 
 
-def _announced(
-    rows: Sequence[CardLimit], asked: LimitRequest, variables: HamiVariables
+def _with_variables(
+    rows: Sequence[CardLimit], request: LimitRequest, variables: HamiVariables
 ) -> tuple[CardLimit, ...]:
-    """The rows with what HAMi's variables say of shares, where nothing else is asked for.
+    """The rows with the shares of HAMi's variables, where the request has none.
 
-    The program reads its share there itself, but whoever hands out turns sees pages alone.
+    The program reads the variables itself, but the coordinator reads only limits pages.
     """
-    said = [variables.limit(number) for number in range(len(rows))]
 
-    def announced(row: CardLimit, limit: HamiLimit) -> CardLimit:
-        priority = asked.priority or limit.priority or row.priority
+    def merged(row: CardLimit, limit: HamiLimit) -> CardLimit:
+        priority = request.priority or limit.priority or row.priority
         if row.share is not None or limit.share is None:
             return replace(row, priority=priority)
-        mode = asked.mode or limit.mode
+        mode = request.mode or limit.mode
         return replace(row, share=limit.share, mode=mode, priority=priority)
 
-    return tuple(announced(row, limit) for row, limit in zip(rows, said, strict=True))
+    return tuple(merged(row, variables.limit(number)) for number, row in enumerate(rows))
 
 
 def open_named(settings: Settings, name: str) -> Opened:
-    """A slice that is there, by name or id.
+    """Open an existing slice by name or id.
 
-    What is started in it is also in the slices that it was made in, and in those that this process
-    is in: to join can only lower what may be used.
+    Its programs are also in the slices around it and in those that this process is in: joining a
+    slice can only lower the limits.
 
     Raises:
-        UnknownSlice: there is none, or more than one is meant.
-        StateError: it is damaged, or a slice around it is gone.
-        InvalidValue: more slices inside one another than the preload library takes.
+        UnknownSlice: there is no such slice, or the id is ambiguous.
+        StateError: it is damaged, or a slice around it was removed.
+        InvalidValue: too many nested slices.
     """
     library = require_library(settings.library)
     held = hold_named(settings, name)
@@ -159,11 +156,12 @@ def open_named(settings: Settings, name: str) -> Opened:
         around = [Path(directory) for directory in held.record.around]
         for directory in around:
             if not directory.is_dir():
-                fix = f"remove it with `hami rm {held.directory.name}`, and make another"
-                raise StateError(f"slice {legible(name)}", f"{directory} around it is gone", fix)
+                fix = f"remove it with `hami rm {held.directory.name}`, and create another"
+                why = f"{directory} around it was removed"
+                raise StateError(f"slice {legible(name)}", why, fix)
         own = settings.slices
         slices = (*own, *(path for path in (*around, held.directory) if path not in own))
-        _require_levels(len(slices) + len(directories(settings)) - len(own))
+        _check_depth(len(slices) + len(directories(settings)) - len(own))
     except BaseException:
         held.release()
         raise
@@ -174,35 +172,35 @@ def open_named(settings: Settings, name: str) -> Opened:
 def prepared(
     settings: Settings,
     command: Command,
-    asked: LimitRequest,
+    limits: LimitRequest,
     devices: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     *,
     name: str | None = None,
     keep: bool = False,
 ) -> Iterator[Prepared]:
-    """A new slice within those that this process is in, removed at the end.
+    """Create a slice within those that this process is in; it is removed at the end of the block.
 
     Args:
-        settings: of this process.
-        command: what will run, for people who look at the slice.
-        asked: the limits asked for.
-        devices: cards by UUID or index; none = all.
-        environment: what the program would have without us; None = this process's.
-        name: what people call it.
-        keep: it stays at the end.
+        settings: the settings of this process.
+        command: the program that will run, shown by ``hami ps``.
+        limits: the requested limits.
+        devices: cards by UUID or index; empty = all.
+        environment: the program's environment without a slice; None = this process's.
+        name: the slice's name.
+        keep: the slice remains after the block.
 
     Raises:
         HamiError: as ``open_new``.
     """
-    opened = open_new(settings, Request(command, asked, devices, name, keep))
+    opened = open_new(settings, SliceRequest(command, limits, devices, name, keep))
     with _held(settings, opened, environment) as ready:
         yield ready
 
 
 @contextmanager
 def joined(settings: Settings, name: str) -> Iterator[Prepared]:
-    """A slice that is there, by name or id.
+    """Hold an existing slice, by name or id, during the block.
 
     Raises:
         HamiError: as ``open_named``.
@@ -222,7 +220,7 @@ def _held(
         opened.hold.release()
 
 
-def _require_levels(levels: int) -> None:
-    if levels > MAX_LEVELS:
-        fix = f"run at most {MAX_LEVELS} `hami run` inside one another"
-        raise InvalidValue(HAMI_SLICE, f"{levels} slices inside one another", fix)
+def _check_depth(layers: int) -> None:
+    if layers > MAX_LAYERS:
+        fix = f"nest `hami run` at most {MAX_LAYERS} times"
+        raise InvalidValue(HAMI_SLICE, f"{layers} nested slices", fix)

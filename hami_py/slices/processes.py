@@ -1,9 +1,9 @@
-"""Who is in a slice, as ``/proc`` tells it.
+"""Finding the processes in a slice through ``/proc``.
 
-A process that has called CUDA stands in the slice's account. One that has not yet is only known by
-the ``HAMI_SLICE`` in its environment, and a daemon may have overwritten that (to show a title in
-``ps``). What is left of such a one is our library, mapped into it: then any slice that is older
-than the process may be its own.
+A process that has called CUDA is in the slice's account. Before that, only ``HAMI_SLICE`` in its
+environment shows its slice, and a daemon may have overwritten its environment (to show a title in
+``ps``). Such a process is recognised by our library, which is mapped into it; it may be in any
+slice that is older than the process.
 """
 
 import os
@@ -19,37 +19,37 @@ from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, LIMITS
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 EXEC_DEADLINE = 1.0
-"""Seconds. A process that executes a program is without an environment for microseconds."""
+"""Seconds. During ``execve`` a process has no environment for some microseconds."""
 
 
 @dataclass(frozen=True)
 class Environments:
-    """What the environments of this user's processes say.
+    """The slices in the environments of this user's processes.
 
     Attributes:
         inside: PIDs by slice directory.
-        anywhere: when the processes started, in seconds since boot, that have our library and an
-            environment that says nothing.
+        anywhere: start times, in seconds since boot, of processes that have our library but no
+            slice in their environment.
     """
 
     inside: Mapping[str, frozenset[int]] = field(default_factory=dict)
     anywhere: tuple[float, ...] = ()
 
     def may_be_in(self, directory: Path, boot_time: float | None) -> bool:
-        """Whether a process is, or may be, in this slice, which was made then."""
+        """Whether a process is, or may be, in a slice that was created at ``boot_time``."""
         if self.inside.get(str(directory)):
             return True
-        # Started in the slice, so after it was made; the kernel counts in whole ticks.
-        made = 0.0 if boot_time is None else boot_time - 1 / _TICKS
-        return any(started >= made for started in self.anywhere)
+        # A process starts after its slice was created; the kernel counts in whole ticks.
+        created = 0.0 if boot_time is None else boot_time - 1 / _TICKS
+        return any(started >= created for started in self.anywhere)
 
 
 def read_environments(since: float = 0.0) -> Environments:
-    """Look at every process of ours.
+    """Read the environments of this user's processes.
 
     Args:
-        since: when the oldest slice was made that is asked about, in seconds since boot; what is
-            mapped into older processes does not matter, and is the slow part.
+        since: when the oldest slice of interest was created, in seconds since boot. The mapped
+            files of older processes are not read, because that is slow.
     """
     inside: dict[str, set[int]] = {}
     anywhere: list[float] = []
@@ -58,7 +58,7 @@ def read_environments(since: float = 0.0) -> Environments:
         try:
             variables = environment_of(pid)
         except OSError:
-            # Another user's, or already gone.
+            # The process belongs to another user, or has exited.
             continue
         slices = _value(variables, HAMI_SLICE)
         for directory in filter(None, slices.split(":")):
@@ -72,21 +72,21 @@ def read_environments(since: float = 0.0) -> Environments:
 
 
 def environment_of(pid: int) -> list[bytes]:
-    """The variables that a process was started with, as NAME=VALUE.
+    """The environment with which a process was started, as NAME=VALUE.
 
-    Whoever has just started a program may find it where the kernel has dropped the old environment
-    and not yet noted where the new one lies. Then it seems to have none: it is asked again.
+    During ``execve`` the kernel has dropped the old environment and not yet recorded the new one.
+    The environment of such a process seems empty, so it is read again.
 
     Raises:
-        OSError: it is another user's, or gone.
+        OSError: the process belongs to another user, or has exited.
     """
-    place = Path(f"/proc/{pid}/environ")
+    path = Path(f"/proc/{pid}/environ")
     deadline = time.monotonic() + EXEC_DEADLINE
-    variables = place.read_bytes()
+    variables = path.read_bytes()
     while not variables and _is_executing(pid) and time.monotonic() < deadline:
         time.sleep(0.001)
-    # Once more: it may have been noted between our two looks.
-    return (variables or place.read_bytes()).split(b"\0")
+    # Once more: the kernel may have recorded it since the last check.
+    return (variables or path.read_bytes()).split(b"\0")
 
 
 def start_time(pid: int) -> int:
@@ -96,13 +96,13 @@ def start_time(pid: int) -> int:
 
 
 def is_running(pid: int, started: int) -> bool:
-    """Whether this very process is there and no zombie."""
+    """Whether the process with this start time exists and is not a zombie."""
     state = _state(pid)
     return state is not None and state[1] == started and state[0] not in "ZX"
 
 
 def pid_namespace() -> int:
-    """Where our PIDs mean something: the inode of our PID namespace; 0 = unknown."""
+    """The inode of our PID namespace; 0 = unknown."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -110,7 +110,7 @@ def pid_namespace() -> int:
 
 
 def command_of(pid: int) -> tuple[str, ...]:
-    """A process's command line; empty where it cannot be read."""
+    """A process's command line; empty if it cannot be read."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -119,7 +119,7 @@ def command_of(pid: int) -> tuple[str, ...]:
 
 
 def interpreter() -> str | None:
-    """The Python that runs us; None where it is part of another program."""
+    """The path of our Python interpreter; None if it is embedded in another program."""
     try:
         is_it = bool(sys.executable) and Path("/proc/self/exe").samefile(sys.executable)
     except OSError:
@@ -128,13 +128,13 @@ def interpreter() -> str | None:
 
 
 def mapped_files(pid: int | str) -> list[str]:
-    """The files that are mapped into a process, each once; none where that cannot be read."""
+    """The files that are mapped into a process, without duplicates; empty if unreadable."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
         return []
     paths = ("/" + line.partition("/")[2] for line in maps.splitlines() if "/" in line)
-    # A file that was replaced since, as an update does it, is still the one that is mapped.
+    # An update replaces a file; the process still has the old one mapped.
     return list(dict.fromkeys(path.removesuffix(" (deleted)") for path in paths))
 
 
@@ -144,7 +144,7 @@ def _value(variables: list[bytes], name: str) -> str:
 
 
 def _is_executing(pid: int) -> bool:
-    """It has a program, and no place for an environment yet; the kernel's own have no program."""
+    """Whether it has a program and no environment yet; kernel threads have no program."""
     fields = _fields(pid)
     try:
         return len(fields) > 48 and fields[48] == "0" and bool(Path(f"/proc/{pid}/exe").readlink())
@@ -153,10 +153,10 @@ def _is_executing(pid: int) -> bool:
 
 
 def _has_library(pid: int) -> bool:
-    """Our library is in it, and not one that was given to a container with its limits."""
+    """Whether our library is mapped, except a container's, which has its limits beside it."""
     for path in mapped_files(pid):
         if Path(path).name == LIBRARY_NAME:
-            # As the process sees it.
+            # The path as the process sees it.
             return not Path(f"/proc/{pid}/root{path}").with_name(LIMITS).exists()
     return False
 
@@ -168,21 +168,21 @@ def _state(pid: int) -> tuple[str, int] | None:
 
 
 def _fields(pid: int) -> list[str]:
-    """What ``/proc/<pid>/stat`` says after pid and name, so from field 3 of proc(5) on."""
+    """The fields of ``/proc/<pid>/stat`` after pid and name, from field 3 of proc(5) on."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return []
-    # The name in parentheses may hold anything, also parentheses and blanks.
+    # The name in parentheses may contain parentheses and spaces.
     return stat.rpartition(")")[2].split()
 
 
 def lock_holders(path: Path) -> frozenset[int]:
-    """The processes that have locked a file, as far as ``/proc/locks`` tells."""
+    """The processes that have locked a file, according to ``/proc/locks``."""
     with suppress(OSError, ValueError):
         inode = str(path.stat().st_ino)
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        # "1: FLOCK ADVISORY READ 4711 08:01:131 0 EOF"; 0 is a process that we cannot name.
+        # "1: FLOCK ADVISORY READ 4711 08:01:131 0 EOF"; 0 is a process of another namespace.
         return frozenset(
             int(fields[4])
             for fields in locks

@@ -1,7 +1,7 @@
-"""``slice.json``: what a slice is called, who made it and what for.
+"""``slice.json``: a slice's name, its creator and its purpose.
 
-It is written once, when the slice is made, and only read afterwards. What it says is for people and
-for ``hami``; no limit depends on it. Its lock says who holds the slice (``hold``).
+It is written once, when the slice is created, and then only read. People and ``hami`` read it; no
+limit depends on it. Its lock marks the processes that hold the slice (``hold``).
 """
 
 import json
@@ -13,28 +13,28 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hami_py.slices.options import Command
 from hami_py.slices.processes import is_running, start_time
+from hami_py.slices.programs import Command
 
 RECORD = "slice.json"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What ``slice.json`` says.
+    """The contents of ``slice.json``.
 
     Attributes:
-        pid: who made it, in its own PID namespace.
+        pid: the process that created the slice, in its own PID namespace.
         start_time: when that process started, in clock ticks since boot; 0 = unknown.
-        command: what it was made for, or by.
-        created: UTC, ISO 8601.
-        boot_time: the same in seconds since boot, to be held against the start of processes.
-        name: what people call it.
-        keep: it stays until it is removed.
-        relaunched: its maker itself has gone on in it (``limit_this_process``): it holds no lock,
-            and lives as long as the slice needs anyone to.
-        around: the slices around it, outermost first: what is in it must be in those, too.
-        devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = left alone.
+        command: the command for which, or by which, the slice was created.
+        created: the time of creation, UTC, ISO 8601.
+        boot_time: the same in seconds since boot, to compare with the start times of processes.
+        name: the slice's name.
+        keep: it remains until it is removed.
+        relaunched: its creator restarted itself in it (``limit_this_process``). Such a process has
+            no lock; the slice counts as held while the process runs.
+        around: the slices around it, outermost first: its processes must be in those too.
+        devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = unchanged.
     """
 
     pid: int
@@ -49,15 +49,15 @@ class Record:
     devices: tuple[str, ...] | None = None
 
     def is_of(self, pid: int) -> bool:
-        """This very process went on in the slice that it had made."""
+        """Whether this process restarted itself in the slice that it had created."""
         return self.relaunched and (self.pid, self.start_time) == (pid, start_time(pid))
 
-    def relaunched_lives(self) -> bool:
-        """The process that went on in the slice has not ended yet."""
+    def relaunched_is_running(self) -> bool:
+        """Whether the process that restarted itself in the slice still runs."""
         return self.relaunched and is_running(self.pid, self.start_time)
 
     def write(self, descriptor: int) -> None:
-        """Write it down. Names of programs may be no text at all."""
+        """Write the record. Names of programs may contain bytes that are no text."""
         os.write(descriptor, json.dumps(asdict(self)).encode(errors="surrogateescape"))
 
 
@@ -70,7 +70,7 @@ def new_record(
     around: Sequence[Path] = (),
     devices: tuple[str, ...] | None = None,
 ) -> Record:
-    """The record of a slice that this process makes now."""
+    """The record of a slice that this process creates now."""
     return Record(
         pid=os.getpid(),
         start_time=start_time(os.getpid()),
@@ -86,7 +86,7 @@ def new_record(
 
 
 def read_record(directory: Path) -> Record | None:
-    """What a slice's record says; None where it is missing, or no record."""
+    """Read a slice's record; None if it is missing or damaged."""
     try:
         found = json.loads((directory / RECORD).read_bytes())
         return Record(
@@ -106,7 +106,7 @@ def read_record(directory: Path) -> Record | None:
 
 
 def _words(command: Command) -> tuple[str, ...]:
-    """A command line as ``subprocess`` takes it, as text; one for a shell is a single word."""
+    """A command line of ``subprocess`` as text; a line for a shell is a single word."""
     words = [command] if isinstance(command, (str, os.PathLike)) else command
     return tuple(os.fsdecode(word) for word in words)
 

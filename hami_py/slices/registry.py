@@ -1,7 +1,7 @@
-"""The slices of this user: listed, found by name, removed.
+"""The slices of this user: list, find, resize and remove them.
 
-The runtime directory is the register: it belongs to the user and nobody else can enter it, so what
-is in it is what the user may see and change, root included.
+The runtime directory is the register of slices. It belongs to the user and no one else can enter
+it, so its slices are those that the user may see and change, root included.
 """
 
 from collections.abc import Iterator
@@ -10,25 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py import gpu
-from hami_py._native import ProcessUse, same_card
-from hami_py.config import Settings
-from hami_py.errors import HamiError, InvalidValue, SliceInUse, StateError, UnknownSlice
+from hami_py._native import LimitsPage, ProcessUse, same_card
+from hami_py.config import LIMITS, Settings
+from hami_py.errors import (
+    DamagedFile,
+    HamiError,
+    InvalidValue,
+    SliceInUse,
+    StateError,
+    UnknownSlice,
+)
 from hami_py.model import (
     Card,
+    LimitRequest,
     SliceCard,
     SliceInfo,
     SliceProcess,
     SliceProcessCard,
     SliceState,
     legible,
+    resized,
 )
-from hami_py.slices import hold
+from hami_py.slices import coordinator, hold
+from hami_py.slices.current import directories
 from hami_py.slices.hold import Hold
-from hami_py.slices.levels import (
-    Level,
-    has_touched,
+from hami_py.slices.layers import (
+    Layer,
+    has_used,
+    limit_of,
     read_from_outside,
-    strike_off_the_dead,
+    reclaim_dead,
     times_of,
 )
 from hami_py.slices.processes import (
@@ -42,12 +53,12 @@ from hami_py.slices.record import RECORD, Record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, usable
 
 SHOWN_ID = 12
-"""Characters of an id that are shown where a person reads it."""
+"""Characters of an id that tables and messages show."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """What the directory alone says of a slice."""
+    """A slice as its directory and its processes show it."""
 
     directory: Path
     record: Record | None
@@ -57,33 +68,33 @@ class _Entry:
 
 
 def list_slices(settings: Settings) -> list[SliceInfo]:
-    """The slices of this user, oldest first; not those that only wait to be cleared away.
+    """The slices of this user, oldest first, without those that are only waiting to be removed.
 
     Raises:
         StateError: the runtime directory cannot be used.
     """
     entries: list[_Entry] = []
     with _register(settings) as slices:
-        directories = list(slices.iterdir())
-        environments = read_environments(hold.oldest(directories))
-        for directory in directories:
+        found = list(slices.iterdir())
+        environments = read_environments(hold.oldest(found))
+        for directory in found:
             if not hold.is_abandoned(directory, environments):
                 entries.append(_entry(directory, environments))
     try:
         cards = gpu.cards()
     except HamiError:
-        # Then the cards have no index; everything else is known.
+        # Then the cards have no index; everything else is available.
         cards = []
     entries.sort(key=lambda entry: entry.record.boot_time if entry.record else 0.0)
-    found = (_info(entry, cards) for entry in entries)
-    return [info for info in found if info is not None]
+    infos = (_info(entry, cards) for entry in entries)
+    return [info for info in infos if info is not None]
 
 
 def hold_named(settings: Settings, name: str) -> Hold:
-    """Hold the slice of this name or id.
+    """Hold the slice with this name or id.
 
     Raises:
-        UnknownSlice: there is none, or more than one is meant.
+        UnknownSlice: there is no such slice, or the id is ambiguous.
         StateError: it is damaged.
     """
     with _register(settings) as slices:
@@ -91,7 +102,7 @@ def hold_named(settings: Settings, name: str) -> Hold:
 
 
 def processes_in(directory: Path) -> tuple[SliceProcess, ...]:
-    """The processes in a slice now, by pid.
+    """The current processes of a slice, by pid.
 
     Raises:
         StateError: it cannot be read.
@@ -101,10 +112,10 @@ def processes_in(directory: Path) -> tuple[SliceProcess, ...]:
 
 
 def remove(settings: Settings, name: str) -> None:
-    """Remove the slice of this name or id.
+    """Remove the slice with this name or id.
 
     Raises:
-        UnknownSlice: there is none, or more than one is meant.
+        UnknownSlice: there is no such slice, or the id is ambiguous.
         SliceInUse: processes are in it, or hold it.
         StateError: its files cannot be removed.
     """
@@ -116,13 +127,57 @@ def remove(settings: Settings, name: str) -> None:
             raise SliceInUse(f"slice {legible(name)}", entry.inside | holders)
         hold.remove_files(directory)
         if directory.exists():
-            fix = f"look at what is in it, then `rm -r {directory}`"
-            raise StateError(f"slice {legible(name)}", "something in it cannot be removed", fix)
+            fix = f"check its contents, then run `rm -r {directory}`"
+            raise StateError(f"slice {legible(name)}", "a file in it cannot be removed", fix)
+
+
+def resize(settings: Settings, directory: Path, request: LimitRequest) -> tuple[str, ...]:
+    """Change the limits of a slice. Limits that are not requested stay.
+
+    All new limits are in force when this returns.
+
+    Returns:
+        Messages for the user, one line each.
+
+    Raises:
+        InvalidValue: the request is empty, or names a card twice.
+        UnknownCard: the slice has no such card.
+        NoDriver, NoDevice, DriverError: NVML cannot list the cards.
+        StateError: the limits page cannot be read or written.
+    """
+    # Locked, because a change of one limit reads and writes the others too.
+    with usable(directory), locked(directory):
+        try:
+            page = LimitsPage.open(directory / LIMITS)
+            rows = tuple(map(limit_of, page.rows()))
+            whole = not directories(settings)
+            new_rows, notes = resized(gpu.cards(), rows, request, whole=whole)
+            changed = [row for row in new_rows if row not in rows]
+            page.set_memory_limits({row.uuid: row.memory for row in changed})
+            page.set_regimes({row.uuid: (row.share, row.mode, row.priority) for row in changed})
+        except DamagedFile as error:
+            fix = f"remove it with `hami rm {directory.name}`, and create another"
+            raise StateError(f"slice {directory.name}", error.why, fix) from error
+    return (*notes, *coordinator.ensure(settings, directory))
+
+
+def resize_named(settings: Settings, name: str, request: LimitRequest) -> tuple[str, ...]:
+    """The same for the slice with this name or id.
+
+    Raises:
+        UnknownSlice: there is no such slice, or the id is ambiguous.
+        HamiError: as ``resize``.
+    """
+    held = hold_named(settings, name)
+    try:
+        return resize(settings, held.directory, request)
+    finally:
+        held.release()
 
 
 @contextmanager
 def _register(settings: Settings) -> Iterator[Path]:
-    """The directory of the slices, locked: it does not change meanwhile."""
+    """Lock the directory of slices; yields it."""
     slices = runtime_directory(settings.runtime_directory) / "slices"
     with usable(slices):
         slices.mkdir(mode=0o700, exist_ok=True)
@@ -131,40 +186,39 @@ def _register(settings: Settings) -> Iterator[Path]:
 
 
 def _find(slices: Path, name: str) -> Path:
-    # Python callers may pass the name of a slice that has none.
+    # Python callers may pass the name of an unnamed slice, which is None.
     if not isinstance(name, str):
         raise InvalidValue("name_or_id", repr(name), "write a slice's name or id as a string")
-    directories = sorted(slices.iterdir())
-    records = [(directory, read_record(directory)) for directory in directories]
+    records = [(directory, read_record(directory)) for directory in sorted(slices.iterdir())]
     named = [directory for directory, record in records if record and record.name == name]
-    # A name goes before the beginning of an id.
-    found = named or [d for d in directories if name and d.name.startswith(name)]
+    # A name takes precedence over the start of an id.
+    found = named or [d for d, _record in records if name and d.name.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         ids = ", ".join(directory.name[:SHOWN_ID] for directory in found)
         raise UnknownSlice(
-            f"slice {legible(name)}", f"several ids begin so: {ids}", "write more of it"
+            f"slice {legible(name)}", f"several ids start with it: {ids}", "write more of the id"
         )
-    fix = "`hami ps` lists those there are"
-    raise UnknownSlice(f"slice {legible(name)}", "you have none of this name or id", fix)
+    fix = "`hami ps` lists your slices"
+    raise UnknownSlice(f"slice {legible(name)}", "you have no slice with this name or id", fix)
 
 
 def _entry(directory: Path, environments: Environments) -> _Entry:
     record = read_record(directory)
-    held = hold.is_held(directory) or (record is not None and record.relaunched_lives())
+    held = hold.is_held(directory) or (record is not None and record.relaunched_is_running())
     in_use = hold.is_in_use(directory, record, environments)
     return _Entry(directory, record, held, in_use, hold.pids_in(directory, environments))
 
 
 def _info(entry: _Entry, cards: list[Card]) -> SliceInfo | None:
-    """What is to be told of it; None where it has gone meanwhile."""
-    level, damage = None, None
-    strike_off_the_dead(entry.directory)
+    """The slice's description; None if it was removed meanwhile."""
+    layer, damage = None, None
+    reclaim_dead(entry.directory)
     try:
-        level = read_from_outside(entry.directory)
+        layer = read_from_outside(entry.directory)
     except StateError as error:
-        # It may be half removed; under the lock it is damaged or gone.
+        # Another process may be removing it; under the lock it is either damaged or removed.
         with usable(entry.directory), locked(entry.directory.parent):
             if not entry.directory.exists():
                 return None
@@ -180,8 +234,8 @@ def _info(entry: _Entry, cards: list[Card]) -> SliceInfo | None:
         keep=record.keep if record else False,
         created=record.created if record else None,
         command=record.command if record else (),
-        cards=_cards(level, cards) if level else (),
-        processes=_processes(level, entry.inside),
+        cards=_cards(layer, cards) if layer else (),
+        processes=_processes(layer, entry.inside),
         damage=damage,
     )
 
@@ -196,39 +250,39 @@ def _state(entry: _Entry, damage: str | None) -> SliceState:
     return "ending"
 
 
-def _cards(level: Level, cards: list[Card]) -> tuple[SliceCard, ...]:
+def _cards(layer: Layer, cards: list[Card]) -> tuple[SliceCard, ...]:
     return tuple(
         SliceCard(
             row.uuid,
             next((card.index for card in cards if same_card(card.uuid, row.uuid)), None),
             row.memory,
-            level.used[i],
-            level.refusals[i],
+            layer.used[i],
+            layer.refusals[i],
             row.share,
             row.mode,
             row.priority,
-            *level.times(i),
+            *layer.times(i),
         )
-        for i, row in enumerate(level.rows)
+        for i, row in enumerate(layer.rows)
     )
 
 
-def _processes(level: Level | None, inside: frozenset[int]) -> tuple[SliceProcess, ...]:
+def _processes(layer: Layer | None, inside: frozenset[int]) -> tuple[SliceProcess, ...]:
     here = pid_namespace()
-    members = [process for process in level.processes if process.alive] if level else []
+    members = [process for process in layer.processes if process.alive] if layer else []
     known = {process.pid for process in members if process.pid_namespace == here}
     found = [SliceProcess(pid, command_of(pid), ()) for pid in inside - known]
     for process in members:
-        # A number from elsewhere is another process's here.
+        # A pid of another namespace names another process here.
         command = command_of(process.pid) if process.pid_namespace == here else ()
-        found.append(SliceProcess(process.pid, command, _held(level, process)))
+        found.append(SliceProcess(process.pid, command, _process_cards(layer, process)))
     return tuple(sorted(found, key=lambda process: process.pid))
 
 
-def _held(level: Level | None, process: ProcessUse) -> tuple[SliceProcessCard, ...]:
-    rows = level.rows if level else ()
+def _process_cards(layer: Layer | None, process: ProcessUse) -> tuple[SliceProcessCard, ...]:
+    rows = layer.rows if layer else ()
     return tuple(
         SliceProcessCard(row.uuid, process.memory[i], process.refusals[i], *times_of(process, i))
         for i, row in enumerate(rows)
-        if has_touched(process, i)
+        if has_used(process, i)
     )

@@ -1,10 +1,9 @@
-"""A limit on the process that is running already.
+"""Limiting the process that already runs, by restarting it in a slice.
 
-The preload library must be there before the driver is, so nothing can be put around a process that
-has begun to use CUDA. What can be done is to begin again: the interpreter executes itself with the
-same command line, as the same process, inside a slice. That is only right where beginning again
-does what beginning did: not where a person has typed, where threads are at work, or where the
-command line is not this process's own.
+The preload library must be loaded before the driver, so a process that has begun to use CUDA cannot
+be limited. Instead the interpreter executes itself with the same command line, as the same process,
+inside a slice. That is refused if the restart would not repeat what the process did: if a person
+has typed commands, if other threads run, or if the command line is not the process's own.
 """
 
 import os
@@ -18,7 +17,7 @@ from hami_py.config import Settings
 from hami_py.errors import CannotRelaunch
 from hami_py.model import LimitRequest, Limits
 from hami_py.slices.current import limits
-from hami_py.slices.prepare import Opened, Request, open_new
+from hami_py.slices.prepare import Opened, SliceRequest, open_new
 from hami_py.slices.processes import interpreter, mapped_files
 from hami_py.slices.record import read_record
 
@@ -26,36 +25,36 @@ WHAT = "limit_this_process"
 DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 
 _IMPORTED_BY = os.getpid()
-"""A process that is forked later has our memory and another life."""
+"""A process that is forked later has another pid."""
 
 
 def relaunch(
     settings: Settings,
-    asked: LimitRequest,
+    limit_request: LimitRequest,
     devices: Sequence[str],
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Limits:
-    """Go on in a new slice, or say what holds in the one that this process has made so.
+    """Restart this process in a new slice; in the restarted process, return the limits.
 
     Args:
-        settings: of this process.
-        asked: the limits.
-        devices: cards by UUID or index; none = all.
-        tell: what to do with a line for the user.
+        settings: the settings of this process.
+        limit_request: the requested limits.
+        devices: cards by UUID or index; empty = all.
+        warn: called with each message for the user.
 
     Raises:
-        CannotRelaunch: beginning again is not the same here.
+        CannotRelaunch: a restart would not repeat what the process did.
         HamiError: as ``open_new`` and ``limits``.
     """
     if _is_relaunched(settings):
         return limits(settings)
     for why, fix in _obstacles(settings):
         raise CannotRelaunch(WHAT, why, fix)
-    request = Request(sys.orig_argv, asked, devices, relaunched=True)
+    request = SliceRequest(sys.orig_argv, limit_request, devices, relaunched=True)
     opened = open_new(settings, request)
     try:
         for note in opened.notes:
-            tell(note)
+            warn(note)
         _execute(opened, settings.environment)
     except BaseException:
         opened.hold.abandon()
@@ -63,45 +62,44 @@ def relaunch(
 
 
 def _is_relaunched(settings: Settings) -> bool:
-    """This very process made its innermost slice, and went on in it."""
+    """Whether this process created its innermost slice and restarted itself in it."""
     record = read_record(settings.slices[-1]) if settings.slices else None
     return record is not None and record.is_of(os.getpid())
 
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Why this process cannot begin again, and what to do instead; the first one is told."""
+    """The reasons why this process cannot be restarted, each with a fix; the first is reported."""
     start = "start the program with `hami run` instead"
     kind = _notebook()
     if kind == "kernel":
         fix = (
-            "choose a kernel that `hami jupyter install --gpumem 4GiB` makes,"
-            " or start Jupyter with `hami run`"
+            "use a kernel of `hami jupyter install --gpumem 4GiB`, or start Jupyter with `hami run`"
         )
-        yield "a Jupyter kernel cannot begin again without losing its notebook", fix
+        yield "restarting a Jupyter kernel would lose the state of its notebook", fix
     if kind or hasattr(sys, "ps1") or sys.flags.interactive:
         fix = "start the interpreter with `hami run --gpumem 4GiB -- python`"
-        yield "an interactive interpreter cannot begin again without losing what was typed", fix
+        yield "restarting an interactive interpreter would lose what was typed", fix
     if not sys.orig_argv or interpreter() is None:
         yield (
-            "the interpreter is part of another program, whose command line is not Python's",
+            "the interpreter is embedded in another program with its own command line",
             start,
         )
     if os.getpid() != _IMPORTED_BY or _is_multiprocessing_child():
-        fix = "call it in the first process, before it makes others"
-        yield "this process is a child of the one that the command line started", fix
+        fix = "call it in the first process, before it creates others"
+        yield "this process is a child of the process that the command line started", fix
     if not _has_program():
         fix = "write the program to a file, or start it with `hami run`"
-        yield "the program was read from standard input and cannot be read again", fix
+        yield "the program was read from standard input, which cannot be read again", fix
     if not _finds_script():
-        fix = "call it before the working directory is changed"
+        fix = "call it before changing the working directory"
         yield f"{sys.modules['__main__'].__file__} would not be found from {Path.cwd()}", fix
     first = "call it first, before the imports that use the GPU, or " + start
     driver = next((p for p in mapped_files("self") if Path(p).name.startswith(DRIVERS)), None)
     if driver:
-        yield f"{driver} is in this process already, and what it holds would be lost", first
+        yield f"{driver} is already loaded, and its state would be lost", first
     threads = _threads()
     if threads > 1:
-        yield f"{threads - 1} other threads are at work in this process", first
+        yield f"{threads - 1} other threads run in this process", first
 
 
 def _notebook() -> str | None:
@@ -120,13 +118,13 @@ def _is_multiprocessing_child() -> bool:
 
 
 def _has_program() -> bool:
-    """A file, a module or ``-c``: something that can be run again."""
+    """Whether the program is a file, a module or ``-c``, which can be run again."""
     script = getattr(sys.modules["__main__"], "__file__", None)
-    return script not in {None, "<stdin>"} or _is_given_as_text()
+    return script not in {None, "<stdin>"} or _has_option_c()
 
 
-def _is_given_as_text() -> bool:
-    """``python -c``, also among other letters and after options that take a value."""
+def _has_option_c() -> bool:
+    """Whether it is ``python -c``, also combined with other options."""
     words = iter(sys.orig_argv[1:])
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):
@@ -139,7 +137,7 @@ def _is_given_as_text() -> bool:
 
 
 def _finds_script() -> bool:
-    """A script that was named by a relative path is still there."""
+    """Whether the script on the command line is found from the current directory."""
     main = sys.modules["__main__"]
     script = getattr(main, "__file__", None)
     if script is None or getattr(main, "__spec__", None) is not None:
@@ -162,7 +160,7 @@ def _threads() -> int:
 
 
 def _execute(opened: Opened, base: Mapping[str, str]) -> NoReturn:
-    """Begin again. The kernel gives up our hold; the slice knows us by our pid, which stays."""
+    """Execute the interpreter again. That releases our lock; the slice knows us by our pid."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -170,5 +168,5 @@ def _execute(opened: Opened, base: Mapping[str, str]) -> NoReturn:
     try:
         os.execve(sys.executable, arguments, opened.environment(base))  # noqa: S606
     except OSError as error:
-        fix = "check that it is still there, or start the program with `hami run`"
+        fix = "check that it still exists, or start the program with `hami run`"
         raise CannotRelaunch(WHAT, f"{sys.executable}: {error.strerror}", fix) from error

@@ -1,7 +1,8 @@
-"""The runtime directory: where slices live, and why nobody else can meddle with them.
+"""The runtime directory, which contains the user's slices, and its lock.
 
-``/tmp`` belongs to everyone: whoever makes our directory first could hand us files of theirs. So it
-must be a real directory, ours, and writable by nobody else, or it is not used.
+Anyone can write to ``/tmp``: another user could create our directory first and place files in it.
+So the directory is used only if it is a real directory, belongs to this user, and is writable by no
+one else.
 """
 
 import fcntl
@@ -15,41 +16,41 @@ from pathlib import Path
 from hami_py.errors import StateError
 
 LOCK_DEADLINE = 10.0
-"""Seconds. The lock is held for milliseconds; a holder that was stopped must not hang us."""
+"""Seconds. A lock is held for milliseconds; a stopped holder must not block us for ever."""
 
 
 def runtime_directory(path: Path) -> Path:
-    """The directory, made with mode 0700 where it was missing, and checked.
+    """Check the directory, and create it with mode 0700 if it is missing.
 
     Raises:
-        StateError: it cannot be made, is not ours, or others may write in it.
+        StateError: it cannot be created, belongs to another user, or others may write to it.
     """
-    refused = f"runtime directory {path}"
+    what = f"runtime directory {path}"
     if ":" in str(path) or not str(path).isprintable():
         fix = "set XDG_RUNTIME_DIR to a path of plain text without a colon"
-        raise StateError(refused, "HAMI_SLICE cannot carry its name", fix)
+        raise StateError(what, "HAMI_SLICE cannot contain this path", fix)
     try:
-        # What is there and is no directory is said below.
+        # If another file has this name, the check below reports it.
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        # lstat: a link that someone put there would lead us into a directory of theirs.
+        # lstat, because another user could place a symbolic link here.
         status = path.lstat()
     except OSError as error:
-        fix = "make it, or set XDG_RUNTIME_DIR to a directory of yours that can be written"
-        raise StateError(refused, error.strerror or str(error), fix) from error
+        fix = "create it, or set XDG_RUNTIME_DIR to a directory that you can write to"
+        raise StateError(what, error.strerror or str(error), fix) from error
     if not stat.S_ISDIR(status.st_mode):
-        raise StateError(refused, "it is not a directory", "remove it")
+        raise StateError(what, "it is not a directory", "remove it")
     if status.st_uid != os.geteuid():
         fix = "remove it, or set XDG_RUNTIME_DIR to a directory of yours"
-        raise StateError(refused, f"it belongs to user {status.st_uid}", fix)
+        raise StateError(what, f"it belongs to user {status.st_uid}", fix)
     if status.st_mode & 0o022:
-        raise StateError(refused, "others may write in it", f"chmod 700 {path}")
+        raise StateError(what, "other users may write to it", f"run `chmod 700 {path}`")
     return path
 
 
 @contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """What the kernel says against files of ours, as our error.
+    """Turn every ``OSError`` about a slice's files into a ``StateError``.
 
     Raises:
         StateError: for every ``OSError`` inside.
@@ -58,16 +59,16 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
-        fix = "make it writable, with room in it, or set XDG_RUNTIME_DIR to another directory"
+        fix = "make it writable and free some space, or set XDG_RUNTIME_DIR to another directory"
         raise StateError(f"slice file {where}", error.strerror or str(error), fix) from error
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock: slices are made and removed by one process at a time.
+    """Hold the directory's lock: one process at a time creates or removes slices.
 
     Raises:
-        OSError: it cannot be opened, or is no directory.
+        OSError: it cannot be opened, or is not a directory.
         StateError: the lock was not free before the deadline.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -76,7 +77,7 @@ def locked(directory: Path) -> Iterator[None]:
         while not try_lock(descriptor):
             if time.monotonic() > deadline:
                 fix = f"find the process that holds it: `fuser {directory}`"
-                raise StateError(f"lock of {directory}", "another process keeps it", fix)
+                raise StateError(f"lock of {directory}", "another process holds it", fix)
             time.sleep(0.01)
         yield
     finally:
@@ -84,7 +85,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the file's lock if it is free. The kernel gives it back when the holder ends."""
+    """Lock the file if it is free. The kernel unlocks it when the holder exits."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,9 +1,9 @@
-"""Was a signal sent to us alone, or to all of us?
+"""Finding out whether a signal was sent to us alone or to the whole process group.
 
-What ``kill %1``, ``timeout`` or a service manager sends goes to the whole process group, or to
-every process it knows of, and so to the program as well; what ``kill PID`` sends is for us to pass
-on. The kernel does not say which it was. So a process stands beside us that has every signal
-blocked and does nothing: what is pending there was sent to all.
+``kill %1``, ``timeout`` and service managers signal the whole process group, and so the program
+too. A signal from ``kill PID`` must be passed on to the program. The kernel does not tell the two
+apart. So a second process in our group, the witness, blocks all signals and does nothing: a signal
+that is pending there was sent to the group.
 """
 
 import os
@@ -14,51 +14,51 @@ from typing import NoReturn
 
 from hami_py.errors import StateError
 
-SETTLED = 0.02
-"""Seconds. Whoever signals several processes does so one after the other, perhaps interrupted."""
+DELIVERY_TIME = 0.02
+"""Seconds. A sender signals several processes one after the other, and may be interrupted."""
 
 
 class Witness:
-    """A process in our group; it goes when we do, however that is."""
+    """A process in our group that exits when we do, however we end."""
 
     def __init__(self) -> None:
-        """Not with other threads: it is forked."""
+        """Fork the witness; no other threads may run."""
         self._pid, self._line = _start()
 
     def has_seen(self, number: int) -> bool:
-        """Whether the signal that we have just got from a process was sent to it, too."""
-        time.sleep(SETTLED)
+        """Whether the signal that we just received was sent to the witness too."""
+        time.sleep(DELIVERY_TIME)
         if not _is_pending(self._pid, number):
             return False
-        # Ours may have come several times, as one that is sent to us and to all does.
+        # We may have received it several times, for example once alone and once as a group.
         while signal.sigtimedwait({number}, 0):
             pass
-        self.forget()
+        self.reset()
         return True
 
-    def forget(self) -> None:
-        """Pay no heed to what was sent so far: what is pending stays so, so another takes over."""
-        self.end()
+    def reset(self) -> None:
+        """Forget the signals so far. Pending signals stay pending, so this replaces the process."""
+        self.close()
         self._pid, self._line = _start()
 
-    def end(self) -> None:
-        """Let it go."""
+    def close(self) -> None:
+        """End the witness."""
         os.close(self._line)
-        # It may have been stopped, with the rest of the group.
+        # SIGKILL, because it may be stopped with the rest of the group.
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
 
 def _start() -> tuple[int, int]:
-    """Its pid, and the line that keeps it: our end is closed when we end."""
+    """Its pid, and our end of the pipe that keeps it alive; the kernel closes it when we exit."""
     theirs, ours = os.pipe()
-    # Blocked before it is there, so that none can end it.
+    # Signals are blocked before the fork, so that none can end the witness.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         child = os.fork()
     except OSError as error:
         fix = "end some of your processes, or raise `ulimit -u`"
-        raise StateError("process", f"none can be made: {error.strerror}", fix) from error
+        raise StateError("fork", error.strerror or str(error), fix) from error
     if child == 0:
         _stand_by(theirs)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -67,9 +67,9 @@ def _start() -> tuple[int, int]:
 
 
 def _stand_by(line: int) -> NoReturn:
-    """What the witness does; whatever happens, it must not go on as a second one of us."""
+    """The witness's process; whatever happens, it must not continue as a copy of us."""
     try:
-        # Nothing of ours may stay open in it: someone may wait for the end of a pipe.
+        # It must keep no file of ours open: another process may wait for the end of a pipe.
         os.dup2(line, 0)
         os.closerange(1, 1 + max(int(path.name) for path in Path("/proc/self/fd").iterdir()))
         os.read(0, 1)

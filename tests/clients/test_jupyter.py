@@ -361,7 +361,7 @@ def test_what_cannot_become_a_kernel_is_refused(
 def test_what_a_kernel_will_be_told_is_said_when_it_is_added(jupyter: Jupyter) -> None:
     done = jupyter.hami("install", "--gpumem", "1GiB", "--mode", "soft")
     assert (done.code, done.out[:13]) == (0, "hami-1gib in ")
-    assert done.err.startswith("hami: mode soft says nothing yet: ")
+    assert done.err.startswith("hami: mode soft has no effect yet: ")
 
 
 def test_where_no_card_is_a_kernel_is_added_and_that_is_said(

@@ -133,7 +133,7 @@ def test_in_a_tiny_slice_the_limit_is_named_and_not_other_programs(
 ) -> None:
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     found = failed(hami(gpu, "run", "--gpumem", "6MiB", "--", *inner))["limit on card 0"]
-    assert f"of the {6 << 20} that may be used here" in found["detail"]
+    assert f"of the limit of {6 << 20}" in found["detail"]
     assert found["fix"].startswith("raise the limit")
 
 

@@ -127,7 +127,7 @@ def test_file_capabilities_are_rights_too_but_not_for_root(
         )
     except OSError as error:
         pytest.skip(f"file capabilities cannot be set here: {error}")
-    assert "gains none" in program_checks.privileges(copy)
+    assert "none gained" in program_checks.privileges(copy)
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
     with pytest.raises(HamiError, match="file capabilities"):
         program_checks.privileges(copy)
@@ -204,6 +204,6 @@ def test_a_python_of_musl_is_told_so(program: Programs, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("version", ["2.12", "2.16.90", "1.99"])
 def test_a_glibc_that_is_too_old_is_told_so(version: str) -> None:
-    assert loading.judge_glibc("2.17") == "glibc 2.17; 2.17 or newer is needed"
+    assert loading.judge_glibc("2.17") == "glibc 2.17 (2.17 or newer is required)"
     with pytest.raises(UnsupportedPlatform, match=rf"glibc {version} is older than 2\.17"):
         loading.judge_glibc(version)

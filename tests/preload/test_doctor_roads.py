@@ -55,9 +55,9 @@ def test_every_road_is_tried_and_leads_to_the_library(
     gpu: StubServer, hami: HamiCommand, artifacts: Artifacts
 ) -> None:
     checks = doctor(hami, gpu)
-    assert {name[5:] for name in checks if name.startswith("road ")} == ROADS
+    assert {name[7:] for name in checks if name.startswith("lookup ")} == ROADS
     for road in ROADS - {"RTLD_DEEPBIND", "NVML"}:
-        assert checks[f"road {road}"]["detail"].startswith(f"leads to {artifacts.library}, and")
+        assert checks[f"lookup {road}"]["detail"].startswith(f"finds {artifacts.library}; ")
     card = gpu.ledger()["cards"][0]
     assert gpu.peak() <= (card["total"] + card["reserved"]) // 4
     assert gpu.held() == 0
@@ -66,7 +66,7 @@ def test_every_road_is_tried_and_leads_to_the_library(
 def test_deepbind_is_a_known_limitation_and_no_failure(
     gpu: StubServer, hami: HamiCommand, artifacts: Artifacts
 ) -> None:
-    found = doctor(hami, gpu)["road RTLD_DEEPBIND"]
+    found = doctor(hami, gpu)["lookup RTLD_DEEPBIND"]
     assert found["ok"]
     assert str(artifacts.libcuda) in found["detail"]
     assert "Taichi" in found["fix"]
@@ -102,16 +102,16 @@ def test_a_road_that_leads_past_the_limit_is_found_out(
     gpu: StubServer, hami: HamiCommand, in_front: Callable[[str], dict[str, str]], flags: str
 ) -> None:
     checks = doctor(hami, gpu, env=in_front(flags))
-    broken = {name[5:] for name, check in checks.items() if "road" in name and not check["ok"]}
+    broken = {name[7:] for name, check in checks.items() if "lookup" in name and not check["ok"]}
     assert broken == BROKEN[flags]
     for road in broken:
-        assert f"sees {TIB} bytes" in checks[f"road {road}"]["detail"]
+        assert f"sees {TIB} bytes" in checks[f"lookup {road}"]["detail"]
 
 
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ("-DDIRECT_LINK_GRANTS", "is answered: granted"),
+        ("-DDIRECT_LINK_GRANTS", "returns: allocated"),
         ("-DDIRECT_LINK_REFUSES", "a page within the limit is refused: CUDA_ERROR_OUT_OF_MEMORY"),
     ],
 )
@@ -123,8 +123,8 @@ def test_a_road_on_which_everything_is_answered_alike_is_found_out(
     why: str,
 ) -> None:
     checks = doctor(hami, gpu, env=in_front(flags))
-    assert [name for name, check in checks.items() if not check["ok"]] == ["road direct link"]
-    assert why in checks["road direct link"]["detail"]
+    assert [name for name, check in checks.items() if not check["ok"]] == ["lookup direct link"]
+    assert why in checks["lookup direct link"]["detail"]
 
 
 def test_where_there_is_no_libcuda_so_that_road_is_not_here(
@@ -135,8 +135,8 @@ def test_where_there_is_no_libcuda_so_that_road_is_not_here(
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         (driver / name).symlink_to(artifacts.stub_dir / name)
     checks = doctor(hami, gpu, env={"LD_LIBRARY_PATH": str(driver)})
-    assert checks["road dlsym in libcuda.so"]["detail"] == "not here: there is no libcuda.so"
-    assert checks["road dlsym in libcuda.so"]["ok"]
+    assert checks["lookup dlsym in libcuda.so"]["detail"] == "not available: there is no libcuda.so"
+    assert checks["lookup dlsym in libcuda.so"]["ok"]
 
 
 def test_where_the_driver_is_older_than_a_road_that_road_is_not_here(
@@ -146,7 +146,8 @@ def test_where_the_driver_is_older_than_a_road_that_road_is_not_here(
     assert all(check["ok"] for check in checks.values())
     for road in ("cuGetProcAddress_v2", "cuGetProcAddress_v2, stream per thread"):
         assert (
-            checks[f"road {road}"]["detail"] == "not here: this driver has no cuGetProcAddress_v2"
+            checks[f"lookup {road}"]["detail"]
+            == "not available: this driver has no cuGetProcAddress_v2"
         )
 
 
@@ -164,7 +165,7 @@ def test_what_else_is_loaded_into_programs_is_named(
     assert found["fix"].startswith("unset LD_AUDIT")
     done = hami(gpu, "doctor", "--json", env={"LD_PRELOAD": str(missing)})
     found = {check["name"]: check for check in json.loads(done.out)}["loader"]
-    assert f"not there: {missing}" in found["detail"]
+    assert f"missing: {missing}" in found["detail"]
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -55,7 +55,7 @@ def test_an_output_that_cannot_be_written_is_said_in_one_line(
             timeout=DEADLINE,
             check=False,
         )
-    why = "standard output: No space left on device; give it a place that can be written"
+    why = "standard output: No space left on device; redirect it to a file that can be written"
     assert (done.returncode, done.stderr) == (1, f"hami: {why}\n")
 
 
@@ -94,10 +94,12 @@ def test_every_failed_check_says_how_to_fix_it(
     assert "libcuda.so.1" in found["driver"].detail
     assert found["runtime directory"].ok
     assert not found["preload library"].ok
-    assert found["limit"] == Check("limit", False, "not tried", "fix what failed above first")
+    assert found["limit"] == Check(
+        "limit", False, "not tested", "fix the failed checks above first"
+    )
     assert all(bool(check.fix) != check.ok for check in found.values())
     # The name stands before the detail.
-    assert found["preload library"].detail == "/nonexistent.so: it is not there"
+    assert found["preload library"].detail == "/nonexistent.so: the file does not exist"
     assert not any(check.detail.startswith(check.name) for check in found.values())
 
 
@@ -150,9 +152,9 @@ def test_what_the_driver_itself_takes_is_said() -> None:
     ("seen", "why"),
     [
         ({"total": 40 * GIB}, "a program sees 42949672960 bytes, not 4294967296"),
-        ({"allocated": 4 * GIB + 1}, "4294967297 bytes were had under a limit of 4294967296"),
+        ({"allocated": 4 * GIB + 1}, "4294967297 bytes were allocated under a limit of 4294967296"),
         ({"stopped_by": "CUDA_ERROR_UNKNOWN"}, "stopped by CUDA_ERROR_UNKNOWN"),
-        ({"stopped_by": None}, "stopped by nothing"),
+        ({"stopped_by": None}, "stopped by no error"),
         ({"allocated": 2 * GIB}, "only 2147483648 of 4294967296 bytes"),
     ],
 )

@@ -24,7 +24,7 @@ from hami_py.cli.doctor.checks import checks
 from hami_py.config import Settings
 from hami_py.coordinator import LOCK, LOG
 from hami_py.coordinator import __main__ as process
-from hami_py.slices import Keeper, Running, coordinator, create, running
+from hami_py.slices import CoordinatorSupervisor, Running, coordinator, create, running
 from hami_py.slices.registry import processes_in
 from hami_py.version import VERSION
 from support.artifacts import ROOT
@@ -182,7 +182,7 @@ def test_it_has_next_to_nothing_in_memory() -> None:
         f"spec = importlib.util.spec_from_file_location('process', {str(coordinator.PROGRAM)!r})\n"
         "process = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(process)\n"
-        "process._alone()\n"
+        "process._bypass_init()\n"
         "before = set(sys.modules)\n"
         "import hami_py._native, hami_py.coordinator, hami_py.version\n"
         "print(sorted(set(sys.modules) - before))\n"
@@ -228,7 +228,7 @@ def test_where_it_was_killed_the_next_who_needs_one_starts_another(settings: Set
         assert running(settings) is None
         second = ensure(settings, directory)
         assert second.pid != first.pid
-        assert coordinator.last_words(settings) is None
+        assert coordinator.last_error(settings) is None
 
 
 def test_hami_run_looks_after_it(hami: Hami, running: Callable[..., Started], ours: Path) -> None:
@@ -270,7 +270,7 @@ def test_that_none_can_be_started_is_said_and_the_slice_is_made(
     stub: StubServer, broken: Callable[[str], None]
 ) -> None:
     broken("import sys; sys.exit('out of order')")
-    said = "coordinator: none could be started: out of order; shares hold less exactly without one"
+    said = "coordinator: it could not be started: out of order; shares are less exact without it"
     s = hami_py.slice(gpucores=30)
     with pytest.warns(UserWarning, match=said), s:
         assert s.run(["true"]).returncode == 0
@@ -285,7 +285,7 @@ def test_one_that_does_not_begin_is_not_waited_for(
     monkeypatch.setattr(coordinator, "START_DEADLINE", 0.2)
     with shared_slice(settings) as directory:
         (told,) = coordinator.ensure(settings, directory)
-    assert "it had not begun within 0.2 s" in told
+    assert "it did not start within 0.2 s" in told
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
@@ -296,7 +296,7 @@ def test_a_python_that_is_part_of_another_program_starts_none(
     monkeypatch.setattr(sys, "executable", "/bin/sh")
     with shared_slice(settings) as directory:
         (told,) = coordinator.ensure(settings, directory)
-    assert "this Python is part of another program" in told
+    assert "this Python is embedded in another program" in told
 
 
 def test_one_that_fails_again_and_again_is_started_less_and_less_often(
@@ -315,11 +315,11 @@ def test_one_that_fails_again_and_again_is_started_less_and_less_often(
     monkeypatch.setattr(coordinator, "start", start)
     monkeypatch.setattr(coordinator, "time", SimpleNamespace(monotonic=lambda: now))
     with shared_slice(settings) as directory:
-        keeper = Keeper(settings, directory)
+        supervisor = CoordinatorSupervisor(settings, directory)
         for _second in range(300):
-            keeper.look()
+            supervisor.check()
             now += 1.0
-        keeper.end()
+        supervisor.close()
     assert [after - before for before, after in pairwise(started)] == [
         *(1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
         *(64.0, 64.0, 64.0),
@@ -328,9 +328,9 @@ def test_one_that_fails_again_and_again_is_started_less_and_less_often(
 
 def test_who_keeps_one_disturbs_nobody_where_the_slice_is_gone(settings: Settings) -> None:
     with shared_slice(settings) as directory:
-        keeper = Keeper(settings, directory)
-    keeper.look()
-    keeper.end()
+        supervisor = CoordinatorSupervisor(settings, directory)
+    supervisor.check()
+    supervisor.close()
     assert running(settings) is None
 
 
@@ -400,7 +400,7 @@ def told(settings: Settings) -> tuple[bool, str, str]:
 
 
 def test_the_doctor_says_whether_one_runs(settings: Settings, hami: Hami) -> None:
-    assert told(settings) == (True, "none runs; the first slice with a share starts one", "")
+    assert told(settings) == (True, "not running; the first slice with a share starts it", "")
     with shared_slice(settings) as directory:
         seen = ensure(settings, directory)
         assert told(settings) == (True, f"process {seen.pid}, version {VERSION}", "")
@@ -413,5 +413,5 @@ def test_the_doctor_says_why_the_last_one_failed(settings: Settings) -> None:
         log = settings.runtime_directory / LOG
         log.write_bytes(b"Traceback\n  there\nOSError: out of order\xff\n\n")
         ok, detail, fix = told(settings)
-    assert (ok, detail) == (True, "none runs; the last one failed: OSError: out of order�")
+    assert (ok, detail) == (True, "not running; the last one failed: OSError: out of order�")
     assert str(log) in fix

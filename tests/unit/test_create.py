@@ -16,8 +16,8 @@ import pytest
 from hami_py import CardLimit, StateError
 from hami_py._native import Account, LimitsPage
 from hami_py.slices import create, remove_stale, runtime
-from hami_py.slices.options import Command
 from hami_py.slices.processes import environment_of, start_time
+from hami_py.slices.programs import Command
 from support.running import Started
 from unit import machine
 from unit.machine import DEADLINE, Hami, environment

@@ -22,7 +22,7 @@ from hami_py import (
 from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
 from hami_py.slices import current
-from hami_py.slices.levels import Level
+from hami_py.slices.layers import Layer
 from unit.machine import CARDS, FREE, GIB, Hami, harmless_library
 
 FIRST, SECOND = (card.uuid for card in CARDS)
@@ -128,8 +128,8 @@ def test_what_is_left_is_the_least_over_all_levels(
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     held = (CardLimit(FIRST, 5 * GIB),)
-    outer = Level(held, [3 * GIB], [process(7, 2 * GIB, 0)], [0], [0], [0])
-    inner = Level(
+    outer = Layer(held, [3 * GIB], [process(7, 2 * GIB, 0)], [0], [0], [0])
+    inner = Layer(
         (CardLimit(FIRST, 4 * GIB),),
         [1 * GIB],
         [process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0)],
@@ -138,7 +138,7 @@ def test_what_is_left_is_the_least_over_all_levels(
         [0],
     )
     levels = {Path("/outer"): outer, Path("/inner"): inner}
-    monkeypatch.setattr(current, "read_level", lambda directory: levels[directory])
+    monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     variables = {"HAMI_SLICE": "/outer:/inner", "CUDA_DEVICE_MEMORY_LIMIT": "2g"}
     (card,) = current.usage(config.read({**settings.environment, **variables})).cards
     assert card == CardUsage(
@@ -336,15 +336,15 @@ def test_engine_time_is_the_innermost_slices_in_seconds(
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     limit = (CardLimit(FIRST, None, 30),)
-    outer = Level(limit, [0], [], [0], [10**12], [10**12])
+    outer = Layer(limit, [0], [], [0], [10**12], [10**12])
     members = [
         process(8, True, 1_500_000_000, 0, 250_000_000),
         process(9, False, 0, 2_000_000_000, 10**9),
         process(10, True, 0, 0, 0),
     ]
-    inner = Level(limit, [0], members, [0], [4_000_000_000], [2_500_000_000])
+    inner = Layer(limit, [0], members, [0], [4_000_000_000], [2_500_000_000])
     levels = {Path("/outer"): outer, Path("/inner"): inner}
-    monkeypatch.setattr(current, "read_level", lambda directory: levels[directory])
+    monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     inside = config.read({**settings.environment, "HAMI_SLICE": "/outer:/inner"})
     (card,) = current.usage(inside).cards
     assert (card.engine_time, card.throttled) == (4.0, 2.5)

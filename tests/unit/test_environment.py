@@ -62,14 +62,16 @@ def test_slices_nest_and_devices_are_named() -> None:
 def test_a_library_that_ld_preload_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
     library = tmp_path / name
     library.touch()
-    with pytest.raises(StateError, match="LD_PRELOAD cannot carry"):
+    with pytest.raises(StateError, match="LD_PRELOAD cannot contain"):
         require_library(library)
 
 
 def test_a_missing_library_is_refused(hami: Hami) -> None:
     done = hami("run", "--", "echo", "ran", HAMI_LIBRARY="/nonexistent/libvgpu.so")
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.startswith("hami: preload library /nonexistent/libvgpu.so: it is not there")
+    assert done.stderr.startswith(
+        "hami: preload library /nonexistent/libvgpu.so: the file does not exist"
+    )
 
 
 @pytest.mark.parametrize("answer", [None, "", ValueError("unrecognized"), OSError(22, "invalid")])
@@ -128,7 +130,7 @@ def test_more_slices_inside_one_another_than_the_library_takes_are_refused(
     assert (done.returncode, done.stdout) == (0, "ran\n")
     done = hami("run", "--", "echo", "ran", HAMI_SLICE=":".join(around))
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.startswith('hami: HAMI_SLICE: "9 slices inside one another" is refused')
+    assert done.stderr.startswith('hami: HAMI_SLICE: "9 nested slices" is refused')
 
 
 def test_an_inner_run_cannot_choose_a_card_of_the_outer_machine(hami: Hami) -> None:
@@ -157,8 +159,8 @@ def test_a_number_that_cuda_may_read_otherwise_is_refused_in_a_slice_of_some_car
     done = hami("run", "--device", "1", "--", *numbered)
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr == (
-        "hami: CUDA_VISIBLE_DEVICES=1: which card CUDA calls 1 cannot be told in a slice of some"
-        " cards; name them by UUID there (see `hami devices`)\n"
+        "hami: CUDA_VISIBLE_DEVICES=1: in a slice of some cards, CUDA's number 1 does not identify"
+        " a card; name the cards by UUID (see `hami devices`)\n"
     )
     # In a slice of all cards both count alike.
     done = hami("run", "--", *numbered)

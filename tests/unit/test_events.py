@@ -11,7 +11,7 @@ import pytest
 
 import hami_py as hami
 from hami_py import Event
-from hami_py.model import CardLook, Look, ProcessLook, changes
+from hami_py.model import CardSnapshot, ProcessSnapshot, SliceSnapshot, changes
 from support.slices import MIB
 from support.stub import StubServer
 from unit.machine import DEADLINE
@@ -19,26 +19,26 @@ from unit.machine import DEADLINE
 Start = Callable[..., "subprocess.Popen[str]"]
 
 A, B = (1, 10, 100), (1, 11, 100)
-NOTHING = Look()
+NOTHING = SliceSnapshot()
 
 
 def seen(
     used: int = 0, limit: int | None = 100, total: int = 0, **processes: int | tuple[int, bool]
-) -> Look:
+) -> SliceSnapshot:
     """One card and its processes: how much each was refused, and whether it lives."""
     keys = {"a": A, "b": B}
-    return Look(
-        {"GPU-1": CardLook(used, limit, total)},
+    return SliceSnapshot(
+        {"GPU-1": CardSnapshot(used, limit, total)},
         {
-            keys[name]: ProcessLook(True, {"GPU-1": value})
+            keys[name]: ProcessSnapshot(True, {"GPU-1": value})
             if isinstance(value, int)
-            else ProcessLook(value[1], {"GPU-1": value[0]})
+            else ProcessSnapshot(value[1], {"GPU-1": value[0]})
             for name, value in processes.items()
         },
     )
 
 
-def told(*looks: Look) -> list[list[Event]]:
+def told(*looks: SliceSnapshot) -> list[list[Event]]:
     """The events of each look, the first against an unused slice."""
     found, last = [], NOTHING
     for look in looks:
@@ -47,7 +47,7 @@ def told(*looks: Look) -> list[list[Event]]:
     return found
 
 
-def short(*looks: Look) -> list[list[tuple[str, int | None, int]]]:
+def short(*looks: SliceSnapshot) -> list[list[tuple[str, int | None, int]]]:
     return [[(e.kind, e.pid, e.count) for e in events] for events in told(*looks)]
 
 
@@ -114,8 +114,8 @@ def test_what_was_refused_to_one_that_is_gone_without_trace_is_nobodys() -> None
 
 
 def test_a_pid_that_is_used_again_is_another_process() -> None:
-    again = Look({}, {(1, 10, 101): ProcessLook(True)})
-    assert short(Look({}, {A: ProcessLook(True)}), again)[1] == [
+    again = SliceSnapshot({}, {(1, 10, 101): ProcessSnapshot(True)})
+    assert short(SliceSnapshot({}, {A: ProcessSnapshot(True)}), again)[1] == [
         ("joined", 10, 0),
         ("left", 10, 0),
     ]
@@ -134,8 +134,8 @@ def test_no_refusal_is_told_twice_while_the_books_are_being_moved() -> None:
 
 
 def test_a_changed_share_is_told_once_and_not_the_one_that_it_began_with() -> None:
-    def look(*regime: Any) -> Look:
-        return Look({"GPU-1": CardLook(7, 100, 0, *regime)})
+    def look(*regime: Any) -> SliceSnapshot:
+        return SliceSnapshot({"GPU-1": CardSnapshot(7, 100, 0, *regime)})
 
     soft = look(30, "soft", "high")
     assert told(look(30), look(30), soft, soft, look()) == [
@@ -202,7 +202,7 @@ def test_closing_the_slice_ends_the_events(stub: StubServer) -> None:
 def test_a_damaged_account_is_an_error_and_not_silence(stub: StubServer) -> None:
     with hami.slice() as s:
         (s.directory / "account").write_bytes(b"")
-        fix = f"remove it with `hami rm {s.id}`, and make another"
+        fix = f"remove it with `hami rm {s.id}`, and create another"
         with pytest.raises(hami.StateError, match=fix):
             next(s.events(timeout=0))
 

@@ -64,7 +64,7 @@ def test_a_program_that_is_not_there_is_127(hami: Hami) -> None:
     for name in ("no-such-program", "/no/such/program"):
         done = hami("run", "--", name)
         assert done.returncode == 127
-        assert done.stderr.startswith(f"hami: {name}: it was not found")
+        assert done.stderr.startswith(f"hami: {name}: program not found")
         assert done.stderr.count("\n") == 1
 
 
@@ -107,7 +107,7 @@ def test_without_a_driver_it_is_125(runtime: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.startswith("hami: NVML: libnvidia-ml.so.1 is not there; install the NVIDIA")
+    assert done.stderr.startswith("hami: NVML: libnvidia-ml.so.1 was not found; install the NVIDIA")
 
 
 NO_NVML = """import pynvml

@@ -37,7 +37,7 @@ def test_a_name_that_cannot(hami: Hami, slices_of: Slices, name: str) -> None:
         125,
         "name: ",
         json.dumps(name[:64], ensure_ascii=False),
-        "write 1 to 63 letters, digits",
+        "write 1 to 63 letters and digits",
     )
     with pytest.raises(hami_py.InvalidValue):
         hami_py.slice(name=name)
@@ -137,7 +137,7 @@ def test_to_join_can_only_lower(hami: Hami, slices_of: Slices) -> None:
     assert inside.endswith(f":{by_name['outer']}:{by_name['inner']}")
     assert hami("rm", "outer").returncode == 0
     done = hami("run", "--join", "inner", "--", "echo", "ran")
-    refused(done, 125, "slice inner", f"{by_name['outer']} around it is gone", "hami rm")
+    refused(done, 125, "slice inner", f"{by_name['outer']} around it was removed", "hami rm")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,9 @@ def test_a_slice_that_is_not_there(hami: Hami, arguments: list[str]) -> None:
     code = 125 if arguments[0] == "run" else 1
     for name, shown in (("nope", "nope"), ("", '""'), ("a\nb", '"a\\nb"'), ("..", "..")):
         done = hami(*(argument.format(name) for argument in arguments))
-        refused(done, code, f"slice {shown}: you have none of this name or id", "`hami ps` lists")
+        refused(
+            done, code, f"slice {shown}: you have no slice with this name or id", "`hami ps` lists"
+        )
 
 
 def test_the_start_of_an_id_that_means_several_is_refused(
@@ -176,10 +178,10 @@ def test_the_start_of_an_id_that_means_several_is_refused(
     for directory in slices_of():
         by_digit.setdefault(directory.name[0], []).append(directory.name)
     digit, ids = next(item for item in by_digit.items() if len(item[1]) > 1)
-    with pytest.raises(hami_py.UnknownSlice, match="several ids begin so: ") as caught:
+    with pytest.raises(hami_py.UnknownSlice, match="several ids start with it: ") as caught:
         remove(settings, digit)
     assert all(id_[:12] in caught.value.why for id_ in ids)
-    assert caught.value.fix == "write more of it"
+    assert caught.value.fix == "write more of the id"
     assert len(slices_of()) == 17
 
 
@@ -203,7 +205,7 @@ def test_a_slice_in_use_is_not_removed_and_all_others_are(
         (pid,) = (p["pid"] for s in listed(hami) for p in s["processes"])
         done = hami("rm", "a", "busy", "b")
         pids = ", ".join(map(str, sorted([pid, busy.pid])))
-        refused(done, 1, f"slice busy: it is in use by process {pids}; end what is in it (`kill ")
+        refused(done, 1, f"slice busy: it is in use by process {pids}; end them (`kill ")
         assert [slice_["name"] for slice_ in listed(hami)] == ["busy"]
         busy.finish()
 
@@ -263,4 +265,4 @@ def test_what_cannot_be_removed_is_said(hami: Hami, slices_of: Slices) -> None:
     hami("run", "--keep", "--name", "odd", "--", "true")
     (directory,) = slices_of()
     (directory / "folder").mkdir()
-    refused(hami("rm", "odd"), 1, "slice odd: something in it cannot be removed", "rm -r")
+    refused(hami("rm", "odd"), 1, "slice odd: a file in it cannot be removed", "rm -r")

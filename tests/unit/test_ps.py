@@ -17,8 +17,8 @@ import pytest
 
 import hami_py
 from hami_py import SliceCard, SliceInfo, SliceProcess, SliceProcessCard
-from hami_py.cli.overview import approximate, duration, legible_command, lines
-from hami_py.cli.pace import Pace
+from hami_py.cli.output import approximate, duration, legible_command
+from hami_py.cli.ps_table import UsageRate, lines
 from hami_py.config import Settings
 from hami_py.slices import list_slices
 from support.programs import Programs
@@ -252,18 +252,18 @@ def test_durations_are_shown_as_people_compare_them(seconds: float, text: str) -
 
 
 def test_the_pace_is_what_was_had_between_two_looks() -> None:
-    pace = Pace()
+    rate = UsageRate()
 
     def look(now: float, **times: float) -> dict[str, float]:
         cards = (share_of(uuid, engine_time=time) for uuid, time in times.items())
-        return {uuid: p for (_id, uuid), p in pace.since_last([slice_with(*cards)], now).items()}
+        return {uuid: p for (_id, uuid), p in rate.since_last([slice_with(*cards)], now).items()}
 
     assert look(100.0, a=7.0) == {}
     assert look(102.0, a=7.5, b=3.0) == {"a": 25.0}
     # A process's time may for one look be counted in neither place.
     assert look(103.0, a=7.0, b=3.0) == {"a": 0.0, "b": 0.0}
     assert look(103.0, a=7.0) == {}
-    assert pace.since_last([], 104.0) == {}
+    assert rate.since_last([], 104.0) == {}
     assert look(105.0, a=9.0) == {}
 
 

@@ -156,19 +156,19 @@ CALL = "hami.limit_this_process(gpumem='1GiB')\n"
     ("before", "why", "fix"),
     [
         ("sys.ps1 = '>>> '", "an interactive interpreter", "`hami run --gpumem 4GiB -- python`"),
-        ("sys.orig_argv.clear()", "part of another program", "`hami run` instead"),
-        ("sys.executable = '/bin/sh'", "part of another program", "`hami run` instead"),
-        ("sys.executable = ''", "part of another program", "`hami run` instead"),
+        ("sys.orig_argv.clear()", "embedded in another program", "`hami run` instead"),
+        ("sys.executable = '/bin/sh'", "embedded in another program", "`hami run` instead"),
+        ("sys.executable = ''", "embedded in another program", "`hami run` instead"),
         (
             "import threading; e = threading.Event()\n"
             "threading.Thread(target=e.wait, daemon=True).start()",
-            "1 other threads are at work",
+            "1 other threads run",
             "call it first, before the imports that use the GPU, or start the program",
         ),
         ("hami.devices()", "libnvidia-ml.so", "call it first"),
         (
             "from hami_py.gpu import driver; driver.Driver()",
-            "libcuda.so.1 is in this process already",
+            "libcuda.so.1 is already loaded",
             "call it first, before the imports that use the GPU",
         ),
         ("if os.fork(): os._exit(os.wait()[1] >> 8)", "is a child of", "in the first process"),
@@ -221,13 +221,13 @@ def test_in_a_worker_of_multiprocessing(python: Python, tmp_path: Path) -> None:
         "    worker = multiprocessing.get_context('spawn').Process(target=work)\n"
         "    worker.start(); worker.join(); sys.exit(worker.exitcode)"
     )
-    refused(python(script), "is a child of the one", "in the first process")
+    refused(python(script), "is a child of the process", "in the first process")
 
 
 def test_after_the_directory_was_changed(python: Python, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HEAD + "os.chdir('/')\n" + CALL)
     done = python("train.py", cwd=tmp_path)
-    refused(done, "train.py would not be found from /", "before the working directory is changed")
+    refused(done, "train.py would not be found from /", "before changing the working directory")
 
 
 def test_an_interpreter_that_is_gone_leaves_no_slice(
@@ -237,7 +237,7 @@ def test_an_interpreter_that_is_gone_leaves_no_slice(
         "def gone(*unused): raise FileNotFoundError(2, 'No such file or directory')\n"
         "os.execve = gone\n"
     )
-    refused(python("-c", script + CALL), "No such file or directory", "check that it is still")
+    refused(python("-c", script + CALL), "No such file or directory", "check that it still")
     assert slices_of() == []
 
 

@@ -8,11 +8,11 @@ import pytest
 from hami_py import Card, CardLimit, InvalidValue, UnknownCard
 from hami_py.model import (
     LimitRequest,
+    ineffective,
     parse_arguments,
     parse_options,
     plan,
     resized,
-    unheard,
     visible,
 )
 from unit.machine import CARDS, GIB
@@ -79,7 +79,7 @@ def test_chosen_cards_come_in_the_chosen_order_and_once() -> None:
     assert [limit.uuid for limit in planned.limits] == [SECOND.uuid, FIRST.uuid]
 
 
-def test_without_a_choice_the_visible_cards_are_left_alone() -> None:
+def test_without_a_choice_the_visible_cards_are_left_bypass_init() -> None:
     assert plan(CARDS, LimitRequest(4 * GIB)).devices is None
 
 
@@ -151,9 +151,9 @@ def test_a_mode_and_a_priority_may_be_set_before_the_share() -> None:
 @pytest.mark.parametrize(
     ("options", "fix"),
     [
-        (["30", "20"], "give one PERCENT for every card, or CARD=PERCENT for each"),
-        (["30", "0=20"], "give one PERCENT for every card, or CARD=PERCENT for each"),
-        (["0=20", "0=30"], "card 0 is given twice; keep one"),
+        (["30", "20"], "write one PERCENT for every card, or CARD=PERCENT for each"),
+        (["30", "0=20"], "write one PERCENT for every card, or CARD=PERCENT for each"),
+        (["0=20", "0=30"], "card 0 is named twice; keep one"),
         (["0=20", "=30"], "write CARD=PERCENT with a card's UUID or index"),
     ],
 )
@@ -193,7 +193,7 @@ def test_what_a_resize_does_not_name_stays() -> None:
     assert after(parse_arguments(gpucores=100)) == (replace(first, share=None), second)
     assert after(parse_arguments(mode="hard")) == (replace(first, mode="hard"), second)
     assert [row.priority for row in after(parse_arguments(priority="low"))] == ["low", "low"]
-    with pytest.raises(InvalidValue, match=r'"None" is refused: write a size, .* or give gpucores'):
+    with pytest.raises(InvalidValue, match=r'"None" is refused: write a size, .* or set gpucores'):
         after(NOTHING)
     with pytest.raises(UnknownCard, match=r"gpucores 1: the slice does not have it; leave it out"):
         resized(CARDS, rows[:1], parse_arguments(gpucores={"1": 50}), whole=True)
@@ -233,19 +233,21 @@ def test_a_number_is_not_guessed_where_cuda_may_count_differently() -> None:
 def test_a_number_is_not_guessed_where_some_cards_cannot_be_seen() -> None:
     """In a slice of some cards NVML counts those from 0, and CUDA all."""
     assert visible(CARDS, SECOND.uuid, "PCI_BUS_ID", all_cards=False) == [SECOND]
-    with pytest.raises(UnknownCard, match=r"=0: .* slice of some cards; name them by UUID there"):
+    with pytest.raises(
+        UnknownCard, match=r"=0: .* slice of some cards, .*; name the cards by UUID"
+    ):
         visible(CARDS, "0", "PCI_BUS_ID", all_cards=False)
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
 def test_a_mode_of_no_share_is_told(mode: str) -> None:
     said = (
-        f"mode {mode} says nothing yet: no card of the slice has a share of its time;"
-        " give one with gpucores, like 30"
+        f"mode {mode} has no effect yet: the slice has no share of a card's time;"
+        " set one with gpucores, like 30"
     )
     rows = plan(CARDS, NOTHING).limits
     asked = parse_options([], [], mode)
-    assert unheard(rows, asked) == (said,)
+    assert ineffective(rows, asked) == (said,)
     assert resized(CARDS, rows, asked, whole=True)[1] == (said,)
 
 
@@ -260,4 +262,4 @@ def test_a_mode_of_no_share_is_told(mode: str) -> None:
 )
 def test_what_says_something_is_not_told(shares: list[str], options: dict[str, str]) -> None:
     asked = parse_options([], shares, **options)
-    assert unheard(plan(CARDS, asked).limits, asked) == ()
+    assert ineffective(plan(CARDS, asked).limits, asked) == ()

@@ -31,7 +31,7 @@ def test_it_is_refused_where_others_may_write(tmp_path: Path, mode: int) -> None
     path = tmp_path / "hami"
     path.mkdir()
     path.chmod(mode)
-    with pytest.raises(StateError, match=f"others may write in it; chmod 700 {path}"):
+    with pytest.raises(StateError, match=f"other users may write to it; run `chmod 700 {path}"):
         runtime_directory(path)
 
 
@@ -81,7 +81,7 @@ def test_the_lock_is_held_by_one_and_waited_for_with_a_deadline(
     monkeypatch.setattr(runtime, "LOCK_DEADLINE", 0.0)
     with (
         locked(tmp_path),
-        pytest.raises(StateError, match="another process keeps it"),
+        pytest.raises(StateError, match="another process holds it"),
         locked(tmp_path),
     ):
         pass

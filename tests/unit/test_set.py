@@ -69,13 +69,13 @@ def test_a_size_above_the_card_is_lowered_and_said(hami: Hami, train: str) -> No
     assert [memory for memory, *_rest in told(hami)] == [40 * GIB] * 2
 
 
-SAYS_NOTHING = "mode soft says nothing yet: no card of the slice has a share of its time"
+SAYS_NOTHING = "mode soft has no effect yet: the slice has no share of a card's time"
 
 
 def test_a_mode_without_a_share_waits_for_one_and_that_is_said(hami: Hami) -> None:
     done = hami("run", "--mode", "soft", "--keep", "--name", "late", "--", "true")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert done.stderr.startswith(f"hami: {SAYS_NOTHING}; give one with gpucores, like 30")
+    assert done.stderr.startswith(f"hami: {SAYS_NOTHING}; set one with gpucores, like 30")
     again = hami("set", "late", "--mode", "soft")
     assert (again.returncode, again.stderr) == (0, done.stderr)
     for heard in (["--priority", "high"], ["--gpucores", "0=30"], ["--mode", "soft"]):

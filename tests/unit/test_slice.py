@@ -108,8 +108,8 @@ def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.Monk
         ({"gpucores": 0.3}, "gpucores", "0.3", "write a whole number from 1 to 100, like 30"),
         ({"mode": "Soft"}, "mode", "Soft", "write hard or soft"),
         ({"priority": 0}, "priority", "0", "write low, normal or high"),
-        ({"name": "a b"}, "name", "a b", "write 1 to 63 letters, digits"),
-        ({"name": 7}, "name", "7", "write 1 to 63 letters, digits"),
+        ({"name": "a b"}, "name", "a b", "write 1 to 63 letters and digits"),
+        ({"name": 7}, "name", "7", "write 1 to 63 letters and digits"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is_made(
@@ -305,7 +305,7 @@ def test_a_size_above_the_card_is_lowered_and_said(stub: StubServer) -> None:
 
 def test_nothing_is_made_before_it_is_entered_or_used(stub: StubServer, slices_of: Slices) -> None:
     s = hami.slice(gpumem="1GiB", name="later")
-    assert (s.name, repr(s), slices_of()) == ("later", "<hami slice later (not made yet)>", [])
+    assert (s.name, repr(s), slices_of()) == ("later", "<hami slice later (not created yet)>", [])
     assert s.directory == slices_of()[0]
     assert s.id == s.directory.name
     s.close()
@@ -328,7 +328,9 @@ def test_it_is_gone_when_it_is_closed_and_says_so(stub: StubServer, slices_of: S
         lambda: s.resize("1GiB"),
         lambda: asyncio.run(s.create_subprocess_exec("true")),
     ):
-        with pytest.raises(hami.StateError, match="slice train: it is closed; make or open anoth"):
+        with pytest.raises(
+            hami.StateError, match="slice train: it is closed; create or open anoth"
+        ):
             call()
 
 
@@ -356,7 +358,9 @@ def test_a_slice_whose_files_were_taken_away_starts_nothing(stub: StubServer) ->
         for path in s.directory.iterdir():
             path.unlink()
         s.directory.rmdir()
-        with pytest.raises(hami.StateError, match="slice gone: its directory was removed; make an"):
+        with pytest.raises(
+            hami.StateError, match="slice gone: its directory was removed; create an"
+        ):
             s.run(["true"])
         with pytest.raises(hami.StateError, match="No such file"):
             s.usage()

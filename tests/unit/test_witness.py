@@ -15,7 +15,9 @@ witness = Witness()
 
 def witnessed(script: str) -> list[str]:
     """What a process tells that has a group of its own."""
-    done = run([sys.executable, "-c", HEAD + script + "\nwitness.end()"], {"PYTHONPATH": str(ROOT)})
+    done = run(
+        [sys.executable, "-c", HEAD + script + "\nwitness.close()"], {"PYTHONPATH": str(ROOT)}
+    )
     assert (done.code, done.err) == (0, "")
     return done.lines
 
@@ -44,7 +46,7 @@ def test_what_is_forgotten_was_not_seen() -> None:
     assert witnessed(
         "os.killpg(0, signal.SIGTERM)\n"
         "signal.sigwaitinfo({signal.SIGTERM})\n"
-        "witness.forget()\n"
+        "witness.reset()\n"
         "print(witness.has_seen(signal.SIGTERM))"
     ) == ["False"]
 
@@ -67,6 +69,6 @@ def test_where_no_process_can_be_made_it_is_said() -> None:
         {"PYTHONPATH": str(ROOT)},
     )
     assert done.err.splitlines()[-1] == (
-        "hami_py.errors.StateError: process: none can be made: Resource temporarily unavailable;"
+        "hami_py.errors.StateError: fork: Resource temporarily unavailable;"
         " end some of your processes, or raise `ulimit -u`"
     )

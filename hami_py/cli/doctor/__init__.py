@@ -1,4 +1,4 @@
-"""``hami doctor``: does a limit hold on this machine, and if not, what must be fixed?"""
+"""``hami doctor``: check whether limits hold on this machine, and print how to fix problems."""
 
 import json
 import sys
@@ -12,18 +12,18 @@ from hami_py.cli.doctor.checks import Check, checks, checks_of_program
 
 
 @click.command(
-    short_help="Check this machine, or a program.",
+    short_help="Check whether limits hold on this machine or for a program.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("program", metavar="[-- PROGRAM]", nargs=-1)
 def doctor(as_json: bool, program: tuple[str, ...]) -> NoReturn:
-    """Check this machine, and prove on each card and each road that a limit holds.
+    """Check this machine, and test a limit on each card and through each symbol lookup.
 
-    With a PROGRAM: would a limit hold it? It is looked at and not run.
+    With a PROGRAM: check whether a limit would hold for it. The program is not run.
 
-    Exit code 0 if all is well, else 1. A "note" is well, and worth reading: something that is known
-    not to be held.
+    The exit code is 0 if all checks pass, else 1. A check with a "note" passes; the note describes
+    a known case in which limits do not hold.
     """
     settings = config.read()
     done: list[Check] = []

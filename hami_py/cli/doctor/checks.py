@@ -1,7 +1,7 @@
-"""The doctor's checks, in the order in which things are needed.
+"""The doctor's checks, in the order in which they depend on each other.
 
-A check is a function that returns what it found or raises an error that says how to fix it. The
-last ones do not look, they try: programs of ours run in a slice and take all they can get.
+A check is a function that returns a description, or raises an error with a fix. The last ones are
+tests: programs of ours run in a slice and allocate as much memory as they can.
 """
 
 import os
@@ -23,13 +23,14 @@ from hami_py.model import Card
 
 @dataclass(frozen=True)
 class Check:
-    """One finding.
+    """The result of a check.
 
     Attributes:
         name: what was checked.
-        ok: it is well.
-        detail: what was found.
-        fix: what to do. Empty where it is well, unless something is known not to be held.
+        ok: the check passed.
+        detail: a description of the result.
+        fix: how to fix the problem. If the check passed: empty, or a note about a known case in
+            which limits do not hold.
     """
 
     name: str
@@ -39,8 +40,8 @@ class Check:
 
 
 def checks(settings: Settings) -> Iterator[Check]:
-    """Every check of this machine, each as soon as it is done."""
-    well = True
+    """Run every check of this machine; yields each result at once."""
+    passed = True
     for name, check in (
         ("platform", _platform),
         ("C library", loading.c_library),
@@ -54,25 +55,25 @@ def checks(settings: Settings) -> Iterator[Check]:
         ("coordinator", _coordinator),
     ):
         done = _try(name, partial(check, settings))
-        well = well and done.ok
+        passed = passed and done.ok
         yield done
-    if not well:
-        yield Check("limit", False, "not tried", "fix what failed above first")
+    if not passed:
+        yield Check("limit", False, "not tested", "fix the failed checks above first")
         return
     shown = _shown(settings)
     for card in shown:
         yield _try(f"limit on card {card.index}", partial(proof.limit_holds, card, settings))
     try:
-        limit, walks = proof.walk_roads(shown[0], settings)
+        limit, results = proof.check_lookups(shown[0], settings)
     except HamiError as error:
-        yield Check("roads", False, f"{error.what}: {error.why}", error.fix)
+        yield Check("symbol lookups", False, f"{error.what}: {error.why}", error.fix)
         return
-    for walk in walks:
-        yield _try(f"road {walk['road']}", partial(proof.judge_walk, walk, limit))
+    for result in results:
+        yield _try(f"lookup {result['lookup']}", partial(proof.judge_lookup, result, limit))
 
 
 def checks_of_program(name: str, settings: Settings) -> Iterator[Check]:
-    """Whether a limit would hold a program, up to the first reason why not."""
+    """Check whether a limit would hold for a program, up to the first failed check."""
     try:
         for what, check in program.checks(name, settings):
             done = _try(what, check)
@@ -87,10 +88,10 @@ def _try(name: str, check: Callable[[], Found]) -> Check:
     try:
         found = check()
     except HamiError as error:
-        # The name stands before the detail already, and who found it out does not matter.
+        # The output has the check's name already, and the name of the probe is of no interest.
         detail = f"{error.what}: {error.why}"
-        for said in ("probe: ", f"{name}: ", f"{name} "):
-            detail = detail.removeprefix(said)
+        for prefix in ("probe: ", f"{name}: ", f"{name} "):
+            detail = detail.removeprefix(prefix)
         return Check(name, False, detail, error.fix)
     return Check(name, True, found) if isinstance(found, str) else Check(name, True, *found)
 
@@ -98,7 +99,7 @@ def _try(name: str, check: Callable[[], Found]) -> Check:
 def _platform(_settings: Settings) -> str:
     machine = os.uname().machine
     if machine not in MACHINES:
-        fix = f"use a machine of {' or '.join(MACHINES)}"
+        fix = f"use a machine with {' or '.join(MACHINES)}"
         raise UnsupportedPlatform("processor", f"{machine} is not supported", fix)
     return machine
 
@@ -121,17 +122,17 @@ def _cards(settings: Settings) -> str:
 
 
 def _shown(settings: Settings) -> list[Card]:
-    """The cards that a program started here could use."""
+    """The cards that a program started here can use."""
     ours = slices.cards(settings)
     usable = [card for card in slices.shown(settings) if card in ours]
     if not usable:
-        fix = "name a card that `hami devices` lists in CUDA_VISIBLE_DEVICES, or unset it"
+        fix = "set CUDA_VISIBLE_DEVICES to a card of `hami devices`, or unset it"
         raise NoDevice("cards", f"none of {len(gpu.cards())} can be used here", fix)
     return usable
 
 
 def _library(settings: Settings) -> str:
-    """Python itself, with the library preloaded, must start and have nothing to say."""
+    """Check that Python starts with the preloaded library, and writes no error."""
     library = slices.require_library(settings.library)
     environment = {**settings.environment, LD_PRELOAD: str(library)}
     done = run([sys.executable, "-I", "-S", "-c", ""], environment)
@@ -142,10 +143,10 @@ def _library(settings: Settings) -> str:
 
 
 def _variables(settings: Settings) -> str:
-    """The preload library refuses CUDA to every program where it cannot understand one of them."""
+    """Check the variables: if one is invalid, the preload library refuses CUDA."""
     HamiVariables(settings.hami_limits)
-    said = (f"{name}={value}" for name, value in sorted(settings.hami_limits.items()))
-    return ", ".join(said) or "none is set"
+    texts = (f"{name}={value}" for name, value in sorted(settings.hami_limits.items()))
+    return ", ".join(texts) or "not set"
 
 
 def _runtime(settings: Settings) -> str:
@@ -156,16 +157,18 @@ def _runtime(settings: Settings) -> str:
 
 
 def _coordinator(settings: Settings) -> Found:
-    """It comes with the first share and goes with the last slice, so none is well, too."""
+    """The first slice with a share starts it, and it exits after the last: none is fine too."""
     with slices.usable(settings.runtime_directory):
         found = slices.running(settings)
     if found is not None:
-        return f"process {found.pid}, version {found.version or 'not known'}"
-    last = slices.last_words(settings)
+        return f"process {found.pid}, version {found.version or 'unknown'}"
+    last = slices.last_error(settings)
     if last is not None:
-        fix = f"read {settings.runtime_directory / LOG}; without one shares hold less exactly"
-        return f"none runs; the last one failed: {last}", fix
-    return "none runs; the first slice with a share starts one"
+        fix = (
+            f"read {settings.runtime_directory / LOG}; shares are less exact without a coordinator"
+        )
+        return f"not running; the last one failed: {last}", fix
+    return "not running; the first slice with a share starts it"
 
 
 def _count(number: int, what: str) -> str:

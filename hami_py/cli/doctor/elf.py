@@ -1,6 +1,6 @@
-"""The little that the doctor must know of a program's file: what it is for, and who loads it.
+"""Reading an ELF file: the processor that it is built for, and its loader.
 
-Two fields of the header and one segment: not worth a library in every installation.
+Only two fields of the header and one segment are needed, which is not worth a dependency.
 """
 
 import struct
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
-"""e_machine of the processors that the preload library is built for."""
+"""``e_machine`` of the processors that the preload library supports."""
 
 _PT_INTERP = 3
 _HEADER_SIZE = 64
@@ -17,12 +17,12 @@ _SEGMENT_SIZE = 56
 
 @dataclass(frozen=True)
 class Elf:
-    """A program's file.
+    """The header of a program's file.
 
     Attributes:
         bits: 32 or 64.
-        machine: e_machine.
-        interpreter: the loader that it asks for; None = statically linked, or not 64-bit.
+        machine: ``e_machine``.
+        interpreter: its loader; None = statically linked, or not 64-bit.
     """
 
     bits: int
@@ -31,11 +31,11 @@ class Elf:
 
 
 def read(path: Path) -> Elf | None:
-    """What the file says of itself; None where it is not ELF.
+    """Read a file's header; None if it is not an ELF file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is cut off.
+        ValueError: it is truncated or damaged.
     """
     with path.open("rb") as file:
         header = file.read(_HEADER_SIZE)
@@ -54,5 +54,5 @@ def read(path: Path) -> Elf | None:
                     file.seek(at)
                     return Elf(bits, machine, file.read(length).rstrip(b"\0").decode())
         except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is cut off or damaged") from error
+            raise ValueError(f"{path} is truncated or damaged") from error
     return Elf(64, machine, None)

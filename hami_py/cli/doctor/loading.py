@@ -1,4 +1,4 @@
-"""What loads programs here: the C library, and what else is loaded into all of them."""
+"""Checks of the dynamic loader: the C library, and other libraries that are preloaded."""
 
 import sys
 from pathlib import Path
@@ -10,14 +10,14 @@ from hami_py.config import LD_PRELOAD, Settings
 from hami_py.errors import UnsupportedPlatform
 
 OLDEST_GLIBC = (2, 17)
-"""What the preload library is linked against."""
+"""The version that the preload library is linked against."""
 
 SYSTEM_PRELOAD = Path("/etc/ld.so.preload")
-"""Libraries that the loader puts into every program of the machine, after those of LD_PRELOAD."""
+"""Libraries that the loader loads into every program, after those of LD_PRELOAD."""
 
 
 def c_library(_settings: Settings) -> str:
-    """The C library of this Python, which should be the machine's.
+    """Check the C library of this Python, which should be the machine's.
 
     Raises:
         UnsupportedPlatform: it is not glibc, or too old.
@@ -30,12 +30,12 @@ def c_library(_settings: Settings) -> str:
 
 
 def is_musl(interpreter: str) -> bool:
-    """The loader ``/lib/ld-musl-<machine>.so.1`` is musl itself."""
+    """Whether a loader is musl, which is called ``/lib/ld-musl-<machine>.so.1``."""
     return Path(interpreter).name.startswith("ld-musl-")
 
 
 def judge_glibc(version: str) -> str:
-    """Whether this glibc, e.g. ``2.36``, is new enough.
+    """Check that a version of glibc, e.g. ``2.36``, is new enough.
 
     Raises:
         UnsupportedPlatform: it is too old.
@@ -44,14 +44,14 @@ def judge_glibc(version: str) -> str:
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_GLIBC:
         fix = f"use a system or image with glibc {oldest} or newer"
         raise UnsupportedPlatform("C library", f"glibc {version} is older than {oldest}", fix)
-    return f"glibc {version}; {oldest} or newer is needed"
+    return f"glibc {version} ({oldest} or newer is required)"
 
 
 def surroundings(settings: Settings) -> Found:
-    """What else is loaded into programs here, before or after our library.
+    """List other libraries that are loaded into programs, before or after ours.
 
-    Others may hook what we hook. Whether a limit holds with them is tried on every road; here they
-    are named, so that whoever sees a road fail knows where to look.
+    They may hook the same symbols. The tests of symbol lookups show whether a limit holds with
+    them; this check names them, so that the cause of a failed test is known.
     """
     entries = settings.environment.get(LD_PRELOAD, "").replace(":", " ").split()
     ours = [entry for entry in entries if Path(entry).name == settings.library.name]
@@ -62,8 +62,10 @@ def surroundings(settings: Settings) -> Found:
         found.append(f"{LD_PRELOAD}: {settings.library.name}, then {', '.join(others)}")
     missing = [entry for entry in entries if "/" in entry and not Path(entry).exists()]
     if missing:
-        found.append(f"not there: {', '.join(missing)}")
-        fixes.append(f"take what is not there out of {LD_PRELOAD}: every program complains")
+        found.append(f"missing: {', '.join(missing)}")
+        fixes.append(
+            f"remove the missing files from {LD_PRELOAD}: the loader warns in every program"
+        )
     try:
         everywhere = SYSTEM_PRELOAD.read_text().split()
     except OSError:
@@ -73,7 +75,7 @@ def surroundings(settings: Settings) -> Found:
     audit = settings.environment.get("LD_AUDIT")
     if audit:
         found.append(f"LD_AUDIT: {audit}")
-        fixes.append("unset LD_AUDIT if a road fails: what it names may bind programs past us")
+        fixes.append("unset LD_AUDIT if a lookup fails: an audit library may bypass ours")
     if not found:
         return f"only {settings.library.name} is preloaded"
     detail = "; ".join(found)

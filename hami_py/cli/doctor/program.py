@@ -1,8 +1,8 @@
-"""Would a limit hold this program? It depends on who loads it, and that is written in its file.
+"""Checks whether a limit would hold for a program, from the program's file.
 
-The preload library gets into a program through the dynamic loader of glibc and in no other way. So
-a program without a loader, with another one, or one for which the loader must not trust its
-environment, is not held. None of them is run here.
+The preload library is loaded only by the dynamic loader of glibc. So a limit does not hold for a
+program without a loader, with another loader, or with privileges for which the loader ignores the
+environment. The program is not run.
 """
 
 import os
@@ -20,26 +20,29 @@ from hami_py.config import LD_PRELOAD, Settings
 from hami_py.errors import CannotRun, HamiError, UnsupportedPlatform
 
 MAX_SCRIPTS = 4
-"""Scripts whose interpreters are scripts: the kernel gives up there as well."""
+"""Scripts whose interpreters are scripts; the kernel has the same limit."""
 
 Step = tuple[str, Callable[[], Found]]
 
 
 def checks(name: str, settings: Settings) -> Iterator[Step]:
-    """The steps, by name; each needs those before it.
+    """The checks, by name; each depends on those before it.
 
     Raises:
-        CannotRun: there is no such program, or it cannot be read.
+        CannotRun: the program does not exist, or cannot be read.
     """
     path = _find(name, settings)
     script = _script(path)
     for _ in range(MAX_SCRIPTS):
         if script is None:
             break
-        yield "script", partial(_told, f"{path} is run by {script}; what it starts is another")
+        yield (
+            "script",
+            partial(_text, f"{path} is run by {script}; programs that it starts are not checked"),
+        )
         path = _find(script, settings)
         script = _script(path)
-    yield "program", partial(_told, str(path))
+    yield "program", partial(_text, str(path))
     file = _read(path)
     yield "format", partial(_format, file)
     if file is None:
@@ -49,20 +52,20 @@ def checks(name: str, settings: Settings) -> Iterator[Step]:
     yield "loading", partial(_loading, path, file, settings)
 
 
-def _told(detail: str) -> str:
+def _text(detail: str) -> str:
     return detail
 
 
 def _find(name: str, settings: Settings) -> Path:
     found = shutil.which(name, path=settings.environment.get("PATH", os.defpath))
     if found is None:
-        fix = "check its name, PATH, and that it may be executed"
+        fix = "check its name and PATH, and that it is executable"
         raise CannotRun("program", f"{name} was not found", fix, status=127)
     return Path(found)
 
 
 def _script(path: Path) -> str | None:
-    """The program that a script's first line names; None where it is not a script."""
+    """The program in a script's first line; None if the file is not a script."""
     try:
         with path.open("rb") as file:
             line = file.readline(256)
@@ -72,7 +75,7 @@ def _script(path: Path) -> str | None:
         return None
     words = os.fsdecode(line[2:]).split()
     if words and Path(words[0]).name == "env":
-        # `env` only looks for the next word on the PATH.
+        # `env` looks up the next word in PATH.
         named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         return named[0] if named else words[0]
     return words[0] if words else None
@@ -87,19 +90,19 @@ def _read(path: Path) -> elf.Elf | None:
 
 def _unreadable(path: Path, error: Exception) -> CannotRun:
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return CannotRun("program", f"{path}: {why}", "make it readable, or check another")
+    return CannotRun("program", f"{path}: {why}", "make it readable, or check another program")
 
 
 def _format(file: elf.Elf | None) -> str:
     machine = os.uname().machine
     if file is None:
-        fix = "name the program that it is run by"
+        fix = "check the program that runs it"
         raise UnsupportedPlatform("format", "it is neither an ELF program nor a script", fix)
     if file.bits != 64:
-        why = f"it is a {file.bits}-bit program: the loader leaves our library out, no limit holds"
+        why = f"it is a {file.bits}-bit program: the loader skips our library, and no limit holds"
         raise UnsupportedPlatform("format", why, "use its 64-bit build; CUDA has no other")
     if file.machine != elf.MACHINES.get(machine):
-        why = f"it is for another processor (ELF machine {file.machine}) than this {machine}"
+        why = f"it is built for another processor (ELF machine {file.machine}), not for {machine}"
         raise UnsupportedPlatform("format", why, f"use its build for {machine}")
     return f"64-bit, {machine}"
 
@@ -107,54 +110,52 @@ def _format(file: elf.Elf | None) -> str:
 def _linking(file: elf.Elf) -> str:
     interpreter = file.interpreter
     if interpreter is None:
-        why = "it is statically linked: nothing can be preloaded, no limit holds"
+        why = "it is statically linked: no library can be preloaded, and no limit holds"
         raise UnsupportedPlatform("linking", why, "use a dynamically linked build")
     if is_musl(interpreter):
-        why = f"it is linked with musl ({interpreter}): it does not start in a slice (exit 127)"
+        why = f"it is linked with musl ({interpreter}), and cannot start in a slice (exit code 127)"
         raise UnsupportedPlatform("linking", why, "use a build for glibc")
     if not Path(interpreter).name.startswith("ld-linux-"):
-        why = f"its loader {interpreter} is not glibc's: whether it preloads is not known"
+        why = f"its loader {interpreter} is not glibc's, and may not preload libraries"
         raise UnsupportedPlatform("linking", why, "use a build for glibc")
-    return f"dynamic, by {interpreter}"
+    return f"dynamically linked, loader {interpreter}"
 
 
 def privileges(path: Path) -> str:
-    """A program that gains rights when it starts is loaded without what its environment names."""
+    """Check for privileges that a program gains when it starts: then LD_PRELOAD is ignored."""
     status = path.stat()
     gains = []
     if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
         gains.append(f"setuid of user {status.st_uid}")
-    # Without the group's right to execute, the bit means something else.
+    # Without the group's execute bit, the setgid bit has another meaning.
     set_gid = stat.S_ISGID | stat.S_IXGRP
     if status.st_mode & set_gid == set_gid and status.st_gid != os.getgid():
         gains.append(f"setgid of group {status.st_gid}")
     if os.getuid() != 0 and "security.capability" in os.listxattr(path):
         gains.append("file capabilities")
     if not gains:
-        return "it gains none when it starts"
+        return "none gained when it starts"
     what = " and ".join(gains)
     if _gains_are_void(path):
         return f"{what}, without effect here"
-    why = f"it has {what}: the loader ignores LD_PRELOAD, no limit holds"
-    fix = (
-        "use a copy without them, e.g. `cp PROGRAM COPY`, or give the rights to the one who runs it"
-    )
+    why = f"it has {what}: the loader ignores LD_PRELOAD, and no limit holds"
+    fix = "use a copy without them (`cp PROGRAM COPY`), or grant the privileges to the user instead"
     raise HamiError("privileges", why, fix)
 
 
 def _gains_are_void(path: Path) -> bool:
-    """The file system or the process says that nothing is gained: see execve(2)."""
+    """Whether the file system or the process prevents the gain: see execve(2)."""
     if os.statvfs(path).f_flag & os.ST_NOSUID:
         return True
     return "NoNewPrivs:\t1" in Path("/proc/self/status").read_text()
 
 
 def _loading(path: Path, file: elf.Elf, settings: Settings) -> str:
-    """The program's own loader says what it would load; it does not run the program for that."""
+    """Let the program's own loader list what it would load, without running the program."""
     library = slices.require_library(settings.library)
     environment = {**settings.environment, LD_PRELOAD: str(library)}
     done = run([str(file.interpreter), "--list", str(path)], environment)
     if done.returncode or str(library) not in done.stdout:
-        fix = "see what `ldd` says of it; the library needs glibc 2.17 or newer"
+        fix = "check the output of `ldd`; the library needs glibc 2.17 or newer"
         raise HamiError("loading", f"{library} is not loaded: {last_line(done)}", fix)
-    return f"{library} is loaded first; a limit holds"
+    return f"{library} is loaded first; limits hold"

@@ -1,4 +1,4 @@
-"""Running a program to see what it does: the doctor's evidence."""
+"""Running the doctor's test programs."""
 
 import json
 import subprocess
@@ -9,20 +9,20 @@ from typing import Any
 from hami_py.errors import HamiError
 
 Found = str | tuple[str, str]
-"""What a check found; where something is known not to be held, with how to fix that."""
+"""The result of a check: a description, or a description and a note with a fix."""
 
 DEADLINE = 120
-"""Seconds for one program. The first context on a machine with many cards can take tens of them."""
+"""Seconds for one program. On a machine with many cards the first context can take tens of them."""
 
 _OUR_LINE = "hami: "
-"""How the preload library begins the one line that says why it refuses CUDA."""
+"""The prefix of the line in which the preload library reports why it refuses CUDA."""
 
 
 def probe(environment: Mapping[str, str], module: str, *arguments: str) -> Any:  # noqa: ANN401
-    """What a program of ours in ``hami_py.gpu`` reports.
+    """Run a test program of ``hami_py.gpu`` and return its report.
 
     Raises:
-        HamiError: it reports nothing, or that it failed.
+        HamiError: it writes no report, or reports a failure.
     """
     name = f"hami_py.gpu.{module}"
     done = run([sys.executable, "-m", name, *arguments], environment)
@@ -32,12 +32,12 @@ def probe(environment: Mapping[str, str], module: str, *arguments: str) -> Any: 
         fix = f"run `{' '.join(['python', '-m', name, *arguments])}` to see why"
         raise HamiError("probe", last_line(done), fix) from error
     if isinstance(report, dict) and report["failed"]:
-        said = done.stderr.splitlines()
-        refusals = [line for line in said if line.startswith(_OUR_LINE)]
+        errors = done.stderr.splitlines()
+        refusals = [line for line in errors if line.startswith(_OUR_LINE)]
         if refusals:
             why = f"the slice refuses CUDA: {refusals[-1].removeprefix(_OUR_LINE)}"
-            raise HamiError("probe", why, "fix what the preload library says there")
-        raise HamiError("probe", "; ".join([report["failed"], *said]), report["fix"])
+            raise HamiError("probe", why, "fix the problem that the preload library reports")
+        raise HamiError("probe", "; ".join([report["failed"], *errors]), report["fix"])
     return report
 
 
@@ -45,7 +45,7 @@ def run(command: list[str], environment: Mapping[str, str]) -> subprocess.Comple
     """Run a program to its end.
 
     Raises:
-        HamiError: it does not end.
+        HamiError: it does not end in time.
     """
     try:
         return subprocess.run(
@@ -58,11 +58,11 @@ def run(command: list[str], environment: Mapping[str, str]) -> subprocess.Comple
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        fix = "look at `nvidia-smi` and `dmesg`: the driver may hang"
-        raise HamiError("probe", f"no answer within {DEADLINE} s", fix) from error
+        fix = "check `nvidia-smi` and `dmesg`: the driver may hang"
+        raise HamiError("probe", f"it did not end within {DEADLINE} s", fix) from error
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    """What a program that failed said last."""
+    """The last line that a failed program wrote, or its exit code."""
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit code {done.returncode}"

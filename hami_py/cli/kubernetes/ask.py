@@ -13,7 +13,7 @@ from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.manifests import NoPods, read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.kubernetes.source import read_view, snapshot_option
-from hami_py.cli.say import say, table
+from hami_py.cli.output import align, report
 from hami_py.errors import StateError
 from hami_py.model import check_object_name
 
@@ -195,7 +195,9 @@ def _say_left_out(view: ClusterView) -> None:
     from hami_py.model import legible  # noqa: PLC0415
 
     for item in view.left_out:
-        say(f"left out: {item.kind} {legible(item.name)} cannot be decoded: {legible(item.reason)}")
+        report(
+            f"left out: {item.kind} {legible(item.name)} cannot be decoded: {legible(item.reason)}"
+        )
 
 
 def _write_views(views: Sequence[NodeView]) -> None:
@@ -209,7 +211,7 @@ def _write_views(views: Sequence[NodeView]) -> None:
         score = "" if view.score is None else str(view.score)
         why = "" if view.reason is None else legible(view.reason)
         lines.append((view.node, "yes" if view.fits else "no", score, why))
-    for line in table(lines):
+    for line in align(lines):
         click.echo(line)
     for view in views:
         for card in view.cards:

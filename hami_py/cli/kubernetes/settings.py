@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hami_py.cli.kubernetes.common import kubernetes_extra
-from hami_py.cli.say import say
+from hami_py.cli.output import report
 from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
 
@@ -93,4 +93,4 @@ def say_settings(settings: PodSettings) -> None:
             names = [profile.name for profile in value] if field.name == "profiles" else value
             listed = ", ".join(names) if isinstance(names, (list, tuple)) else str(names)
             said.append(f"{field.name}: {listed or 'none'}")
-    say(f"settings: {'; '.join(said) or 'the defaults'}")
+    report(f"settings: {'; '.join(said) or 'the defaults'}")

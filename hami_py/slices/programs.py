@@ -1,0 +1,128 @@
+"""Starting a program in a slice: its environment, and the options of ``subprocess``.
+
+The environment is all that a slice changes about a program. The options are passed on unchanged.
+They are listed here so that they have types, and a caller under ``mypy --strict`` gets no ``Any``
+back. The options that choose between text and bytes are in the overloads of the functions that take
+these, and ``env`` is never passed on unchanged.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import IO, TypeAlias, TypedDict
+
+from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, VISIBLE_DEVICES
+from hami_py.errors import StateError, UnsupportedPlatform
+
+_SEPARATORS = " :$"
+"""The dynamic loader splits ``LD_PRELOAD`` at spaces and colons, and expands ``$``."""
+
+
+def compose(
+    base: Mapping[str, str],
+    library: Path,
+    slices: Sequence[Path],
+    devices: Sequence[str] | None = None,
+) -> dict[str, str]:
+    """The environment for a program.
+
+    Args:
+        base: the environment that the program would have without a slice.
+        library: the preload library.
+        slices: the program's slices, outermost first.
+        devices: UUIDs of the cards that it sees; None = as in ``base``.
+    """
+    environment = dict(base)
+    # Our library comes first, so that its symbols win, and once: two copies would charge everything
+    # twice. A container's own library finds its limits beside itself, so that one is kept.
+    before = environment.get(LD_PRELOAD, "").replace(":", " ").split()
+    same = [entry for entry in before if Path(entry).name == library.name]
+    managed = [entry for entry in same if Path(entry).with_name(LIMITS).exists()]
+    others = [entry for entry in before if entry not in same]
+    environment[LD_PRELOAD] = ":".join([*(managed[:1] or [str(library)]), *others])
+    environment[HAMI_SLICE] = ":".join(map(str, slices))
+    if devices is not None:
+        environment[VISIBLE_DEVICES] = ",".join(devices)
+    return environment
+
+
+def require_glibc() -> str:
+    """The version of glibc, e.g. ``2.36``.
+
+    Raises:
+        UnsupportedPlatform: the C library is another one (musl).
+    """
+    try:
+        _name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+    except (ValueError, OSError) as error:
+        fix = "use a glibc system or image, e.g. Debian or Ubuntu instead of Alpine"
+        raise UnsupportedPlatform("C library", "it is not glibc (musl?)", fix) from error
+    return version
+
+
+def require_library(library: Path) -> Path:
+    """The preload library, if it can be preloaded into programs of this system.
+
+    Raises:
+        UnsupportedPlatform: the C library is not glibc.
+        StateError: the library is missing, or ``LD_PRELOAD`` cannot contain its path.
+    """
+    require_glibc()
+    if not library.is_file():
+        fix = "reinstall hami-py (in a checkout: `make build`), or correct HAMI_LIBRARY"
+        raise StateError(f"preload library {library}", "the file does not exist", fix)
+    if set(_SEPARATORS) & set(str(library)):
+        fix = "install hami-py under a path without spaces, colons and dollar signs"
+        raise StateError(f"preload library {library}", "LD_PRELOAD cannot contain this path", fix)
+    return library
+
+
+File: TypeAlias = int | IO[str] | IO[bytes] | None
+Word: TypeAlias = str | PathLike[str]
+Command: TypeAlias = Word | Sequence[Word]
+"""Program and arguments. A single word is a program, or with ``shell=True`` a line for the shell.
+"""
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of every function that starts a program."""
+
+    stdin: File
+    stdout: File
+    stderr: File
+    cwd: Word | None
+    executable: Word | None
+    close_fds: bool
+    pass_fds: Collection[int]
+    restore_signals: bool
+    start_new_session: bool
+    preexec_fn: Callable[[], object] | None
+    user: str | int | None
+    group: str | int | None
+    extra_groups: Collection[str | int] | None
+    umask: int
+    pipesize: int
+
+
+class PopenOptions(StartOptions, total=False):
+    """The options of ``subprocess.Popen``, except those that choose between text and bytes."""
+
+    bufsize: int
+    process_group: int | None
+    shell: bool
+
+
+class RunOptions(PopenOptions, total=False):
+    """The options of ``subprocess.run``, except those that choose between text and bytes."""
+
+    input: str | bytes | None
+    capture_output: bool
+    timeout: float | None
+    check: bool
+
+
+class ExecOptions(StartOptions, total=False):
+    """The options of ``asyncio.create_subprocess_exec``."""
+
+    limit: int
