@@ -25,6 +25,9 @@ COMMAND = "make check-times"
 #: Tests that are listed.
 SLOWEST = 30
 
+#: What the row of a test's fixtures has behind its name.
+AROUND = " (fixtures)"
+
 #: Seconds, on two cores that have nothing else to do, where all was built before.
 TEST_TARGET_S, ALL_TARGET_S = 12 * 60, 30 * 60
 
@@ -51,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         rows.append(_row(f"make {TARGETS[tier]}", took, target))
         rows.append(_row(f"pytest --tier {tier}", times["seconds"], note=note))
         tests += [(seconds, name, tier) for name, seconds in times["tests"].items()]
+        tests += [(seconds, f"{name}{AROUND}", tier) for name, seconds in times["around"].items()]
         if tier != "torture":
             whole += took
     rows.append(_row(".ci/run", whole, ALL_TARGET_S, "make lint, test and test-cluster"))

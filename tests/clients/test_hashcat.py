@@ -126,7 +126,8 @@ def test_the_benchmark_runs_within_its_limit(gpu: StubServer, env: Env) -> None:
     assert gpu.held() == 0
 
 
-@pytest.mark.parametrize("mode", ["hard", "soft"])
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=pytest.mark.tier("ci"))])
 def test_with_a_share_it_takes_the_same_memory_and_has_its_part_of_the_speed(
     gpu: StubServer, env: Env, bare: Bare, mode: str
 ) -> None:
@@ -146,6 +147,7 @@ def test_with_a_share_it_takes_the_same_memory_and_has_its_part_of_the_speed(
         assert part > 0.5
 
 
+@pytest.mark.tier("ci")
 def test_four_of_them_share_the_time_of_one_slice(
     gpu: StubServer, env: Env, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ def test_under_a_limit_that_does_not_fit_it_ends_with_its_own_error(
     assert gpu.peak() <= 64 * MIB
 
 
+@pytest.mark.tier("ci")
 def test_four_of_them_share_the_limit_of_one_slice(
     gpu: StubServer, env: Env, tmp_path: Path
 ) -> None:

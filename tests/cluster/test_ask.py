@@ -39,6 +39,7 @@ def cluster(control_plane: StartControlPlane) -> ControlPlane:
 def test_explain_what_if_snapshot_and_replay_say_the_same_and_change_nothing(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
+    """Runs each command as a user does, against one cluster: their answers must agree."""
     there = ("--kubeconfig", cluster.kubeconfig)
 
     waits = hami("explain", "pod", "three", *there)

@@ -117,6 +117,7 @@ def verdict(cluster: ControlPlane, name: str) -> tuple[str | None, str]:
 def test_what_keeps_a_pod_away_is_what_kube_scheduler_says(
     cluster: ControlPlane, case: str
 ) -> None:
+    """Asks kube-scheduler for each reason: its own filters are what we must agree with."""
     server = ApiServer.connect(cluster.kubeconfig)
     try:
         # Nobody schedules it, so that it can be asked about before it is bound.
@@ -154,6 +155,7 @@ def test_what_keeps_a_pod_away_is_what_kube_scheduler_says(
 
 
 def test_the_commands_say_what_keeps_a_pod_away(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Runs each command as a user does, for each reason that kube-scheduler itself gives."""
     asked = objects.pod("waits", {GPU: 1, MEMORY: 100}, **CASES["selector"])
     cluster.api.create(PODS, asked)
     why = waiting.unschedulable(cluster.api, "waits")

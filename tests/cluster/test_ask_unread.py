@@ -22,6 +22,7 @@ GATE = "example.com/hold"
 def test_explain_tells_of_nodes_that_cannot_be_read_and_of_gates(
     control_plane: StartControlPlane,
 ) -> None:
+    """Runs the command against a cluster in which it cannot read everything."""
     with extended(control_plane) as (cluster, scheduler):
         api = cluster.api
         for name in ("a", "barred", "broken", "bare"):

@@ -66,6 +66,7 @@ def test_the_settings_that_the_webhook_reads_are_found(control_plane: StartContr
 
 
 def test_who_has_the_rights_of_the_page_may_ask(control_plane: StartControlPlane) -> None:
+    """Runs the commands before and after the grant of the page's rights."""
     page = (DOCS / "operate.md").read_text()
     (role,) = [
         found
@@ -116,6 +117,7 @@ def test_who_asks_why_a_pod_waits_is_answered(control_plane: StartControlPlane) 
 
 
 def test_certificates_are_replaced_by_hand(control_plane: StartControlPlane) -> None:
+    """Types the commands of the page and waits until the webhook has followed each of them."""
     page = (DOCS / "operate.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
     (block,) = [each for each in blocks if "kubectl" in each]

@@ -128,6 +128,7 @@ def test_applying_again_leaves_the_certificates(
 def test_without_its_secret_the_webhook_waits_and_says_so(
     control_plane: StartControlPlane, address: str
 ) -> None:
+    """Deletes the Secret before and during service: the webhook reads it only every few seconds."""
     cluster = control_plane()
     apply(cluster)
     cluster.api.delete(SECRET)
@@ -167,6 +168,7 @@ def test_without_its_secret_the_webhook_waits_and_says_so(
 def test_two_that_begin_at_once_show_the_same(
     control_plane: StartControlPlane, address: str
 ) -> None:
+    """Starts two replicas at once: only one of them may create the certificates."""
     cluster = control_plane()
     apply(cluster)
     ports = free_ports(2)

@@ -119,6 +119,7 @@ def asked_all_the_while(replicas: Replicas) -> Iterator[list[int]]:
 def test_no_review_fails_while_all_replicas_are_replaced(
     control_plane: StartControlPlane, address: str
 ) -> None:
+    """Replaces two replicas under load, at the pace of the Deployment's own `preStop` hook."""
     cluster = control_plane()
     apply(cluster)
     replicas = Replicas(cluster, address)

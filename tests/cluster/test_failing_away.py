@@ -50,6 +50,7 @@ def test_what_was_bound_before_is_counted_after(
 def test_a_watch_that_was_away_too_long_is_listed_again(
     control_plane: StartControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Restarts an API server: only then does it answer a watch with 410 Gone, as real ones do."""
     (port,) = free_ports(1)
     cluster = asking(control_plane, port)
     api = cluster.api

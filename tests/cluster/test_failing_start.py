@@ -30,6 +30,7 @@ def told(scheduler: Scheduler) -> dict[str, int]:
 
 @pytest.mark.timeout(400)
 def test_a_thousand_pods_are_counted_after_a_restart(control_plane: StartControlPlane) -> None:
+    """Creates a thousand pods: the first list of a new extender has several pages."""
     (port,) = free_ports(1)
     cluster = asking(control_plane, port)
     api = cluster.api

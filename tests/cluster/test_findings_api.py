@@ -39,6 +39,7 @@ def test_a_stale_update_is_a_conflict(cluster: ControlPlane, recordings: Recordi
 def test_old_watches_and_pages_are_gone_after_a_compaction_and_a_restart(
     control_plane: StartControlPlane, recordings: Recordings
 ) -> None:
+    """Restarts an API server, which is what makes it forget old versions."""
     cluster = control_plane()
     old = cluster.api.get(PODS)["metadata"]["resourceVersion"]
     for name in ("a", "b", "c"):

@@ -116,6 +116,8 @@ def test_the_checkpoint_names_pod_container_ids_and_our_answer_before_the_contai
 def test_prestart_can_hold_a_container_and_the_pod_does_not_fail(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
+    """Waits for the kubelet's second try, which comes after its own pause."""
+
     def hold(request: Any, context: Any) -> None:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the card is not free yet")
 

@@ -80,6 +80,7 @@ def test_the_end_of_an_old_plugin_disconnects_the_new_one_too(
 def test_a_kubelet_that_restarts_removes_all_sockets_and_keeps_running_pods(
     cluster: ControlPlane, node: Node, plugin: StartPlugin, recordings: Recordings
 ) -> None:
+    """Restarts a kubelet beside a running pod: a device plugin relies on what is there then."""
     asked = plugin()
     cluster.api.create(PODS, pod("one"))
     phase(cluster, "one", "Running")
@@ -134,6 +135,7 @@ def test_a_kubelet_that_restarts_without_the_plugin_ends_running_pods_with_a_gpu
 def test_resources_that_are_patched_into_the_node_survive_the_kubelets_heartbeats(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
+    """Waits for several status updates of a kubelet: each could drop the patched resources."""
     plugin()
     shown = {"nvidia.com/gpumem": "40960", "nvidia.com/gpucores": "100"}
     path = f"{NODES}/{node.name}"

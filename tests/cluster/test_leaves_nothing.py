@@ -58,6 +58,7 @@ def host() -> dict[str, list[str]]:
 def test_a_cluster_leaves_nothing(
     programs: Programs, node_programs: Path, tmp_path: Path, end: str
 ) -> None:
+    """Starts and ends a whole node: nothing else shows that our tests leave the host as it was."""
     before = host()
     folders = [str(folder) for folder in (programs.control_plane, node_programs, tmp_path)]
     environment = {"PYTHONPATH": str(Path(__file__).parents[1])}

@@ -21,6 +21,7 @@ from cluster.webhooks import webhook
 from hami_py.model.pods.annotations import LABELS
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.service import Webhook
+from support.tiers import amount
 from unit.pods.build import any_pod
 
 
@@ -92,6 +93,8 @@ def test_a_forged_assignment_is_removed(cluster: ControlPlane, hook: Webhook) ->
 
 
 #: Limits that make no sense: which of them is to blame, and what to write instead.
+RENEWALS = amount("renewals of a certificate")
+
 SENSELESS: list[tuple[Object, str, str]] = [
     ({"gpu": 1, "gpucores": 130}, "gpucores", "from 1 to 100, like 30; 0 means no limit"),
     ({"gpu": 1, "gpucores": -1}, "gpucores", "from 1 to 100, like 30; 0 means no limit"),
@@ -232,12 +235,12 @@ def test_the_certificate_changes_and_no_review_fails(control_plane: StartControl
     with webhook(cluster, period_s=0.2, lifetimes=lives) as hook, Load(cluster) as load:
         seen: set[float] = set()
         deadline = time.monotonic() + 90
-        while (len(seen) < 10 or load.least() < 100) and time.monotonic() < deadline:
+        while (len(seen) < RENEWALS or load.least() < 100) and time.monotonic() < deadline:
             if hook.keeper.expires_at not in seen:
                 # Under the certificate before, too, everybody has had answers.
                 load.goes_on()
                 seen.add(hook.keeper.expires_at)
             time.sleep(0.1)
     assert (load.wrong, hook.keeper.failures) == ([], 0)
-    assert len(seen) >= 10
+    assert len(seen) >= RENEWALS
     assert load.least() >= 100

@@ -55,6 +55,7 @@ def trusted(cluster: ControlPlane, path: str) -> list[str]:
 def test_no_review_fails_while_everything_changes(
     control_plane: StartControlPlane,
 ) -> None:
+    """Waits for each change: no step may come before the API server has read the one before."""
     cluster = control_plane()
     certificates: set[bytes] = set()
     authorities: dict[str, set[str]] = {path: set() for path in CONFIGURATIONS}

@@ -70,6 +70,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, amount("histories"), SEEDS_EACH))
 def test_no_history_gives_a_card_twice_and_none_leaves_anything_behind(first: int) -> None:
+    """Each history is one order of events, and what goes wrong does so in few of them."""
     seen: Counter[str] = Counter()
     for seed in range(first, first + SEEDS_EACH):
         try:

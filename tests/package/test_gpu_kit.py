@@ -110,6 +110,7 @@ def test_its_kernels_assemble_for_old_and_new_cards(kit, tmp_path):
 
 
 def test_all_its_tests_pass_on_the_stub(run_kit, result):
+    """Runs the whole kit: it travels to machines where nobody can look for what is missing."""
     done = run_kit("test", "--stub")
     tests = result("tests")
     wrong = [test for test in tests["tests"] if test["outcome"] not in {"passed", "skipped"}]
@@ -120,7 +121,9 @@ def test_all_its_tests_pass_on_the_stub(run_kit, result):
     assert [reason for reason in reasons if not LEFT_OUT.fullmatch(reason)] == []
 
 
+@pytest.mark.tier("ci")
 def test_all_its_measures_work_on_the_stub(run_kit, result):
+    """Runs every measure, on the real clock: a broken one would only show on a rented GPU."""
     done = run_kit("bench", "--stub")
     assert done.code == 0, done.out + done.err
     for suite, least in (("memory", 50), ("calls", 16), ("share", 20)):
@@ -143,6 +146,7 @@ def test_without_a_gpu_it_says_so(run_kit, tmp_path):
 def test_on_a_machine_with_a_driver_it_tests_that_and_what_is_installed(
     run_kit, result, machine, gpu
 ):
+    """Takes the way of a machine with a GPU, with a stub that is installed like a driver."""
     done = run_kit("test", **machine, PYTHONPATH=str(PRETENDED))
     tests = result("tests")
     assert not tests["card"].startswith("stub")
@@ -163,6 +167,7 @@ def test_on_a_machine_with_a_driver_it_tests_that_and_what_is_installed(
 def test_what_runs_out_of_time_leaves_its_results_and_no_process(
     run_kit, result, machine, kit, tmp_path
 ):
+    """Waits for the kit's own deadline, which must keep the results so far."""
     hanging = {"PYTHONPATH": str(PRETENDED), "PRETENDED_CUPY": "hangs"}
     done = run_kit("test", "--deadline", "8", **machine, **hanging)
     assert done.code == 1

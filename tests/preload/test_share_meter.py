@@ -8,6 +8,9 @@ import pytest
 
 from support.launcher import launched, until
 
+# Two books on the real clock agree the better, the less a thread is kept from running.
+pytestmark = pytest.mark.alone
+
 #: Of the engine time; typical is a hundredth. Where a busy machine stops a thread between our event
 #: and its launch, that looks like work until enough was seen, so the bound is wide; what is exact
 #: is tried on the virtual clock, in tests/share.

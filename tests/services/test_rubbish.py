@@ -48,6 +48,7 @@ def bear(connect: Connect, routes: Mapping[str, tuple[str, ...]], seed: int) -> 
 
 @pytest.mark.timeout(1200)
 def test_malformed_requests_are_refused_and_leave_nothing_behind(tmp_path: Path) -> None:
+    """Sends thousands of requests to both services: only many show that memory does not grow."""
     tls = trusting()
     hook_port, port = free_ports(2)
 

@@ -72,6 +72,7 @@ def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_pat
 def test_hashcat_s_benchmark_has_its_part_of_the_speed(
     world: Worlds, artifacts: Artifacts, tmp_path: Path, home: Path, nvrtc: Path
 ) -> None:
+    """Runs a real program twice, which measures its own speed on the virtual clock."""
     require("hashcat")
 
     def speed(share: int | None) -> float:

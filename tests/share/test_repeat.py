@@ -46,6 +46,7 @@ def test_without_us_programs_get_equal_parts(world: Worlds) -> None:
     assert 95.0 <= sum(parts) < 100.0
 
 
+@pytest.mark.alone
 def test_the_same_containers_run_on_the_real_clock(world: Worlds) -> None:
     containers = [Container(name, [w.ASYNC_500US.program], 50) for name in "ab"]
     played = world(clock="real").play(containers, 1.0)

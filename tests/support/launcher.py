@@ -70,9 +70,16 @@ class Launcher(Console):
         assert self.busy_ns(card) == busy, "the program still had work in flight"
 
     def tasks(self) -> list[str]:
-        """The names of its threads."""
-        threads = Path(f"/proc/{self.pid}/task").iterdir()
-        return sorted((thread / "comm").read_text().strip() for thread in threads)
+        """The names of its threads, once each has its own."""
+
+        def names() -> list[str]:
+            threads = Path(f"/proc/{self.pid}/task").iterdir()
+            return sorted((thread / "comm").read_text().strip() for thread in threads)
+
+        own = Path(f"/proc/{self.pid}/comm").read_text().strip()
+        # A new thread has its maker's name until it takes its own.
+        until(lambda: names().count(own) == 1, lambda: f"unnamed threads: {names()}")
+        return names()
 
 
 class Gate:

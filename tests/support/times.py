@@ -1,4 +1,4 @@
-"""`--times FILE` writes how long each test took: set-up, the test and what follows, in seconds."""
+"""`--times FILE` writes how many seconds each test took, and what is around it (its fixtures)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
 class _Times:
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._tests: dict[str, float] = {}
+        self._around: dict[str, float] = defaultdict(float)
         self._begin = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -32,9 +33,13 @@ class _Times:
         group = name.rfind("@")
         if group > name.rfind("]"):
             name = name[:group]
-        self._seconds[name] += report.duration
+        if report.when == "call":
+            self._tests[name] = round(report.duration, 3)
+        else:
+            self._around[name] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        tests = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
+        around = {name: round(seconds, 3) for name, seconds in self._around.items()}
         whole = round(time.monotonic() - self._begin, 1)
-        self._file.write_text(json.dumps({"seconds": whole, "tests": tests}))
+        found = {"seconds": whole, "tests": self._tests, "around": around}
+        self._file.write_text(json.dumps(found))

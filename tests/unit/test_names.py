@@ -172,6 +172,7 @@ def test_a_slice_that_is_not_there(hami: Hami, arguments: list[str]) -> None:
 def test_the_start_of_an_id_that_means_several_is_refused(
     settings: Settings, hami: Hami, slices_of: Slices
 ) -> None:
+    """Makes 17 slices, so that two ids begin with the same digit."""
     for _ in range(17):
         hami("run", "--keep", "--", "true")
     by_digit: dict[str, list[str]] = {}

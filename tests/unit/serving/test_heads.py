@@ -60,6 +60,7 @@ def test_who_has_asked_may_be_idle_and_whose_head_is_there_may_be_slow(opened: O
 
 
 def test_an_answer_may_take_longer_than_a_head(opened: Open) -> None:
+    """Waits several times as long as a head may take, with answers under way."""
     site = opened(head_s=SHORT)
     head = ASKS.replace(b"/size", b"/held").replace(b"Expect: 100-continue\r\n", b"")
     whole, parts, idle = links = [site.ready(), site.ready(), site.idle()]
