@@ -39,9 +39,7 @@ AMOUNTS = {
         2_500, 2_500, 50_000, "to the webhook, and as many to the extender"
     ),
     "certificate changes": Amount(3, 3, 30, "of the webhook under load, one each ten seconds"),
-    "renewals of a certificate": Amount(
-        4, 4, 10, "of the webhook under load, one each two seconds"
-    ),
+    "renewals of a certificate": Amount(4, 4, 10, "of the webhook's, one each two seconds"),
     "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
 }
 """Tests read them with `amount(name)`. A tier that does not run the test has a value too."""
