@@ -119,7 +119,7 @@ def fits(port: int, made: Object, *nodes: str) -> list[str]:
 def filters(scheduler: Scheduler) -> float:
     """How often filter was asked: only to know when kube-scheduler has."""
     wanted = 'hami_scheduler_verb_duration_seconds_count{verb="filter"} '
-    lines = scheduler.meter.exposition().splitlines()
+    lines = scheduler.metrics.exposition().splitlines()
     return float(next(line for line in lines if line.startswith(wanted)).removeprefix(wanted))
 
 
