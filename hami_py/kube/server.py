@@ -1,11 +1,15 @@
-"""Requests to one API server: JSON bytes in, JSON bytes out, every one with a deadline.
+"""Requests to one API server: JSON bytes in, JSON bytes out, each with a deadline.
 
-It is one for all of a request: a connection, the head of the answer and its body, whether they come
-at once or in drops. A name that has to be looked up is the system's, which has bounds of its own.
+The ``kubernetes`` client handles kubeconfigs, certificates, proxies, authentication and the renewal
+of tokens, and its urllib3 pool carries the requests. Its object models are not used: decoding with
+them takes milliseconds, and decoding only the fields that we read takes microseconds.
 
-Authentication, certificates, proxies and the tokens' renewal are the ``kubernetes`` client's. Its
-object models are not used: they take milliseconds where a typed decode of the fields that we read
-takes microseconds.
+The deadline covers all of a request. urllib3's timeout bounds the connection and the wait for the
+answer (``Timeout(total=…)``). The body is read piece by piece, and the deadline is checked after
+each piece. A request's own body is sent only if the deadline has not passed when the connection is
+made. urllib3 has no public interface that bounds a single read further, so two cases take longer:
+an answer whose body stalls may take up to twice the deadline, and a server that sends the bytes of
+a head one by one is not bounded (docs/operate.md, "What does not hold yet").
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import msgspec
 
 from hami_py.errors import StateError
-from hami_py.kube.deadlines import Deadline, keep_deadlines
 from hami_py.kube.errors import (
     Conflict,
     Expired,
@@ -33,7 +37,7 @@ from hami_py.kube.errors import (
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
-    from urllib3 import HTTPResponse
+    from urllib3 import BaseHTTPResponse, Timeout
 
 __all__ = [
     "MERGE_PATCH",
@@ -48,17 +52,17 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 _CONNECT_S = 5.0
-"""How long a connection for a stream may take: the server is near, or away."""
+"""How long the connection of a watch may take."""
 
 _FAILURE_BYTES = 1 << 16
-"""So much is read of why a request failed; a Status has some hundred bytes."""
+"""The most bytes to read of a failure's body; a Status has some hundred."""
 
 _LINE_BYTES = 1 << 25
-"""No event of a watch is longer: etcd takes 1.5 MiB of an object, of which JSON makes six times as
-much at worst, and some set it to more."""
+"""The largest event of a watch. etcd stores 1.5 MiB per object, or more if it is configured so, and
+JSON takes up to six times as much."""
 
 _POOL = 32
-"""Connections that are kept; more are made where more threads ask at once."""
+"""The connections to keep; if more threads send requests at once, more are opened."""
 
 
 class _Rest(msgspec.Struct, frozen=True):
@@ -66,7 +70,7 @@ class _Rest(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct):
-    """Why a request failed (meta/v1 Status), as far as we read it."""
+    """Why a request failed (meta/v1 Status): the fields that we read."""
 
     message: str = ""
     reason: str = ""
@@ -79,28 +83,26 @@ class ApiServer:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        keep_deadlines(client.rest_client.pool_manager)
 
     @classmethod
     def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> ApiServer:
-        """The cluster of a kubeconfig, or the one that this pod runs in.
+        """The cluster of a kubeconfig, or the cluster that this pod runs in.
 
         Args:
-            kubeconfig: the file; ``None``: the pod's service account where there is one, else
+            kubeconfig: the file; ``None``: the pod's service account if there is one, or else
                 ``KUBECONFIG`` and ``~/.kube/config``, as kubectl reads them.
-            context: the context of the file; ``None``: its current one.
+            context: the context of the file; ``None``: its current context.
 
         Raises:
-            StateError: neither is there, or it cannot be read.
+            StateError: there is no such configuration, or it is invalid.
         """
-        # Imported where it is needed: it takes half a second that `hami run` must not wait for.
+        # Imported here because it takes half a second, which `hami run` must not wait for.
         import yaml  # noqa: PLC0415
         from kubernetes import client, config  # noqa: PLC0415
         from kubernetes.config import ConfigException  # noqa: PLC0415
 
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = _POOL
-        configuration.retries = False
         try:
             if kubeconfig is None and context is None:
                 try:
@@ -117,102 +119,107 @@ class ApiServer:
             raise StateError(
                 f"kubeconfig {kubeconfig or '(default)'}",
                 " ".join(str(error).split()),
-                "name one with --kubeconfig, or set KUBECONFIG",
+                "name a valid file with --kubeconfig, or set KUBECONFIG",
             ) from error
         return cls(client.ApiClient(configuration))
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         self._client.rest_client.close()
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
-        """GET: the answer's body."""
-        return self._ask(_Question("GET", path, query or {}), deadline_s)
+        """Sends a GET; returns the answer's body."""
+        return self._fetch(_Request("GET", path, query or {}), deadline_s)
 
     def post(self, path: str, body: object, *, deadline_s: float) -> bytes:
-        """POST of what can be written as JSON: the answer's body."""
-        return self._ask(_Question("POST", path, body=body), deadline_s)
+        """Sends a POST with a body that becomes JSON; returns the answer's body."""
+        return self._fetch(_Request("POST", path, body=body), deadline_s)
 
     def put(self, path: str, body: object, *, deadline_s: float) -> bytes:
-        """PUT of what can be written as JSON: the answer's body."""
-        return self._ask(_Question("PUT", path, body=body), deadline_s)
+        """Sends a PUT with a body that becomes JSON; returns the answer's body."""
+        return self._fetch(_Request("PUT", path, body=body), deadline_s)
 
     def patch(self, path: str, body: object, kind: str, *, deadline_s: float) -> bytes:
-        """PATCH of a kind (``MERGE_PATCH`` …): the answer's body."""
-        return self._ask(_Question("PATCH", path, body=body, kind=kind), deadline_s)
+        """Sends a PATCH of a kind (such as ``MERGE_PATCH``); returns the answer's body."""
+        return self._fetch(_Request("PATCH", path, body=body, kind=kind), deadline_s)
 
     def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> Stream:
-        """An answer that goes on line by line, as a watch's does.
+        """Sends a GET whose answer continues line by line, such as a watch.
 
         Args:
-            path: what to ask for.
+            path: the path.
             query: the query's parameters.
-            silence_s: how long nothing may come before the connection counts as lost.
+            silence_s: after so many seconds without a byte the connection counts as lost.
         """
-        question = _Question("GET", path, query)
-        deadline = Deadline(silence_s)
-        answer = self._send(question, deadline, (min(_CONNECT_S, silence_s), silence_s))
-        deadline.bound_silence(silence_s)
-        return Stream(question.what, answer)
+        from urllib3 import Timeout  # noqa: PLC0415
 
-    def _ask(self, question: _Question, deadline_s: float) -> bytes:
-        import urllib3  # noqa: PLC0415
+        request = _Request("GET", path, query)
+        timeout = Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s)
+        return Stream(request.what, self._send(request, _Deadline(silence_s), timeout))
 
-        deadline = Deadline(deadline_s)
-        answer = self._send(question, deadline, deadline_s)
+    def _fetch(self, request: _Request, deadline_s: float) -> bytes:
+        from urllib3 import Timeout  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        deadline = _Deadline(deadline_s)
         try:
-            data: bytes = answer.read()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+            timeout = Timeout(total=deadline.left_s())
+        except TimeoutError as error:
+            raise _unavailable(request.what, error) from error
+        answer = self._send(request, deadline, timeout)
+        try:
+            return _read(answer, deadline)
+        except (HTTPError, OSError) as error:
             answer.close()
-            raise _unavailable(question.what, error) from error
-        answer.release_conn()
-        return data
+            raise _unavailable(request.what, error) from error
 
-    def _send(
-        self, question: _Question, deadline: Deadline, timeout_s: float | tuple[float, float]
-    ) -> HTTPResponse:
-        """The answer's head: within so long in all, or to connect and then to answer."""
-        import urllib3  # noqa: PLC0415
-        from kubernetes.client import ApiException  # noqa: PLC0415
+    def _send(self, request: _Request, deadline: _Deadline, timeout: Timeout) -> BaseHTTPResponse:
+        """Sends a request; returns the answer once its head is there and says success."""
+        from urllib3.exceptions import HTTPError, SSLError  # noqa: PLC0415
 
         client = self._client
         headers = {**client.default_headers, "Accept": "application/json"}
-        if question.body is not None:
-            headers["Content-Type"] = question.kind
+        body = None
+        if request.body is not None:
+            encoded = msgspec.json.encode(request.body)
+            headers |= {"Content-Type": request.kind, "Content-Length": str(len(encoded))}
+            body = _before(deadline, encoded)
         client.update_params_for_auth(
-            headers, [], ["BearerToken"], question.path, question.method, None
+            headers, [], ["BearerToken"], request.path, request.method, None
         )
-        query = f"?{urlencode(question.query)}" if question.query else ""
-        url = client.configuration.host + question.path + query
-        body = msgspec.to_builtins(question.body)
+        query = f"?{urlencode(request.query)}" if request.query else ""
         try:
-            deadline.left_s()
-            with deadline.kept():
-                sent = client.call_api(question.method, url, headers, body, None, timeout_s)
-            answer: HTTPResponse = sent.response
+            answer = client.rest_client.pool_manager.request(
+                request.method,
+                client.configuration.host + request.path + query,
+                body=body,
+                headers=headers,
+                timeout=timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
             if answer.status < 300:
                 return answer
             try:
-                data = answer.read(_FAILURE_BYTES)
+                data = _read(answer, deadline, _FAILURE_BYTES)
             finally:
-                # Read to the end it is the pool's again; else there is more of it, or to come.
+                # A connection whose answer was read completely is in the pool already.
                 answer.close()
-        except ApiException as error:
-            raise Unavailable(
-                question.what, str(error.reason), "look at the certificates, then try again"
-            ) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _unavailable(question.what, error) from error
+        except SSLError as error:
+            fix = "check the cluster's certificates, then try again"
+            raise Unavailable(request.what, f"TLS failed ({error})", fix) from error
+        except (HTTPError, OSError) as error:
+            raise _unavailable(request.what, error) from error
         except ValueError as error:
-            # A token with a line break, for one, is no header.
-            raise Forbidden(
-                question.what, f"it cannot be sent: {error}", "look at the credentials"
-            ) from error
-        raise _failure(question.what, answer.status, data)
+            # For example, a token with a line break cannot be a header.
+            why = f"it cannot be sent: {error}"
+            raise Forbidden(request.what, why, "check the credentials") from error
+        raise _failure(request.what, answer.status, data)
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
@@ -224,10 +231,55 @@ class _Question:
         return f"{self.method} {self.path}"
 
 
-class Stream:
-    """The lines of an answer that goes on. Another thread may stop it."""
+class _Deadline:
+    """The end of a request's time."""
 
-    def __init__(self, what: str, answer: HTTPResponse) -> None:
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._ends_at = monotonic() + deadline_s
+
+    def left_s(self) -> float:
+        """The seconds that are left; more than 0.
+
+        Raises:
+            TimeoutError: none are left.
+        """
+        left_s = self._ends_at - monotonic()
+        if left_s <= 0:
+            raise TimeoutError(f"not complete after {self._deadline_s:g} s")
+        return left_s
+
+
+def _before(deadline: _Deadline, body: bytes) -> Iterator[bytes]:
+    """A request's body that is only sent before the deadline.
+
+    urllib3 reads it once the connection is made, which may take up to the deadline. Without its
+    body the API server drops the request, so a write never begins after its caller has given up.
+    """
+    deadline.left_s()
+    yield body
+
+
+def _read(answer: BaseHTTPResponse, deadline: _Deadline, most_bytes: int | None = None) -> bytes:
+    """Reads an answer's body, or its beginning.
+
+    Raises:
+        TimeoutError: it was not complete before the deadline.
+        HTTPError: the connection was lost, or silent for too long.
+    """
+    body = bytearray()
+    while piece := answer.read1(1 << 16):
+        body += piece
+        if most_bytes is not None and len(body) >= most_bytes:
+            break
+        deadline.left_s()
+    return bytes(body)
+
+
+class Stream:
+    """The lines of an answer that continues. Another thread may stop it."""
+
+    def __init__(self, what: str, answer: BaseHTTPResponse) -> None:
         self._what = what
         self._answer = answer
 
@@ -236,9 +288,9 @@ class Stream:
 
         Raises:
             Unavailable: the connection was lost, or silent for too long.
-            Rejected: a line has no end.
+            Rejected: a line is too long.
         """
-        import urllib3  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
         line = bytearray()
         try:
@@ -256,15 +308,15 @@ class Stream:
                     )
             if line:
                 yield bytes(line)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (HTTPError, OSError, ValueError) as error:
             raise _unavailable(self._what, error) from error
         finally:
             self._answer.close()
 
     def stop(self) -> None:
         """Ends the iteration, whichever thread waits in it."""
-        # Before the first read there is nothing to shut down, and then the answer was just closed.
-        with contextlib.suppress(OSError, ValueError):
+        # Before the first read, or after the last, there is nothing to shut down.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._answer.shutdown()
 
 
@@ -281,7 +333,7 @@ def _failure(what: str, code: int, data: bytes) -> KubeError:
 
 
 def failure(what: str, code: int, status: Status) -> KubeError:
-    """The error for a status that is none of success."""
+    """The error for a status that is not success."""
     kind, fix = _KINDS.get(code, (Rejected, "fix the request"))
     if code == 429 or code >= 500:
         kind, fix = Unavailable, "try again later"
@@ -293,9 +345,9 @@ def failure(what: str, code: int, status: Status) -> KubeError:
 
 
 _KINDS: dict[int, tuple[type[KubeError], str]] = {
-    401: (Forbidden, "look at the credentials"),
-    403: (Forbidden, "give the service account the right (deploy/ has the roles)"),
-    404: (NotFound, "look whether it is still there"),
-    409: (Conflict, "look at it again, then try again"),
+    401: (Forbidden, "check the credentials"),
+    403: (Forbidden, "grant the service account the right (deploy/ has the roles)"),
+    404: (NotFound, "check whether it still exists"),
+    409: (Conflict, "read it again, then try again"),
     410: (Expired, "list again"),
 }
