@@ -1,22 +1,23 @@
-//! Whether a thread still is there, as the kernel says in `/proc`.
+//! Whether a thread still exists, from `/proc`.
 //!
-//! Asked only when the turn has not come back for a while, and around signals.
+//! The library reads it only when the running thread has not passed on the turn for a while, and around
+//! signals.
 
 use std::fs;
 
-/// What the kernel says of a thread.
+/// The state of a thread in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     Lives,
     /// Stopped by a signal.
     Stopped,
-    /// Gone, or only waiting to be reaped.
+    /// Ended, or only waiting to be reaped.
     Dead,
 }
 
 /// The state letter and the start time in ticks, from a line of `/proc/…/stat`.
 fn parse(stat: &str) -> Option<(char, u64)> {
-    // The name before them may hold anything, the closing parenthesis is the last one.
+    // The name before them may contain any characters; the closing parenthesis is the last one.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
     Some((state, fields.nth(18)?.parse().ok()?))
@@ -26,12 +27,12 @@ fn stat(pid: u32, tid: u32) -> Option<(char, u64)> {
     parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
-/// When the kernel started a thread; 0 if it is gone.
+/// When the kernel started a thread; 0 if it has ended.
 pub fn started(pid: u32, tid: u32) -> u64 {
     stat(pid, tid).map_or(0, |(_, started)| started)
 }
 
-/// How a thread that was started then is now.
+/// The state of the thread that was started at `started`.
 pub fn look(pid: u32, tid: u32, started: u64) -> Life {
     match stat(pid, tid) {
         Some((_, other)) if other != started => Life::Dead,
@@ -41,7 +42,7 @@ pub fn look(pid: u32, tid: u32, started: u64) -> Life {
     }
 }
 
-/// Whether no thread of a process runs any code any more.
+/// Whether all threads of a process have ended.
 pub fn is_dead(pid: u32) -> bool {
     each(pid, |state| matches!(state, 'Z' | 'X' | 'x'))
 }
@@ -71,10 +72,10 @@ mod tests {
     #[test]
     fn this_thread_lives_and_another_of_its_number_does_not() {
         let (pid, tid) = (crate::raw::process_id(), crate::raw::thread_id());
-        let born = started(pid, tid);
-        assert_ne!(born, 0);
-        assert_eq!(look(pid, tid, born), Life::Lives);
-        assert_eq!(look(pid, tid, born + 1), Life::Dead);
+        let start = started(pid, tid);
+        assert_ne!(start, 0);
+        assert_eq!(look(pid, tid, start), Life::Lives);
+        assert_eq!(look(pid, tid, start + 1), Life::Dead);
         assert!(!is_dead(pid) && !is_stopped(pid));
     }
 }

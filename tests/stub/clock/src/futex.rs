@@ -1,4 +1,4 @@
-//! The `syscall` function, by which Rust's own locks and our libraries wait and wake.
+//! The `syscall` function, through which Rust's locks and this project's libraries wait and wake.
 
 use crate::member::{self, Member};
 use crate::table::{KEYS, Key, Woken};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const EVERY_BIT: u32 = u32::MAX;
 
-/// One word of `futex_waitv`, as the kernel has it.
+/// One word of `futex_waitv`, in the kernel's layout.
 #[repr(C)]
 struct Waiter {
     value: u64,
@@ -21,7 +21,7 @@ fn key(address: usize, is_private: bool) -> Key {
     if is_private { keys::private(address) } else { keys::shared(address) }
 }
 
-/// Variadic in C; the registers are the same, and what was not passed is not looked at.
+/// Variadic in C; the registers are the same, and arguments that were not passed are not read.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn syscall(
     number: c_long,
@@ -70,7 +70,7 @@ unsafe fn futex(arguments: [usize; 6]) -> c_long {
     let key = key(address, is_private);
     if matches!(command, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) {
         let woken = member.wake(key, value, bits);
-        // Others than members of the world may wait in real time.
+        // Processes outside the world may wait in real time.
         let outside = [address, operation as usize, value - woken, 0, 0, bits as usize];
         // SAFETY: the program's own call, less what is done.
         return raw::answer(unsafe { raw::call(libc::SYS_futex, outside) })

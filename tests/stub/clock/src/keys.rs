@@ -1,6 +1,6 @@
-//! Which word an address is, for all processes that map it: the file and the place in it.
+//! The identity of a word for all processes that map it: its file, and the offset in the file.
 //!
-//! The kernel's own answer is in `/proc/self/maps`; it is kept until a mapping changes.
+//! It is read from `/proc/self/maps`, which is cached until a mapping changes.
 
 use crate::raw;
 use crate::table::Key;
@@ -8,7 +8,7 @@ use std::fs;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-/// A range of addresses that shows a file.
+/// A range of addresses that maps a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: u64,
@@ -17,7 +17,7 @@ struct Range {
     file: u64,
 }
 
-/// What is known of this process's mappings; None: nothing since they changed.
+/// The cached mappings of this process; None: they have changed.
 static RANGES: Mutex<Option<Vec<Range>>> = Mutex::new(None);
 
 /// The word at an address that only this process waits for.
@@ -38,12 +38,12 @@ pub fn shared(address: usize) -> Key {
     }
 }
 
-/// Mappings have changed.
+/// Drops the cached mappings.
 pub fn forget() {
     *lock() = None;
 }
 
-/// Without the lock's own way of waiting, which would come back to us.
+/// Spins, because the lock's own wait would call this library.
 fn lock() -> MutexGuard<'static, Option<Vec<Range>>> {
     loop {
         match RANGES.try_lock() {
@@ -58,7 +58,7 @@ fn parse(maps: &str) -> Vec<Range> {
     maps.lines().filter_map(parse_line).collect()
 }
 
-/// `7f00-7f10 rw-s 00002000 fd:01 1234   /path`; None for what is no shared file.
+/// Parses `7f00-7f10 rw-s 00002000 fd:01 1234   /path`; None if it is not a shared file.
 fn parse_line(line: &str) -> Option<Range> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
@@ -70,7 +70,7 @@ fn parse_line(line: &str) -> Option<Range> {
     let (major, minor) = fields.next()?.split_once(':')?;
     let inode: u64 = fields.next()?.parse().ok()?;
     let device = hex(major)? << 12 | hex(minor)?;
-    // Inode numbers of the files of one test lie far below 2^40.
+    // Inode numbers of the files of one test are far below 2^40.
     Some(Range { start: hex(start)?, end: hex(end)?, offset, file: device << 40 ^ inode })
 }
 

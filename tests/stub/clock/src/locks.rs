@@ -1,5 +1,5 @@
-//! The C library's mutexes, conditions and semaphores: their waits are inside it, out of reach of
-//! `syscall`, so they are waited for here and taken there.
+//! The C library's mutexes, conditions and semaphores. Their waits inside the C library cannot be
+//! interposed, so a thread waits here and then takes them there.
 
 use crate::member::{self, Member};
 use crate::raw::real;
@@ -9,12 +9,12 @@ use libc::{c_int, clockid_t, pthread_cond_t, pthread_mutex_t, sem_t, timespec};
 use std::sync::atomic::Ordering;
 
 const ANYBODY: u32 = u32::MAX;
-/// Which 32-bit word of a condition holds its flags, in glibc; and the flag for timed waits by the
-/// monotonic clock.
+/// The index of the 32-bit word with the flags of a glibc condition; and the flag for timed waits by
+/// the monotonic clock.
 const CONDITION_FLAGS: usize = 9;
 const IS_MONOTONIC: u32 = 2;
 
-/// Waits for what `address` stands for, until a time.
+/// Waits for the lock at `address`, until a time.
 fn wait(member: &Member, address: usize, until: u64) -> Woken {
     member.world.lock_waiters.fetch_add(1, Ordering::Relaxed);
     let woken = member.wait(until, &[keys::shared(address)], ANYBODY);
@@ -22,7 +22,7 @@ fn wait(member: &Member, address: usize, until: u64) -> Woken {
     woken
 }
 
-/// Wakes who waits for what `address` stands for.
+/// Wakes threads that wait for the lock at `address`.
 fn wake(member: &Member, address: usize, count: usize) {
     if member.world.lock_waiters.load(Ordering::Relaxed) > 0 {
         member.wake(keys::shared(address), count, ANYBODY);

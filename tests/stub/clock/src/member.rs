@@ -1,7 +1,7 @@
 //! This process's part in a world, and each thread's: entering, waiting, leaving.
 //!
-//! Set up at load, or at the first interposed call if that comes earlier; without `STUB_CLOCK` that
-//! is one look at the environment, and from then on every call goes straight to the C library.
+//! It is set up at load, or at the first interposed call if that comes earlier. Without `STUB_CLOCK` it
+//! reads the environment once, and then every call goes straight to the C library.
 
 use crate::alive;
 use crate::raw;
@@ -13,16 +13,16 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The file's time plus this is what programs see, so that "a minute ago" is a time too.
+/// Programs see the file's time plus this, so that "a minute ago" is a valid time.
 pub const EPOCH: u64 = 1_000_000_000_000;
 
-/// How often a thread may read the clock and wait at one instant; then time moves on for it, so
-/// that one which spins until a time comes sees it come.
+/// How often a thread may read the clock and wait at one instant. Then the time advances for it, so
+/// that a thread that spins until a time reaches it.
 const PATIENCE: u32 = 1000;
-/// How far it then moves, in nanoseconds.
+/// How far the time then advances, in nanoseconds.
 const NUDGE: u64 = 1000;
 
-/// What this process is to a world.
+/// The role of this process in a world.
 #[derive(Debug)]
 enum Part {
     None,
@@ -36,21 +36,21 @@ pub struct Member {
     pub world: &'static World,
     late: u64,
     expect: u32,
-    place: Option<u64>,
-    /// Told of each thread's end by the C library.
+    position: Option<u64>,
+    /// The key whose destructor runs at each thread's end.
     end: libc::pthread_key_t,
 }
 
 static PART: OnceLock<Part> = OnceLock::new();
-/// The process's place in the order, in the upper half; a forked child gets its own.
-static PLACE: AtomicU64 = AtomicU64::new(0);
+/// The process's position in the order, in the upper half; a forked child gets its own.
+static POSITION: AtomicU64 = AtomicU64::new(0);
 /// How many threads of this process have entered.
 static BORN: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// This thread's row plus one; 0 before it has entered.
     static ROW: Cell<usize> = const { Cell::new(0) };
-    /// How often this thread has read the clock or waited at an instant, and which one that was.
+    /// How often this thread has read the clock or waited at an instant, and that instant.
     static EVENTS: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
     /// Set while the library itself calls the C library.
     static WITHIN: Cell<bool> = const { Cell::new(false) };
@@ -77,12 +77,12 @@ fn part() -> &'static Part {
                     return Ok(Part::Observer(world));
                 }
                 let mut end = 0;
-                // SAFETY: the key is a place for the answer, the function is this library's.
+                // SAFETY: the key is a position for the answer, the function is this library's.
                 if unsafe { libc::pthread_key_create(&raw mut end, Some(at_thread_end)) } != 0 {
                     return Err("no room for a thread key".into());
                 }
-                let Settings { late, expect, place, .. } = settings;
-                Ok(Part::Member(Member { world, late, expect, place, end }))
+                let Settings { late, expect, position, .. } = settings;
+                Ok(Part::Member(Member { world, late, expect, position, end }))
             }
         });
         part.unwrap_or_else(|message| {
@@ -92,7 +92,7 @@ fn part() -> &'static Part {
     })
 }
 
-/// The world that this process reads the time of, but takes no part in.
+/// The world whose time this process reads without taking part.
 pub fn observed() -> Option<&'static World> {
     match part() {
         Part::Observer(world) => Some(world),
@@ -100,8 +100,8 @@ pub fn observed() -> Option<&'static World> {
     }
 }
 
-/// This process's part, with the calling thread entered and having the turn; None where the call
-/// is the C library's business.
+/// This process's part, after the calling thread has entered and has the turn; None where the call
+/// belongs to the C library.
 pub fn member() -> Option<&'static Member> {
     if WITHIN.get() {
         return None;
@@ -110,7 +110,7 @@ pub fn member() -> Option<&'static Member> {
     let Part::Member(member) = part() else { return None };
     match ROW.get().checked_sub(1) {
         None => member.enter(),
-        // Stopped from outside while it ran, it has lost its turn.
+        // A thread that was stopped while it ran has lost its turn.
         Some(row) if member.world.running() != Some(row) => member.await_turn(row),
         Some(_) => {}
     }
@@ -134,7 +134,7 @@ impl Drop for Within {
 }
 
 impl Member {
-    /// The time as this thread reads it, in nanoseconds. Reading it over and over moves it on.
+    /// The time for this thread, in nanoseconds. Repeated reads advance it.
     pub fn read(&self) -> u64 {
         if self.is_crowded() {
             let _within = Within::enter();
@@ -146,7 +146,7 @@ impl Member {
 
     /// Lets others run until a time, or until one of the words is woken.
     ///
-    /// The time is one that programs see, [`NEVER`] for none.
+    /// The time is as programs see it, [`NEVER`] for none.
     pub fn wait(&self, until: u64, keys: &[Key], bitset: u32) -> Woken {
         let _within = Within::enter();
         let mut until = if until == NEVER { NEVER } else { until.saturating_sub(EPOCH) };
@@ -156,7 +156,7 @@ impl Member {
         self.pass_until(&Wait { until, keys, bitset }, self.late)
     }
 
-    /// Counts an event of this thread, and tells whether there have been too many at this instant.
+    /// Counts an event of this thread; returns whether there were too many at this instant.
     fn is_crowded(&self) -> bool {
         let now = self.world.now();
         let (instant, count) = EVENTS.get();
@@ -180,20 +180,20 @@ impl Member {
         table.woken(row)
     }
 
-    /// Wakes at most so many that wait for the word; how many it were.
+    /// Wakes at most so many threads that wait for the word; returns their number.
     pub fn wake(&self, key: Key, count: usize, bitset: u32) -> usize {
         let _within = Within::enter();
         let now = self.world.now();
         self.world.lock().wake(key, count, bitset, now)
     }
 
-    /// Makes a row for a thread of this process that is about to start; which.
+    /// Adds a row for a thread of this process that is about to start; returns it.
     pub fn expect_thread(&self) -> usize {
         let _within = Within::enter();
         self.new_row(&mut self.world.lock(), raw::process_id(), Self::next_order())
     }
 
-    /// Notes which thread a row became.
+    /// Records the thread of a row.
     pub fn name_thread(&self, row: usize, thread: libc::pthread_t) {
         let _within = Within::enter();
         self.world.lock().row_mut(row).thread = thread;
@@ -205,14 +205,14 @@ impl Member {
         self.world.lock().leave(row);
     }
 
-    /// The calling thread is the one that a row was made for; returns when it has the turn.
+    /// Enters the calling thread with the row that was added for it; returns when it has the turn.
     pub fn begin_thread(&self, row: usize) {
         let _within = Within::enter();
         self.identify(&mut self.world.lock(), row);
         self.await_turn(row);
     }
 
-    /// Returns when the thread has ended as far as the world is concerned.
+    /// Returns when the thread has left the world.
     pub fn await_thread(&self, thread: libc::pthread_t) {
         let key = thread_key(thread);
         loop {
@@ -230,21 +230,21 @@ impl Member {
         }
     }
 
-    /// Makes a row for a child process that is about to be forked; which.
+    /// Adds a row for a child process that is about to be forked; returns it.
     pub fn expect_child(&self) -> usize {
         let _within = Within::enter();
         let mut table = self.world.lock();
-        let place = table.arrive();
-        self.new_row(&mut table, 0, place << 32)
+        let position = table.arrive();
+        self.new_row(&mut table, 0, position << 32)
     }
 
-    /// The parent's half: the child's number.
+    /// The parent's part of a fork: records the child's number.
     pub fn name_child(&self, row: usize, pid: u32) {
         let _within = Within::enter();
         self.world.lock().row_mut(row).pid = pid;
     }
 
-    /// The child's half; returns when it has the turn.
+    /// The child's part of a fork; returns when it has the turn.
     pub fn begin_child(&self, row: usize) {
         let within = Within::enter();
         let mut table = self.world.lock();
@@ -252,18 +252,18 @@ impl Member {
         table.row_mut(row).pid = raw::process_id();
         drop(table);
         drop(within);
-        PLACE.store(order, Ordering::Relaxed);
+        POSITION.store(order, Ordering::Relaxed);
         BORN.store(1, Ordering::Relaxed);
         self.begin_thread(row);
     }
 
-    /// Does something to another process while no thread of it can be in the middle of a wait.
+    /// Runs a function with the locked table, so that no thread is in the middle of a wait.
     pub fn with_table<T>(&self, act: impl FnOnce(&mut Guard) -> T) -> T {
         let _within = Within::enter();
         act(&mut self.world.lock())
     }
 
-    /// Enters a thread that nobody announced: a process's first, or one made behind our back.
+    /// Enters a thread without a row: a process's first, or one that was created without an interposed call.
     fn enter(&self) {
         let pid = raw::process_id();
         let mut table = self.world.lock();
@@ -274,8 +274,8 @@ impl Member {
             return self.continue_after_exec(table, &before);
         }
         if is_first {
-            let place = self.place.unwrap_or_else(|| table.arrive());
-            PLACE.store(place << 32, Ordering::Relaxed);
+            let position = self.position.unwrap_or_else(|| table.arrive());
+            POSITION.store(position << 32, Ordering::Relaxed);
         }
         let row = self.new_row(&mut table, pid, Self::next_order());
         self.identify(&mut table, row);
@@ -292,14 +292,15 @@ impl Member {
         self.await_turn(row);
     }
 
-    /// The program before this one in the same process had the turn; its other threads are gone.
+    /// Takes over the turn of the program that ran in this process before `exec`. Its other threads have
+    /// ended.
     fn continue_after_exec(&self, mut table: Guard, before: &[usize]) {
         let running = self.world.running();
         let kept = before.iter().find(|row| Some(**row) == running).unwrap_or(&before[0]);
         for row in before.iter().filter(|row| *row != kept) {
             table.leave(*row);
         }
-        PLACE.store(table.row(*kept).order, Ordering::Relaxed);
+        POSITION.store(table.row(*kept).order, Ordering::Relaxed);
         BORN.store(1, Ordering::Relaxed);
         self.identify(&mut table, *kept);
         drop(table);
@@ -309,7 +310,7 @@ impl Member {
     }
 
     fn next_order() -> u64 {
-        PLACE.load(Ordering::Relaxed) + u64::from(BORN.fetch_add(1, Ordering::Relaxed))
+        POSITION.load(Ordering::Relaxed) + u64::from(BORN.fetch_add(1, Ordering::Relaxed))
     }
 
     fn new_row(&self, table: &mut Guard, pid: u32, order: u64) -> usize {
@@ -340,10 +341,10 @@ impl Member {
         self.world.lock_in_turn(row, || self.look_after(row))
     }
 
-    /// Asks the kernel about the running thread, while a thread of this process waits for the turn.
+    /// Checks the running thread's state, while a thread of this process waits for the turn.
     fn look_after(&self, row: usize) {
         let mut table = self.world.lock();
-        // Whoever can look at its mark is not stopped any more.
+        // A process that runs this code is not stopped any more.
         if table.row(row).stopped != 0 {
             table.mark(raw::process_id(), false);
         }
@@ -351,15 +352,15 @@ impl Member {
     }
 }
 
-/// The word that stands for a thread's end.
+/// The word for a thread's end.
 fn thread_key(thread: libc::pthread_t) -> Key {
     Key { space: u64::from(raw::process_id()) << 1 | 1, offset: thread }
 }
 
-/// How often the C library calls an end function again that wants it: others come first.
+/// How often the C library can call a destructor again, so that other destructors run first.
 const LAST_ROUND: usize = 3;
 
-/// A thread ends: the turn goes on. What the C library still does for it, it does unseen.
+/// Ends a thread and passes on the turn. What the C library still does for it is outside the world.
 extern "C" fn at_thread_end(round: *mut c_void) {
     WITHIN.set(true);
     let (Part::Member(member), Some(row)) = (part(), ROW.get().checked_sub(1)) else { return };

@@ -1,4 +1,4 @@
-//! Threads and processes that begin, end, and are stopped; and mappings that come and go.
+//! Threads and processes that begin, end, and are stopped; and changes of mappings.
 
 use crate::member::{self, Member};
 use crate::raw::real;
@@ -11,7 +11,7 @@ type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 /// How long, in real time, a signal may take to have its effect.
 const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a new thread is told.
+/// The argument of a new thread.
 struct Start {
     member: &'static Member,
     row: usize,
@@ -88,7 +88,7 @@ unsafe extern "C" fn fork() -> pid_t {
     child
 }
 
-/// A killed process is out of the world, a stopped one passed over, when this returns.
+/// When this returns, a killed process has left the world and a stopped one is skipped.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn kill(pid: pid_t, signal: c_int) -> c_int {
     // SAFETY: the program's own call.
@@ -100,17 +100,17 @@ unsafe extern "C" fn kill(pid: pid_t, signal: c_int) -> c_int {
         return raw::answer(deliver()) as c_int;
     };
     let pid = pid as u32;
-    // Under the lock, so that none of its threads can be holding it.
+    // Under the lock, so that none of its threads holds it.
     let answer = member.with_table(|table| {
         let sent = deliver();
         if sent == 0 {
             match signal {
                 libc::SIGKILL => {
-                    settle(|| alive::is_dead(pid));
+                    wait_until(|| alive::is_dead(pid));
                     table.strike_dead(pid);
                 }
                 libc::SIGSTOP => {
-                    settle(|| alive::is_stopped(pid));
+                    wait_until(|| alive::is_stopped(pid));
                     table.mark(pid, true);
                 }
                 _ => table.mark(pid, false),
@@ -121,8 +121,8 @@ unsafe extern "C" fn kill(pid: pid_t, signal: c_int) -> c_int {
     raw::answer(answer) as c_int
 }
 
-/// Waits in real time until the kernel has done what a signal asks for.
-fn settle(done: impl Fn() -> bool) {
+/// Waits in real time until a signal has had its effect.
+fn wait_until(done: impl Fn() -> bool) {
     let until = raw::clock(libc::CLOCK_MONOTONIC) + SIGNAL_DEADLINE.as_nanos() as u64;
     while !done() && raw::clock(libc::CLOCK_MONOTONIC) < until {
         raw::sleep(Duration::from_micros(100));

@@ -1,11 +1,11 @@
-//! What this library interposes must not come back to it: system calls made directly, and the C
-//! library's own functions.
+//! Calls that must not come back to this library's own interposed functions: direct system calls, and
+//! the C library's functions.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A system call; a negative answer is an error number.
+/// A system call; a negative result is an error number.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn call(number: libc::c_long, a: [usize; 6]) -> isize {
     let answer;
@@ -21,7 +21,7 @@ pub unsafe fn call(number: libc::c_long, a: [usize; 6]) -> isize {
     answer
 }
 
-/// A system call; a negative answer is an error number.
+/// A system call; a negative result is an error number.
 #[cfg(target_arch = "aarch64")]
 pub unsafe fn call(number: libc::c_long, a: [usize; 6]) -> isize {
     let answer;
@@ -37,7 +37,7 @@ pub unsafe fn call(number: libc::c_long, a: [usize; 6]) -> isize {
     answer
 }
 
-/// An answer in libc's form: -1 and `errno`.
+/// A result in libc's form: -1 and `errno`.
 pub fn answer(value: isize) -> libc::c_long {
     if (-4095..0).contains(&value) {
         return fail(-value as i32);
@@ -52,13 +52,13 @@ pub fn fail(error: i32) -> libc::c_long {
     -1
 }
 
-/// The number that the kernel knows this thread by.
+/// The kernel's number of this thread.
 pub fn thread_id() -> u32 {
     // SAFETY: no arguments, no failure.
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
-/// The number that the kernel knows this process by.
+/// The kernel's number of this process.
 pub fn process_id() -> u32 {
     // SAFETY: no arguments, no failure.
     unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
@@ -94,7 +94,7 @@ pub fn futex_wait(word: *const u32, expected: u32, time: Duration) {
     unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Wakes who waits for the word in real time.
+/// Wakes a thread that waits for the word in real time.
 pub fn futex_wake(word: *const u32) {
     // SAFETY: as in `futex_wait`.
     unsafe {

@@ -1,24 +1,24 @@
-//! The environment variables of the clock, read here and nowhere else.
+//! The clock's environment variables. No other module reads them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// What the environment asks of this process.
+/// The settings from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `STUB_CLOCK`: the file that all processes of a world share; made by the first. Without it
-    /// this library does nothing.
+    /// `STUB_CLOCK`: the file that all processes of a world share; the first one creates it. Without
+    /// the variable this library does nothing.
     pub file: OsString,
     /// `STUB_CLOCK_ROLE=observer`: this process reads the world's time and takes no part.
     pub observes: bool,
-    /// `STUB_CLOCK_EXPECT`: time and threads stand still until so many processes have come.
+    /// `STUB_CLOCK_EXPECT`: time and threads stand still until so many processes have entered.
     /// Default: 1.
     pub expect: u32,
-    /// `STUB_CLOCK_PLACE`: this process's place in the order, which decides who runs first at equal
-    /// times; a number below 2^31. Default: behind those that have one, in the order of arrival.
-    pub place: Option<u64>,
-    /// `STUB_CLOCK_LATE_NS`: how much later than asked this process's threads run on after a
-    /// sleep or a wake, in nanoseconds. Default: 0.
+    /// `STUB_CLOCK_PLACE`: this process's position in the order in which processes run at equal times; a
+    /// number below 2^31. Default: after all that have one, in the order of arrival.
+    pub position: Option<u64>,
+    /// `STUB_CLOCK_LATE_NS`: how much later than requested this process's threads continue after a
+    /// sleep or a wake-up, in nanoseconds. Default: 0.
     pub late: u64,
 }
 
@@ -41,7 +41,7 @@ impl Settings {
             file,
             observes,
             expect: number("STUB_CLOCK_EXPECT", u64::from(u32::MAX))?.unwrap_or(1) as u32,
-            place: number("STUB_CLOCK_PLACE", (1 << 31) - 1)?,
+            position: number("STUB_CLOCK_PLACE", (1 << 31) - 1)?,
             late: number("STUB_CLOCK_LATE_NS", 1_000_000_000)?.unwrap_or(0),
         }))
     }

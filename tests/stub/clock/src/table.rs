@@ -1,36 +1,37 @@
-//! Who runs next: the rule of the virtual time, over rows that stand for threads.
+//! The rule of the virtual time: which thread runs next.
 //!
-//! Nothing here waits, looks at a clock or asks the kernel: the rows lie in the shared file, and
-//! whoever calls holds its lock. A file full of zeroes is an empty table.
+//! The table has a row for each thread. It does not wait, and reads no clock and no state of the kernel.
+//! It is in the shared file, and the caller holds the file's lock. A file full of zeroes is an empty
+//! table.
 //!
-//! Exactly one thread runs. When it waits, the thread with the earliest wake time runs next, at
-//! equal times the one of the lower order; time jumps to that wake time if it lies ahead. So all
-//! that happens follows from what the threads do, and from nothing else.
+//! Exactly one thread runs. When it waits, the thread with the earliest wake time runs next; at equal
+//! times, the one with the lower order. The time jumps to that wake time if it is in the future. So the
+//! result depends only on what the threads do.
 
-/// How many threads can take part at once.
+/// The most threads at once.
 pub const ROWS: usize = 256;
-/// How many words a thread can wait for at once, as many as the kernel's `futex_waitv` allows.
+/// The most words that a thread can wait for at once, as in the kernel's `futex_waitv`.
 pub const KEYS: usize = 128;
-/// The wake time of who waits for somebody else alone.
+/// The wake time of a thread that waits without a time.
 pub const NEVER: u64 = u64::MAX;
-/// The `woken` of a wait that reached its time, or still goes on.
+/// The `woken` of a wait that has reached its time, or has not ended.
 const BY_TIME: u32 = u32::MAX;
 
 /// A word that threads wait for: the same for every process that maps it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Which file, or which process.
+    /// The file, or the process.
     pub space: u64,
-    /// Where in it.
+    /// The offset or address in it.
     pub offset: u64,
 }
 
-/// What a thread is doing.
+/// The state of a row.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No thread: the row can be taken.
+    /// The row is free.
     Free = 0,
     /// It has the turn.
     Running = 1,
@@ -43,21 +44,21 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub state: State,
-    /// 1 while its process is stopped by a signal: it is passed over.
+    /// 1 while its process is stopped by a signal; then it is skipped.
     pub stopped: u32,
     pub pid: u32,
     pub tid: u32,
-    /// When the kernel started it: tells it from a later one of the same number.
+    /// When the kernel started it, which distinguishes it from a later thread of the same number.
     pub started: u64,
-    /// Its thread in its process, as `pthread_self` says.
+    /// Its `pthread_self`.
     pub thread: u64,
-    /// Who goes first at equal times: the lower.
+    /// Its order at equal times: the lower one runs first.
     pub order: u64,
-    /// How much later than asked it runs on, in nanoseconds.
+    /// How much later than requested it continues, in nanoseconds.
     pub late: u64,
-    /// When it runs on.
+    /// When it continues.
     pub wake_at: u64,
-    /// Who let others go first at this time goes behind them, in the order of doing so.
+    /// Threads that have yielded at this time run after the others, in the order in which they yielded.
     pub behind: u64,
     /// When it began to wait, counted in waits: the longest waiting is woken first.
     since: u64,
@@ -66,18 +67,18 @@ pub struct Row {
     keys: u32,
 }
 
-/// What a thread waits for.
+/// The wait of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<'a> {
-    /// The time at which it runs on by itself, before lateness.
+    /// The time at which it continues by itself, without the lateness.
     pub until: u64,
-    /// The words of which each may wake it.
+    /// The words; each may wake it.
     pub keys: &'a [Key],
-    /// Only wakes that share a bit with this wake it.
+    /// Only wake-ups that share a bit with this mask wake it.
     pub bitset: u32,
 }
 
-/// Why a wait was over.
+/// Why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     ByTime,
@@ -89,11 +90,11 @@ pub enum Woken {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Table {
-    /// Processes that have come by themselves so far; the others are children of these.
+    /// The processes that have entered by themselves so far; the others are their children.
     pub joined: u32,
-    /// 1 once as many have come as were expected.
+    /// 1 once as many processes have entered as were expected.
     pub begun: u32,
-    /// Orders given to processes that did not bring one.
+    /// The number of processes without a position of their own.
     arrivals: u64,
     waits: u64,
     high_water: usize,
@@ -110,18 +111,18 @@ impl Table {
         &mut self.rows[index]
     }
 
-    /// The rows that are threads.
+    /// The rows of threads.
     pub fn taken(&self) -> Vec<usize> {
         (0..self.high_water).filter(|index| self.rows[*index].state != State::Free).collect()
     }
 
-    /// The place in the order of a process that brings none: behind all that do.
+    /// The position of a process that has none of its own: after all that do.
     pub fn arrive(&mut self) -> u64 {
         self.arrivals += 1;
         (1 << 31) + self.arrivals - 1
     }
 
-    /// A row for a new thread, ready to run at `now`; None when all are taken.
+    /// Adds a thread that is ready to run at `now`; None when all rows are taken.
     pub fn join(&mut self, pid: u32, tid: u32, order: u64, late: u64, now: u64) -> Option<usize> {
         let index = self.rows.iter().position(|row| row.state == State::Free)?;
         self.high_water = self.high_water.max(index + 1);
@@ -144,12 +145,12 @@ impl Table {
         Some(index)
     }
 
-    /// The thread is no more.
+    /// Removes a thread.
     pub fn leave(&mut self, index: usize) {
         self.rows[index].state = State::Free;
     }
 
-    /// The thread waits from `now` on. One that waits for a time that is here lets others go first.
+    /// Makes a thread wait from `now` on. A wait for a time that has come yields to others.
     pub fn wait(&mut self, index: usize, wait: &Wait, now: u64) {
         self.waits += 1;
         let keys = wait.keys.len().min(KEYS);
@@ -165,14 +166,15 @@ impl Table {
             (self.waits, BY_TIME, wait.bitset, keys as u32);
     }
 
-    /// The thread lost the turn at `now` without having waited; it listens for nothing.
+    /// Takes the turn from a thread at `now`, which waits for nothing and is ready again.
     pub fn interrupt(&mut self, index: usize, now: u64) {
         let row = &mut self.rows[index];
         row.state = State::Waiting;
         (row.wake_at, row.keys) = (now.min(row.wake_at), 0);
     }
 
-    /// Wakes at most so many that wait for the word, the longest waiting first; how many it were.
+    /// Wakes at most so many threads that wait for the word, the longest waiting first; returns their
+    /// number.
     pub fn wake(&mut self, key: Key, count: usize, bitset: u32, now: u64) -> usize {
         for woken in 0..count {
             let waiting = (0..self.high_water).filter_map(|index| {
@@ -183,19 +185,19 @@ impl Table {
             });
             let Some((_, index, word)) = waiting.min() else { return woken };
             let row = &mut self.rows[index];
-            // Who reached its time already has missed the wake.
+            // A thread that has already reached its time misses the wake-up.
             row.wake_at = row.wake_at.min(now + row.late);
             (row.woken, row.keys, row.behind) = (word as u32, 0, 0);
         }
         count
     }
 
-    /// Which of the words that a thread waits for this is.
+    /// The index of a word among those that a thread waits for.
     fn word(&self, index: usize, key: Key) -> Option<usize> {
         self.keys[index][..self.rows[index].keys as usize].iter().position(|word| *word == key)
     }
 
-    /// Who runs next; None when all that are left wait for each other, or are stopped.
+    /// The thread that runs next; None when all wait for each other, or are stopped.
     pub fn next(&self) -> Option<usize> {
         let candidates = self.rows[..self.high_water].iter().enumerate().filter(|(_, row)| {
             row.state == State::Waiting && row.stopped == 0 && row.wake_at != NEVER
@@ -205,12 +207,12 @@ impl Table {
             .map(|(index, _)| index)
     }
 
-    /// Gives a thread the turn.
+    /// Passes the turn to a thread.
     pub fn run(&mut self, index: usize) {
         self.rows[index].state = State::Running;
     }
 
-    /// Why the last wait of a thread was over.
+    /// Why the last wait of a thread has ended.
     pub fn woken(&self, index: usize) -> Woken {
         match self.rows[index].woken {
             BY_TIME => Woken::ByTime,

@@ -1,4 +1,4 @@
-//! The rule alone, step by step.
+//! The rule, step by step.
 
 use super::*;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The clocks that tell how long something took, or when the machine started. The time of day stays.
+/// The clocks that count from the start of the machine. The time of day is not virtual.
 fn is_virtual(id: clockid_t) -> bool {
     matches!(
         id,
@@ -23,13 +23,13 @@ fn to_timespec(ns: u64) -> timespec {
     timespec { tv_sec: (ns / SECOND) as libc::time_t, tv_nsec: (ns % SECOND) as i64 }
 }
 
-/// Nanoseconds; None for what is no time.
+/// Nanoseconds; None for an invalid time.
 fn from_timespec(time: &timespec) -> Option<u64> {
     let fraction = u64::try_from(time.tv_nsec).ok().filter(|fraction| *fraction < SECOND)?;
     u64::try_from(time.tv_sec).ok()?.checked_mul(SECOND)?.checked_add(fraction)
 }
 
-/// The time that a deadline of a clock means; a null pointer is none. Err: it is no time.
+/// The deadline of a clock as a time of the world; None for a null pointer, Err for an invalid time.
 pub unsafe fn deadline(
     member: &Member,
     id: clockid_t,
@@ -47,7 +47,7 @@ pub unsafe fn deadline(
     })
 }
 
-/// As `clock_gettime`, by whatever road it is asked.
+/// `clock_gettime`, for every function that reads a clock.
 pub unsafe fn get(id: clockid_t, time: *mut timespec) -> libc::c_long {
     let now = is_virtual(id).then(|| {
         member::member()
@@ -73,7 +73,7 @@ unsafe extern "C" fn clock_gettime(id: clockid_t, time: *mut timespec) -> c_int 
     unsafe { get(id, time) as c_int }
 }
 
-/// Answers with an error number, and does not set `errno`.
+/// Returns an error number, and does not set `errno`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn clock_nanosleep(
     id: clockid_t,
@@ -81,7 +81,7 @@ unsafe extern "C" fn clock_nanosleep(
     time: *const timespec,
     left: *mut timespec,
 ) -> c_int {
-    // A clock of processor time or of the day that somebody sets is not ours to turn.
+    // Clocks of processor time, and the settable time of day, are not virtual.
     let Some(member) = member::member().filter(|_| is_virtual(id) || id == libc::CLOCK_REALTIME)
     else {
         let arguments = [id as usize, flags as usize, time as usize, left as usize, 0, 0];

@@ -1,8 +1,8 @@
 //! The file that the processes of a world share, and the lock that guards its table.
 //!
-//! The first eight bytes are the time; a file of zeroes is a world that has not begun. The lock's
-//! holder may be killed at any instruction: then the next one takes the lock over. What it left of
-//! the table is at worst a thread half entered, and the kernel says that it is gone.
+//! The first eight bytes are the time; a file of zeroes is a world that has not begun. The holder of
+//! the lock may be killed at any instruction; then the next process takes over the lock. In the worst
+//! case the table has a half-entered thread, which `/proc` shows as ended.
 
 use crate::alive::{self, Life};
 use crate::raw;
@@ -14,11 +14,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long, in real time, nothing may be heard of the running thread before the kernel is asked.
+/// How long, in real time, the running thread may be silent before its state is read from `/proc`.
 pub const SILENCE: Duration = Duration::from_millis(20);
 /// No thread has the turn.
 const NOBODY: u32 = 0;
-/// Set in the lock's word while somebody may wait for it; thread numbers stay below.
+/// Set in the lock's word while a thread may wait for it; thread numbers are below.
 const CONTENDED: u32 = 1 << 31;
 
 /// The shared file.
@@ -27,13 +27,13 @@ const CONTENDED: u32 = 1 << 31;
 pub struct World {
     /// Nanoseconds since the world began.
     now: AtomicU64,
-    /// Who holds the lock, as the kernel numbers threads; 0 is nobody.
+    /// The kernel's number of the thread that holds the lock; 0: no thread.
     lock: AtomicU32,
     /// The row of the thread that runs, plus one.
     running: AtomicU32,
     /// How many threads wait for a lock of the C library.
     pub lock_waiters: AtomicU32,
-    /// By row: 1 when the thread has been given the turn and has not taken it yet.
+    /// By row: 1 when the turn was passed to the thread and the thread has not taken it yet.
     turns: [AtomicU32; ROWS],
     table: UnsafeCell<Table>,
 }
@@ -42,7 +42,7 @@ pub struct World {
 unsafe impl Sync for World {}
 
 impl World {
-    /// Maps the file, made if it is not there, for the rest of the process's life.
+    /// Maps the file until the process ends; creates it if it does not exist.
     pub fn open(path: &OsStr) -> Result<&'static Self, String> {
         let failed = |what: &str| {
             let error = std::io::Error::last_os_error();
@@ -80,7 +80,7 @@ impl World {
         self.running.load(Ordering::Acquire).checked_sub(1).map(|row| row as usize)
     }
 
-    /// Returns when the row has been given the turn. `probe` is called while that takes long.
+    /// Returns when the row has the turn. Calls `probe` while that takes long.
     pub fn await_turn(&self, row: usize, mut probe: impl FnMut()) {
         let turn = &self.turns[row];
         while turn.swap(0, Ordering::AcqRel) == 0 {
@@ -102,14 +102,14 @@ impl World {
         }
     }
 
-    /// Takes the lock for a thread that is about to give its turn away, which it has when this
-    /// returns: one that was stopped from outside since it last looked may have lost it, and what
-    /// it gave away would be another's. `probe` is as for [`await_turn`](Self::await_turn).
+    /// Takes the lock for a thread that is about to pass on its turn. The thread has the turn when this
+    /// returns: if it was stopped by a signal it may have lost the turn, and would pass on another
+    /// thread's. `probe` is as for [`await_turn`](Self::await_turn).
     pub fn lock_in_turn(&self, row: usize, mut probe: impl FnMut()) -> Guard<'_> {
         loop {
             let mut guard = self.lock();
             if self.running() == Some(row) {
-                // It may have been given back before the thread noticed that it was gone.
+                // The turn may have returned before the thread noticed its loss.
                 guard.keep(row);
                 return guard;
             }
@@ -122,7 +122,7 @@ impl World {
     fn wait_for_lock(&self) {
         let word = self.lock.fetch_or(CONTENDED, Ordering::Relaxed) | CONTENDED;
         if word == CONTENDED {
-            // Free by now. Nobody else may think so while the mark is there.
+            // The lock is free. The mark keeps others from taking it too.
             let _ = self.lock.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
             return;
         }
@@ -137,7 +137,7 @@ impl World {
     }
 }
 
-/// The table, while the lock is held. Dropping it wakes whom [`Guard::pass`] has given the turn.
+/// The table, while the lock is held. Dropping it wakes the thread that [`Guard::pass`] has chosen.
 #[derive(Debug)]
 pub struct Guard<'a> {
     world: &'a World,
@@ -145,7 +145,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Gives the turn to who is next, and lets time come to it; returns whom.
+    /// Passes the turn to the next thread and advances the time to it; returns its row.
     pub fn pass(&mut self) -> Option<usize> {
         let next = self.next();
         let Some(row) = next else {
@@ -163,7 +163,7 @@ impl Guard<'_> {
         next
     }
 
-    /// Takes the turn that `pass` has given to the caller itself.
+    /// Takes the turn that `pass` has passed to the caller itself.
     pub fn keep(&mut self, row: usize) {
         self.world.turns[row].store(0, Ordering::Release);
         self.wakes = None;
@@ -174,7 +174,7 @@ impl Guard<'_> {
         self.world.turns[row].store(0, Ordering::Release);
     }
 
-    /// Frees the rows of those threads of a process that are gone.
+    /// Frees the rows of a process's ended threads.
     pub fn strike_dead(&mut self, pid: u32) {
         for index in self.taken() {
             let row = *self.row(index);
@@ -185,7 +185,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Marks a process as stopped, or as going on.
+    /// Marks a process as stopped or continued.
     pub fn mark(&mut self, pid: u32, stopped: bool) {
         for index in self.taken() {
             if self.row(index).pid == pid {
@@ -194,8 +194,8 @@ impl Guard<'_> {
         }
     }
 
-    /// Whether the turn lies with a thread that is gone or stopped, or with nobody; if so it is
-    /// given to the next.
+    /// Whether the turn is with an ended or stopped thread, or with none; if so, passes it to the next
+    /// thread.
     pub fn look_after(&mut self) {
         if self.begun == 0 {
             return;
@@ -220,7 +220,7 @@ impl Guard<'_> {
 
 fn life(row: &Row) -> Life {
     match (row.pid, row.tid) {
-        // A child that is just being made has no numbers yet.
+        // A child that is being created has no numbers yet.
         (0, _) => Life::Lives,
         (pid, 0) if alive::is_dead(pid) => Life::Dead,
         (_, 0) => Life::Lives,

@@ -1,4 +1,4 @@
-//! Real processes under the clock: what they note in a common file is the same each time.
+//! Real processes under the clock: their notes in a common file are the same in each run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use stub_gpu::testing::library;
 const DEADLINE: Duration = Duration::from_secs(60);
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
-/// A folder of a test's own.
+/// Creates a folder for a test.
 fn folder(name: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ fn clock() -> &'static Path {
     LIBRARY.get_or_init(|| library("stub-clock", "libstub_clock.so"))
 }
 
-/// A group of processes under one clock; those that still run are killed at its end.
+/// A group of processes under one clock. Processes that still run are killed when it is dropped.
 struct World {
     folder: PathBuf,
     expect: usize,
@@ -53,7 +53,7 @@ impl World {
         self.folder.join("notes")
     }
 
-    /// Starts `PROGRAM notes NAME ARGUMENTS`; its place in the order is that of its start.
+    /// Starts `PROGRAM notes NAME ARGUMENTS`; processes are ordered by their start.
     fn start(&mut self, program: &str, name: &str, arguments: &[&str]) -> u32 {
         self.start_with(program, name, arguments, &[])
     }
@@ -81,7 +81,7 @@ impl World {
         pid
     }
 
-    /// Waits for the end of all, and gives what they noted.
+    /// Waits until all have ended, and returns their notes.
     fn finish(mut self) -> Vec<String> {
         let until = Instant::now() + DEADLINE;
         for process in &mut self.processes {
@@ -201,7 +201,7 @@ fn who_is_stopped_from_outside_holds_up_nobody_and_may_go_on() {
     while fs::read_to_string(&notes).unwrap_or_default().lines().count() < 5 {
         assert!(Instant::now() < until, "the stopped process holds up the other");
         std::thread::sleep(Duration::from_millis(5));
-        // It may have been stopped before it had entered: then it is let in, and stopped again.
+        // It may have been stopped before it entered; then it is continued, and stopped again.
         send(libc::SIGCONT);
         std::thread::sleep(Duration::from_millis(1));
         send(libc::SIGSTOP);
@@ -219,7 +219,7 @@ fn who_is_stopped_in_the_middle_of_a_wait_takes_nobodys_turn() {
     let send = |signal| assert_eq!(unsafe { libc::kill(stopped, signal) }, 0);
     for round in 0..100 {
         send(libc::SIGSTOP);
-        // Long enough for the other to find out and to go on without it.
+        // Long enough for the other process to detect that and to continue without it.
         std::thread::sleep(Duration::from_millis(30));
         send(libc::SIGCONT);
         std::thread::sleep(Duration::from_micros(10_000 + 37 * round));
@@ -254,7 +254,7 @@ fn the_locks_of_the_c_library_wait_in_virtual_time() {
         ]
     );
     assert!(notes[2].starts_with("2000000 ") && notes[5].starts_with("60002000000 "), "{notes:?}");
-    // By the time of day, which goes on while the program runs: a little less.
+    // By the time of day, which advances while the program runs: a little less.
     let seconds: u64 = notes[4].split_once(' ').expect("time").0.parse().expect("number");
     assert!((4_000_000_000..=5_002_000_000).contains(&seconds), "{notes:?}");
 }

@@ -1,7 +1,8 @@
-//! What happens around every exported function: counting, ordered slowness, and no panic gets out.
+//! The code around every exported function: it counts calls, delays them if a test has ordered that,
+//! and stops panics.
 //!
-//! Benchmarks subtract this library's time from a measurement of nanoseconds, so
-//! counting costs one load and a branch where it is off.
+//! Benchmarks subtract this library's time from measurements of nanoseconds, so counting costs one load
+//! and one branch where it is off.
 
 use crate::process::{self, Wiped};
 use driver_sys::cuda::CUDA_ERROR_INVALID_VALUE as NULL;
@@ -29,10 +30,10 @@ thread_local! {
     static PER_THREAD_DEFAULT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What an exported function's name says of it.
+/// The properties of an exported function that follow from its name.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// Whether its NULL stream is the thread's own.
+    /// Whether its NULL stream is the per-thread default stream.
     is_per_thread: bool,
 }
 
@@ -64,7 +65,7 @@ pub fn enter(symbol: usize, kind: Kind, body: impl FnOnce() -> CUresult) -> CUre
     result
 }
 
-/// Whether the NULL stream of the function that runs now is the thread's own.
+/// Whether the NULL stream of the function that runs now is the per-thread default stream.
 pub fn is_per_thread_default() -> bool {
     PER_THREAD_DEFAULT.get()
 }

@@ -1,4 +1,4 @@
-//! Error codes and the words for them.
+//! The names and descriptions of error codes.
 
 use crate::Answer;
 use crate::boundary::Out;

@@ -21,7 +21,7 @@
 //! | graphs and captures | [`graph`], [`capture`] |
 //! | error names | [`errors`] |
 
-// The header's constants are named one by one nowhere: hundreds of them, all with its own prefix.
+// The header has hundreds of constants, all with their own prefix.
 #![allow(clippy::wildcard_imports)]
 // A body takes what the header's function takes.
 #![allow(clippy::too_many_arguments)]
@@ -45,5 +45,5 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-/// What an operation answers: a value, or the driver's error code.
+/// The result of an operation: a value, or the driver's error code.
 type Answer<T = ()> = Result<T, driver_sys::cuda::CUresult>;

@@ -1,7 +1,7 @@
-//! `cuGetProcAddress`: which of a function's forms a program means by its name.
+//! `cuGetProcAddress`: which form of a function a program means by a name.
 //!
-//! A name stands for several functions: what it meant in the CUDA version that the program was
-//! built with, and whether NULL is the thread's own stream. The rows come from cudaTypedefs.h.
+//! A name has several forms. The right one depends on the CUDA version that the program was built with,
+//! and on whether NULL is the per-thread default stream. The rows come from cudaTypedefs.h.
 
 use crate::Answer;
 use crate::boundary::{Host, Out, Text};
@@ -13,16 +13,16 @@ use driver_sys::versions::VERSIONS;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// What a lookup finds.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Symbol(&'static str),
-    /// The name exists, but not yet in the version asked for.
+    /// The name exists, but not yet in the requested version.
     TooOld,
     Nothing,
 }
 
-/// The symbol that a driver of version `driver` gives for `name`.
+/// The symbol that a driver of version `driver` returns for `name`.
 fn find(name: &str, version: i32, per_thread: bool, driver: i32) -> Found {
     let start = VERSIONS.partition_point(|row| row.0 < name);
     let rows = VERSIONS[start..].iter().take_while(|row| row.0 == name);
@@ -33,7 +33,7 @@ fn find(name: &str, version: i32, per_thread: bool, driver: i32) -> Found {
     };
     let plain = newest(false);
     let threaded = if per_thread { newest(true) } else { None };
-    // A form for the thread's own stream is preferred to a plain one of the same age.
+    // A form for per-thread default streams is preferred to a plain one of the same version.
     let best = match (plain, threaded) {
         (Some(plain), Some(threaded)) if plain.0 > threaded.0 => Some(plain),
         (_, Some(threaded)) => Some(threaded),
@@ -84,7 +84,7 @@ pub fn proc_address(name: Text, address: Out<*mut c_void>, version: i32, flags: 
     proc_address_v2(name, address, version, flags, Out::of(core::ptr::null_mut()))
 }
 
-/// `cuGetExportTable`: no undocumented table is served.
+/// `cuGetExportTable`: finds no table.
 pub fn export_table(table: Out<*const c_void>, id: Host) -> Answer {
     if id.0 == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);

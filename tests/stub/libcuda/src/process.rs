@@ -1,10 +1,9 @@
-//! The driver's state in this process, and what a fork does to it.
+//! The driver's state in this process, and the effect of a fork.
 //!
-//! A child that was forked after `cuInit` has no driver: every call answers
-//! `CUDA_ERROR_NOT_INITIALIZED`, and so does `cuInit`, as with the real one. A child of a parent that
-//! never called it starts from nothing. The kernel itself tells them apart: what is known only to
-//! this very process lies on pages that are zero in a child (`MADV_WIPEONFORK`), whichever way it
-//! was made.
+//! A child that was forked after `cuInit` has no driver: every call returns
+//! `CUDA_ERROR_NOT_INITIALIZED`, `cuInit` included, as with the real driver. A child of a parent that
+//! never called `cuInit` can call it. The state is on pages that the kernel clears in every child
+//! (`MADV_WIPEONFORK`), however the child was created.
 
 use crate::capture::Captures;
 use crate::context::Context;
@@ -40,10 +39,10 @@ use stub_engine::profile::{self, Card};
 use stub_engine::settings::Settings;
 use stub_engine::symbols::Library;
 
-/// Everything that `cuInit` makes. It lives as long as the process.
+/// Everything that `cuInit` creates. It exists until the process ends.
 pub struct Driver {
     pub engine: &'static dyn Engine,
-    /// The engine's counters, at hand for the launch path.
+    /// The engine's counters, for the launch path.
     pub counters: &'static Counters,
     /// The engine's card of each device ordinal.
     pub devices: Vec<usize>,
@@ -65,31 +64,31 @@ pub struct Driver {
     pub functions: Slab<Function>,
     pub links: Slab<Link>,
     pub textures: Slab<Texture>,
-    /// Kernel durations as last heard, and the version they had.
+    /// The kernel durations that were last read, and their version.
     pub durations: Mutex<(u64, Durations)>,
     /// Source of ids for contexts, streams and allocations.
     pub next_id: AtomicU64,
 }
 
-/// What a forked child must not see.
+/// The state that a forked child must not have.
 #[repr(C)]
 pub struct Wiped {
     driver: AtomicPtr<Driver>,
-    /// The engine's counters, once there is one.
+    /// The engine's counters, once there is an engine.
     counters: AtomicPtr<Counters>,
     /// Calls before that.
     early: Counters,
 }
 
 impl Wiped {
-    /// Where to count now.
+    /// The counters in use now.
     pub fn counters(&self) -> &Counters {
         let counters = self.counters.load(Ordering::Acquire);
         // SAFETY: the engine whose counters these are is never freed.
         unsafe { counters.as_ref() }.unwrap_or(&self.early)
     }
 
-    /// Counts in the engine's counters from now on.
+    /// Uses the engine's counters from now on.
     fn adopt(&self, counters: &'static Counters) {
         for (early, counter) in self.early.calls.iter().zip(&counters.calls) {
             counter.fetch_add(early.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -99,11 +98,11 @@ impl Wiped {
 }
 
 static WIPED: AtomicPtr<Wiped> = AtomicPtr::new(null_mut());
-/// Not wiped: a child whose parent had a driver can tell.
+/// Not wiped, so that a child knows whether its parent had a driver.
 static WAS_INITIALIZED: AtomicBool = AtomicBool::new(false);
 static INITIALIZING: Mutex<()> = Mutex::new(());
 
-/// The wiped pages; `None` when the system gives none.
+/// The wiped pages; `None` when the system has none.
 pub fn wiped() -> Option<&'static Wiped> {
     let known = WIPED.load(Ordering::Acquire);
     // SAFETY: once set it is a mapping that is never unmapped, and zero bytes are a valid `Wiped`.
@@ -133,7 +132,7 @@ fn map_wiped() -> Option<&'static Wiped> {
     }
 }
 
-/// The driver, once `cuInit` has made it.
+/// The driver, once `cuInit` has created it.
 #[inline]
 pub fn driver() -> Answer<&'static Driver> {
     // SAFETY: as in `wiped`; the driver is never freed.
@@ -146,7 +145,7 @@ pub fn driver() -> Answer<&'static Driver> {
     }
 }
 
-/// Locks, whatever happened to the last holder.
+/// Locks, even if the last holder has panicked.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -176,7 +175,7 @@ pub fn init(flags: u32) -> Answer {
     Ok(())
 }
 
-/// The engine's cards, also before `cuInit`; empty when the engine cannot be had.
+/// The engine's cards, also before `cuInit`; empty when there is no engine.
 pub fn cards() -> &'static [Card] {
     static CARDS: OnceLock<Vec<Card>> = OnceLock::new();
     CARDS.get_or_init(|| {
@@ -193,7 +192,7 @@ pub fn cards() -> &'static [Card] {
 }
 
 impl Driver {
-    /// `Err(None)` when there simply is no visible device.
+    /// `Err(None)` when there is no visible device.
     fn new(settings: &Settings) -> Result<Self, Option<String>> {
         let devices = device::visible(cards(), settings.visible_devices.as_deref());
         if devices.is_empty() {
@@ -246,7 +245,7 @@ impl Driver {
             .ok_or(driver_sys::cuda::CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// A number nobody else has.
+    /// A new number.
     pub fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }

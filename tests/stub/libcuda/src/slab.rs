@@ -1,10 +1,11 @@
 //! Handles: addresses that can be checked without a lock.
 //!
-//! A program may pass any bits as a stream or function, and must get `CUDA_ERROR_INVALID_HANDLE` for
-//! what is none; a launch has a few nanoseconds. So objects of one type lie in one array that is
-//! never moved or freed, a handle is the address of a slot, and checking one is arithmetic and one
-//! load. Slots are used again, oldest first; their values are changed only through shared references,
-//! so a racing use of a destroyed handle is the program's bug and never undefined here.
+//! A program may pass any bits as a stream or function, and an invalid one must return
+//! `CUDA_ERROR_INVALID_HANDLE`; a launch has only a few nanoseconds for the check. So the objects of a
+//! type are in one array that is never moved or freed. A handle is the address of a slot, and a check is
+//! arithmetic and one load. Slots are reused, oldest first. Their values change only through shared
+//! references, so a racing use of a destroyed handle is the program's bug, but never undefined
+//! behaviour here.
 
 use crate::process::lock;
 use std::collections::VecDeque;
@@ -12,10 +13,10 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Most live objects of one type. Untouched slots cost nothing.
+/// The most objects of one type. Unused slots cost nothing.
 const CAPACITY: usize = 1 << 20;
 
-/// 64 bytes, so that no handle looks like a small number or an odd address.
+/// 64 bytes, so that no handle is a small number or an odd address.
 #[repr(C, align(64))]
 struct Slot<T> {
     live: AtomicU32,
@@ -42,7 +43,7 @@ unsafe impl<T: Sync + Send> Sync for Slab<T> {}
 
 impl<T: Default + Sync + Send> Slab<T> {
     pub fn new() -> Self {
-        // Mapped, not allocated: an allocator would write zeros, and so touch every page of it.
+        // Mapped, not allocated: an allocator would write zeros to every page.
         // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
             libc::mmap(
@@ -63,7 +64,7 @@ impl<T: Default + Sync + Send> Slab<T> {
         unsafe { self.slots.add(index) }
     }
 
-    /// A handle to a value that `set` has prepared; `None` when there are too many.
+    /// Adds a value that `set` prepares; returns its handle, or `None` when there are too many.
     pub fn insert(&self, set: impl FnOnce(&T, usize)) -> Option<usize> {
         if self.slots.is_null() {
             return None;
@@ -90,14 +91,14 @@ impl<T: Default + Sync + Send> Slab<T> {
         Some(slot as usize)
     }
 
-    /// Where in the slab a handle points; `None` for anything that is no slot.
+    /// The index of a handle's slot; `None` for any other address.
     pub fn index(&self, handle: usize) -> Option<usize> {
         let distance = handle.checked_sub(self.slots as usize)?;
         let index = distance / size_of::<Slot<T>>();
         (index < CAPACITY && distance.is_multiple_of(size_of::<Slot<T>>())).then_some(index)
     }
 
-    /// The live object of a handle.
+    /// The object of a handle.
     #[inline]
     pub fn get(&self, handle: usize) -> Option<&T> {
         let slot = self.slot(self.index(handle)?);
@@ -105,14 +106,14 @@ impl<T: Default + Sync + Send> Slab<T> {
         unsafe { ((*slot).live.load(Ordering::Acquire) == 1).then(|| &(*slot).value) }
     }
 
-    /// The live object in a place, and its handle.
+    /// The object at an index, and its handle.
     pub fn at(&self, index: usize) -> Option<(usize, &T)> {
         let handle =
             (index < CAPACITY && !self.slots.is_null()).then(|| self.slot(index) as usize)?;
         self.get(handle).map(|value| (handle, value))
     }
 
-    /// Ends a handle's life; `false` when it had none.
+    /// Removes the object of a handle; `false` when there is none.
     pub fn remove(&self, handle: usize) -> bool {
         let Some(index) = self.index(handle) else { return false };
         // SAFETY: `live` is an atomic in memory that is never freed.
@@ -123,7 +124,7 @@ impl<T: Default + Sync + Send> Slab<T> {
         was_live
     }
 
-    /// The live objects and their handles.
+    /// All objects and their handles.
     pub fn live(&self) -> impl Iterator<Item = (usize, &T)> {
         let used = lock(&self.unused).fresh;
         (0..used).filter_map(|index| {

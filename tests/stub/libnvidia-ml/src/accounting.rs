@@ -1,7 +1,7 @@
-//! Accounting: what each process has used of a card.
+//! Accounting: the use of a card by each process.
 //!
-//! It is off until it is turned on, as on real cards. The switch is this process's own, and only
-//! processes that are on the card are accounted for, not those that have gone.
+//! It is off until it is turned on, as on real cards. The switch is this process's own. Only processes
+//! that are on the card are accounted for, not those that have ended.
 
 use crate::Answer;
 use crate::boundary::Out;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 use stub_engine::{MAX_CARDS, ProcessUse};
 
-/// As many processes as real cards account for.
+/// The number of processes that real cards account for.
 const PLACES: u32 = 4000;
 
 static IS_ON: [AtomicBool; MAX_CARDS] = [const { AtomicBool::new(false) }; MAX_CARDS];
@@ -54,7 +54,7 @@ fn of(device: nvmlDevice_t, pid: u32) -> Answer<ProcessUse> {
     accounted(device)?.into_iter().find(|process| process.pid == pid).ok_or(NVML_ERROR_NOT_FOUND)
 }
 
-/// When a process was started, in microseconds; 0 where the system does not say.
+/// When a process was started, in microseconds; 0 if that is unknown.
 fn started(pid: u32) -> u64 {
     let entry = std::fs::metadata(format!("/proc/{pid}"));
     let start = entry.and_then(|entry| entry.modified()).ok();

@@ -1,4 +1,5 @@
-//! What happens around every exported function: counting, ordered slowness, and no panic gets out.
+//! The code around every exported function: it counts calls, delays them if a test has ordered that,
+//! and stops panics.
 
 use crate::engine;
 use core::ffi::c_char;
@@ -56,8 +57,8 @@ pub const fn kind(_name: &str) -> Kind {
     Kind
 }
 
-/// Runs the body of symbol number `symbol`. It is counted afterwards, so that `nvmlInit`, which
-/// makes the counters, is counted too.
+/// Runs the body of symbol number `symbol`, then counts the call, so that `nvmlInit`, which creates
+/// the counters, is counted too.
 pub fn enter<R: CResult>(symbol: usize, _kind: Kind, body: impl FnOnce() -> R) -> R {
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| R::panicked());
     if let Some(watch) = engine::peek() {
@@ -66,7 +67,7 @@ pub fn enter<R: CResult>(symbol: usize, _kind: Kind, body: impl FnOnce() -> R) -
     result
 }
 
-/// Writes text into a buffer of `size` bytes; unlike the driver, NVML never cuts it.
+/// Writes text into a buffer of `size` bytes; unlike the driver, NVML never truncates it.
 pub fn put_text(buffer: Out<c_char>, text: &str, size: u32) -> crate::Answer {
     if buffer.is_null() {
         return Err(NULL);

@@ -23,7 +23,7 @@ pub fn find(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
     if card < watch.cards().len() { Ok((watch, card)) } else { Err(NVML_ERROR_INVALID_ARGUMENT) }
 }
 
-/// A copy of what a device's card is.
+/// A copy of a device's card.
 pub fn card(device: nvmlDevice_t) -> Answer<Card> {
     let (watch, card) = find(device)?;
     Ok(watch.cards()[card].clone())
@@ -84,7 +84,7 @@ pub fn by_uuid_v(uuid: In<nvmlUUID_t>, device: Out<nvmlDevice_t>) -> Answer {
 pub fn by_pci_bus_id(text: Text, device: Out<nvmlDevice_t>) -> Answer {
     watch()?;
     let text = text.get()?;
-    // Domains come with four digits or eight.
+    // Domains have four or eight digits.
     let wanted = text.trim_start_matches('0').to_ascii_uppercase();
     put_first(device, |card| card.pci_bus_id().trim_start_matches('0') == wanted)
 }
@@ -141,7 +141,7 @@ pub fn compute_capability(device: nvmlDevice_t, major: Out<i32>, minor: Out<i32>
     minor.put(capability.1 as i32)
 }
 
-/// The first version of [`nvmlPciInfo_t`], which its unversioned name still fills.
+/// The first version of [`nvmlPciInfo_t`], which the function without a version still fills.
 #[repr(C)]
 struct PciInfoV1 {
     bus_id: [c_char; 16],
@@ -151,7 +151,7 @@ struct PciInfoV1 {
     device_id: u32,
 }
 
-/// The second version; the reserved words at its end are left alone.
+/// The second version; the reserved words at its end stay unchanged.
 #[repr(C)]
 struct PciInfoV2 {
     first: PciInfoV1,

@@ -1,8 +1,8 @@
-//! The engine that NVML watches, from `nvmlInit` to the last `nvmlShutdown`.
+//! The engine that NVML reads, from `nvmlInit` to the last `nvmlShutdown`.
 //!
-//! With a server it is a connection of its own; a forked child makes a new one. Without a server the
-//! engine lives in the stub `libcuda.so.1` of this process, if that is loaded, and is request through
-//! two symbols that no driver has.
+//! With a server NVML has its own connection; a forked child opens a new one. Without a server the
+//! engine is inside the stub `libcuda.so.1` of this process, if that is loaded, and NVML reads it
+//! through an export that no real driver has.
 
 use crate::Answer;
 use driver_sys::nvml::{NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_UNINITIALIZED};
@@ -20,7 +20,7 @@ use stub_engine::{ProcessUse, Usage, Watch};
 struct State {
     /// `nvmlInit` calls without their `nvmlShutdown`.
     initialized: u32,
-    /// The process that made `watch`, and what it watches.
+    /// The engine, and the process that opened it.
     watch: Option<(u32, Arc<dyn Watch>)>,
 }
 
@@ -89,14 +89,14 @@ pub fn watch() -> Answer<Arc<dyn Watch>> {
     state.watch()
 }
 
-/// The engine if this process has it already.
+/// The engine, if this process has already opened it.
 pub fn peek() -> Option<Arc<dyn Watch>> {
     let state = state();
     let (maker, watch) = state.watch.as_ref()?;
     (*maker == std::process::id()).then(|| Arc::clone(watch))
 }
 
-/// The in-process engine's cards, with the use that the driver beside us reports.
+/// The in-process engine's cards, with the use that the stub libcuda of this process reports.
 struct Beside(Local);
 
 type CardUsage = unsafe extern "C" fn(usize, *mut u64, *mut u64, *mut u32) -> bool;

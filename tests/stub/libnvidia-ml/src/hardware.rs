@@ -162,7 +162,7 @@ pub fn ecc_errors(
     if has_ecc(device)? { errors.put(0) } else { Err(NVML_ERROR_NOT_SUPPORTED) }
 }
 
-/// Cards before Hopper do not know of a fabric at all.
+/// Cards before Hopper have no fabric functions.
 fn check_fabric(device: nvmlDevice_t) -> Answer {
     let knows = card(device)?.profile.architecture >= NVML_DEVICE_ARCH_HOPPER;
     if knows { Ok(()) } else { Err(NVML_ERROR_NOT_SUPPORTED) }

@@ -9,7 +9,7 @@ use stub_engine::ProcessUse;
 use stub_engine::clock::{Clock, RealClock};
 use stub_engine::time::PERIOD_NS;
 
-/// A row of a process list, in one of the forms it has had.
+/// A row of a process list, in one of its versions.
 trait Row {
     fn of(process: &ProcessUse) -> Self;
 }
@@ -37,7 +37,7 @@ pub fn list(device: nvmlDevice_t) -> Answer<Vec<ProcessUse>> {
     watch.processes(card, RealClock.now()).ok_or(NVML_ERROR_GPU_IS_LOST)
 }
 
-/// Fills an array whose size `count` holds, and says there how many there are.
+/// Fills an array of `count` rows, and writes the number of rows to `count`.
 pub fn put_rows<T>(rows: &[T], count: Out<u32>, infos: Out<T>) -> Answer
 where
     T: Copy,

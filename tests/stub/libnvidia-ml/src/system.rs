@@ -1,4 +1,4 @@
-//! The driver as a whole: versions, process names, words for errors.
+//! The driver as a whole: versions, process names, descriptions of errors.
 
 use crate::Answer;
 use crate::boundary::{Out, put_text};
@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 use driver_sys::nvml::*;
 use stub_engine::profile::Profile;
 
-/// The profile of the first card, which speaks for the driver.
+/// The profile of the first card, which has the driver's versions.
 fn profile() -> Answer<Profile> {
     let watch = watch()?;
     watch.cards().first().map(|card| card.profile.clone()).ok_or(NVML_ERROR_NOT_FOUND)
@@ -38,7 +38,7 @@ pub fn process_name(pid: u32, name: Out<c_char>, size: u32) -> Answer {
     }
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| NVML_ERROR_NOT_FOUND)?;
     let path = path.to_string_lossy();
-    // The one text that NVML cuts.
+    // NVML truncates this text only.
     name.put_text(&path, size as usize)
 }
 

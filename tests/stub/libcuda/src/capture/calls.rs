@@ -1,4 +1,4 @@
-//! The functions of the API that begin, end and look at captures.
+//! The driver functions that begin, end and inspect captures.
 
 use super::{Book, MODE, Member, Sequence, join, open, take_apart};
 use crate::Answer;
@@ -15,7 +15,7 @@ fn check_mode(mode: CUstreamCaptureMode) -> Answer {
     if mode > CU_STREAM_CAPTURE_MODE_RELAXED { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
-/// Begins a capture into a graph of the program's, or a new one.
+/// Begins a capture into a graph of the program, or into a new one.
 fn begin_into(
     on: CUstream,
     mode: CUstreamCaptureMode,
@@ -61,7 +61,7 @@ fn begin_into(
     Ok(())
 }
 
-/// `cuStreamBeginCapture`, of before there were modes
+/// `cuStreamBeginCapture`, from before there were modes
 pub fn begin(on: CUstream) -> Answer {
     begin_into(on, CU_STREAM_CAPTURE_MODE_GLOBAL, None)
 }
@@ -124,7 +124,7 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
     answer
 }
 
-/// What a stream is in: its status, and where it captures, the sequence's number.
+/// A stream's capture status, and the number of its sequence.
 fn look(queue: Queue, book: &Book) -> Answer<(CUstreamCaptureStatus, u64)> {
     if matches!(queue, Queue::Legacy(..)) && !book.within(queue.context().1, true).is_empty() {
         return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
@@ -147,7 +147,7 @@ pub fn is_capturing(on: CUstream, status: Out<CUstreamCaptureStatus>) -> Answer 
     status.put(look(queue, &open(driver).book)?.0)
 }
 
-/// `cuStreamGetCaptureInfo`, of before it told of graphs
+/// `cuStreamGetCaptureInfo`, from before it returned graphs
 pub fn info(on: CUstream, status: Out<CUstreamCaptureStatus>, id: Out<u64>) -> Answer {
     let none = Out::of(core::ptr::null_mut());
     info_v2(on, status, id, none.cast(), none.cast(), none)
@@ -165,7 +165,7 @@ pub fn info_v2(
     info_v3(on, status, id, graph, nodes, Out::of(core::ptr::null_mut()), count)
 }
 
-// An array of numbers is handed out as one of handles.
+// An array of numbers is returned as an array of handles.
 const _: () = assert!(size_of::<usize>() == size_of::<CUgraphNode>());
 
 /// `cuStreamGetCaptureInfo_v3`

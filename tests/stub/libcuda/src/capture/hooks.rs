@@ -1,4 +1,4 @@
-//! What the rest of the driver asks before it does something.
+//! The checks that the rest of the driver calls before it does something that captures affect.
 
 use super::{Behind, Book, Member, Recorded, join, open, take_apart};
 use crate::Answer;
@@ -9,18 +9,18 @@ use crate::stream::Queue;
 use crate::stream::event;
 use driver_sys::cuda::*;
 
-/// Refuses work that has no place in a graph, if the stream captures.
+/// Refuses work that cannot be a node, if the stream captures.
 pub fn refuse(driver: &Driver, queue: Queue) -> Answer {
     if driver.captures.is_idle() { Ok(()) } else { open(driver).book.refuse(queue) }
 }
 
-/// Before something that may need to wait for the whole device.
+/// Refuses a function that may have to wait for the whole device.
 #[cold]
 fn check_safe_now(driver: &Driver) -> Answer {
     open(driver).book.check_safe()
 }
 
-/// Refuses a function that is not safe while something is captured.
+/// Refuses a function that is unsafe during a capture.
 #[inline]
 pub fn check_safe() -> Answer {
     match driver() {
@@ -29,7 +29,7 @@ pub fn check_safe() -> Answer {
     }
 }
 
-/// Before a wait for a stream, or a look at it.
+/// Before a wait for a stream, or a query of it.
 pub fn before_wait(driver: &Driver, queue: Queue) -> Answer {
     if driver.captures.is_idle() {
         return Ok(());
@@ -56,7 +56,7 @@ pub fn before_wait_for_context(driver: &Driver, context: usize) -> Answer {
     }
 }
 
-/// Before a wait for an event, or a look at it.
+/// Before a wait for an event, or a query of it.
 pub fn before_look_at(driver: &Driver, event: CUevent) -> Answer {
     if driver.captures.is_quiet() {
         return Ok(());
@@ -71,7 +71,7 @@ pub fn before_look_at(driver: &Driver, event: CUevent) -> Answer {
     }
 }
 
-/// Refuses the time of an event that has none because it was captured.
+/// Refuses the time of an event that was captured and so has none.
 pub fn check_event(driver: &Driver, event: CUevent) -> Answer {
     let is_captured =
         !driver.captures.is_quiet() && open(driver).book.events.contains_key(&(event as usize));
@@ -103,7 +103,7 @@ pub fn record(driver: &Driver, queue: Queue, event: CUevent, is_external: bool) 
     }
 }
 
-/// Lets a stream wait for an event where either is captured. `false`: neither is.
+/// Makes a stream wait for an event where either is captured. `false`: neither is.
 pub fn wait_event(
     driver: &'static Driver,
     queue: Queue,
@@ -151,7 +151,7 @@ pub fn wait_event(
 }
 
 impl Book {
-    /// A stream that waits for a captured event takes part in that capture.
+    /// Adds a stream that waits for a captured event to that capture.
     fn enter(&mut self, queue: Queue, recorded: Recorded) -> Answer<bool> {
         match self.sequences.get(&recorded.sequence).map(|sequence| sequence.is_valid) {
             None => Err(CUDA_ERROR_CAPTURED_EVENT),
@@ -181,14 +181,14 @@ impl Member {
     }
 }
 
-/// An event is gone.
+/// Removes a destroyed event.
 pub fn forget_event(driver: &Driver, event: usize) {
     if !driver.captures.is_quiet() {
         open(driver).book.events.remove(&event);
     }
 }
 
-/// A stream is gone. A capture that began on it goes with it; from another one it leaves its nodes.
+/// Removes a destroyed stream. A capture that began on it ends; in another capture its nodes stay.
 pub fn forget_stream(driver: &Driver, queue: u64) {
     if driver.captures.is_idle() {
         return;
@@ -207,7 +207,7 @@ pub fn forget_stream(driver: &Driver, queue: u64) {
     due.run();
 }
 
-/// A context is gone, its default streams with it.
+/// Removes a destroyed context with its default streams.
 pub fn forget_context(driver: &Driver, context: usize) {
     if driver.captures.is_idle() {
         return;

@@ -1,14 +1,13 @@
-//! Stream capture: what is asked of a capturing stream becomes nodes of a graph and is not done.
+//! Stream capture: work on a capturing stream becomes nodes of a graph and is not done.
 //!
-//! A *sequence* is one capture, from begin to end; its *members* are the streams in it: the one it
-//! began on, and those that wait for an event that was recorded in it. A member is the set of nodes
-//! that its next node comes behind. An event that was recorded in a sequence stands for such a set and
-//! for nothing that happens. [`take`] makes nodes of work, [`hooks`] has what else the rest of the driver asks
-//! before it does something; while nothing is captured that is one load. [`calls`] has the functions
-//! of the API.
+//! A *sequence* is one capture, from begin to end. Its *members* are the streams in it: the one it began
+//! on, and those that wait for an event that was recorded in it. A member has the set of nodes that its
+//! next node depends on. An event that was recorded in a sequence has such a set and no instant.
+//! [`take`] makes nodes of work. [`hooks`] has the checks for all other functions; without captures they
+//! cost one load. [`calls`] has the driver functions.
 //!
-//! What breaks the rules is refused and invalidates the sequence: from then on its streams answer
-//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, until the sequence is ended and yields no graph.
+//! A call that breaks the rules is refused and invalidates the sequence: its streams then return
+//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, until the sequence ends without a graph.
 
 pub mod calls;
 pub mod hooks;
@@ -28,21 +27,21 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 thread_local! {
-    /// What this thread may not do while others capture.
+    /// The mode of this thread: what it must not do while others capture.
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
-/// A capture under way.
+/// A capture in progress.
 struct Sequence {
     graph: usize,
-    /// The graph was there before and is the program's.
+    /// Whether the program has created the graph.
     has_target: bool,
-    /// The queue it began on.
+    /// The queue that it began on.
     origin: u64,
     mode: CUstreamCaptureMode,
     thread: ThreadId,
     is_valid: bool,
-    /// The last nodes of streams that were destroyed meanwhile.
+    /// The last nodes of streams that were destroyed during the capture.
     left: Vec<Behind>,
 }
 
@@ -52,9 +51,9 @@ struct Member {
     /// The handle of its context.
     context: usize,
     is_blocking: bool,
-    /// What its next node comes behind.
+    /// The nodes that its next node depends on.
     after: Vec<Behind>,
-    /// What the program was last shown of that, at addresses that last.
+    /// The dependencies that the program has read last, at stable addresses.
     shown: (Vec<usize>, Vec<CUgraphEdgeData>),
 }
 
@@ -98,7 +97,7 @@ impl Captures {
     }
 }
 
-/// The book, whose entries are counted when it is let go.
+/// The locked book. Its entries are counted when it is unlocked.
 struct Open<'a> {
     captures: &'a Captures,
     book: MutexGuard<'a, Book>,
@@ -115,7 +114,7 @@ fn open(driver: &Driver) -> Open<'_> {
     Open { captures: &driver.captures, book: lock(&driver.captures.book) }
 }
 
-/// Adds what is not there yet.
+/// Adds the nodes that are missing.
 fn join(after: &mut Vec<Behind>, more: &[Behind]) {
     for new in more {
         if !after.iter().any(|known| known.0 == new.0) {
@@ -135,7 +134,7 @@ impl Book {
         self.sequences.get(&sequence).is_some_and(|found| found.is_valid)
     }
 
-    /// The member that a queue is, if it may still be used.
+    /// The member of a queue, if it is still valid.
     fn usable(&mut self, queue: u64) -> Answer<Option<&mut Member>> {
         let is_valid = self.members.get(&queue).map(|member| self.is_valid(member.sequence));
         match is_valid {
@@ -154,7 +153,7 @@ impl Book {
             .collect()
     }
 
-    /// Refuses the default stream while it would have to wait for a capturing one.
+    /// Refuses the default stream while it would have to wait for a capturing stream.
     fn check_legacy(&mut self, queue: Queue) -> Answer {
         if !matches!(queue, Queue::Legacy(..)) {
             return Ok(());
@@ -169,8 +168,7 @@ impl Book {
         Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
     }
 
-    /// Refuses what is not safe while something is captured, as the modes of this thread and of the
-    /// sequences say.
+    /// Refuses what is unsafe during a capture, by the modes of this thread and of the sequences.
     fn check_safe(&mut self) -> Answer {
         let mode = MODE.get();
         if mode == CU_STREAM_CAPTURE_MODE_RELAXED {
@@ -193,7 +191,7 @@ impl Book {
         answer
     }
 
-    /// Makes work the next node of a capturing stream. `false`: the stream does not capture.
+    /// Adds work as the next node of a capturing stream. `false`: the stream does not capture.
     fn take(
         &mut self,
         graphs: &mut Graphs,
@@ -218,7 +216,7 @@ impl Book {
         }
     }
 
-    /// Refuses a capturing stream something that has no place in a graph.
+    /// Refuses what cannot be a node, on a capturing stream.
     fn refuse(&mut self, queue: Queue) -> Answer {
         self.check_legacy(queue)?;
         match self.usable(queue.id())?.map(|member| member.sequence) {
@@ -230,7 +228,8 @@ impl Book {
         }
     }
 
-    /// Whether a stream's nodes, or those of one that is gone, are not behind the origin's last.
+    /// Whether the origin's last nodes do not depend on every node of all streams, destroyed ones
+    /// included: such a capture must not end.
     fn is_unjoined(&self, graphs: &Graphs, sequence: u64, origin: &Member) -> bool {
         let Some(found) = self.sequences.get(&sequence) else { return false };
         let mut reached = std::collections::BTreeSet::new();
@@ -252,7 +251,7 @@ impl Book {
     }
 }
 
-/// Ends a sequence for all its streams. Its graph stays if it is wanted or the program's own.
+/// Ends a sequence for all its streams. Its graph stays if it is valid or the program's own.
 fn take_apart(
     book: &mut Book,
     graphs: &mut Graphs,

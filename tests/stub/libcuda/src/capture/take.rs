@@ -1,6 +1,7 @@
-//! What a capturing stream is asked to do, as the next node of its graph.
+//! Work on a capturing stream becomes the next node of its graph.
 //!
-//! Each function answers whether it has taken the work; `false`: the stream does not capture, do it.
+//! Each function returns whether it has taken the work. `false`: the stream does not capture, and the
+//! caller does the work.
 
 use super::open;
 use crate::Answer;
@@ -24,7 +25,7 @@ pub fn work(driver: &Driver, queue: Queue, task: impl FnOnce() -> Answer<Task>) 
     open(driver).book.take(&mut lock(&driver.graphs), queue, |_| task())
 }
 
-/// What a launch says beside its extent; only a node keeps it.
+/// The options of a launch beside its extent. Only nodes keep them.
 #[derive(Clone, Copy)]
 pub struct LaunchOptions {
     pub parameters: Host,
@@ -35,7 +36,7 @@ pub struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// What the plainest launch says.
+    /// The options of the simplest launch.
     pub fn nothing() -> Self {
         Self {
             parameters: Host(0),
@@ -60,7 +61,7 @@ impl LaunchOptions {
     }
 }
 
-/// Takes the launch of a kernel that has been checked. From the stream's handle, and apart, so that
+/// Takes the launch of a checked kernel. It takes the stream's handle and is not inlined, so that
 /// launches keep nothing for it on their stack.
 #[cold]
 pub fn kernel(
@@ -104,7 +105,7 @@ pub fn graph(driver: &Driver, queue: Queue, exec: &Exec) -> Answer<bool> {
     open(driver).book.take(&mut lock(&driver.graphs), queue, copied)
 }
 
-/// A graph of the same steps, as a node's own.
+/// Creates a graph of the same steps, for a node.
 fn copied(graphs: &mut Graphs, steps: &[Step]) -> Answer<Task> {
     let child = graphs.create();
     let mut made: Vec<usize> = Vec::with_capacity(steps.len());
@@ -112,7 +113,7 @@ fn copied(graphs: &mut Graphs, steps: &[Step]) -> Answer<Task> {
         let after: Vec<_> =
             step.after.iter().map(|before| (made[*before], Edge::default())).collect();
         let task = match &step.task {
-            // What a child graph holds has its own steps before it.
+            // The steps of a child graph come before the step of its node.
             Task::Child(_) => Task::Empty,
             _ if !step.is_enabled => Task::Empty,
             task => task.clone(),

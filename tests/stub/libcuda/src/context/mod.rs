@@ -1,7 +1,7 @@
-//! Contexts and the stack of them that every thread has.
+//! Contexts, and every thread's stack of them.
 //!
-//! A context costs memory of its card while it lives, and owns what is made in it: when it ends, its
-//! allocations, streams, events and modules end with it.
+//! A context takes memory of its card and owns everything that is created in it: its allocations,
+//! streams, events and modules end with it.
 
 pub mod primary;
 pub mod settings;
@@ -17,21 +17,21 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use stub_engine::ledger::Kind;
 
-/// Per-thread default streams per context: threads beyond that many share.
+/// The number of per-thread default streams of a context. More threads share them.
 const THREAD_STREAMS: usize = 64;
 
-/// A context. Every field is set anew when its slot is used again.
+/// A context. All fields are set again when its slot is reused.
 pub struct Context {
     /// Device ordinal.
     pub device: AtomicI32,
     /// The engine's card.
     pub card: AtomicUsize,
-    /// Place in the slab: the mark on what it owns.
+    /// Index in the slab: the owner number of its allocations.
     pub index: AtomicU32,
     pub id: AtomicU64,
     pub flags: AtomicU32,
     pub is_primary: AtomicBool,
-    /// A primary context exists before and after it is active.
+    /// A primary context also exists while it is not active.
     is_active: AtomicBool,
     attached: AtomicU32,
     limits: [AtomicU64; CU_LIMIT_MAX as usize],
@@ -39,9 +39,9 @@ pub struct Context {
     shared_config: AtomicU32,
     /// The default stream.
     pub legacy: Lane,
-    /// Each thread's default stream.
+    /// The per-thread default streams.
     pub threads: [Lane; THREAD_STREAMS],
-    /// Work of all its streams.
+    /// The pending work of all its streams.
     pub backlog: Backlog,
 }
 
@@ -72,11 +72,11 @@ const LIMITS: [u64; CU_LIMIT_MAX as usize] = [1024, 1 << 20, 8 << 20, 2, 2048, 1
 thread_local! {
     /// The top of this thread's stack; 0 for none.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
-    /// What lies below the top.
+    /// The stack below the top.
     static BELOW: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The driver, the context that is current to this thread, and its handle.
+/// The driver, the current context of this thread, and its handle.
 #[inline]
 pub fn current() -> Answer<(&'static Driver, &'static Context, usize)> {
     let driver = driver()?;
@@ -125,7 +125,7 @@ impl Context {
         self.attached.store(1, Ordering::Relaxed);
     }
 
-    /// Takes the context's memory and lets it be used.
+    /// Charges the context's memory and makes it active.
     pub fn activate(&self, driver: &Driver) -> Answer {
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.charge(self.card(), Kind::Context, bytes).map_err(crate::memory::refused)?;
@@ -138,7 +138,7 @@ impl Context {
         Ok(())
     }
 
-    /// Ends everything that was made in the context and gives its memory back.
+    /// Destroys everything that was created in the context and releases its memory.
     pub fn deactivate(&self, driver: &Driver, own_handle: usize) {
         if !self.is_active.swap(false, Ordering::AcqRel) {
             return;
@@ -157,7 +157,7 @@ impl Context {
     }
 }
 
-/// Refuses flags that ask for two ways of waiting at once.
+/// Refuses flags that select two ways of waiting.
 pub fn check_flags(flags: u32) -> Answer {
     let ways = (flags & CU_CTX_SCHED_MASK).count_ones();
     if ways > 1 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
@@ -263,7 +263,7 @@ pub fn detach(context: CUcontext) -> Answer {
 fn push_handle(context: usize) {
     let below = CURRENT.replace(context);
     if below != 0 {
-        // A thread that is ending has no stack left to keep.
+        // The stack of a thread that ends is already destroyed.
         let _ = BELOW.try_with(|stack| stack.borrow_mut().push(below));
     }
 }

@@ -1,4 +1,4 @@
-//! Primary contexts: one per device, shared by everyone in the process, counted.
+//! Primary contexts: one per device, shared within the process, with a count of its users.
 
 use crate::Answer;
 use crate::boundary::Out;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 /// One device's primary context.
 #[derive(Default)]
 pub struct Primary {
-    /// 0 before the first use; the same from then on.
+    /// The handle: 0 before the first use, then always the same.
     handle: usize,
     retained: u32,
     flags: u32,

@@ -1,4 +1,4 @@
-//! What a context can be told: limits, cache preferences, access to peers.
+//! The settings of a context: limits, cache preferences, access to peers.
 
 use super::{current, named};
 use crate::Answer;

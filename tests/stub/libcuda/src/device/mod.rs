@@ -1,4 +1,4 @@
-//! Devices: which cards are devices, and what they can do, as the card's profile says.
+//! Devices: which cards are devices, and their properties, from the card's profile.
 
 mod attributes;
 
@@ -122,9 +122,9 @@ pub fn by_pci_bus_id(device: Out<CUdevice>, text: Text) -> Answer {
 
 /// Domain, bus and device.
 fn parse_pci(text: &str) -> Option<(u32, u32, u32)> {
-    let (place, _function) = text.split_once('.').unwrap_or((text, "0"));
+    let (address, _function) = text.split_once('.').unwrap_or((text, "0"));
     let numbers: Option<Vec<_>> =
-        place.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect();
+        address.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect();
     match numbers?[..] {
         [bus, device] => Some((0, bus, device)),
         [domain, bus, device] => Some((domain, bus, device)),
@@ -132,7 +132,7 @@ fn parse_pci(text: &str) -> Option<(u32, u32, u32)> {
     }
 }
 
-/// `cuDeviceCanAccessPeer`: the cards of a stub reach each other over nothing.
+/// `cuDeviceCanAccessPeer`: the stub's cards are not connected.
 pub fn can_access_peer(answer: Out<i32>, device: CUdevice, peer: CUdevice) -> Answer {
     let driver = driver()?;
     driver.card(device)?;
@@ -168,8 +168,8 @@ pub fn exec_affinity_support(
 
 /// The cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them.
 ///
-/// An entry is an index, a UUID or the start of one. The list ends at the first entry that names no
-/// card, and a card named twice makes the whole list void.
+/// An entry is an index, a UUID or the start of one. The list ends at the first entry that matches no
+/// card. If a card is named twice, no card is visible.
 pub fn visible(cards: &[Card], list: Option<&str>) -> Vec<usize> {
     let Some(list) = list else { return (0..cards.len()).collect() };
     let mut devices = Vec::new();

@@ -1,4 +1,4 @@
-//! Changes of single steps of an executable graph, each named by the node it was made from.
+//! Changes of single steps of an executable graph. A step is named by its node.
 
 use super::exec::{Step, find};
 use super::params::{self, NewNode};
@@ -9,7 +9,7 @@ use crate::boundary::{In, Out};
 use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 
-/// Does something with the step that was made from a node.
+/// Runs a function with the step of a node.
 fn at_step<T>(
     exec: CUgraphExec,
     node: CUgraphNode,
@@ -25,7 +25,7 @@ fn at_step<T>(
     run(step.ok_or(CUDA_ERROR_INVALID_VALUE)?)
 }
 
-/// Gives a step other work, which must be of its type and within what may be changed.
+/// Replaces the work of a step. The new work must be of its type, and the change must be allowed.
 fn replace(exec: CUgraphExec, node: CUgraphNode, task: impl FnOnce() -> Answer<Task>) -> Answer {
     at_step(exec, node, |_| Ok(()))?;
     let mut task = task()?;

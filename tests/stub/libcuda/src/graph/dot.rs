@@ -1,4 +1,4 @@
-//! A graph as a picture's description, in the DOT language.
+//! Graphs in the DOT language.
 
 use super::model::Graphs;
 use super::task::Task;
@@ -8,7 +8,7 @@ use crate::process::Driver;
 use driver_sys::cuda::*;
 use std::fmt::Write;
 
-/// What a node is called: its type, a kernel's name, a copy's kinds of memory.
+/// The label of a node: its type, a kernel's name, a copy's kinds of memory.
 fn label(driver: &'static Driver, task: &Task) -> String {
     match task {
         Task::Kernel(kernel) => {

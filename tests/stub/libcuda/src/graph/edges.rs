@@ -7,19 +7,19 @@ use crate::boundary::{In, Out};
 use crate::process::{driver, handle};
 use driver_sys::cuda::*;
 
-/// Where a list of edges goes: who, to whom (where both are asked for), and what the edge says.
+/// The outputs for a list of edges: nodes, the nodes at the other end if both are listed, and edge data.
 struct Outputs {
     nodes: Out<CUgraphNode>,
     others: Option<Out<CUgraphNode>>,
     edges: Out<CUgraphEdgeData>,
     count: Out<usize>,
-    /// The function can answer what an edge says.
+    /// Whether the function has an output for edge data.
     has_edges: bool,
 }
 
 impl Outputs {
-    /// Answers as the driver does: without a place for nodes only their number; with one, as many
-    /// as fit, and NULL beyond the last.
+    /// Writes the list as the driver does: without an array of nodes only their number; with one, as
+    /// many as fit, and NULL beyond the last.
     fn put(self, found: &[(usize, usize, Edge)]) -> Answer {
         if self.nodes.is_null() {
             return self.count.put(found.len());
@@ -110,7 +110,7 @@ pub fn edges_v2(
     list(graph, from, to, edges, count, true)
 }
 
-/// The nodes before or behind one.
+/// The nodes that a node depends on, or that depend on it.
 fn neighbours(
     node: CUgraphNode,
     outputs: Outputs,
@@ -174,7 +174,7 @@ pub fn dependents_v2(
     neighbours(node, Outputs { nodes, others: None, edges, count, has_edges: true }, behind)
 }
 
-/// Pairs of nodes, and what the edge between them says.
+/// Pairs of nodes, and the data of the edge between them.
 fn pairs(
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,

@@ -1,8 +1,8 @@
-//! Executable graphs: a graph's nodes as steps, in an order in which they can be updated to the engine.
+//! Executable graphs: a graph's nodes as steps, in an order in which the engine can run them.
 //!
-//! A step remembers which node it came from, because programs name it by that node. Child graphs are
-//! laid out in their place; the node itself is the step that ends them. Each step belongs to a branch,
-//! whose steps come one behind the other.
+//! A step records its node, because programs name the step by that node. The steps of a child graph
+//! come before the step of its node. Each step belongs to a branch; the steps of a branch run one after
+//! the other.
 
 use super::model::Graphs;
 use super::objects::Destructors;
@@ -18,18 +18,18 @@ use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A node of an executable graph.
+/// A step of an executable graph.
 pub struct Step {
-    /// The id of the graph and the local id of the node that it was made from.
+    /// The id of the graph and the local id of its node.
     pub source: (u32, u32),
     /// The handle of that node.
     pub node: usize,
     pub task: Task,
-    /// Steps before it that it comes behind.
+    /// The steps that it depends on.
     pub after: Vec<usize>,
-    /// A disabled step does nothing, in its place.
+    /// A disabled step does nothing, but keeps its dependencies.
     pub is_enabled: bool,
-    /// Which of the branches it belongs to.
+    /// The index of its branch.
     pub branch: usize,
 }
 
@@ -41,13 +41,13 @@ pub struct Exec {
     pub state: Mutex<State>,
 }
 
-/// What launches and changes of an executable graph take turns at.
+/// The part of an executable graph that launches and changes lock.
 pub struct State {
     pub steps: Vec<Step>,
     pub running: Running,
 }
 
-/// Why a graph cannot be executed: the error, its kind, and a node at fault.
+/// Why a graph cannot be executed: the error, its kind, and a node that causes it.
 type Fault = (CUresult, CUgraphInstantiateResult, usize);
 
 /// The steps of a graph; the error names a node of a circle.
@@ -58,7 +58,7 @@ pub fn plan(graphs: &Graphs, graph: usize) -> Result<Vec<Step>, Fault> {
     Ok(steps)
 }
 
-/// Appends the steps of a graph that begins behind `entry`; returns the steps it ends with.
+/// Appends the steps of a graph that depends on `entry`; returns its last steps.
 fn lay_out(
     graphs: &Graphs,
     graph: usize,
@@ -68,7 +68,7 @@ fn lay_out(
     let found = graphs.graph(graph).map_err(|error| (error, CUDA_GRAPH_INSTANTIATE_ERROR, 0))?;
     let mut waiting: BTreeMap<u32, usize> =
         found.nodes.iter().map(|(id, node)| (*id, node.after.len())).collect();
-    // Always the oldest of those that can come next: equal graphs have equal plans.
+    // Take the oldest node that can come next, so that equal graphs have equal steps.
     let mut ready: std::collections::BTreeSet<u32> =
         waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
     let mut steps_by_node = BTreeMap::new();
@@ -117,8 +117,8 @@ fn lay_out(
     }
 }
 
-/// Branches for the steps: a step follows its first predecessor that nothing follows yet, unless they
-/// belong to different contexts.
+/// Assigns branches: a step continues the branch of the first predecessor that has no follower yet,
+/// unless they belong to different contexts.
 fn assign_branches(steps: &mut [Step]) {
     // The context and the last step of each branch.
     let mut branches: Vec<(usize, usize)> = Vec::new();
@@ -144,7 +144,7 @@ pub fn find(exec: CUgraphExec) -> Answer<Arc<Exec>> {
     with(|graphs| found(graphs).ok_or(CUDA_ERROR_INVALID_VALUE))
 }
 
-/// Ends what executable graphs have in a context that is about to end.
+/// Ends the queues of executable graphs in a context that is about to end.
 pub fn leave_all(driver: &Driver, context: &Context, own_handle: usize) {
     let execs: Vec<_> = lock(&driver.graphs).execs.values().cloned().collect();
     for exec in execs {
@@ -152,10 +152,10 @@ pub fn leave_all(driver: &Driver, context: &Context, own_handle: usize) {
     }
 }
 
-/// Flags that change nothing here: nothing is freed, and the engine knows no priorities.
+/// Flags without effect here: no node allocates or frees, and the engine has no priorities.
 const KNOWN_FLAGS: u64 = (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
     | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) as u64;
-/// Kernels do not run, so none can launch a graph.
+/// Kernels compute nothing, so no kernel can launch a graph.
 const DEVICE_LAUNCH: u64 = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH as u64;
 
 fn make(graph: CUgraph, flags: u64) -> Result<usize, Fault> {
@@ -195,7 +195,7 @@ pub fn instantiate_with_flags(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64
     instantiate_into(exec, graph, flags).map_err(|(error, ..)| error)
 }
 
-/// `cuGraphInstantiate`, `cuGraphInstantiate_v2`: with a place for a node at fault, and for words.
+/// `cuGraphInstantiate`, `cuGraphInstantiate_v2`: with outputs for a faulty node and a log.
 pub fn instantiate(
     exec: Out<CUgraphExec>,
     graph: CUgraph,
@@ -230,7 +230,7 @@ pub fn instantiate_with_params(
     result.map_err(|(error, ..)| error)
 }
 
-/// `cuGraphExecDestroy`: what of it is running goes on.
+/// `cuGraphExecDestroy`: a launch that runs continues.
 pub fn destroy(exec: CUgraphExec) -> Answer {
     let due: Destructors = with(|graphs| {
         let removed = graphs.execs.remove(&(exec as usize)).ok_or(CUDA_ERROR_INVALID_VALUE)?;

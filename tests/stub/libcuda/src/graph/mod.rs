@@ -1,10 +1,10 @@
 //! CUDA graphs: work that is described once and launched often.
 //!
-//! A graph ([`model`]) is made node by node ([`nodes`], [`edges`]), or recorded by
-//! [`crate::capture`]. Instantiated ([`exec`]) it is a list of steps, each behind all it depends on;
-//! a launch ([`run`]) gives them to the engine, branches side by side. What a node does is in
-//! [`task`]. Functions answer `CUDA_ERROR_INVALID_VALUE` for a graph, node or executable graph that is
-//! none: it is the only error that their documentation has for it.
+//! A graph ([`model`]) is built node by node ([`nodes`], [`edges`]), or recorded by
+//! [`crate::capture`]. Instantiation ([`exec`]) makes a list of steps, each after its dependencies. A
+//! launch ([`run`]) submits them to the engine, with branches in parallel. [`task`] has the work of a
+//! node. For an invalid graph, node or executable graph functions return `CUDA_ERROR_INVALID_VALUE`,
+//! the only error that their documentation has for it.
 
 pub mod change;
 pub mod dot;
@@ -24,7 +24,7 @@ use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 use model::Graphs;
 
-/// Runs something with the table of graphs.
+/// Runs a function with the table of graphs.
 pub fn with<T>(run: impl FnOnce(&mut Graphs) -> Answer<T>) -> Answer<T> {
     run(&mut lock(&driver()?.graphs))
 }
@@ -38,7 +38,7 @@ pub fn create(graph: Out<CUgraph>, flags: u32) -> Answer {
     with(|graphs| graph.put(handle(graphs.create())))
 }
 
-/// `cuGraphDestroy`: not of a child graph, which belongs to its node, and not while it is captured to.
+/// `cuGraphDestroy`: not for a child graph, which belongs to its node, and not while a capture adds to it.
 pub fn destroy(graph: CUgraph) -> Answer {
     let due = with(|graphs| {
         let found = graphs.graph(graph as usize)?;
@@ -103,7 +103,7 @@ pub fn node_type(node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Answer {
     with(|graphs| kind.put(graphs.node(node as usize)?.task.kind()))
 }
 
-/// `cuGraphDestroyNode`: not while its graph is captured to.
+/// `cuGraphDestroyNode`: not while a capture adds to its graph.
 pub fn destroy_node(node: CUgraphNode) -> Answer {
     let due = with(|graphs| {
         let (graph, _) = graphs.locate(node as usize)?;

@@ -1,9 +1,9 @@
-//! What graphs are made of: nodes in the order of their creation, and what each comes behind.
+//! The model of graphs: nodes in the order of their creation, and their dependencies.
 //!
-//! One table holds all graphs of the process, because handles of nodes lead to their graphs and child
-//! graphs belong to nodes of others. A handle is a number that is never used again, so that what was
-//! destroyed is known for it. A node has the same local id in a clone as in the original; with the
-//! graph's id it names the node for ever.
+//! One table has all graphs of the process, because a node's handle leads to its graph, and child
+//! graphs belong to nodes of other graphs. Handles are numbers that are never reused, so the handle of
+//! something that was destroyed is recognised. A node has the same local id in a clone as in the
+//! original. Graph id and local id together identify a node for ever.
 
 use super::exec::Exec;
 use super::objects::{Destructors, Objects};
@@ -13,10 +13,10 @@ use driver_sys::cuda::{CUDA_ERROR_INVALID_VALUE, CUgraphEdgeData};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where handles start: no allocator's addresses, no small numbers.
+/// The first handle: not an address of any allocator, and not a small number.
 const FIRST_HANDLE: usize = 0x6772_6100_0000;
 
-/// What an edge says beside its ends: ports and type, as the header's structure has them.
+/// The data of an edge: ports and type, as in the header's structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     pub from_port: u8,
@@ -29,7 +29,7 @@ impl Edge {
         self == Self::default()
     }
 
-    /// In the header's clothes.
+    /// As the header's structure.
     pub fn to_c(self) -> CUgraphEdgeData {
         CUgraphEdgeData {
             from_port: self.from_port,
@@ -39,7 +39,7 @@ impl Edge {
         }
     }
 
-    /// From the header's; reserved bytes must be 0.
+    /// From the header's structure; reserved bytes must be 0.
     pub fn from_c(data: CUgraphEdgeData) -> Answer<Self> {
         if data.reserved != [0; 5] || data.r#type > 1 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -48,44 +48,44 @@ impl Edge {
     }
 }
 
-/// A node that another comes behind.
+/// A dependency of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     pub node: u32,
     pub edge: Edge,
 }
 
-/// A node that something outside the graph names by its handle.
+/// A dependency that a function's caller names by the node's handle.
 pub type Behind = (usize, Edge);
 
 /// A node.
 pub struct Node {
     pub handle: usize,
     pub task: Task,
-    /// What it comes behind, in the order in which that was said.
+    /// Its dependencies, in the order in which they were added.
     pub after: Vec<Link>,
-    /// What comes behind it.
+    /// The nodes that depend on it.
     pub dependents: Vec<u32>,
 }
 
 /// A graph.
 pub struct Graph {
-    /// A number no other graph ever has.
+    /// A number that no other graph ever has.
     pub id: u32,
     /// By local id: in order of creation.
     pub nodes: BTreeMap<u32, Node>,
     next: u32,
-    /// The id of the graph it was cloned from.
+    /// The id of the graph that it was cloned from.
     pub original: Option<u32>,
-    /// It belongs to a node of another graph.
+    /// Whether it belongs to a node of another graph.
     pub is_child: bool,
-    /// Captures that add to it now.
+    /// The number of captures that add to it now.
     pub captures: u32,
-    /// User objects, and how many references to each it holds.
+    /// User objects, and the number of references to each that it holds.
     pub objects: BTreeMap<usize, u32>,
 }
 
-/// All graphs of the process, what was made of them, and what they keep alive.
+/// All graphs of the process, their executable graphs, and the user objects that they keep alive.
 #[derive(Default)]
 pub struct Graphs {
     all: BTreeMap<usize, Graph>,
@@ -98,12 +98,12 @@ pub struct Graphs {
 }
 
 impl Graph {
-    /// The node of a local id that is known to be one.
+    /// The node of a local id that is known to exist.
     pub fn node(&self, id: u32) -> Answer<&Node> {
         self.nodes.get(&id).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Every edge: from, to, and what it says.
+    /// Every edge: from, to, and its data.
     pub fn edges(&self) -> impl Iterator<Item = (u32, u32, Edge)> {
         self.nodes
             .iter()
@@ -112,7 +112,7 @@ impl Graph {
 }
 
 impl Graphs {
-    /// A handle that nothing had before.
+    /// A new handle.
     pub fn new_handle(&mut self) -> usize {
         self.handles += 1;
         FIRST_HANDLE + self.handles * 64
@@ -170,7 +170,7 @@ impl Graphs {
         if found == graph { Ok(id) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// Adds a node behind others, which must be different nodes of the same graph.
+    /// Adds a node that depends on others, which must be different nodes of the same graph.
     pub fn add(&mut self, graph: usize, task: Task, after: &[Behind]) -> Answer<usize> {
         self.graph(graph)?;
         let mut links: Vec<Link> = Vec::with_capacity(after.len());
@@ -195,7 +195,7 @@ impl Graphs {
         Ok(handle)
     }
 
-    /// Lets one node come behind another; it must not do so already.
+    /// Adds a dependency, which must not exist yet.
     pub fn connect(&mut self, graph: usize, from: usize, to: usize, edge: Edge) -> Answer {
         let (from, to) = (self.within(graph, from)?, self.within(graph, to)?);
         let found = self.graph_mut(graph)?;
@@ -211,7 +211,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// Lets one node not come behind another any more.
+    /// Removes a dependency.
     pub fn disconnect(&mut self, graph: usize, from: usize, to: usize, edge: Edge) -> Answer {
         let (from, to) = (self.within(graph, from)?, self.within(graph, to)?);
         let found = self.graph_mut(graph)?;
@@ -247,7 +247,7 @@ impl Graphs {
         })
     }
 
-    /// Ends a graph with its nodes and their child graphs. What it kept alive may end with it.
+    /// Destroys a graph with its nodes and their child graphs. User objects may end with it.
     pub fn discard(&mut self, graph: usize) -> Destructors {
         let Some(found) = self.all.remove(&graph) else { return Destructors::default() };
         let mut ended = self.objects.release_all(&found.objects);

@@ -9,7 +9,7 @@ use crate::boundary::{In, Out};
 use crate::process::{driver, handle};
 use driver_sys::cuda::*;
 
-/// The nodes that a new one comes behind. Without edge data the edges are plain.
+/// The nodes that a new one depends on. Without edge data the edges are plain.
 pub fn behind(
     nodes: In<CUgraphNode>,
     edges: In<CUgraphEdgeData>,
@@ -83,7 +83,7 @@ fn replace(node: CUgraphNode, task: impl FnOnce() -> Answer<Task>) -> Answer {
     })
 }
 
-/// A kernel that a structure of either version describes.
+/// The kernel in a structure of either version.
 fn kernel(call: Answer<CUDA_KERNEL_NODE_PARAMS>) -> Answer<Task> {
     Ok(Task::Kernel(Kernel::checked(driver()?, call?)?))
 }
@@ -332,7 +332,7 @@ fn kernel_of<T>(node: CUgraphNode, run: impl FnOnce(&mut Kernel) -> Answer<T>) -
     })
 }
 
-/// `cuGraphKernelNodeGetAttribute`: of one that was never set, zeros.
+/// `cuGraphKernelNodeGetAttribute`: zeros if it was never set.
 pub fn get_attribute(
     node: CUgraphNode,
     attribute: CUkernelNodeAttrID,

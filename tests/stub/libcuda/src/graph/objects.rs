@@ -1,7 +1,7 @@
-//! User objects: what graphs keep alive, counted, with a destructor for its end.
+//! User objects, which graphs keep alive by counted references, and their destructors.
 //!
-//! A destructor is the program's and may take its time, so it runs after the table of graphs has been
-//! let go: everything that may end an object returns the [`Destructors`] to run.
+//! A destructor is the program's and may take long, so it runs after the table of graphs is unlocked:
+//! every function that may end an object returns the [`Destructors`] to run.
 
 use super::with;
 use crate::Answer;
@@ -60,15 +60,15 @@ impl Objects {
         Ok(due)
     }
 
-    /// References of one more owner.
+    /// Adds the references of one more owner.
     pub fn retain_all(&mut self, objects: &BTreeMap<usize, u32>) {
         for (object, count) in objects {
-            // An owner's objects live.
+            // The objects of an owner exist.
             let _ = self.retain(*object, *count);
         }
     }
 
-    /// An owner's references end with it.
+    /// Releases the references of an owner that ends.
     pub fn release_all(&mut self, objects: &BTreeMap<usize, u32>) -> Destructors {
         let mut due = Destructors::default();
         for (object, count) in objects {
@@ -121,7 +121,7 @@ pub fn release(object: CUuserObject, count: u32) -> Answer {
     Ok(())
 }
 
-/// `cuGraphRetainUserObject`: new references, or the caller's own.
+/// `cuGraphRetainUserObject`: with new references, or with the caller's.
 pub fn retain_for_graph(graph: CUgraph, object: CUuserObject, count: u32, flags: u32) -> Answer {
     driver()?;
     check_count(count)?;

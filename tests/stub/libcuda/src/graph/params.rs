@@ -1,6 +1,6 @@
-//! Node parameters in the header's structures, and as the work they describe.
+//! Conversion of node parameters between the header's structures and [`Task`].
 //!
-//! `CUgraphNodeParams` is a union with a tag; the older functions have a structure per type, in up to
+//! `CUgraphNodeParams` is a tagged union; older functions have a structure for each type, in up to
 //! three versions.
 
 use super::model::Graphs;
@@ -10,12 +10,12 @@ use crate::process::{Driver, handle};
 use core::ptr::null_mut;
 use driver_sys::cuda::*;
 
-/// What a new node is to do.
+/// The work of a new node.
 pub enum NewNode {
     Task(Box<Task>),
     /// A copy of a graph.
     Copied(usize),
-    /// That graph itself, which belongs to the node from then on.
+    /// The graph itself, which then belongs to the node.
     Moved(usize),
 }
 
@@ -78,13 +78,13 @@ pub fn to_fill_v1(rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> CUDA_MEMSET_NODE_PARAMS 
     convert_fill!(rows, CUDA_MEMSET_NODE_PARAMS)
 }
 
-/// Refuses what is no event.
+/// Refuses an invalid event.
 pub fn event(driver: &Driver, event: CUevent) -> Answer<CUevent> {
     let found = driver.events.get(event as usize);
     found.map(|_| event).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// What tagged parameters ask for.
+/// The work that tagged parameters describe.
 pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<NewNode> {
     if params.reserved0 != [0; 3] || params.reserved2 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -127,7 +127,7 @@ pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<NewNo
     Ok(NewNode::from(task))
 }
 
-/// Tagged parameters that describe a node's work.
+/// The tagged parameters of a node's work.
 pub fn write(task: &Task) -> CUgraphNodeParams {
     // SAFETY: the structure is made of numbers and addresses; zero is valid for all of them.
     let mut params: CUgraphNodeParams = unsafe { core::mem::zeroed() };
@@ -166,7 +166,7 @@ pub fn write(task: &Task) -> CUgraphNodeParams {
 }
 
 impl Graphs {
-    /// Whether a graph is another, or a child graph somewhere in it.
+    /// Whether a graph is another one, or a child graph anywhere in it.
     fn contains(&self, outer: usize, inner: usize) -> bool {
         outer == inner
             || self.graph(outer).is_ok_and(|graph| {
@@ -177,7 +177,7 @@ impl Graphs {
             })
     }
 
-    /// The work that a new comes to, for a node of `graph`.
+    /// The work of a new node of `graph`, with the child graph that belongs to it.
     pub fn grant(&mut self, graph: usize, new: NewNode) -> Answer<Task> {
         match new {
             NewNode::Task(task) => Ok(*task),

@@ -1,9 +1,9 @@
-//! Launches of executable graphs: each step goes to the engine behind what it depends on.
+//! Launches of executable graphs: each step is submitted to the engine after its dependencies.
 //!
-//! A graph has lanes of its own, one for each branch. A launch begins behind what its stream has to
-//! do and behind the graph's last launch, and its stream goes on behind its ends. Steps that take no
-//! time touch no lane: a step stands where its predecessors do. As with every asynchronous call here,
-//! bytes are copied and host functions called in the order of the steps, during the launch.
+//! A graph has its own lanes, one for each branch. A launch begins after the pending work of its stream
+//! and after the graph's last launch; work in the stream after it waits for its last steps. A step that
+//! takes no time needs no lane: it is done when its dependencies are. As with every asynchronous call
+//! here, bytes are copied and host functions are called during the launch, in the order of the steps.
 
 use super::exec::{self, State, Step};
 use super::task::{Task, shape};
@@ -22,14 +22,14 @@ use std::collections::BTreeMap;
 
 /// A branch's queue.
 struct Branch {
-    /// The handle of the context whose work goes there; 0 until it is that of a launch's stream.
+    /// The handle of the context of its work; 0 until a launch sets it to its stream's.
     context: usize,
-    /// It has no context of its own.
+    /// Whether the branch uses the context of the launch's stream.
     is_open: bool,
     lane: Lane,
 }
 
-/// The branches of an executable graph, and where its last launch ends.
+/// The branches of an executable graph, and the end of its last launch.
 pub struct Running {
     branches: Vec<Branch>,
     ends: Vec<Mark>,
@@ -48,7 +48,7 @@ impl Running {
         Self { branches, ends: Vec::new() }
     }
 
-    /// Ends the queues in a context that is about to end.
+    /// Ends the queues of a context that is about to end.
     pub fn leave(&mut self, driver: &Driver, context: &Context, own_handle: usize) {
         for branch in self.branches.iter_mut().filter(|branch| branch.context == own_handle) {
             work::end(driver, context, &branch.lane);
@@ -60,7 +60,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// What of it is running goes on.
+    /// Work that runs continues.
     fn drop(&mut self) {
         let Ok(driver) = driver() else { return };
         for branch in &self.branches {
@@ -71,31 +71,31 @@ impl Drop for Running {
     }
 }
 
-/// Where something is done: the last place of each branch that it comes behind.
+/// When something is done: the last mark of each branch that it depends on.
 type Done = BTreeMap<usize, Mark>;
 
-/// One thing comes behind another, too.
+/// Adds a dependency.
 fn join(done: &mut Done, more: &Done) {
     for (branch, mark) in more {
-        let place = done.entry(*branch).or_insert(*mark);
-        *place = (*place).max(*mark);
+        let last = done.entry(*branch).or_insert(*mark);
+        *last = (*last).max(*mark);
     }
 }
 
-/// One launch on its way.
+/// One launch in progress.
 struct Launch<'a> {
     driver: &'static Driver,
     running: &'a Running,
-    /// Of the branches.
+    /// The branches' lanes.
     contexts: Vec<&'static Context>,
-    /// What the first step of each branch comes behind.
+    /// What the first step of each branch depends on.
     before: Vec<Mark>,
-    /// Of the steps so far.
+    /// When the steps so far are done.
     done: Vec<Done>,
 }
 
 impl Launch<'_> {
-    /// A step's lane and its context, made to wait for what the step comes behind.
+    /// A step's lane and context, after the lane's waits for the step's dependencies.
     fn enter(&self, step: &Step, behind: &Done) -> (&'static Context, &Lane) {
         let context = self.contexts[step.branch];
         let lane = &self.running.branches[step.branch].lane;
@@ -112,7 +112,7 @@ impl Launch<'_> {
         work::submit(self.driver, context, lane, work)
     }
 
-    /// Does a step, or gives it to the engine; its place there, if it takes part in the engine's time.
+    /// Does a step, or submits it to the engine; returns its mark if it takes time there.
     fn run(&self, step: &Step, kernel: Option<&launch::Kernel>, behind: &Done) -> Answer<Mark> {
         if !step.is_enabled {
             return Ok(Mark::NONE);
@@ -159,7 +159,7 @@ impl Launch<'_> {
         }
         let mark = self.run(step, kernel, &done)?;
         if !mark.is_none() {
-            // Its lane has waited for everything that the step comes behind.
+            // Its lane has waited for the step's dependencies.
             done = Done::from([(step.branch, mark)]);
         }
         self.done.push(done);
@@ -167,7 +167,7 @@ impl Launch<'_> {
     }
 }
 
-/// Where the steps that nothing comes behind are done.
+/// When the steps without dependents are done.
 fn ends(steps: &[Step], done: &[Done]) -> Done {
     let mut is_end = vec![true; steps.len()];
     for before in steps.iter().flat_map(|step| &step.after) {
@@ -181,7 +181,7 @@ fn ends(steps: &[Step], done: &[Done]) -> Done {
 }
 
 impl State {
-    /// Launches everything. Handles that are none any more refuse it before anything is done.
+    /// Launches all steps. Refuses before it does anything if a handle is not valid any more.
     fn launch(&mut self, driver: &'static Driver, queue: Queue) -> Answer {
         for branch in self.running.branches.iter_mut().filter(|branch| branch.context == 0) {
             branch.context = queue.context().1;
@@ -227,7 +227,7 @@ pub fn launch(exec: CUgraphExec, on: CUstream) -> Answer {
     lock(&exec.state).launch(driver, queue)
 }
 
-/// `cuGraphUpload`: there is nowhere to upload to, and it takes no time.
+/// `cuGraphUpload`: does nothing and takes no time.
 pub fn upload(exec: CUgraphExec, on: CUstream) -> Answer {
     stream::check(on)?;
     exec::find(exec).map(drop)

@@ -1,6 +1,7 @@
-//! What a node does: its parameters, checked when they are given.
+//! The work of a node: its parameters, which are checked when they are set.
 //!
-//! A kernel belongs to its module's context, one of a library to the context that is named or current.
+//! A kernel belongs to its module's context; a kernel of a library belongs to the context that is named
+//! or current.
 
 use crate::process::{Driver, handle};
 use crate::{
@@ -12,17 +13,17 @@ use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// A kernel, as its node was told it.
+/// The parameters of a kernel node.
 #[derive(Clone)]
 pub struct Kernel {
-    /// `func` is set, whichever of `func` and `kern` was given. The arguments are kept as addresses:
-    /// how many there are says only the kernel's image, and nobody here reads them.
+    /// `func` is set, whichever of `func` and `kern` the program has set. The arguments are kept as
+    /// addresses: only the kernel's image has their number, and nothing here reads them.
     pub call: CUDA_KERNEL_NODE_PARAMS,
-    /// What was said beside the parameters, by attribute.
+    /// Launch attributes.
     pub attributes: BTreeMap<CUlaunchAttributeID, CUlaunchAttributeValue>,
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone)]
 pub enum Task {
     Kernel(Kernel),
@@ -44,7 +45,7 @@ unsafe impl Send for Task {}
 unsafe impl Sync for Task {}
 
 impl Kernel {
-    /// A kernel whose parameters are right, with its context filled in.
+    /// A kernel with valid parameters and its context.
     pub fn checked(driver: &'static Driver, mut call: CUDA_KERNEL_NODE_PARAMS) -> Answer<Self> {
         if call.func.is_null() {
             call.func = call.kern.cast();
@@ -109,7 +110,7 @@ pub fn host(call: CUDA_HOST_NODE_PARAMS) -> Answer<Task> {
 }
 
 impl Task {
-    /// The header's number of its type.
+    /// The header's number for its type.
     pub fn kind(&self) -> CUgraphNodeType {
         match self {
             Self::Kernel(_) => CU_GRAPH_NODE_TYPE_KERNEL,
@@ -123,7 +124,7 @@ impl Task {
         }
     }
 
-    /// The handle of the context it belongs to; 0 for what belongs to none.
+    /// The handle of its context; 0 if it has none.
     pub fn context(&self) -> usize {
         let context = match self {
             Self::Kernel(kernel) => kernel.call.ctx,
@@ -134,8 +135,8 @@ impl Task {
         context as usize
     }
 
-    /// What an executable graph may not do instead of `self`: change the kind of memory a copy is
-    /// between, the extent of a fill of rows, whether a kernel is cooperative, or a kernel's context.
+    /// Why an executable graph refuses other work in place of `self`: another kind of memory of a copy,
+    /// extent of a fill of rows, cooperativeness of a kernel, or context of a kernel.
     pub fn refuses(&self, other: &Self) -> Option<CUgraphExecUpdateResult> {
         match (self, other) {
             (Self::Kernel(old), Self::Kernel(new)) => {

@@ -1,4 +1,4 @@
-//! Updates: an executable graph takes over the parameters of a graph of the same shape.
+//! Updates: an executable graph gets the parameters of a graph of the same shape.
 
 use super::exec::{self, Exec, Step};
 use super::with;
@@ -7,7 +7,7 @@ use crate::boundary::Out;
 use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 
-/// Why an update cannot be, with the nodes at fault.
+/// Why an update is impossible, with the nodes that cause it.
 struct Mismatch {
     result: CUgraphExecUpdateResult,
     node: usize,
@@ -20,7 +20,7 @@ impl Mismatch {
     }
 }
 
-/// Whether the steps of a graph can take the places of others, pair by pair.
+/// Whether the steps of a graph can replace others, pair by pair.
 fn compare(old: &[Step], new: &[Step]) -> Result<(), Mismatch> {
     let changed = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     if old.len() != new.len() {
@@ -101,8 +101,8 @@ pub fn update(
     answer(&result)
 }
 
-/// `cuGraphExecChildGraphNodeSetParams`: the nodes of a child graph take over those of a graph of its
-/// shape.
+/// `cuGraphExecChildGraphNodeSetParams`: the nodes of a child graph get the parameters of a graph of
+/// its shape.
 pub fn set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Answer {
     let exec = exec::find(exec)?;
     let (own, new) = with(|graphs| {

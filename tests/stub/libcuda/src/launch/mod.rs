@@ -1,7 +1,7 @@
-//! Launches: nothing is computed, a kernel only takes time, which the engine gives it.
+//! Launches: a kernel computes nothing and only takes time on the engine.
 //!
-//! Hooks on this path are measured in single nanoseconds, so without durations and without a count it
-//! is a handful of checks.
+//! Benchmarks measure hooks on this path in single nanoseconds. So without durations and counters a
+//! launch is only a few checks.
 
 pub mod old;
 
@@ -40,7 +40,7 @@ pub fn blocks(grid: &[u32; 3]) -> u64 {
     grid.iter().fold(1, |blocks: u64, size| blocks.saturating_mul((*size).into()))
 }
 
-/// Checks a launch. Durations are those of now.
+/// Checks a launch, with the durations of now.
 #[inline]
 pub fn check(driver: &'static Driver, function: CUfunction, shape: &Shape) -> Answer<Kernel> {
     let function = function::find(driver, function)?;
@@ -56,7 +56,7 @@ pub fn check(driver: &'static Driver, function: CUfunction, shape: &Shape) -> An
 }
 
 impl Kernel {
-    /// Whether anybody will ever know of the launch.
+    /// Whether the launch has any visible effect.
     #[inline]
     fn shows(&self) -> bool {
         self.ns > 0 || is_counting()
@@ -64,7 +64,7 @@ impl Kernel {
 
     fn work(&self, driver: &Driver, card: usize) -> Work {
         let sm_count = u64::from(driver.engine.cards()[card].profile.sm_count.max(1));
-        // A block is as good as a multiprocessor: a grid of as many fills the card.
+        // A block takes one multiprocessor: a grid with as many blocks fills the card.
         let demand = blocks(&self.grid).min(sm_count) * u64::from(FULL) / sm_count;
         Work::Kernel { name: self.function.number(driver), ns: self.ns, demand: demand as u32 }
     }
@@ -74,7 +74,7 @@ fn count(driver: &Driver, card: usize) {
     driver.counters.kernels[card].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Queues a launch that was checked; one that takes no time leaves the stream as it is.
+/// Submits a checked launch. One that takes no time does not change the stream.
 pub fn enqueue(driver: &Driver, queue: Queue, kernel: &Kernel) {
     let card = queue.context().0.card();
     if kernel.shows() {
@@ -85,7 +85,7 @@ pub fn enqueue(driver: &Driver, queue: Queue, kernel: &Kernel) {
     }
 }
 
-/// The same in a lane of a graph's. Returns its place there; without a time it has none.
+/// The same in a lane of a graph. Returns its mark; without a duration it has none.
 pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kernel) -> Mark {
     if kernel.shows() {
         count(driver, context.card());
@@ -96,7 +96,7 @@ pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kern
     work::submit(driver, context, lane, kernel.work(driver, context.card()))
 }
 
-/// Checks a launch and queues it: every launch of a program comes through here.
+/// Checks a launch and submits it. All launches of a program come through here.
 pub fn launch(
     function: CUfunction,
     shape: &Shape,
@@ -111,7 +111,8 @@ pub fn launch(
     if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
 }
 
-/// Apart, and from the handle again: so the launch that nobody sees keeps nothing on its stack.
+/// Not inlined, and with the stream's handle, so that a launch without visible effect keeps nothing on
+/// its stack.
 #[inline(never)]
 fn launch_shown(kernel: &Kernel, on: CUstream) -> Answer {
     let (driver, queue) = stream::resolve(on)?;

@@ -1,5 +1,5 @@
-//! Launches as they were before CUDA 4: a function keeps its block, its shared memory and its
-//! parameters, and a launch adds the grid.
+//! The launch functions of CUDA 3: a function keeps its block, its shared memory and its parameters,
+//! and a launch adds the grid.
 
 use crate::Answer;
 use crate::boundary::{Host, In};
@@ -10,14 +10,14 @@ use crate::process::driver;
 use crate::stream::{self, NULL_STREAM, Queue};
 use driver_sys::cuda::*;
 
-/// What a function keeps. A block of no threads cannot be launched: it was never set.
+/// The state of a function. A block without threads was never set and cannot be launched.
 #[derive(Clone, Copy, Default)]
 pub struct Kept {
     block: [u32; 3],
     shared: u32,
 }
 
-/// Sizes of a grid or block; they were signed then.
+/// Sizes of a grid or block, which are signed in these functions.
 fn sizes(sizes: [i32; 3]) -> Answer<[u32; 3]> {
     if sizes.iter().any(|size| *size <= 0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -39,7 +39,7 @@ pub fn set_shared(function: CUfunction, bytes: u32) -> Answer {
     Ok(())
 }
 
-/// `cuParamSetSize`: nobody reads parameters.
+/// `cuParamSetSize`: does nothing, because no kernel reads parameters.
 pub fn set_size(function: CUfunction, _bytes: u32) -> Answer {
     function::find(driver()?, function).map(drop)
 }
@@ -81,7 +81,7 @@ pub fn grid_async(function: CUfunction, width: i32, height: i32, on: CUstream) -
     )
 }
 
-/// `cuLaunchCooperativeKernelMultiDevice`: all or none, each on a stream of another device.
+/// `cuLaunchCooperativeKernelMultiDevice`: all or none, each on a stream of a different device.
 pub fn cooperative_on_devices(list: In<CUDA_LAUNCH_PARAMS>, count: u32, flags: u32) -> Answer {
     let driver = driver()?;
     let is_too_many = count as usize > driver.devices.len();
@@ -102,7 +102,7 @@ pub fn cooperative_on_devices(list: In<CUDA_LAUNCH_PARAMS>, count: u32, flags: u
             block: [launch.blockDimX, launch.blockDimY, launch.blockDimZ],
             shared: launch.sharedMemBytes,
         };
-        // No node is many kernels at once.
+        // A node cannot have several kernels.
         hooks::refuse(driver, queue)?;
         launches.push((queue, check(driver, launch.function, &shape)?));
     }

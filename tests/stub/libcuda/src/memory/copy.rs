@@ -1,7 +1,7 @@
-//! Copies. Their bytes move at once, in the order they are asked for; a synchronous one first waits for
-//! the work it comes behind. What they take of a copy engine's time they take in stream order.
+//! Copies. Their bytes move at once, in the order of the calls; a synchronous copy first waits for the
+//! work before it. Their time on a copy engine is in stream order.
 //!
-//! Device pointers are addresses of this process, so a copy is a copy; what has to be right is which
+//! Device pointers are addresses of this process, so copying bytes is simple. The difficult part is which
 //! pointers are refused.
 
 use crate::Answer;
@@ -15,14 +15,14 @@ use crate::stream::work::{Direction, Work};
 use crate::stream::{self, NULL_STREAM, Queue};
 use driver_sys::cuda::*;
 
-/// Whose address it is.
+/// The kind of an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Any memory of the process.
     Host,
     /// An allocation, or pinned host memory, which has a device address too.
     Device,
-    /// Whatever it turns out to be.
+    /// Any of these.
     Unified,
 }
 
@@ -37,13 +37,13 @@ fn verify(driver: &Driver, address: u64, bytes: u64, side: Side, is_written: boo
     check(driver, address, bytes, is_written)
 }
 
-/// Refuses a copy between what cannot be copied.
+/// Checks both ranges of a copy.
 pub fn verify_both(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
     verify(driver, from.0, bytes, from.1, false)?;
     verify(driver, to.0, bytes, to.1, true)
 }
 
-/// Copies bytes, here and now.
+/// Copies bytes.
 pub fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64) -> Answer {
     if bytes == 0 {
         return Ok(());
@@ -55,7 +55,7 @@ pub fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64)
     Ok(())
 }
 
-/// Which way a copy goes between host and card; `None`: it stays where it is.
+/// The direction of a copy between host and card; `None` for a copy within either.
 pub fn direction(driver: &Driver, to: (u64, Side), from: (u64, Side)) -> Option<Direction> {
     let is_on_card =
         |(address, side)| side != Side::Host && driver.backing.locate(address).is_some();
@@ -66,17 +66,17 @@ pub fn direction(driver: &Driver, to: (u64, Side), from: (u64, Side)) -> Option<
     }
 }
 
-/// A copy that takes less than this takes nothing: so that small ones cost no more than they did.
+/// A shorter copy takes no time, so that small copies stay cheap.
 const LEAST_NS: u64 = 1000;
 
-/// What a copy between host and a card is to the engine; `None`: it takes no time.
+/// The engine's work for a copy between host and card; `None`: it takes no time.
 pub fn work_of(driver: &Driver, card: usize, direction: Direction, bytes: u64) -> Option<Work> {
     // Bytes in a nanosecond are gigabytes in a second.
     let ns = bytes / driver.engine.cards()[card].profile.copy_gb_per_s.max(1);
     (ns >= LEAST_NS).then_some(Work::Copy { direction, ns })
 }
 
-/// Lets a copy take its time on a stream; `true` when it takes any.
+/// Submits the time of a copy to a stream; `true` when it takes any.
 pub fn take_time(driver: &Driver, queue: Queue, direction: Direction, bytes: u64) -> bool {
     let work = work_of(driver, queue.context().0.card(), direction, bytes);
     work.is_some_and(|work| !queue.submit(driver, work).is_none())
@@ -184,7 +184,7 @@ pub struct Plane {
     pub pitch: u64,
 }
 
-/// Where the rows of one side of a copy are.
+/// The rows of one side of a copy.
 pub fn plane(
     kind: CUmemorytype,
     host: u64,
@@ -201,7 +201,7 @@ pub fn plane(
         CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
-    // A pitch of 0 says that rows follow each other; a smaller one than a row makes no sense.
+    // A pitch of 0 means that rows are adjacent; a pitch smaller than a row is invalid.
     let pitch = if pitch == 0 { x + width } else { pitch };
     if address == 0 || pitch < x + width {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -209,7 +209,7 @@ pub fn plane(
     Ok(Plane { address: address + (y * pitch + x) as u64, side, pitch: pitch as u64 })
 }
 
-/// Which way it went, and how many bytes.
+/// The direction of the copy, and its bytes.
 fn transfer_rows(driver: &Driver, copy: &CUDA_MEMCPY2D) -> Answer<(Option<Direction>, u64)> {
     let width = copy.WidthInBytes;
     let from = plane(

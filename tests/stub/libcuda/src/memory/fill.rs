@@ -1,4 +1,4 @@
-//! Memory set to a value, element by element. It happens at once and takes none of the engine's time.
+//! Fills. They are done at once and take no engine time.
 
 use crate::Answer;
 use crate::capture::{hooks, take};
@@ -13,7 +13,7 @@ use driver_sys::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMSET_NODE_PARAMS_v2, CUs
 trait Element: Copy {
     const BYTES: u64 = size_of::<Self>() as u64;
 
-    /// From the value that parameters have, whose low bits it is.
+    /// From the low bits of the value in the parameters.
     fn of(value: u32) -> Self;
 }
 
@@ -35,7 +35,7 @@ impl Element for u32 {
     }
 }
 
-/// The bytes of every row, checked: where they start, and how many.
+/// Checks every row and passes on its start and number of bytes.
 fn each_row(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2, then: impl Fn(u64, u64)) -> Answer {
     let element = u64::from(rows.elementSize);
     if !matches!(element, 1 | 2 | 4) {
@@ -56,7 +56,7 @@ fn each_row(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2, then: impl Fn(u6
     Ok(())
 }
 
-/// Refuses what cannot be filled.
+/// Checks that all rows can be filled.
 pub fn check(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answer {
     each_row(driver, rows, |_, _| {})
 }
@@ -70,7 +70,7 @@ fn write<T: Element>(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answ
     })
 }
 
-/// Fills rows, here and now.
+/// Fills rows.
 pub fn run(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answer {
     match rows.elementSize {
         1 => write::<u8>(driver, rows),
@@ -79,7 +79,7 @@ pub fn run(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answer {
     }
 }
 
-/// Whether the function returns before the fill is done, as far as captures see it.
+/// Whether the function is synchronous or asynchronous for captures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Now,

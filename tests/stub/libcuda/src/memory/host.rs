@@ -1,4 +1,5 @@
-//! Pinned host memory: made here, or the program's own and registered. Not the card's, so not charged.
+//! Pinned host memory: allocated here, or registered memory of the program. It is not on the card, so it
+//! is not charged.
 
 use crate::Answer;
 use crate::boundary::{Host, Out, OutWide};
@@ -20,9 +21,9 @@ pub struct Pinned {
     pub base: u64,
     pub bytes: u64,
     pub flags: u32,
-    /// The program's own memory, only registered.
+    /// Whether it is registered memory of the program.
     pub is_registered: bool,
-    /// Of the context it was made in.
+    /// The handle of its context.
     pub context: usize,
 }
 
@@ -31,7 +32,7 @@ pub struct Pinned {
 pub struct HostTable(BTreeMap<u64, Pinned>);
 
 impl HostTable {
-    /// The range that holds all `bytes` from `address` on.
+    /// The range that contains all `bytes` from `address` on.
     pub fn find(&self, address: u64, bytes: u64) -> Option<Pinned> {
         let (_, found) = self.0.range(..=address).next_back()?;
         let inside = address - found.base;

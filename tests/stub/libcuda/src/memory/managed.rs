@@ -1,7 +1,8 @@
-//! Managed memory: one address for host and card, on the host here, and advice about it.
+//! Managed memory: one address for host and card, and advice about it.
 //!
-//! It takes no room on the card, and may be larger. Advice and prefetches are checked and remembered,
-//! so that a program that asks is told; they hold for the whole allocation, whatever part they name.
+//! Its bytes are on the host, so it takes no room on the card and may be larger. Advice and prefetches
+//! are checked and stored, so that programs can read them. They apply to the whole allocation, even if
+//! they name a part.
 
 use crate::Answer;
 use crate::boundary::{In, Out};
@@ -20,7 +21,7 @@ use stub_engine::ledger::Kind;
 const CPU: CUdevice = -1;
 const NOWHERE: CUdevice = -2;
 
-/// What is known of an allocation.
+/// The advice for an allocation.
 struct Advice {
     is_read_mostly: bool,
     preferred: CUdevice,
@@ -39,12 +40,12 @@ impl Default for Advice {
     }
 }
 
-/// Advice by first address; an allocation without any has no row.
+/// Advice by first address; an allocation without advice has no entry.
 #[derive(Default)]
 pub struct ManagedTable(BTreeMap<u64, Advice>);
 
 impl ManagedTable {
-    /// An allocation is gone, and what was said about it.
+    /// Removes the advice of a freed allocation.
     pub fn forget(&mut self, base: u64) {
         self.0.remove(&base);
     }
@@ -59,10 +60,11 @@ pub fn alloc(pointer: Out<CUdeviceptr>, bytes: usize, flags: u32) -> Answer {
     }
     let space = driver.backing.space(Area::Managed, context.card());
     let space = space.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    // Placed before it is charged, as nothing else bounds it: no ledger shall see bytes that never were.
+    // Find addresses before the charge, because nothing else bounds the size: the ledger must never
+    // contain bytes that do not exist.
     let mut arena = lock(&driver.arenas[space]);
     let offset = arena.allocate(bytes as u64, context.index()).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    // The host writes to it without asking.
+    // The host writes to it without a call.
     arena.mark_written(offset);
     drop(arena);
     if let Err(refusal) = driver.engine.charge(context.card(), Kind::Managed, bytes as u64) {
@@ -72,7 +74,7 @@ pub fn alloc(pointer: Out<CUdeviceptr>, bytes: usize, flags: u32) -> Answer {
     pointer.put(driver.backing.pointer(space, offset))
 }
 
-/// The managed allocation that a range lies in.
+/// The managed allocation that contains a range.
 fn find(driver: &Driver, pointer: u64, bytes: usize) -> Answer<Found> {
     let found = memory::find(driver, pointer).filter(|found| found.area == Area::Managed);
     let found = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -90,7 +92,7 @@ fn check_device(driver: &Driver, device: CUdevice) -> Answer<CUdevice> {
     Ok(device)
 }
 
-/// What a location names: a device ordinal, or the CPU for any part of the host.
+/// A location's device ordinal, or the CPU for any part of the host.
 fn device_of(location: CUmemLocation) -> Answer<CUdevice> {
     match location.r#type {
         // SAFETY: every field of the union is a number.
@@ -196,12 +198,12 @@ pub fn range_attribute(
     let known = table.0.get(&found.base).unwrap_or(&nothing);
     let value = match attribute {
         CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
-            let places = size / size_of::<CUdevice>();
-            if places == 0 || !size.is_multiple_of(size_of::<CUdevice>()) || data.is_null() {
+            let count = size / size_of::<CUdevice>();
+            if count == 0 || !size.is_multiple_of(size_of::<CUdevice>()) || data.is_null() {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             let devices = known.accessed_by.iter().copied().chain(std::iter::repeat(NOWHERE));
-            for (index, device) in devices.take(places).enumerate() {
+            for (index, device) in devices.take(count).enumerate() {
                 data.cast().put_at(index, device);
             }
             return Ok(());
@@ -239,13 +241,13 @@ pub fn range_attributes(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     for index in 0..count {
-        let (place, size) = (Out::of(data.get_at(index)?), sizes.get_at(index)?);
-        range_attribute(place, size, attributes.get_at(index)?, pointer, bytes)?;
+        let (out, size) = (Out::of(data.get_at(index)?), sizes.get_at(index)?);
+        range_attribute(out, size, attributes.get_at(index)?, pointer, bytes)?;
     }
     Ok(())
 }
 
-/// `cuStreamAttachMemAsync`: of a whole allocation, whose size may be written as 0.
+/// `cuStreamAttachMemAsync`: for a whole allocation; 0 stands for its size.
 pub fn attach(on: CUstream, pointer: u64, bytes: usize, flags: u32) -> Answer {
     let (driver, queue) = stream::resolve(on)?;
     hooks::refuse(driver, queue)?;
@@ -253,7 +255,7 @@ pub fn attach(on: CUstream, pointer: u64, bytes: usize, flags: u32) -> Answer {
     let is_whole = found.base == pointer && (bytes == 0 || bytes as u64 == found.bytes);
     let is_known = match flags {
         CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST => true,
-        // A default stream cannot have memory of its own.
+        // Memory cannot be attached to a default stream.
         CU_MEM_ATTACH_SINGLE => stream::is_made(on),
         _ => false,
     };

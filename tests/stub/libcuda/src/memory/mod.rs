@@ -1,4 +1,4 @@
-//! Linear device memory, and what all kinds of memory have in common: freed, looked up, counted.
+//! Linear device memory, and what all kinds of memory share: free, lookup, charge.
 
 pub mod copy;
 pub mod fill;
@@ -19,7 +19,7 @@ use stub_engine::arena::{ALIGNMENT, Freed};
 use stub_engine::backing::Area;
 use stub_engine::ledger::Kind;
 
-/// The driver's words for the engine's refusal.
+/// The driver's error code for the engine's refusal.
 pub fn refused(refusal: Refusal) -> CUresult {
     match refusal {
         Refusal::OutOfMemory => CUDA_ERROR_OUT_OF_MEMORY,
@@ -58,7 +58,7 @@ pub fn alloc_pitch(
     pitch.put(row)
 }
 
-/// What the bytes of a space are charged for.
+/// The kind of charge for the bytes of a space.
 fn kind_of(driver: &Driver, space: usize) -> Kind {
     if driver.backing.area_of(space) == Area::Managed { Kind::Managed } else { Kind::Requested }
 }
@@ -74,7 +74,7 @@ fn alloc_in(driver: &Driver, context: &Context, space: usize, bytes: u64) -> Ans
     Ok(driver.backing.pointer(space, offset))
 }
 
-/// `cuMemFree`: of memory from a pool, too; the program has made sure that nothing uses it any more.
+/// `cuMemFree`: also for memory from a pool; the program guarantees that nothing uses it any more.
 pub fn free(pointer: u64) -> Answer {
     let (driver, ..) = current()?;
     if pointer == 0 {
@@ -99,13 +99,13 @@ pub fn free_at(driver: &Driver, space: usize, offset: u64) -> Answer {
     Ok(())
 }
 
-/// Gives the addresses of an allocation back; returns its bytes.
+/// Frees the addresses of an allocation; returns its bytes.
 #[inline]
 pub fn unplace(driver: &Driver, space: usize, offset: u64) -> Answer<u64> {
     let mut arena = lock(&driver.arenas[space]);
     let Freed { allocation, discard } = arena.free(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if let Some(range) = discard {
-        // Under the lock, so that the pages are gone before anyone gets the addresses again.
+        // Under the lock, so that the pages are discarded before the addresses are reused.
         driver.backing.discard(space, &range);
     }
     Ok(allocation.bytes)
@@ -120,7 +120,7 @@ pub fn free_all(driver: &Driver, context: &Context) {
         }
         let owned = lock(arena).owned_by(context.index());
         for offset in owned {
-            // Freed meanwhile by another thread is freed all the same.
+            // Another thread may have freed it meanwhile.
             let _ = match area {
                 Area::Globals => unplace(driver, space, offset).map(drop),
                 _ => free_at(driver, space, offset),
@@ -139,19 +139,19 @@ pub fn info(free: OutWide, total: OutWide) -> Answer {
     Ok(())
 }
 
-/// A live allocation of whatever kind.
+/// An allocation of any kind.
 pub struct Found {
     /// Its first address.
     pub base: u64,
-    /// As many bytes as were asked for.
+    /// The requested bytes.
     pub bytes: u64,
-    /// What kind it is.
+    /// Its kind.
     pub area: Area,
-    /// The mark of the context or, in [`Area::Pooled`], of the pool that it belongs to.
+    /// The owner number of its context or, in [`Area::Pooled`], of its pool.
     pub owner: u32,
 }
 
-/// The allocation that a device pointer lies in.
+/// The allocation that contains a device pointer.
 pub fn find(driver: &Driver, pointer: u64) -> Option<Found> {
     let (space, offset) = driver.backing.locate(pointer)?;
     find_at(driver, space, offset)
@@ -178,11 +178,11 @@ pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
     Ok(())
 }
 
-/// Checks that `bytes` from a device pointer on are one allocation's, and notes a write.
+/// Checks that `bytes` from a device pointer on are in one allocation, and records a write.
 pub fn check(driver: &Driver, pointer: u64, bytes: u64, is_written: bool) -> Answer {
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if driver.backing.area_of(space) == Area::Pooled {
-        // A chunk holds many allocations; its own bounds are not enough.
+        // A chunk has many allocations, so its own bounds are not enough.
         let found = find_at(driver, space, offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if bytes > found.bytes - (pointer - found.base) {
             return Err(CUDA_ERROR_INVALID_VALUE);

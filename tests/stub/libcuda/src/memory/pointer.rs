@@ -1,4 +1,4 @@
-//! What a pointer is: device memory of one kind or another, pinned host memory, or neither.
+//! Pointer attributes: whether a pointer is device memory, of which kind, or pinned host memory.
 
 use crate::Answer;
 use crate::boundary::{Host, In, Out};
@@ -21,9 +21,9 @@ struct Known {
     device: i32,
     base: u64,
     bytes: u64,
-    /// The address a kernel would use.
+    /// The address for kernels.
     on_device: u64,
-    /// The address the program can read, 0 when it cannot.
+    /// The address for the program's own code; 0 when it cannot read the memory.
     on_host: u64,
 }
 
@@ -64,7 +64,7 @@ fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
     })
 }
 
-/// Attributes that have a value for every pointer: what a pointer is not.
+/// Attributes with the same value for every pointer.
 fn put_unknown(data: Out<c_void>, attribute: CUpointer_attribute) -> Answer {
     match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT
@@ -95,7 +95,7 @@ fn put_known(data: Out<c_void>, attribute: CUpointer_attribute, known: &Known) -
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast().put(known.device),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => data.cast().put(known.base),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast().put(known.bytes),
-        // An allocation's first address tells it from every other live one.
+        // The first address identifies an allocation.
         CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast().put(known.base >> 9),
         CU_POINTER_ATTRIBUTE_MAPPED => data.cast().put(1u8),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => data.cast().put(u8::from(known.is_managed)),
@@ -117,7 +117,7 @@ pub fn get_attribute(data: Out<c_void>, attribute: CUpointer_attribute, pointer:
     put_known(data, attribute, &known)
 }
 
-/// `cuPointerGetAttributes`: unlike the single form it answers for any pointer at all.
+/// `cuPointerGetAttributes`: unlike the single form, it succeeds for any pointer.
 pub fn get_attributes(
     count: u32,
     attributes: In<CUpointer_attribute>,
@@ -131,22 +131,21 @@ pub fn get_attributes(
     let known = find(driver, pointer);
     for index in 0..count as usize {
         let attribute = attributes.get_at(index)?;
-        let place = data.get_at(index)?;
-        if place.is_null() {
+        let out = data.get_at(index)?;
+        if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let place = Out::of(place);
-        // What the single form refuses is answered with nothing here.
-        let answered =
-            known.as_ref().is_some_and(|known| put_known(place, attribute, known).is_ok());
+        let out = Out::of(out);
+        // Where the single form fails, this one writes zeros.
+        let answered = known.as_ref().is_some_and(|known| put_known(out, attribute, known).is_ok());
         if !answered {
-            put_unknown(place, attribute)?;
+            put_unknown(out, attribute)?;
         }
     }
     Ok(())
 }
 
-/// `cuPointerSetAttribute`: only the wish for synchronous copies can be set, and they all are.
+/// `cuPointerSetAttribute`: only synchronous copies can be set, and all copies are synchronous.
 pub fn set_attribute(value: Host, attribute: CUpointer_attribute, pointer: u64) -> Answer {
     let (driver, ..) = current()?;
     if value.0 == 0 || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {

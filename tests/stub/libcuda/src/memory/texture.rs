@@ -1,4 +1,4 @@
-//! Texture objects: descriptions of device memory that kernels read, kept and given back.
+//! Texture objects: descriptions of device memory for kernels, which are stored and returned.
 
 use crate::Answer;
 use crate::boundary::{In, Out};
@@ -27,7 +27,7 @@ struct Described {
 // SAFETY: the pointers in a description are only copied.
 unsafe impl Send for Described {}
 
-/// Pitches are multiples of this, as the device attribute says.
+/// Pitches are multiples of this, as in the device attribute.
 const PITCH_ALIGNMENT: usize = 32;
 
 fn check_resource(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Answer {
@@ -43,10 +43,10 @@ fn check_resource(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Answer {
             if !rows.pitchInBytes.is_multiple_of(PITCH_ALIGNMENT) || rows.height == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            // The last row may end with its last element, whose size the format says; a byte will do.
+            // The last row may end with its last element; its size depends on the format, so check a byte.
             (rows.devPtr, rows.pitchInBytes * (rows.height - 1) + rows.width)
         }
-        // There are no arrays yet.
+        // The stub has no arrays.
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     if bytes == 0 || resource.flags != 0 || !pointer.is_multiple_of(ALIGNMENT) {

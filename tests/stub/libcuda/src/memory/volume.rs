@@ -7,7 +7,7 @@ use crate::stream::work::Work;
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 
-/// One side of a copy of slices: where its first row begins, and how far apart rows and slices are.
+/// One side of a copy of slices: the start of its first row, and the distances of rows and slices.
 struct Block {
     address: u64,
     side: Side,
@@ -16,7 +16,7 @@ struct Block {
 }
 
 fn block(plane: &copy::Plane, height: usize, z: usize, volume: &CUDA_MEMCPY3D) -> Answer<Block> {
-    // Slices without a height of their own follow each other.
+    // Slices without a height are adjacent.
     let height = if height == 0 { volume.Height } else { height };
     if height < volume.Height && volume.Depth > 1 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -52,7 +52,7 @@ fn blocks(volume: &CUDA_MEMCPY3D) -> Answer<(Block, Block)> {
     ))
 }
 
-/// A part of a copy: to, from, and how many bytes.
+/// A part of a copy: to, from, and number of bytes.
 type Part = fn(&Driver, (u64, Side), (u64, Side), u64) -> Answer;
 
 fn each_row(driver: &Driver, volume: &CUDA_MEMCPY3D, part: Part) -> Answer {
@@ -67,12 +67,12 @@ fn each_row(driver: &Driver, volume: &CUDA_MEMCPY3D, part: Part) -> Answer {
     Ok(())
 }
 
-/// Refuses what cannot be copied.
+/// Checks that all rows can be copied.
 pub fn check(driver: &Driver, volume: &CUDA_MEMCPY3D) -> Answer {
     each_row(driver, volume, copy::verify_both)
 }
 
-/// Copies; returns what that is to the engine of a card, if it takes any time.
+/// Copies; returns the work for a card's engine, if it takes time.
 pub fn run(driver: &Driver, card: usize, volume: &CUDA_MEMCPY3D) -> Answer<Option<Work>> {
     each_row(driver, volume, copy::transfer)?;
     let (from, to) = blocks(volume)?;

@@ -1,4 +1,4 @@
-//! Functions and kernels: a name, a few attributes, and how long one launch takes.
+//! Functions and kernels: a name, a few attributes, and the duration of a launch.
 
 use crate::Answer;
 use crate::boundary::Out;
@@ -19,28 +19,28 @@ pub struct Function {
     pub module: AtomicUsize,
     rare: Mutex<Box<Rare>>,
     attributes: [AtomicI32; ATTRIBUTES],
-    /// Nanoseconds per launch, or per block and one: as of the durations of this version.
+    /// Nanoseconds per launch, or per block and one, by the durations of this version.
     cost: AtomicU64,
     version: AtomicU64,
-    /// The engine's number for its name; 0: not asked for yet.
+    /// The engine's number for its name; 0: not known yet.
     number: AtomicU32,
 }
 
-/// What a launch does not look at. With it a function would not fit into 128 bytes of its slab, and
-/// checking its handle would take a division.
+/// The part that a launch does not read. With it a function would not fit into 128 bytes of its slab,
+/// and the check of a handle would need a division.
 #[derive(Default)]
 struct Rare {
     name: CString,
-    /// For launches of the old kind.
+    /// For the launch functions of CUDA 3.
     kept: Kept,
 }
 
 const _: () = assert!(size_of::<Function>() <= 120);
 
-/// In a function's cost: nanoseconds are per block.
+/// The bit of a function's cost for nanoseconds per block.
 const PER_BLOCK: u64 = 1 << 63;
 
-/// A new function.
+/// Creates a function.
 pub fn insert(driver: &Driver, module: usize, name: &str) -> Answer<usize> {
     let name = CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let created = driver.functions.insert(|function, _| {
@@ -115,12 +115,12 @@ impl Function {
         number
     }
 
-    /// What launches of the old kind keep here.
+    /// The state for the launch functions of CUDA 3.
     pub fn kept(&self) -> Kept {
         lock(&self.rare).kept
     }
 
-    /// Changes that.
+    /// Changes that state.
     pub fn keep(&self, change: impl FnOnce(&mut Kept)) {
         change(&mut lock(&self.rare).kept);
     }
@@ -202,7 +202,7 @@ pub fn module<M, F>(module: Out<*mut M>, function: *mut F) -> Answer {
 /// `cuFuncGetName`, `cuKernelGetName`
 pub fn name<F>(name: Out<*const c_char>, function: *mut F) -> Answer {
     let found = find(driver()?, function)?;
-    // The string is replaced only when the handle is dead and used again.
+    // The string is replaced only when the destroyed handle is reused.
     name.put(lock(&found.rare).name.as_ptr())
 }
 

@@ -1,9 +1,8 @@
-//! Images: what programs load as a module, and the global variables in it.
+//! Images, which programs load as modules, and their global variables.
 //!
-//! Kernels are not computed, but a program copies to and from its module's variables, so those must be
-//! there and have their size. PTX says it in words, a cubin in its symbol table. A fat binary is not
-//! looked into, and neither is what this linker makes: there every name is a variable of
-//! [`UNKNOWN_SIZE`].
+//! Kernels are not computed, but a program copies to and from its module's variables, so these must
+//! exist with their size. PTX declares them as text, a cubin in its symbol table. Fat binaries and the
+//! images of this linker are not parsed: in them every name is a variable of [`UNKNOWN_SIZE`].
 
 use crate::Answer;
 use crate::boundary::Host;
@@ -11,18 +10,18 @@ use core::ffi::{CStr, c_char};
 use driver_sys::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_VALUE};
 use std::collections::BTreeMap;
 
-/// What an image can start with: an ELF file, a fat binary, the structure that points to one.
+/// The first bytes of an image: of an ELF file, of a fat binary, of the structure that points to one.
 const ELF: [u8; 4] = *b"\x7fELF";
 const FAT_BINARY: u32 = 0xba55_ed50;
 const FAT_WRAPPER: u32 = 0x4662_43b1;
 
-/// Size of a variable in an image that is not looked into: all of a card's constant memory.
+/// Size of a variable in an image that is not parsed: all of a card's constant memory.
 pub const UNKNOWN_SIZE: u64 = 64 << 10;
 
-/// Sizes of the variables by name; `None` for an image that is not looked into.
+/// The sizes of the variables by name; `None` for an image that is not parsed.
 pub type Globals = Option<BTreeMap<String, u64>>;
 
-/// The global variables of the image at an address, which must hold one.
+/// The global variables of the image at an address.
 pub fn globals(image: Host) -> Answer<Globals> {
     if image.0 == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -72,10 +71,10 @@ fn declaration(line: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), (bits / 8).checked_mul(count)?))
 }
 
-/// A number of this type at an address.
+/// Reads a number of this type at an address.
 ///
 /// # Safety
-/// The address holds one.
+/// There is a number of this type at the address.
 unsafe fn read<T: Copy>(address: u64) -> T {
     // SAFETY: by this function's contract; no alignment is asked for.
     unsafe { (address as *const T).read_unaligned() }
@@ -92,7 +91,7 @@ const OBJECT: u8 = 1;
 /// The variables in a cubin's symbol table; `None` where it has no sections.
 ///
 /// # Safety
-/// A whole ELF file of 64 bits lies at `file`.
+/// There is a complete ELF file of 64 bits at `file`.
 unsafe fn in_elf(file: u64) -> Globals {
     // SAFETY: the header's own offsets lead to what is read here and below.
     let (sections, size, count) = unsafe {

@@ -1,4 +1,4 @@
-//! The linker: takes whatever it is given and answers with an image that can be loaded.
+//! The linker: it accepts any input and produces an image that can be loaded.
 
 use crate::Answer;
 use crate::boundary::{Host, In, Out, Text};

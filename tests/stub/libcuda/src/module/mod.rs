@@ -1,10 +1,10 @@
 //! Modules and libraries: images that programs load, and the functions and variables in them.
 //!
-//! An image is taken to hold every function that is asked for; which global variables it holds is
-//! looked up in it ([`image`]). A variable has its bytes on the card of the context, uncharged, as the
-//! driver takes them with the module and no program asks for them. A library is a module that belongs
-//! to no context, a kernel a function of a library: the driver lets programs use them for each other,
-//! so they are one here.
+//! Every requested function counts as present in an image; global variables are read from it
+//! ([`image`]). The bytes of a variable are on the card of the context and not charged, because the
+//! driver takes them with the module and no program requests them. A library is a module without a
+//! context, and a kernel is a function of a library. Programs may use either where the other is
+//! expected, so they are one type here.
 
 pub mod function;
 pub mod image;
@@ -40,13 +40,13 @@ pub struct Module {
 #[derive(Default)]
 struct Variables {
     declared: Globals,
-    /// Where those are that were asked for, by the context's id and their name.
+    /// The variables that programs have looked up, by the context's id and their name.
     variables: BTreeMap<(u64, String), Placed>,
 }
 
 /// A variable on a card.
 struct Placed {
-    /// Of the context.
+    /// The handle of the context.
     handle: usize,
     space: usize,
     offset: u64,
@@ -115,7 +115,7 @@ fn remove(driver: &Driver, module: usize) -> Answer {
     }
     let variables = std::mem::take(&mut lock(&found.globals).variables);
     for ((id, _), variable) in variables {
-        // The variables of a context that has ended are gone already.
+        // The end of a context has already freed its variables.
         let context = driver.contexts.get(variable.handle);
         if context.is_some_and(|context| context.is_active() && context.id() == id) {
             memory::unplace(driver, variable.space, variable.offset)?;
@@ -135,7 +135,7 @@ pub fn unload(module: CUmodule) -> Answer {
 pub fn unload_all(driver: &Driver, context: usize) {
     for (own_handle, module) in driver.modules.live() {
         if module.context.load(Ordering::Relaxed) == context {
-            // Unloaded meanwhile by another thread is unloaded all the same.
+            // Another thread may have unloaded it meanwhile.
             let _ = remove(driver, own_handle);
         }
     }
@@ -168,7 +168,7 @@ pub fn get_function(function: Out<CUfunction>, module: CUmodule, name: Text) -> 
     function.put(handle(named(driver, module as usize, name)?))
 }
 
-/// Where a variable is in a context, and its size.
+/// The address of a variable in a context, and its size.
 fn global(
     driver: &Driver,
     context: &Context,
@@ -281,7 +281,7 @@ pub fn unload_library(library: CUlibrary) -> Answer {
     remove(driver()?, library as usize)
 }
 
-/// `cuLibraryGetModule`: needs a context, for there the module would be loaded.
+/// `cuLibraryGetModule`: needs a context, because the module would be loaded there.
 pub fn library_module(module: Out<CUmodule>, library: CUlibrary) -> Answer {
     let (driver, ..) = current()?;
     find(driver, library as usize)?;

@@ -1,4 +1,5 @@
-//! Occupancy: how many blocks fit, by threads, registers and shared memory of the card's profile.
+//! Occupancy: how many blocks fit on a multiprocessor, by the threads, registers and shared memory of
+//! the card's profile.
 
 use crate::Answer;
 use crate::boundary::{In, Out};
@@ -8,7 +9,7 @@ use crate::module::function::{self, Function};
 use crate::process::Driver;
 use driver_sys::cuda::*;
 
-/// What one multiprocessor has.
+/// The resources of one multiprocessor.
 struct Multiprocessor {
     threads: i32,
     blocks: i32,
@@ -32,13 +33,13 @@ fn of(driver: &'static Driver, card: usize) -> Answer<Multiprocessor> {
 }
 
 impl Multiprocessor {
-    /// Blocks of this size that fit at once.
+    /// How many blocks of this size fit at once.
     fn blocks(&self, function: &Function, block: i32, dynamic: i64) -> Answer<i32> {
         let largest = function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
         if block > largest {
             return Ok(0);
         }
-        // Threads come in warps of 32.
+        // Threads are allocated in warps of 32.
         let threads = (block + 31) / 32 * 32;
         let registers = threads * function.attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?;
         let fixed = function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
@@ -132,7 +133,7 @@ pub fn available_shared(
     bytes.put(left.max(0) as usize)
 }
 
-/// `cuOccupancyMaxActiveClusters`: without clusters, one block each.
+/// `cuOccupancyMaxActiveClusters`: a cluster is one block.
 pub fn active_clusters(
     clusters: Out<i32>,
     function: CUfunction,

@@ -1,4 +1,4 @@
-//! Events: places in streams, and the instants at which the engine got there.
+//! Events: positions in streams, and the instants at which the engine reached them.
 
 use crate::boundary::Out;
 use crate::capture::hooks;
@@ -20,21 +20,21 @@ pub struct Event {
     recorded: AtomicU64,
 }
 
-/// Where an event was recorded last.
+/// The last record of an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recorded {
     Never,
-    /// In a stream that had got there at this instant; 0 where the event has none to tell.
+    /// In a stream that reached it at this instant; 0 for an event without timing.
     Reached(u64),
     /// Behind work that takes time.
     Pending(Mark),
 }
 
 impl Recorded {
-    /// No instant of a clock is so late, and no lane's number so large.
+    /// No instant is so late, and no lane's number is so large.
     const REACHED: u64 = 1 << 63;
 
-    /// One word, because recording an event is a matter of nanoseconds.
+    /// One word, because the record of an event must take nanoseconds only.
     fn bits(self) -> u64 {
         match self {
             Self::Never => 0,
@@ -70,7 +70,7 @@ fn find(driver: &'static Driver, event: CUevent) -> Answer<&'static Event> {
     driver.events.get(event as usize).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The mark that an event waits for; [`Mark::NONE`] when it is no obstacle.
+/// The mark that an event waits for; [`Mark::NONE`] when there is nothing to wait for.
 pub fn mark(driver: &'static Driver, event: CUevent) -> Answer<Mark> {
     Ok(match find(driver, event)?.recorded() {
         Recorded::Pending(mark) => mark,
@@ -78,12 +78,12 @@ pub fn mark(driver: &'static Driver, event: CUevent) -> Answer<Mark> {
     })
 }
 
-/// An event's number for the engine: its place.
+/// An event's number for the engine: its index in the slab.
 fn number(driver: &Driver, event: CUevent) -> u32 {
     driver.events.index(event as usize).unwrap_or_default() as u32
 }
 
-/// Where an event was recorded, as far as the engine has got by now.
+/// The last record of an event, with its instant if the engine has reached it.
 fn state(driver: &'static Driver, event: CUevent) -> Answer<Recorded> {
     let found = find(driver, event)?;
     let known = found.recorded();
@@ -91,10 +91,10 @@ fn state(driver: &'static Driver, event: CUevent) -> Answer<Recorded> {
     let event = Some(number(driver, event));
     let status = work::status(driver, &Query { mark, event, has_forecast: false });
     let Progress::Done(at) = status.progress else { return Ok(known) };
-    // Without an instant it has been recorded anew meanwhile, or the server is gone.
+    // Without an instant, it was recorded again meanwhile, or the server has ended.
     let reached = Recorded::Reached(at.unwrap_or_else(|| driver.clock.now()));
     let (from, to) = (known.bits(), reached.bits());
-    // Where it fails, it has been recorded anew, and that counts for the next who asks.
+    // If this fails, it was recorded again, and the new record counts for the next query.
     let _ = found.recorded.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     Ok(reached)
 }
@@ -157,7 +157,7 @@ pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
         let event = number(driver, event);
         Recorded::Pending(queue.submit(driver, Work::Record { event }))
     } else {
-        // A clock takes half the time of this call.
+        // Reading a clock would take half the time of this call.
         Recorded::Reached(if found.has_timing() { driver.clock.now() } else { 0 })
     };
     found.record(recorded);
@@ -178,7 +178,7 @@ pub fn record_in(
     Ok(mark)
 }
 
-/// Whether an event was ever recorded, captures left out.
+/// Whether an event was ever recorded outside captures.
 pub fn was_recorded(driver: &'static Driver, event: CUevent) -> Answer<bool> {
     Ok(find(driver, event)?.recorded() != Recorded::Never)
 }

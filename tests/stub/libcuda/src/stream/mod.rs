@@ -1,7 +1,7 @@
 //! Streams: in-order queues of work.
 //!
-//! Which stream NULL means depends on the function's spelling (`_ptsz`), so every handle goes through
-//! [`resolve`]. What streams mean for each other, and when their work is done, is in [`crate::stream::work`].
+//! The meaning of NULL depends on the function's name (`_ptsz`), so every handle goes through
+//! [`resolve`]. [`work`] has the rules between streams, and waits for their work.
 
 pub mod event;
 pub mod work;
@@ -20,13 +20,13 @@ use driver_sys::cuda::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// The default stream by its plainest name.
+/// The NULL handle of the default stream.
 pub const NULL_STREAM: CUstream = core::ptr::null_mut();
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`, macros in the header.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-/// A stream that the program made.
+/// A stream that the program has created.
 #[derive(Default)]
 pub struct Stream {
     context: AtomicUsize,
@@ -36,7 +36,7 @@ pub struct Stream {
     lane: Lane,
 }
 
-/// What a stream handle means to the calling thread.
+/// The queue of a stream handle, for the calling thread.
 #[derive(Clone, Copy)]
 pub enum Queue {
     Legacy(&'static Context, usize),
@@ -79,12 +79,12 @@ pub fn resolve(stream: CUstream) -> Answer<(&'static Driver, Queue)> {
     Ok((driver, Queue::Made(made, context, own_handle)))
 }
 
-/// Whether a stream is one that the program made.
+/// Whether the program has created a stream.
 pub fn is_made(stream: CUstream) -> bool {
     stream as usize > PER_THREAD
 }
 
-/// Refuses what is no stream.
+/// Refuses an invalid stream.
 pub fn check(stream: CUstream) -> Answer {
     resolve(stream).map(drop)
 }
@@ -127,8 +127,8 @@ impl Queue {
     /// A number that no other queue has.
     pub fn id(self) -> u64 {
         match self {
-            // Ids of contexts and streams come from one source; a context's default streams take its
-            // own.
+            // Contexts and streams share one sequence of ids; a context's default streams use the
+            // context's id.
             Self::Legacy(context, _) => context.id.load(Ordering::Relaxed) << 16,
             Self::Thread(context, _, number) => {
                 context.id.load(Ordering::Relaxed) << 16 | (number as u64 + 1)
@@ -170,10 +170,10 @@ pub fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: i32) ->
 /// `cuStreamDestroy`
 pub fn destroy(stream: CUstream) -> Answer {
     let driver = driver()?;
-    // The default streams cannot be destroyed, and neither can what is no stream.
+    // Default streams and invalid handles cannot be destroyed.
     let made = driver.streams.get(stream as usize).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     if let Some(context) = driver.contexts.get(made.context.load(Ordering::Relaxed)) {
-        // What it still has to do is done all the same.
+        // Its pending work is still done.
         work::end(driver, context, &made.lane);
     }
     hooks::forget_stream(driver, made.number());
@@ -265,7 +265,7 @@ pub fn get_device(stream: CUstream, device: Out<CUdevice>) -> Answer {
     device.put(resolve(stream)?.1.context().0.device.load(Ordering::Relaxed))
 }
 
-/// `cuStreamAddCallback`: what comes before it is done already, so it runs here and now.
+/// `cuStreamAddCallback`: calls it at once.
 pub fn add_callback(
     stream: CUstream,
     callback: CUstreamCallback,

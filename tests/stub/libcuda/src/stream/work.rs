@@ -1,9 +1,9 @@
-//! Work that takes time: from a stream, or a queue of one's own, to the engine, and waiting for it.
+//! Work that takes time: its submission to the engine, and waits for it.
 //!
-//! The engine knows lanes, which are in-order queues, and marks, which are places in them. What the
-//! driver adds are the rules between streams: the default stream comes behind all blocking streams of
-//! its context and they behind it ([`Queue::submit`]). They hold between work that takes time; a
-//! context that never had any is asked nothing ([`Backlog`]).
+//! The engine has lanes, which are in-order queues, and marks, which are positions in them. The driver
+//! adds the rules between streams: the default stream waits for all blocking streams of its context,
+//! and they wait for it ([`Queue::submit`]). The rules apply to work that takes time; a context without
+//! such work costs nothing ([`Backlog`]).
 
 use crate::context::Context;
 use crate::process::{Driver, lock};
@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use stub_engine::time::{Direction, Lane, Mark, Work};
 use stub_engine::time::{Progress, Query, Status};
 
-/// How long to wait before asking again for what may never come: at first, and at most.
+/// The delay before a repeated query without a forecast: the first one, and the longest.
 const FIRST_STEP_NS: u64 = 100_000;
 const LONGEST_STEP_NS: u64 = 1_000_000;
 
-/// Lanes that a context remembers before it looks which of them are done.
+/// How many lanes a context records before it checks which of them are done.
 const REMEMBERED: usize = 256;
 
-/// What a context's lanes have not yet got to, as far as the driver knows.
+/// The pending work of a context's lanes, as far as the driver knows.
 #[derive(Default)]
 pub struct Backlog {
-    /// Whether there ever was any: all that an untimed call looks at.
+    /// Whether there ever was any. An untimed call reads nothing else.
     has_any: AtomicBool,
     known: Mutex<Known>,
 }
@@ -41,9 +41,9 @@ struct Known {
 #[derive(Clone, Copy)]
 struct LaneEnd {
     last: Mark,
-    /// Of a blocking stream, and the default stream has not waited for it.
+    /// Whether it belongs to a blocking stream and the default stream has not waited for it.
     is_ahead: bool,
-    /// How far into the default stream it has waited.
+    /// The last mark of the default stream that it has waited for.
     joined: Mark,
 }
 
@@ -52,7 +52,7 @@ impl Backlog {
         self.has_any.load(Ordering::Acquire)
     }
 
-    /// Everything that is not known to be done.
+    /// All work that is not known to be done.
     fn ends(&self) -> Vec<Mark> {
         lock(&self.known).lanes.values().map(|end| end.last).collect()
     }
@@ -89,20 +89,20 @@ fn make_room(driver: &Driver, lane: &Lane) {
         if needed.is_none() {
             return;
         }
-        let place = wait_in(driver, needed);
-        lane.note_done(place);
+        let done = wait_in(driver, needed);
+        lane.note_done(done);
     }
 }
 
-/// Adds an item to a lane in a context, without the rules of streams and without waiting for room: it
-/// is part of a graph, whose launch takes room in its stream.
+/// Adds an item to a lane in a context, without the rules of streams and without a wait for room: it is
+/// part of a graph, whose launch needs room in its stream.
 pub fn submit(driver: &Driver, context: &Context, lane: &Lane, work: Work) -> Mark {
     let mark = put(driver, context, lane, work);
     context.backlog.note(mark);
     mark
 }
 
-/// Ends a lane that gets no more work, and frees it to be used anew.
+/// Ends a lane, so that it can be used again.
 pub fn end(driver: &Driver, context: &Context, lane: &Lane) {
     if !lane.is_unused() {
         put(driver, context, lane, Work::End);
@@ -113,7 +113,7 @@ pub fn end(driver: &Driver, context: &Context, lane: &Lane) {
     }
 }
 
-/// How far a mark has come; what a server that is gone knows nothing of is done.
+/// The status of a mark. After the end of the server, everything is done.
 pub fn status(driver: &Driver, query: &Query) -> Status {
     let done = Status { progress: Progress::Done(None), lane_done: Mark::LAST_POSITION };
     if query.mark.is_none() {
@@ -122,7 +122,7 @@ pub fn status(driver: &Driver, query: &Query) -> Status {
     driver.engine.status(query, driver.clock.now()).unwrap_or(done)
 }
 
-/// How far a mark's lane has come.
+/// The status of a mark and its lane, without a forecast.
 pub fn status_of(driver: &Driver, mark: Mark) -> Status {
     status(driver, &Query { mark, event: None, has_forecast: false })
 }
@@ -136,7 +136,7 @@ pub fn is_done(driver: &Driver, mark: Mark) -> bool {
     matches!(status_of(driver, mark).progress, Progress::Done(_))
 }
 
-/// When a mark will be done if nothing else comes; now for one that is, `None` when that may never be.
+/// When a mark will be done if no work is added: now if it is done, `None` if it may never be done.
 pub fn forecast(driver: &Driver, mark: Mark) -> Option<u64> {
     match status_with_forecast(driver, mark).progress {
         Progress::Done(_) => Some(driver.clock.now()),
@@ -149,7 +149,7 @@ pub fn wait(driver: &Driver, mark: Mark) {
     wait_in(driver, mark);
 }
 
-/// Returns when a mark is done, with the last of its lane that is.
+/// Returns when a mark is done, with the last mark of its lane that is done.
 fn wait_in(driver: &Driver, mark: Mark) -> Mark {
     let mut step = FIRST_STEP_NS;
     loop {
@@ -187,7 +187,7 @@ pub fn end_all(driver: &Driver, context: &Context) {
 }
 
 impl Queue {
-    /// Queues work, behind what the rules of streams put before it. Waits while the stream is full.
+    /// Submits work after the work that the rules of streams put before it. Waits while the stream is full.
     pub fn submit(self, driver: &Driver, work: Work) -> Mark {
         let (context, lane) = (self.context().0, self.lane());
         make_room(driver, lane);
@@ -199,7 +199,7 @@ impl Queue {
         mark
     }
 
-    /// What new work here would come behind: [`Mark::NONE`] when that is nothing.
+    /// The mark that new work here would wait for; [`Mark::NONE`] if there is none.
     #[inline]
     pub fn tail(self, driver: &Driver) -> Mark {
         if self.context().0.backlog.has_any() { self.find_tail(driver) } else { Mark::NONE }
@@ -217,8 +217,8 @@ impl Queue {
         mark
     }
 
-    /// Whether new work here takes part in the engine's time: it comes behind some, or the stream has had
-    /// some.
+    /// Whether new work here takes part in the engine's time: it would wait for timed work, or the stream
+    /// has had timed work.
     pub fn is_timed(self) -> bool {
         let context = self.context().0;
         if !context.backlog.has_any() {
@@ -233,7 +233,7 @@ impl Queue {
         }
     }
 
-    /// Whether everything that new work here would come behind is done.
+    /// Whether everything that new work here would wait for is done.
     #[inline]
     pub fn is_done(self, driver: &Driver) -> bool {
         let tail = self.tail(driver);
@@ -245,7 +245,7 @@ impl Queue {
         matches!(status.progress, Progress::Done(_))
     }
 
-    /// Waits for everything that new work here would come behind.
+    /// Waits for everything that new work here would wait for.
     #[inline]
     pub fn wait(self, driver: &Driver) {
         let tail = self.tail(driver);
@@ -255,8 +255,8 @@ impl Queue {
         }
     }
 
-    /// Lets this stream wait for what its rules put before new work; returns how far into the default
-    /// stream it then has waited.
+    /// Adds the waits that the rules of streams require before new work; returns the last mark of the
+    /// default stream that the stream has waited for.
     fn join(self, driver: &Driver, known: &mut Known) -> Mark {
         let (context, lane) = (self.context().0, self.lane());
         match self {

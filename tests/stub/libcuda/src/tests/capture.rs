@@ -1,4 +1,4 @@
-//! Capture: what becomes of calls on a capturing stream, and what breaks it.
+//! Capture: the nodes of calls on a capturing stream, and calls that invalidate it.
 
 use super::graphs::{add_empty, graph, instantiate};
 use super::{allocate, alone, fails, kernel, launch, ok, start};
@@ -18,7 +18,7 @@ fn stream(flags: u32) -> CUstream {
     stream
 }
 
-/// A stream of its own that captures.
+/// Creates a stream that captures.
 fn begin(mode: CUstreamCaptureMode) -> CUstream {
     let stream = stream(CU_STREAM_NON_BLOCKING);
     ok!(cuStreamBeginCapture_v2(stream, mode));
@@ -57,7 +57,7 @@ fn shape(graph: CUgraph) -> (Vec<CUgraphNodeType>, usize) {
     (nodes[..count].iter().map(kind).collect(), edges)
 }
 
-/// Refuses the end of a capture that something has broken.
+/// Checks that the end of an invalidated capture fails.
 fn is_broken(stream: CUstream) {
     assert_eq!(status(stream), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     let mut graph = without_provenance_mut(1);

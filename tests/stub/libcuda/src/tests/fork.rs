@@ -1,10 +1,10 @@
-//! What a forked child finds.
+//! The driver in a forked child.
 
 use super::{alone, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 
-/// Runs `body` in a forked child; its answer is the child's exit status.
+/// Runs `body` in a forked child; its result is the child's exit status.
 fn in_child(body: impl Fn() -> u8) -> i32 {
     // SAFETY: the child only calls the driver and ends.
     unsafe {

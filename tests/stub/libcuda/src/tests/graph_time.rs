@@ -1,4 +1,4 @@
-//! Launches of graphs on a clock that only moves when the program waits, and in the books.
+//! Launches of graphs on a clock that moves only when the program waits, and in the ledger.
 
 use super::graphs::{add_empty, add_kernel, graph, instantiate};
 use super::{alone, fails, kernel, launch, ok, start};
@@ -25,7 +25,7 @@ fn stream() -> CUstream {
     stream
 }
 
-/// What the ledger says of the one process's first card.
+/// The ledger's row of the process on its first card.
 fn card() -> serde_json::Value {
     let report = super::report().expect("in process");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");

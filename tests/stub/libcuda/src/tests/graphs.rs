@@ -1,4 +1,4 @@
-//! Graphs: built by hand, looked at, cloned, changed, instantiated, updated.
+//! Graphs: built, listed, cloned, changed, instantiated, updated.
 
 use super::{allocate, alone, fails, kernel, ok, start};
 use crate::table::*;

@@ -1,4 +1,4 @@
-//! Contexts, streams, events, modules: their life, and handles that are none.
+//! The lifetime of contexts, streams, events and modules, and invalid handles.
 
 use super::{allocate, alone, fails, free_bytes, kernel, launch, ok, start};
 use crate::table::*;

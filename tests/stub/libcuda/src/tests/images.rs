@@ -109,7 +109,7 @@ fn textures_lie_in_device_memory_and_end_with_their_context() {
         resource.resType = CU_RESOURCE_TYPE_PITCH2D;
         let create = |resource: &CUDA_RESOURCE_DESC| {
             let mut object = 0;
-            // SAFETY: every place is valid.
+            // SAFETY: every pointer is valid.
             let result = unsafe {
                 cuTexObjectCreate(&raw mut object, resource, &raw const texture, null_mut())
             };

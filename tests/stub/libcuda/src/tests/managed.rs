@@ -1,4 +1,4 @@
-//! Managed memory, and what pointers of every kind say about themselves.
+//! Managed memory, and the attributes of pointers of every kind.
 
 use super::{allocate, alone, fails, free_bytes, ok, start};
 use crate::table::*;
@@ -105,11 +105,11 @@ fn advice_is_remembered_until_the_memory_is_freed() {
         ok!(cuMemAdvise(pointer, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
         ok!(cuMemAdvise_v2(pointer, 4096, CU_MEM_ADVISE_SET_ACCESSED_BY, location));
         let (mut mostly, mut devices) = (9i32, [9i32; 3]);
-        let mut places = [(&raw mut mostly).cast(), devices.as_mut_ptr().cast()];
+        let mut outputs = [(&raw mut mostly).cast(), devices.as_mut_ptr().cast()];
         let (mut sizes, mut attributes) =
             ([4, 12], [CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY]);
         let (sizes, attributes) = (sizes.as_mut_ptr(), attributes.as_mut_ptr());
-        ok!(cuMemRangeGetAttributes(places.as_mut_ptr(), sizes, attributes, 2, pointer, 4096));
+        ok!(cuMemRangeGetAttributes(outputs.as_mut_ptr(), sizes, attributes, 2, pointer, 4096));
         assert_eq!((mostly, devices), (1, [0, -2, -2]));
         ok!(cuMemFree_v2(pointer));
         assert_eq!(managed(4096), pointer, "the same address again");

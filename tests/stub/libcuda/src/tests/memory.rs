@@ -1,4 +1,4 @@
-//! Device memory: to the last byte, exact, and only what is there.
+//! Device memory: all of it to the last byte, exact copies, and refused ranges.
 
 use super::{allocate, alone, fails, free_bytes, ok, start};
 use crate::table::*;
@@ -154,26 +154,26 @@ fn pointers_know_what_they_are() {
         let mut host = null_mut();
         ok!(cuMemHostAlloc(&raw mut host, 100, 0));
         let mut kind = 0u32;
-        let place = (&raw mut kind).cast();
-        ok!(cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device + 5));
+        let out = (&raw mut kind).cast();
+        ok!(cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device + 5));
         assert_eq!(kind, CU_MEMORYTYPE_DEVICE);
-        ok!(cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, host as u64));
+        ok!(cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, host as u64));
         assert_eq!(kind, CU_MEMORYTYPE_HOST);
         let stack = (&raw const kind) as u64;
         let memory_type = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(place, memory_type, stack));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(out, memory_type, stack));
         let (mut owner, mut base, mut managed) = (null_mut::<CUctx_st>(), 0u64, 9u8);
         let mut attributes = [
             CU_POINTER_ATTRIBUTE_CONTEXT,
             CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
             CU_POINTER_ATTRIBUTE_IS_MANAGED,
         ];
-        let mut places =
+        let mut outputs =
             [(&raw mut owner).cast(), (&raw mut base).cast(), (&raw mut managed).cast()];
-        let (attributes, places) = (attributes.as_mut_ptr(), places.as_mut_ptr());
-        ok!(cuPointerGetAttributes(3, attributes, places, device + 5));
+        let (attributes, outputs) = (attributes.as_mut_ptr(), outputs.as_mut_ptr());
+        ok!(cuPointerGetAttributes(3, attributes, outputs, device + 5));
         assert_eq!((owner, base, managed), (context, device, 0));
-        ok!(cuPointerGetAttributes(3, attributes, places, stack));
+        ok!(cuPointerGetAttributes(3, attributes, outputs, stack));
         assert_eq!((owner, base, managed), (null_mut(), 0, 0));
         ok!(cuMemFreeHost(host));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(host));

@@ -22,7 +22,7 @@ use driver_sys::cuda::*;
 use std::ptr::null_mut;
 use stub_gpu::testing::alone;
 
-/// Calls a driver function and wants it to succeed.
+/// Calls a driver function that must succeed.
 macro_rules! ok {
     ($call:expr) => {
         // SAFETY: the test's arguments are what the function's documentation asks for.
@@ -30,7 +30,7 @@ macro_rules! ok {
     };
 }
 
-/// Calls a driver function and wants it to fail with this code.
+/// Calls a driver function that must fail with this code.
 macro_rules! fails {
     ($error:ident, $call:expr) => {
         // SAFETY: as above; a wrong argument is one that the driver must recognise.

@@ -1,4 +1,4 @@
-//! Memory pools: stream order, growing and giving back, and what the ledger says of it.
+//! Memory pools: stream order, growth and release, and the ledger.
 
 use super::{allocate, alone, fails, free_bytes, kernel, launch, ok, start};
 use crate::table::*;
@@ -6,7 +6,7 @@ use driver_sys::cuda::*;
 use std::ptr::null_mut;
 
 const MIB: usize = 1 << 20;
-/// One kernel takes a second, of a clock that only moves when the program waits.
+/// One kernel takes a second of a clock that moves only when the program waits.
 const SLOW: &[(&str, &str)] =
     &[("STUB_GPU_CLOCK", "virtual"), ("STUB_GPU_KERNELS", "*=1000000"), PROFILE];
 const PROFILE: (&str, &str) = ("STUB_GPU_PROFILE", "t4");
@@ -37,7 +37,7 @@ fn set(pool: CUmemoryPool, attribute: CUmemPool_attribute, mut value: u64) {
     ok!(cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast()));
 }
 
-/// What a pool has reserved, and what of it lives, in MiB.
+/// A pool's reserved and allocated MiB.
 fn sizes(pool: CUmemoryPool) -> (u64, u64) {
     let of = |attribute| get(pool, attribute) / MIB as u64;
     (of(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), of(CU_MEMPOOL_ATTR_USED_MEM_CURRENT))
@@ -339,8 +339,8 @@ fn a_pool_is_found_by_its_place_and_reaches_its_own_card_only() {
         assert_eq!(found, pool);
         fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(1, pool));
         for (device, expected) in [(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), (1, 0)] {
-            let mut place = at_device(device);
-            ok!(cuMemPoolGetAccess(&raw mut flags, pool, &raw mut place));
+            let mut location = at_device(device);
+            ok!(cuMemPoolGetAccess(&raw mut flags, pool, &raw mut location));
             assert_eq!(flags, expected);
         }
         let access = |id, flags| CUmemAccessDesc { location: at_device(id), flags };

@@ -20,13 +20,13 @@ struct Server {
 
 impl Server {
     fn start(name: &str) -> Self {
-        let place = |what| -> PathBuf {
+        let path = |what| -> PathBuf {
             let file = format!("stub-libcuda-{name}-{what}-{}", std::process::id());
             std::env::temp_dir().join(file)
         };
         let options = Options {
-            socket: place("engine"),
-            control: place("control"),
+            socket: path("engine"),
+            control: path("control"),
             cards: "t4,a100".into(),
             free_delay: Duration::ZERO,
             with_parent: false,

@@ -30,7 +30,7 @@ type Call = (&'static str, fn() -> CUresult);
 
 const CALLS: &[Call] = driver_sys::each_cuda_fn!(calls);
 
-/// What works before `cuInit`, and what it answers to zeros.
+/// The functions that work before `cuInit`, and their results for zeros.
 const EARLY: &[(&str, CUresult)] = &[
     ("cuDriverGetVersion", CUDA_ERROR_INVALID_VALUE),
     ("cuGetErrorName", CUDA_ERROR_INVALID_VALUE),
@@ -104,7 +104,7 @@ fn an_old_driver_does_not_know_what_came_after_it() {
     });
 }
 
-/// Named so that a change of a common answer is seen.
+/// The common errors for wrong arguments.
 #[test]
 fn common_wrong_arguments_have_the_common_answers() {
     alone(&[], || {

@@ -1,4 +1,4 @@
-//! Streams, events and kernel durations, on a clock that only moves when the program waits.
+//! Streams, events and kernel durations, on a clock that moves only when the program waits.
 
 use super::{alone, fails, kernel, launch, ok, start};
 use crate::process::driver;
@@ -124,9 +124,9 @@ fn events_without_a_time_have_none() {
         ok!(cuEventRecord(untimed, null_mut()));
         let (timed, never) = (record(null_mut()), event());
         let mut unread = 0.0;
-        let place = &raw mut unread;
-        fails!(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(place, untimed, timed));
-        fails!(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(place, timed, never));
+        let out = &raw mut unread;
+        fails!(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(out, untimed, timed));
+        fails!(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(out, timed, never));
         ok!(cuEventQuery(never));
         ok!(cuEventDestroy_v2(timed));
         fails!(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy_v2(timed));

@@ -1,4 +1,4 @@
-//! What the engine's time shows through the driver: who shares a card with whom, copies, full queues.
+//! Engine time through the driver: contexts that share a card, copies, full queues.
 
 use super::time::{elapsed, event, now, record, stream};
 use super::{allocate, alone, fails, kernel, launch, launch_blocks, ok, start};
@@ -15,7 +15,7 @@ fn nanoseconds() -> u64 {
     driver().expect("initialised").clock.now()
 }
 
-/// What the in-process ledger says of this process on card 0.
+/// The in-process ledger's row of this process on card 0.
 fn own_row() -> serde_json::Value {
     let report = super::report().expect("in process");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");

@@ -26,7 +26,7 @@ use stub_gpu::testing::alone;
 const CARDS: &str = "t4,a100,a100-mig-3g";
 const MIB: u64 = 1 << 20;
 
-/// Calls an NVML function and wants this answer.
+/// Calls an NVML function that must return this code.
 macro_rules! gives {
     ($code:ident, $call:expr) => {
         // SAFETY: the test's arguments are what the function's documentation asks for.
@@ -41,7 +41,7 @@ fn socket(name: &str) -> String {
     std::env::temp_dir().join(file).to_string_lossy().into_owned()
 }
 
-/// A server in this process, where `STUB_GPU_SOCKET` says.
+/// Starts a server in this process, at `STUB_GPU_SOCKET`.
 struct Here(Options, Arc<Node>);
 
 impl Here {

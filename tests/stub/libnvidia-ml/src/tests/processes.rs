@@ -1,4 +1,4 @@
-//! Who is on a card, with what, in every form that NVML has for it.
+//! The processes on a card and what they hold, in every version of NVML's functions.
 
 use super::*;
 use stub_engine::clock::{Clock, RealClock};
@@ -122,7 +122,7 @@ fn utilization_is_the_engines_time_of_late() {
         let client = server.client();
         client.charge(0, Kind::Context, MIB).expect("context");
         client.charge(1, Kind::Context, MIB).expect("context");
-        // A second ago, for an hour: nobody has asked the engine anything since.
+        // A second ago, for an hour; there was no query of the engine since.
         let (name, ns) = (client.kernel("k"), 3600 * 1_000_000_000);
         let work = Work::Kernel { name, ns, demand: FULL };
         client.submit(&Lane::default(), 1, 0, work, RealClock.now() - 1_000_000_000);

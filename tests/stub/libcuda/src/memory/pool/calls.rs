@@ -12,7 +12,7 @@ use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
 use stub_engine::backing::Area;
 
-/// The device of a location, which must be one.
+/// The device of a location, which must be a device.
 fn device_of(driver: &Driver, location: CUmemLocation) -> Answer<CUdevice> {
     match location.r#type {
         CU_MEM_LOCATION_TYPE_DEVICE => {
@@ -54,7 +54,7 @@ pub fn set_current(device: CUdevice, pool: CUmemoryPool) -> Answer {
     Ok(())
 }
 
-/// A place that names a device, and memory of the kind that pools here have.
+/// The device of a location, for the kind of memory that pools have here.
 fn device_at(location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer<CUdevice> {
     let driver = driver()?;
     let location = location.get()?;
@@ -113,7 +113,7 @@ pub fn create(pool: Out<CUmemoryPool>, properties: In<CUmemPoolProps>) -> Answer
     pool.put(handle(created))
 }
 
-/// `cuMemPoolDestroy`: what lives in it goes on living.
+/// `cuMemPoolDestroy`: its allocations stay valid.
 pub fn destroy(pool: CUmemoryPool) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
@@ -122,7 +122,7 @@ pub fn destroy(pool: CUmemoryPool) -> Answer {
     }
     let device = found.ordinal.load(Ordering::Relaxed) as usize;
     let (current, default) = (&driver.pools.current[device], driver.pools.defaults[device]);
-    // The device falls back to its default pool; another choice meanwhile stands.
+    // The device uses its default pool again, unless another pool was chosen meanwhile.
     let relaxed = Ordering::Relaxed;
     let _ = current.compare_exchange(pool as usize, default, relaxed, relaxed);
     if found.settle(driver, pool as usize) {
@@ -142,7 +142,7 @@ pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     Ok(())
 }
 
-/// `cuMemPoolSetAccess`: no card reaches another one's memory, and none loses its own.
+/// `cuMemPoolSetAccess`: a card cannot get access to another card's pool, nor lose access to its own.
 pub fn set_access(pool: CUmemoryPool, accesses: In<CUmemAccessDesc>, count: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
@@ -255,7 +255,7 @@ pub fn get_attribute(
     }
 }
 
-/// `cuMemPoolSetAttribute`: the peaks can only be told to start again.
+/// `cuMemPoolSetAttribute`: peaks can only be reset.
 pub fn set_attribute(
     pool: CUmemoryPool,
     attribute: CUmemPool_attribute,

@@ -1,12 +1,12 @@
-//! Memory pools: room of a card that a process keeps, and hands out and takes back in stream order.
+//! Memory pools: memory of a card that a process keeps, and allocates and frees in stream order.
 //!
-//! A pool belongs to a device, not to a context. Every device has a default one that lives as long as
-//! the process; a program can make others and choose the current one. A pool reserves chunks of the
-//! card ([`stub_engine::pool`] has the arithmetic), and what of them is free beyond its release
-//! threshold goes back when the program next waits for a stream, an event or a context.
+//! A pool belongs to a device, not to a context. Every device has a default pool until the process
+//! ends; a program can create others and choose the current one. A pool reserves chunks of the card
+//! ([`stub_engine::pool`] has the arithmetic). Free chunks beyond its release threshold return to the
+//! card when the program next waits for a stream, an event or a context.
 //!
-//! A pool's own lock is held while the engine is asked, so that pool and ledger never disagree. Lock
-//! order: pool, then arena.
+//! A pool stays locked during calls of the engine, so that pool and ledger always agree. Lock order:
+//! pool, arena.
 
 pub mod calls;
 
@@ -29,23 +29,23 @@ pub struct Pool {
     ordinal: AtomicI32,
     /// The engine's card.
     card: AtomicUsize,
-    /// Spot in the slab: the mark on its chunks.
+    /// Index in the slab: the owner number of its chunks.
     index: AtomicU32,
     is_default: AtomicBool,
-    /// Destroyed, but allocations still live in it.
+    /// Whether it is destroyed but still has allocations.
     is_ending: AtomicBool,
     threshold: AtomicU64,
-    /// Most bytes it may reserve; 0 for as many as the card has.
+    /// The most bytes that it may reserve; 0 for as many as the card has.
     largest: AtomicU64,
-    /// Whether room may be used again across streams, in the three ways that have attributes.
+    /// Whether memory may be reused across streams, in the three ways that have attributes.
     reuse: [AtomicI32; 3],
     book: Mutex<arithmetic::Pool>,
 }
 
-/// What is known of streams while a pool looks at what it has: each lane is asked about once.
+/// The status of lanes while a pool checks its free ranges: each lane is queried once.
 struct Ahead {
     driver: &'static Driver,
-    /// By lane: the last mark that is done.
+    /// The last finished mark, by lane.
     done: BTreeMap<u32, Mark>,
     forecasts: BTreeMap<Mark, Option<u64>>,
 }
@@ -67,8 +67,8 @@ impl Ahead {
         *self.forecasts.entry(mark).or_insert_with(ask)
     }
 
-    /// Whether a stream's new work runs after a mark is done, as far as can be seen: the driver could
-    /// let it wait for that, and it would wait for nothing.
+    /// Whether a stream's new work runs after a mark is done, by the forecast. The driver could add a
+    /// wait for it, which would cost nothing.
     fn is_before(&mut self, mark: Mark, queue: Queue) -> bool {
         if self.is_done(mark) {
             return true;
@@ -86,12 +86,12 @@ pub struct Pools {
     defaults: Vec<usize>,
     /// By device ordinal.
     current: Vec<AtomicUsize>,
-    /// Some pool may have room to give back: so that a wait costs one load when none has.
+    /// Whether a pool may have memory to release, so that a wait costs one load when none has.
     has_spare: AtomicBool,
 }
 
 impl Pools {
-    /// Default pools for the devices, whose cards these are.
+    /// Default pools for devices with these cards.
     pub fn new(devices: &[usize]) -> Self {
         let all = Slab::new();
         let defaults: Vec<_> = (0..)
@@ -102,13 +102,13 @@ impl Pools {
         Self { all, defaults, current, has_spare: AtomicBool::new(false) }
     }
 
-    /// The pool of a handle, unless it is destroyed.
+    /// The pool of a handle that is not destroyed.
     fn find(&self, pool: CUmemoryPool) -> Answer<&Pool> {
         let found = self.all.get(pool as usize);
         found.filter(|pool| !pool.is_ending.load(Ordering::Acquire)).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// The handle and device of the pool with this mark.
+    /// The handle and device of the pool with this owner number.
     pub fn of(&self, index: u32) -> Option<(usize, i32)> {
         let (handle, pool) = self.all.at(index as usize)?;
         Some((handle, pool.ordinal.load(Ordering::Relaxed)))
@@ -132,7 +132,7 @@ fn insert(all: &Slab<Pool>, ordinal: i32, card: usize, is_default: bool) -> Opti
 }
 
 impl Pool {
-    /// The space its chunks lie in.
+    /// The space of its chunks.
     fn space(&self, driver: &Driver) -> Answer<usize> {
         let card = self.card.load(Ordering::Relaxed);
         driver.backing.space(Area::Pooled, card).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
@@ -159,7 +159,7 @@ impl Pool {
         Ok(driver.backing.pointer(space, book.take(spot, bytes)))
     }
 
-    /// Takes more of the card, and charges an allocation there.
+    /// Reserves more of the card, and charges an allocation there.
     fn grow(
         &self,
         driver: &Driver,
@@ -185,12 +185,12 @@ impl Pool {
         Ok(book.grow(chunk, room))
     }
 
-    /// Gives chunks that nothing lives in back to the card, as long as `keep` bytes stay.
+    /// Releases unused chunks to the card, as long as `keep` bytes stay.
     fn shrink(&self, driver: &Driver, book: &mut arithmetic::Pool, keep: u64) {
         let (chunks, bytes) = book.shrink(keep);
         let Ok(space) = self.space(driver) else { return };
         for chunk in &chunks {
-            // The book has just said that the chunk is there.
+            // The pool's book has the chunk.
             let _ = unplace(driver, space, *chunk);
         }
         if bytes > 0 {
@@ -198,7 +198,7 @@ impl Pool {
         }
     }
 
-    /// Gives back what is beyond the threshold; `true` when some room is not yet free for it.
+    /// Releases what is beyond the threshold; `true` when some memory is not yet free for that.
     fn settle(&self, driver: &'static Driver, handle: usize) -> bool {
         let mut book = lock(&self.book);
         let mut ahead = Ahead::new(driver);
@@ -212,7 +212,7 @@ impl Pool {
         book.is_pending()
     }
 
-    /// Ends an allocation, in the order of a stream or, without one, at once.
+    /// Frees an allocation, in the order of a stream or, without one, at once.
     fn free(&self, driver: &Driver, offset: u64, queue: Option<Queue>) -> Answer {
         let (stream, ready) =
             queue.map_or((0, Mark::NONE), |queue| (queue.id(), queue.tail(driver)));
@@ -223,7 +223,7 @@ impl Pool {
     }
 }
 
-/// Ends the allocation that starts at an offset of a pool space.
+/// Frees the allocation that starts at an offset of a pool's space.
 pub fn give_back(
     driver: &'static Driver,
     space: usize,
@@ -241,14 +241,15 @@ pub fn give_back(
     Ok(())
 }
 
-/// First offset and bytes of the allocation that an offset lies in, in the pool with this mark.
+/// First offset and bytes of the allocation that contains an offset, in the pool with this owner
+/// number.
 pub fn find_live(driver: &Driver, index: u32, offset: u64) -> Option<(u64, u64)> {
     let (_, pool) = driver.pools.all.at(index as usize)?;
     let Live { base, bytes } = lock(&pool.book).find(offset)?;
     Some((base, bytes))
 }
 
-/// Lets all pools give back what they need not keep: the program has just waited.
+/// Lets all pools release what they need not keep, after a wait of the program.
 #[inline]
 pub fn settle(driver: &'static Driver) {
     if driver.pools.has_spare.load(Ordering::Acquire) {
@@ -266,13 +267,13 @@ fn settle_all(driver: &'static Driver) {
     }
 }
 
-/// Ends everything in a device's default pool, as the reset of its primary context does.
+/// Frees everything in a device's default pool, as the reset of its primary context does.
 pub fn empty_default(driver: &Driver, device: CUdevice) {
     let found = driver.pools.defaults.get(device as usize);
     let Some(pool) = found.and_then(|pool| driver.pools.all.get(*pool)) else { return };
     let live = lock(&pool.book).live();
     for offset in live {
-        // Freed meanwhile by another thread is freed all the same.
+        // Another thread may have freed it meanwhile.
         let _ = pool.free(driver, offset, None);
     }
     let mut book = lock(&pool.book);
