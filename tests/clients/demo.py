@@ -1,7 +1,8 @@
-"""`make demo`: real CUDA programs, unmodified, each under a limit of its own; two with a share.
+"""`make demo`: runs real, unmodified CUDA programs under limits and prints two tables.
 
-On a machine with an NVIDIA GPU they run on it; elsewhere on the stub driver, whose ledger says from
-outside what each of them held at most, and how long each of them had the card.
+Each program of the first table has a memory limit of its own; the two of the second table share a
+card. They run on the machine's NVIDIA GPU if it has one, else on the stub driver. The stub's ledger
+records, outside of the programs, how much memory each of them held and how long it had the card.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ from clients.side_by_side import Part, compare
 from support import artifacts
 from support.stub import StubServer
 
-#: Of the limit, what a client must get. The last step of every client is 1 MiB, but PyTorch takes
-#: memory from the driver in blocks of 20 MiB.
+#: The part of its limit that a client must be able to allocate. The last step of every client is
+#: 1 MiB, but PyTorch allocates memory from the driver in blocks of 20 MiB.
 ENOUGH = 0.99
 
 #: Percent of one card's time for two programs whose kernels spin for half a millisecond each.
@@ -41,37 +42,48 @@ SHARES = {CLIENTS[0]: 30, CLIENTS[1]: 70}
 
 
 def main() -> int:
-    """Shows two tables; 0 if every limit and share held."""
+    """Prints two tables; returns 0 if every limit and share held."""
     with contextlib.ExitStack() as stack:
         real = _real_cards()
         server = None if real else stack.enter_context(_stub())
         environment = server.env if server else {}
         table = Table(box=SIMPLE_HEAD)
         table.add_column("program", no_wrap=True)
-        for heading in ("limit", "total it saw", "got before OOM", "ledger's peak"):
+        for heading in (
+            "limit",
+            "total memory\nit saw",
+            "allocated before\nout-of-memory",
+            "peak by the\nstub's ledger",
+        ):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
         verdicts = [_fill(table, client, environment, server) for client in CLIENTS]
         if real and (interpreter := python_with("torch")):
             verdicts.append(_fill(table, TORCH, environment, None, interpreter))
-        verdicts += [_look(table, monitor, environment) for monitor in MONITORS]
+        verdicts += [_show_limit(table, monitor, environment) for monitor in MONITORS]
         card = f"{real[0]}; a real GPU has no ledger" if real else "stub driver: no NVIDIA GPU here"
-        _show(f"hami run --gpumem LIMIT -- PROGRAM   ({card})", table)
+        _print(f"hami run --gpumem LIMIT -- PROGRAM   ({card})", table)
         parts = compare(SHARES, environment, server)
-        _show("hami run --gpucores SHARE -- PROGRAM   (both at once, on one card)", _shares(parts))
+        title = "hami run --gpucores SHARE -- PROGRAM   (both at the same time on one card)"
+        _print(title, _shares(parts))
     return 0 if all(verdicts) and all(part.holds for part in parts) else 1
 
 
-def _show(title: str, table: Table) -> None:
+def _print(title: str, table: Table) -> None:
     print(title)
-    # Both are given: without a terminal rich would take 80 columns.
+    # Fixed sizes: without a terminal rich would use 80 columns.
     Console(width=100, height=50).print(table)
 
 
 def _shares(parts: Sequence[Part]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("program", no_wrap=True)
-    for heading in ("share", "kernels/s alone", "kernels/s now", "of the card, by ledger"):
+    for heading in (
+        "share",
+        "kernels/s\nalone",
+        "kernels/s\nwith both",
+        "share of the time\nby the stub's ledger",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for part in parts:
@@ -131,11 +143,11 @@ def _fill(
     return holds
 
 
-def _look(table: Table, monitor: str, environment: Mapping[str, str]) -> bool:
+def _show_limit(table: Table, monitor: str, environment: Mapping[str, str]) -> bool:
     limit = 2000 * MIB
     seen = report(limited(limit, python("monitor.py", monitor)), environment)
     holds = bool(seen["total"] == limit)
-    verdict = "shows it" if holds else "DOES NOT SHOW IT"
+    verdict = "shows the limit" if holds else "DOES NOT SHOW THE LIMIT"
     table.add_row(monitor, _mib(limit), _mib(seen["total"]), "-", "-", verdict)
     return holds
 

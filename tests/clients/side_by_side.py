@@ -1,7 +1,7 @@
-"""Two CUDA programs at once on one card, each with a share of its time: what each of them got.
+"""Runs two CUDA programs on one card, each with a share of its time, and measures their parts.
 
-Two books say so. The programs count what they have launched and seen done; that needs to be known
-without a share, too. The stub's ledger says how long the card was busy with each of them.
+Two measurements agree. The programs count the kernels that they launched and completed, alone and
+together. The stub's ledger records how long the card was busy with each of them.
 """
 
 import contextlib
@@ -15,37 +15,37 @@ from clients.harness import Client, hami, python
 from support.running import Started
 from support.stub import StubServer
 
-#: Seconds of computing alone, and together. At 30 % a round of launches lasts 70 ms.
+#: Seconds of computing alone, and with both. At 30 % a round of launches lasts 70 ms.
 _ALONE = 1
 _TOGETHER = 4
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one program got. Speeds are kernels in a second, all of one length."""
+    """The result of one program. Speeds are kernels per second, all of the same length."""
 
     client: Client
     share: int
     alone: float
     together: float
     engine: float | None
-    """Percent of the time in which both ran, by the ledger; None on a card, which has none."""
+    """Percent of the time in which both ran, by the ledger; None on a real card without ledger."""
 
     @property
     def percent(self) -> float:
-        """Of the card; where there is no ledger, of the program's own speed when it is alone."""
+        """Percent of the card; without a ledger, of the program's speed when it is alone."""
         return 100 * self.together / self.alone if self.engine is None else self.engine
 
     @property
     def holds(self) -> bool:
-        """No more than the share, and most of it: a busy machine is late to hand over turns."""
+        """Whether it got most of its share and no more: a busy machine passes on turns late."""
         return 0.7 * self.share <= self.percent <= self.share + 5
 
 
 def compare(
     shares: Mapping[Client, int], environment: Mapping[str, str], server: StubServer | None
 ) -> list[Part]:
-    """Each program alone and without a share, then all at once with theirs."""
+    """Run each program alone without a share, then all at the same time with their shares."""
     alone = [_run([_command(client, _ALONE)], environment)[0] for client in shares]
     limited = [
         [*hami("run", "--gpucores", str(share), "--"), *_command(client, _TOGETHER)]
@@ -66,9 +66,9 @@ def _command(client: Client, seconds: int) -> list[str]:
 
 
 def _run(commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> list[Any]:
-    """They begin to compute together, when all have started."""
+    """Run programs that begin to compute together when all have started."""
     with contextlib.ExitStack() as stack:
-        # On a card what the user's shell says of CUDA matters.
+        # On a real card the user's environment matters to CUDA.
         around = {**os.environ, **environment}
         programs = [stack.enter_context(Started(command, around)) for command in commands]
         for program in programs:
@@ -87,7 +87,7 @@ def _speed(report: Any) -> float:
 
 
 def _engine(server: StubServer, reports: Sequence[Any]) -> list[float | None]:
-    """Percent of the time from when the last began until the first had ended."""
+    """Percent of the time between the last begin and the first end."""
     begin = max(report["began_ns"] for report in reports)
     end = min(report["ended_ns"] for report in reports)
     busy = {
