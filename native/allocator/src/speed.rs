@@ -3,6 +3,5 @@
 pub mod answers;
 pub mod cache;
 pub mod fast_path;
-pub mod hash;
 pub mod table;
 pub mod verdict;

@@ -17,11 +17,11 @@ use crate::search::score;
 use crate::speed::answers::{Answer, Answers};
 use crate::speed::cache::Cached;
 use crate::speed::fast_path::{FastPath, Unfit};
-use crate::speed::hash::Map;
 use crate::speed::verdict::{Told, Verdict, Verdicts};
 use crate::state::book::Holding;
 use crate::state::node;
 use crate::wire::Request;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Where more has changed since a class was judged, nodes are looked at in the order of memory.
@@ -189,7 +189,7 @@ pub struct Looker<'a> {
     /// At how many nodes.
     pub looks: u64,
     /// Nodes often have the same reason; it is put into words once.
-    texts: Map<NodeReason, Arc<str>>,
+    texts: FxHashMap<NodeReason, Arc<str>>,
     /// The same where it is nothing but the cards, by what stands in the way of the nearest one; the last
     /// is for none.
     obstacles: [Option<Arc<str>>; KINDS + 1],
@@ -206,7 +206,7 @@ impl<'a> Looker<'a> {
         entries: Vec<Entry>,
         effort: &'a mut Effort,
     ) -> Self {
-        let (texts, obstacles, loads) = (Map::default(), Default::default(), Vec::new());
+        let (texts, obstacles, loads) = (FxHashMap::default(), Default::default(), Vec::new());
         let (fast, scale) = (FastPath::of(class), class.scale());
         Self { allocator, class, entries, effort, looks: 0, texts, obstacles, loads, fast, scale }
     }

@@ -9,9 +9,9 @@
 
 use crate::rules::class::{Class, Key};
 use crate::speed::answers::Answers;
-use crate::speed::hash::Map;
 use crate::speed::verdict::Verdicts;
 use crate::wire::Request;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Classes that are remembered; with 5,000 nodes each takes 40 KB, and half a MB more where what a quota says of those
@@ -48,7 +48,7 @@ impl Cached {
 /// The classes met last.
 #[derive(Default)]
 pub struct Cache {
-    classes: Map<Arc<Key>, Cached>,
+    classes: FxHashMap<Arc<Key>, Cached>,
     clock: u64,
 }
 
@@ -83,7 +83,7 @@ impl Cache {
         if self.classes.len() < CLASSES {
             return Verdicts::default();
         }
-        let mut counts: Map<&str, usize> = Map::default();
+        let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
         for cached in self.classes.values() {
             *counts.entry(&cached.namespace).or_default() += 1;
         }

@@ -2,8 +2,8 @@
 
 use crate::rules::card::Charge;
 use crate::rules::quota::Spent;
-use crate::speed::hash::Map;
 use crate::wire::{Ask, Assignment, Grant, Pod};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Holding {
 pub struct Book {
     entries: Vec<Option<Holding>>,
     free: Vec<u32>,
-    numbers: Map<Arc<str>, u32>,
+    numbers: FxHashMap<Arc<str>, u32>,
     /// When holds end.
     ends: BTreeSet<(u64, u32)>,
     /// Those that are held or reserved.

@@ -5,8 +5,8 @@
 //! ([`crate::state::sequence`]), the short ones, which are nearly all, in place. Names with one hash, should there ever be two,
 //! have a map of their own.
 
-use crate::speed::hash::{Map, Quick};
 use crate::state::sequence::{Sequence, Walk};
+use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -53,7 +53,7 @@ impl Numbers {
 /// Names and numbers.
 #[derive(Debug)]
 pub struct Names {
-    by_hash: Map<u64, u32>,
+    by_hash: FxHashMap<u64, u32>,
     /// By place; empty: it is gone.
     texts: Vec<Name>,
     /// By place; none has two.
@@ -71,7 +71,7 @@ pub struct Names {
 impl Default for Names {
     fn default() -> Self {
         Self {
-            by_hash: Map::default(),
+            by_hash: FxHashMap::default(),
             texts: Vec::new(),
             numbers: Vec::new(),
             places: Vec::new(),
@@ -207,7 +207,7 @@ impl Names {
     }
 
     fn hash(&self, name: &[u8]) -> u64 {
-        let mut hasher = Quick::default();
+        let mut hasher = FxHasher::default();
         hasher.write(name);
         hasher.finish() & self.bits
     }

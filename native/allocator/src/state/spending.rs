@@ -15,8 +15,8 @@
 //! all others are tried again with them, all namespaces together may have that once in [`BETWEEN_NS`].
 
 use crate::search::effort::{Effort, QUESTION};
-use crate::speed::hash::Map;
 use crate::wire::Pod;
+use rustc_hash::FxHashMap;
 
 /// Of a question's steps, the first cost the namespace nothing: 60 for each of 5,000 nodes; 0.03 s at most.
 const FREE: u64 = 300_000;
@@ -36,7 +36,7 @@ const LONGEST_NS: u64 = 300_000_000_000;
 /// What namespaces' questions have taken and not got back.
 #[derive(Default)]
 pub struct Spending {
-    namespaces: Map<Box<str>, Account>,
+    namespaces: FxHashMap<Box<str>, Account>,
     preemption: Preemption,
     returned: u64,
     /// Not before then again.
