@@ -5,7 +5,7 @@
 
 use crate::engine::Allocator;
 use crate::search::effort::Effort;
-use crate::speed::verdict::Told;
+use crate::speed::verdict::Verdict;
 use crate::state::list::List;
 use crate::state::names::Numbers;
 use crate::wire::Request;
@@ -90,9 +90,9 @@ impl Allocator {
         let mut filtered = Filtered::default();
         let whole =
             self.judge(request, numbers.each(), effort, now_ns, |at, verdict| match verdict {
-                Told::Fits(_) => filtered.feasible.push(at),
-                Told::Full(why) => filtered.failed.push((at, why.clone())),
-                Told::Unresolvable(why) => filtered.unresolvable.push((at, why.clone())),
+                Verdict::Fits(_) => filtered.feasible.push(at),
+                Verdict::Full(why) => filtered.failed.push((at, why.clone())),
+                Verdict::Unresolvable(why) => filtered.unresolvable.push((at, why.clone())),
             });
         filtered.is_partial = !whole;
         filtered.numbers = numbers.of(&filtered.feasible);

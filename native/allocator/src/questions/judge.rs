@@ -17,7 +17,7 @@ use crate::search::score;
 use crate::speed::answers::{Answer, Answers};
 use crate::speed::cache::Cached;
 use crate::speed::fast_path::{FastPath, Unfit};
-use crate::speed::verdict::{Told, Verdict, Verdicts};
+use crate::speed::verdict::{Verdict, Verdicts};
 use crate::state::book::Holding;
 use crate::state::node;
 use crate::wire::Request;
@@ -71,7 +71,7 @@ impl Allocator {
         numbers: &[Option<u32>],
         effort: &mut Effort,
         now_ns: u64,
-        mut tell: impl FnMut(u32, Told<'_>),
+        mut tell: impl FnMut(u32, &Verdict),
     ) -> bool {
         let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
@@ -105,7 +105,7 @@ impl Allocator {
         for (at, number) in numbers.iter().enumerate() {
             let at = at as u32;
             let Some(number) = number.filter(|_| of_all.is_none()) else {
-                tell(at, of_all.as_ref().unwrap_or(&unknown).told());
+                tell(at, of_all.as_ref().unwrap_or(&unknown));
                 continue;
             };
             let bound = |room| {
@@ -135,7 +135,7 @@ impl Allocator {
                 }
             };
             all &= found.is_some();
-            tell(at, found.as_ref().unwrap_or(&not_reached).told());
+            tell(at, found.as_ref().unwrap_or(&not_reached));
         }
         let Looker { entries, looks, .. } = looked;
         (self.entries, self.looks) = (entries, self.looks + looks);
@@ -226,7 +226,7 @@ impl<'a> Looker<'a> {
             None if self.effort.is_spent() => return false,
             None => self.look(&self.allocator.node(number).view(), None),
         };
-        verdicts.set(number, now, &verdict);
+        verdicts.set(number, now, verdict);
         true
     }
 

@@ -4,7 +4,7 @@
 //! binds asynchronously and filters the next pod meanwhile.
 
 use crate::engine::Allocator;
-use crate::speed::verdict::Told;
+use crate::speed::verdict::Verdict;
 use crate::state::list::List;
 use crate::state::names::Numbers;
 use crate::wire::Request;
@@ -82,7 +82,7 @@ impl Allocator {
         let (mut highest, mut equals) = (0, Vec::new());
         let mut effort = self.spending.question(&request.pod.namespace, now_ns);
         self.judge(request, numbers, &mut effort, now_ns, |at, verdict| {
-            let Told::Fits(score) = verdict else { return };
+            let Verdict::Fits(score) = *verdict else { return };
             scores[at as usize] = score;
             if score > highest {
                 highest = score;

@@ -3,7 +3,7 @@
 use super::{CLASSES, WAITING_NS};
 use crate::engine::Allocator;
 use crate::search::effort::Effort;
-use crate::speed::verdict::Told;
+use crate::speed::verdict::Verdict;
 use crate::wire::parse::parse;
 use crate::wire::{Node, Request};
 
@@ -46,7 +46,9 @@ fn left(allocator: &mut Allocator, request: &Request, now_ns: u64) -> usize {
     let numbers: Vec<Option<u32>> = (0..NODES).map(Some).collect();
     let (mut left, effort) = (0, &mut Effort::within(STEPS));
     allocator.judge(request, &numbers, effort, now_ns, |_, told| {
-        let (Told::Full(why) | Told::Unresolvable(why)) = told else { panic!("it fits nowhere") };
+        let (Verdict::Full(why) | Verdict::Unresolvable(why)) = told else {
+            panic!("it fits nowhere")
+        };
         left += usize::from(why.starts_with("not looked at"));
     });
     left
