@@ -31,7 +31,7 @@ pub struct Living {
     pub bytes: u64,
 }
 
-/// Tells whether the driver has freed the memory of a dead process. Any thread that charges or joins
+/// A function that returns whether the driver has freed the memory of a dead process. Any thread that charges or joins
 /// may call it.
 pub type Oracle = fn(&ProcessIdentity) -> Departed;
 

@@ -57,7 +57,7 @@ pub(crate) struct Record {
     /// How often the process has started to lower one of its words, and how often it has finished.
     pub releases_begun: AtomicU32,
     pub releases_done: AtomicU32,
-    /// When the process joined, in nanoseconds since boot. It tells a process from the one that runs
+    /// When the process joined, in nanoseconds since boot. It distinguishes a process from the one that runs
     /// under the same pid after exec.
     pub joined_at: AtomicU64,
     pub counters: Counters,

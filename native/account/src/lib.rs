@@ -1,4 +1,4 @@
-//! The account file: how much of each card the processes of a slice hold, and who they are.
+//! The account file: the processes of a slice, and how much of each card they hold.
 //!
 //! Every allocation of every process is charged here before the driver is called. So the account must
 //! be exact (never over the limit, and a request that fits is never refused), fast (a charge is a few
@@ -9,7 +9,7 @@
 //! | module | content |
 //! |---|---|
 //! | `layout` | the file as a type, and a word as a number |
-//! | `account` | the file, mapped: who has which slot, and how much is used |
+//! | `account` | the file, mapped: which process has which slot, and how much is used |
 //! | `join`, `slot_lock`, `fork` | membership: a slot and the lock that proves that its process lives |
 //! | `member` | charging and uncharging: the path of every allocation |
 //! | `slow_lock` | the lock for requests that compete near the limit |
@@ -47,7 +47,7 @@
 //! that hold memory of that card are probed. All locks are probed at most every 10 ms, when a process
 //! only needs to know how much is free. The process that finds a dead one takes over its lock and with
 //! it the slot: tentative bytes are dropped at once, committed bytes when the driver has freed them.
-//! NVML tells that if processes are numbered as on the host; otherwise 750 ms must have passed since
+//! NVML shows that if processes are numbered as on the host; otherwise 750 ms must have passed since
 //! the death was noticed (`reap`). If the file cannot be opened any more, every process counts as
 //! alive.
 //!

@@ -179,7 +179,7 @@ fn without_an_oracle_the_bytes_come_back_after_the_grace_time() {
     );
     let noticed = Instant::now();
     charge_soon(&member, 0, 512);
-    assert!(noticed.elapsed() + CLOCK >= Account::GRACE, "handed out too early");
+    assert!(noticed.elapsed() + CLOCK >= Account::GRACE, "released too early");
 }
 
 /// Brings the victim into the slow path: another process stays in the middle of a charge that

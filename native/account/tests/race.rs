@@ -100,7 +100,7 @@ fn ask(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
 }
 
 /// All processes request at the same instant and keep what they get. Nothing is released in the
-/// meantime, so a refused request must still not fit at the end: the ledger tells whether it does.
+/// meantime, so a refused request must still not fit at the end, which the ledger shows.
 fn rounds(
     member: &Member,
     shared: &Shared,

@@ -2,7 +2,7 @@
 //!
 //! If slices share a card by time, a launch needs permission, and permissions must not overlap. So one
 //! process per runtime directory reads what the processes of all its slices have stored in their accounts,
-//! lets [`hami_share::turns`] decide who is next, and writes the grants into the slices' grants pages. It
+//! calls [`hami_share::turns`] to choose the next one, and writes the grants into the slices' grants pages. It
 //! receives no messages and stores nothing of its own: if it is killed at any instant, the files hold all
 //! that the next one needs, and after 50 ms without a pulse each process limits itself.
 //!

@@ -19,7 +19,7 @@
 //! | [`variables`] | HAMi's variables, `CUDA_DEVICE_MEMORY_LIMIT` and others |
 //! | [`page`] | the limits page |
 //! | [`grants`] | the grants page, and the state with which a process answers a grant |
-//! | [`file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
+//! | [`mod@file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
 //! | [`futex`] | waiting for a word of a mapped file |
 //!
 //! The layouts stand at the top of [`page`] and [`grants`]. A change needs a new version, because a

@@ -7,8 +7,9 @@
 //!
 //! The caller reads the slices' files into a [`View`], calls [`Turns::step`], and publishes the
 //! [`Decision`]. A step reads the view (`slice`, `slice_card`, `process`), bills what was used
-//! (`ledger`), decides how each card is shared and which slices are in its queues (`card`), ends turns, and grants
-//! the next ones (`choose`). Nothing is stored elsewhere: a new coordinator continues from the files.
+//! (`ledger`), decides how each card is shared and which slices are in its queues (`card`), ends turns,
+//! and grants the next ones (`choose`). Nothing is stored elsewhere: a new coordinator continues from the
+//! files.
 //!
 //! # Which cards have turns
 //!
@@ -18,10 +19,11 @@
 //! it waited or worked within the last 100 ms, also while the driver runs work of it that others do not
 //! wait for any more.
 //!
-//! # Who is next
+//! # Which process is next
 //!
 //! - The slices are ordered by priority, then by deficit (engine time over weight), then their processes
-//!   by engine time. The weight is the share; slices without a share divide what the shares leave.
+//!   by engine time. The weight is the share; slices without a share divide what the shares leave. A
+//!   kernel counts from its start, not only when it is measured.
 //! - A *hard* share is a ceiling: unused time stays unused. The time that a slice is owed for waiting it
 //!   gets before its own bucket limits it again, even if the neighbour has exited by then. *Soft* shares
 //!   are weights: idle time is lent. *Priority* is above both: of the slices that may have the card (hard
@@ -33,26 +35,30 @@
 //! - A newcomer's first turn comes before the next turns of others. Turns are exclusive, so of several
 //!   newcomers each waits for the first kernels of those before it: with kernels of 0.5 ms at most 24 ms
 //!   for four newcomers beside three running slices, with kernels of 50 ms up to 250 ms (`cargo test -p
-//!   hami-share --test simulation several_newcomers -- --nocapture` prints the table).
+//!   hami-share --test simulation several_newcomers -- --nocapture` prints the table). One running slice
+//!   delays a newcomer with long kernels more than two do: a process that has the card alone may have two
+//!   long kernels in flight, in turns only one.
 //! - A process that launches again while another has had the card for a while cuts that turn short, so a
 //!   program that waits for each of its kernels does not wait for a whole turn after each.
 //!
 //! # When a turn ends
 //!
 //! A turn ends by the clock. It is handed over when its process reports that nothing is in flight. A process
-//! that works gets its turn prolonged if it is also the next one; a stopped process does not. No process gets a
-//! card on which work of another still runs, but no process waits for ever:
+//! that works gets its turn prolonged if it is also the next one; a stopped process does not. No process
+//! gets a card on which work of another still runs, but no process waits for ever:
 //!
 //! - A process without a heartbeat for 50 ms was stopped. It is skipped until it shows a sign of life.
 //! - Work that goes on after its turn is waited for 4 s, and billed by the clock. Then the driver shares the
 //!   card, and the process gets no turn until its state changes.
 //! - Work that was launched without permission, before a slice with a share was there, may be a queue of any
-//!   length and cannot be taken back. It is waited for 20 ms. Until it has ended, the driver shares the card,
+//!   length and cannot be taken back. It is waited for 20 ms (metered work without
+//!   turns: 40 ms). Until it has ended, the driver shares the card,
 //!   and a process that measures its own time has the other's in it: a hard share gets about half of its own.
 //! - A slice on several cards may have kernels that wait for one of its own launches, which would come after
 //!   their turn. After a second (`PATIENCE_NS` in the interposer) such a launch requests a turn although work
-//!   is in flight, and the slice gets short turns until the work ends. On one card, others meanwhile get half
-//!   of the card in their turns and are billed for all of it, because the halves cannot be measured.
+//!   is in flight, and the slice gets short turns until the work ends. Others wait 50 ms for such work. On one
+//!   card, they then get half of the card in their turns and are billed for all of it, because the halves
+//!   cannot be measured.
 //!
 //! # What is billed
 //!

@@ -161,7 +161,7 @@ fn without_the_coordinator_each_process_limits_itself() {
     let before = lanes.map(|lane| machine.work(lane));
     machine.run(5 * S + 100 * MS);
     for (lane, before) in lanes.iter().zip(before) {
-        assert!(machine.work(*lane) > before, "everybody goes on");
+        assert!(machine.work(*lane) > before, "each program continues");
     }
     let share_of = share(&mut machine, lanes[0], 11 * S, 20 * S);
     assert!((share_of - 30.0).abs() <= 1.0, "{share_of}");

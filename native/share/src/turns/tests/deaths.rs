@@ -16,12 +16,12 @@ enum End {
 impl Desk {
     fn ends(&mut self, slice: usize, end: End) {
         let row = self.row(slice);
-        let gone = row.processes.pop().unwrap_or_default();
+        let ended = row.processes.pop().unwrap_or_default();
         if !matches!(end, End::Dead) {
-            row.departed_ns += gone.used_ns;
+            row.departed_ns += ended.used_ns;
         }
         row.processes.extend(match end {
-            End::Dead => Some(ProcessView { dead: true, ..gone }),
+            End::Dead => Some(ProcessView { dead: true, ..ended }),
             End::Reaped => None,
             End::Replaced => Some(ProcessView { slot: 4, id: 1, ..ProcessView::default() }),
         });
