@@ -107,6 +107,13 @@ def test_the_commands_of_a_page_run(
         assert (done.code, done.err) == (0, ""), text
 
 
+def test_the_doctor_prints_what_the_page_shows(script: Callable[[str], Run]) -> None:
+    page = (ROOT / "docs" / "get-started.md").read_text()
+    command, shown = re.findall(r"^```\n\$ (hami doctor [^\n]*)\n(.*?)^```$", page, re.M | re.S)[0]
+    done = script(f"import subprocess; subprocess.run({command.split()})")
+    assert done.out == shown
+
+
 def test_a_refusal_is_seen_as_the_page_shows_it(script: Callable[[str], Run]) -> None:
     (text,) = [text for heading, text in PYTHON_PAGE if heading == "Events"]
     assert re.search(r"^\d+ was refused \d+ requests on GPU-", script(text).out, re.MULTILINE)
