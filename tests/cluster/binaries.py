@@ -2,7 +2,7 @@
 
 `tools/kubernetes` and `tools/containerd` are Go modules that lock every version; Go fetches their
 sources from its module proxy. What comes out is kept per user, in a folder named by what went in:
-`${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<tier>-<key>/`. A tier is what one kind of test
+`${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<group>-<key>/`. A group is what one kind of test
 needs, so that nobody waits for a kubelet who only asks a scheduler.
 
 `PYTHONPATH=tests python3 -m cluster.binaries control-plane kubectl` builds what is missing and
@@ -25,7 +25,7 @@ from pathlib import Path
 
 TOOLS = Path(__file__).parent / "tools"
 
-#: Seconds that a tier may take to build: several times what two busy cores need.
+#: Seconds that a group may take to build: several times what two busy cores need.
 DEADLINE = 60 * 60.0
 
 
@@ -46,7 +46,7 @@ def _containerd(name: str) -> Program:
     return Program(name, "containerd", f"github.com/containerd/containerd/v2/cmd/{name}")
 
 
-TIERS: dict[str, tuple[Program, ...]] = {
+GROUPS: dict[str, tuple[Program, ...]] = {
     "control-plane": (
         Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
         _kubernetes("kube-apiserver"),
@@ -63,7 +63,7 @@ TIERS: dict[str, tuple[Program, ...]] = {
 }
 
 
-#: Interfaces of the kubelet that the node tier comes with, below k8s.io/kubelet/pkg/apis.
+#: Interfaces of the kubelet that the node group comes with, below k8s.io/kubelet/pkg/apis.
 PROTOS = {
     "deviceplugin": "deviceplugin/v1beta1/api.proto",
     "podresources": "podresources/v1/api.proto",
@@ -80,23 +80,23 @@ def cache() -> Path:
     return Path(base) / "hami-py" / "kubernetes"
 
 
-def folder(tier: str) -> Path:
-    """Where the programs of this tier are, or will be; named by sources and commands."""
-    programs = TIERS[tier]
+def folder(group: str) -> Path:
+    """Where the programs of this group are, or will be; named by sources and commands."""
+    programs = GROUPS[group]
     digest = hashlib.sha256(repr([_command(program) for program in programs]).encode())
     for module in sorted({program.module for program in programs}):
         for name in ("go.mod", "go.sum"):
             digest.update((TOOLS / module / name).read_bytes())
-    return cache() / f"{tier}-{digest.hexdigest()[:16]}"
+    return cache() / f"{group}-{digest.hexdigest()[:16]}"
 
 
-def ensure(tier: str) -> Path:
-    """The folder with this tier's programs, which are built if they are not there.
+def ensure(group: str) -> Path:
+    """The folder with this group's programs, which are built if they are not there.
 
     Raises:
         CannotBuild: something is missing; the message says what.
     """
-    target = folder(tier)
+    target = folder(group)
     if target.is_dir():
         return target
     cache().mkdir(parents=True, exist_ok=True)
@@ -104,29 +104,29 @@ def ensure(tier: str) -> Path:
         # Whoever comes second waits and finds it built.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
-            _build_tier(tier, target)
+            _build_group(group, target)
     return target
 
 
-def _build_tier(tier: str, target: Path) -> None:
+def _build_group(group: str, target: Path) -> None:
     if shutil.which("go") is None:
         raise CannotBuild("missing: go (1.26 or newer, builds Kubernetes); see https://go.dev/dl/")
-    names = ", ".join(program.name for program in TIERS[tier])
+    names = ", ".join(program.name for program in GROUPS[group])
     _say(f"building {names}: once per version, many minutes on two cores")
     begin = time.monotonic()
     # Beside the target, so that a rename makes it whole or not at all.
-    building = Path(tempfile.mkdtemp(prefix=f".{tier}-", dir=cache()))
+    building = Path(tempfile.mkdtemp(prefix=f".{group}-", dir=cache()))
     try:
-        for program in TIERS[tier]:
+        for program in GROUPS[group]:
             _build(program, building / program.name, begin + DEADLINE - time.monotonic())
             _say(f"  {program.name}, after {time.monotonic() - begin:.0f} s")
-        if tier == "node":
+        if group == "node":
             _copy_protos(building)
         building.chmod(0o755)
         building.rename(target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    if all(folder(other).is_dir() for other in TIERS):
+    if all(folder(other).is_dir() for other in GROUPS):
         # Gigabytes that only another version's build would read.
         shutil.rmtree(_go_cache(), ignore_errors=True)
 
@@ -217,15 +217,15 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def main(tiers: Sequence[str]) -> int:
-    """Build the named tiers; one line for what is in the way."""
-    unknown = [tier for tier in tiers if tier not in TIERS]
-    if unknown or not tiers:
-        _say(f"usage: python3 -m cluster.binaries TIER...; the tiers are {', '.join(TIERS)}")
+def main(groups: Sequence[str]) -> int:
+    """Build the named groups; one line for what is in the way."""
+    unknown = [group for group in groups if group not in GROUPS]
+    if unknown or not groups:
+        _say(f"usage: python3 -m cluster.binaries GROUP...; the groups are {', '.join(GROUPS)}")
         return 2
     try:
-        for tier in tiers:
-            print(ensure(tier))
+        for group in groups:
+            print(ensure(group))
     except CannotBuild as error:
         _say(str(error))
         return 1

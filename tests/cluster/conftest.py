@@ -1,8 +1,8 @@
 """Clusters for tests: `control_plane()` starts one, and the programs are built before any test.
 
-A test that asks for `programs`, directly or not, needs the tier "control-plane"; more tiers are
-named by `@pytest.mark.tiers("controllers")`. They are built right after collection, outside every
-test's time limit, with a line that says so. What cannot be built is an error of the run, no skip.
+A test that asks for `programs`, directly or not, needs the group "control-plane"; more groups are
+named by `@pytest.mark.programs("controllers")`. They are built right after collection, outside the
+time limit of every test, with a line that says so. If one cannot be built, the run fails.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "tiers(name, ...): programs that the test needs, see binaries"
+        "markers", "programs(name, ...): groups of programs that the test needs, see binaries"
     )
     config.stash[_LOGS] = []
 
@@ -49,13 +49,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     try:
-        for tier in sorted({tier for item in session.items for tier in _tiers(item)}):
-            binaries.ensure(tier)
+        for group in sorted({group for item in session.items for group in _groups(item)}):
+            binaries.ensure(group)
     except binaries.CannotBuild as error:
         pytest.exit(str(error), returncode=1)
 
 
-def _tiers(item: pytest.Item) -> set[str]:
+def _groups(item: pytest.Item) -> set[str]:
     if "programs" not in getattr(item, "fixturenames", ()):
         return set()
     # Only root can start a node: nobody else builds what one is made of.
@@ -63,7 +63,7 @@ def _tiers(item: pytest.Item) -> set[str]:
 
 
 def _named(item: pytest.Item) -> set[str]:
-    return {tier for mark in item.iter_markers("tiers") for tier in mark.args}
+    return {group for mark in item.iter_markers("programs") for group in mark.args}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,7 +93,7 @@ def recordings(pytestconfig: pytest.Config) -> Recordings:
 
 @pytest.fixture(scope="session")
 def programs() -> Programs:
-    """The built programs; a tier that no test was marked with may be absent."""
+    """The built programs; a group that no test was marked with may be absent."""
     controllers = binaries.folder("controllers")
     return Programs(
         control_plane=binaries.folder("control-plane"),
@@ -103,7 +103,7 @@ def programs() -> Programs:
 
 @pytest.fixture(scope="session")
 def node_programs(programs: Programs) -> Path:
-    """kubelet, containerd, its shim and ctr; for tests with `@pytest.mark.tiers("node")`."""
+    """kubelet, containerd, its shim and ctr; for tests with `@pytest.mark.programs("node")`."""
     return binaries.folder("node")
 
 

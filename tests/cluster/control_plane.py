@@ -30,7 +30,7 @@ _NEEDS_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
 
 @dataclass(frozen=True)
 class Programs:
-    """Folders that `binaries` built; None is a tier that this cluster does without."""
+    """Folders that `binaries` built; None is a group that this cluster does without."""
 
     control_plane: Path
     controllers: Path | None = None
@@ -272,7 +272,7 @@ class ControlPlane:
     def _controller_manager(self, port: int) -> Server | None:
         if not self.settings.controllers:
             return None
-        assert self._programs.controllers, "controllers are wanted, but their tier is not named"
+        assert self._programs.controllers, "controllers are wanted, but their group is not named"
         kubeconfig = self._component("system:kube-controller-manager")
         flags: dict[str, object] = {
             **server_flags.controller_manager(

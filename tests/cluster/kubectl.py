@@ -1,4 +1,4 @@
-"""`kubectl`, for tests with `@pytest.mark.tiers("kubectl")`."""
+"""`kubectl`, for tests with `@pytest.mark.programs("kubectl")`."""
 
 import subprocess
 from pathlib import Path

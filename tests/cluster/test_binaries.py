@@ -57,7 +57,7 @@ def test_a_machine_without_go_is_told_so(
 
 def test_an_unknown_tier_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert binaries.main(["all"]) == 2
-    assert "the tiers are control-plane, kubectl, controllers, node" in capsys.readouterr().err
+    assert "the groups are control-plane, kubectl, controllers, node" in capsys.readouterr().err
 
 
 def test_shapes_differ_in_fields_and_types_alone() -> None:

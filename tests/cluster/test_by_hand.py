@@ -21,7 +21,7 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.model import pods
 
-pytestmark = pytest.mark.tiers("kubectl")
+pytestmark = pytest.mark.programs("kubectl")
 
 DOCS = DEPLOY.parent / "docs"
 

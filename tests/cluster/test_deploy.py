@@ -19,7 +19,7 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from cluster.test_ask import hami
 
-pytestmark = pytest.mark.tiers("kubectl")
+pytestmark = pytest.mark.programs("kubectl")
 
 
 #: Pods of another kind are nobody's business: NVIDIA's time slicing, names that are not turned on.

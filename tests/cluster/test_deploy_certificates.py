@@ -27,7 +27,7 @@ GPU = {"nvidia.com/gpu": 1}
 #: The two ways in which `kubectl apply` finds out what to change.
 WAYS: list[tuple[str, ...]] = [(), ("--server-side",)]
 
-pytestmark = pytest.mark.tiers("kubectl")
+pytestmark = pytest.mark.programs("kubectl")
 
 
 def probe(name: str, address: str, port: int) -> int:

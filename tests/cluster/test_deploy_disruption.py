@@ -14,7 +14,7 @@ PODS = "/api/v1/namespaces/hami-system/pods"
 BUDGETS = "/apis/policy/v1/namespaces/hami-system/poddisruptionbudgets"
 RANKS = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
-pytestmark = pytest.mark.tiers("kubectl", "controllers")
+pytestmark = pytest.mark.programs("kubectl", "controllers")
 
 
 RANK = "system-cluster-critical"

@@ -21,7 +21,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 
 Right = tuple[str, str, str]
 
-pytestmark = pytest.mark.tiers("kubectl")
+pytestmark = pytest.mark.programs("kubectl")
 
 
 def rights(cluster: ControlPlane, user: str, namespace: str) -> set[Right]:

@@ -29,7 +29,7 @@ CLIENTS = 2
 
 GPU = {"nvidia.com/gpumem": 3000}
 
-pytestmark = pytest.mark.tiers("kubectl")
+pytestmark = pytest.mark.programs("kubectl")
 
 
 @dataclass

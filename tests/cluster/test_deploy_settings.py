@@ -19,7 +19,7 @@ from cluster.deployed import DEPLOY, documents
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI
 
-pytestmark = [pytest.mark.tiers("kubectl"), pytest.mark.usefixtures("programs")]
+pytestmark = [pytest.mark.programs("kubectl"), pytest.mark.usefixtures("programs")]
 
 PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
 

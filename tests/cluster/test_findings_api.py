@@ -182,7 +182,7 @@ def test_a_new_node_is_tainted_until_the_lifecycle_controller_finds_it_ready(
     ]
 
 
-@pytest.mark.tiers("controllers")
+@pytest.mark.programs("controllers")
 def test_the_lifecycle_controller_lets_a_hand_made_node_be_for_its_grace_period(
     control_plane: StartControlPlane,
 ) -> None:
@@ -203,7 +203,7 @@ def test_the_lifecycle_controller_lets_a_hand_made_node_be_for_its_grace_period(
     waiting.bound(cluster.api, "placed")
 
 
-@pytest.mark.tiers("controllers")
+@pytest.mark.programs("controllers")
 def test_native_quota_counts_gpumem_and_needs_its_controller(
     control_plane: StartControlPlane,
 ) -> None:

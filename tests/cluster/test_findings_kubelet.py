@@ -17,7 +17,7 @@ from cluster.node import Node
 from cluster.objects import PODS
 from cluster.recordings import Recordings
 
-pytestmark = [pytest.mark.tiers("node"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from cluster import inside, waiting
 from cluster.control_plane import Programs
 from support.running import Started
 
-pytestmark = [pytest.mark.tiers("node"), pytest.mark.timeout(300), pytest.mark.alone]
+pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300), pytest.mark.alone]
 
 #: A cluster with a node and a running pod; it ends when it is told to.
 PROGRAM = """

@@ -16,7 +16,7 @@ from cluster.webhooks import webhook
 from hami_py.model.pods import PodSettings
 from support.artifacts import Artifacts
 
-pytestmark = [pytest.mark.tiers("node"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300)]
 
 #: The node's own C library and programs: the image's have none that loads anything.
 _NODES = {"usr": "/usr", "lib": "/usr/lib", "lib64": "/usr/lib64"}

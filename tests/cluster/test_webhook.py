@@ -172,7 +172,7 @@ def test_what_defeats_a_limit_is_refused(
     refused(cluster, pod, f"spec.containers[0].{named}", fix)
 
 
-@pytest.mark.tiers("kubectl")
+@pytest.mark.programs("kubectl")
 def test_what_would_undo_a_limit_is_removed_with_a_warning(
     cluster: ControlPlane, hook: Webhook, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from cluster.conftest import StartControlPlane
 from cluster.kubectl import kubectl
 from cluster.webhooks import ensure_policy, webhook
 
-pytestmark = pytest.mark.tiers("kubectl")
+pytestmark = pytest.mark.programs("kubectl")
 
 
 def test_a_refusal_says_field_value_why_and_fix(

@@ -2,11 +2,13 @@
 
     pytest -n 2
 
-A file runs in one process, so that what its tests share is made once. `@pytest.mark.group("name")`
-keeps several files in one process, because their tests share a place of the machine.
-`@pytest.mark.alone` is for a test that measures time on the real clock, or compares what there is
-on the machine: no other test runs meanwhile. Such files come last. The slowest files come first, as
-far as docs/results/check.json names their tests, so that the processes end together.
+A file runs in one process, so that what its tests share is made once. `@pytest.mark.alone` is for a
+test that measures time on the real clock, or compares what there is on the machine: no other test
+runs meanwhile. Such files come last. The slowest files come first, as far as
+docs/results/check.json names their tests, so that the processes end together.
+
+Files share nothing else of the machine: their ports, addresses and folders differ by the number of
+the test process (`processes`), by a process's own, or are pytest's temporary folders.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ _SHARED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "group(name): these tests run in one process")
     config.addinivalue_line("markers", "alone: no other test runs meanwhile")
     if config.getoption("numprocesses", default=None):
+        config.option.dist = "loadfile"
         # The order is ours.
         config.option.loadscopereorder = False
         config.stash[_SHARED] = tempfile.TemporaryDirectory(prefix="hami-tests-")
@@ -47,41 +49,22 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["shared_folder"] = node.config.stash[_SHARED].name
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """The tests of a group, or else of a file, go to one process."""
-    from xdist.scheduler import LoadGroupScheduling
-
-    class ByFile(LoadGroupScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            scope: str = super()._split_scope(nodeid)
-            return scope if scope != nodeid else nodeid.split("::", 1)[0]
-
-    return ByFile(config, log)
-
-
-# After the tiers', before pytest-xdist's, which writes the groups into the tests' names.
-@pytest.hookimpl(tryfirst=True)
+# After the tiers' hook: what they leave out has no place in the order.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files, and tell pytest-xdist the groups."""
+    """Order the files."""
     if shared_folder(config) is None:
         return
     seconds = _recorded()
     total: dict[str, float] = defaultdict(float)
     for item in items:
-        total[_unit(item)] += seconds.get(item.nodeid, 0.0)
-    alone = {_unit(item) for item in items if item.get_closest_marker("alone")}
+        total[_file(item)] += seconds[item.nodeid]
+    alone = {_file(item) for item in items if item.get_closest_marker("alone")}
     # Stable: in a file the tests keep their order.
-    items.sort(key=lambda item: (_unit(item) in alone, -total[_unit(item)]))
-    for item in items:
-        group = item.get_closest_marker("group")
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(*group.args))
+    items.sort(key=lambda item: (_file(item) in alone, -total[_file(item)]))
 
 
-def _unit(item: pytest.Item) -> str:
-    group = item.get_closest_marker("group")
-    return f"@{group.args[0]}" if group else item.nodeid.split("::", 1)[0]
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.split("::", 1)[0]
 
 
 def _recorded() -> dict[str, float]:

@@ -28,15 +28,10 @@ class _Times:
         self._begin = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # pytest-xdist adds the group to the name.
-        name = report.nodeid
-        group = name.rfind("@")
-        if group > name.rfind("]"):
-            name = name[:group]
         if report.when == "call":
-            self._tests[name] = round(report.duration, 3)
+            self._tests[report.nodeid] = round(report.duration, 3)
         else:
-            self._around[name] += report.duration
+            self._around[report.nodeid] += report.duration
 
     def pytest_sessionfinish(self) -> None:
         around = {name: round(seconds, 3) for name, seconds in self._around.items()}
