@@ -6,6 +6,9 @@ import pytest
 
 from cluster import binaries, recordings
 
+# They need no Kubernetes.
+pytestmark = pytest.mark.tier("fast")
+
 
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -23,7 +26,7 @@ def write(go: Path, script: str) -> None:
     go.chmod(0o755)
 
 
-def test_a_tier_is_built_once_and_named_by_what_it_is_built_from(go: Path) -> None:
+def test_a_group_is_built_once_and_named_by_what_it_is_built_from(go: Path) -> None:
     write(go, f'echo build >> {go}.calls; while [ "$1" != -o ]; do shift; done; echo new > "$2"')
     folder = binaries.ensure("kubectl")
     assert folder.name.startswith("kubectl-")
