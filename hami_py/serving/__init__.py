@@ -1,8 +1,8 @@
-"""Answering over HTTP: JSON in, JSON out, with limits and deadlines, on uvicorn.
+"""JSON over HTTP, with limits and deadlines, on uvicorn.
 
-``routes`` makes one route of a typed function, ``bodies`` bounds what is read at once,
-``connections`` who is let in, ``server`` listens, with TLS where certificates are given. What the
-answers are is the business of ``scheduler`` and ``webhook``.
+``routes`` makes a route of a typed function, ``bodies`` bounds the memory of all bodies together,
+``connections`` decides which connections are admitted, and ``server`` listens, with TLS if there is
+a certificate. The applications are in ``scheduler`` and ``webhook``.
 """
 
 from hami_py.serving.bodies import Bodies

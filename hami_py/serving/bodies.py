@@ -1,44 +1,44 @@
-"""The bodies that are being read at this moment: together they have a bound.
+"""Request bodies that are being read: a bound for all of them together.
 
-Each has one of its own, but whoever opens a thousand connections and sends slowly holds a thousand
-of them. Where all together are more than the budget the largest is given up, whoever sends it. So a
-body that is smaller than the budget divided by the connections is never given up: reviews of
-ordinary pods are answered, whatever else comes.
+Each body has its own bound, but a client that opens a thousand connections and sends slowly holds a
+thousand bodies in memory. If all bodies together exceed the budget, the largest one is dropped,
+whoever sends it. So a body smaller than the budget divided by the number of connections is never
+dropped: ordinary reviews are answered, whatever else arrives.
 """
 
 from __future__ import annotations
 
-__all__ = ["Bodies", "Body", "GivenUp"]
+__all__ = ["Bodies", "Body", "NoRoom"]
 
 
-class GivenUp(Exception):
-    """There was no room for this body."""
+class NoRoom(Exception):
+    """This body was dropped because there was no room."""
 
 
 class Bodies:
-    """What is held of bodies, by all requests of a server. For one thread: the event loop's.
+    """The bodies that a server is reading. Only the event loop's thread may use it.
 
     Args:
-        most_bytes: of all bodies together.
+        most_bytes: the budget for all bodies together.
 
     Attributes:
-        given_up: how many were, so far.
+        dropped: the number of bodies dropped so far.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self.given_up = 0
+        self.dropped = 0
         self._most_bytes = most_bytes
         self._held = 0
-        self._open: set[Body] = set()
+        self._reading: set[Body] = set()
 
-    def open(self) -> Body:
-        """One more; to be closed when it has been handed on."""
+    def new(self) -> Body:
+        """Begins a body; its ``close`` must follow."""
         body = Body(self)
-        self._open.add(body)
+        self._reading.add(body)
         return body
 
     def _add(self, body: Body, chunk: bytes) -> None:
-        # Most come in one piece, which is not copied.
+        # Most bodies arrive in one piece, which is not copied.
         if not body.data:
             body.data = chunk
         elif isinstance(body.data, bytearray):
@@ -47,14 +47,14 @@ class Bodies:
             body.data = bytearray(body.data) + chunk
         self._held += len(chunk)
         while self._held > self._most_bytes:
-            largest = max(self._open, key=lambda each: len(each.data))
-            largest.is_given_up = True
+            largest = max(self._reading, key=lambda each: len(each.data))
+            largest.is_dropped = True
             self._empty(largest)
-            self.given_up += 1
+            self.dropped += 1
 
     def _close(self, body: Body) -> None:
         self._empty(body)
-        self._open.discard(body)
+        self._reading.discard(body)
 
     def _empty(self, body: Body) -> None:
         self._held -= len(body.data)
@@ -62,28 +62,28 @@ class Bodies:
 
 
 class Body:
-    """One body, as far as it has come.
+    """One body that is being read.
 
     Attributes:
-        data: that.
-        is_given_up: its bytes are gone, and it is not to be gone on with.
+        data: the bytes so far.
+        is_dropped: whether its bytes were dropped, so that it must not be read further.
     """
 
     def __init__(self, bodies: Bodies) -> None:
         self.data: bytes | bytearray = b""
-        self.is_given_up = False
+        self.is_dropped = False
         self._bodies = bodies
 
     def add(self, chunk: bytes) -> None:
-        """More of it has come.
+        """Adds bytes.
 
         Raises:
-            GivenUp: this one was the largest when there was no room, now or earlier.
+            NoRoom: this body was dropped, now or earlier, because it was the largest.
         """
-        if not self.is_given_up:
+        if not self.is_dropped:
             self._bodies._add(self, chunk)
-        if self.is_given_up:
-            raise GivenUp
+        if self.is_dropped:
+            raise NoRoom
 
     def close(self) -> None:
         """Frees its bytes."""

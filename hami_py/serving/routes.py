@@ -1,7 +1,7 @@
-"""One route per typed function: the body is read within limits, decoded strictly, and answered.
+"""Routes from typed functions: read the body within limits, decode it strictly, answer.
 
-Whoever sends rubbish gets a 4xx with the reason, at once, and costs no more than the bytes that
-were read. A fault of ours is a 500, logged with its trace, and counted by who watches the log.
+An invalid request gets a 4xx with the reason at once, and costs no more than the bytes that were
+read. An unexpected exception becomes a 500 and is logged with its traceback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.serving.bodies import Bodies, GivenUp
+from hami_py.serving.bodies import Bodies, NoRoom
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -32,13 +32,13 @@ __all__ = ["json_route", "page"]
 _log = logging.getLogger(__name__)
 
 _BODY_S = 10.0
-"""A body that is not whole by then was never meant to be: the callers are near."""
+"""The most seconds for a body; the clients are in the same cluster."""
 
 A = TypeVar("A")
 
 
 class _Refused(Exception):
-    """The request is turned away with this status."""
+    """The request is refused with this status."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(status, why)
@@ -58,11 +58,11 @@ def json_route(
     """A POST route.
 
     Args:
-        path: where.
-        decode: makes the function's argument of the body; raises ``InvalidValue``.
-        answer: the function; what it returns becomes JSON, and bytes are that already.
-        most_bytes: a larger body is refused.
-        bodies: bounds what is read of all requests at once; ``None``: each one's own bound is all.
+        path: the path.
+        decode: converts the body to the function's argument; raises ``InvalidValue``.
+        answer: the function. Its result becomes JSON; bytes are sent as they are.
+        most_bytes: the size of the largest body.
+        bodies: bounds all bodies together; ``None``: only each body's own bound applies.
         blocks: whether the function blocks, so that it needs a thread.
     """
     shared = bodies or Bodies(sys.maxsize)
@@ -71,9 +71,9 @@ def json_route(
 
 
 class _Endpoint(Generic[A]):
-    """Answers requests as they come from the server.
+    """An ASGI endpoint without Starlette's requests and responses.
 
-    Starlette's own requests and responses would take as long as a review does.
+    Those would take as long as a review does.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class _Endpoint(Generic[A]):
                 body = await self._read(scope, receive)
             argument = self._decode(body)
         except asyncio.TimeoutError:
-            raise _Refused(408, f"the body was not whole after {_BODY_S:g} s") from None
+            raise _Refused(408, f"the body was not complete after {_BODY_S:g} s") from None
         except InvalidValue as error:
             raise _Refused(400, str(error)) from None
         try:
@@ -123,15 +123,15 @@ class _Endpoint(Generic[A]):
             raise _Refused(status, str(error)) from None
         except Exception:
             _log.exception("%s", self._path)
-            raise _Refused(500, "a fault of ours; the log has more") from None
+            raise _Refused(500, "internal error; see the log") from None
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         too_large = f"the body is larger than {self._most_bytes} bytes"
         for name, value in scope["headers"]:
-            # HTTP parsers have made sure that it is a number.
+            # The HTTP parser has checked that it is a number.
             if name == b"content-length" and int(value) > self._most_bytes:
                 raise _Refused(413, too_large)
-        body = self._bodies.open()
+        body = self._bodies.new()
         try:
             while True:
                 message = await receive()
@@ -142,11 +142,11 @@ class _Endpoint(Generic[A]):
                     raise _Refused(413, too_large)
                 if not message.get("more_body", False):
                     return bytes(body.data)
-        except GivenUp:
+        except NoRoom:
             raise _Refused(503, "too many large bodies at once; try again later") from None
         finally:
-            # An error holds this frame, and asyncio's task the error, until the garbage collector
-            # comes: of a hundred such, each with its megabytes, there may be many by then.
+            # The task keeps its error, and the error keeps this frame, until the garbage collector
+            # runs. By then there may be hundreds of them, each with megabytes.
             body.close()
 
 
@@ -157,12 +157,12 @@ def page(
     *,
     blocks: bool = False,
 ) -> Route:
-    """A GET route: a status and a text.
+    """A GET route.
 
     Args:
-        path: where.
-        text: the function.
-        media_type: of the text.
+        path: the path.
+        text: the function; it returns a status and a text.
+        media_type: the media type of the text.
         blocks: whether the function takes long, so that it needs a thread.
     """
 

@@ -1,6 +1,7 @@
-"""Admission of pods: what they ask for is judged and completed before anything is stored.
+"""The admission webhook: checks pods and completes them before they are stored.
 
-A review's way: ``app`` reads it (``review``), ``hami_py.model.pods.admit`` decides, ``patch``
-writes the decision as a JSON patch, and ``late`` looks what other webhooks have made of it.
-``certificates`` and ``keeper`` see to it that the API server trusts us.
+A review's path: ``service`` receives it, ``review`` decodes it and decides with
+``hami_py.model.pods.admit``, and ``patch`` writes the decision as a JSON patch. ``certificates``
+computes which certificates the webhook needs, and ``keeper`` keeps them in the cluster and in the
+listener.
 """

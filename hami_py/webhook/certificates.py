@@ -1,12 +1,12 @@
-"""The webhook's own certificates: made, renewed and replaced, and at no moment wrong.
+"""The webhook's certificates: how they are created, renewed and replaced without a gap.
 
-The API server trusts the authorities of the ``caBundle`` in the webhook's configuration, and looks
-at it anew some time after it has changed; replicas of the webhook read their certificate from one
-Secret, and not all at once. So nothing is exchanged in one step: a new authority is *announced* in
-the bundle first, signs only after ``overlap_s``, and the old one leaves the bundle ``overlap_s``
-after the last certificate that it signed was replaced.
+The API server trusts the authorities in the ``caBundle`` of the webhook's configuration, and it
+notices a change with a delay. The replicas of the webhook read their certificate from one Secret,
+at different times. So no certificate is replaced in one step. A new authority is *announced* in the
+bundle first and signs only after ``overlap_s``; the old one is removed from the bundle
+``overlap_s`` after the last certificate that it signed was replaced.
 
-Everything here is pure: the state of the Secret and the time come in, the next state goes out.
+These functions are pure: they compute the next state of the Secret from its state and the time.
 Times are seconds since 1970.
 """
 
@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 __all__ = ["Authority", "Certificates", "Lifetimes", "Serving", "bundle", "is_whole", "step"]
 
 _BACKDATED_S = 300.0
-"""A certificate is valid from a little before it was made: clocks of nodes differ."""
+"""A certificate is valid from some time before its creation, because nodes' clocks differ."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,13 @@ class Lifetimes:
     """How long certificates live.
 
     Attributes:
-        authority_s: an authority's life. A year: it never leaves the cluster.
-        serving_s: a serving certificate's life. A week: what leaks is soon worth nothing.
-        renew_at: the part of a life after which the next one is made. Two thirds leaves a third for
-            an API server that is away.
-        overlap_s: how long old and new are both right. A minute: the API server reads a changed
-            configuration within a second or two, and replicas look at the Secret every ten.
+        authority_s: an authority's life. A year, because its key never leaves the cluster.
+        serving_s: a serving certificate's life. A week, so that a leaked key soon expires.
+        renew_at: the part of a life after which the next certificate is created. Two thirds leave
+            one third for an API server that does not answer.
+        overlap_s: how long the old and the new one are both valid. A minute, because the API server
+            reads a changed configuration within seconds, and replicas read the Secret every ten
+            seconds.
     """
 
     authority_s: float = 365 * 86_400.0
@@ -50,7 +51,7 @@ class Lifetimes:
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """Who signs: PEM, and when it was announced and its life."""
+    """A certificate authority: PEM, the time of its announcement, and its end."""
 
     certificate: str
     key: str
@@ -59,7 +60,7 @@ class Authority(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What the webhook shows: PEM, made by the authority of that certificate."""
+    """The listener's certificate: PEM, signed by the authority with that certificate."""
 
     certificate: str
     key: str
@@ -70,14 +71,14 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 class Certificates(msgspec.Struct, frozen=True):
-    """What the Secret holds. Authorities are in the order of their making."""
+    """The content of the Secret. Authorities are in the order of their creation."""
 
     authorities: tuple[Authority, ...] = ()
     serving: Serving | None = None
 
 
 def is_whole(certificates: Certificates) -> bool:
-    """Whether all of it can be used: each certificate can be read, and its key belongs to it."""
+    """Whether all certificates are valid PEM and their keys match."""
     pairs: list[Authority | Serving] = [*certificates.authorities]
     if certificates.serving is not None:
         pairs.append(certificates.serving)
@@ -85,20 +86,20 @@ def is_whole(certificates: Certificates) -> bool:
 
 
 def bundle(certificates: Certificates) -> str:
-    """The authorities that the API server has to trust, as PEM."""
+    """The authorities that the API server must trust, as PEM."""
     return "".join(authority.certificate for authority in certificates.authorities)
 
 
 def step(
     certificates: Certificates, names: Sequence[str], now: float, lifetimes: Lifetimes
 ) -> Certificates:
-    """What the Secret has to hold now; the same object where nothing is due.
+    """The next content of the Secret; the same object if nothing is due.
 
     Args:
-        certificates: what it holds.
-        names: DNS names and IP addresses that the webhook is reached by.
+        certificates: the current content.
+        names: the DNS names and IP addresses at which the API server reaches the webhook.
         now: the time.
-        lifetimes: see there.
+        lifetimes: how long certificates live.
     """
     authorities = _authorities(certificates, now, lifetimes)
     signer = _signer(authorities, now, lifetimes)
@@ -125,7 +126,7 @@ def _authorities(
 
 
 def _signer(authorities: tuple[Authority, ...], now: float, lifetimes: Lifetimes) -> Authority:
-    """The newest that everybody trusts by now; where none is, the oldest."""
+    """The newest authority that all API servers trust by now, or else the oldest."""
     known = [a for a in authorities if now >= a.announced_at + lifetimes.overlap_s]
     return known[-1] if known else authorities[0]
 
@@ -149,13 +150,13 @@ def _serving(
 
 
 def _is_valid(made_at: float, made: Authority | Serving, now: float) -> bool:
-    """Whether verifiers take it now: who made it may have had a clock that was ahead."""
+    """Whether a verifier accepts it now; the clock of its creator may have been ahead."""
     return made_at - _BACKDATED_S <= now < made.expires_at
 
 
 def _new_authority(now: float, lifetimes: Lifetimes) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name of its own for each: verifiers look for the issuer by name first.
+    # Each authority has its own name, because verifiers find the issuer by its name.
     name = _name(f"hami webhook authority {int(now)} {x509.random_serial_number():x}"[:64])
     expires_at = now + lifetimes.authority_s
     public = key.public_key()
@@ -176,7 +177,7 @@ def _new_serving(
     issuer = x509.load_pem_x509_certificate(signer.certificate.encode())
     issuer_key = serialization.load_pem_private_key(signer.key.encode(), None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise TypeError("an authority's key is an elliptic curve's")
+        raise TypeError("an authority must have an elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     expires_at = min(now + lifetimes.serving_s, signer.expires_at)
     certificate = (

@@ -1,12 +1,13 @@
-"""Keeps the certificates as ``certificates.step`` wants them, there and in our listener.
+"""Keeps the certificates that ``certificates.step`` computes, in the cluster and in the listener.
 
-All replicas do the same: read the Secret, compute what it should hold, write it if that is
-something else. Two that write at once are told apart by the resource version; the loser reads
-again. The configurations get the new bundle before anything signed by a new authority is shown,
-because the Secret names the time at which an authority was announced, and that time has to pass.
+All replicas do the same: read the Secret, compute its next content, and write it if it differs. If
+two replicas write at once, the resource version rejects one of them, and that one reads again. The
+webhook configurations get a new authority before the listener uses a certificate signed by it: the
+Secret has the time at which an authority was announced, and it signs only some time later.
 
-The Secret is never made here: deploy/ has it, empty. RBAC cannot bound the names of what an account
-makes, and who may make any Secret may make one that gets the token of another account.
+The webhook never creates the Secret: deploy/ has it, empty. RBAC cannot restrict the names of
+created objects, and an account that may create any Secret can create one that receives the token of
+another account.
 """
 
 from __future__ import annotations
@@ -27,26 +28,27 @@ from hami_py.kube.server import STRATEGIC_PATCH
 from hami_py.serving import Tls
 from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, is_whole, step
 
-__all__ = ["Keeper", "Place"]
+__all__ = ["Keeper", "WebhookObjects"]
 
 _log = logging.getLogger(__name__)
 
 _FIELD = "certificates.json"
 _RETRIES = 5
+_CONTENDED = f"another client wrote it between reading and writing, {_RETRIES} times"
 _UNREADY_S = 2.0
-"""Without a certificate it is looked again so soon: no pod with a card can be made meanwhile."""
+"""The pause without a certificate: meanwhile no pod with a card can be created."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the certificates are kept, and who has to trust them.
+class WebhookObjects:
+    """The objects in the cluster that have the certificates.
 
     Attributes:
-        namespace: of the Secret.
-        secret: its name; it is there, and may be empty.
-        mutating: the MutatingWebhookConfiguration, ``None`` where there is none.
-        validating: the ValidatingWebhookConfiguration, ``None`` where there is none.
-        names: DNS names and addresses that the API server reaches us by.
+        namespace: the namespace of the Secret.
+        secret: the Secret's name; it exists and may be empty.
+        mutating: the MutatingWebhookConfiguration; ``None``: there is none.
+        validating: the ValidatingWebhookConfiguration; ``None``: there is none.
+        names: the DNS names and addresses at which the API server reaches the webhook.
     """
 
     namespace: str
@@ -61,7 +63,7 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class _Secret(msgspec.Struct):
-    """All that is written back: labels and annotations are those of whoever applied it."""
+    """The fields to write back: labels and annotations stay as they were applied."""
 
     metadata: dict[str, object]
     type: str = "Opaque"
@@ -83,17 +85,17 @@ class _Configuration(msgspec.Struct):
 
 
 class Keeper:
-    """Keeps the certificates, in a thread of its own.
+    """Keeps the certificates, in its own thread.
 
     Attributes:
-        expires_at: when the certificate that is shown expires, in seconds since 1970; 0 before.
-        failures: rounds that failed, so far.
+        expires_at: when the listener's certificate expires, in seconds since 1970; 0: it has none.
+        failures: the number of failed rounds so far.
     """
 
     def __init__(
         self,
         server: ApiServer,
-        place: Place,
+        objects: WebhookObjects,
         tls: Tls,
         lifetimes: Lifetimes,
         *,
@@ -104,7 +106,7 @@ class Keeper:
         self.expires_at = 0.0
         self.failures = 0
         self._server = server
-        self._place = place
+        self._objects = objects
         self._tls = tls
         self._lifetimes = lifetimes
         self._period_s = period_s
@@ -116,15 +118,15 @@ class Keeper:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a certificate is shown that the API server trusts."""
+        """Whether the listener has a certificate that the API server trusts."""
         return bool(self._shown)
 
     def start(self) -> None:
-        """Does what is due, and goes on so; what failed is logged, and tried again."""
+        """Runs a round now, and then one per period; failures are logged and tried again."""
         self._try_round()
         if not self.is_ready:
-            # Probes have to be answered until then. Nobody trusts this one, or needs to.
-            made = step(Certificates(), self._place.names, self._clock(), self._lifetimes)
+            # The kubelet's probes must be answered until then. They need not trust this one.
+            made = step(Certificates(), self._objects.names, self._clock(), self._lifetimes)
             if made.serving is not None:
                 self._tls.show(made.serving.certificate, made.serving.key)
         self._thread.start()
@@ -139,21 +141,21 @@ class Keeper:
         """Does what is due.
 
         Raises:
-            KubeError: not all of it could be done; ``NotFound``: the Secret is not there, or one of
-                the configurations, and then the rest was done.
+            KubeError: part of it failed. ``NotFound``: the Secret is missing, or a configuration is
+                missing and everything else was done.
         """
         certificates = self._keep_secret()
         trusted = bundle(certificates)
         missing: NotFound | None = None
         for kind, name in (
-            ("mutatingwebhookconfigurations", self._place.mutating),
-            ("validatingwebhookconfigurations", self._place.validating),
+            ("mutatingwebhookconfigurations", self._objects.mutating),
+            ("validatingwebhookconfigurations", self._objects.validating),
         ):
             if name is not None:
                 try:
                     self._keep_bundle(kind, name, trusted)
                 except NotFound as error:
-                    # By what is not there nobody asks us; by the other one the API server does.
+                    # The API server may still use the other configuration.
                     missing = error
         serving = certificates.serving
         if serving is not None and serving.certificate != self._shown:
@@ -172,7 +174,7 @@ class Keeper:
         try:
             self.round()
         except HamiError as error:
-            # What is shown stays good for a third of its life.
+            # The current certificate is valid for another third of its life.
             self.failures += 1
             _log.warning("certificates: %s", error)
         except Exception:
@@ -180,38 +182,38 @@ class Keeper:
             _log.exception("certificates")
 
     def _keep_secret(self) -> Certificates:
-        what = f"secret {self._place.namespace}/{self._place.secret}"
-        path = f"/api/v1/namespaces/{self._place.namespace}/secrets/{self._place.secret}"
+        what = f"secret {self._objects.namespace}/{self._objects.secret}"
+        path = f"/api/v1/namespaces/{self._objects.namespace}/secrets/{self._objects.secret}"
         try:
             for _ in range(_RETRIES):
                 answer = self._server.get(path, deadline_s=self._deadline_s)
                 secret = msgspec.json.decode(answer, type=_Secret)
                 held = _held(secret)
-                wanted = step(held, self._place.names, self._clock(), self._lifetimes)
+                wanted = step(held, self._objects.names, self._clock(), self._lifetimes)
                 if wanted is held:
                     return held
                 try:
                     self._write_secret(path, secret, wanted)
                 except Conflict:
-                    # Another replica, most likely: then what it wrote is there.
+                    # Most likely another replica has written the same.
                     continue
                 return wanted
         except NotFound as error:
-            fix = "make it, empty: kubectl apply -k deploy/"
-            raise NotFound(what, "it is not there", fix, error.status) from error
-        raise Conflict(what, "somebody else wrote it each time", "look who does")
+            fix = "create it: kubectl apply -k deploy/"
+            raise NotFound(what, "it does not exist", fix, error.status) from error
+        raise Conflict(what, _CONTENDED, "find out which client does")
 
     def _write_secret(self, path: str, before: _Secret, wanted: Certificates) -> None:
         serving = wanted.serving
         data = {_FIELD: msgspec.json.encode(wanted)}
         if serving is not None:
-            # As `kubectl create secret tls` names them, for whoever looks.
+            # The names that `kubectl create secret tls` uses, for people who read it.
             data |= {"tls.crt": serving.certificate.encode(), "ca.crt": bundle(wanted).encode()}
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": before.type,
-            # With the version that was read.
+            # It includes the resource version that was read.
             "metadata": before.metadata,
             "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
         }
@@ -224,7 +226,7 @@ class Keeper:
             found = msgspec.json.decode(
                 self._server.get(path, deadline_s=self._deadline_s), type=_Configuration
             )
-            # Merged by name.
+            # The API server merges this list by name.
             changes = [
                 {"name": webhook.name, "clientConfig": {"caBundle": wanted}}
                 for webhook in found.webhooks or []
@@ -237,23 +239,23 @@ class Keeper:
             try:
                 self._server.patch(path, patch, STRATEGIC_PATCH, deadline_s=self._deadline_s)
             except Conflict:
-                # Another replica, most likely with the same.
+                # Most likely another replica has written the same.
                 continue
             return
-        raise Conflict(path, "somebody else wrote it each time", "look who does")
+        raise Conflict(path, _CONTENDED, "find out which client does")
 
 
 def _held(secret: _Secret) -> Certificates:
     text = (secret.data or {}).get(_FIELD)
     if text is None:
         return Certificates()
-    # Nobody can serve with what cannot be read, so a new beginning is no loss.
+    # Invalid certificates are of no use, so nothing is lost by replacing them.
     try:
         held = msgspec.json.decode(base64.b64decode(text), type=Certificates)
     except (msgspec.DecodeError, ValueError) as error:
-        _log.warning("the secret's %s cannot be read and is made anew: %s", _FIELD, error)
+        _log.warning("the secret's %s is invalid and is replaced: %s", _FIELD, error)
         return Certificates()
     if not is_whole(held):
-        _log.warning("a certificate or a key in the secret's %s is none: all are made anew", _FIELD)
+        _log.warning("the secret's %s has an invalid certificate or key: all are replaced", _FIELD)
         return Certificates()
     return held

@@ -1,4 +1,4 @@
-"""What the webhook tells Prometheus."""
+"""What the webhook reports to Prometheus."""
 
 from __future__ import annotations
 
@@ -17,41 +17,39 @@ __all__ = ["exposition"]
 
 
 def exposition(reviewer: Reviewer, keeper: Keeper, bodies: Bodies) -> str:
-    """The metrics, in Prometheus' text format."""
+    """The metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Told(reviewer, keeper, bodies))
+    registry.register(_Counts(reviewer, keeper, bodies))
     return generate_latest(registry).decode()
 
 
-class _Told(Collector):
-    """Reads what others count: nothing is counted twice."""
-
+class _Counts(Collector):
     def __init__(self, reviewer: Reviewer, keeper: Keeper, bodies: Bodies) -> None:
         self._reviewer = reviewer
         self._keeper = keeper
         self._bodies = bodies
 
     def collect(self) -> Iterator[Metric]:
-        verdicts = CounterMetricFamily(
-            "hami_webhook_verdicts",
-            "Findings in pods, by what was done; 'allow' counts pods.",
+        reviews = CounterMetricFamily(
+            "hami_webhook_reviews",
+            "Findings in reviewed pods, by action; 'allow' counts pods.",
             labels=("verb", "action", "rule"),
         )
         for labels, count in sorted(self._reviewer.counts().items()):
-            verdicts.add_metric(labels, count)
-        yield verdicts
+            reviews.add_metric(labels, count)
+        yield reviews
         yield GaugeMetricFamily(
             "hami_webhook_certificate_expiry_timestamp_seconds",
-            "When the certificate that is shown expires.",
+            "When the listener's certificate expires.",
             value=self._keeper.expires_at,
         )
         yield CounterMetricFamily(
             "hami_webhook_certificate_failures",
-            "Rounds in which the certificates could not be looked after.",
+            "Checks of the certificates that failed.",
             value=self._keeper.failures,
         )
         yield CounterMetricFamily(
-            "hami_webhook_given_up_bodies",
-            "Reviews turned away unread, because more came at once than there is memory for.",
-            value=self._bodies.given_up,
+            "hami_webhook_incomplete_bodies",
+            "Reviews refused before they were complete, because too many arrived at once.",
+            value=self._bodies.dropped,
         )

@@ -1,7 +1,7 @@
-"""An admission as a JSON patch (RFC 6902) of the pod that it was made for.
+"""An admission as a JSON patch (RFC 6902) of its pod.
 
-Only what we decide is touched: entries of lists are removed by their place and added at the end, so
-fields that we do not know stay as they came.
+The patch changes only what the admission decides: it removes list entries by their index and adds
+new ones at the end, so unknown fields stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["make_patch"]
 
 Operation = dict[str, object]
 
-_PLACE = re.compile(r"spec\.(?P<list>containers|initContainers)\[(?P<index>\d+)\]")
+_CONTAINER = re.compile(r"spec\.(?P<list>containers|initContainers)\[(?P<index>\d+)\]")
 
 
 def make_patch(
@@ -25,15 +25,15 @@ def make_patch(
     settings: PodSettings,
     runtime_class: str | None = None,
 ) -> list[Operation]:
-    """The operations that carry out an admission; none where the pod is as it should be.
+    """The operations that an admission needs; none if the pod is right already.
 
     Args:
-        pod: as it came.
-        admission: what becomes of it.
-        settings: how it was judged; the first of its schedulers is given to pods that ask for a
-            card and name none.
-        runtime_class: given to such pods that name none: the runtime that brings the driver;
-            ``None`` leaves that to the node.
+        pod: the pod as it arrived.
+        admission: the decision about it.
+        settings: how it was judged. The first of its schedulers is set on pods that request a card
+            and name no scheduler.
+        runtime_class: set on pods that request a card and name no runtime class; ``None``: not set,
+            so the node's default runtime must provide the driver.
     """
     operations = list(_annotations(admission))
     if admission.request is not None:
@@ -63,7 +63,7 @@ def _labels(pod: objects.Pod, labels: Mapping[str, str]) -> Iterator[Operation]:
 def _spec(
     pod: objects.Pod, settings: PodSettings, runtime_class: str | None
 ) -> Iterator[Operation]:
-    # Whoever names another scheduler than the default means it.
+    # A pod that names a scheduler other than the default keeps it.
     theirs, ours = pod.spec.scheduler_name, next(iter(settings.schedulers), None)
     if ours and ours != theirs and theirs in (None, "", objects.DEFAULT_SCHEDULER):
         yield {"op": "add", "path": "/spec/schedulerName", "value": ours}
@@ -79,12 +79,12 @@ def _volumes(pod: objects.Pod, admission: Admission) -> Iterator[Operation]:
 
 
 def _container(pod: objects.Pod, edit: ContainerEdit) -> Iterator[Operation]:
-    place = _PLACE.fullmatch(edit.path)
-    if place is None:
-        raise ValueError(f"no container's path: {edit.path}")
-    listed = pod.spec.containers if place["list"] == "containers" else pod.spec.init_containers
-    container = (listed or ())[int(place["index"])]
-    path = f"/spec/{place['list']}/{place['index']}"
+    match = _CONTAINER.fullmatch(edit.path)
+    if match is None:
+        raise ValueError(f"not the path of a container: {edit.path}")
+    listed = pod.spec.containers if match["list"] == "containers" else pod.spec.init_containers
+    container = (listed or ())[int(match["index"])]
+    path = f"/spec/{match['list']}/{match['index']}"
     yield from _limits(path, container, edit.limits)
     yield from _environment(path, container, edit)
     if edit.mounts and container.volume_mounts is None:
@@ -112,7 +112,7 @@ def _environment(
 ) -> Iterator[Operation]:
     plan = edit.environment
     entries = container.env or ()
-    # From the end, so that the places of those before stay what they are.
+    # From the end, so that the indexes of the entries before stay valid.
     for index in reversed(range(len(entries) if plan.remove else 0)):
         if entries[index].name in plan.remove:
             yield {"op": "remove", "path": f"{path}/env/{index}"}

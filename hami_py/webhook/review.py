@@ -1,9 +1,15 @@
-"""AdmissionReviews (admission.k8s.io/v1): a pod comes in, a verdict goes out.
+"""AdmissionReviews (admission.k8s.io/v1): decides whether a pod is admitted, and how it is changed.
 
-``mutate`` completes and corrects a pod, ``validate`` looks at what became of it when all webhooks
-have had it; both ask the same ``admit``. A review that asks about anything but the making of a pod,
-or of an ephemeral container in one, is let pass: rules of the configuration keep them away, and a
-wrong rule must not stop a cluster.
+``mutate`` completes and corrects a pod. ``validate`` checks the pod after all webhooks have changed
+it. Both use the same ``admit``. Reviews of anything but the creation of a pod, or of an ephemeral
+container, are admitted: the rules of the configuration exclude them, and a wrong rule must not stop
+a cluster.
+
+The API server calls mutating webhooks in the order of their configurations' names. A webhook that
+is called after ours may undo our changes, or add the first request for a card. The API server does
+not call ours again then (``reinvocationPolicy`` applies only to webhooks that were called). Such a
+pod would go to a scheduler that does not know cards, get none from the kubelet, or have what ours
+removes. So ``validate`` refuses it.
 """
 
 from __future__ import annotations
@@ -11,34 +17,39 @@ from __future__ import annotations
 import base64
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import msgspec
 
 from hami_py.model import pods
-from hami_py.model.pods import Admission, objects
+from hami_py.model.pods import Admission, PodSettings, objects
 from hami_py.model.pods.admission.findings import MAX_REFUSALS, Finding, first
+from hami_py.model.pods.annotations import LABELS
 from hami_py.model.pods.decoding import Decoder
-from hami_py.webhook.late import undone
 from hami_py.webhook.patch import make_patch
 
 __all__ = ["Review", "Reviewer", "read_review"]
 
 _LONGEST_WARNING = 256
-"""The API server cuts longer ones (it allows 256 characters each, 4096 in all)."""
+"""The API server truncates longer warnings (it allows 256 characters each, 4096 in all)."""
 
 _MOST_WARNINGS = 16
 
+_CHANGED_LATER = (
+    "another webhook changed the pod after hami-webhook: rename that webhook's configuration so "
+    "that its name comes before hami-webhook in alphabetical order"
+)
+
 
 class Kind(msgspec.Struct, rename="camel"):
-    """Which kind of object."""
+    """The kind of the object."""
 
     kind: str = ""
 
 
 class Request(msgspec.Struct, rename="camel"):
-    """What is to be judged (AdmissionRequest)."""
+    """The request to admit an object (AdmissionRequest)."""
 
     uid: str
     kind: Kind = msgspec.field(default_factory=Kind)
@@ -49,14 +60,14 @@ class Request(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, rename="camel"):
-    """A question (AdmissionReview)."""
+    """A review with its request (AdmissionReview)."""
 
     request: Request
     api_version: str = "admission.k8s.io/v1"
 
 
 class Status(msgspec.Struct):
-    """Why not."""
+    """Why the pod is refused."""
 
     message: str
     code: int = 422
@@ -64,7 +75,7 @@ class Status(msgspec.Struct):
 
 
 class Response(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The verdict (AdmissionResponse)."""
+    """The decision (AdmissionResponse)."""
 
     uid: str
     allowed: bool = msgspec.field()
@@ -75,7 +86,7 @@ class Response(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Answer(msgspec.Struct, rename="camel"):
-    """An answer (AdmissionReview)."""
+    """A review with its response (AdmissionReview)."""
 
     response: Response
     api_version: str = "admission.k8s.io/v1"
@@ -83,19 +94,19 @@ class Answer(msgspec.Struct, rename="camel"):
 
 
 read_review = Decoder(Review, "review")
-"""Reads a review; raises ``InvalidValue`` with the path of what is wrong."""
+"""Decodes a review; raises ``InvalidValue`` with the path of the invalid field."""
 
 
 class Reviewer:
-    """Judges pods, and counts what it found.
+    """Reviews pods, and counts its findings.
 
     Args:
         settings: how pods are read.
-        runtime_class: given to pods that ask for a card and name none.
+        runtime_class: set on pods that request a card and name none.
     """
 
     def __init__(self, settings: pods.PodSettings, runtime_class: str | None = None) -> None:
-        self._verdicts: Counter[tuple[str, str, str]] = Counter()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
         self._lock = threading.Lock()
         self._settings = settings
         self._runtime_class = runtime_class
@@ -116,15 +127,12 @@ class Reviewer:
         return answer
 
     def validate(self, review: Review) -> Answer:
-        """Refuses a pod that another webhook, or nobody, has made what it must not be.
-
-        So it does with a container that is added later, to debug.
-        """
+        """Refuses a pod that is invalid after all webhooks, or an invalid ephemeral container."""
         if (pod := _pod(review, "CREATE")) is not None:
             admission = pods.admit(pod, self._settings)
             if not admission.refusals:
-                late = undone(pod, admission, self._settings)
-                admission = Admission(findings=(*admission.findings, *first(late)))
+                later = _later_changes(pod, admission, self._settings)
+                admission = Admission(findings=(*admission.findings, *first(later)))
         elif (pod := _pod(review, "UPDATE", "ephemeralcontainers")) is not None:
             admission = Admission(findings=pods.judge_ephemeral(pod, self._settings))
         else:
@@ -133,21 +141,21 @@ class Reviewer:
         return _denied(review, admission) if admission.refusals else _allowed(review)
 
     def counts(self) -> dict[tuple[str, str, str], int]:
-        """How often what was done, by (verb, action, rule); the rule of "allow" is empty."""
+        """The number of findings by (verb, action, rule); the rule of "allow" is empty."""
         with self._lock:
-            return dict(self._verdicts)
+            return dict(self._counts)
 
     def _count(self, verb: str, admission: Admission) -> Admission:
         with self._lock:
             for finding in admission.findings:
-                self._verdicts[verb, finding.action, finding.rule] += 1
+                self._counts[verb, finding.action, finding.rule] += 1
             if not admission.refusals:
-                self._verdicts[verb, "allow", ""] += 1
+                self._counts[verb, "allow", ""] += 1
         return admission
 
 
 def _pod(review: Review, operation: str, sub_resource: str = "") -> objects.Pod | None:
-    """The pod, if this is what is done with one."""
+    """The pod, if the review is about this operation on one."""
     request = review.request
     pod = request.object
     if (request.operation, request.sub_resource) != (operation, sub_resource):
@@ -155,7 +163,7 @@ def _pod(review: Review, operation: str, sub_resource: str = "") -> objects.Pod 
     if request.kind.kind != "Pod" or pod is None:
         return None
     if pod.metadata.namespace is None:
-        # A pod in admission need not say where it is to be; the request does.
+        # In admission the pod may have no namespace yet; the request has it.
         metadata = msgspec.structs.replace(pod.metadata, namespace=request.namespace)
         return msgspec.structs.replace(pod, metadata=metadata)
     return pod
@@ -166,13 +174,51 @@ def _allowed(review: Review, warnings: list[str] | None = None) -> Answer:
 
 
 def _denied(review: Review, admission: Admission) -> Answer:
-    said = [str(finding) for finding in admission.refusals]
-    if len(said) == MAX_REFUSALS:
-        said.append("there may be more")
-    message = "; ".join(said)
-    status = Status(message)
+    reasons = [str(finding) for finding in admission.refusals]
+    if len(reasons) == MAX_REFUSALS:
+        reasons.append("there may be more")
+    status = Status("; ".join(reasons))
     return Answer(Response(review.request.uid, False, status, _texts(admission.warnings)))
 
 
 def _texts(findings: Iterable[Finding]) -> list[str]:
     return [str(each)[: _LONGEST_WARNING - 1] for each in islice(findings, _MOST_WARNINGS)]
+
+
+def _later_changes(
+    pod: objects.Pod, admission: Admission, settings: PodSettings
+) -> Iterator[Finding]:
+    """Findings for each change of ours that the pod does not have any more.
+
+    Args:
+        pod: the pod after all webhooks.
+        admission: the decision about it as it is now.
+        settings: how it was judged.
+    """
+    if admission.request is None:
+        return
+    for key, value in LABELS.items():
+        if pod.labels.get(key) != value:
+            fix = f"the value must be {value}"
+            yield _later(f"metadata.labels[{key}]", pod.labels.get(key, ""), fix)
+    scheduler = pod.spec.scheduler_name or ""
+    if settings.schedulers and scheduler not in settings.schedulers:
+        fix = f"this scheduler binds without cards; the value must be {settings.schedulers[0]}"
+        yield _later("spec.schedulerName", scheduler, fix)
+    cards = {profile.gpu for profile in settings.profiles}
+    for edit in admission.edits:
+        for name in sorted(cards & edit.limits.keys()):
+            fix = f"the kubelet would allocate no card; the value must be {edit.limits[name]}"
+            yield _later(f"{edit.path}.resources.limits[{name}]", "", fix)
+        for mount in edit.mounts:
+            fix = f"the container would run without the library at {mount.mount_path}"
+            yield _later(f"{edit.path}.volumeMounts", "", fix)
+    for volume in admission.volumes:
+        yield _later("spec.volumes", "", f"the library's volume is missing: {volume.name}")
+    for found in admission.warnings:
+        if found.action in ("remove", "replace"):
+            yield _later(found.field, found.value, found.fix)
+
+
+def _later(field: str, value: str, fix: str) -> Finding:
+    return Finding("late-change", "refuse", field, value, f"{fix}; {_CHANGED_LATER}")

@@ -1,24 +1,29 @@
-"""The webhook as one thing that runs: certificates, listener, routes."""
+"""The webhook as a service: certificates, routes and listener."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from starlette.routing import Route, Router
 
 from hami_py.kube import ApiServer
 from hami_py.model import pods
-from hami_py.serving import Bodies, Listen, Server, Tls
-from hami_py.webhook.app import make_app
+from hami_py.serving import Bodies, Listen, Server, Tls, json_route, page
 from hami_py.webhook.certificates import Lifetimes
-from hami_py.webhook.keeper import Keeper, Place
+from hami_py.webhook.keeper import Keeper, WebhookObjects
 from hami_py.webhook.metrics import exposition
-from hami_py.webhook.review import Reviewer
+from hami_py.webhook.review import Review, Reviewer, read_review
 
 __all__ = ["Webhook", "WebhookSettings"]
 
+_REVIEW_BYTES = 4 << 20
+"""The largest review. An object has up to 1.5 MiB in etcd, and a review has it once or twice."""
+
 _LINGER_S = 3.0
-"""The API server goes on asking a replica that is no endpoint any more, over connections that it
-keeps. After the hook before it (deploy/), and with the rest of its work, a replica still ends well
-within the 30 s that the kubelet gives it."""
+"""The API server still uses the connections that it has kept to a replica that is no endpoint any
+more. Together with the preStop hook (deploy/) and its other work, the replica ends well within the
+30 s that the kubelet grants."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +31,18 @@ class WebhookSettings:
     """How the webhook runs.
 
     Attributes:
-        place: where its certificates are kept, and who trusts them.
-        listen: where it listens; all addresses, because the API server comes from anywhere.
-        lifetimes: of its certificates.
+        objects: the objects in the cluster that have its certificates.
+        listen: where it listens; all addresses, because the API server may run anywhere.
+        lifetimes: the lifetimes of its certificates.
         pods: how pods are read.
-        runtime_class: given to pods that ask for a card and name none; ``None`` leaves that alone.
-        period_s: how often the certificates are looked at.
-        body_bytes: of all reviews that are being read at once. With the 512 connections of
-            ``listen``, one of 64 KiB, several times an ordinary one, is never turned away, and all
-            of it is less than the memory that deploy/ gives.
+        runtime_class: set on pods that request a card and name none; ``None``: not set.
+        period_s: how often the certificates are checked.
+        body_bytes: the budget for all reviews that are being read. With the 512 connections of
+            ``listen``, a review of up to 64 KiB, several times the usual size, is never dropped,
+            and the budget fits into the memory limit in deploy/.
     """
 
-    place: Place
+    objects: WebhookObjects
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9443))  # noqa: S104
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
@@ -47,35 +52,57 @@ class WebhookSettings:
 
 
 class Webhook:
-    """One replica. Replicas need not know of each other.
+    """One replica. Replicas do not communicate with each other.
 
     Attributes:
-        reviewer: who judges.
-        keeper: who keeps the certificates.
-        server: who listens.
+        reviewer: answers the reviews.
+        keeper: keeps the certificates.
+        server: the listener.
     """
 
     def __init__(self, server: ApiServer, settings: WebhookSettings) -> None:
         tls = Tls()
         self.reviewer = Reviewer(settings.pods, settings.runtime_class)
         self.keeper = Keeper(
-            server, settings.place, tls, settings.lifetimes, period_s=settings.period_s
+            server, settings.objects, tls, settings.lifetimes, period_s=settings.period_s
         )
         bodies = Bodies(settings.body_bytes)
-        app = make_app(
+        routes = _routes(
             self.reviewer,
             bodies,
             lambda: self.keeper.is_ready,
             lambda: exposition(self.reviewer, self.keeper, bodies),
         )
-        self.server = Server(app, settings.listen, tls=tls, linger_s=_LINGER_S)
+        self.server = Server(Router(routes), settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:
-        """Begins to answer; where there is no certificate yet, the probes alone can be asked."""
+        """Begins to answer; without a certificate, only the probes are reachable."""
         self.keeper.start()
         self.server.start()
 
     def stop(self) -> None:
-        """Answers what has come, and ends."""
+        """Answers the requests that have arrived, and ends."""
         self.server.stop()
         self.keeper.stop()
+
+
+def _routes(
+    reviewer: Reviewer,
+    bodies: Bodies,
+    is_ready: Callable[[], bool],
+    metrics: Callable[[], str],
+) -> list[Route]:
+    def review(path: str, answer: Callable[[Review], object]) -> Route:
+        return json_route(path, read_review, answer, most_bytes=_REVIEW_BYTES, bodies=bodies)
+
+    def ready() -> tuple[int, str]:
+        why = "there is no certificate yet; the log has the reason\n"
+        return (200, "ready\n") if is_ready() else (503, why)
+
+    return [
+        review("/mutate", reviewer.mutate),
+        review("/validate", reviewer.validate),
+        page("/healthz", lambda: (200, "alive\n")),
+        page("/readyz", ready),
+        page("/metrics", lambda: (200, metrics())),
+    ]

@@ -1,21 +1,21 @@
-//! How full nodes and cards are, in Prometheus' text format.
+//! What is allocated on nodes and cards, in Prometheus' text format.
 //!
-//! There may be tens of thousands of cards. Made into Python's objects their samples take seconds of the
-//! interpreter, in which no filter is answered.
+//! A cluster may have tens of thousands of cards. Their samples as Python objects would occupy the
+//! interpreter for seconds, and no filter would be answered meanwhile.
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>
 
 use hami_allocator::{CardUsage, NodeUsage};
 use std::io::Write;
 
-/// A gauge: its name, what it says, and the labels and the value of each sample of one thing.
+/// A gauge: its name, its help text, and how to compute its value for one node or card.
 struct Gauge<T> {
     name: &'static str,
     help: &'static str,
     value: fn(&T) -> f64,
 }
 
-/// What a node has and gives.
+/// The sums over the cards of a node.
 #[derive(Default)]
 struct Sums {
     memory_mib: u64,
@@ -26,7 +26,13 @@ struct Sums {
     slots_given: u64,
 }
 
-const STANDINGS: [&str; 4] = ["open", "cordoned", "unhealthy", "gone"];
+/// The allocator's word for the state of a card, and the value of the label `state`.
+const STATES: [(&str, &str); 4] = [
+    ("open", "schedulable"),
+    ("cordoned", "cordoned"),
+    ("unhealthy", "unhealthy"),
+    ("gone", "missing"),
+];
 
 const NODE: [Gauge<Sums>; 6] = [
     Gauge {
@@ -35,28 +41,28 @@ const NODE: [Gauge<Sums>; 6] = [
         value: |sums| bytes(sums.memory_mib),
     },
     Gauge {
-        name: "hami_scheduler_node_memory_given_bytes",
-        help: "Memory of these cards that was given to pods, with overheads.",
+        name: "hami_scheduler_node_memory_allocated_bytes",
+        help: "Memory of these cards that is allocated to pods, with overheads.",
         value: |sums| bytes(sums.memory_given_mib),
     },
     Gauge {
         name: "hami_scheduler_node_cores",
-        help: "Time of the node's cards; 1 is all of one card's.",
+        help: "Time of the node's cards; 1 is the whole time of one card.",
         value: |sums| cores(sums.cores),
     },
     Gauge {
-        name: "hami_scheduler_node_cores_given",
-        help: "Time of these cards that was given to pods; 1 is all of one card's.",
+        name: "hami_scheduler_node_cores_allocated",
+        help: "Time of these cards that is allocated to pods; 1 is the whole time of one card.",
         value: |sums| cores(sums.cores_given),
     },
     Gauge {
         name: "hami_scheduler_node_slots",
-        help: "Containers that the node's cards take.",
+        help: "Containers that the node's cards can take.",
         value: |sums| sums.slots as f64,
     },
     Gauge {
-        name: "hami_scheduler_node_slots_given",
-        help: "Containers that have some of these cards.",
+        name: "hami_scheduler_node_slots_allocated",
+        help: "Containers that have part of these cards.",
         value: |sums| sums.slots_given as f64,
     },
 ];
@@ -68,36 +74,36 @@ const CARD: [Gauge<CardUsage>; 4] = [
         value: |card| bytes(card.memory_mib),
     },
     Gauge {
-        name: "hami_scheduler_card_memory_given_bytes",
-        help: "Memory of the card that was given to pods, with overheads.",
+        name: "hami_scheduler_card_memory_allocated_bytes",
+        help: "Memory of the card that is allocated to pods, with overheads.",
         value: |card| bytes(card.memory_given_mib),
     },
     Gauge {
-        name: "hami_scheduler_card_cores_given",
-        help: "Time of the card that was given to pods; 1 is all of it.",
+        name: "hami_scheduler_card_cores_allocated",
+        help: "Time of the card that is allocated to pods; 1 is all of it.",
         value: |card| cores(card.cores_given.into()),
     },
     Gauge {
-        name: "hami_scheduler_card_slots_given",
-        help: "Containers that have some of the card.",
+        name: "hami_scheduler_card_slots_allocated",
+        help: "Containers that have part of the card.",
         value: |card| card.slots_given.into(),
     },
 ];
 
-/// By node; cards that are gone are counted, and not summed up.
+/// The metrics by node. Missing cards are counted, but not part of the sums.
 pub fn nodes(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
     let mut families = NODE.map(|gauge| family(gauge.name, gauge.help)).to_vec();
-    let mut counts = family("hami_scheduler_node_cards", "The node's cards, by their standing.");
+    let mut counts = family("hami_scheduler_node_cards", "The node's cards, by state.");
     for node in parts.flatten() {
         let labels = label("node", &node.name);
         let sums = sums(&node);
         for (family, gauge) in families.iter_mut().zip(&NODE) {
             sample(family, gauge.name, &labels, (gauge.value)(&sums));
         }
-        for standing in STANDINGS {
+        for (standing, state) in STATES {
             let count = node.cards.iter().filter(|card| card.standing == standing).count();
             if count > 0 {
-                let labels = format!("{labels},{}", label("standing", standing));
+                let labels = format!("{labels},{}", label("state", state));
                 sample(&mut counts, "hami_scheduler_node_cards", &labels, count as f64);
             }
         }
@@ -106,11 +112,13 @@ pub fn nodes(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
     families.concat()
 }
 
-/// By card.
+/// The metrics by card.
 pub fn cards(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
     let mut families = CARD.map(|gauge| family(gauge.name, gauge.help)).to_vec();
-    let mut standings =
-        family("hami_scheduler_card_standing", "1: whether the card takes new pods, or why not.");
+    let mut states = family(
+        "hami_scheduler_card_state",
+        "1 for the card's state: whether it takes new pods, or why not.",
+    );
     for node in parts.flatten() {
         let of_node = label("node", &node.name);
         for card in &node.cards {
@@ -120,11 +128,13 @@ pub fn cards(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
             for (family, gauge) in families.iter_mut().zip(&CARD) {
                 sample(family, gauge.name, &labels, (gauge.value)(card));
             }
-            let labels = format!("{labels},{}", label("standing", card.standing));
-            sample(&mut standings, "hami_scheduler_card_standing", &labels, 1.0);
+            for (_, state) in STATES.iter().filter(|(standing, _)| *standing == card.standing) {
+                let labels = format!("{labels},{}", label("state", state));
+                sample(&mut states, "hami_scheduler_card_state", &labels, 1.0);
+            }
         }
     }
-    families.push(standings);
+    families.push(states);
     families.concat()
 }
 

@@ -75,7 +75,7 @@ class Extender:
         """
         status, text = fetch(self.port, "/metrics")
         assert status == 200, text
-        gauge = r'^hami_scheduler_node_memory_given_bytes{node="([^"]*)"} (.*)$'
+        gauge = r'^hami_scheduler_node_memory_allocated_bytes{node="([^"]*)"} (.*)$'
         told = {node: float(value) for node, value in re.findall(gauge, text, re.MULTILINE)}
         given = state.given()
         assert told == given, (

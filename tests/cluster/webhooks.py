@@ -17,7 +17,7 @@ from hami_py.model.pods import PodSettings
 from hami_py.scheduler.service import Scheduler, SchedulerSettings
 from hami_py.serving import Listen
 from hami_py.webhook.certificates import Lifetimes
-from hami_py.webhook.keeper import Place
+from hami_py.webhook.keeper import WebhookObjects
 from hami_py.webhook.service import Webhook, WebhookSettings
 
 NAME = "hami-webhook"
@@ -44,7 +44,7 @@ def webhook(
 ) -> Iterator[Webhook]:
     """The webhook; of two replicas the first is asked to mutate, the other to validate."""
     settings = WebhookSettings(
-        place=Place("default", NAME, NAME, NAME, ["127.0.0.1"]),
+        objects=WebhookObjects("default", NAME, NAME, NAME, ["127.0.0.1"]),
         listen=Listen("127.0.0.1", 0),
         lifetimes=lifetimes or Lifetimes(),
         pods=pods or PodSettings(),

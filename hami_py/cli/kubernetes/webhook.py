@@ -64,12 +64,12 @@ def webhook(
     judged = read_settings(settings_file, schedulers, preloads)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
-        from hami_py.webhook.keeper import Place  # noqa: PLC0415
+        from hami_py.webhook.keeper import WebhookObjects  # noqa: PLC0415
         from hami_py.webhook.service import Webhook, WebhookSettings  # noqa: PLC0415
 
     names = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     settings = WebhookSettings(
-        place=Place(namespace, name, name, name, names),
+        objects=WebhookObjects(namespace, name, name, name, names),
         listen=at,
         pods=judged,
         runtime_class=runtime_class,

@@ -147,7 +147,7 @@ def test_what_another_webhook_takes_away_is_refused(undo: Any, field: str) -> No
     undo(done["spec"])
     told = said(done, "validate")
     assert field in told
-    assert "another webhook changed it" in told
+    assert "another webhook changed the pod" in told
 
 
 @pytest.mark.parametrize("path", ["lib", "/", "/lib/", "/a/../b", "/a b", "/a:b", "/$LIB", "/a#b"])

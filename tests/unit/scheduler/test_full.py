@@ -94,10 +94,10 @@ def test_what_is_told_is_the_sum_of_the_assignments() -> None:
     keys = [(name, str(at), f"GPU-{name}-{at}") for name in names for at in range(2)]
     assert by_card == {
         "memory_bytes": dict.fromkeys(keys, 10_000 * MIB),
-        "memory_given_bytes": {key: mib[key[2]] * MIB for key in keys},
-        "cores_given": {key: pytest.approx(cores[key[2]] / 100) for key in keys},
-        "slots_given": {key: slots[key[2]] for key in keys},
-        "standing": {(*key, "open"): 1 for key in keys},
+        "memory_allocated_bytes": {key: mib[key[2]] * MIB for key in keys},
+        "cores_allocated": {key: pytest.approx(cores[key[2]] / 100) for key in keys},
+        "slots_allocated": {key: slots[key[2]] for key in keys},
+        "state": {(*key, "schedulable"): 1 for key in keys},
     }
 
     def summed(given: Counter[str], factor: float = 1) -> Samples:
@@ -109,12 +109,12 @@ def test_what_is_told_is_the_sum_of_the_assignments() -> None:
     by_node = parts(told(meter(allocator).exposition()), "hami_scheduler_node_")
     assert by_node == {
         "memory_bytes": {(name,): 20_000 * MIB for name in names},
-        "memory_given_bytes": summed(mib, MIB),
+        "memory_allocated_bytes": summed(mib, MIB),
         "cores": {(name,): 2 for name in names},
-        "cores_given": summed(cores, 0.01),
+        "cores_allocated": summed(cores, 0.01),
         "slots": {(name,): 2 * card("n", 0).slots for name in names},
-        "slots_given": summed(slots),
-        "cards": {(name, "open"): 2 for name in names},
+        "slots_allocated": summed(slots),
+        "cards": {(name, "schedulable"): 2 for name in names},
     }
 
 
@@ -132,28 +132,28 @@ def test_cards_are_told_by_standing_and_those_that_are_gone_count_in_no_sum() ->
     allocator.set_node(wire.encode(wire.Node("a", there[:3])))
     by_node = parts(told(meter(allocator).exposition()), "hami_scheduler_node_")
     assert by_node["cards"] == {
-        ("a", "open"): 1,
+        ("a", "schedulable"): 1,
         ("a", "cordoned"): 1,
         ("a", "unhealthy"): 1,
-        ("a", "gone"): 1,
+        ("a", "missing"): 1,
     }
     assert by_node["memory_bytes"] == {("a",): 30_000 * MIB}
-    assert by_node["memory_given_bytes"] == {("a",): (1000 + OVERHEAD_MIB) * MIB}
+    assert by_node["memory_allocated_bytes"] == {("a",): (1000 + OVERHEAD_MIB) * MIB}
     by_card = parts(told(meter(allocator).cards().decode()), "hami_scheduler_card_")
-    assert by_card["standing"].keys() == {
-        ("a", "0", "GPU-a-0", "open"),
+    assert by_card["state"].keys() == {
+        ("a", "0", "GPU-a-0", "schedulable"),
         ("a", "1", "GPU-a-1", "cordoned"),
         ("a", "2", "GPU-a-2", "unhealthy"),
-        ("a", "", "GPU-a-3", "gone"),
+        ("a", "", "GPU-a-3", "missing"),
     }
     # Nobody can tell its overhead any more.
-    assert by_card["memory_given_bytes"]["a", "", "GPU-a-3"] == 1000 * MIB
+    assert by_card["memory_allocated_bytes"]["a", "", "GPU-a-3"] == 1000 * MIB
     # A node that has gone keeps what its pods have, until they go.
     allocator.remove_node("a")
     by_node = parts(told(meter(allocator).exposition()), "hami_scheduler_node_")
-    assert by_node["cards"] == {("a", "gone"): 2}
+    assert by_node["cards"] == {("a", "missing"): 2}
     allocator.remove("uid-p")
-    assert set(told(meter(allocator).cards().decode())["hami_scheduler_card_standing"]) == set()
+    assert set(told(meter(allocator).cards().decode())["hami_scheduler_card_state"]) == set()
 
 
 def test_a_cards_name_may_be_anything() -> None:

@@ -11,7 +11,7 @@ from starlette.routing import Router
 
 from cluster.waiting import until
 from hami_py.serving import Bodies, Listen, Server, json_route
-from hami_py.serving.bodies import Body, GivenUp
+from hami_py.serving.bodies import Body, NoRoom
 
 BUDGET = 100_000
 
@@ -19,32 +19,32 @@ BUDGET = 100_000
 def is_in(body: Body, size: int) -> bool:
     try:
         body.add(bytes(size))
-    except GivenUp:
+    except NoRoom:
         return False
     return True
 
 
 def test_the_largest_makes_room_and_is_not_gone_on_with() -> None:
     bodies = Bodies(BUDGET)
-    small, large, next_ = bodies.open(), bodies.open(), bodies.open()
+    small, large, next_ = bodies.new(), bodies.new(), bodies.new()
     assert is_in(small, 30_000)
     assert is_in(large, 60_000)
     assert is_in(next_, 20_000)
     assert not is_in(large, 1)
     assert is_in(small, 50_000)
-    assert bodies.given_up == 1
+    assert bodies.dropped == 1
     # It holds nothing, and closing gives back what is held.
     small.close()
     large.close()
-    assert is_in(bodies.open(), 80_000)
+    assert is_in(bodies.new(), 80_000)
     assert is_in(next_, 0)
 
 
 def test_one_that_is_too_large_alone_takes_nobody_with_it() -> None:
     bodies = Bodies(BUDGET)
-    small = bodies.open()
+    small = bodies.new()
     assert is_in(small, 10)
-    assert not is_in(bodies.open(), BUDGET)
+    assert not is_in(bodies.new(), BUDGET)
     assert is_in(small, 10)
     assert bytes(small.data) == bytes(20)
 
@@ -56,7 +56,7 @@ def test_what_is_held_has_a_bound_and_small_ones_stay(seed: int) -> None:
     there: dict[Body, int] = {}
     for _ in range(2000):
         if len(there) < count:
-            there[bodies.open()] = 0
+            there[bodies.new()] = 0
         body = prng.choice(list(there))
         if is_in(body, prng.choice((1, 100, 5_000, 30_000))):
             there[body] = len(body.data)
@@ -101,7 +101,7 @@ def test_it_is_told_who_has_to_come_again(listening: tuple[int, Bodies]) -> None
     port, bodies = listening
     larger = begun(port, 85_000, b'"' + b"x" * 80_000)
     other = begun(port, 50_000, b'"' + b"x" * 45_000)
-    until(lambda: bodies.given_up == 1, "they have met")
+    until(lambda: bodies.dropped == 1, "they have met")
     larger.sendall(b"x")
     assert answer(larger) == (503, '{"error":"too many large bodies at once; try again later"}')
     other.sendall(b"x" * 4_998 + b'"')

@@ -20,7 +20,7 @@ from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound
 from hami_py.serving import Listen, Tls
 from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, step
-from hami_py.webhook.keeper import Keeper, Place
+from hami_py.webhook.keeper import Keeper, WebhookObjects
 from hami_py.webhook.service import Webhook, WebhookSettings
 from support.launcher import until
 
@@ -28,7 +28,7 @@ Object = dict[str, Any]
 
 NAMES = ["127.0.0.1"]
 NOW = 2_000_000_000.0
-PLACE = Place("default", "secret", "mutating", None, NAMES)
+PLACE = WebhookObjects("default", "secret", "mutating", None, NAMES)
 
 RIGHTS = Path(__file__).parents[3] / "deploy" / "webhook" / "rights.yaml"
 
@@ -135,7 +135,7 @@ def test_the_other_configuration_goes_on_where_one_is_missing() -> None:
     """Nothing new was shown then, and after a week the API server trusted nobody."""
     times = [NOW]
     server, tls = Server(b"{}"), Shown()
-    place = Place("default", "secret", "mutating", "missing", NAMES)
+    place = WebhookObjects("default", "secret", "mutating", "missing", NAMES)
     keeper = Keeper(cast(ApiServer, server), place, tls, Lifetimes(), clock=lambda: times[-1])
     for later_s in (0, 6 * 86_400):
         times.append(NOW + later_s)
@@ -199,7 +199,7 @@ def test_who_has_a_certificate_goes_on_while_the_secret_is_missing() -> None:
     keeper.round()
     before, trusted = tls.certificate, server.trusted()
     server.secret = None
-    with pytest.raises(NotFound, match=r"secret default/secret: it is not there; .*apply -k"):
+    with pytest.raises(NotFound, match=r"secret default/secret: it does not exist; .*apply -k"):
         keeper.round()
     assert keeper.is_ready
     assert (tls.certificate, server.trusted()) == (before, trusted)
@@ -244,7 +244,7 @@ def test_without_the_secret_it_is_alive_and_not_ready_until_it_is_made(
     assert (status("/healthz", anyone), status("/readyz", anyone)) == (200, 503)
     with caplog.at_level(logging.WARNING):
         until(lambda: bool(caplog.records), "nothing is logged")
-    assert "secret default/secret: it is not there" in caplog.text
+    assert "secret default/secret: it does not exist" in caplog.text
     assert "kubectl apply -k deploy/" in caplog.text
     server.secret = {"metadata": {"resourceVersion": "1"}}
     until(lambda: webhook.keeper.is_ready, "it is not ready")
@@ -254,7 +254,7 @@ def test_without_the_secret_it_is_alive_and_not_ready_until_it_is_made(
 
 def test_it_asks_for_what_deploy_grants_and_for_all_of_it() -> None:
     server, times = Server(None), [NOW]
-    place = Place("hami-system", *3 * ["hami-webhook"], NAMES)
+    place = WebhookObjects("hami-system", *3 * ["hami-webhook"], NAMES)
     keeper = Keeper(cast(ApiServer, server), place, Tls(), Lifetimes(), clock=lambda: times[-1])
     for _ in range(100):
         keeper.round()
