@@ -160,7 +160,7 @@ class Allocator:
         The same again changes nothing. It is taken as it is, also where it is too much for a card.
 
         Args:
-            request: a ``Request``.
+            request: a ``PodRequest``.
             assignment: its ``Assignment``.
             started: its ordinary init containers are done, and run no more.
 
@@ -197,7 +197,7 @@ class Allocator:
         the figures. Where all nodes are asked about nothing bounds how long that takes.
 
         Raises:
-            InvalidValue: it is no ``Request``.
+            InvalidValue: it is no ``PodRequest``.
         """
 
     def only_promised(self, request: bytes, names: list[str], now_ns: int, soon_ns: int) -> bool:
@@ -206,7 +206,7 @@ class Allocator:
         That is what is reserved, or held until ``soon_ns`` at most.
 
         Raises:
-            InvalidValue: it is no ``Request``.
+            InvalidValue: it is no ``PodRequest``.
         """
 
     def score(
@@ -218,7 +218,7 @@ class Allocator:
         scale of 0 to 100.
 
         Raises:
-            InvalidValue: it is no ``Request``.
+            InvalidValue: it is no ``PodRequest``.
         """
 
     def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bool, bytes]:
@@ -230,7 +230,7 @@ class Allocator:
         all for now: nodes that were not looked at are among those that do not do.
 
         Raises:
-            InvalidValue: it is no ``Request``, or the names are no JSON list.
+            InvalidValue: it is no ``PodRequest``, or the names are no JSON list.
         """
 
     def prioritize_names(self, request: bytes, names: bytes, now_ns: int, hold_ns: int) -> bytes:
@@ -240,7 +240,7 @@ class Allocator:
         between the lowest and the highest of these nodes; where all are equal, 9.
 
         Raises:
-            InvalidValue: it is no ``Request``, or the names are no JSON list.
+            InvalidValue: it is no ``PodRequest``, or the names are no JSON list.
         """
 
     def reserve(self, request: bytes, node: str, now_ns: int) -> bytes:
@@ -249,7 +249,7 @@ class Allocator:
         Raises:
             Unfit: the node does not take the pod, with the reason; so it is with one that is not
                 there, and with a pod that is bound to another.
-            InvalidValue: it is no ``Request``.
+            InvalidValue: it is no ``PodRequest``.
         """
 
     def victims(
@@ -261,7 +261,7 @@ class Allocator:
         namespace's pods have taken too long together the answer for further nodes is None, too.
 
         Args:
-            request: a ``Request``.
+            request: a ``PodRequest``.
             node: where.
             candidates: a list of ``{"uid": …, "priority": …, "pdb_violating": …, "chosen": …}``.
                 Those of no lower priority than the request's are never chosen; ``chosen`` go in
@@ -281,7 +281,7 @@ class Allocator:
         It is a ``hami_py.scheduler.explanation.NodeView``; its score is ``score``'s in hundreds.
 
         Raises:
-            InvalidValue: it is no ``Request``.
+            InvalidValue: it is no ``PodRequest``.
         """
 
     def snapshot(self) -> bytes:

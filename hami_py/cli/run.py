@@ -69,7 +69,10 @@ def run(
     join: str | None,
     command: tuple[str, ...],
 ) -> NoReturn:
-    """Run a program with limits on GPU memory and time.
+    r"""Run a program with limits on GPU memory and time.
+
+    \b
+        hami run --gpumem 4GiB --gpucores 30 -- python train.py
 
     By default a share is hard and has normal priority.
 

@@ -376,7 +376,7 @@ def test_where_no_card_is_a_kernel_is_added_and_that_is_said(
     command = hami("jupyter", "install", "--gpumem", "1GiB", "--device", "7")
     done = run(command, {**jupyter.env, "PYTHONPATH": str(hidden)})
     assert (done.code, done.out[:13]) == (0, "hami-1gib in ")
-    assert done.err.startswith("hami: the cards are looked at only when a kernel starts: NVML: ")
+    assert done.err.startswith("hami: the cards will be checked when a kernel starts: NVML: ")
 
 
 def test_without_jupyter_it_is_said_how_to_get_it(
