@@ -12,9 +12,8 @@ pub use crate::batch::thread::Next;
 use crate::batch::thread::{self, Thread};
 use crate::budget::{self, costs};
 use crate::capture::{self, Capturing};
-use crate::launch::Launch;
+use crate::launch::{Launch, Stream};
 use crate::limiter::card::{self, Admitted, CardLimiter};
-use crate::stream::Stream;
 use crate::{fast_path, meter};
 
 /// The slice in which a launch needs admission; `None` if it can go to the driver at once.

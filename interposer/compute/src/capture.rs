@@ -14,7 +14,7 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::real;
 
-use crate::stream::Stream;
+use crate::launch::Stream;
 
 /// How many captures have begun and not ended, as far as the calls tell. Never too few.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);

@@ -30,6 +30,5 @@ pub mod launch;
 mod limiter;
 mod meter;
 pub mod notices;
-mod stream;
 
 pub use contexts::Ending;

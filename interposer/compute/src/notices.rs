@@ -6,8 +6,7 @@ use vgpu_driver::process;
 
 use crate::batch::thread;
 use crate::contexts::{self, Ending};
-use crate::launch::Launch;
-use crate::stream::Stream;
+use crate::launch::{Launch, Stream};
 use crate::{budget, capture, fast_path, meter};
 
 /// The driver has taken the last launch of a batch.

@@ -1,12 +1,16 @@
 //! A batch in flight: when it should have ended, how much of its time the card worked, and which
 //! cost follows from that.
 
+use std::sync::Mutex;
+
 use hami_share::limiter::{bill, idle};
+use vgpu_driver::guard::lock;
 
 use crate::budget::costs;
+use crate::clock::{METER, QUIET_NS};
 use crate::events::Event;
+use crate::launch::Queue;
 use crate::limiter::card::CardLimiter;
-use crate::stream::Queue;
 
 /// The shortest and the longest time between two polls of an event.
 pub(crate) const SHORTEST_POLL_NS: u64 = 20_000;
@@ -84,4 +88,24 @@ impl Flight {
             costs::learn(key, span / u64::from(self.launches), self.launches);
         }
     }
+}
+
+/// The batches that the meter has not taken yet.
+static INBOX: Mutex<Vec<Flight>> = Mutex::new(Vec::new());
+
+/// Hands a batch over to the meter, which bills it when it has ended.
+pub(super) fn hand_over(flight: Flight) {
+    let soon = flight.closed_at + QUIET_NS;
+    lock(&INBOX).push(flight);
+    METER.wake_by(soon);
+}
+
+/// Takes all batches that were handed over.
+pub(crate) fn take_all(into: &mut Vec<Flight>) {
+    into.append(&mut lock(&INBOX));
+}
+
+/// Whether there is no batch to take.
+pub(crate) fn is_inbox_empty() -> bool {
+    lock(&INBOX).is_empty()
 }

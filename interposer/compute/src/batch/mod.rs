@@ -5,9 +5,6 @@
 //! closed batch is in flight until the card has reached its second event.
 
 mod contents;
-mod flight;
-pub(crate) mod inbox;
+pub(crate) mod flight;
 mod open_batch;
 pub(crate) mod thread;
-
-pub(crate) use flight::{Flight, LONGEST_POLL_NS, SHORTEST_POLL_NS};

@@ -3,15 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::contents::Contents;
-use super::flight::Flight;
-use super::inbox;
+use super::flight::{self, Flight};
 use crate::budget::Estimate;
 use crate::capture::{self, Capturing};
 use crate::clock::now;
 use crate::contexts;
 use crate::events::{self, Event, Reached};
+use crate::launch::{Queue, Stream};
 use crate::limiter::card::CardLimiter;
-use crate::stream::{Queue, Stream};
 
 /// A batch that may still grow.
 pub(super) struct Batch {
@@ -89,7 +88,7 @@ impl Batch {
         let (gap, doubt) = self.idle_before(closed_at);
         let expected = self.prediction();
         self.limiter.expect(self.queue, self.expected, expected);
-        inbox::put(Flight {
+        flight::hand_over(Flight {
             limiter: self.limiter,
             queue: self.queue,
             context: stream.context,

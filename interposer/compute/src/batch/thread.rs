@@ -15,9 +15,8 @@ use super::open_batch::Batch;
 use crate::budget::kinds::Kinds;
 use crate::budget::{self, Budget, Estimate};
 use crate::clock::{METER, QUIET_NS, now};
-use crate::launch::Launch;
+use crate::launch::{Launch, Stream};
 use crate::limiter::card::CardLimiter;
-use crate::stream::Stream;
 use crate::{capture, events};
 
 const _: () = assert!(BATCH_NS < Estimate::UNPAYABLE_NS as u64);

@@ -22,7 +22,7 @@ use super::seats::Seats;
 use super::state::{EngineTime, State};
 use super::verdict::Verdict;
 use crate::clock::{METER, QUIET_NS, Wake, now};
-use crate::stream::Queue;
+use crate::launch::Queue;
 
 /// The longest wait before a launch checks again whether anything has changed.
 const LOOK_AGAIN_NS: u64 = 10_000_000;

@@ -4,7 +4,7 @@
 //! stream is charged for its own batches only; what streams took from each other is billed when it
 //! has been measured.
 
-use crate::stream::Queue;
+use crate::launch::Queue;
 
 /// The batches that have begun and are not billed yet.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use hami_share::limiter::{Bucket, DEBT_NS, Wall};
 
 use super::outstanding::Outstanding;
 use super::seats::Seats;
-use crate::stream::Queue;
+use crate::launch::Queue;
 
 /// The state of a card's limiter, behind its lock.
 pub(super) struct State {

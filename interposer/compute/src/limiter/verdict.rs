@@ -15,7 +15,7 @@ use hami_share::limiter::{BATCH_NS, WHOLE_PPM, fits};
 
 use super::seats::Seats;
 use super::state::State;
-use crate::stream::Queue;
+use crate::launch::Queue;
 
 /// A stream with two batches gets a third one only while the two are predicted to take less than
 /// this: two full batches, one that runs and one that waits.

@@ -15,14 +15,14 @@ use vgpu_driver::guard::guard;
 use vgpu_driver::{context, process, real};
 
 use self::timelines::{Span, Timelines};
+use crate::batch::flight::{self, Flight, LONGEST_POLL_NS, SHORTEST_POLL_NS};
 use crate::batch::thread::{self, Thread};
-use crate::batch::{Flight, LONGEST_POLL_NS, SHORTEST_POLL_NS, inbox};
 use crate::clock::{METER, QUIET_NS, now};
 use crate::contexts::{self, Life};
 use crate::events::{self, Reached};
+use crate::launch::Stream;
 use crate::limiter::card::{self, CardLimiter};
 use crate::limiter::state::EngineTime;
-use crate::stream::Stream;
 
 /// The [`process::tag`] of the process in which the meter was started; 0 before the first start.
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -96,7 +96,7 @@ fn run() {
             exit::done();
         }
         METER.set(again_at);
-        if inbox::is_empty() {
+        if flight::is_inbox_empty() {
             METER.wake.wait_until(seen, again_at);
         }
     }
@@ -112,7 +112,7 @@ struct Meter {
 impl Meter {
     /// Looks at everything once. Returns when to look again.
     fn look(&mut self) -> u64 {
-        inbox::take_all(&mut self.flights);
+        flight::take_all(&mut self.flights);
         self.bill_ended();
         let at = now();
         let mut again_at = at + DEADLINE_NS;
@@ -132,7 +132,7 @@ impl Meter {
     /// The process exits: bills the batches that have ended and, so far, those that still run.
     fn last_look(&mut self) -> u64 {
         close_open();
-        inbox::take_all(&mut self.flights);
+        flight::take_all(&mut self.flights);
         self.bill_ended();
         // The card needs a moment to reach an event, even if no work is before it.
         let until = now() + QUIET_NS;

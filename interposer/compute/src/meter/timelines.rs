@@ -6,7 +6,7 @@
 
 use hami_share::limiter::Busy;
 
-use crate::batch::Flight;
+use crate::batch::flight::Flight;
 use crate::contexts::{Ends, Life};
 use crate::events::{self, Event};
 
