@@ -1,7 +1,7 @@
 """The card that a test runs on: the stub's, or this machine's. The tests are the same.
 
-What differs is only how programs find it, and who says from outside what they hold: NVML on both;
-the stub's ledger, which is exact, beside it.
+Only two things differ: how programs find the card, and what shows from outside how much they hold.
+NVML does on both; on the stub the ledger, which is exact, does too.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from support.running import Run, Started, run
 from support.slices import MIB
 from support.stub import StubServer
 
-#: Of the environment, what is the runner's own and not the machine's.
+#: The variables of the environment that belong to the test runner, not to the machine.
 _OURS = {
     "LD_PRELOAD",
     "HAMI_SLICE",
@@ -32,19 +32,19 @@ _OURS = {
     "PYTEST_CURRENT_TEST",
 }
 
-#: Seconds in which NVML must show what programs have done.
+#: Seconds within which NVML must show what programs have done.
 _DEADLINE = 20.0
 
 SOURCES = Path(__file__).parent / "programs"
 
-#: Bytes by which a real card's use may differ from what programs asked for: the driver takes whole
-#: pages of 2 MiB, and now and then a page more of its own.
+#: Bytes by which a real card's use may differ from the requested bytes: the driver takes whole
+#: pages of 2 MiB, and sometimes another page for itself.
 REAL_SLACK = 32 * MIB
 
 
 @dataclass
 class Card:
-    """The cards of a machine and how programs reach them. What is said of one is of the first."""
+    """The cards of a machine, for programs. Members for one card are for the first."""
 
     uuids: list[str]
     env: dict[str, str]
@@ -58,11 +58,11 @@ class Card:
 
     @property
     def uuid(self) -> str:
-        """The first card's."""
+        """The UUID of the first card."""
         return self.uuids[0]
 
     def in_process(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The same environment, with the stub's engine in the program, and as fast as it gets.
+        """The same environment, with the stub's engine inside the program, which is the fastest.
 
         Its card is the same one, by UUID. A real card's stays as it is.
         """
@@ -73,11 +73,11 @@ class Card:
 
     @property
     def slack(self) -> int:
-        """Bytes by which NVML may differ from what was asked for."""
+        """Bytes by which NVML may differ from the requested bytes."""
         return 0 if self.stub else REAL_SLACK
 
     def observe(self, uuid: str | None = None) -> dict[str, Any]:
-        """What NVML says from outside: total, used, free, processes."""
+        """NVML's numbers from outside the slice: total, used, free, processes."""
         uuid = uuid or self.uuid
         if uuid not in self._observers:
             command = [sys.executable, "-m", "gpu.observer", uuid]
@@ -89,11 +89,11 @@ class Card:
         return answer
 
     def used(self) -> int:
-        """Bytes that NVML says are taken on the first card."""
+        """Bytes in use on the first card, by NVML."""
         return int(self.observe()["used"])
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> float:
-        """Wait until this is so; the seconds it took."""
+        """Wait until the condition holds; returns the seconds that it took."""
         start = time.monotonic()
         while not condition():
             if time.monotonic() - start > _DEADLINE:
@@ -102,7 +102,7 @@ class Card:
         return time.monotonic() - start
 
     def slice(self, limit: int | None, *others: int | None, share: int | None = None) -> "Slice":
-        """A new slice with this limit in bytes on the first card, and the next on the next ones.
+        """A new slice with this limit in bytes on the first card, and the others on the next cards.
 
         ``share``: percent of the time of each of them.
         """
@@ -133,7 +133,7 @@ class Slice:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of a program in it."""
+        """The environment of a program in the slice."""
         return {
             **self.card.env,
             "LD_PRELOAD": str(self.card.library),
@@ -148,23 +148,23 @@ class Slice:
             yield begin(console, lookup)
 
     def run(self, command: list[str | Path], **options: Any) -> Run:
-        """A program in the slice, to its end."""
+        """Run a program in the slice to its end."""
         env = {**self.env, **options.pop("env", {})}
         return run(command, env, **options)
 
     def python(self, code: str, *arguments: str) -> Any:
-        """What a Python program in the slice prints, as JSON."""
+        """Run Python code in the slice; returns its last line, as JSON."""
         done = self.run([sys.executable, "-c", code, *arguments], env=python_path())
         assert done.code == 0, done.err
         return json.loads(done.lines[-1])
 
     def usage(self) -> int:
-        """Bytes in use on the first card, as ``hami.usage()`` says in the slice."""
+        """Bytes in use on the first card, by ``hami.usage()`` in the slice."""
         code = "import json, hami_py as hami; print(json.dumps(hami.usage().cards[0].memory_used))"
         return int(self.python(code))
 
     def refusals(self) -> int:
-        """How many requests on the first card the library refused."""
+        """The number of requests on the first card that the library has refused."""
         from hami_py._native import Account
 
         return sum(
@@ -172,7 +172,7 @@ class Slice:
         )
 
     def ledger(self, of: str = "requested") -> dict[str, int]:
-        """The stub's books for this slice on the first card: ``now`` and ``peak``."""
+        """The stub's ledger of this slice on the first card: ``now`` and ``peak``."""
         assert self.card.stub, "a real card has no ledger"
         group = self.card.stub.ledger()["cards"][0]["groups"][self.name]
         return {key: int(value) for key, value in group[of].items()}
@@ -189,14 +189,14 @@ def begin(console: Console, lookup: str = "dlsym") -> Console:
 
 
 def python_path() -> dict[str, str]:
-    """What a Python that we start needs in order to find what this one finds."""
+    """The variables with which another Python finds the same modules as this one."""
     return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def stub_card(
     artifacts: Artifacts, programs: Callable[[str], Path], folder: Path, profiles: str = "a100"
 ) -> Card:
-    """Cards of a stub server of their own."""
+    """The cards of a new stub server."""
     server = StubServer(artifacts, folder / "stub", profiles)
     server.__enter__()
     card = Card(server.uuids(), server.env, programs, artifacts.library, folder, server)
@@ -205,16 +205,16 @@ def stub_card(
 
 
 def real_card(artifacts: Artifacts, programs: Callable[[str], Path], folder: Path) -> Card:
-    """This machine's cards, as its own environment leads to them."""
+    """This machine's cards, with its own environment."""
     env = {key: value for key, value in os.environ.items() if key not in _OURS}
     return Card(list(_real_uuids()), env, programs, artifacts.library, folder)
 
 
 @functools.cache
 def _real_uuids() -> tuple[str, ...]:
-    """CUDA's choice and order, which are the programs'; by the names that NVML has for them.
+    """NVML's UUIDs of CUDA's devices, in CUDA's order, which is the programs' order.
 
-    Asked once: starting the driver takes a good part of a second.
+    Read once, because starting the driver takes a large part of a second.
     """
     env = {key: value for key, value in os.environ.items() if key not in _OURS}
     listed = json.loads(_python(["-m", "hami_py", "devices", "--json"], env))

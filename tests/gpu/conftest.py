@@ -3,7 +3,7 @@
     pytest tests/gpu                     on the stub
     python3 run.py test                  in the kit, on this machine's GPU (docs/gpu-kit.md)
 
-What each test found goes into a file, line by line, so that it is there whatever happens next.
+The findings of each test are appended to a file, so that they survive whatever happens next.
 """
 
 import json
@@ -25,13 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpu")
     group.addoption("--card", choices=["stub", "gpu"], default="stub", help="which card to run on")
     group.addoption("--built", type=Path, help="the folder of compiled programs")
-    group.addoption("--found", type=Path, help="the file for what each test found, as JSON lines")
+    group.addoption("--found", type=Path, help="the file for each test's findings, as JSON lines")
     group.addoption("--interpreter", default=sys.executable, help="the machine's own Python")
     group.addoption("--python-path", default="", help="the machine's own PYTHONPATH")
 
 
 def _option(config: pytest.Config, name: str, default: object) -> object:
-    """Where tests/gpu is collected from above, its options are not there to be set."""
+    """An option's value; the default where tests/gpu is collected from a folder above it."""
     return config.getoption(name, default=default)
 
 
@@ -44,7 +44,7 @@ def artifacts() -> Artifacts:
 def programs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, artifacts: Artifacts
 ) -> Callable[[str], Path]:
-    """`programs(name)` is a compiled program: the kit's, or one that is compiled now."""
+    """`programs(name)` is a compiled program: the kit's, or a newly compiled one."""
     built = _option(request.config, "--built", None)
     if isinstance(built, Path):
         return lambda name: built / name
@@ -59,7 +59,7 @@ def card_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def machine_python(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
-    """The machine's own Python, with whatever is installed there: program and environment."""
+    """The machine's own Python with its installed packages: program and environment."""
     path = str(_option(request.config, "--python-path", ""))
     program = str(_option(request.config, "--interpreter", sys.executable))
     return program, {"PYTHONPATH": path} if path else {}
@@ -96,19 +96,19 @@ def card(cards: Callable[[int], Card]) -> Card:
 
 @pytest.fixture
 def note(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
-    """`note(name, value)`: a finding for the report, whatever the verdict is."""
+    """`note(name, value)` adds a finding to the report, whether the test passes or fails."""
     return record_property
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes last, so that a deadline costs as few findings as it can."""
+    """Run the longest tests last, so that a deadline costs as few findings as possible."""
     items.sort(key=lambda item: item.path.name == "test_frameworks.py")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
-    # Set-up and tear-down are reported where something went wrong in them, the test always.
+    # Set-up and tear-down are reported only if they fail, the test always.
     if report.when == "call" or report.outcome != "passed":
         _write(item.config, item, report)
     return report

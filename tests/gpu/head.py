@@ -1,4 +1,4 @@
-"""What results must say of where they come from, as one JSON object.
+"""Prints the origin of results (machine, card, driver, commit) as one JSON object.
 
 python -m gpu.head COMMIT COMMAND
 """
@@ -13,7 +13,7 @@ from bench.results import machine
 
 
 def main() -> None:
-    """Asks NVML, the stub's or the machine's, for the first card."""
+    """Reads the first card from NVML, the stub's or the machine's."""
     pynvml.nvmlInit()
     card = pynvml.nvmlDeviceGetHandleByIndex(0)
     cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()

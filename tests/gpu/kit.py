@@ -25,7 +25,7 @@ from support.programs import SHARED
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TEST_TOOLS = ("pytest", "pytest-timeout")
 
-#: Bytes. The folder has to travel by whatever way there is.
+#: The largest size of the folder in bytes; it may have to travel by any means.
 LARGEST = 40 * 10**6
 
 #: Compiled programs and their sources; `-lcuda` is the stub's, found as libcuda.so.1 anywhere.
@@ -50,7 +50,7 @@ _DEADLINE = 600.0
 
 
 def main() -> int:
-    """Builds the folder anew and says how large it is."""
+    """Builds the folder again and prints its size."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--uv", required=True, help="uv's command, which reads uv.lock")
     parser.add_argument("--pip", required=True, help="pip's command, which can fetch for others")
@@ -69,9 +69,9 @@ def main() -> int:
             shutil.copy(path, kit / "wheels")
         wheels[python] = sorted([ours.name, *(path.name for path in paths)])
     _compile(kit / "programs")
-    # Without links: not every way to carry a folder keeps them.
+    # Without links, because some ways to copy a folder lose them.
     shutil.copytree(artifacts.find().stub_dir, kit / "stub")
-    # Four fifths of the stub are line tables, which nobody reads where the kit runs.
+    # Four fifths of the stub are line tables, which the kit does not need.
     stub = sorted(map(str, (kit / "stub").iterdir()))
     subprocess.run(["strip", "--strip-debug", *stub], check=True)
     for source in SOURCES:
@@ -83,8 +83,8 @@ def main() -> int:
 
 
 def _fetch(uv: str, pip: str, cache: Path) -> dict[str, list[Path]]:
-    """The wheels of each Python, of the versions and with the hashes that uv.lock names."""
-    # Whatever decides which wheels these are: the lock, the wishes, and this file.
+    """The wheels of each Python, with the versions and hashes of uv.lock."""
+    # The files that determine the wheels: the lock, the project's dependencies, and this file.
     inputs = [ROOT / "uv.lock", ROOT / "pyproject.toml", Path(__file__)]
     decisive = b"".join(path.read_bytes() for path in inputs) + platform.machine().encode()
     folder = cache / hashlib.sha256(decisive).hexdigest()[:16]
@@ -111,7 +111,7 @@ _EXPORT = (
 
 
 def _blocks(exported: str) -> Iterator[tuple[str, str]]:
-    """`name==version` and the lines with its hashes, without the marker that pip would judge."""
+    """`name==version` and the lines with its hashes, without the marker that pip would evaluate."""
     for block in re.split(r"\n(?=\S)", exported.strip()):
         first, _, hashes = block.partition("\n")
         pin = first.split(";")[0].rstrip("\\ ")
@@ -165,7 +165,7 @@ def _our_wheel() -> Path:
 
 
 def _compile(folder: Path) -> None:
-    """With zig's stubs of glibc 2.17, so that they run wherever the preload library does."""
+    """Compile for glibc 2.17 with zig, so that the programs run wherever the library does."""
     folder.mkdir()
     stub = artifacts.find().stub_dir
     for name, (source, flags) in PROGRAMS.items():

@@ -1,4 +1,4 @@
-"""What NVML says of a card, asked by a process that no limit holds for.
+"""Reads a card from NVML, in a process without a limit.
 
     python -m gpu.observer UUID
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests and measures hami-py on this machine's GPU: `python3 run.py all --out DIR`.
 
-Needs CPython 3.10 or newer and nothing else: no network, no pip, no compiler, no pytest. What it
-needs lies beside it and is unpacked beside it, or into a temporary directory where that cannot be
-written. Nothing is installed. Results are there for every part that was begun, also where it failed
-or ran out of time.
+Needs CPython 3.10 or newer and nothing else: no network, no pip, no compiler, no pytest. Everything
+else is in the same folder and is unpacked there, or into a temporary directory if the folder cannot
+be written. Nothing is installed. Every part that was started leaves results, also if it failed or
+ran out of time.
 
 Exit codes: 0 all is well, 1 something failed, 2 the command line is not understood, 3 there is no
 GPU (and no --stub).
@@ -33,10 +33,10 @@ NO_GPU = 3
 #: Seconds for each part of `all`: 14 minutes together, 9 of them for the measures.
 DEADLINES = {"tests": 270.0, "memory": 60.0, "calls": 150.0, "share": 330.0}
 
-#: Seconds that a part gets to put its things away when its time is over.
+#: Seconds that a part has to clean up when its time is over.
 GRACE = 10.0
 
-#: Of the caller's environment, what must not reach into the tests.
+#: The variables of the caller's environment that must not affect the tests.
 OURS = ("LD_PRELOAD", "HAMI_SLICE", "PYTHONPATH", "PYTHONHOME", "PYTEST_ADDOPTS")
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -44,18 +44,18 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Job:
-    """What the parts have in common."""
+    """The settings that all parts share."""
 
     card: str
     """``stub`` or ``gpu``."""
     out: Path
     head: Path
-    """The file that says what machine this is."""
+    """The file that describes the machine."""
     environment: dict[str, str]
 
 
 def main() -> int:
-    """Runs what the command line asks for."""
+    """Runs the parts that the command line names."""
     options = _options()
     problem = _unfit()
     if problem:
@@ -69,7 +69,7 @@ def main() -> int:
     _make_executable()
     out = Path(options.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    # Whatever a part leaves behind becomes our child, so that it can be ended before the next.
+    # Processes that a part leaves behind become our children, so that they can be ended.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory(prefix="gpu-kit-") as scratch:
         card = "stub" if options.stub else "gpu"
@@ -109,7 +109,7 @@ def _about() -> dict:
 
 
 def no_gpu() -> str | None:
-    """Why the tests cannot run on a GPU here; None = they can. Asked in a process of its own."""
+    """Why the tests cannot run on a GPU here; None = they can. Checked in another process."""
     program = (
         "import ctypes, sys\n"
         "try: cuda = ctypes.CDLL('libcuda.so.1')\n"
@@ -129,14 +129,14 @@ def no_gpu() -> str | None:
 
 
 def _make_executable() -> None:
-    """Not every way to carry a folder keeps the mode of its files."""
+    """Makes the programs executable, because some ways to copy a folder lose file modes."""
     for path in [*(KIT / "programs").iterdir(), KIT / "stub" / "stub-gpu"]:
         if not os.access(path, os.X_OK):
             path.chmod(0o755)
 
 
 def _unpack(scratch: Path) -> Path:
-    """The wheels of this Python, in a folder that can be imported from."""
+    """Unpacks the wheels of this Python; returns the folder for imports."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     wheels = [KIT / "wheels" / name for name in _about()["wheels"][version]]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in wheels)).hexdigest()[:12]
@@ -153,7 +153,7 @@ def _unpack(scratch: Path) -> Path:
             archive.extractall(fresh)
     if fresh != site:
         try:
-            # Whole or not at all, also where two runs begin at once.
+            # Complete or not at all, also if two runs start at once.
             fresh.rename(site)
         except OSError:
             shutil.rmtree(fresh)
@@ -167,7 +167,7 @@ def _environment(site: Path, card: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(KIT / "tests"), str(site)]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
-        # The machine's own plugins are not ours to run with.
+        # The machine's pytest plugins must not affect the tests.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "HAMI_TEST_STUB_DIR": str(KIT / "stub"),
         "HAMI_TEST_LIBRARY": str(site / "hami_py" / "lib" / "libvgpu.so"),
@@ -217,7 +217,7 @@ def _head(job: Job, options: argparse.Namespace) -> dict:
     if done.returncode == 0:
         head = json.loads(done.stdout)
     else:
-        # Without NVML nothing else will work either, but the results must say so.
+        # Without NVML nothing else works either, but the results must report that.
         print(done.stderr, file=sys.stderr)
         unknown = dict.fromkeys(("machine", "card", "driver", "cuda"), "unknown: NVML fails")
         head = {**unknown, "commit": _about()["commit"], "command": command}
@@ -228,7 +228,7 @@ def _head(job: Job, options: argparse.Namespace) -> dict:
 
 
 def _tests(job: Job) -> list[str]:
-    # -S: what the machine has installed must not stand in for what the kit lacks.
+    # -S: installed packages of the machine must not hide a package that the kit lacks.
     return [
         *(sys.executable, "-S", "-m", "pytest", str(KIT / "tests" / "gpu")),
         *("-c", str(KIT / "tests" / "gpu" / "kit.ini"), "--rootdir", str(KIT)),
@@ -272,7 +272,7 @@ def _bounded(command: list[str], environment: dict[str, str], deadline: float) -
 
 
 def _end_children() -> None:
-    """Ends what the part has left behind, so that the card is free for the next."""
+    """Ends processes that the part has left behind, so that the card is free for the next part."""
     until = time.monotonic() + GRACE
     while time.monotonic() < until:
         children = [child for child in map(_child, Path("/proc").glob("[0-9]*")) if child]
@@ -284,7 +284,7 @@ def _end_children() -> None:
                 os.waitpid(child, os.WNOHANG)
             except (ProcessLookupError, ChildProcessError):
                 continue
-        # Whose memory the driver is still taking back takes a moment to die.
+        # A process whose memory the driver is still freeing takes a moment to end.
         time.sleep(0.02)
 
 
@@ -298,7 +298,7 @@ def _child(process: Path) -> int | None:
 
 
 def _report_tests(job: Job, head: dict, ended: str) -> dict:
-    """Makes one JSON file and one table of what each test wrote down; how many there were."""
+    """Makes a JSON file and a table of the tests' findings; returns the counts by outcome."""
     path = _found(job)
     tests = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     path.unlink(missing_ok=True)

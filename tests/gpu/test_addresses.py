@@ -1,4 +1,4 @@
-"""What cuGetProcAddress hands out: every hooked function leads into the library, no other does.
+"""cuGetProcAddress returns the library's function for every hooked symbol, and for no other.
 
 The library recognises a function by the address that the driver returns, and only where that is not
 the exported one by the header's table of versions. Which addresses differ on a driver is noted.
@@ -20,7 +20,7 @@ PER_THREAD = 2
 
 @dataclass(frozen=True)
 class Found:
-    """What the lookup of one form of a function gave."""
+    """The result of the lookup of one form of a function."""
 
     symbol: str
     result: int
@@ -37,7 +37,7 @@ def forms() -> Iterator[str]:
 
 
 def hooked() -> set[str]:
-    """The symbols of the hook table that the library stands in for."""
+    """The symbols of the hook table that the library exports."""
     text = (ROOT / "interposer" / "table" / "src" / "lib.rs").read_text()
     cuda, _nvml = text.split("library Nvml")
     cuda = re.sub(r"\bcall \{.*?\}", "", cuda, flags=re.DOTALL)

@@ -1,7 +1,7 @@
-"""The frameworks that this machine has, in its own Python, in a slice of 2 GiB.
+"""The frameworks of this machine, in its own Python, in a slice of 2 GiB.
 
-Each says in its own words that memory is out, and below the limit gives the same numbers as
-without. What is not installed is said so in the report, for each test.
+Each must raise its own out-of-memory error at the limit, and below it return the same numbers as
+without a limit. The report lists each test whose framework is not installed.
 """
 
 import json
@@ -19,7 +19,7 @@ SCRIPTS = Path(__file__).parent / "frameworks"
 #: Seconds for one process: importing takes most of it, and JAX compiles.
 DEADLINE = 110.0
 
-#: Of the limit, what a framework must get; it rounds and keeps workspaces.
+#: The part of the limit that a framework must get; it rounds and keeps workspaces.
 ENOUGH = 0.85
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -30,13 +30,13 @@ TORCH_ALLOCATORS = {
     "cudaMallocAsync": "backend:cudaMallocAsync",
 }
 
-#: What ran already: a framework takes seconds to import, so one process does several jobs.
+#: Results so far: a framework takes seconds to import, so one process does several jobs.
 _ran: dict[tuple, dict] = {}
 
 
 @pytest.fixture
 def ask(card, card_kind, machine_python):
-    """`ask("torch", "fill", jobs)`: what a job gave in the process that did all these jobs."""
+    """`ask("torch", "fill", jobs)`: a job's result in the process that did all these jobs."""
 
     def framework(name, job, jobs, env=None, limit=LIMIT):
         _require(name, card_kind, machine_python)
@@ -59,7 +59,7 @@ def ask(card, card_kind, machine_python):
 
 
 def _require(name, card_kind, machine_python):
-    """Which framework runs here; a report names those that do not, and why."""
+    """Skips the test, with the reason, if the framework does not run here."""
     interpreter, path = machine_python
     look = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({name!r}))"
     if run([interpreter, "-c", look], path).code != 0:
@@ -92,7 +92,7 @@ def test_below_the_limit_it_computes_the_same(ask, name, job):
 
 
 def holds(seen, error):
-    """The whole limit less little could be had, then came the framework's own error."""
+    """Nearly the whole limit was allocated before the framework's own error."""
     assert error in seen["error"], seen
     assert LIMIT * ENOUGH <= seen["got"] <= LIMIT
 

@@ -1,4 +1,4 @@
-"""A limit holds whatever a program allocates with, and the numbers it is told agree with it.
+"""A limit holds for every way to allocate, and the numbers that a program reads agree with it.
 
 The oracle is NVML, read by a process outside the slice, and on the stub the ledger as well. On a
 real card nothing here takes more than a few GiB, and managed memory is never touched.
@@ -41,7 +41,7 @@ def test_allocation_stops_at_the_limit(card, kind, lookup):
     limited = card.slice(LIMIT)
     with limited.console(lookup) as console:
         before = card.used()
-        # A limit that does not hold ends here too, long before the card is full.
+        # Stop at twice the limit, so that a limit that does not hold never fills the card.
         had, code = console.fill(KINDS[kind], STEP, 2 * LIMIT)
         grown = card.used() - before
     assert code == OUT_OF_MEMORY
@@ -166,7 +166,7 @@ def test_two_slices_do_not_count_against_each_other(card):
 
 
 def test_the_card_s_own_end_is_the_driver_s_error_and_not_a_refusal_of_ours(card):
-    """Two slices, each with the whole card as its limit; one asks for what the other holds."""
+    """Two slices, each with the whole card as its limit; one requests what the other holds."""
     total = card.observe()["total"]
     limited = card.slice(total)
     with card.slice(total).console() as neighbour, limited.console() as console:
@@ -198,7 +198,7 @@ def test_two_slices_that_are_more_than_the_card_together_fill_it(card_kind, card
 
 
 def test_a_limit_through_the_command_line_holds(card, programs):
-    """The whole way: `hami run` finds the card, makes the slice, and the program stops in it."""
+    """End to end: `hami run` finds the card and creates the slice, and the limit holds."""
     command = (sys.executable, "-m", "hami_py", "run", "--gpumem", "256MiB", "--")
     env = {**card.env, **python_path()}
     env |= {"XDG_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}

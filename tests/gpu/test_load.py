@@ -1,4 +1,4 @@
-"""programs/load.c, by which shares are measured: what it counts is what the card has finished."""
+"""programs/load.c, which measures shares: it counts the work that the card has finished."""
 
 import json
 

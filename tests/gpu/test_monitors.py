@@ -1,6 +1,6 @@
-"""What a monitor inside a slice sees: the slice's cards, its memory and its processes, no others.
+"""A monitor inside a slice sees only the slice's cards, memory and processes.
 
-Outside, NVML lists everything; the test looks there first, so that "not seen" means something.
+Outside, NVML lists everything. The tests check that first, so that a missing entry is meaningful.
 """
 
 import os
@@ -86,7 +86,7 @@ def test_only_the_slice_s_cards_are_there(cards):
 
 
 def test_nvidia_smi_shows_the_limit_as_total(card, card_kind):
-    """NVIDIA's own, where it is; the stub's NVML lacks what it needs."""
+    """NVIDIA's nvidia-smi, where it is installed; the stub's NVML lacks functions that it needs."""
     smi = shutil.which("nvidia-smi")
     if card_kind == "stub":
         pytest.skip("needs NVIDIA's own NVML")

@@ -1,6 +1,6 @@
 """Memory pools: a slice is charged for what its pools hold of the card, in use or not.
 
-A pool keeps what is freed into it, so that is memory which nobody else can have.
+A pool keeps memory that is freed into it, and no other process can use that memory.
 """
 
 import pytest
@@ -17,7 +17,7 @@ from support.slices import GIB, MIB
 
 LIMIT = 512 * MIB
 STEP = 64 * MIB
-#: The pool keeps everything that is freed into it.
+#: Makes the pool keep everything that is freed into it.
 KEEP_ALL = f"set p {RELEASE_THRESHOLD} {(1 << 64) - 1}"
 
 #: What opens each pool, and what allocates from it. The console calls the pool `p`.
@@ -82,7 +82,7 @@ def test_a_slice_is_charged_for_what_its_pool_has_reserved(card, allocate):
 
 @each_pool
 def test_what_a_pool_gives_back_can_be_had_otherwise(card, allocate):
-    """The release threshold is 0 by default: a synchronisation gives everything back."""
+    """The release threshold is 0 by default: a synchronisation releases everything."""
     limited = card.slice(LIMIT)
     with limited.console() as console:
         command = allocate(console)
@@ -119,7 +119,7 @@ def test_what_its_own_pool_keeps_does_not_stand_in_a_program_s_way(card, allocat
         console.do("sync_context")
         before = card.used()
         console.do(f"alloc a {LIMIT}")
-        # Not beside what the pool kept, but in its place.
+        # It replaces what the pool kept.
         assert card.used() - before <= STEP + card.slack
         assert limited.usage() == LIMIT
 
@@ -174,7 +174,7 @@ def test_pools_and_plain_memory_share_one_limit(card):
 
 
 def test_a_program_whose_pools_exceed_the_limit_after_the_fact_is_refused_and_left_whole(card):
-    """A pool takes more of the card than was asked for; what does not fit is taken back at once."""
+    """A pool takes more of the card than was requested; what does not fit is released at once."""
     limited = card.slice(48 * MIB)
     with limited.console() as console:
         console.do("default_pool p 0", "alloc a 40M")

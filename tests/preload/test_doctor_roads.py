@@ -91,7 +91,7 @@ def in_front(artifacts: Artifacts, program: Programs) -> Callable[[str], dict[st
 
     def environment(flags: str) -> dict[str, str]:
         # The name in LD_PRELOAD is not that of HAMI_LIBRARY, so it is somebody's and stays second.
-        broken = program("past_a_road", *flags.split())
+        broken = program("bypass", *flags.split())
         return {"HAMI_LIBRARY": str(broken), "LD_PRELOAD": str(artifacts.library)}
 
     return environment

@@ -143,8 +143,8 @@ def test_an_allocator_s_front_can_look_for_malloc(artifacts, program, gpu, slice
     done = run(["ls", "/"], {"LD_PRELOAD": preload})
     assert done == run(["ls", "/"], {})
     env = {**slice_env(gpu, GIB), "LD_PRELOAD": preload}
-    bare = run([program("road_soname")], gpu.env)
-    limited = run([program("road_soname")], env)
+    bare = run([program("lookup_by_soname")], gpu.env)
+    limited = run([program("lookup_by_soname")], env)
     assert comparable(limited.out) == comparable(bare.out)
 
 

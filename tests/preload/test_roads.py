@@ -1,7 +1,6 @@
-"""Every road from a program into the driver leads through the library.
+"""However a program looks up the driver's functions, it gets the library's.
 
-Each road is one program, `programs/road_*.c`, that does the same walk with functions it found in
-its own way.
+Each way is one program, `programs/lookup_by_*.c`. All programs make the same calls.
 """
 
 from pathlib import Path
@@ -11,14 +10,14 @@ import pytest
 from support import elf
 from support.slices import GIB, MIB
 
-ROADS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("road_*.c"))
+LOOKUPS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("lookup_by_*.c"))
 
 
 @pytest.fixture
-def road_env(road, artifacts, program, tmp_path):
-    """What some roads need beside a driver."""
-    env = {"LIBCUDA": str(artifacts.libcuda), "PLUGIN": str(program("plugin_road"))}
-    if road in {"road_dlvsym", "road_dlsym_of_dlvsym"}:
+def lookup_env(lookup, artifacts, program, tmp_path):
+    """The variables that some of the programs need."""
+    env = {"LIBCUDA": str(artifacts.libcuda), "PLUGIN": str(program("plugin_lookup"))}
+    if lookup in {"lookup_by_dlvsym", "lookup_by_dlsym_of_dlvsym"}:
         folder = tmp_path / "without_versions"
         folder.mkdir()
         elf.without_versions(artifacts.libcuda, folder / "libcuda.so.1")
@@ -26,26 +25,26 @@ def road_env(road, artifacts, program, tmp_path):
     return env
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_a_program_below_its_limit_sees_no_difference(road, trace_pair, road_env):
-    bare, limited = trace_pair(road, GIB, 512, env=road_env)
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_a_program_below_its_limit_sees_no_difference(lookup, trace_pair, lookup_env):
+    bare, limited = trace_pair(lookup, GIB, 512, env=lookup_env)
     assert limited == bare
     assert bare[-1] == "exit code: 0"
     assert not any("FAILED" in line for line in bare)
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_an_allocation_over_the_limit_is_refused(road, gpu, run_limited, road_env):
-    done = run_limited(gpu, GIB, road, 2048, env=road_env)
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_an_allocation_over_the_limit_is_refused(lookup, gpu, run_limited, lookup_env):
+    done = run_limited(gpu, GIB, lookup, 2048, env=lookup_env)
     first, second = (line for line in done.lines if "cuMemAlloc" in line)
     assert " -> 0 " in first
     assert second.endswith(" -> 2 pointer=untouched")
     assert gpu.peak() == 64 * MIB
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_the_limit_is_what_the_program_is_told(road, gpu, run_limited, road_env):
-    done = run_limited(gpu, GIB, road, 512, env=road_env)
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_the_limit_is_what_the_program_is_told(lookup, gpu, run_limited, lookup_env):
+    done = run_limited(gpu, GIB, lookup, 512, env=lookup_env)
     told = [line for line in done.lines if "total=" in line]
     assert len(told) == 2
     assert all(f"total={GIB}" in line for line in told)

@@ -36,8 +36,8 @@ def outputs(cache: Path, pip: str) -> dict[Path, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--cache", type=Path, required=True, help="where headers are kept")
-    parser.add_argument("--pip", default="pip", help="what downloads them")
+    parser.add_argument("--cache", type=Path, required=True, help="the folder that caches headers")
+    parser.add_argument("--pip", default="pip", help="the pip command that downloads them")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     stale = []

@@ -1,4 +1,4 @@
-"""What the headers declare, as plain data: functions, types and versioned lookups.
+"""The headers' declarations as plain data: functions, types and versioned lookups.
 
 The C is parsed by pycparser; this module turns its tree into the few things the emitters need.
 """
@@ -51,15 +51,15 @@ class Function:
 
 @dataclass
 class Header:
-    """All that one header declares."""
+    """The declarations of one header."""
 
     functions: dict[str, Function] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     """typedef name -> Rust type."""
     records: dict[str, c_ast.Struct | c_ast.Union] = field(default_factory=dict)
-    """struct or union with a body, by the name Rust code uses."""
+    """struct or union with a body, by its name in Rust code."""
     opaque: set[str] = field(default_factory=set)
-    """structs that are only ever named."""
+    """structs without a body."""
     constants: dict[str, int] = field(default_factory=dict)
     """enumerators, in order of declaration."""
     lookups: dict[tuple[str, int, str], tuple[str, ...]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Header:
         parameters = []
         for index, parameter in enumerate(kind.args.params if kind.args else ()):
             if isinstance(parameter, c_ast.EllipsisParam):
-                raise ValueError("a variadic function has no place in the table")
+                raise ValueError("variadic functions are not supported")
             rust = self.rust(parameter.type)
             if rust == "c_void":  # f(void)
                 continue
@@ -119,7 +119,7 @@ class Header:
         return tuple(parameters), self.rust(kind.type)
 
     def _named(self, kind: c_ast.Node, name: str | None) -> None:
-        """Records the body of a struct, union or enum wherever it is first written."""
+        """Records the body of a struct, union or enum where it first appears."""
         if isinstance(kind, c_ast.TypeDecl):
             kind = kind.type
         if isinstance(kind, c_ast.Enum) and kind.values is not None:
@@ -243,7 +243,7 @@ def resolve_lookups(header: Header) -> list[tuple[str, int, str, str]]:
 def _by_signature(
     header: Header, base: str, threading: str, versions: list[int], symbols: list[str]
 ) -> list[tuple[int, str]]:
-    """Pairs what numbering alone cannot: the first symbol in order that takes the same types."""
+    """Pairs by types where the numbers do not suffice: the first symbol that takes the same types."""
     pairs = []
     remaining = list(symbols)
     for version in versions:

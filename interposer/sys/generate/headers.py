@@ -41,8 +41,8 @@ NVML = Wheel(
 # Makes the headers declare the symbols under their exported names, old ones included.
 EVERY_ENTRY_POINT = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
 
-# What the headers take from the C library; glibc's own headers hold extensions that a plain C
-# parser does not know.
+# The C library's declarations that the headers need; glibc's own headers have extensions that a
+# plain C parser does not support.
 _LIBC = {
     "stdlib.h": "typedef unsigned long size_t;\n",
     "stdint.h": "typedef signed char int8_t; typedef unsigned char uint8_t;\n"

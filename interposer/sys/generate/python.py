@@ -1,10 +1,10 @@
-"""Writes the C declarations with which Python itself calls the driver, through cffi."""
+"""Writes the C declarations for Python's own calls of the driver, through cffi."""
 
 from __future__ import annotations
 
 from declarations import Function, Header
 
-# What the active probe of `hami doctor` and the tests of the C interface call.
+# The functions that `hami doctor` and the tests of the C interface call.
 FUNCTIONS = (
     "cuInit",
     "cuDriverGetVersion",

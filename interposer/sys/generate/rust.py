@@ -121,7 +121,7 @@ def _escape(field: str) -> str:
 
 
 def _layout_assertions(header: Header, path: Path) -> list[str]:
-    """Asks gcc for every size and offset and turns the answers into compile-time assertions."""
+    """Gets every size and offset from gcc and turns them into compile-time assertions."""
     lines = []
     for name, node in header.records.items():
         if node.name is None:

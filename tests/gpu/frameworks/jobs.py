@@ -1,9 +1,9 @@
-"""What every framework does here, so that each file shows only how it does it.
+"""The jobs that every framework runs; each framework's file implements them.
 
     python with_torch.py JOB...
 
-Runs in the machine's own Python, which need not be the tests'. Each job prints one JSON line,
-``{"job", "result"}`` or ``{"job", "error"}``, so that one that fails does not hide the others.
+Runs in the machine's own Python, which may differ from the tests'. Each job prints one JSON line,
+``{"job", "result"}`` or ``{"job", "error"}``, so that a failed job does not hide the others.
 """
 
 import json
@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 
 MIB = 1 << 20
 
-#: Bytes asked for at a time, and the most that a limit that does not hold may cost.
+#: Bytes of one request, and the most bytes to allocate if the limit does not hold.
 STEP, MOST = 64 * MIB, 4096 * MIB
 
 
 def fill(
     allocate: Callable[[int], object], out_of_memory: type[BaseException], size: int = STEP
 ) -> dict[str, object]:
-    """Take memory until the framework's own error says that there is no more."""
+    """Allocate memory until the framework's own out-of-memory error."""
     blocks = []
     while len(blocks) * size < MOST:
         try:

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import jobs
 
-#: XlaRuntimeError by its newer name, where there is one.
+#: XlaRuntimeError, or its newer name.
 RuntimeFailure = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
 
 
 def total() -> list[int]:
-    """What the allocator means to take at most."""
+    """The most that the allocator will take."""
     return [jax.devices("gpu")[0].memory_stats()["bytes_limit"]]
 
 

@@ -17,7 +17,7 @@ def fill() -> dict[str, object]:
 
 
 def recover() -> float:
-    """After an out-of-memory error, what was freed is used again."""
+    """After an out-of-memory error, freed memory can be used again."""
     fill()
     torch.cuda.empty_cache()
     return float(torch.ones(1 << 20, device="cuda").sum())

@@ -1,8 +1,8 @@
-"""What only a card can tell: what the driver takes for itself, what we cost, what a share is.
+"""Measures on a card: the driver's own use, our costs, and whether a share holds.
 
     python -m gpu.measures memory|calls|share --card stub|gpu --built DIR --out DIR --head FILE
 
-Results are written after each group, so that what was measured is there whatever comes next.
+Results are written after each group, so that they survive whatever happens next.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SUITES = {
 
 @dataclass
 class Suite:
-    """The results so far."""
+    """The results of one suite so far."""
 
     name: str
     folder: Path
@@ -36,13 +36,13 @@ class Suite:
     failures: list[str] = field(default_factory=list)
 
     def write(self) -> None:
-        """Puts what is there into the suite's files."""
+        """Writes the results into the suite's files."""
         title, _ = SUITES[self.name]
         put(self.folder, f"gpu-{self.name}", title, self.head, self.rows, failures=self.failures)
 
 
 def main() -> int:
-    """Measures one suite; 1 if some of it could not be measured."""
+    """Measures one suite; returns 1 if a part of it could not be measured."""
     parser = argparse.ArgumentParser()
     parser.add_argument("suite", choices=sorted(SUITES))
     parser.add_argument("--card", choices=["stub", "gpu"], required=True)

@@ -1,4 +1,4 @@
-"""What our part of a call costs on this card: bench/calls, with fewer calls of a slower driver."""
+"""The cost of our part of a call on this card: bench/calls, with fewer calls."""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from bench.results import Row
 from gpu.card import Card
 from support.slices import GIB
 
-#: A real driver takes microseconds for what the stub does in nanoseconds, and a context takes a
-#: good part of a second and half a GiB of the card.
+#: Calls of a real driver take microseconds instead of the stub's nanoseconds, and a context takes a
+#: large part of a second and half a GiB of the card.
 PAIRS, PART, HOLDERS = 5, 200, 7
 
 
 def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
-    """The rows, group by group; a text is what could not be measured."""
+    """The rows, group by group; a text is a measurement that failed."""
     program = card.programs("calls")
     plan = calls.Plan(command, PAIRS, PART, HOLDERS)
     bare = card.in_process(card.env)

@@ -1,7 +1,7 @@
-"""How much of the card the driver takes for itself, when, and when it gives it back.
+"""How much of the card the driver takes for itself, when, and when it frees it.
 
-Nobody documents these numbers and they differ between cards and drivers, but a limit that counts
-them needs them. All of them are differences of what NVML says, read by another process.
+These numbers are not documented and differ between cards and drivers, but a limit that counts them
+needs them. All of them are differences of NVML's numbers, read by another process.
 """
 
 import os
@@ -21,7 +21,7 @@ Sample = Iterator[tuple[str, float, str]]
 
 
 def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
-    """The rows, group by group; a text is what could not be measured."""
+    """The rows, group by group; a text is a measurement that failed."""
     for group in (contexts, pages, pitches, managed, pools, frees, deaths):
         try:
             yield _rows(group, card, command)
@@ -50,7 +50,7 @@ def _rows(group: Callable[[Card], Sample], card: Card, command: str) -> list[Row
 
 
 class Growth:
-    """What NVML's "used" has grown by since the last time it was asked."""
+    """The growth of NVML's "used" since the last call."""
 
     def __init__(self, card: Card) -> None:
         self._card = card
@@ -103,7 +103,7 @@ def _modules(console: Console, grown: Growth) -> Sample:
 
 
 def pages(card: Card) -> Sample:
-    """What cuMemAlloc takes for a request of so many bytes, and how many small ones share it."""
+    """The bytes that cuMemAlloc takes for a request, and how many small requests share them."""
     with card.console() as console:
         grown = Growth(card)
         for size in (1, 512, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB, 33 * MIB):
@@ -121,7 +121,7 @@ def pages(card: Card) -> Sample:
 
 
 def pitches(card: Card) -> Sample:
-    """Which pitch the driver chooses for rows of so many bytes."""
+    """The pitch that the driver chooses for rows of some sizes."""
     with card.console() as console:
         for width in (1, 4, 512, 513, 1025, 4097, 65537):
             pitch = console.value(f"pitch a {width} 64 4", "pitch")
@@ -130,7 +130,7 @@ def pitches(card: Card) -> Sample:
 
 
 def managed(card: Card) -> Sample:
-    """Managed memory that nobody has touched."""
+    """Managed memory that was never touched."""
     with card.console() as console:
         grown = Growth(card)
         console.do("managed a 256M 1")
@@ -140,7 +140,7 @@ def managed(card: Card) -> Sample:
 
 
 def pools(card: Card) -> Sample:
-    """How the default pool grows, and when it gives back."""
+    """How the default pool grows, and when it shrinks."""
     for size in (KIB, MIB, 31 * MIB, 33 * MIB, 100 * MIB):
         with card.console() as console:
             console.do("default_pool p 0")
@@ -174,7 +174,7 @@ def _reserved(console: Console) -> int:
 
 
 def frees(card: Card) -> Sample:
-    """Whether cuMemFree waits for kernels, and whether the bytes are there when it returns."""
+    """Whether cuMemFree waits for kernels, and whether the bytes are free when it returns."""
     with card.console() as console:
         console.do(f"module m {SOURCES / 'plain.ptx'}", "kernel k m spin")
         grown = Growth(card)
@@ -191,9 +191,9 @@ def frees(card: Card) -> Sample:
 
 
 def deaths(card: Card) -> Sample:
-    """How long after SIGKILL a process's bytes are there again, by NVML."""
+    """How long after SIGKILL a process's bytes are free, by NVML."""
     for title, kernel in (("idle", None), ("kernel of 200 ms running", 200_000_000)):
-        # The driver may keep a little that it had not taken before.
+        # The driver may keep a little more than before.
         before = card.used() + 16 * MIB
         with card.console() as console:
             console.do(f"module m {SOURCES / 'plain.ptx'}", "kernel k m spin", "alloc a 1G")

@@ -1,8 +1,8 @@
 """Whether a share of the card's time holds on this card, with completed work as the measure.
 
-What a program gets done without us is 100 percent, measured before and after the runs that are
-compared with it, since a card that becomes warm becomes slower. The work is a loop of so many
-rounds: a kernel that looked at the time would be done as soon where it had only half of the card.
+100 percent is the work of the same program without us, measured before and after the runs, because
+a warm card is slower. The work is a loop with a number of rounds: a kernel that reads the time
+would end as soon with half of the card.
 """
 
 import statistics
@@ -18,25 +18,25 @@ from bench.results import Row, middle_half
 from bench.stage import Stage
 from gpu.card import Card, python_path
 
-#: Seconds at the beginning of a run that do not count: what a bucket has saved up goes first.
+#: Seconds at the beginning of a run that do not count: saved-up credit is used first.
 SETTLING = 0.3
 
-#: Seconds between two looks at the card's clock.
+#: Seconds between two reads of the card's clock.
 LOOK = 0.25
 
-#: Of these too, whether a share of 100 percent costs work.
+#: For these workloads, also measure whether a share of 100 percent costs work.
 FULL = (loads.ASYNC_50US, loads.GRAPH, loads.DECODE)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, for how many seconds each."""
+    """The measurements, and the seconds for each."""
 
     solo: Sequence[tuple[Workload, Sequence[int], float]]
     company: Sequence[Scenario]
     company_seconds: float
     again: bool
-    """Whether what is compared with is measured a second time, after the runs."""
+    """Whether the baseline is measured a second time, after the runs."""
 
 
 GPU = Plan(
@@ -65,7 +65,7 @@ GPU = Plan(
     again=True,
 )
 
-#: The same bodies, as little of them as shows that they work.
+#: The same code with the least work, to check that it runs.
 STUB = Plan(
     solo=[
         (workload, (30,), 0.8)
@@ -78,7 +78,7 @@ STUB = Plan(
 
 
 def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
-    """The rows, group by group; a text is what could not be measured."""
+    """The rows, group by group; a text is a measurement that failed."""
     plan = STUB if card.stub else GPU
     runtime = card.folder / "runtime"
     runtime.mkdir(mode=0o700)
@@ -105,7 +105,7 @@ def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
 
 
 def _stage(card: Card, runtime: Path) -> Stage:
-    """Programs of this card, in slices that nobody else sees."""
+    """Runs programs on this card, in slices of their own."""
     env = {
         **card.env,
         **python_path(),
@@ -118,7 +118,7 @@ def _stage(card: Card, runtime: Path) -> Stage:
 
 @dataclass
 class _Watched:
-    """Plays, and looks at the card's clock meanwhile: a card under a share may run faster."""
+    """Runs programs and reads the card's clock meanwhile: a card under a share may run faster."""
 
     card: Card
     stage: Stage
@@ -139,7 +139,7 @@ class _Watched:
             self.clocks.append(int(self.card.observe()["sm_clock_mhz"]))
 
     def group(self, name: str, rows: Callable[[], list[Row]], command: str) -> list[Row] | str:
-        """The rows and the clock that they were measured at, or why there are none."""
+        """The rows and the clock at which they were measured, or why there are none."""
         self.clocks.clear()
         try:
             found = rows()

@@ -1,7 +1,7 @@
 // build: -ldl
-/* For every "NAME VERSION FLAGS SYMBOL" on standard input: is the address that cuGetProcAddress
- * gives for the name the one that dlsym gives for the symbol, and in which file is it?
- * The answer is "NAME VERSION FLAGS SYMBOL RESULT same|other|null|unexported FILE". */
+/* For every line "NAME VERSION FLAGS SYMBOL" of standard input, compares the address that
+ * cuGetProcAddress returns for the name with the one that dlsym returns for the symbol, and prints
+ * "NAME VERSION FLAGS SYMBOL RESULT same|other|null|unexported FILE". */
 #include <stdio.h>
 #include <string.h>
 #include "lookup.h"

@@ -1,5 +1,5 @@
 // build: -ldl
-/* Keeps a card busy in one of the ways that programs do, and says what the device has finished.
+/* Keeps a card busy in one of the ways of real programs, and reports how much the device has finished.
  *
  *     load --work WORK --kernel-us N[,N...] --seconds S [options]
  *
@@ -8,14 +8,14 @@
  * graph    a captured graph of --chain kernels, launched again and again
  * streams  as async, on four streams by turns
  * mixed    copy to the card, kernel, copy back, on two streams by turns
- * bursty   --busy-percent of each --period-us, then nothing; periods begin on a grid, so that what
- *          is late is seen and does not move the rest
+  * bursty   --busy-percent of each --period-us, then nothing; periods begin on a grid, so that a late
+  *          one is measured and does not delay the others
  * decode   a chain of --chain kernels, a wait, --host-us of host time, again
  * calibrate  prints how many rounds of the spinning loop last a microsecond, for --rounds-per-us
  *
- * The last line on standard output is one JSON object: launched and completed kernels, work_ns (what
- * the completed ones last together by their names), start_ns by CLOCK_MONOTONIC and elapsed_ns.
- * Kernels are in spin.h, counting in progress.h, the command line in options.h. */
+  * The last line of standard output is one JSON object: launched and completed kernels, work_ns (the sum
+  * of the completed kernels' durations by their names), start_ns by CLOCK_MONOTONIC, and elapsed_ns.
+  * Kernels are in spin.h, counting in progress.h, the command line in options.h. */
 #include "driver.h"
 #include "options.h"
 #include "progress.h"
@@ -109,10 +109,10 @@ static void wait_for(lane *l)
         DO(cuCtxSynchronize);
     else
         DO(cuStreamSynchronize, l->stream);
-    settle(l);
+    finish_lane(l);
 }
 
-/* One after the other on each lane in turn, until time is over. */
+/* Launches on each lane in turn, until the time is over. */
 static void run_saturating(amount (*each)(handle stream))
 {
     for (size_t i = 0; now() < end; i++) {
@@ -156,7 +156,7 @@ static void run_mixed(void)
     }
 }
 
-/* Nanoseconds from when each period's work could have been done to when it was. */
+/* For each period, the nanoseconds from when its work could have been done to when it was done. */
 static struct { int64_t *ns; size_t count, room; } late;
 
 static void note_late(int64_t ns)
@@ -217,7 +217,7 @@ static int calibrate(void)
 
 static void report(uint64_t start)
 {
-    /* In this order: what is done by then, and not a moment later. */
+    /* In this order, so that the time is not before the count. */
     amount done = all_done();
     uint64_t elapsed = now() - start;
     printf("{\"work\": \"%s\", \"pid\": %d, \"launched\": %llu, \"completed\": %llu, \"work_ns\": %llu, "
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
     case CALIBRATE: break;
     }
     report(start);
-    /* Nothing is left running on the card that somebody else measures. */
+    /* Leave no work on the card, which another program may measure next. */
     DO(cuCtxSynchronize);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* The command line of load.c; what it cannot mean ends the program and says what it could. */
+/* The command line of load.c. An invalid option ends the program with a message that has valid values. */
 #pragma once
 #include <getopt.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ typedef struct {
     double seconds;
     int device;
     unsigned host_us, busy_percent, period_us, chain, queue_ms, tick_ms;
-    uint64_t rounds_per_us; /* 0: kernels go by the card's timer */
+    uint64_t rounds_per_us; /* 0: kernels use the card's timer */
     int print_ptx;
 } options;
 
@@ -121,7 +121,7 @@ static options read_options(int argc, char **argv)
         case TICKS: set.tick_ms = (unsigned)number(name, optarg, 1, 1e6); break;
         case ROUNDS: set.rounds_per_us = (uint64_t)number(name, optarg, 0, 1e9); break;
         case PTX: set.print_ptx = 1; break;
-        default: exit(2); /* getopt has said what it does not know */
+        default: exit(2); /* getopt has printed the unknown option */
         }
     }
     if (optind < argc) {

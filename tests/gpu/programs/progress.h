@@ -1,8 +1,8 @@
-/* What the device has finished, which is not what was launched.
+/* Counts the work that the device has finished, which is less than was launched.
  *
- * A lane is a stream with its work in order. Behind about every millisecond of work goes an event;
- * what lies before the last event that has passed is finished. The same events keep the program from
- * queueing without end: it would have to wait for all of it before it ends itself. */
+ * A lane is a stream with its work in order. The program records an event after about every millisecond
+ * of work; everything before the last event that has passed is finished. The same events limit the
+ * queue, because the program has to wait for all queued work before it ends. */
 #pragma once
 #include <stdio.h>
 #include <time.h>
@@ -33,7 +33,7 @@ typedef struct {
 static lane lanes[LANES];
 static size_t lane_count;
 
-/* How much work a lane may have in flight. */
+/* The most work that a lane may have in flight. */
 static uint64_t queue_limit_ns;
 
 static struct { uint64_t each, next; } ticks;
@@ -66,8 +66,8 @@ static void pass_first(lane *l)
     l->count--;
 }
 
-/* Everything of the lane is done: the program has waited for it. */
-static void settle(lane *l)
+/* Marks all work of the lane as done, after a wait for it. */
+static void finish_lane(lane *l)
 {
     l->count = 0;
     l->marked = l->done = l->launched;
@@ -94,7 +94,7 @@ static void put_mark(lane *l)
     l->count++;
 }
 
-/* Waits until the lane may take more; there is always something left for the device to do. */
+/* Waits until the lane has room; some work for the device is always left. */
 static void make_room(lane *l)
 {
     for (;;) {
@@ -139,7 +139,7 @@ static void begin_ticks(uint64_t start, uint64_t each)
     ticks.next = start + each;
 }
 
-/* A line when it is time for one; a program that waits writes it when it goes on. */
+/* Prints a line when it is due; a program that waits prints it after the wait. */
 static void tick(void)
 {
     uint64_t time;

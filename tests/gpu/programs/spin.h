@@ -1,16 +1,16 @@
 /* Kernels that last a known time: `spin_500us` lasts 500 us.
  *
- * On a card it spins by the global timer, or, where it is told how many rounds of a loop last a
- * microsecond, it goes round so often. Only the second is work: a kernel that looks at the time is
- * done after 500 us even where the driver gave half of them to another process. The stub computes
- * nothing and takes the time from the name. */
+  * On a real card the kernel spins by the global timer or, if the number of rounds per microsecond is
+  * given, for that many rounds. Only the second is work: a kernel that reads the time is done after
+  * 500 us even if the driver has run another process for half of them. The stub computes nothing and
+  * takes the duration from the name. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
 
 static const char *const spin_head = ".version 6.3\n.target sm_75\n.address_size 64\n";
 
-/* The loop's value can never be what it is compared with, but no assembler knows that. */
+/* The loop's value is never equal to what it is compared with, but the assembler cannot know that. */
 static const char *const spin_entry =
     "\n.visible .entry spin_%uus(.param .u64 rounds)\n"
     "{\n"

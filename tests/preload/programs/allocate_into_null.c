@@ -1,5 +1,5 @@
 // build: -lcuda
-/* argv[1] MiB, to be written nowhere. */
+/* Allocates argv[1] MiB with NULL as the output. */
 #include "trace.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 // build: -lcuda
-/* After a line on standard input, asks for argv[1] MiB until it is granted. Tries are 5 ms apart or
- * more, so that so many tries are at least so much time, however busy the machine is. */
+/* After a line on standard input, requests argv[1] MiB until they are allocated. Attempts are at least
+ * 5 ms apart, so that their number is a lower bound of the time, however busy the machine is. */
 #include <unistd.h>
 #include "trace.h"
 

@@ -1,8 +1,8 @@
 // build: -ldl
-/* Calls functions of $LIBRARY by name, each in a child of its own, in the state $STATE ("loaded",
+/* Calls functions of $LIBRARY by name, each in its own child, in the state $STATE ("loaded",
  * "initialised" or "context"). Standard input has one call per line: a symbol and one letter per
- * argument, 0 for zero, 1 for one, b for a buffer. Reported are the result, or the signal that
- * ended the child, and which buffers were written. */
+ * argument, 0 for zero, 1 for one, b for a buffer. Prints the result, or the signal that ended the
+ * child, and which buffers were written. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <string.h>

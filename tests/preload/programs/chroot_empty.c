@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A service that shuts itself into $EMPTY after it has started. */
+/* A service that calls chroot($EMPTY) after it has started. */
 #include <unistd.h>
 #include "trace.h"
 

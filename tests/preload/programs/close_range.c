@@ -1,6 +1,6 @@
 // build: -lcuda
-/* Daemons close every descriptor that they do not know, at any time: here with argv[1] MiB held.
- * Standard input's end is the end. */
+/* Closes every descriptor that it does not know, as daemons do, while it holds argv[1] MiB. It ends
+ * when standard input ends. */
 #include <fcntl.h>
 #include <unistd.h>
 #include "trace.h"
@@ -13,7 +13,7 @@ int main(int argc, char **argv)
     use_device(0);
     TRACE(cuMemAlloc_v2(&allocation, asked), "granted=%d", allocation != UNTOUCHED);
     close_range(3, ~0u, 0);
-    /* The next file of the program gets the number of whatever was closed. */
+    /* The program's next file gets the number of a closed descriptor. */
     int file = open("/dev/null", O_RDONLY);
     TRACE(cuMemAlloc_v2(&more, asked), "granted=%d", more != UNTOUCHED);
     SAY("descriptor %d is ours: %d", file, fcntl(file, F_GETFD) >= 0);

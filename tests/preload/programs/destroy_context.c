@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A destroyed context takes its memory with it: argv[1] MiB must be there again for the next one. */
+/* Destroying a context frees its memory: the next context can allocate argv[1] MiB again. */
 #include "trace.h"
 
 int main(int argc, char **argv)

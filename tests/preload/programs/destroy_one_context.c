@@ -1,5 +1,5 @@
 // build: -lcuda
-/* Two contexts with argv[1] MiB each: destroying one gives back its memory and not the other's. */
+/* Two contexts with argv[1] MiB each: destroying one frees its memory and not the other's. */
 #include "trace.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 // build: -lcuda -lpthread
-/* One thread keeps destroying a primary context, which the driver refuses; another allocates and
- * frees. In the end nothing is held, and all is free but the context itself. */
+/* One thread repeatedly destroys a primary context, which the driver refuses; another allocates and
+ * frees. In the end nothing is charged, and everything but the context is free. */
 #include <pthread.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -shared -nostdlib -Wl,--no-as-needed
-/* A library without anything in it: what loading any library costs. One relocation, so that the
- * dynamic linker protects relocated data, as it does for every library that is not empty. */
+/* A nearly empty library, which measures the cost of loading any library. It has one relocation, so that
+ * the dynamic linker protects relocated data, as for every other library. */
 extern const void *const relocated;
 const void *const relocated = &relocated;

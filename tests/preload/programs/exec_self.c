@@ -1,5 +1,5 @@
 // build: -lcuda
-/* exec ends what the process held: argv[1] MiB before it, and as much in the next program. */
+/* exec frees the process's memory: it holds argv[1] MiB before, and as much in the next program. */
 #include <unistd.h>
 #include "trace.h"
 
@@ -9,7 +9,7 @@ int main(int argc, char **argv)
     CUdeviceptr allocation = UNTOUCHED;
     use_device(0);
     CUresult result = cuMemAlloc_v2(&allocation, asked);
-    /* What exec gave up comes back when the driver has freed it, as after any process's end. */
+    /* The memory is available again when the driver has freed it, as after the end of any process. */
     for (int tries = 0; argc > 2 && result == CUDA_ERROR_OUT_OF_MEMORY && tries < 1000; tries++) {
         usleep(5000);
         result = cuMemAlloc_v2(&allocation, asked);

@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A free that the driver refuses gives nothing back: argv[1] MiB stay held. */
+/* A free that the driver refuses releases nothing: argv[1] MiB stay charged. */
 #include "trace.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* glibc's own dlsym by dlvsym: programs that bring a dlsym of their own must ask for it so. */
+/* Finds glibc's dlsym by dlvsym, as programs with their own dlsym must. */
 #pragma once
 #include <dlfcn.h>
 #include <stddef.h>

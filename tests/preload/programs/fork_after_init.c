@@ -1,6 +1,6 @@
 // build: -lcuda
-/* A process that forks with CUDA in use. CUDA does not work in the child; what the child tries with
- * inherited objects must neither hang nor change what the parent holds. */
+/* A process that forks with CUDA in use. CUDA does not work in the child; its calls with inherited objects
+ * must neither hang nor change what the parent holds. */
 #include <sys/wait.h>
 #include <unistd.h>
 #include "trace.h"

@@ -1,6 +1,6 @@
 // build: -lcuda
-/* A child, forked from a process that uses CUDA, execs a program of its own: argv[1] MiB in this
- * process, and then the same in the exec'd child while this one still holds its own. */
+/* A child of a process that uses CUDA executes another program: argv[1] MiB in this process, and then as
+ * much in the child while this process still holds its own. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A freed allocation's bytes are there for the next one, however often. */
+/* The bytes of a freed allocation are available for the next one, however often. */
 #include "trace.h"
 
 int main(int argc, char **argv)

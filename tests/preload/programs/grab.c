@@ -1,6 +1,6 @@
 // build: -lcuda
-/* Takes whatever it can get, in mixed sizes of up to 128 MiB, and gives some back when refused.
- * argv[1] rounds, argv[2] the seed. */
+/* Allocates as much as it can, in mixed sizes of up to 128 MiB, and frees some when refused. argv[1] is
+ * the number of rounds, argv[2] the seed. */
 #include "trace.h"
 
 #define HELD 64

@@ -1,5 +1,5 @@
 // build: -lcuda
-/* Whether CUDA is to be had at all, and what the calls after a refused cuInit say. */
+/* Whether CUDA is available, and the results of calls after a refused cuInit. */
 #include "trace.h"
 
 int main(void)

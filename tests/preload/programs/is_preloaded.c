@@ -1,5 +1,5 @@
 // build:
-/* Says whether the preload library is mapped into it. */
+/* Prints whether the preload library is mapped. */
 #include <stdio.h>
 #include <string.h>
 

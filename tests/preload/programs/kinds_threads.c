@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* Eight threads with memory of every kind; each holds at most argv[1] MiB at a time, pitch and all:
- * when that fits eight times, none may be refused. With argv[2] refusals are right as well. */
+/* Eight threads with memory of every kind. Each holds at most argv[1] MiB at a time, pitch included: when
+ * that fits eight times, no request may be refused. With argv[2], refusals are allowed. */
 #include <pthread.h>
 #include "cuda.h"
 #include "trace.h"

@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* argv[1] processes ask at the same moment for an argv[2]th part of the free memory each: in every
- * one of argv[3] rounds exactly argv[2] of them must get it. */
+/* argv[1] processes request, at the same moment, 1/argv[2] of the free memory each. In every one of
+ * argv[3] rounds exactly argv[2] of them must succeed. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>

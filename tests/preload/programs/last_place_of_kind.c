@@ -1,7 +1,7 @@
 // build: -lcuda -pthread
 /* As last_place.c, for every other kind of memory: argv[1] is "pitch", "managed", "async" or "pool".
- * Eight processes ask at the same moment for a fourth of the limit of argv[2] MiB each: in every one
- * of argv[3] rounds exactly four of them must get it. */
+ * Eight processes request, at the same moment, a fourth of the limit of argv[2] MiB each. In every one of
+ * argv[3] rounds exactly four of them must succeed. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>

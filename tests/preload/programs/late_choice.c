@@ -1,5 +1,6 @@
 // build: -lcuda -l:libnvidia-ml.so.1
-/* Looks at the cards through NVML, chooses argv[1] and another directory, and only then starts. */
+/* Reads the cards through NVML, then changes the directory and sets CUDA_VISIBLE_DEVICES to argv[1], and
+ * only then starts CUDA. */
 #include <unistd.h>
 #include "nvml.h"
 

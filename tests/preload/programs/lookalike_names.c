@@ -1,5 +1,5 @@
 // build: -ldl
-/* dlsym in a library that only looks like the driver gives that library's own functions. */
+/* dlsym in a library with the driver's names returns that library's own functions. */
 #include <dlfcn.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -shared -fPIC
-/* A library that is not the driver and has names like the driver's. */
+/* A library that is not the driver, with some of the driver's names. */
 int curl_easy_init(void) { return 1; }
 int custom_fn(void) { return 2; }
 int cuInit(unsigned flags) { return (int)flags + 3; }

@@ -28,7 +28,7 @@ int main(void)
     LOOK(dlvsym(libc, "cuInit", "ANY_1.0"));
     LOOK(dlsym(dlopen("libno_such_library.so", RTLD_NOW), "cuInit"));
 
-    /* An old error is gone once a later lookup has succeeded. */
+    /* A lookup that succeeds clears an earlier error. */
     dlsym(driver, "cuNoSuchThing");
     LOOK(dlsym(driver, "cuMemAlloc_v2"));
     return 0;

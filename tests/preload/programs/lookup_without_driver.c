@@ -1,5 +1,5 @@
 // build: -ldl
-/* A program without CUDA that looks whether CUDA is there. */
+/* A program without CUDA that checks whether CUDA is present. */
 #include <dlfcn.h>
 #include "trace.h"
 

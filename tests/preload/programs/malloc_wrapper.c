@@ -1,6 +1,6 @@
 // build: -shared -fPIC -ldl
-/* A preloaded allocator front, as heap profilers have it: it finds the real malloc at its first call,
- * so a dlsym that allocates while it looks would call it again before it is ready. */
+/* A preloaded malloc wrapper, as heap profilers have: it looks up the real malloc at its first call, so a
+ * dlsym that allocates during the lookup would call the wrapper again before it is ready. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // build: -lcuda
-/* Every way of the driver to say how much memory a device has, for all devices. The 32-bit forms
- * answer what fits into 32 bits. */
+/* Calls every driver function that returns the memory of a device, for all devices. The 32-bit forms
+ * return what fits into 32 bits. */
 #include "trace.h"
 
 int main(void)

@@ -1,5 +1,5 @@
 // build: -lcuda
-/* cuMemGetInfo with one or both out values left out: OptiX asks for the total alone. */
+/* cuMemGetInfo with NULL for one or both outputs: OptiX reads the total only. */
 #include "trace.h"
 
 int main(void)

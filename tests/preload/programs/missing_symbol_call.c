@@ -1,5 +1,5 @@
 // build: -ldl
-/* A weak reference, bound by the dynamic linker, to a function that the driver at hand lacks. */
+/* A weak reference, bound by the dynamic linker, to a function that the driver lacks. */
 #include <dlfcn.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -ldl
-/* Looks in the driver for functions that came after it. */
+/* Looks up functions that are newer than the driver. */
 #include <dlfcn.h>
 #include "trace.h"
 

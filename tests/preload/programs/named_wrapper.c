@@ -1,5 +1,5 @@
 // build: -shared -fPIC -ldl
-/* A preload library of somebody else: it asks for the next definition after itself at each call. */
+/* Another preload library, which looks up the next definition after itself at each call. */
 #include <dlfcn.h>
 
 int subject(void)

@@ -1,6 +1,6 @@
 // build: -ldl
-/* RTLD_NEXT from a program that has nothing to do with CUDA, twice the same lookup: the second one
- * is what tells a lost caller. */
+/* RTLD_NEXT from a program without CUDA. It does the same lookup twice, because a lost caller shows only
+ * in the second one. */
 #include <dlfcn.h>
 #include <string.h>
 #include "trace.h"

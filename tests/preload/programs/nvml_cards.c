@@ -1,5 +1,5 @@
 // build: -l:libnvidia-ml.so.1
-/* Every card that NVML counts, and what it finds by the names in argv: uuid NAME, serial NAME, ... */
+/* Prints every card that NVML counts, and the cards that it finds by argv: uuid NAME, serial NAME, ... */
 #include <string.h>
 #include "nvml.h"
 

@@ -1,5 +1,5 @@
 // build: -l:libnvidia-ml.so.1
-/* NVML's memory queries asked wrongly: before nvmlInit, NULL, an unknown version, after shutdown. */
+/* Invalid uses of NVML's memory functions: before nvmlInit, NULL, an unknown version, after shutdown. */
 #include "nvml.h"
 
 int main(void)

@@ -1,5 +1,6 @@
 // build: -lcuda
-/* Does what argv[1] says ("init" or "context") and holds no memory until standard input ends. */
+/* Initialises CUDA, or creates a context too (argv[1]: "init" or "context"), and holds no memory until
+ * standard input ends. */
 #include <string.h>
 #include <unistd.h>
 #include "trace.h"

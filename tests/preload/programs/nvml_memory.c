@@ -1,5 +1,5 @@
 // build: -l:libnvidia-ml.so.1
-/* What NVML says of every card's memory, in both forms. */
+/* Prints every card's memory as NVML returns it, in both forms. */
 #include "nvml.h"
 
 int main(void)

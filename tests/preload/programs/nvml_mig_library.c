@@ -1,7 +1,7 @@
 // build: -shared -fPIC -Wl,-soname,libnvidia-ml.so.1
-/* An NVML of two GPUs that are cut up into two MIG slices each, as the driver tells about them: the
- * GPUs are counted, the slices are found through their GPU, with a gap before the second. It is an
- * old one as well: it has next to no functions. */
+/* An NVML with two GPUs of two MIG slices each. As with the real one, the GPUs are counted and the slices
+ * are found through their GPU, with a gap before the second slice. It is also an old NVML, with few
+ * functions. */
 #include <string.h>
 #include "nvml.h"
 

@@ -1,5 +1,5 @@
 // build: -ldl
-/* Looks in an NVML that is opened by name for functions; argv has the names. */
+/* Looks up the functions in argv in an NVML that is opened by name. */
 #include <dlfcn.h>
 #include "trace.h"
 

@@ -1,6 +1,6 @@
 // build: -l:libnvidia-ml.so.1
-/* The process lists of the first card, asked in all ways: for their size, with too little room, with
- * exactly enough. Bytes beyond the room that NVML was told must stay as they were. */
+/* Reads the process lists of the first card in all ways: their size, with too little room, with exactly
+ * enough room. Bytes beyond the room must stay unchanged. */
 #include <string.h>
 #include "nvml.h"
 

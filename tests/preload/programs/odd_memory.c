@@ -1,6 +1,6 @@
 // build: -lcuda
-/* Every kind of memory asked for with what the driver refuses. argv[1] says how far the program has
- * come: "loaded", before cuInit; "initialised", without a context; or "ready". */
+/* Requests every kind of memory with arguments that the driver refuses. argv[1] is the state of the
+ * program: "loaded", before cuInit; "initialised", without a context; or "ready". */
 #include <string.h>
 #include "cuda.h"
 #include "trace.h"
@@ -30,8 +30,8 @@ static void pitched_and_managed(void)
     TRACE(cuMemAllocManaged(&p, MiB, ~0u), "%s", pointer(p));
 }
 
-/* More than there is anywhere, and sizes whose product or sum overflows: out of memory or invalid, as
- * the driver has it, but the same. */
+/* More than any card has, and sizes whose product or sum overflows: out of memory or an invalid value,
+ * the same as from the driver. */
 static void far_too_large(void)
 {
     CUdeviceptr p = UNTOUCHED;
@@ -90,7 +90,7 @@ static void pools(void)
     TRACE(cuDeviceSetMemPool(99, NULL));
 }
 
-/* What is wrong only with a pool in hand. */
+/* Errors that need a pool. */
 static void a_pool(void)
 {
     CUdeviceptr p = UNTOUCHED;

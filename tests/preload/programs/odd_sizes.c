@@ -1,5 +1,5 @@
 // build: -lcuda
-/* Sizes that no card has: refused by the driver alone as out of memory, whatever the limit. */
+/* Sizes that no card has: the driver refuses them as out of memory, whatever the limit is. */
 #include "trace.h"
 
 int main(void)

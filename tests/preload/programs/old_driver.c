@@ -1,5 +1,5 @@
 // build: -shared -fPIC -Wl,-soname,libcuda.so.1
-/* A driver from before cuMemAllocAsync, cuGetProcAddress and cuDeviceTotalMem_v2, say. */
+/* An old driver, without cuMemAllocAsync, cuGetProcAddress, cuDeviceTotalMem_v2 and others. */
 #include "cuda.h"
 
 CUresult cuInit(unsigned flags)

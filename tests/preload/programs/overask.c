@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A neighbour that keeps asking for argv[1] MiB, which never fits, until standard input ends. */
+/* A neighbour that repeatedly requests argv[1] MiB, which never fit, until standard input ends. */
 #include <poll.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -rdynamic -ldl
-/* A program with functions of its own under the driver's names, beside the driver. */
+/* A program that uses the driver and has its own functions with the driver's names. */
 #include <dlfcn.h>
 #include "trace.h"
 

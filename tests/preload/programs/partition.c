@@ -1,6 +1,6 @@
 // build: -lcuda
-/* Mixed sizes, never holding more than argv[1] MiB: as long as the parts of all processes together
- * fit the limit, every request fits and none may be refused. argv[2] rounds, argv[3] the seed. */
+/* Allocates mixed sizes and never holds more than argv[1] MiB. While the parts of all processes fit the
+ * limit together, no request may be refused. argv[2] is the number of rounds, argv[3] the seed. */
 #include "trace.h"
 
 #define HELD 16
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
             sizes[slot] = 0;
         }
         size_t asked = below(4) ? 1 + below(1 << 20) : part / 2;
-        /* The account counts in units of 512 bytes, the driver may take more than was asked. */
+        /* The account counts in units of 512 bytes, and the driver may take more than was requested. */
         asked = (asked + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
         if (held + asked > part)
             continue;

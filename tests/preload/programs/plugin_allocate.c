@@ -1,5 +1,5 @@
 // build: -shared -fPIC -ldl
-/* A plugin with its own way into the driver, that allocates in whatever context is current. */
+/* A plugin that opens the driver itself and allocates in the current context. */
 #include <dlfcn.h>
 #include "cuda.h"
 

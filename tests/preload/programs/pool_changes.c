@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* One thread makes one pool after the other the device's current one; another allocates from whatever
- * is current, frees and synchronises, argv[1] times, and holds its last memory until it is told. */
+/* One thread repeatedly changes the device's current pool. Another thread allocates from the current
+ * pool, frees and synchronises, argv[1] times, and holds its last memory until a line of input. */
 #include <pthread.h>
 #include "cuda.h"
 #include "trace.h"

@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* Eight threads that make pools, allocate from them and destroy them before or after their memory is
- * freed, argv[1] times each: the driver gives handles and addresses out again all the time. */
+/* Eight threads create pools, allocate from them and destroy them before or after their memory is freed,
+ * argv[1] times each, so that the driver reuses handles and addresses all the time. */
 #include <pthread.h>
 #include "cuda.h"
 #include "trace.h"

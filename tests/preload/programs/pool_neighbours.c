@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* A pool has 24 MiB to spare. One thread asks it for 20 MiB more than fit in one piece, and is
- * refused all the time; the other asks for 4 MiB that are there: how often was it refused? */
+/* A pool has 24 MiB left. One thread requests 20 MiB more than fit in one piece, which is always refused;
+ * the other requests 4 MiB, which fit. Prints how often the second was refused. */
 #include <pthread.h>
 #include "cuda.h"
 #include "trace.h"

@@ -1,7 +1,7 @@
 // build: -lcuda -pthread
-/* Eight threads that allocate, free, wait and trim at random, on three pools, cuMemAlloc and several
- * streams; refusals are right, other errors are not. argv[1] rounds, argv[2] the seed. It says "at
- * rest" while it holds what was left, and after a line of input "empty" when all is freed. */
+/* Eight threads allocate, free, wait and trim at random, with three pools, cuMemAlloc and several streams;
+ * refusals are allowed, other errors are not. argv[1] is the number of rounds, argv[2] the seed. It prints
+ * "at rest" while it holds the rest, and after a line of input "empty" when all is freed. */
 #include <pthread.h>
 #include "cuda.h"
 #include "trace.h"

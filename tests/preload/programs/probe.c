@@ -1,6 +1,6 @@
 // build: -lcuda
-/* Finds out what fits: for every line "MIB ORDINAL" on standard input, allocates so much on that
- * device, says the result, and frees it again. */
+/* For every line "MIB ORDINAL" on standard input, allocates so much on that device, prints the result,
+ * and frees it again. */
 #include "trace.h"
 
 int main(void)

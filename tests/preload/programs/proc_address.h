@@ -1,5 +1,5 @@
-/* What the roads through cuGetProcAddress share. The API takes a name without its version suffix,
- * and the CUDA version whose form of the function the caller was compiled for. */
+/* Shared by the programs that look functions up by cuGetProcAddress. It takes a name without its version
+ * suffix, and the CUDA version that the caller was compiled for. */
 #pragma once
 #include <dlfcn.h>
 #include <stdlib.h>

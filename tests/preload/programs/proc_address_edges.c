@@ -1,5 +1,5 @@
 // build: -lcuda
-/* cuGetProcAddress with everything that a caller can get wrong. */
+/* cuGetProcAddress with all kinds of invalid arguments. */
 #include "trace.h"
 
 static void ask(const char *symbol, int version, uint64_t flags)

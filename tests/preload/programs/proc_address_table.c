@@ -1,6 +1,6 @@
 // build: -ldl
-/* What cuGetProcAddress hands out for every name on standard input, as programs compiled for every
- * generation of CUDA ask for it. The exported symbol behind each pointer shows which form it is. */
+/* Prints what cuGetProcAddress returns for every name on standard input, for programs compiled for every
+ * generation of CUDA. The exported symbol at each address shows which form it is. */
 #include "proc_address.h"
 #include "trace.h"
 

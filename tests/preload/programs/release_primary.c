@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A primary context lives until its last release, and its memory with it. */
+/* A primary context and its memory exist until the last release. */
 #include "trace.h"
 
 int main(int argc, char **argv)

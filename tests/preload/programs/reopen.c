@@ -1,5 +1,5 @@
 // build: -ldl
-/* The driver opened, used, closed, and opened again. */
+/* Opens, uses, closes and opens the driver again. */
 #include <dlfcn.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -lcuda
-/* cuDevicePrimaryCtxReset, as cudaDeviceReset calls it, takes all of the context's memory. */
+/* cuDevicePrimaryCtxReset, which cudaDeviceReset calls, frees all memory of the context. */
 #include "trace.h"
 
 int main(int argc, char **argv)

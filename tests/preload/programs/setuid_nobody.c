@@ -1,5 +1,5 @@
 // build: -lcuda
-/* A service that starts as root and drops its rights: argv[1] MiB before, and frees and asks after. */
+/* A service that starts as root, allocates argv[1] MiB, drops its rights, and then frees and allocates. */
 #include <unistd.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -ldl
-/* Everything of a process that a library could change merely by being loaded. */
+/* Prints everything in a process that a library could change merely by being loaded. */
 #include <dirent.h>
 #include <signal.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // build: -lcuda
-/* Takes argv[1] MiB and ends at once; the exit code is the driver's answer. */
+/* Allocates argv[1] MiB and ends at once; the exit code is the driver's result. */
 #include "trace.h"
 
 int main(int argc, char **argv)

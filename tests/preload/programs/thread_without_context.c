@@ -1,5 +1,5 @@
 // build: -lcuda -pthread
-/* A thread that never made a context current, beside one that did. */
+/* A thread without a current context, in a process whose main thread has one. */
 #include <pthread.h>
 #include "trace.h"
 

@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* Eight threads that allocate and free at once; argv[1] is the size of each in MiB, and what is held
- * at any time never comes to more than eight of them: none may be refused. */
+/* Eight threads allocate and free argv[1] MiB at the same time. They never hold more than eight
+ * allocations, so no request may be refused. */
 #include <pthread.h>
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // build: -shared -fPIC -Wl,-soname,libcuda.so.1
-/* A driver in C whose synchronisation never ends: the stub's would be unwound through Rust. */
+/* A driver in C whose synchronisation never ends. Cancelling a wait in the stub would unwind Rust code. */
 #include <unistd.h>
 
 int cuInit(unsigned flags)

@@ -1,6 +1,6 @@
 // build:
-/* A weak reference to the driver in a program that runs without one. The reference itself can not
- * be kept empty by a library that exports the symbol; the call must then be answered with an error. */
+/* A weak reference to the driver in a program that runs without one. A preloaded library that exports
+ * the symbol cannot keep the reference empty, so the call must return an error. */
 #include "trace.h"
 
 #pragma weak cuInit

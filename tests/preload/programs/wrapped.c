@@ -1,6 +1,6 @@
 // build: -ldl
-/* A program below a chain of preloaded definitions: each wrapper adds 10, and each call walks the
- * chain again. */
+/* A program below a chain of preloaded definitions. Each wrapper adds 10, and each call goes through the
+ * whole chain. */
 #include <dlfcn.h>
 #include "trace.h"
 

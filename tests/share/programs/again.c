@@ -1,5 +1,5 @@
 // build:
-/* again SECONDS PROGRAM [ARGUMENT]...: the program again and again, one after the other, for so long.
+/* again SECONDS PROGRAM [ARGUMENT]...: runs the program repeatedly for so many seconds.
  *
  * One JSON line at the end: how often, and for how long. */
 #include <stdint.h>
@@ -27,7 +27,7 @@ int main(int argc, char **argv)
             execv(argv[2], argv + 2);
             _exit(127);
         }
-        /* Asked for, because who waits for a child keeps the virtual clock from going on. */
+        /* Poll, because a wait for a child stops the virtual clock. */
         struct timespec pause = {0, 1000000};
         while (waitpid(child, &status, WNOHANG) == 0)
             nanosleep(&pause, NULL);

@@ -1,8 +1,8 @@
 // build: -ldl
-/* carrier SECONDS US BYTES: a graph that copies so many bytes to the card, runs a kernel of so many
- * microseconds beside a second one, and copies the bytes back; again and again, other bytes each time.
+/* carrier SECONDS US BYTES: repeatedly launches a graph that copies so many bytes to the card, runs two
+ * kernels of so many microseconds in parallel, and copies the bytes back; different bytes each time.
  *
- * One JSON line at the end: completed graphs, and how many brought back other bytes than were sent. */
+ * One JSON line at the end: completed graphs, and how many returned other bytes than were sent. */
 #include "plain.h"
 
 enum { THREAD_LOCAL = 1 };

@@ -1,7 +1,7 @@
 // build: -ldl
-/* collective SECONDS US DEVICE...: launches on all of these cards a kernel of so many microseconds that
- * waits for its partner on another card, waits for all of them, again and again. Launches are one
- * round ahead, as those of training loops are.
+/* collective SECONDS US DEVICE...: repeatedly launches, on all of these cards, a kernel of so many
+ * microseconds that waits for its partner on another card, and waits for all of them. Launches are one
+ * round ahead, as in training loops.
  *
  * One JSON line at the end: completed rounds. */
 #include "plain.h"
@@ -44,6 +44,6 @@ int main(int argc, char **argv)
     }
     printf("{\"start_ns\": %" PRIu64 ", \"completed\": %" PRIu64 "}\n", start, rounds);
     fflush(stdout);
-    /* The partner may have launched less often: what waits for it must not hold up our end. */
+    /* The partner may have launched less often; do not wait for it at the end. */
     _exit(0);
 }

@@ -1,5 +1,5 @@
 // build:
-/* later SECONDS PROGRAM [ARGUMENT]...: the program, so much later. */
+/* later SECONDS PROGRAM [ARGUMENT]...: runs the program after so many seconds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

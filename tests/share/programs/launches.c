@@ -1,6 +1,6 @@
 // build: -ldl -pthread
-/* launches SECONDS US WAY: kernels of so many microseconds, launched in one of the ways below, with a
- * wait for the card after every few of them.
+/* launches SECONDS US WAY: launches kernels of so many microseconds in one of the ways below, and waits
+ * for the card after every few of them.
  *
  * One JSON line at the end: completed kernels. */
 #include <pthread.h>
@@ -55,7 +55,7 @@ static void *on_own_stream(void *completed)
     return NULL;
 }
 
-/* Of the main thread's calls only one: the threads see to the time. */
+/* The main thread calls this once, and the threads launch until the end. */
 static int default_streams_of_threads(void)
 {
     pthread_t threads[THREADS];
@@ -105,7 +105,7 @@ static int each_card_for_itself(void)
     return FEW * CARDS;
 }
 
-/* A chain; and two chains beside each other. */
+/* A graph of one chain, or of several parallel chains. */
 static int graph(int branches)
 {
     static handle executable;
@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     }
     printf("{\"start_ns\": %" PRIu64 ", \"completed\": %" PRIu64 "}\n", start, completed);
     fflush(stdout);
-    /* The account is looked at before the process leaves it. */
+    /* The test reads the account before the process leaves it. */
     usleep(500000);
     return 0;
 }

@@ -1,7 +1,7 @@
 // build: -ldl
-/* partners SECONDS US PAUSE_US CARD CARD: two kernels that wait for each other, each on a stream of its
- * own, on one card or two. The second is launched so much later than the first: they are waited for, and
- * there is the next pair.
+/* partners SECONDS US PAUSE_US CARD CARD: repeatedly launches two kernels that wait for each other, each
+ * on its own stream, on one card or two. The second is launched PAUSE_US after the first; then the
+ * program waits for both.
  *
  * One JSON line at the end: completed pairs. */
 #include "plain.h"

@@ -1,6 +1,6 @@
 // build: -ldl
-/* strangers SECONDS: on one stream a kernel that is known, by turns with one that nobody has launched
- * before, and with the known one in a grid that is new for long. Launches are one round ahead.
+/* strangers SECONDS: launches on one stream, by turns, a known kernel, a kernel that was never launched
+ * before, and the known kernel with a grid that was not used for long. Launches are one round ahead.
  *
  * One JSON line at the end: completed rounds. */
 #include "plain.h"

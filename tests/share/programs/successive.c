@@ -1,6 +1,6 @@
 // build: -ldl
-/* successive SECONDS US END: one short program after the other, each with one kernel of so many microseconds
- * for which it waits, and then its END: exit (as from main), _exit, or kill (SIGKILL).
+/* successive SECONDS US END: runs short programs one after the other. Each launches one kernel of so many
+ * microseconds, waits for it, and ends by END: exit (as from main), _exit, or kill (SIGKILL).
  *
  * One JSON line at the end: start_ns, how many completed their kernel, and their pids. */
 #include <signal.h>
@@ -26,7 +26,7 @@ static void end(const char *how)
     exit(0);
 }
 
-/* Asleep between two looks, so that others go on meanwhile. */
+/* Sleeps between two polls, so that other programs run meanwhile. */
 static int ended(pid_t child)
 {
     int status = 0;

@@ -1,7 +1,7 @@
 // build: -ldl -pthread
-/* threads SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US: so many threads, each with a stream of its own
- * and by turns in one of so many contexts, launch kernels of so many microseconds and blocks, sleep for
- * PAUSE_US after each, and wait after AHEAD of them.
+/* threads SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US: so many threads, each with its own stream in
+ * one of so many contexts, launch kernels of so many microseconds and blocks, sleep for PAUSE_US after
+ * each, and wait after every AHEAD of them.
  *
  * One JSON line at the end: completed kernels. */
 #include <pthread.h>

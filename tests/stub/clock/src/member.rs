@@ -357,7 +357,7 @@ fn thread_key(thread: libc::pthread_t) -> Key {
     Key { space: u64::from(raw::process_id()) << 1 | 1, offset: thread }
 }
 
-/// How often the C library can call a destructor again, so that other destructors run first.
+/// How often this destructor is deferred, so that other destructors run first.
 const LAST_ROUND: usize = 3;
 
 /// Ends a thread and passes on the turn. What the C library still does for it is outside the world.

@@ -1,7 +1,7 @@
 // build: -ldl -rdynamic
-/* A program that brings a dlsym of its own in front of glibc's: jemalloc-like and tracing wrappers. */
+/* A program with its own dlsym before glibc's, as in jemalloc-like and tracing wrappers. */
 #include "find_dlsym.h"
-#include "road.h"
+#include "walk.h"
 
 void *dlsym(void *handle, const char *symbol)
 {

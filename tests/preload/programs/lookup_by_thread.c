@@ -3,7 +3,7 @@
 #include <pthread.h>
 #define FIND(symbol) symbol
 #define main walk
-#include "road.h"
+#include "walk.h"
 #undef main
 
 static int count;

@@ -1,7 +1,7 @@
 // build: -ldl
-/* dlsym itself obtained by dlvsym: Nsight, LLVM's OpenMP tools, other preload libraries. */
+/* dlsym found by dlvsym: Nsight, LLVM's OpenMP tools, other preload libraries. */
 #include "find_dlsym.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
-/* A plugin ($PLUGIN), loaded with RTLD_LOCAL, that opens the driver for itself: extension modules. */
+/* A plugin ($PLUGIN), loaded with RTLD_LOCAL, that opens the driver itself: extension modules. */
 #include <dlfcn.h>
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

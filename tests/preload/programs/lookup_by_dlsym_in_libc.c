@@ -1,7 +1,7 @@
 // build: -ldl
-/* dlsym itself obtained by dlsym in the library that holds it: libdl before glibc 2.34, then libc. */
+/* dlsym found by dlsym in the library that has it: libdl before glibc 2.34, then libc. */
 #include "find_dlsym.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

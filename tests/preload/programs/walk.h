@@ -1,5 +1,5 @@
-/* The same walk over every road into the driver: allocate 64 MiB and then argv[1] MiB on the device
- * of ordinal 0, and give both back. A road is a program that says how it finds a function:
+/* The same calls for every way to look up the driver's functions: allocate 64 MiB and then argv[1] MiB on
+ * device 0, and free both. Each program lookup_by_*.c has its own
  * `void *resolve(const char *symbol)`. */
 #pragma once
 #include <string.h>

@@ -1,7 +1,7 @@
 // build: -ldl
 /* dlopen with RTLD_GLOBAL, then dlsym in the global scope. */
 #include <dlfcn.h>
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
 /* cuGetProcAddress_v2, found by dlsym: cuda-python, libcudart 12 and 13. */
 #include "proc_address.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
-/* cuGetProcAddress in its old form obtained through the new one: libcudart 13 asks for both. */
+/* The old cuGetProcAddress found by the new one: libcudart 13 uses both. */
 #include "proc_address.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
-/* dlvsym itself obtained by dlsym; see road_dlvsym. */
+/* dlvsym found by dlsym; see lookup_by_dlvsym.c. */
 #include <dlfcn.h>
-#include "road.h"
+#include "walk.h"
 
 typedef void *dlvsym_function(void *handle, const char *symbol, const char *version);
 

@@ -1,9 +1,8 @@
 // build: -lcuda
-/* Driver calls before main: the walk runs in a constructor, where other libraries' own
- * initialisation may not have happened yet. */
+/* Driver calls before main, in a constructor, where other libraries may not be initialised yet. */
 #define FIND(symbol) symbol
 #define main walk
-#include "road.h"
+#include "walk.h"
 #undef main
 
 __attribute__((constructor)) static void before_main(int argc, char **argv)

@@ -1,7 +1,7 @@
 // build: -ldl
 /* cuGetProcAddress for programs compiled with a default stream per thread. */
 #include "proc_address.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
 /* dlopen of the driver by an absolute path, here $LIBCUDA. */
 #include <dlfcn.h>
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

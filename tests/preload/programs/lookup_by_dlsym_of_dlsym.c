@@ -1,7 +1,7 @@
 // build: -ldl
-/* dlsym itself obtained by dlsym, in the global scope. */
+/* dlsym found by dlsym, in the global scope. */
 #include "find_dlsym.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,4 +1,4 @@
 // build: -lcuda
 /* Linked against the driver: the dynamic linker binds the calls. */
 #define FIND(symbol) symbol
-#include "road.h"
+#include "walk.h"

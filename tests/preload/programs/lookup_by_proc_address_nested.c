@@ -1,7 +1,7 @@
 // build: -ldl
-/* cuGetProcAddress obtained through itself, twice over, as libcudart 12 does it. */
+/* cuGetProcAddress found by itself, twice, as in libcudart 12. */
 #include "proc_address.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
 /* dlopen of libcuda.so and dlsym: tinygrad, hashcat, Taichi. */
 #include <dlfcn.h>
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

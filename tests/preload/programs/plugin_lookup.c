@@ -1,5 +1,5 @@
 // build: -shared -fPIC -ldl
-/* A plugin that opens the driver for itself. */
+/* A plugin that opens the driver itself. */
 #include <dlfcn.h>
 
 void *plugin_resolve(const char *symbol)

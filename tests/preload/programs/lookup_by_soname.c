@@ -1,7 +1,7 @@
 // build: -ldl
 /* dlopen of libcuda.so.1 and dlsym: libcudart, PyTorch, ffmpeg. */
 #include <dlfcn.h>
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

@@ -1,7 +1,7 @@
 // build: -ldl
-/* cuGetProcAddress as CUDA 11.3 brought it. */
+/* cuGetProcAddress of CUDA 11.3. */
 #include "proc_address.h"
-#include "road.h"
+#include "walk.h"
 
 void *resolve(const char *symbol)
 {

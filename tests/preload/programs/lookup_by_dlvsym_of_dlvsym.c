@@ -1,7 +1,7 @@
 // build: -ldl
-/* dlvsym itself obtained by dlvsym, and dlsym by that. */
+/* dlvsym found by dlvsym, and dlsym by that. */
 #include "find_dlsym.h"
-#include "road.h"
+#include "walk.h"
 
 typedef void *dlvsym_function(void *handle, const char *symbol, const char *version);
 

@@ -1,6 +1,6 @@
 // build: -shared -fPIC -ldl
-/* A library that stands before ours and leads past it, on the one road that it is built for; the
- * card that is seen on that road has 1 TiB. */
+/* A library that is preloaded before ours and bypasses it, for the one kind of lookup that it is built
+ * for; its functions report a card of 1 TiB. */
 #include <dlfcn.h>
 #include <string.h>
 #include "find_dlsym.h"
