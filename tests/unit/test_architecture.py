@@ -34,6 +34,19 @@ def test_every_path_exists(page: Path) -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
+def test_every_new_path_of_the_moved_ones_exists() -> None:
+    rows = re.findall(
+        r"^\| (`.*) \| (`.*) \|$", (ROOT / "docs" / "moved-paths.md").read_text(), re.M
+    )
+    assert len(rows) >= 50
+    for old, new in rows:
+        folder, _, files = old.partition("`: ")
+        assert not (ROOT / folder.strip("`")).is_file(), old
+        for path in re.findall(r"`([^`]+)`", new):
+            for file in re.findall(r"`([^`]+)`", files) or [""]:
+                assert (ROOT / path / file).exists(), (path, file)
+
+
 def section(heading: str) -> str:
     return ARCHITECTURE.split(f"# {heading}\n")[1].split("\n#")[0]
 
