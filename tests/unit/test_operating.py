@@ -137,7 +137,7 @@ def test_every_metric_is_on_the_page_with_its_labels() -> None:
 
 
 def test_every_query_on_the_page_asks_for_what_there_is() -> None:
-    asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", OPERATE))
+    asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", OPERATE + INSTALL))
     there = {name for known in exposed() for name in (known, f"{known}_bucket")}
     assert asked <= there
 
