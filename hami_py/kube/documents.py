@@ -1,4 +1,4 @@
-"""Files of YAML or JSON, as Kubernetes' users write them, into dicts and lists."""
+"""Reads YAML or JSON files, as users of Kubernetes write them, into dicts and lists."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ __all__ = ["read_documents", "read_file"]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _MOST_COPIED = 1_000_000
-"""Characters and entries that the aliases of a file may stand for. Within what they name there may
-be aliases again, so a few lines can stand for more than any memory holds; what people write so is
-some thousands."""
+"""The most characters and entries that a file's aliases may expand to. Aliases may be nested, so a
+few lines can expand to more than fits into memory; real files expand to some thousands."""
 
 
 def read_file(path: Path) -> bytes:
-    """What is in a file.
+    """Reads a file.
 
     Raises:
         StateError: it cannot be read.
@@ -37,18 +36,18 @@ def read_file(path: Path) -> bytes:
 
 
 def read_documents(path: Path, *, unique: bool = False) -> Iterator[object]:
-    """The documents of a file, but for empty ones.
+    """The documents of a file, except empty ones.
 
     Args:
         path: the file.
-        unique: whether a key that stands twice in a mapping is an error; else the last one counts.
+        unique: whether a repeated key in a mapping is an error; if not, the last one counts.
 
     Raises:
-        ImportError: there is nothing to read YAML with.
-        InvalidValue: it is no YAML; with the line in which that is noticed.
-        StateError: it cannot be read.
+        ImportError: PyYAML is missing.
+        InvalidValue: the file is not valid YAML; the field has the line.
+        StateError: the file cannot be read.
     """
-    # kubernetes brings it: its own kubeconfigs are YAML.
+    # PyYAML is a dependency of the kubernetes client.
     import yaml  # noqa: PLC0415
 
     data = read_file(path)
@@ -63,7 +62,7 @@ def read_documents(path: Path, *, unique: bool = False) -> Iterator[object]:
 
 
 def _loader(unique: bool) -> type[yaml.SafeLoader]:
-    """PyYAML's safe one, whose text is text: JSON writes one character as two escapes."""
+    """PyYAML's safe loader with limits, which joins a character that JSON wrote as two escapes."""
     import yaml  # noqa: PLC0415
 
     class Loader(yaml.SafeLoader):
@@ -89,22 +88,22 @@ def _loader(unique: bool) -> type[yaml.SafeLoader]:
         def _count_alias(self, anchor: str, mark: Mark) -> None:
             weight = self._weights.get(anchor)
             if weight is None and anchor in self.anchors:
-                problem = "an alias stands within what it names: write out what is meant"
+                problem = "an alias is inside of the value that it names: write the value out"
             else:
                 self._weight += weight or 0
                 self._copied += weight or 0
                 if self._copied <= _MOST_COPIED:
                     return
-                problem = "its aliases stand for too much: write out what is meant"
+                problem = "the aliases expand to too much: write the values out"
             raise yaml.composer.ComposerError(problem=problem, problem_mark=mark)
 
         def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
-            # What is behind the YAML fails in its own ways, where a value is not as its tag says.
+            # PyYAML's constructors raise various errors if a value does not match its tag.
             try:
                 return super().construct_object(node, deep)
             except (ArithmeticError, AttributeError, LookupError, ValueError):
                 kind = node.tag.rpartition(":")[2]
-                problem = f"it cannot be read as {kind}: if it is text, quote it, without a tag"
+                problem = f"it is not a valid {kind}: if it is text, quote it, without a tag"
                 raise yaml.constructor.ConstructorError(
                     problem=problem, problem_mark=node.start_mark
                 ) from None
@@ -122,7 +121,7 @@ def _loader(unique: bool) -> type[yaml.SafeLoader]:
                 if not isinstance(key, yaml.ScalarNode):
                     continue
                 if key.value in seen:
-                    problem = "it stands there twice"
+                    problem = "the key is repeated"
                     raise yaml.constructor.ConstructorError(
                         problem=problem, problem_mark=key.start_mark
                     )
@@ -145,13 +144,13 @@ def _loader(unique: bool) -> type[yaml.SafeLoader]:
 
 
 def _malformed(path: Path, data: bytes, error: yaml.YAMLError | ValueError) -> InvalidValue:
-    """With the line in which it is noticed, and what is noticed there."""
+    """The error with the line and the problem that the parser reports."""
     fix = "write well-formed YAML or JSON in UTF-8"
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return InvalidValue(str(path), " ".join(str(error).split()), fix)
     lines = data.decode(errors="replace").splitlines()
     line = lines[mark.line] if mark.line < len(lines) else ""
-    problem = " ".join(str(getattr(error, "problem", "") or "it is cut short").split())
+    problem = " ".join(str(getattr(error, "problem", "") or "it is incomplete").split())
     field = f"{path}: line {mark.line + 1}, column {mark.column + 1}"
     return InvalidValue(field, line.strip(), f"{problem}; {fix}")

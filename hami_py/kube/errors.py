@@ -1,4 +1,4 @@
-"""What the API server may answer, as types that say what the caller must do."""
+"""Errors of requests to the API server; each type says what the caller must do."""
 
 from hami_py.errors import HamiError
 
@@ -6,10 +6,10 @@ __all__ = ["Conflict", "Expired", "Forbidden", "KubeError", "NotFound", "Rejecte
 
 
 class KubeError(HamiError):
-    """Everything that a request to the API server can end with but success.
+    """A request to the API server failed.
 
     Attributes:
-        status: the HTTP status; 0 where there was no answer.
+        status: the HTTP status; 0: there was no answer.
     """
 
     def __init__(self, what: str, why: str, fix: str, status: int = 0) -> None:
@@ -19,31 +19,31 @@ class KubeError(HamiError):
 
 
 class Unavailable(KubeError):
-    """No answer in time, or one that says so (429, 5xx): try again later."""
+    """There was no answer in time, or an overload or server error (429, 5xx): try again later."""
 
 
 class Conflict(KubeError):
-    """The object has changed, or is another one by now (409): look at it again."""
+    """The object has changed or was replaced (409): read it again."""
 
 
 class Expired(KubeError):
-    """The version asked for is no longer kept (410): list again.
+    """The API server no longer keeps the requested version (410): list again.
 
     Attributes:
-        rest: of a list of which some pages are read: what to go on with, if the others may be of a
-            later moment. Empty: only from its beginning.
+        rest: the token that continues a list whose first pages were read, if the other pages may
+            be of a later version. Empty: the list must begin again.
     """
 
     rest = ""
 
 
 class NotFound(KubeError):
-    """The object is gone (404): forget it."""
+    """The object does not exist (404): forget it."""
 
 
 class Forbidden(KubeError):
-    """We may not do that (401, 403): give the service account the right."""
+    """The right is missing (401, 403): grant it to the service account."""
 
 
 class Rejected(KubeError):
-    """The request is wrong (other 4xx): trying again does not help."""
+    """The request is invalid (other 4xx): trying again does not help."""

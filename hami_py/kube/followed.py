@@ -1,7 +1,7 @@
-"""What is followed on the API server, and what whoever keeps the copy is told.
+"""What to follow on the API server, and the interface of the receiver.
 
-An object that cannot be decoded is not one that is absent: what holds cards would look gone. So it
-is told of, too: that it is there, and which it is.
+An object that cannot be decoded must not count as absent: cards in use would look free. So the
+receiver gets it as ``Undecoded``, with its name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Naming(msgspec.Struct):
-    """What an object is called (``ObjectMeta``)."""
+    """The names of an object (``ObjectMeta``)."""
 
     name: str = ""
     namespace: str | None = None
@@ -28,12 +28,12 @@ class Naming(msgspec.Struct):
 
 
 class Undecoded(msgspec.Struct, frozen=True):
-    """An object that is not as its kind says.
+    """An object that does not match its type.
 
     Attributes:
-        metadata: which it is.
-        raw: all of it, as JSON.
-        why: what is wrong with it, in a line.
+        metadata: its names.
+        raw: the whole object as JSON.
+        why: the error, in one line.
     """
 
     metadata: Naming
@@ -42,37 +42,37 @@ class Undecoded(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As kubectl's users write it, with the namespace if it has one."""
+        """``name``, or ``namespace/name`` if it has a namespace."""
         there = self.metadata
         return f"{there.namespace}/{there.name}" if there.namespace else there.name
 
 
 class Sink(Protocol[T]):
-    """Whoever keeps the copy. Called by one thread, the reflector's."""
+    """The receiver, which keeps the copy. Only the reflector's thread calls it."""
 
     def replace(self, objects: list[T], undecoded: Sequence[Undecoded] = ()) -> None:
-        """These are all there are."""
+        """Takes a whole list; objects that are not in it were deleted."""
 
     def changed(self, item: T) -> None:
-        """This one came, or is now so."""
+        """Takes an object that is new or changed."""
 
     def undecoded(self, item: Undecoded) -> None:
-        """This one came, or changed, and nobody can say how it is now."""
+        """Takes an object that is new or changed and cannot be decoded."""
 
-    def gone(self, item: T | Undecoded) -> None:
-        """This one is gone; it is given as it was last."""
+    def deleted(self, item: T | Undecoded) -> None:
+        """Takes the deletion of an object, with its last content."""
 
 
 @dataclass(frozen=True)
 class Followed(Generic[T]):
-    """What is followed, and for whom.
+    """What to follow, and for which receiver.
 
     Attributes:
         server: the API server.
-        path: of the list.
-        kind: what its objects are decoded as: a type with the fields that are read.
-        sink: whoever keeps the copy.
-        query: selectors.
+        path: the path of the list.
+        kind: the type of its objects, with the fields to decode.
+        sink: the receiver.
+        query: the selectors.
     """
 
     server: ApiServer

@@ -1,8 +1,8 @@
-"""A copy of a list on the API server that follows it: list once, then watch, list again when lost.
+"""Keeps a copy of a list on the API server: list once, then watch, and list again when needed.
 
-The API server keeps old versions for minutes only, so a watch that was away for longer is told
-"expired" (410) and has to list again; what was deleted meanwhile is then known only by its absence.
-So whoever keeps the copy is handed whole lists and single changes, and needs no other state.
+The API server keeps old versions only for minutes. A watch that was disconnected for longer gets
+"expired" (410) and must list again, and objects deleted meanwhile are known only by their absence.
+So the receiver gets whole lists and single changes, and needs no other state.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LIST_S = 60.0
 """How long one page may take."""
 
 _WATCH_S = 290
-"""A watch is renewed after this long, so that a server which forgot us is noticed."""
+"""A watch is renewed after this time, so that a server that has lost it is noticed."""
 
 _SILENCE_S = 330.0
-"""Longer than a watch lives: bookmarks come about every minute, but are not promised."""
+"""Longer than a watch lasts: bookmarks arrive about every minute, but are not guaranteed."""
 
 _RETRY_S = (0.2, 15.0)
-"""The first pause after a failure, doubled each time, and the longest."""
+"""The first pause after a failure, which doubles each time, and the longest pause."""
 
 _SHORT_S = 1.0
-"""A watch that ends sooner, and has told of nothing, is no sign that the server is well."""
+"""If a watch ends sooner and has reported nothing, the server may be failing."""
 
 
 class _Event(msgspec.Struct):
@@ -56,19 +56,20 @@ T = TypeVar("T")
 
 
 class Follower(Generic[T]):
-    """What a reflector does, one step at a time, in nobody's thread.
+    """The steps of a reflector, without a thread.
 
-    ``pages``, then ``watch`` and ``take`` for each line of the stream. ``ended`` or ``failed`` is
-    told how that came to an end, and says how long to wait until all begins anew. With a
-    ``version`` there is no need to list: the watch goes on from there.
+    The order is: ``pages``, then ``watch`` and ``take`` for each line of the stream, then ``ended``
+    or ``failed``, which return the pause before the next attempt. With a ``version`` the list can
+    be skipped: the watch continues from there.
 
-    One strange object must not hide all others: it is logged, counted and handed on as such.
+    One object that cannot be decoded must not hide all others: it is logged, counted, and passed on
+    as ``Undecoded``.
 
     Attributes:
-        version: of the list and the events handed on so far; ``None``: it has to be listed.
-        lists: whole lists handed on so far.
-        undecoded: objects so far that could not be decoded.
-        heard_at: when the API server was last heard of, by the clock.
+        version: the version of the list and the events passed on so far; ``None``: list first.
+        lists: the number of whole lists passed on so far.
+        undecoded: the number of objects so far that could not be decoded.
+        heard_at: the clock's time when the API server last sent something.
     """
 
     def __init__(
@@ -93,13 +94,12 @@ class Follower(Generic[T]):
         self._has_told = False
 
     def pages(self) -> Iterator[None]:
-        """Lists, page by page; behind the last one the whole is handed on."""
+        """Lists page by page, and passes the whole list on after the last page."""
         objects: list[T] = []
         undecoded: list[Undecoded] = []
         version = ""
-        followed = self._followed
-        asked = (followed.server, self._path, followed.query)
-        for page in pages(*asked, lambda: _LIST_S, self._page):
+        server, query = self._followed.server, self._followed.query
+        for page in pages(server, self._path, query, lambda: _LIST_S, self._page):
             self.heard_at = self._clock()
             version = version or page.metadata.resource_version
             for raw in page.items:
@@ -114,7 +114,7 @@ class Follower(Generic[T]):
         self.lists += 1
 
     def watch(self) -> Stream:
-        """What has changed since ``version``, and goes on changing."""
+        """The stream of changes since ``version``."""
         query = {
             **self._followed.query,
             "watch": "1",
@@ -127,10 +127,10 @@ class Follower(Generic[T]):
         return self._followed.server.stream(self._path, query, silence_s=_SILENCE_S)
 
     def take(self, line: bytes) -> None:
-        """Hands one event on.
+        """Passes one event on.
 
         Raises:
-            KubeError: the event says that the watch cannot go on, or is none.
+            KubeError: the event ends the watch, or is invalid.
         """
         event = decoded(line, _Event)
         if event.type == "ERROR":
@@ -144,10 +144,12 @@ class Follower(Generic[T]):
         self.version = seen or self.version
 
     def ended(self) -> float:
-        """The stream has ended by itself: the server is well, or ends all at once, as when it goes.
+        """Records that the stream has ended without an error.
+
+        Either the watch was due for renewal, or the server is shutting down and ends all streams.
 
         Returns:
-            Seconds to wait before the next attempt.
+            The seconds to wait before the next attempt.
         """
         if not self._has_told and self._clock() - self._opened_at < _SHORT_S:
             return self._pause()
@@ -155,19 +157,19 @@ class Follower(Generic[T]):
         return 0.0
 
     def failed(self, error: Exception) -> float:
-        """Something was raised.
+        """Records an error.
 
         Returns:
-            Seconds to wait before the next attempt.
+            The seconds to wait before the next attempt.
         """
         if isinstance(error, (Expired, Rejected)):
             _log.info("%s: listed again: %s", self._path, error.why)
             self.version = None
         elif isinstance(error, KubeError):
             _log.warning("%s", error)
-            # What was missed while nobody answered is told by the version, if it is still kept.
+            # A new watch from this version reports what was missed, if the version is still kept.
         else:
-            # A fault of the sink's: what it has now is unknown, so it gets a whole list.
+            # The receiver failed, so its state is unknown, and it gets a whole list.
             _log.error("%s: listed again", self._path, exc_info=error)
             self.version = None
         return self._pause()
@@ -175,7 +177,7 @@ class Follower(Generic[T]):
     def _pause(self) -> float:
         pause = self._pause_s
         self._pause_s = min(2 * pause, _RETRY_S[1])
-        # Many replicas that lost the same server shall not come back in step.
+        # Replicas that lost the same server must not all return at the same moment.
         return pause * random.uniform(0.5, 1.0)  # noqa: S311
 
     def _hand_on(self, event: _Event) -> None:
@@ -183,14 +185,14 @@ class Follower(Generic[T]):
         if item is None:
             return
         if event.type == "DELETED":
-            self._sink.gone(item)
+            self._sink.deleted(item)
         elif isinstance(item, Undecoded):
             self._sink.undecoded(item)
         else:
             self._sink.changed(item)
 
     def _decoded(self, raw: msgspec.Raw) -> T | Undecoded | None:
-        """``None``: nobody can say which object it is."""
+        """The object; ``None``: it has no name."""
         item = decoded_object(self._decoder, self._path, raw)
         if item is None:
             self.undecoded += 1

@@ -1,6 +1,7 @@
-"""Lists on the API server, page by page: whole ones, or none.
+"""Lists on the API server, read page by page and returned only if they are complete.
 
-One strange object must not hide all others: it is logged, and handed on as such.
+One object that cannot be decoded must not hide all others: it is logged, and passed on as
+``Undecoded``.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ __all__ = ["PAGE", "Page", "decoded", "decoded_object", "list_objects", "page_of
 _log = logging.getLogger(__name__)
 
 PAGE = 500
-"""Objects per page of a list: what client-go asks for; a page of pods is about 2 MB."""
+"""Objects per page, as client-go requests them; a page of pods is about 2 MB."""
 
 _LIST_S = 60.0
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list ends, and at which version it was read."""
+    """A list's version, and the token of its next page."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
 
 class Page(msgspec.Struct):
-    """Part of a list. API servers write ``items`` of an empty one, too, and always as an array."""
+    """A page of a list. API servers write ``items`` always, even of an empty list, as an array."""
 
     kind: str
     metadata: ListMeta
@@ -56,20 +57,20 @@ def list_objects(
     query: Mapping[str, str] | None = None,
     deadline_s: float = _LIST_S,
 ) -> tuple[list[T], list[Undecoded]]:
-    """All objects of a list, once, as a sink's ``replace`` takes them.
+    """Reads all objects of a list, as the receiver's ``replace`` takes them.
 
     Args:
-        server: where.
-        path: of the list.
-        kind: what its objects are decoded as.
-        query: selectors.
-        deadline_s: how long all pages together may take.
+        server: the API server.
+        path: the path of the list.
+        kind: the type of its objects, with the fields to decode.
+        query: the selectors.
+        deadline_s: the seconds that all pages together may take.
 
     Returns:
-        Those that are as their kind says, and those that are not.
+        The objects that could be decoded, and those that could not.
 
     Raises:
-        KubeError: see there.
+        KubeError: the list is not complete; see ``hami_py.kube.errors``.
     """
     decoder = msgspec.json.Decoder(kind)
     objects: list[T] = []
@@ -79,7 +80,9 @@ def list_objects(
     def left_s() -> float:
         left = ends_at - time.monotonic()
         if left <= 0:
-            raise Unavailable(f"GET {path}", f"not whole after {deadline_s:g} s", "try again later")
+            raise Unavailable(
+                f"GET {path}", f"not complete after {deadline_s:g} s", "try again later"
+            )
         return left
 
     for page in pages(server, path, query or {}, left_s):
@@ -95,7 +98,7 @@ def list_objects(
 def decoded_object(
     decoder: msgspec.json.Decoder[T], path: str, raw: msgspec.Raw
 ) -> T | Undecoded | None:
-    """``None``: nobody can say which object it is."""
+    """Decodes one object; ``None``: it has no name."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -103,9 +106,9 @@ def decoded_object(
     try:
         named = msgspec.json.decode(raw, type=_Named).metadata
     except msgspec.ValidationError:
-        _log.warning("%s: an object without a name is left out: %s", path, why)
+        _log.warning("%s: an object without a name is ignored: %s", path, why)
         return None
-    # A copy: else it would keep the whole page.
+    # A copy, because a view would keep the whole page in memory.
     return Undecoded(named, raw.copy(), why)
 
 
@@ -116,7 +119,7 @@ def pages(
     left_s: Callable[[], float],
     limit: int = PAGE,
 ) -> Iterator[Page]:
-    """The pages of a list, each asked for with what is left then; ``left_s`` may raise."""
+    """The pages of a list; each request may take ``left_s()``, which may raise."""
     rest = ""
     while True:
         page = page_of(server, path, query, rest, deadline_s=left_s(), limit=limit)
@@ -135,15 +138,16 @@ def page_of(
     deadline_s: float,
     limit: int = PAGE,
 ) -> Page:
-    """One page: the first, or the one that ``continue_`` of the page before names.
+    """Reads one page: the first, or the one that ``continue_`` of the previous page names.
 
-    What says 200 and is no list must not pass for an empty one: all cards would look free.
+    An answer with status 200 that is not a list must not count as an empty list: all cards would
+    look free.
     """
-    asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
-    page = decoded(server.get(path, asked, deadline_s=deadline_s), Page)
+    query = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
+    page = decoded(server.get(path, query, deadline_s=deadline_s), Page)
     version = page.metadata.resource_version
     if not page.kind.endswith("List") or not version:
-        why = f"the answer is no list (kind {page.kind!r}, version {version!r})"
+        why = f"the answer is not a list (kind {page.kind!r}, version {version!r})"
         raise Unavailable(f"GET {path}", why, "try again later")
     return page
 
@@ -152,10 +156,10 @@ D = TypeVar("D")
 
 
 def decoded(data: bytes | msgspec.Raw, kind: type[D]) -> D:
-    """What the API server said.
+    """Decodes an answer of the API server.
 
     Raises:
-        Unavailable: it is nothing of that kind.
+        Unavailable: it does not match the type.
     """
     try:
         return msgspec.json.decode(data, type=kind)

@@ -1,4 +1,4 @@
-"""Follows a list on the API server in a thread: what it does, step by step, is in ``follower``."""
+"""Follows a list on the API server in a thread; ``follower`` has the single steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Reflector(Generic[T]):
-    """Follows one list in a thread of its own.
+    """Follows one list in its own thread.
 
     Attributes:
-        listed: set once a whole list has been handed on.
-        thread: where it follows, from ``start`` to ``stop``.
+        listed: set once a whole list was passed on.
+        thread: the thread, which runs from ``start`` to ``stop``.
     """
 
     def __init__(self, followed: Followed[T]) -> None:
@@ -33,15 +33,15 @@ class Reflector(Generic[T]):
 
     @property
     def undecoded(self) -> int:
-        """Objects so far that could not be decoded."""
+        """The number of objects so far that could not be decoded."""
         return self._follower.undecoded
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Starts the thread."""
         self.thread.start()
 
     def stop(self, deadline_s: float = 5.0) -> None:
-        """Ends the thread; what was handed on stays."""
+        """Ends the thread; the receiver keeps its copy."""
         self._stopping.set()
         with self._lock:
             if self._stream is not None:
@@ -50,7 +50,7 @@ class Reflector(Generic[T]):
             self.thread.join(deadline_s)
 
     def silent_s(self) -> float | None:
-        """Seconds since the API server was last heard of, ``None`` if it never was."""
+        """The seconds since the API server last sent something; ``None``: it never did."""
         heard_at = self._follower.heard_at
         return None if heard_at is None else time.monotonic() - heard_at
 
@@ -59,7 +59,7 @@ class Reflector(Generic[T]):
             try:
                 self._follow()
             except Exception as error:
-                # A stream that was stopped ends as a lost one does.
+                # A stream that was stopped ends with the same error as a lost one.
                 if not self._stopping.is_set():
                     self._stopping.wait(self._follower.failed(error))
 

@@ -1,4 +1,4 @@
-"""The settings file: one for the webhook, the extender and whoever asks, so all judge alike."""
+"""The settings file. Webhook, extender and commands read the same file, so they judge alike."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ __all__ = ["read_settings"]
 
 
 def read_settings(path: str | os.PathLike[str]) -> PodSettings:
-    """How a cluster's pods are read, from its settings file.
+    """Reads a cluster's settings file.
 
-    The file is YAML, or JSON: one mapping from the fields of ``PodSettings`` to values. Memory is
-    in MiB, cores are percent of a card's time, paths are those in a container or of a node;
-    ``profiles`` are the names ``hami`` and ``aliyun``. What is left out has its default, so an
-    empty file is all defaults; a list replaces the default's.
+    The file is YAML or JSON with one mapping from the fields of ``PodSettings`` to values. Memory
+    is in MiB, cores are percent of a card's time, and paths are in a container or on a node.
+    ``profiles`` has the names ``hami`` and ``aliyun``. A field that is missing has its default, so
+    an empty file means all defaults; a list replaces the default list.
 
     Args:
         path: the file.
 
     Raises:
-        InvalidValue: it is no YAML, has a field that there is not or that stands there twice, or a
-            value of a wrong type or out of its range. ``field`` begins with the path.
-        StateError: it cannot be read.
-        ImportError: there is nothing to read YAML with: ``hami-py[kubernetes]`` brings it.
+        InvalidValue: the file is not valid YAML, has an unknown or repeated field, or a value of a
+            wrong type or out of range. ``field`` begins with the path.
+        StateError: the file cannot be read.
+        ImportError: PyYAML is missing; ``hami-py[kubernetes]`` installs it.
     """
     file = Path(path)
     documents = list(read_documents(file, unique=True))
     if len(documents) > 1:
-        raise InvalidValue(str(file), f"{len(documents)} documents", "write all fields into one")
+        raise InvalidValue(
+            str(file), f"{len(documents)} documents", "write all fields into one document"
+        )
     try:
         return decode_settings(documents[0] if documents else None)
     except InvalidValue as error:

@@ -162,7 +162,7 @@ def test_the_commands_say_what_keeps_a_pod_away(cluster: ControlPlane, tmp_path:
     there = ("--kubeconfig", cluster.kubeconfig)
     told = hami("explain", "pod", "waits", *there)
     assert told.returncode == 0, told.stderr
-    assert f"kube-scheduler says: {why}" in told.stdout
+    assert f"kube-scheduler's message: {why}" in told.stdout
     assert "the node is cordoned; nodeSelector requires disk=tape" in told.stdout
     assert told.stdout.count("disk=tape") == len(SPECS)
     cluster.api.delete_all(PODS)

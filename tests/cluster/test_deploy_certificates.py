@@ -134,7 +134,7 @@ def test_without_its_secret_the_webhook_waits_and_says_so(
     cluster.api.delete(SECRET)
     log = cluster.folder / "webhook.log"
     with replica(cluster, address) as (process, port):
-        said = "secret hami-system/hami-webhook: it is not there"
+        said = "secret hami-system/hami-webhook: it does not exist"
         waiting.until(lambda: said in log.read_text(), "it says what is missing")
         assert "kubectl apply -k deploy/" in log.read_text()
         assert probe("readinessProbe", address, port) == 503

@@ -154,7 +154,7 @@ def test_annotations_that_are_too_large_are_not_written(both: Both) -> None:
     )
     said = failing.bind(port, made, "a")
     assert "metadata.annotations" in said
-    assert "leave the pod at most" in said
+    assert "shorten the pod's own annotations to" in said
     assert failing.bound(cluster.api) == {}
     # It can still be written to.
     cluster.api.patch(f"{PODS}/p", {"metadata": {"labels": {"still": "writable"}}})

@@ -37,7 +37,7 @@ class Copy:
     def undecoded(self, item: Undecoded) -> None:
         self.told.append(f"?{item.metadata.name}")
 
-    def gone(self, node: objects.Node | Undecoded) -> None:
+    def deleted(self, node: objects.Node | Undecoded) -> None:
         self.names.discard(node.metadata.name)
         self.told.append(f"-{node.metadata.name}")
 

@@ -80,7 +80,7 @@ def test_who_makes_no_pod_now_is_said(
     assert done.exit_code == 0
     first, second, *_ = done.output.splitlines()
     assert first.startswith("default/p: a ")
-    assert second == f"{kind} ml/d makes no pod now: {reason}"
+    assert second == f"{kind} ml/d creates no pod now: {reason}"
     done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
     told = json.loads(done.output)
     assert told["pods"] == []
@@ -99,9 +99,9 @@ def test_several_documents_with_nothing_between_them(
 @pytest.mark.parametrize(
     ("written", "field", "value", "fix"),
     [
-        ("", "", "", "no pod in it"),
-        ("---\n---\n", "", "", "no pod in it"),
-        ("kind: List\nitems: []", "", "", "no pod in it"),
+        ("", "", "", "it has no pod"),
+        ("---\n---\n", "", "", "it has no pod"),
+        ("kind: List\nitems: []", "", "", "it has no pod"),
         ("kind: List\nitems: 3", "items", "3", "a list of manifests"),
         ("hello", "manifest", "hello", "manifests of pods"),
         ("- 1\n- 2", "manifest", "[1, 2]", "manifests of pods"),
@@ -197,7 +197,7 @@ def test_a_value_that_there_is_not_is_said(
     error = refused("replay", files[0], str(manifest))
     assert isinstance(error, InvalidValue)
     assert error.field == f"{manifest}: line 2, column 18"
-    assert error.fix.startswith(f"it cannot be read as {kind}: if it is text, quote it")
+    assert error.fix.startswith(f"it is not a valid {kind}: if it is text, quote it")
 
 
 def nested(begin: str, each: str, levels: int = 40) -> str:
@@ -212,15 +212,15 @@ def nested(begin: str, each: str, levels: int = 40) -> str:
 @pytest.mark.parametrize(
     ("written", "line", "problem"),
     [
-        (nested("x", "[TEN]"), 7, "its aliases stand for too much"),
-        (nested("x", "{k: [TEN]}"), 7, "its aliases stand for too much"),
-        (nested("{k: v}", "{<<: [TEN]}"), 7, "its aliases stand for too much"),
-        (f"a: &a {20_000 * 'x'}\nb: [{99 * '*a, '}]", 2, "its aliases stand for too much"),
-        ("kind: &a [*a]", 1, "an alias stands within what it names"),
+        (nested("x", "[TEN]"), 7, "the aliases expand to too much"),
+        (nested("x", "{k: [TEN]}"), 7, "the aliases expand to too much"),
+        (nested("{k: v}", "{<<: [TEN]}"), 7, "the aliases expand to too much"),
+        (f"a: &a {20_000 * 'x'}\nb: [{99 * '*a, '}]", 2, "the aliases expand to too much"),
+        ("kind: &a [*a]", 1, "an alias is inside of the value that it names"),
         (
             f"kind: List\nitems: &a [{json.dumps(POD)}]\n---\nb: &a [*a]",
             4,
-            "an alias stands within what it names",
+            "an alias is inside of the value that it names",
         ),
     ],
 )

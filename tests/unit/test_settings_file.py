@@ -88,17 +88,27 @@ def test_every_field_can_be_said(written: Written) -> None:
         ("schedulers: one", "schedulers", "one", "write a list"),
         ("schedulers: [one, 2]", "schedulers[1]", "2", "quote"),
         ("schedulers: [2001-01-01]", "schedulers[0]", "2001-01-01", "quote"),
-        ("schedulers: &a [*a]", "line 1, column 17", "schedulers: &a [*a]", "within what it names"),
-        ("default_cards: !!bool x", "line 1, column 16", "default_cards: !!bool x", "as bool"),
-        ("max_cards: !!int ''", "line 1, column 12", "max_cards: !!int ''", "as int"),
-        ("? !!timestamp x\n: 1", "line 1, column 3", "? !!timestamp x", "as timestamp"),
+        (
+            "schedulers: &a [*a]",
+            "line 1, column 17",
+            "schedulers: &a [*a]",
+            "inside of the value that it names",
+        ),
+        (
+            "default_cards: !!bool x",
+            "line 1, column 16",
+            "default_cards: !!bool x",
+            "not a valid bool",
+        ),
+        ("max_cards: !!int ''", "line 1, column 12", "max_cards: !!int ''", "not a valid int"),
+        ("? !!timestamp x\n: 1", "line 1, column 3", "? !!timestamp x", "not a valid timestamp"),
         ("schedulers: [{a: b}]", "schedulers[0]", "a mapping", "quote"),
         ("schedulers: ['']", "schedulers", "", "as kubectl shows it"),
         ("allowed_preloads: [a.so]", "allowed_preloads", "a.so", "an absolute path"),
         ("guarded_mounts: [a]", "guarded_mounts", "a", "an absolute path"),
         ("library_directory: lib", "library_directory", "lib", "an absolute path"),
         ("guarded_host_paths: [/a/]", "guarded_host_paths", "/a/", "a slash at the end"),
-        ("max_cards: 1\nmax_cards: 1", "line 2, column 1", "max_cards: 1", "it stands there twice"),
+        ("max_cards: 1\nmax_cards: 1", "line 2, column 1", "max_cards: 1", "the key is repeated"),
         ("max_cards: 1: 2", "line 1, column 13", "max_cards: 1: 2", "well-formed YAML"),
         ("? [a]\n: 1", "line 1, column 3", "? [a]", "unhashable key"),
         ("a: 1\n---\nb: 1", "", "2 documents", "write all fields into one"),
@@ -159,7 +169,7 @@ def test_an_option_does_not_overrule_the_file(
     error = refused(command, *manifests, "--settings", path, option, value)
     assert isinstance(error, InvalidValue)
     assert (error.field, error.value) == (option, value)
-    assert f"{path} has {field}" in error.fix
+    assert f"{path} sets {field}" in error.fix
 
 
 def what_if(tmp_path: Path, pod: dict[str, Any], *options: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The commands of the Kubernetes side.
 
-What they need is imported when one of them runs: the other commands start without it.
+They import their dependencies when they run, so that the other commands start without them.
 """
 
 from __future__ import annotations

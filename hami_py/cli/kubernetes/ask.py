@@ -25,11 +25,11 @@ __all__ = ["explain", "replay", "snapshot", "what_if"]
 
 _READ_S = 30.0
 
-_NOT_LOOKED_AT = (
-    "looked at: cards, cordons, taints, node selectors and node affinity; not: processors, memory, "
+_CHECKED = (
+    "checked: cards, cordons, taints, node selectors and node affinity; not checked: CPUs, memory, "
     "ports, volumes, spreading, affinity to pods"
 )
-_CARDS_ALONE = "looked at: cards alone; a snapshot has no cordons, taints and labels of nodes"
+_CHECKED_OF_SNAPSHOT = "checked: cards; a snapshot has no cordons, taints and labels of nodes"
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 _files = click.argument(
@@ -37,12 +37,12 @@ _files = click.argument(
 )
 
 
-@click.group(no_args_is_help=False, short_help="Say why something is as it is.")
+@click.group(no_args_is_help=False, short_help="Explain where a pod fits.")
 def explain() -> None:
-    """Say why something is as it is."""
+    """Explain the state of an object."""
 
 
-@explain.command("pod", short_help="Say where a pod's cards are, or why nowhere.")
+@explain.command("pod", short_help="Show the nodes that fit a pod, and why others do not.")
 @click.argument("name")
 @click.option("--namespace", "-n", default="default", show_default=True)
 @settings_option
@@ -57,13 +57,13 @@ def explain_pod(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Say on which nodes a pod's cards are, and why not on the others.
+    """Show which nodes have cards for a pod, and why the others do not fit.
 
-    The answer is that of the scheduler's engine, for the cluster as the API server tells it now:
-    what a running scheduler holds for pods on their way is free. A pod that has its cards already
-    is looked at as if it had not. Of what kube-scheduler looks at beside cards, cordons,
-    taints, node selectors and node affinity are told; what it said itself of a pod that waits is
-    told, too, and the gates for which no scheduler has been told of it.
+    The extender's allocator answers, for the cluster as the API server reports it now. Cards that a
+    running extender holds for other pods count as free. A pod that has its cards already is judged
+    as if it had none. Cordons, taints, node selectors and node affinity are checked as well; other
+    rules of kube-scheduler are not. For a pod that waits, kube-scheduler's last message and the
+    pod's scheduling gates are shown.
     """
     check_object_name("NAME", name)
     check_object_name("--namespace", namespace)
@@ -75,33 +75,33 @@ def explain_pod(
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
     view = ClusterView.read(server, settings)
     views, bare = view.explain(pod), view.without_cards()
-    _say_left_out(view)
+    _report_left_out(view)
     if as_json:
-        told = {"gates": pod.gates, "nodes": views, "without_cards": bare}
-        _write_json({**told, "left_out": view.left_out})
+        answer = {"gates": pod.gates, "nodes": views, "without_cards": bare}
+        _write_json({**answer, "left_out": view.left_out})
         return
     assignment = pods.assignment_of(pod)
     if assignment is not None:
         for container, shares in assignment.containers.items():
             for share in shares:
                 time = f"{share.cores} percent of" if share.cores else "no limit on"
-                given = f"{share.memory_mib} MiB, {time} its time"
-                click.echo(f"{container} has {share.card} on {assignment.node}: {given}")
-        click.echo("below, the pod itself does not count: what it has is free")
+                allocated = f"{share.memory_mib} MiB, {time} its time"
+                click.echo(f"{container} has {share.card} on {assignment.node}: {allocated}")
+        click.echo("the cards of this pod count as free below")
     elif pod.spec.node_name is None:
         click.echo(f"pod {namespace}/{name} waits for a node")
         if pod.gates:
             gates = ", ".join(map(legible, pod.gates))
-            click.echo(f"no scheduler looks at it while it has these scheduling gates: {gates}")
+            click.echo(f"no scheduler tries it while it has these scheduling gates: {gates}")
         if pod.unscheduled and pod.unscheduled.message:
-            click.echo(f"kube-scheduler says: {legible(pod.unscheduled.message)}")
+            click.echo(f"kube-scheduler's message: {legible(pod.unscheduled.message)}")
     _write_views(views)
     if bare:
-        click.echo(f"without cards, so not shown: {len(bare)} nodes")
-    click.echo(_NOT_LOOKED_AT)
+        click.echo(f"nodes without cards, not shown: {len(bare)}")
+    click.echo(_CHECKED)
 
 
-@click.command("what-if", short_help="Say where pods would go.")
+@click.command("what-if", short_help="Show where pods would be placed.")
 @_files
 @snapshot_option
 @judging_options
@@ -118,25 +118,25 @@ def what_if(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Say where the pods of these manifests would go, one after the other, if they were made now.
+    """Show where the pods of manifests would be placed, one after the other, if created now.
 
-    Of Deployments, StatefulSets, ReplicaSets, ReplicationControllers and Jobs it is all pods that
-    they make at once. Cordons, taints, node selectors and node affinity count as well, but for a
-    snapshot, which has cards alone. Processors, memory, ports, volumes, spreading and affinity to
-    pods do not.
+    For Deployments, StatefulSets, ReplicaSets, ReplicationControllers and Jobs, these are all pods
+    that exist at once. Cordons, taints, node selectors and node affinity count as well, except with
+    a snapshot, which has only cards. CPUs, memory, ports, volumes, spreading and affinity to pods
+    do not count.
     """
     settings = read_settings(settings_file, schedulers, preloads)
-    given = read_pods(manifests)
+    found = read_pods(manifests)
     view = read_view(snapshot, kubeconfig, context, settings)
-    _write_places(view, given, of_snapshot=snapshot is not None, as_json=as_json)
+    _write_placements(view, found, of_snapshot=snapshot is not None, as_json=as_json)
 
 
-@click.command(short_help="Write down nodes, cards, quotas and who has what.")
+@click.command(short_help="Save nodes, cards, quotas and what pods have.")
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file; - if left out.",
+    help="The file. Default: -, standard output.",
 )
 @settings_option
 @api_server_options
@@ -147,14 +147,14 @@ def snapshot(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Write down nodes, cards, quotas and who has what, for `hami replay` and `hami what-if`.
+    """Save nodes, cards, quotas and what pods have, for `hami replay` and `hami what-if`.
 
-    It has names and sizes in it, and nobody's images, variables or secrets; of nodes it has cards
-    alone, and no cordons, taints and labels.
+    A snapshot has names and sizes, but no images, environment variables or secrets. Of nodes it has
+    only the cards, and no cordons, taints and labels.
     """
     settings = read_settings(settings_file)
     view = read_view(None, kubeconfig, context, settings)
-    _say_left_out(view)
+    _report_left_out(view)
     state = view.snapshot()
     if output is None or str(output) == "-":
         sys.stdout.buffer.write(state + b"\n")
@@ -166,7 +166,7 @@ def snapshot(
         raise StateError(str(output), why, "name a file that can be written") from error
 
 
-@click.command(short_help="Place pods on a snapshot, as the scheduler would have.")
+@click.command(short_help="Place pods on a snapshot, as the scheduler would.")
 @click.argument("snapshot", type=click.Path(path_type=Path, dir_okay=False))
 @_files
 @judging_options
@@ -180,18 +180,18 @@ def replay(
     preloads: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Place the pods of these manifests on a snapshot, by the scheduler's own engine.
+    """Place the pods of manifests on a snapshot with the extender's allocator.
 
-    The same snapshot and pods give the same answers on every machine. It is `hami what-if
-    --snapshot` without a cluster's options.
+    The same snapshot and pods give the same answer on every machine. The command is
+    `hami what-if --snapshot` without the options of a cluster.
     """
     settings = read_settings(settings_file, schedulers, preloads)
-    given = read_pods(manifests)
+    found = read_pods(manifests)
     view = read_view(snapshot, None, None, settings)
-    _write_places(view, given, of_snapshot=True, as_json=as_json)
+    _write_placements(view, found, of_snapshot=True, as_json=as_json)
 
 
-def _say_left_out(view: ClusterView) -> None:
+def _report_left_out(view: ClusterView) -> None:
     from hami_py.model import legible  # noqa: PLC0415
 
     for item in view.left_out:
@@ -217,31 +217,31 @@ def _write_views(views: Sequence[NodeView]) -> None:
         for card in view.cards:
             reasons = [each.reason for each in card.containers if each.reason]
             free = f"{card.free_mib} MiB, {card.free_cores} percent, {card.free_slots} slots free"
-            also = [f"node {node} says that it has this card, too" for node in card.also_on]
-            told = [f"{view.node} card {card.index} {card.uuid}: {free}", *reasons, *also]
-            click.echo("; ".join(told))
+            also = [f"node {node} reports this card, too" for node in card.also_on]
+            parts = [f"{view.node} card {card.index} {card.uuid}: {free}", *reasons, *also]
+            click.echo("; ".join(parts))
 
 
-def _write_places(
+def _write_placements(
     view: ClusterView,
-    given: tuple[list[Pod], list[NoPods]],
+    found: tuple[list[Pod], list[NoPods]],
     *,
     of_snapshot: bool,
     as_json: bool,
 ) -> None:
-    wanted, without = given
+    wanted, without = found
     outcomes = view.what_if(wanted)
-    _say_left_out(view)
+    _report_left_out(view)
     if as_json:
-        told = {"pods": outcomes, "no_pods": without, "left_out": view.left_out}
-        _write_json({**told, "state": view.digest()})
+        answer = {"pods": outcomes, "no_pods": without, "left_out": view.left_out}
+        _write_json({**answer, "state": view.digest()})
         return
     _write_outcomes(outcomes)
     from hami_py.model import legible  # noqa: PLC0415
 
     for owner in without:
-        click.echo(f"{owner.kind} {legible(owner.name)} makes no pod now: {owner.reason}")
-    click.echo(_CARDS_ALONE if of_snapshot else _NOT_LOOKED_AT)
+        click.echo(f"{owner.kind} {legible(owner.name)} creates no pod now: {owner.reason}")
+    click.echo(_CHECKED_OF_SNAPSHOT if of_snapshot else _CHECKED)
     if of_snapshot:
         click.echo(f"state {view.digest()}")
 
@@ -250,7 +250,7 @@ def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
     from hami_py.model import legible  # noqa: PLC0415
 
     for outcome in outcomes:
-        # Names come from manifests and snapshots: from anybody.
+        # Names come from manifests and snapshots, so they are not trusted.
         pod = legible(outcome.pod)
         if outcome.node is None or outcome.assignment is None:
             click.echo(f"{pod}: nowhere")
@@ -262,8 +262,8 @@ def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
             continue
         shares = [
             f"{container}: {legible(share.card)}"
-            for container, given in outcome.assignment.containers.items()
-            for share in given
+            for container, allocated in outcome.assignment.containers.items()
+            for share in allocated
         ]
         click.echo(f"{pod}: {legible(outcome.node)} ({', '.join(shares)})")
 

@@ -1,4 +1,4 @@
-"""What the commands of the Kubernetes side have in common."""
+"""Options and helpers that the commands of the Kubernetes side share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "connect",
     "kubernetes_extra",
     "parse_listen",
-    "run_until_told",
+    "run_service",
 ]
 
 
@@ -38,17 +38,17 @@ def api_server_options(command: Callable[..., None]) -> Callable[..., None]:
     kubeconfig = click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="The cluster's kubeconfig; without it, this pod's cluster, or kubectl's.",
+        help="The kubeconfig file. Default: this pod's service account, or else kubectl's file.",
     )
     context = click.option(
-        "--context", help="The kubeconfig's context; its current one if left out."
+        "--context", help="The context in the kubeconfig. Default: its current context."
     )
     return kubeconfig(context(command))
 
 
 @contextlib.contextmanager
 def kubernetes_extra() -> Iterator[None]:
-    """Says how to install what an import in it does not find."""
+    """Turns a failed import inside of it into an error that says what to install."""
     try:
         yield
     except ImportError as error:
@@ -60,10 +60,10 @@ def kubernetes_extra() -> Iterator[None]:
 
 
 def connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
-    """The API server that is named.
+    """The API server of a kubeconfig.
 
     Raises:
-        StateError: it cannot be read, or what speaks with it is not installed.
+        StateError: the kubeconfig is invalid, or the Kubernetes extra is not installed.
     """
     with kubernetes_extra():
         from hami_py.kube import ApiServer  # noqa: PLC0415
@@ -72,7 +72,7 @@ def connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
 
 
 def parse_listen(field: str, text: str) -> Listen:
-    """``ADDRESS:PORT``; an IPv6 address is in brackets."""
+    """Parses ``ADDRESS:PORT``; an IPv6 address is in brackets."""
     with kubernetes_extra():
         from hami_py.serving import Listen  # noqa: PLC0415
 
@@ -82,16 +82,16 @@ def parse_listen(field: str, text: str) -> Listen:
     return Listen(host.strip("[]"), int(port))
 
 
-def run_until_told(service: _Service) -> None:
-    """Runs a service until SIGTERM or SIGINT, then lets it finish what it has begun."""
+def run_service(service: _Service) -> None:
+    """Runs a service until SIGTERM or SIGINT, then stops it gracefully."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    told = threading.Event()
+    stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: stopping.set())
     service.start()
     try:
-        told.wait()
+        stopping.wait()
     finally:
         service.stop()

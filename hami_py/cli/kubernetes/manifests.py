@@ -1,4 +1,4 @@
-"""The pods of manifests, YAML or JSON: most of what people have is no pod, and makes some."""
+"""The pods of manifests in YAML or JSON, including those that controllers would create."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _AT_ONCE = {
     "ReplicationController": "replicas",
     "StatefulSet": "replicas",
 }
-"""What makes pods of its ``spec.template``, and the field of its spec that says how many."""
+"""Kinds that create pods from ``spec.template``, and the field of the spec with their number."""
 
 _MOST = 10_000
-"""Pods of one manifest; more are a slip of the hand."""
+"""The most pods of one manifest; a larger number is a mistake."""
 
 _MOST_COMPLETIONS = (1 << 31) - 1
-"""As far as Kubernetes counts: of a Job many may be over before the last one begins."""
+"""Kubernetes' own limit; most pods of such a Job end before the last ones start."""
 
-_WRITE_PODS = f"name manifests of pods, or of a {', '.join(sorted(_AT_ONCE))}"
+_WRITE_PODS = f"use manifests of pods, or of a {', '.join(sorted(_AT_ONCE))}"
 
 
 @dataclass(frozen=True)
 class NoPods:
-    """What makes pods, and none as it is written.
+    """A controller that would create no pod.
 
     Attributes:
-        kind: a Deployment, say.
+        kind: its kind, such as ``Deployment``.
         name: ``namespace/name``.
-        reason: the field that says so.
+        reason: the field that is the reason.
     """
 
     kind: str
@@ -49,13 +49,13 @@ class NoPods:
 
 
 def read_pods(paths: tuple[Path, ...]) -> tuple[list[Pod], list[NoPods]]:
-    """The pods of manifests, several documents and lists included, and those that others make.
+    """The pods of manifests, including several documents, lists, and controllers' pods.
 
     Returns:
-        The pods, and what would make some and makes none: none has a replica, or is suspended.
+        The pods, and the controllers that would create none (no replicas, or suspended).
 
     Raises:
-        InvalidValue: something in them is no pod and never makes one.
+        InvalidValue: an object is no pod and no controller of pods, or is invalid.
         StateError: a file cannot be read.
     """
     found: list[Pod] = []
@@ -73,7 +73,7 @@ def read_pods(paths: tuple[Path, ...]) -> tuple[list[Pod], list[NoPods]]:
             else:
                 found += made
         if len(found) + len(without) == before:
-            raise InvalidValue(str(path), "", f"there is no pod in it: {_WRITE_PODS}")
+            raise InvalidValue(str(path), "", f"it has no pod: {_WRITE_PODS}")
     return found, without
 
 
@@ -109,7 +109,7 @@ def _decode_template(template: dict[str, object]) -> Pod:
 
 
 def _named(pod: Pod, owner: dict[str, object]) -> Pod:
-    """As its controller names it, as far as that can be told."""
+    """The pod with the name prefix and namespace that its controller would set."""
     import msgspec  # noqa: PLC0415
 
     from hami_py.model import pods  # noqa: PLC0415
@@ -125,7 +125,7 @@ def _named(pod: Pod, owner: dict[str, object]) -> Pod:
 
 
 def _at_once(kind: str, spec: dict[str, object]) -> tuple[int, str]:
-    """How many pods are there at once, and the field that says so."""
+    """The number of pods that exist at once, and the field that is the reason."""
     field = _AT_ONCE[kind]
     count = _number(spec, field, 1, _MOST)
     if kind == "Job":

@@ -1,4 +1,4 @@
-"""``hami scheduler``: tells kube-scheduler which nodes a pod's cards are on."""
+"""``hami scheduler``: tells kube-scheduler which nodes have cards for a pod."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from hami_py.cli.kubernetes.common import (
     connect,
     kubernetes_extra,
     parse_listen,
-    run_until_told,
+    run_service,
 )
-from hami_py.cli.kubernetes.settings import read_settings, say_settings, settings_option
+from hami_py.cli.kubernetes.settings import read_settings, report_settings, settings_option
 from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
 
 
 @click.command(short_help="Run the scheduler extender.")
 @click.option(
-    "--listen", default="127.0.0.1:9380", show_default=True, help="Where kube-scheduler asks."
+    "--listen",
+    default="127.0.0.1:9380",
+    show_default=True,
+    help="The address and port for kube-scheduler.",
 )
 @click.option(
     "--probes",
-    help="Where health and metrics are read, beside --listen; there alone if left out.",
+    help="A second address and port for health and metrics. Default: only --listen.",
 )
 @click.option(
     "--pod-selector",
     default="hami.io/pod=true",
     show_default=True,
-    help="The label of the pods to follow, which the webhook sets; empty follows all.",
+    help="The label of the pods to follow, which the webhook sets; an empty text follows all.",
 )
 @click.option(
     "--lease",
     metavar="NAMESPACE/NAME",
-    help="kube-scheduler's lease, where it runs in several replicas: one that begins waits until "
-    "no binding of the one before can be on its way, and one that has lost it binds nothing.",
+    help="kube-scheduler's lease, if it has several replicas. A new leader waits until no binding "
+    "of the previous leader can be on its way, and a replica without the lease binds nothing.",
 )
 @click.option(
     "--lease-holder",
     metavar="HOSTNAME",
-    help="The name of the host that kube-scheduler runs on; this one's if left out, as in one pod.",
+    help="The name of kube-scheduler's host. Default: this host, which is right in one pod.",
 )
 @settings_option
 @api_server_options
@@ -56,14 +59,14 @@ def scheduler(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Run the scheduler extender until it is told to end.
+    """Run the scheduler extender until it gets SIGTERM or SIGINT.
 
-    It belongs beside kube-scheduler, in one pod: deploy/scheduler has the configuration.
+    It runs in the same pod as kube-scheduler; deploy/scheduler has the configuration.
     """
     at = parse_listen("--listen", listen)
     probed_at = parse_listen("--probes", probes) if probes else None
     leased = _parse_lease(lease) if lease is not None else None
-    judged = read_settings(settings_file)
+    pod_settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.scheduler.service import Scheduler, SchedulerSettings  # noqa: PLC0415
@@ -71,13 +74,13 @@ def scheduler(
     settings = SchedulerSettings(
         listen=at,
         probes=probed_at,
-        pods=judged,
+        pods=pod_settings,
         pod_selector=pod_selector,
         lease=leased,
         lease_holder=lease_holder,
     )
-    say_settings(judged)
-    run_until_told(Scheduler(server, settings))
+    report_settings(pod_settings)
+    run_service(Scheduler(server, settings))
 
 
 def _parse_lease(text: str) -> tuple[str, str]:

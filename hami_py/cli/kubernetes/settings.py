@@ -1,4 +1,4 @@
-"""How pods are judged: the cluster's settings file, and the options that say parts of it."""
+"""How pods are judged: the cluster's settings file, and options for some of its fields."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from hami_py.model import check_object_name
 if TYPE_CHECKING:
     from hami_py.model.pods import PodSettings
 
-__all__ = ["judging_options", "read_settings", "say_settings", "settings_option"]
+__all__ = ["judging_options", "read_settings", "report_settings", "settings_option"]
 
 settings_option = click.option(
     "--settings",
     "settings_file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The cluster's settings file; HAMi's names and defaults if left out.",
+    help="The cluster's settings file. Default: HAMi's names and defaults.",
 )
 
 
 def judging_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of whoever judges pods as the webhook does."""
+    """The options of commands that judge pods as the webhook does."""
     schedulers = click.option(
         "--scheduler",
         "schedulers",
         multiple=True,
         metavar="NAME",
-        help="Who may place pods that ask for a card; the first is given to those that name none. "
-        "Left out: as the settings file says, or else whom they name.",
+        help="A scheduler that may place pods with a card; may be repeated. The first one is set "
+        "on pods that name none. Default: the settings file's, or else any scheduler.",
     )
     preloads = click.option(
         "--allow-preload",
         "preloads",
         multiple=True,
         metavar="PATH",
-        help="A library that such pods may name in LD_PRELOAD. Left out: as that file says.",
+        help="A library that such pods may name in LD_PRELOAD; may be repeated. Default: the "
+        "settings file's.",
     )
     return settings_option(schedulers(preloads(command)))
 
@@ -51,14 +52,13 @@ def judging_options(command: Callable[..., None]) -> Callable[..., None]:
 def read_settings(
     file: Path | None, schedulers: tuple[str, ...] = (), preloads: tuple[str, ...] = ()
 ) -> PodSettings:
-    """What the file and the options say together.
+    """The settings of the file and the options together.
 
-    No option overrules the file: it would do so in one program, and the others would judge
-    otherwise.
+    An option cannot override the file: then this program would judge differently from the others.
 
     Raises:
-        InvalidValue: something in them is wrong, or both say the same thing.
-        StateError: the file cannot be read, or there is nothing to read it with.
+        InvalidValue: a value is invalid, or the file and an option both set a field.
+        StateError: the file cannot be read, or PyYAML is not installed.
     """
     from hami_py.model.pods import PodSettings  # noqa: PLC0415
 
@@ -70,12 +70,12 @@ def read_settings(
             settings = read(file)
     for scheduler in schedulers:
         check_object_name("--scheduler", scheduler)
-    for option, field, said, values in (
+    for option, field, listed, values in (
         ("--scheduler", "schedulers", settings.schedulers, schedulers),
         ("--allow-preload", "allowed_preloads", settings.allowed_preloads, preloads),
     ):
-        if said and values:
-            fix = f"{file} has {field}: leave the option out, and write it there"
+        if listed and values:
+            fix = f"{file} sets {field}: remove the option, and add the value to the file"
             raise InvalidValue(option, values[0], fix)
     return replace(
         settings,
@@ -84,13 +84,13 @@ def read_settings(
     )
 
 
-def say_settings(settings: PodSettings) -> None:
-    """How pods are judged, in one line: equal ones judge alike."""
-    said = []
+def report_settings(settings: PodSettings) -> None:
+    """Writes one line with all settings that are not defaults; equal lines judge alike."""
+    changed = []
     for field in fields(settings):
         value = getattr(settings, field.name)
         if value != field.default:
             names = [profile.name for profile in value] if field.name == "profiles" else value
             listed = ", ".join(names) if isinstance(names, (list, tuple)) else str(names)
-            said.append(f"{field.name}: {listed or 'none'}")
-    report(f"settings: {'; '.join(said) or 'the defaults'}")
+            changed.append(f"{field.name}: {listed or 'none'}")
+    report(f"settings: {'; '.join(changed) or 'the defaults'}")

@@ -1,4 +1,4 @@
-"""Where the commands that ask about a cluster get it from: an API server, or a snapshot."""
+"""The cluster that a command reads: from an API server, or from a snapshot."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["read_view", "snapshot_option"]
 snapshot_option = click.option(
     "--snapshot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Ask this snapshot of `hami snapshot` instead of a cluster.",
+    help="Read this file, written by `hami snapshot`, instead of a cluster.",
 )
 
 
 def read_view(
     snapshot: Path | None, kubeconfig: Path | None, context: str | None, settings: PodSettings
 ) -> ClusterView:
-    """The cluster at this moment, or at that of a snapshot.
+    """The cluster now, or at the time of a snapshot.
 
     Raises:
-        InvalidValue: the file is no snapshot.
+        InvalidValue: the file is not a snapshot.
         StateError: a file cannot be read.
     """
     if snapshot is None:

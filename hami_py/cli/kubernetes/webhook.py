@@ -1,4 +1,4 @@
-"""``hami webhook``: judges and completes pods that ask for a card."""
+"""``hami webhook``: checks and completes pods that request a card."""
 
 from __future__ import annotations
 
@@ -12,30 +12,36 @@ from hami_py.cli.kubernetes.common import (
     connect,
     kubernetes_extra,
     parse_listen,
-    run_until_told,
+    run_service,
 )
-from hami_py.cli.kubernetes.settings import judging_options, read_settings, say_settings
+from hami_py.cli.kubernetes.settings import judging_options, read_settings, report_settings
 from hami_py.model import check_object_name
 
 
 @click.command(short_help="Run the admission webhook.")
-@click.option("--listen", default="0.0.0.0:9443", show_default=True, help="Where to listen.")
-@click.option("--namespace", default="hami-system", show_default=True, help="Our namespace.")
+@click.option(
+    "--listen", default="0.0.0.0:9443", show_default=True, help="The address and port to listen on."
+)
+@click.option(
+    "--namespace", default="hami-system", show_default=True, help="The namespace of the webhook."
+)
 @click.option(
     "--name",
     default="hami-webhook",
     show_default=True,
-    help="The Secret's, the Service's and the configurations' name.",
+    help="The name of the Secret, the Service and both webhook configurations.",
 )
 @click.option(
     "--host",
     "hosts",
     multiple=True,
-    help="A name or address that the API server reaches us by; again for more. Left out: the "
-    "Service's names.",
+    help="A DNS name or IP address at which the API server reaches the webhook; may be repeated. "
+    "Default: the names of the Service.",
 )
 @judging_options
-@click.option("--runtime-class", help="The runtime class of such pods, where they name none.")
+@click.option(
+    "--runtime-class", help="The runtime class for pods that request a card and name none."
+)
 @api_server_options
 def webhook(
     *,
@@ -50,10 +56,10 @@ def webhook(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Run the admission webhook until it is told to end.
+    """Run the admission webhook until it gets SIGTERM or SIGINT.
 
-    It keeps its own certificate in a Secret, and the authority that the API server needs to trust
-    it in the two webhook configurations; deploy/ has all three, and the rights that it needs.
+    It keeps its certificate in a Secret, and writes the authority that the API server must trust
+    into the two webhook configurations. deploy/ has these objects and the rights that it needs.
     """
     given = [("--namespace", namespace), ("--name", name)]
     given += [("--host", each) for each in hosts if not _is_address(each)]
@@ -61,7 +67,7 @@ def webhook(
     for field, text in given:
         check_object_name(field, text)
     at = parse_listen("--listen", listen)
-    judged = read_settings(settings_file, schedulers, preloads)
+    pod_settings = read_settings(settings_file, schedulers, preloads)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
         from hami_py.webhook.keeper import WebhookObjects  # noqa: PLC0415
@@ -71,11 +77,11 @@ def webhook(
     settings = WebhookSettings(
         objects=WebhookObjects(namespace, name, name, name, names),
         listen=at,
-        pods=judged,
+        pods=pod_settings,
         runtime_class=runtime_class,
     )
-    say_settings(judged)
-    run_until_told(Webhook(server, settings))
+    report_settings(pod_settings)
+    run_service(Webhook(server, settings))
 
 
 def _is_address(host: str) -> bool:

@@ -139,7 +139,7 @@ class BudgetSink:
     def undecoded(self, item: Undecoded) -> None:
         """Takes a budget that cannot be decoded: it stays as it was known, or selects no pod."""
 
-    def gone(self, budget: Budget | Undecoded) -> None:
+    def deleted(self, budget: Budget | Undecoded) -> None:
         """Takes the deletion of a budget."""
         namespace, name = _key(budget)
         there = self._known.get(namespace, {})

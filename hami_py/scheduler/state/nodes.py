@@ -106,7 +106,7 @@ class NodeSink:
             if name not in self._seen:
                 self._invalid[name] = f"the node cannot be decoded: {item.why}"
 
-    def gone(self, node: objects.Node | Undecoded) -> None:
+    def deleted(self, node: objects.Node | Undecoded) -> None:
         """Takes the deletion of a node."""
         self._unknown_cordons.pop(node.metadata.name, None)
         self._set(node.metadata.name, None)

@@ -152,7 +152,7 @@ class PodSink:
                 why = f"pod {item.name} has cards there and cannot be decoded: {item.why}"
                 self._nodes.block(bound.node, uid, why)
 
-    def gone(self, pod: objects.Pod | Undecoded) -> None:
+    def deleted(self, pod: objects.Pod | Undecoded) -> None:
         """Takes the deletion of a pod."""
         self._remove(pod.metadata.uid or "")
 

@@ -62,7 +62,7 @@ class QuotaSink:
         if _key(item) not in self._known:
             self._set(_nothing(item))
 
-    def gone(self, quota: objects.ResourceQuota | Undecoded) -> None:
+    def deleted(self, quota: objects.ResourceQuota | Undecoded) -> None:
         """Takes the deletion of a quota."""
         self._remove(_key(quota))
 

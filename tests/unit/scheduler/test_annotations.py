@@ -30,7 +30,7 @@ def test_annotations_that_would_be_too_large_are_not_written(small: Small) -> No
     said = small.bind("p", "a")
     assert "metadata.annotations" in said
     assert f"{MOST - 96} bytes" in said
-    assert "leave the pod at most" in said
+    assert "shorten the pod's own annotations to" in said
     assert small.server.written == []
     small.create("next")
     assert small.fits("next", "a") == ["a"]
@@ -93,7 +93,7 @@ def test_a_pod_without_room_for_ours_fits_nowhere(small: Small) -> None:
     for reason in reasons.values():
         assert reason.startswith(f'metadata.annotations: "{MOST - 100} bytes" is refused: ')
         assert f"Kubernetes allows {MOST} bytes" in reason
-        assert "leave the pod at most" in reason
+        assert "shorten the pod's own annotations to" in reason
     # Nothing is held for it, and it is as any other once there is less.
     small.create("next")
     assert small.fits("next") == ["a", "b"]
@@ -144,11 +144,11 @@ def test_no_binding_writes_more_than_is_kept_free_for_it(
 def test_the_view_says_it_of_a_pod_that_has_no_cards_yet(small: Small) -> None:
     view = ClusterView.restore(small.cluster.allocator.snapshot())
     pod = noted(small, MOST - 100)
-    with pytest.raises(InvalidValue, match="leave the pod at most"):
+    with pytest.raises(InvalidValue, match="shorten the pod's own annotations to"):
         view.explain(pod)
     (outcome,) = view.what_if([pod])
     assert outcome.node is None
-    assert "leave the pod at most" in outcome.reasons[""]
+    assert "shorten the pod's own annotations to" in outcome.reasons[""]
     small.create("bound")
     assert small.bind("bound", "a") == ""
     small.server.pods["bound"]["metadata"]["annotations"]["note"] = "x" * (MOST - 600)

@@ -44,7 +44,7 @@ def test_what_was_written_without_an_answer_is_kept(small: Small) -> None:
     small.verbs.binder.check_unreported()
     assert small.fits("next", "a") == []
     assert small.bind("p", "a") == ""
-    small.cluster.pods.gone(small.seen("p"))
+    small.cluster.pods.deleted(small.seen("p"))
     assert small.fits("next", "a") == ["a"]
 
 
@@ -252,7 +252,7 @@ def test_a_node_that_has_gone_meanwhile_gets_no_binding(small: Small) -> None:
     small.server.before = away
     small.bind("p", "a")
     small.server.before = lambda _: None
-    small.cluster.nodes.gone(small._listed[0])
+    small.cluster.nodes.deleted(small._listed[0])
     assert "node a" in small.bind("p", "a")
     small.create("q")
     assert "node a" in small.bind("q", "a")

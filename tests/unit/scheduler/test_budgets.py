@@ -136,8 +136,8 @@ def test_a_budget_that_is_gone_protects_nobody() -> None:
     assert preempted(small, "two")[1] == 0
     small.cluster.budgets.replace([there])
     assert preempted(small, "two")[1] == 1
-    small.cluster.budgets.gone(there)
-    small.cluster.budgets.gone(there)
+    small.cluster.budgets.deleted(there)
+    small.cluster.budgets.deleted(there)
     assert preempted(small, "two")[1] == 0
 
 

@@ -75,7 +75,7 @@ def test_a_pod_with_cards_that_nobody_can_read_bars_its_node(first: str) -> None
     # A node that changes stays barred; when the pod is gone it is not any more.
     small.cluster.nodes.changed(node("a", 2))
     assert small.fits("next") == ["b"]
-    small.cluster.pods.gone(small.seen("p"))
+    small.cluster.pods.deleted(small.seen("p"))
     assert small.fits("next") == ["a", "b"]
 
 
@@ -130,7 +130,7 @@ def test_a_quota_that_nobody_can_read_lets_nothing_in_before_and_after_a_restart
         unreadable = objects.QuotaSpec({"limits.nvidia.com/gpumem": "4Gi"})
         small.cluster.quotas.changed(objects.ResourceQuota(metadata, unreadable))
         assert small.fits("p", "a") == []
-        small.cluster.quotas.gone(objects.ResourceQuota(metadata, unreadable))
+        small.cluster.quotas.deleted(objects.ResourceQuota(metadata, unreadable))
         assert small.fits("p", "a") == ["a"]
 
 

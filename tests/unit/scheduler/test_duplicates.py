@@ -40,7 +40,7 @@ def test_a_cloned_node_is_said_counted_and_used(caplog: pytest.LogCaptureFixture
         assert where
         assert small.bind(pod, where[0]) == ""
     # The node that was there under the old name goes.
-    small.cluster.nodes.gone(node("a", 2))
+    small.cluster.nodes.deleted(node("a", 2))
     assert duplicated(small) == "hami_scheduler_duplicated_cards 0.0"
 
 

@@ -94,7 +94,7 @@ def test_a_hold_ends_with_its_pod(how: str) -> None:
     small.told("first")
     scheduled(small)
     if how == "gone":
-        small.cluster.pods.gone(small.seen("first"))
+        small.cluster.pods.deleted(small.seen("first"))
     elif how == "ended":
         small.server.pods["first"]["status"] = {"phase": "Failed"}
         small.told("first")

@@ -169,8 +169,8 @@ def test_a_node_that_is_well_again_is_not_barred_any_more() -> None:
     cluster = followed(there)
     assert cluster.nodes.blocked().keys() == {"b", "c", "broken", "gone"}
     cluster.nodes.changed(pods.decode_node.convert(node("broken")))
-    cluster.pods.gone(build.read(pod("later")))
-    cluster.nodes.gone(list_objects(there, NODES, objects.Node)[1][0])  # type: ignore[arg-type]
+    cluster.pods.deleted(build.read(pod("later")))
+    cluster.nodes.deleted(list_objects(there, NODES, objects.Node)[1][0])  # type: ignore[arg-type]
     assert cluster.nodes.blocked().keys() == {"c"}
     cluster.nodes.changed(pods.decode_node.convert(node("broken", "{")))
     assert cluster.nodes.blocked().keys() == {"broken", "c"}
@@ -214,7 +214,7 @@ def test_explain_tells_nodes_without_cards_and_gates(monkeypatch: pytest.MonkeyP
     held = ["explain", "pod", "held", "-n", "ml"]
     told = asked(monkeypatch, *held).stdout
     assert "while it has these scheduling gates: example.com/a, b\n" in told
-    assert "without cards, so not shown: 1 nodes\n" in told
+    assert "nodes without cards, not shown: 1\n" in told
     answer = json.loads(asked(monkeypatch, *held, "--json").stdout)
     assert answer["gates"] == ["example.com/a", "b"]
     assert answer["without_cards"] == ["plain"]
@@ -232,7 +232,7 @@ def test_explain_says_what_a_pod_has_and_that_the_figures_are_without_it(
     limited["metadata"]["annotations"] = {ASSIGNMENT: written}
     lists = {"pods": [bound("free", "a"), limited, pod("waits")], "resourcequotas": []}
     there = Server(nodes=[node("a"), node("b")], **lists)
-    without = "below, the pod itself does not count: what it has is free"
+    without = "the cards of this pod count as free below"
     for name, has in (
         ("free", "train has GPU-a on a: 6000 MiB, no limit on its time"),
         ("limited", "train has GPU-b on b: 6000 MiB, 30 percent of its time"),

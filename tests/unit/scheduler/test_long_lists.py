@@ -180,7 +180,7 @@ def test_who_goes_while_it_is_listed_is_not_waited_for() -> None:
     for name in gone:
         seen = replica.seen(name)
         server.end(name)
-        replica.cluster.pods.gone(seen)
+        replica.cluster.pods.deleted(seen)
     goes_on(replica)
     assert replica.bind("new", "a") == ""
     assert server.asked.count("") == 1

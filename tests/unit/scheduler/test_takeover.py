@@ -112,7 +112,7 @@ def test_whom_the_watch_has_told_of_is_asked_for_no_more(small: Small) -> None:
     assert asked == looked
     tell(small, pod)
     assert small.bind("new", "b") == ""
-    small.cluster.pods.gone(small.seen("theirs"))
+    small.cluster.pods.deleted(small.seen("theirs"))
     del small.server.pods["theirs"]
     assert small.bind("more", "b") == ""
     assert asked == looked

@@ -75,7 +75,7 @@ def test_where_labels_of_bindings_are_dropped_only_labelled_pods_are_bound(
 def test_while_the_version_is_not_known_no_such_pod_is_bound(said: dict[str, str]) -> None:
     small = follows_label(Versioned(**said))
     small.create("one", 1_000)
-    assert "names no version" in small.bind("one", "a")
+    assert "the answer has no version" in small.bind("one", "a")
     assert small.server.written == []
 
 

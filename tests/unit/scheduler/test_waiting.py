@@ -36,7 +36,7 @@ def test_those_that_the_watch_tells_of_are_kept_until_it_says_that_they_are_gone
     assert first is not None
     assert first.request.pod.name == "p0"
     for i in range(3000):
-        small.cluster.pods.gone(small.seen(f"p{i}"))
+        small.cluster.pods.deleted(small.seen(f"p{i}"))
     assert len(small.cluster.waiting) == 0
 
 
@@ -61,7 +61,7 @@ def test_a_pod_that_has_ended_or_is_gone_holds_nothing_whatever_comes_late() -> 
         assert small.fits("next", "a") == []
         before = small.seen(name)
         if phase == "Running":
-            small.cluster.pods.gone(before)
+            small.cluster.pods.deleted(before)
             del small.server.pods[name]
         else:
             small.server.pods[name]["status"] = {"phase": phase}

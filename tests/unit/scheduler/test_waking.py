@@ -69,7 +69,7 @@ def test_what_makes_room_wakes(server: Server, what: str) -> None:
     )
     try:
         if what == "a pod is gone":
-            made.cluster.pods.gone(made.seen("first"))
+            made.cluster.pods.deleted(made.seen("first"))
         elif what == "a card is there":
             made.cluster.nodes.changed(node("b", 1))
         else:
@@ -90,7 +90,7 @@ def test_a_quota_that_is_gone_wakes(server: Server) -> None:
     refused(made, "next")
     made.cluster.requeuer.start()
     try:
-        made.cluster.quotas.gone(quota)
+        made.cluster.quotas.deleted(quota)
         assert server.touched.acquire(timeout=60)
         assert made.fits("next", "a") == ["a"]
     finally:
@@ -170,7 +170,7 @@ def test_a_wake_that_failed_is_made_again(server: Server) -> None:
     server.failing = 2
     made = full(server)
     try:
-        made.cluster.pods.gone(made.seen("first"))
+        made.cluster.pods.deleted(made.seen("first"))
         assert server.touched.acquire(timeout=60)
     finally:
         made.cluster.requeuer.stop()
