@@ -172,10 +172,10 @@ def test_the_commands_say_what_keeps_a_pod_away(cluster: ControlPlane, tmp_path:
     nowhere = hami("what-if", manifest, *there).stdout
     assert "default/waits: nowhere" in nowhere
     assert nowhere.count("disk=tape") == len(SPECS)
-    assert "not: processors" in nowhere
+    assert "not checked: CPUs" in nowhere
     # A snapshot does not know of it, and says so.
     assert hami("snapshot", "-o", snapshot, *there).returncode == 0
     for command in (("what-if", manifest, "--snapshot", snapshot), ("replay", snapshot, manifest)):
         offline = hami(*command).stdout
         assert "nowhere" not in offline
-        assert "cards alone" in offline
+        assert "checked: cards;" in offline

@@ -59,7 +59,7 @@ def test_a_pod_goes_all_the_way(
             assert (grant.memory_mib, grant.cores) == (3000, 30)
             # The assignment is ours.
             change = {"metadata": {"annotations": {"hami.io/assignment": "{}"}}}
-            with pytest.raises(ApiError, match="written by hami alone"):
+            with pytest.raises(ApiError, match="only hami may write it"):
                 cluster.api.patch(f"{PODS}/one", change)
             for number, others in enumerate(OTHERS):
                 is_left_alone(cluster.api.create(PODS, objects.pod(f"plain-{number}", others)))

@@ -190,7 +190,7 @@ def test_what_would_undo_a_limit_is_removed_with_a_warning(
     field = "Warning: spec.containers[0].env"
     assert sorted(done.stderr.splitlines()) == [
         f'{field}[CUDA_DISABLE_CONTROL]: "true" is removed: limits cannot be switched off from '
-        "inside; leave it out",
+        "inside the container; leave it out",
         f'{field}[NVIDIA_VISIBLE_DEVICES]: "all" is removed: the cards come from the container\'s '
         "resources; leave it out",
     ]

@@ -98,7 +98,7 @@ def test_where_the_webhook_is_not_asked_the_policy_refuses_it(
         with pytest.raises(ApiError) as refusal:
             api.create(path, objects.pod("mine", limits, metadata=claims, **where))
         assert refusal.value.code == 422
-        assert "it is written by hami alone; leave it as it was" in str(refusal.value)
+        assert "only hami may write it; keep its value" in str(refusal.value)
     assert api.list(path) == []
 
 
@@ -129,6 +129,6 @@ def test_nobody_else_binds_with_cards(api: Api) -> None:
         {"metadata": {"name": "mine"}}, "a", annotations={"hami.io/assignment": "{}"}
     )
     for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
-        with pytest.raises(ApiError, match="it is written by hami alone") as refusal:
+        with pytest.raises(ApiError, match="only hami may write it") as refusal:
             api.create(path, forged)
         assert refusal.value.code == 422

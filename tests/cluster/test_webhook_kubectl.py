@@ -37,7 +37,7 @@ def test_a_refusal_says_field_value_why_and_fix(
             said[name] = done.stderr.strip()
     ours = 'admission webhook "pods.hami.io" denied the request: '
     assert said["bold"].endswith(
-        f'{ours}spec.containers[0].env[LD_PRELOAD]: "/x.so" is refused: what it loads could stand '
+        f'{ours}spec.containers[0].env[LD_PRELOAD]: "/x.so" is refused: it could load a library '
         "before the one that enforces the limit; leave it out"
     )
     assert said["many"].endswith(
@@ -45,8 +45,8 @@ def test_a_refusal_says_field_value_why_and_fix(
         "cards, from 0 to 16; write a number in between, like 1"
     )
     assert said["forged"].endswith(
-        "metadata.annotations[hami.io/assignment]: it is written by hami alone; leave it as it "
-        "was, and out of a new pod"
+        "metadata.annotations[hami.io/assignment]: only hami may write it; keep its "
+        "value, and do not set it on a new pod"
     )
     for line in said.values():
         assert "\n" not in line
