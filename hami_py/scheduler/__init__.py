@@ -1,4 +1,4 @@
-"""The scheduler extender: tells kube-scheduler, over HTTP, which nodes have cards for a pod.
+"""The scheduler extender: finds nodes with cards for a pod, called by kube-scheduler over HTTP.
 
 A request's path: ``routes`` decodes it (``extender_api`` has its types), ``verbs`` answers it from
 the allocator, and ``state`` keeps the allocator up to date by watches of the API server. ``holds``

@@ -140,14 +140,14 @@ class ClusterView:
         state = self._allocator.snapshot()
         other = Allocator.restore(state)
         other.remove(request.pod.uid)
-        asked = wire.encode(request)
+        encoded = wire.encode(request)
         if pods.annotations.ASSIGNMENT in pod.annotations:
             # The binding has set its node's name; the pod did not request that node.
             spec = msgspec.structs.replace(pod.spec, node_name=None)
             pod = msgspec.structs.replace(pod, spec=spec)
-        fits, full, unresolvable = other.filter(asked, None, 0)
+        fits, full, unresolvable = other.filter(encoded, None, 0)
         views = [
-            msgspec.json.decode(other.explain(asked, node), type=NodeView)
+            msgspec.json.decode(other.explain(encoded, node), type=NodeView)
             for node in [*fits, *full, *unresolvable]
         ]
         views += [
@@ -179,13 +179,13 @@ class ClusterView:
         pod = msgspec.structs.replace(pod, metadata=metadata)
         name = f"{metadata.namespace}/{metadata.name or metadata.generate_name or number}"
         try:
-            asked = wire.encode(self._request(pod))
+            encoded = wire.encode(self._request(pod))
         except InvalidValue as error:
             return Outcome(name, reasons={"": str(error)})
         # The webhook would have refused it.
         if refusals := pods.admit(pod, self._settings).refusals:
             return Outcome(name, reasons={"": "; ".join(map(str, refusals))})
-        fits, full, unresolvable = allocator.filter(asked, None, 0)
+        fits, full, unresolvable = allocator.filter(encoded, None, 0)
         whys = {node: self._why(pod, node) for node in [*fits, *full, *unresolvable]}
         for node, reason in {**full, **unresolvable}.items():
             whys[node].append(reason)
@@ -195,9 +195,9 @@ class ClusterView:
         left = [node for node in fits if node not in reasons]
         if not left:
             return Outcome(name, reasons=reasons)
-        scores = allocator.score(asked, left, 0, 0)
+        scores = allocator.score(encoded, left, 0, 0)
         best = min(scores, key=lambda scored: (-scored[1], scored[0]))[0]
-        assignment = msgspec.json.decode(allocator.reserve(asked, best, 0), type=wire.Assignment)
+        assignment = msgspec.json.decode(allocator.reserve(encoded, best, 0), type=wire.Assignment)
         return Outcome(name, best, assignment, reasons)
 
     def _kept_away(self, pod: objects.Pod, view: NodeView) -> NodeView:

@@ -2,8 +2,8 @@
 
 Each body has its own bound, but a client that opens a thousand connections and sends slowly holds a
 thousand bodies in memory. If all bodies together exceed the budget, the largest one is dropped,
-whoever sends it. So a body smaller than the budget divided by the number of connections is never
-dropped: ordinary reviews are answered, whatever else arrives.
+whichever client sends it. So a body smaller than the budget divided by the number of connections is
+never dropped: ordinary reviews are answered, whatever else arrives.
 """
 
 from __future__ import annotations

@@ -191,8 +191,8 @@ def test_what_would_undo_a_limit_is_removed_with_a_warning(
     assert sorted(done.stderr.splitlines()) == [
         f'{field}[CUDA_DISABLE_CONTROL]: "true" is removed: limits cannot be switched off from '
         "inside the container; leave it out",
-        f'{field}[NVIDIA_VISIBLE_DEVICES]: "all" is removed: the cards come from the container\'s '
-        "resources; leave it out",
+        f'{field}[NVIDIA_VISIBLE_DEVICES]: "all" is removed: the container\'s resources select '
+        "its cards; leave it out",
     ]
 
 

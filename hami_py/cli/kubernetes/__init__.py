@@ -5,7 +5,7 @@ They import their dependencies when they run, so that the other commands start w
 
 from __future__ import annotations
 
-from hami_py.cli.kubernetes.ask import explain, replay, snapshot, what_if
+from hami_py.cli.kubernetes.queries import explain, replay, snapshot, what_if
 from hami_py.cli.kubernetes.scheduler import scheduler
 from hami_py.cli.kubernetes.webhook import webhook
 

@@ -1,4 +1,4 @@
-"""``hami scheduler``: tells kube-scheduler which nodes have cards for a pod."""
+"""``hami scheduler``: finds nodes with cards for pods, called by kube-scheduler."""
 
 from __future__ import annotations
 

@@ -61,10 +61,10 @@ def webhook(
     It keeps its certificate in a Secret, and writes the authority that the API server must trust
     into the two webhook configurations. deploy/ has these objects and the rights that it needs.
     """
-    given = [("--namespace", namespace), ("--name", name)]
-    given += [("--host", each) for each in hosts if not _is_address(each)]
-    given += [] if runtime_class is None else [("--runtime-class", runtime_class)]
-    for field, text in given:
+    names = [("--namespace", namespace), ("--name", name)]
+    names += [("--host", each) for each in hosts if not _is_address(each)]
+    names += [] if runtime_class is None else [("--runtime-class", runtime_class)]
+    for field, text in names:
         check_object_name(field, text)
     at = parse_listen("--listen", listen)
     pod_settings = read_settings(settings_file, schedulers, preloads)
@@ -73,9 +73,9 @@ def webhook(
         from hami_py.webhook.keeper import WebhookObjects  # noqa: PLC0415
         from hami_py.webhook.service import Webhook, WebhookSettings  # noqa: PLC0415
 
-    names = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
+    reached_by = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     settings = WebhookSettings(
-        objects=WebhookObjects(namespace, name, name, name, names),
+        objects=WebhookObjects(namespace, name, name, name, reached_by),
         listen=at,
         pods=pod_settings,
         runtime_class=runtime_class,

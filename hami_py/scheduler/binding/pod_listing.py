@@ -149,7 +149,7 @@ class PodListing:
                 is_missing = self._is_missing(Bound.of(pod))
             except msgspec.ValidationError as error:
                 why = f"it is not known whether {name} has cards: {error}"
-                raise Unavailable(self._what, why, "look at that pod") from error
+                raise Unavailable(self._what, why, "check that pod") from error
             if is_missing:
                 why = f"the watch has not yet reported that {name} is bound"
                 raise Unavailable(self._what, why, "try again later")

@@ -2,8 +2,8 @@
 
 kube-scheduler tries a refused pod again after an event of an object that it watches, or else after
 five minutes. It does not watch quotas. It may also see a deleted pod or a new card before the
-extender does: then it asks at once, the extender answers from older state, and kube-scheduler does
-not ask again. So after a change that follows a refusal, the extender touches a StorageClass that
+extender does. Then it calls the extender at once, gets an answer from older state, and does not try
+again. So after a change that follows a refusal, the extender touches a StorageClass that
 nothing uses. That is an event for kube-scheduler, and the right to write this one object allows
 nothing else.
 """

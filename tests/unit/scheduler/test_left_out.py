@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from hami_py._native import Allocator
 from hami_py.cli import hami
-from hami_py.cli.kubernetes import ask, source
+from hami_py.cli.kubernetes import queries
 from hami_py.kube import Followed, list_objects
 from hami_py.kube.follower import Follower
 from hami_py.model import pods
@@ -181,8 +181,7 @@ def test_a_node_that_is_well_again_is_not_barred_any_more() -> None:
 
 def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str, there: Server | None = None) -> Result:
     there = there or server()
-    for module in (ask, source):
-        monkeypatch.setattr(module, "connect", lambda *_: there)
+    monkeypatch.setattr(queries, "connect", lambda *_: there)
     done = CliRunner().invoke(hami, arguments)
     assert done.exception is None, done.exception
     return done

@@ -12,12 +12,12 @@ import click
 from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.manifests import NoPods, read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
-from hami_py.cli.kubernetes.source import read_view, snapshot_option
 from hami_py.cli.output import align, report
-from hami_py.errors import StateError
+from hami_py.errors import InvalidValue, StateError
 from hami_py.model import check_object_name
 
 if TYPE_CHECKING:
+    from hami_py.model.pods import PodSettings
     from hami_py.model.pods.objects import Pod
     from hami_py.scheduler.view import ClusterView, NodeView, Outcome
 
@@ -31,6 +31,11 @@ _CHECKED = (
 )
 _CHECKED_OF_SNAPSHOT = "checked: cards; a snapshot has no cordons, taints and labels of nodes"
 
+_snapshot_option = click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Read this file, written by `hami snapshot`, instead of a cluster.",
+)
 _json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 _files = click.argument(
     "manifests", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False)
@@ -103,7 +108,7 @@ def explain_pod(
 
 @click.command("what-if", short_help="Show where pods would be placed.")
 @_files
-@snapshot_option
+@_snapshot_option
 @judging_options
 @_json_option
 @api_server_options
@@ -127,7 +132,7 @@ def what_if(
     """
     settings = read_settings(settings_file, schedulers, preloads)
     found = read_pods(manifests)
-    view = read_view(snapshot, kubeconfig, context, settings)
+    view = _read_view(snapshot, kubeconfig, context, settings)
     _write_placements(view, found, of_snapshot=snapshot is not None, as_json=as_json)
 
 
@@ -153,7 +158,7 @@ def snapshot(
     only the cards, and no cordons, taints and labels.
     """
     settings = read_settings(settings_file)
-    view = read_view(None, kubeconfig, context, settings)
+    view = _read_view(None, kubeconfig, context, settings)
     _report_left_out(view)
     state = view.snapshot()
     if output is None or str(output) == "-":
@@ -187,7 +192,7 @@ def replay(
     """
     settings = read_settings(settings_file, schedulers, preloads)
     found = read_pods(manifests)
-    view = read_view(snapshot, None, None, settings)
+    view = _read_view(snapshot, None, None, settings)
     _write_placements(view, found, of_snapshot=True, as_json=as_json)
 
 
@@ -272,3 +277,27 @@ def _write_json(value: object) -> None:
     import msgspec  # noqa: PLC0415
 
     click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _read_view(
+    snapshot: Path | None, kubeconfig: Path | None, context: str | None, settings: PodSettings
+) -> ClusterView:
+    """The cluster now, or at the time of a snapshot.
+
+    Raises:
+        InvalidValue: the file is not a snapshot.
+        StateError: a file cannot be read.
+    """
+    if snapshot is None:
+        server = connect(kubeconfig, context)
+        from hami_py.scheduler.view import ClusterView  # noqa: PLC0415
+
+        return ClusterView.read(server, settings)
+    from hami_py.kube.documents import read_file  # noqa: PLC0415
+    from hami_py.scheduler.view import ClusterView  # noqa: PLC0415
+
+    try:
+        return ClusterView.restore(read_file(snapshot), settings)
+    except InvalidValue as error:
+        fix = f"{error.fix}; name a file that `hami snapshot` wrote"
+        raise InvalidValue(f"{snapshot}: {error.field}", error.value, fix) from None
