@@ -5,6 +5,7 @@
 
 mod capture;
 mod fork;
+mod graph_launches;
 mod graph_time;
 mod graphs;
 mod handles;
