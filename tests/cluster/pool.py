@@ -56,27 +56,26 @@ class Pool:
 
         What the borrower writes goes to ``folder``. ``see`` is called before anything can fail.
         """
-        if self._free:
-            cluster, entries = self._free.pop()
-            see(cluster)
-            cluster.reschedule(scheduler)
-        else:
-            self._count += 1
-            home = self._folder / f"cluster{self._count}"
-            cluster = ControlPlane(self._programs, home, scheduler=scheduler)
-            see(cluster)
-            cluster.__enter__()
-            entries = _first(cluster)
-        cluster.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
+        with contextlib.ExitStack() as ends:
+            if self._free:
+                cluster, entries = self._free.pop()
+                ends.callback(cluster.stop)
+                see(cluster)
+                cluster.reschedule(scheduler)
+            else:
+                self._count += 1
+                home = self._folder / f"cluster{self._count}"
+                cluster = ControlPlane(self._programs, home, scheduler=scheduler)
+                see(cluster)
+                ends.enter_context(cluster)
+                entries = _first(cluster)
+            cluster.folder = folder
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             yield cluster
-        finally:
             if cluster.is_as_started:
                 _undo(cluster, entries)
+                ends.pop_all()
                 self._free.append((cluster, entries))
-            else:
-                cluster.stop()
 
     def __enter__(self) -> Pool:
         return self

@@ -1,0 +1,86 @@
+"""What a test borrows from the pool is as new, whatever the one before has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import objects
+from cluster.api import ApiError, Object
+from cluster.control_plane import ControlPlane, Programs
+from cluster.objects import NODES, PODS
+from cluster.pool import Pool
+
+DEFAULT = "/api/v1/namespaces/default"
+
+#: A webhook that is not there, and without which no pod may be made.
+WEBHOOK: Object = {
+    "metadata": {"name": "nobody"},
+    "webhooks": [
+        {
+            "name": "nobody.example.com",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                }
+            ],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def own_pool(programs: Programs, tmp_path: Path) -> Iterator[Pool]:
+    with Pool(programs, tmp_path / "pool") as pool:
+        yield pool
+
+
+def ignore(cluster: ControlPlane) -> None:
+    """Its logs are not of interest."""
+
+
+def test_what_a_test_has_written_is_gone_when_the_next_one_borrows(
+    own_pool: Pool, tmp_path: Path
+) -> None:
+    with own_pool.borrow(tmp_path / "1", {}, ignore) as first:
+        first.api.create(NODES, objects.node("a"))
+        first.api.create(PODS, objects.pod("one"))
+        first.api.create("/api/v1/namespaces", {"metadata": {"name": "more"}})
+        first.api.patch(DEFAULT, {"metadata": {"labels": {"a": "b"}}})
+        first.api.delete("/apis/rbac.authorization.k8s.io/v1/clusterroles/view")
+        hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        first.api.create(hooks, WEBHOOK)
+    with own_pool.borrow(tmp_path / "2", {}, ignore) as second:
+        assert second is first
+        assert second.api.list(NODES) == []
+        assert second.api.list(PODS) == []
+        with pytest.raises(ApiError, match="not found"):
+            second.api.get("/api/v1/namespaces/more")
+        assert "a" not in second.api.get(DEFAULT)["metadata"]["labels"]
+        second.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/view")
+        assert second.api.list(hooks) == []
+        # No webhook is called any more.
+        second.api.create(PODS, objects.pod("one"))
+
+
+def test_two_borrow_two_and_one_that_was_disturbed_is_not_lent_again(
+    own_pool: Pool, tmp_path: Path
+) -> None:
+    with (
+        own_pool.borrow(tmp_path / "1", {}, ignore) as one,
+        own_pool.borrow(tmp_path / "2", {}, ignore) as other,
+    ):
+        assert one is not other
+        one.apiserver.pause()
+        one.apiserver.resume()
+        other.compact()
+    with own_pool.borrow(tmp_path / "3", {}, ignore) as third:
+        assert third not in (one, other)
