@@ -19,6 +19,9 @@ ARCH := $(shell uname -m)
 # The oldest glibc the preload library must load on (docs/architecture.md, "Building the library").
 GLIBC := 2.17
 STUB := build/stub
+# Of the extension module and the stub (Cargo.toml); what is measured is the release's.
+PROFILE := testing
+bench bench-scheduler: PROFILE := release
 
 # Two test processes (tests/support/parallel.py); more arguments for pytest are given by `make test ARGS="-k name"`.
 ARGS :=
@@ -77,7 +80,7 @@ build: native interposer stub ## the extension module, the preload library and t
 
 .PHONY: native
 native: .venv/.complete
-	@PATH="$(UV_HOME)/bin:$$PATH" VIRTUAL_ENV=.venv $(BIN)/maturin develop --uv --quiet --release
+	@PATH="$(UV_HOME)/bin:$$PATH" VIRTUAL_ENV=.venv $(BIN)/maturin develop --uv --quiet --profile $(PROFILE)
 
 .PHONY: interposer
 interposer: .venv/.complete
@@ -88,13 +91,13 @@ interposer: .venv/.complete
 
 .PHONY: stub
 stub: | tools
-	@cargo build --quiet --release -p stub-libcuda -p stub-libnvidia-ml -p stub-gpu -p stub-clock
+	@cargo build --quiet --profile $(PROFILE) -p stub-libcuda -p stub-libnvidia-ml -p stub-gpu -p stub-clock
 	@mkdir -p $(STUB)
-	@install -m 755 target/release/libcuda.so $(STUB)/libcuda.so.1
+	@install -m 755 target/$(PROFILE)/libcuda.so $(STUB)/libcuda.so.1
 	@ln -sf libcuda.so.1 $(STUB)/libcuda.so
-	@install -m 755 target/release/libnvidia_ml.so $(STUB)/libnvidia-ml.so.1
-	@install -m 755 target/release/stub-gpu $(STUB)/stub-gpu
-	@install -m 755 target/release/libstub_clock.so $(STUB)/libstub-clock.so
+	@install -m 755 target/$(PROFILE)/libnvidia_ml.so $(STUB)/libnvidia-ml.so.1
+	@install -m 755 target/$(PROFILE)/stub-gpu $(STUB)/stub-gpu
+	@install -m 755 target/$(PROFILE)/libstub_clock.so $(STUB)/libstub-clock.so
 
 .PHONY: demo
 demo: build ## real CUDA programs under a limit, on this machine's GPU or on the stub
