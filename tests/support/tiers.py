@@ -36,7 +36,7 @@ class Amount:
 AMOUNTS = {
     "histories": Amount(1_000, 3_000, 10_000, "random histories of a cluster; a multiple of 1,000"),
     "malformed requests": Amount(
-        2_500, 2_500, 50_000, "to the webhook, and as many to the extender"
+        5_000, 5_000, 50_000, "to the webhook, and as many to the extender"
     ),
     "certificate changes": Amount(3, 3, 30, "of the webhook under load, one each ten seconds"),
     "renewals of a certificate": Amount(4, 4, 10, "of the webhook's, one each two seconds"),
