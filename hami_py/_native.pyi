@@ -114,196 +114,198 @@ def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
 
 @final
 class Allocator:
-    """Which pod may have which card: fit, score, hold, reserve, release, over all nodes.
+    """Allocates cards to pods over all nodes: filter, score, hold, reserve, release.
 
-    JSON comes and goes as bytes; ``hami_py.model.pods.wire`` has its types, by name below. Memory
-    is in MiB, cores are percent of one card, times are nanoseconds of one clock of the caller's.
-    A node has at most 64 cards, and a pod at most 64 containers that ask for some.
+    JSON is passed as bytes; its types, named below, are in ``hami_py.model.pods.wire``. Memory is
+    in MiB, cores are percent of one card, and times are nanoseconds of one clock of the caller. A
+    node has at most 64 cards, and a pod at most 64 containers that request cards.
 
-    Every method that is given JSON raises ``InvalidValue`` where it cannot be meant, with the
-    field; no other does. Its state is in memory only. Methods may be called from several threads;
-    they take turns, without the interpreter's lock.
+    Every method that takes JSON raises ``InvalidValue`` with the field if a value is not allowed;
+    no other method does. The state is in memory only. Methods can be called from several threads;
+    a lock serialises them, and they release the interpreter's lock.
     """
 
     def __new__(cls) -> Self: ...
     @staticmethod
     def restore(snapshot: bytes) -> Allocator:
-        """The state that ``snapshot`` wrote.
+        """An allocator in the state of a snapshot.
 
         Raises:
-            InvalidValue: it is no snapshot, or of another version.
+            InvalidValue: this is not a snapshot, or one of another version.
         """
 
     def set_node(self, node: bytes) -> None:
-        """A ``Node`` as its node agent publishes it; pods that are placed there stay.
+        """Add or replace a ``Node``; pods that are bound to it stay.
 
         Raises:
-            InvalidValue: a number is out of range, a card is there twice, or there are too many.
+            InvalidValue: a number is out of range, a card is repeated, or there are too many.
         """
 
     def remove_node(self, name: str) -> None:
-        """A node is gone; what is placed there counts again when it returns."""
+        """Remove a node; its pods count again when it returns."""
 
     def set_quota(self, quota: bytes) -> None:
-        """A ``Quota``, new or changed.
+        """Add or replace a ``Quota``.
 
         Raises:
-            InvalidValue: it is none.
+            InvalidValue: this is not a ``Quota``.
         """
 
     def remove_quota(self, namespace: str, name: str) -> None:
-        """A quota object is gone."""
+        """Remove a quota."""
 
     def place(self, request: bytes, assignment: bytes, started: bool) -> None:
-        """What the API says is bound, in place of anything held or reserved for the pod.
+        """Record a bound pod, instead of anything held or reserved for it.
 
-        The same again changes nothing. It is taken as it is, also where it is too much for a card.
+        The assignment is taken as it is, even if it is too much for a card. Repeating the call
+        changes nothing.
 
         Args:
             request: a ``PodRequest``.
             assignment: its ``Assignment``.
-            started: its ordinary init containers are done, and run no more.
+            started: its ordinary init containers are done.
 
         Raises:
-            InvalidValue: one of them is none, or they are not of one pod.
+            InvalidValue: one of them is invalid, or they are not of one pod.
         """
 
     def remove(self, uid: str) -> None:
-        """A pod is deleted or has ended."""
+        """Remove a pod that was deleted or has ended."""
 
     def release(self, uid: str) -> None:
-        """Give up what is held or reserved for a pod; what is bound stays."""
+        """Release what is held or reserved for a pod; what is bound stays."""
 
     def unhold(self, uid: str) -> None:
         """End the hold for a pod; what is reserved or bound stays."""
 
     def expire(self, now_ns: int) -> int:
-        """End holds whose time is over: how many have ended so since there is this allocator."""
+        """End expired holds; returns how many have expired so far."""
 
     def returned(self, now_ns: int) -> int:
-        """How often so far a namespace's time for looking came back after pods were refused for it.
+        """How often refused pods could have been retried so far.
 
-        Then they might as well be tried again. Once in 30 s at most.
+        It counts up when a namespace that had used its search steps has paid its debt, at most
+        once in 30 s.
         """
 
     def filter(
         self, request: bytes, names: list[str] | None, now_ns: int
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        """Nodes that do, in the order given (None: all, by name), and why the others do not.
+        """The nodes that fit, in the given order (None: all nodes by name), and why others do not.
 
-        The reasons are of nodes that are full, where other pods' going may help, and of those where
-        no eviction would: they would not do empty either, a quota is used up, or the namespace's
-        time for looking is. They are brief, and equal where only figures differ; ``explain`` has
-        the figures. Where all nodes are asked about nothing bounds how long that takes.
+        The first reasons are for full nodes, where evictions may help. The second are for nodes
+        where no eviction would help: the empty node would not fit either, a quota is used up, or
+        the namespace has used its search steps. Reasons have no amounts, so that nodes have equal
+        texts; ``explain`` has the amounts. For all nodes there is no limit of steps.
 
         Raises:
-            InvalidValue: it is no ``PodRequest``.
+            InvalidValue: this is not a ``PodRequest``.
         """
 
     def only_promised(self, request: bytes, names: list[str], now_ns: int, soon_ns: int) -> bool:
-        """Whether a node would do, were it not for cards promised to others for a moment.
+        """Whether a node would fit without the cards that are held or reserved for other pods.
 
-        That is what is reserved, or held until ``soon_ns`` at most.
+        Held cards count if the hold ends by ``soon_ns``.
 
         Raises:
-            InvalidValue: it is no ``PodRequest``.
+            InvalidValue: this is not a ``PodRequest``.
         """
 
     def score(
         self, request: bytes, names: list[str], now_ns: int, hold_ns: int
     ) -> list[tuple[str, int]]:
-        """0 to 10,000 for each node, 0 where the pod does not fit.
+        """The score of each node from 0 to 10,000; 0 if the pod does not fit.
 
-        The best one's cards are held for ``hold_ns``; 0 holds none. ``explain`` has the same on a
-        scale of 0 to 100.
+        The cards of the best node are held for ``hold_ns``; 0 holds none. ``explain`` has the same
+        score from 0 to 100.
 
         Raises:
-            InvalidValue: it is no ``PodRequest``.
+            InvalidValue: this is not a ``PodRequest``.
         """
 
     def filter_names(self, request: bytes, names: bytes, now_ns: int) -> tuple[int, bool, bytes]:
-        """``filter`` of a JSON list of names: ``ExtenderFilterResult``, as JSON.
+        """``filter`` of a JSON list of names: ``ExtenderFilterResult`` as JSON.
 
-        Before it, how many nodes do, and whether that is all: with several containers and linked
-        cards looking at all nodes may take too long. What was found out is remembered, so asking
-        again goes on where this ended. Where a namespace's pods have taken too long together it is
-        all for now: nodes that were not looked at are among those that do not do.
+        It is preceded by the number of nodes that fit, and whether all nodes were searched: with
+        several containers and linked cards the search may take too long. The verdicts are cached,
+        so the next call continues there. If the namespace has used its search steps, the rest of
+        the nodes is refused and the result counts as complete.
 
         Raises:
-            InvalidValue: it is no ``PodRequest``, or the names are no JSON list.
+            InvalidValue: this is not a ``PodRequest``, or the names are not a JSON list.
         """
 
     def prioritize_names(self, request: bytes, names: bytes, now_ns: int, hold_ns: int) -> bytes:
-        """``score`` of a JSON list of names: ``HostPriorityList``, as JSON.
+        """``score`` of a JSON list of names: ``HostPriorityList`` as JSON.
 
-        10 is the best alone, which is held. The others have 0 to 9, by where their scores lie
-        between the lowest and the highest of these nodes; where all are equal, 9.
+        10 is for the best node alone, whose cards are held. The others have 0 to 9, by the position
+        of their score between the lowest and the highest; 9 if all are equal.
 
         Raises:
-            InvalidValue: it is no ``PodRequest``, or the names are no JSON list.
+            InvalidValue: this is not a ``PodRequest``, or the names are not a JSON list.
         """
 
     def reserve(self, request: bytes, node: str, now_ns: int) -> bytes:
-        """Promise cards on a node: the ``Assignment``. The same again for the same pod and node.
+        """Reserve cards on a node and return the ``Assignment``; repeating it returns the same.
 
         Raises:
-            Unfit: the node does not take the pod, with the reason; so it is with one that is not
-                there, and with a pod that is bound to another.
-            InvalidValue: it is no ``PodRequest``.
+            Unfit: the node does not fit, with the reason; also if it does not exist, or if the pod
+                is bound to another node.
+            InvalidValue: this is not a ``PodRequest``.
         """
 
     def victims(
         self, request: bytes, node: str, candidates: bytes, now_ns: int
     ) -> list[str] | None:
-        """UIDs of the pods that would have to go, fewest and lowest first; None: it would not help.
+        """The UIDs of the pods to evict; None if evictions would not help.
 
-        What is asked for one pod at one time is one question, whatever nodes it is about. Where its
-        namespace's pods have taken too long together the answer for further nodes is None, too.
+        All calls for one pod at one time are one question, whatever the node. If the namespace has
+        used its search steps, the answer for further nodes is None, too.
 
         Args:
             request: a ``PodRequest``.
-            node: where.
+            node: the name of the node.
             candidates: a list of ``{"uid": …, "priority": …, "pdb_violating": …, "chosen": …}``.
-                Those of no lower priority than the request's are never chosen; ``chosen`` go in
-                any case.
+                Candidates whose priority is not lower than the request's are ignored; ``chosen``
+                ones are evicted in any case.
             now_ns: the same for all nodes of one question.
 
         Raises:
-            InvalidValue: one of these is none.
+            InvalidValue: one of them is invalid.
         """
 
     def preemption_is_over(self, uid: str, now_ns: int) -> bool:
-        """Whether that question has taken all that it may: no victims are looked for any more."""
+        """Whether that question has used its steps, so that no further node is searched."""
 
     def explain(self, request: bytes, node: str) -> bytes:
-        """Every card of a node: room, or why not; plan and score if the pod fits.
+        """Explain each card of a node, with the assignment and the score if the pod fits.
 
-        It is a ``hami_py.scheduler.explanation.NodeView``; its score is ``score``'s in hundreds.
+        The result is a ``hami_py.scheduler.explanation.NodeView``; its score is from 0 to 100.
 
         Raises:
-            InvalidValue: it is no ``PodRequest``.
+            InvalidValue: this is not a ``PodRequest``.
         """
 
     def snapshot(self) -> bytes:
-        """The whole state, for ``restore``."""
+        """The state, for ``restore``."""
 
     def digest(self) -> str:
-        """Equal for equal states, however they came about."""
+        """A digest that is equal for equal states, however they came about."""
 
     def usage(self) -> bytes:
-        """What is given on each card of each node, and to which pods, in MiB, percent and slots.
+        """What is allocated on each card, and to which pods, in MiB, percent and slots.
 
         The types are those of native/allocator/src/questions/usage.rs.
         """
 
     def node_metrics(self) -> bytes:
-        """How full the nodes are, in Prometheus' text format.
+        """What is allocated on each node, in Prometheus' text format.
 
-        Others that ask have their turn every few hundred nodes: it is not of one instant.
+        Other calls get their turn every few hundred nodes, so it is not of one instant.
         """
 
     def card_metrics(self) -> bytes:
-        """How full each card is, likewise."""
+        """What is allocated on each card, likewise."""
 
 @final
 class LimitRow:

@@ -1,8 +1,8 @@
-//! The cluster allocator: JSON in, JSON or plain values out.
+//! The Python class of the cluster allocator: JSON in, JSON or plain values out.
 
 use crate::extender::{self, Answered};
 use crate::{errors, metrics};
-use hami_allocator::wire::{Assignment, Candidate, Request};
+use hami_allocator::wire::{Assignment, Candidate, PodRequest};
 use hami_allocator::{Allocator as Engine, Filtered, NodeUsage, Refusal, parse};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -10,13 +10,13 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Which pod may have which card: fit, score, hold, reserve, release, over all nodes.
+/// Allocates cards to pods over all nodes: filter, score, hold, reserve, release.
 ///
-/// Its state is in memory only. Methods may be called from several threads; they take turns.
+/// The state is in memory only. Methods can be called from several threads; a lock serialises them.
 #[pyclass(module = "hami_py._native", frozen)]
 pub struct Allocator {
     engine: Mutex<Engine>,
-    /// Locked while the engine is, never before.
+    /// Only locked while the engine is locked.
     answered: Mutex<Answered>,
 }
 
@@ -33,7 +33,7 @@ impl Allocator {
         self.answered.lock().expect("no earlier call has panicked")
     }
 
-    /// What is given, part by part: whoever asks something else has its turn between.
+    /// The usage part by part; other calls get their turn in between.
     fn parts(&self) -> impl Iterator<Item = Vec<NodeUsage>> {
         let engine = || self.engine.lock().expect("no earlier call has panicked");
         (0..).map_while(move |part| engine().usage_part(part))
@@ -47,34 +47,34 @@ impl Allocator {
         Self::of(Engine::default())
     }
 
-    /// The state that `snapshot` wrote.
+    /// An allocator in the state of a snapshot.
     #[staticmethod]
     fn restore(py: Python<'_>, snapshot: &[u8]) -> PyResult<Self> {
         let engine = py.detach(|| Engine::restore(snapshot)).map_err(errors::invalid)?;
         Ok(Self::of(engine))
     }
 
-    /// A node as its node agent publishes it; pods that are placed there stay.
+    /// Add or replace a published node; pods that are bound to it stay.
     fn set_node(&self, py: Python<'_>, node: &[u8]) -> PyResult<()> {
         self.with(py, |engine| engine.set_node(parse("node", node)?)).map_err(errors::invalid)
     }
 
-    /// A node is gone; what is placed there counts again when it returns.
+    /// Remove a node; its pods count again when it returns.
     fn remove_node(&self, py: Python<'_>, name: &str) {
         self.with(py, |engine| engine.remove_node(name));
     }
 
-    /// A quota object, new or changed.
+    /// Add or replace a quota.
     fn set_quota(&self, py: Python<'_>, quota: &[u8]) -> PyResult<()> {
         self.with(py, |engine| engine.set_quota(parse("quota", quota)?)).map_err(errors::invalid)
     }
 
-    /// A quota object is gone.
+    /// Remove a quota.
     fn remove_quota(&self, py: Python<'_>, namespace: &str, name: &str) {
         self.with(py, |engine| engine.remove_quota(namespace, name));
     }
 
-    /// What the API says is bound; `started`: its ordinary init containers are done.
+    /// Record a bound pod; `started` means that its ordinary init containers are done.
     fn place(
         &self,
         py: Python<'_>,
@@ -83,19 +83,19 @@ impl Allocator {
         started: bool,
     ) -> PyResult<()> {
         let placed = self.with(py, |engine| {
-            let request: Request = parse("request", request)?;
+            let request: PodRequest = parse("request", request)?;
             let assignment: Assignment = parse("assignment", assignment)?;
             engine.place(&request, assignment, started)
         });
         placed.map_err(errors::invalid)
     }
 
-    /// A pod is deleted or has ended.
+    /// Remove a pod that was deleted or has ended.
     fn remove(&self, py: Python<'_>, uid: &str) {
         self.with(py, |engine| engine.remove(uid));
     }
 
-    /// Give up what is held or reserved for a pod; what is bound stays.
+    /// Release what is held or reserved for a pod; what is bound stays.
     fn release(&self, py: Python<'_>, uid: &str) {
         self.with(py, |engine| engine.release(uid));
     }
@@ -105,17 +105,17 @@ impl Allocator {
         self.with(py, |engine| engine.unhold(uid));
     }
 
-    /// End holds whose time is over: how many have ended so until now.
+    /// End expired holds; returns how many have expired so far.
     fn expire(&self, py: Python<'_>, now_ns: u64) -> u64 {
         self.with(py, |engine| engine.expire(now_ns))
     }
 
-    /// How often so far pods of a namespace that had used up its time might as well be tried again.
+    /// How often so far pods that were refused because of their namespace's debt could have been retried.
     fn returned(&self, py: Python<'_>, now_ns: u64) -> u64 {
         self.with(py, |engine| engine.returned(now_ns))
     }
 
-    /// Nodes that do, and why the others do not: full ones, and those where no eviction helps.
+    /// The nodes that fit, and the reasons of the others: of full nodes, and of those where no eviction helps.
     #[allow(clippy::type_complexity, reason = "three plain things for Python")]
     fn filter<'py>(
         &self,
@@ -124,19 +124,19 @@ impl Allocator {
         names: Option<Vec<PyBackedStr>>,
         now_ns: u64,
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyDict>, Bound<'py, PyDict>)> {
-        let request = || parse::<Request>("request", request);
+        let request = || parse::<PodRequest>("request", request);
         let Some(names) = names else {
             let all = self.with(py, |engine| engine.filter_all(&request()?, now_ns));
             let (names, filtered) = all.map_err(errors::invalid)?;
             return answer(py, &filtered, |node| Ok(PyString::new(py, &names[node]).into_any()));
         };
         let filtered = self.with(py, |engine| engine.filter(&request()?, &names, now_ns));
-        // The very strings that were given.
+        // Return the same string objects.
         let name = |node: usize| Ok((&names[node]).into_pyobject(py)?.into_any());
         answer(py, &filtered.map_err(errors::invalid)?, name)
     }
 
-    /// Whether one of these nodes would do, were it not for cards that are reserved, or held until `soon_ns`.
+    /// Whether one of these nodes would fit without cards that are reserved, or held until `soon_ns` at most.
     fn only_promised(
         &self,
         py: Python<'_>,
@@ -151,7 +151,7 @@ impl Allocator {
         only.map_err(errors::invalid)
     }
 
-    /// 0 to 10,000 for each node, 0 where the pod does not fit; the best one's cards are held for so long.
+    /// The score of each node from 0 to 10,000, 0 if the pod does not fit; the best node's cards are held for `hold_ns`.
     fn score(
         &self,
         py: Python<'_>,
@@ -165,8 +165,7 @@ impl Allocator {
         Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
     }
 
-    /// `filter` of a JSON list of names: how many do, whether all were looked at, and
-    /// `ExtenderFilterResult` as JSON.
+    /// `filter` of a JSON list of names: how many fit, whether all nodes were searched, and `ExtenderFilterResult` as JSON.
     fn filter_names<'py>(
         &self,
         py: Python<'py>,
@@ -175,7 +174,7 @@ impl Allocator {
         now_ns: u64,
     ) -> PyResult<(usize, bool, Bound<'py, PyBytes>)> {
         let answer = self.with(py, |engine| {
-            let request: Request = parse("request", request)?;
+            let request: PodRequest = parse("request", request)?;
             let (list, filtered) = engine.filter_list(&request, names, now_ns)?;
             let (feasible, whole) = (filtered.feasible.len(), !filtered.is_partial);
             let answer = extender::filter_result(&list, filtered, &mut self.answered());
@@ -185,7 +184,7 @@ impl Allocator {
         Ok((feasible, whole, PyBytes::new(py, &answer)))
     }
 
-    /// `score` of a JSON list of names: `HostPriorityList`, as JSON.
+    /// `score` of a JSON list of names: `HostPriorityList` as JSON.
     fn prioritize_names<'py>(
         &self,
         py: Python<'py>,
@@ -195,7 +194,7 @@ impl Allocator {
         hold_ns: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let answer = self.with(py, |engine| {
-            let request: Request = parse("request", request)?;
+            let request: PodRequest = parse("request", request)?;
             let known = self.answered().take(names);
             let (list, rated) = engine.score_list(&request, names, known, now_ns, hold_ns)?;
             Ok(extender::host_priorities(&list, &rated))
@@ -203,7 +202,7 @@ impl Allocator {
         Ok(PyBytes::new(py, &answer.map_err(errors::invalid)?))
     }
 
-    /// Promise cards on a node: the assignment. The same again for the same pod and node.
+    /// Reserve cards on a node and return the assignment. Repeating it returns the same assignment.
     fn reserve<'py>(
         &self,
         py: Python<'py>,
@@ -212,7 +211,7 @@ impl Allocator {
         now_ns: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let reserved = self.with(py, |engine| {
-            let request: Request = parse("request", request)?;
+            let request: PodRequest = parse("request", request)?;
             engine.reserve(&request, node, now_ns)
         });
         match reserved {
@@ -222,7 +221,7 @@ impl Allocator {
         }
     }
 
-    /// UIDs of the pods that would have to go, or None: it would not help, or its namespace has no time left.
+    /// The UIDs of the pods to evict, or None if that would not help or the namespace has used its steps.
     fn victims(
         &self,
         py: Python<'_>,
@@ -232,19 +231,19 @@ impl Allocator {
         now_ns: u64,
     ) -> PyResult<Option<Vec<String>>> {
         let victims = self.with(py, |engine| {
-            let request: Request = parse("request", request)?;
+            let request: PodRequest = parse("request", request)?;
             let candidates: Vec<Candidate> = parse("candidates", candidates)?;
             engine.victims(&request, node, &candidates, now_ns)
         });
         victims.map_err(errors::invalid)
     }
 
-    /// Whether no victims are looked for on a further node, for what was asked for that pod at that time.
+    /// Whether the search for victims of this pod at this time has used its steps.
     fn preemption_is_over(&self, py: Python<'_>, uid: &str, now_ns: u64) -> bool {
         self.with(py, |engine| engine.preemption_is_over(uid, now_ns))
     }
 
-    /// Every card of a node: room, or why not; plan and score if the pod fits.
+    /// Explain each card of a node, with the assignment and the score if the pod fits.
     fn explain<'py>(
         &self,
         py: Python<'py>,
@@ -255,27 +254,27 @@ impl Allocator {
         Ok(json(py, &explained.map_err(errors::invalid)?))
     }
 
-    /// The whole state, for `restore`.
+    /// The state, for `restore`.
     fn snapshot<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.with(py, Engine::snapshot))
     }
 
-    /// Equal for equal states, however they came about.
+    /// A digest that is equal for equal states.
     fn digest(&self, py: Python<'_>) -> String {
         self.with(py, Engine::digest)
     }
 
-    /// What is given on each card, and to which pods.
+    /// What is allocated on each card, and to which pods.
     fn usage<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         json(py, &self.with(py, |engine| engine.usage()))
     }
 
-    /// What is given on each node, in Prometheus' text format.
+    /// What is allocated on each node, in Prometheus' text format.
     fn node_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| metrics::nodes(self.parts())))
     }
 
-    /// What is given on each card, in Prometheus' text format.
+    /// What is allocated on each card, in Prometheus' text format.
     fn card_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| metrics::cards(self.parts())))
     }

@@ -1,16 +1,16 @@
-//! What kube-scheduler asks an extender, in bulk: node names as they came, and the whole answer.
+//! Reads and writes the bulk of the extender's JSON: lists of node names, and whole answers.
 //!
-//! A large cluster has thousands of names in every request. As JSON they are read in place and written again;
-//! made into Python's strings, tuples and structures they take longer than the allocator does. The names of
-//! fields are those of `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/extender_api.py`).
+//! In a large cluster every request has thousands of names. They are read in place and copied to the answer, because
+//! converting them to Python objects takes longer than the allocator. The fields are those of
+//! `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/extender_api.py`).
 
 use hami_allocator::{Filtered, List, MOST_PRIORITY, Numbers, Rated, Span, Texts};
 use std::sync::Arc;
 
-/// What stands before the first host and behind the last score.
+/// The text before the first host.
 const OPENING: &[u8] = br#"[{"Host":"#;
 
-/// What stands between two hosts, by the score of the first.
+/// The text between two hosts, by the score of the first.
 const BETWEEN: [&[u8]; MOST_PRIORITY + 1] = [
     br#","Score":0},{"Host":"#,
     br#","Score":1},{"Host":"#,
@@ -25,7 +25,7 @@ const BETWEEN: [&[u8]; MOST_PRIORITY + 1] = [
     br#","Score":10},{"Host":"#,
 ];
 
-/// What was answered to the last filter: kube-scheduler sends these names back, to have them rated.
+/// The names in the last answer to a filter: kube-scheduler sends them back to prioritize them.
 #[derive(Default)]
 pub struct Answered {
     json: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// What is known of a list, if it is that one. It is asked for once.
+    /// Takes what is known of this list, if it is the one of the last answer.
     pub fn take<'a>(&mut self, json: &'a [u8]) -> Option<List<'a>> {
         if self.json != json || json.is_empty() {
             return None;
@@ -68,8 +68,8 @@ pub fn filter_result(list: &List<'_>, filtered: Filtered, answered: &mut Answere
     answer
 }
 
-/// Writes names in the order in which they stand in the list: where they then stand behind its bracket,
-/// if that is known. Those that stand side by side are copied at once.
+/// Writes names in the order of the list, copying adjacent ones at once. Returns their positions behind the opening
+/// bracket, if the list has positions.
 fn feasible(answer: &mut Vec<u8>, list: &List<'_>, positions: &[u32]) -> Option<Vec<Span>> {
     let Texts::Plain(spans) = list.texts() else {
         each(answer, positions, |answer, at| name(answer, list, *at as usize));
@@ -100,7 +100,7 @@ pub fn host_priorities(list: &List<'_>, rated: &Rated) -> Vec<u8> {
         name(&mut answer, list, at);
         answer.extend_from_slice(BETWEEN[priority]);
     }
-    // There is no host behind the last.
+    // There is no host after the last.
     answer.truncate(answer.len() - OPENING.len());
     answer.push(b']');
     answer
@@ -125,7 +125,7 @@ fn json(answer: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     serde_json::to_writer(answer, value).expect("plain values are JSON");
 }
 
-/// With commas between them.
+/// Writes values with commas between them.
 fn each<T>(answer: &mut Vec<u8>, all: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
     for (at, one) in all.iter().enumerate() {
         if at > 0 {

@@ -19,20 +19,15 @@ struct Gauge<T> {
 #[derive(Default)]
 struct Sums {
     memory_mib: u64,
-    memory_given_mib: u64,
+    memory_allocated_mib: u64,
     cores: u64,
-    cores_given: u64,
+    cores_allocated: u64,
     slots: u64,
-    slots_given: u64,
+    slots_allocated: u64,
 }
 
-/// The allocator's word for the state of a card, and the value of the label `state`.
-const STATES: [(&str, &str); 4] = [
-    ("open", "schedulable"),
-    ("cordoned", "cordoned"),
-    ("unhealthy", "unhealthy"),
-    ("gone", "missing"),
-];
+/// The states of a card, the values of the label `state`.
+const STATES: [&str; 4] = ["schedulable", "cordoned", "unhealthy", "missing"];
 
 const NODE: [Gauge<Sums>; 6] = [
     Gauge {
@@ -43,7 +38,7 @@ const NODE: [Gauge<Sums>; 6] = [
     Gauge {
         name: "hami_scheduler_node_memory_allocated_bytes",
         help: "Memory of these cards that is allocated to pods, with overheads.",
-        value: |sums| bytes(sums.memory_given_mib),
+        value: |sums| bytes(sums.memory_allocated_mib),
     },
     Gauge {
         name: "hami_scheduler_node_cores",
@@ -53,7 +48,7 @@ const NODE: [Gauge<Sums>; 6] = [
     Gauge {
         name: "hami_scheduler_node_cores_allocated",
         help: "Time of these cards that is allocated to pods; 1 is the whole time of one card.",
-        value: |sums| cores(sums.cores_given),
+        value: |sums| cores(sums.cores_allocated),
     },
     Gauge {
         name: "hami_scheduler_node_slots",
@@ -63,7 +58,7 @@ const NODE: [Gauge<Sums>; 6] = [
     Gauge {
         name: "hami_scheduler_node_slots_allocated",
         help: "Containers that have part of these cards.",
-        value: |sums| sums.slots_given as f64,
+        value: |sums| sums.slots_allocated as f64,
     },
 ];
 
@@ -76,17 +71,17 @@ const CARD: [Gauge<CardUsage>; 4] = [
     Gauge {
         name: "hami_scheduler_card_memory_allocated_bytes",
         help: "Memory of the card that is allocated to pods, with overheads.",
-        value: |card| bytes(card.memory_given_mib),
+        value: |card| bytes(card.memory_allocated_mib),
     },
     Gauge {
         name: "hami_scheduler_card_cores_allocated",
         help: "Time of the card that is allocated to pods; 1 is all of it.",
-        value: |card| cores(card.cores_given.into()),
+        value: |card| cores(card.cores_allocated.into()),
     },
     Gauge {
         name: "hami_scheduler_card_slots_allocated",
         help: "Containers that have part of the card.",
-        value: |card| card.slots_given.into(),
+        value: |card| card.slots_allocated.into(),
     },
 ];
 
@@ -100,8 +95,8 @@ pub fn nodes(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
         for (family, gauge) in families.iter_mut().zip(&NODE) {
             sample(family, gauge.name, &labels, (gauge.value)(&sums));
         }
-        for (standing, state) in STATES {
-            let count = node.cards.iter().filter(|card| card.standing == standing).count();
+        for state in STATES {
+            let count = node.cards.iter().filter(|card| card.state == state).count();
             if count > 0 {
                 let labels = format!("{labels},{}", label("state", state));
                 sample(&mut counts, "hami_scheduler_node_cards", &labels, count as f64);
@@ -128,10 +123,8 @@ pub fn cards(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
             for (family, gauge) in families.iter_mut().zip(&CARD) {
                 sample(family, gauge.name, &labels, (gauge.value)(card));
             }
-            for (_, state) in STATES.iter().filter(|(standing, _)| *standing == card.standing) {
-                let labels = format!("{labels},{}", label("state", state));
-                sample(&mut states, "hami_scheduler_card_state", &labels, 1.0);
-            }
+            let labels = format!("{labels},{}", label("state", card.state));
+            sample(&mut states, "hami_scheduler_card_state", &labels, 1.0);
         }
     }
     families.push(states);
@@ -140,13 +133,13 @@ pub fn cards(parts: impl Iterator<Item = Vec<NodeUsage>>) -> Vec<u8> {
 
 fn sums(node: &NodeUsage) -> Sums {
     let mut sums = Sums::default();
-    for card in node.cards.iter().filter(|card| card.standing != "gone") {
+    for card in node.cards.iter().filter(|card| card.state != "missing") {
         sums.memory_mib += card.memory_mib;
-        sums.memory_given_mib += card.memory_given_mib;
+        sums.memory_allocated_mib += card.memory_allocated_mib;
         sums.cores += u64::from(card.cores);
-        sums.cores_given += u64::from(card.cores_given);
+        sums.cores_allocated += u64::from(card.cores_allocated);
         sums.slots += u64::from(card.slots);
-        sums.slots_given += u64::from(card.slots_given);
+        sums.slots_allocated += u64::from(card.slots_allocated);
     }
     sums
 }

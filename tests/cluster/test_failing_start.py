@@ -25,7 +25,9 @@ def told(scheduler: Scheduler) -> dict[str, int]:
     """MiB by card, as the extender counts them."""
     usage = json.loads(scheduler.cluster.allocator.usage())
     cards = (card for node in usage for card in node["cards"])
-    return {card["uuid"]: card["memory_given_mib"] for card in cards if card["memory_given_mib"]}
+    return {
+        card["uuid"]: card["memory_allocated_mib"] for card in cards if card["memory_allocated_mib"]
+    }
 
 
 @pytest.mark.timeout(400)

@@ -93,16 +93,26 @@ def test_an_unhealthy_card_gets_nothing_until_it_recovers(placing: Placing) -> N
 @pytest.mark.parametrize(
     ("limit", "first", "second", "said"),
     [
-        ("gpumem: 10000", asks(3000, cards=2), asks(5000), "10000 MiB: 6000 in use, 5000 asked"),
-        ("gpu: 3", asks(1000, cards=2), asks(1000, cards=2), "3 cards: 2 in use, 2 asked"),
+        (
+            "gpumem: 10000",
+            asks(3000, cards=2),
+            asks(5000),
+            "10000 MiB: 6000 in use, 5000 requested",
+        ),
+        ("gpu: 3", asks(1000, cards=2), asks(1000, cards=2), "3 cards: 2 in use, 2 requested"),
         (
             "gpucores: 100",
             asks(1000, cards=2, cores=30),
             asks(1000, cores=50),
-            "100 % of cores: 60 in use, 50 asked",
+            "100 % of cores: 60 in use, 50 requested",
         ),
         # A share counts as what it is on the card that was chosen.
-        ("gpumem: 8000", asks(percent=50), asks(percent=40), "8000 MiB: 5000 in use, 4000 asked"),
+        (
+            "gpumem: 8000",
+            asks(percent=50),
+            asks(percent=40),
+            "8000 MiB: 5000 in use, 4000 requested",
+        ),
     ],
 )
 def test_a_quota_of_the_namespace_holds(

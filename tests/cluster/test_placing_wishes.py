@@ -86,7 +86,7 @@ def test_cards_of_a_container_are_chosen_by_their_links(placing: Placing) -> Non
 def test_nodes_whose_links_are_not_known_are_not_for_the_strict(placing: Placing) -> None:
     placing.add(node("a", [card("a", 0), card("a", 1)]))
     why = placing.refuse("one", asks(1000, cards=2), {CARD_POLICY: "topology-strict"})
-    assert "it is not known how its cards are linked, and 2 linked are asked for" in why
+    assert "it is not known how its cards are linked, and 2 linked cards are requested" in why
 
 
 def test_full_cards_or_empty_ones_first(placing: Placing) -> None:

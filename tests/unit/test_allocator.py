@@ -24,7 +24,7 @@ def node(name: str, memory_mib: int = 1000, cards: int = 2) -> bytes:
 def request(uid: str, mib: int = 600, **more: Any) -> bytes:
     ask = {"container": "main", "kind": "app", "cards": 1, "memory": {"mib": mib}, "cores": 30}
     pod = {"uid": uid, "namespace": "team", "name": uid}
-    return json.dumps({"pod": pod, "asks": [ask], **more}).encode()
+    return json.dumps({"pod": pod, "containers": [ask], **more}).encode()
 
 
 @pytest.fixture
@@ -90,7 +90,11 @@ def test_a_pod_goes_its_way(allocator: Allocator) -> None:
     assert allocator.reserve(request("p"), "b", 10**12) == assignment
     allocator.place(request("p"), assignment, True)
     (card, _) = next(node for node in json.loads(allocator.usage()) if node["name"] == "b")["cards"]
-    assert (card["memory_given_mib"], card["cores_given"], card["slots_given"]) == (600, 30, 1)
+    assert (card["memory_allocated_mib"], card["cores_allocated"], card["slots_allocated"]) == (
+        600,
+        30,
+        1,
+    )
     assert [pod["uid"] for pod in card["pods"]] == ["p"]
     allocator.remove("p")
     allocator.remove_node("small")
@@ -111,7 +115,7 @@ def test_a_full_node_says_why(allocator: Allocator) -> None:
         allocator.reserve(request("r"), "a", 0)
     assert caught.value.node == "a"
     assert caught.value.reason == (
-        "2 cards: 2 have too little memory (600 MiB asked, most free 400)"
+        "2 cards: 2 have too little memory (600 MiB requested, most free 400)"
     )
     brief = "too little memory free on its cards"
     assert allocator.filter(request("r"), ["a"], 0) == ([], {"a": brief}, {})
@@ -138,7 +142,9 @@ def test_quotas_are_counted(allocator: Allocator) -> None:
     allocator.reserve(request("p"), "a", 0)
     _, failed, unresolvable = allocator.filter(request("q"), ["b"], 0)
     assert failed == {}
-    assert unresolvable == {"b": "quota q of namespace team allows 1000 MiB: 600 in use, 600 asked"}
+    assert unresolvable == {
+        "b": "quota q of namespace team allows 1000 MiB: 600 in use, 600 requested"
+    }
     allocator.remove_quota("team", "q")
     assert allocator.filter(request("q"), ["b"], 0)[0] == ["b"]
 
@@ -170,31 +176,51 @@ def test_a_snapshot_can_be_gone_on_from(allocator: Allocator) -> None:
         (b"\xff\xff", "request", "\ufffd", "expected value"),
         (b"[" * 100_000, "request[0][0]", "[[[", "invalid type"),
         (b"[]", "request", "[]", "invalid length"),
-        (request("p").replace(b'"cards": 1', b'"cards": "1"'), "request.asks[0].cards", "1", "u32"),
+        (
+            request("p").replace(b'"cards": 1', b'"cards": "1"'),
+            "request.containers[0].cards",
+            "1",
+            "u32",
+        ),
         (
             request("p").replace(b'"cards": 1', b'"cards": 0'),
-            "request.asks[0].cards",
+            "request.containers[0].cards",
             "0",
             "1 to 64",
         ),
         (
             request("p").replace(b'"cores": 30', b'"cores": 101'),
-            "request.asks[0].cores",
+            "request.containers[0].cores",
             "101",
             "0 to 100",
         ),
         (
             request("p").replace(b'"cores": 30', b'"cors": 30'),
-            "request.asks[0].cors",
+            "request.containers[0].cors",
             "30",
             "cores",
         ),
-        (request("p").replace(b'"app"', b'"apps"'), "request.asks[0].kind", "apps", "sidecar"),
+        (
+            request("p").replace(b'"app"', b'"apps"'),
+            "request.containers[0].kind",
+            "apps",
+            "sidecar",
+        ),
         (request(""), "request.pod.uid", "", "a name"),
         (request("p", priority=2**31), "request.priority", "2147483648", "i32"),
-        (request("p", asks=[]), "request.asks", "0", "1 to 64"),
-        (request("p", wish={"mode": "fast"}), "request.wish.mode", "fast", "hami-core"),
-        (request("p", wish={"order": ["best"]}), "request.wish.order[0]", "best", "binpack"),
+        (request("p", containers=[]), "request.containers", "0", "1 to 64"),
+        (
+            request("p", card_request={"mode": "fast"}),
+            "request.card_request.mode",
+            "fast",
+            "hami-core",
+        ),
+        (
+            request("p", card_request={"order": ["best"]}),
+            "request.card_request.order[0]",
+            "best",
+            "binpack",
+        ),
     ],
 )
 def test_bad_requests_are_refused(
@@ -236,7 +262,7 @@ def test_other_bad_values_are_refused(allocator: Allocator) -> None:
         "candidates[0].priority": lambda: allocator.victims(
             request("p"), "a", b'[{"uid": "x", "priority": "high"}]', 0
         ),
-        "snapshot.nodes": lambda: Allocator.restore(b'{"version": 1, "nodes": 0}'),
+        "snapshot.nodes": lambda: Allocator.restore(b'{"version": 2, "nodes": 0}'),
     }
     for field, call in refused.items():
         with pytest.raises(InvalidValue) as caught:
@@ -269,4 +295,4 @@ def test_threads_take_turns(allocator: Allocator) -> None:
     # Three times 30 percent on each card.
     assert len(taken) == 24
     cards = next(node for node in json.loads(allocator.usage()) if node["name"] == "wide")["cards"]
-    assert [card["cores_given"] for card in cards] == [90] * 8
+    assert [card["cores_allocated"] for card in cards] == [90] * 8

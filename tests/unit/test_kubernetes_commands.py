@@ -84,7 +84,7 @@ def test_a_snapshot_that_is_none_is_said_with_its_file(
     assert error.field.startswith(f"{manifest}: snapshot")
     assert "hami snapshot" in error.fix
     later = tmp_path / "later.json"
-    later.write_text(Path(snapshot).read_text().replace('"version":1', '"version":2'))
+    later.write_text(Path(snapshot).read_text().replace('"version":2', '"version":3'))
     assert "snapshot.version" in str(refused("what-if", "--snapshot", str(later), manifest))
     assert "missing" in str(refused("replay", str(tmp_path / "missing"), manifest))
 

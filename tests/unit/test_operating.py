@@ -61,12 +61,12 @@ def source(text: str) -> str:
 
 def said_of_nodes() -> set[str]:
     """All that a node may be refused with in a pod's condition, from the source."""
-    cards = source("const WORDS: ")
-    words = re.search(r"const WORDS: [^=]*= \[(.*?)\];", cards, re.S)
+    cards = source("const TEXTS: ")
+    words = re.search(r"const TEXTS: [^=]*= \[(.*?)\];", cards, re.S)
     assert words
     tally = re.findall(r'"([^"]+)"', words[1])
     assert len(tally) == 15
-    tally += re.findall(r'map_or\("([^"]+)", \|kind\| WORDS', cards)
+    tally += re.findall(r'map_or\("([^"]+)", \|kind\| TEXTS', cards)
     display = source("impl fmt::Display for NodeReason").split("impl fmt::Display for NodeReason")[
         1
     ]

@@ -180,7 +180,7 @@ class PodName(_Wire, frozen=True):
     name: str
 
 
-class PodRequest(_Wire, frozen=True, rename={"containers": "asks", "card_request": "wish"}):
+class PodRequest(_Wire, frozen=True):
     """The request of a pod.
 
     Attributes:

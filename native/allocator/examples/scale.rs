@@ -5,7 +5,9 @@
 //! are processor time, so that what else runs on the machine does not count.
 
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Ask, Card, Kind, Memory, Mode, Node, Placement, Pod, Request, Wish};
+use hami_allocator::wire::{
+    Card, CardRequest, ContainerRequest, Kind, Memory, Mode, Node, Placement, Pod, PodRequest,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -62,7 +64,7 @@ fn cold(allocator: &mut Allocator, names: &[String]) {
     let [mut filters, mut both, mut full] = [const { Vec::new() }; 3];
     for at in 0..1_000 {
         let mut pod = request(at + 1_000_000, 0);
-        pod.asks[0].memory = Memory::Mib(1000 + at as u64);
+        pod.containers[0].memory = Memory::Mib(1000 + at as u64);
         let (filter, filtered) = timed(|| allocator.filter(&pod, names, 0).expect("good"));
         let there: Vec<&String> =
             filtered.feasible.iter().map(|node| &names[*node as usize]).collect();
@@ -71,8 +73,8 @@ fn cold(allocator: &mut Allocator, names: &[String]) {
         allocator.remove(&pod.pod.uid);
         filters.push(filter);
         both.push(filter + score);
-        pod.asks[0].memory = Memory::Mib(70_000 + at as u64);
-        pod.asks[0].cards = 8;
+        pod.containers[0].memory = Memory::Mib(70_000 + at as u64);
+        pod.containers[0].cards = 8;
         full.push(timed(|| allocator.filter(&pod, names, 0).expect("good")).0);
     }
     report("filter, new class", &mut filters);
@@ -131,8 +133,8 @@ fn promised(allocator: &mut Allocator, names: &[String]) {
     let mut times = Vec::new();
     for at in 0..200 {
         let mut pod = request(at + 3_000_000, 0);
-        pod.asks[0].memory = Memory::Mib(81_920);
-        pod.asks[0].cards = 8;
+        pod.containers[0].memory = Memory::Mib(81_920);
+        pod.containers[0].cards = 8;
         let (took, promised) =
             timed(|| allocator.only_promised(&pod, names, now, now + HOLD_NS).expect("good"));
         assert!(!promised);
@@ -203,25 +205,30 @@ const KINDS: [(u64, u32, u32); 8] = [
     (2_000, 10, 1),
 ];
 
-fn request(at: usize, kind: usize) -> Request {
+fn request(at: usize, kind: usize) -> PodRequest {
     let (mib, cores, cards) = KINDS[kind];
-    let ask =
-        Ask { container: "main".into(), kind: Kind::App, cards, memory: Memory::Mib(mib), cores };
+    let container = ContainerRequest {
+        name: "main".into(),
+        kind: Kind::App,
+        cards,
+        memory: Memory::Mib(mib),
+        cores,
+    };
     let node_order = if kind.is_multiple_of(2) { Placement::Binpack } else { Placement::Spread };
-    Request {
+    PodRequest {
         pod: Pod {
             uid: format!("pod-{at:08}"),
             namespace: format!("team-{}", at % 50),
             name: format!("job-{at}"),
         },
         priority: 0,
-        asks: vec![ask],
-        wish: Wish { node_order: Some(node_order), ..Wish::default() },
+        containers: vec![container],
+        card_request: CardRequest { node_order: Some(node_order), ..CardRequest::default() },
     }
 }
 
 fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let state = std::fs::read_to_string("/proc/self/state").unwrap_or_default();
+    let line = state.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }

@@ -1,56 +1,56 @@
-//! The allocator's state, and the events that change it.
+//! The state of the allocator, and the events that change it.
 //!
-//! Nodes, quotas and placed pods come from watches of the API: whole objects, possibly twice, late, or
-//! for things that are not known yet. Each event states what is, not what changed, so the same one twice is
-//! nothing, and the order of events about different things leaves no trace.
+//! Nodes, quotas and bound pods come from watches of the API server: whole objects, possibly repeated, late, or about
+//! things that are not known yet. Each event states what exists, not what changed. So repeating an event changes nothing,
+//! and the order of events about different objects does not matter.
 
 use crate::rules::quota::Quotas;
-use crate::search::chosen::Entry;
+use crate::search::chosen::ChosenCard;
 use crate::speed::cache::Cache;
 use crate::speed::table::CardTable;
-use crate::state::book::{Book, Holding, State};
+use crate::state::allocations::{Allocations, PodAllocation, State};
 use crate::state::names::Names;
 use crate::state::node::Node;
 use crate::state::spending::Spending;
 use crate::wire::check;
-use crate::wire::{self, Assignment, Quota, Request};
+use crate::wire::{self, Assignment, PodRequest, Quota};
 use hami_limits::InvalidValue;
 use std::sync::Arc;
 
-mod entries;
+mod update;
 
-/// Which pod may have which card.
+/// The cluster allocator.
 #[derive(Default)]
 pub struct Allocator {
     pub(crate) nodes: Vec<Option<Node>>,
-    /// What filters read of them.
+    /// A copy of what the fast path reads of the nodes.
     pub(crate) table: CardTable,
     free_nodes: Vec<u32>,
     pub(crate) names: Names,
-    /// By number: changes with whatever concerns the node; 0 = there is none.
+    /// The generation of each node, which changes with the node; 0 if it does not exist.
     pub(crate) generations: Vec<u32>,
-    pub(crate) book: Book,
+    pub(crate) allocations: Allocations,
     pub(crate) quotas: Quotas,
-    /// Models in lower case, in the order in which they were met.
+    /// The models in lower case, in the order in which they appeared.
     pub(crate) models: Vec<Box<str>>,
     pub(crate) generation: u32,
     expired: u64,
-    pub(crate) looks: u64,
+    pub(crate) evaluations: u64,
     pub(crate) cache: Cache,
     pub(crate) spending: Spending,
-    /// For one search.
-    pub(crate) entries: Vec<Entry>,
-    /// Numbers of present nodes by name, if that is known.
+    /// The buffer of a search.
+    pub(crate) chosen: Vec<ChosenCard>,
+    /// The numbers of the published nodes by name, if they are known.
     by_name: Option<Arc<[u32]>>,
 }
 
 impl Allocator {
-    /// One that knows nothing.
+    /// An empty allocator.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A node as its node agent publishes it. Pods that are placed there stay, whatever has become of their cards.
+    /// Adds or replaces a published node. Pods that are bound to it stay, even if their cards are gone.
     pub fn set_node(&mut self, node: wire::Node) -> Result<(), InvalidValue> {
         check::node(&node)?;
         let number = self.number_or_new(&node.name);
@@ -65,94 +65,98 @@ impl Allocator {
         (fresh.name, fresh.pods) = (name, pods);
         *self.node_mut(number) = fresh;
         self.by_name = None;
-        self.settle(number);
+        self.rebuild(number);
         Ok(())
     }
 
-    /// A node is gone. What is placed there counts again when it returns.
+    /// Removes a published node. Its pods are kept and count again when it returns.
     pub fn remove_node(&mut self, name: &str) {
         let Some(number) = self.number(name) else { return };
         self.node_mut(number).withdraw();
         self.by_name = None;
-        self.settle(number);
+        self.rebuild(number);
         self.forget_if_empty(number);
     }
 
-    /// A quota object.
+    /// Adds or replaces a quota.
     pub fn set_quota(&mut self, quota: Quota) -> Result<(), InvalidValue> {
         check::quota(&quota)?;
         self.quotas.set(quota);
         Ok(())
     }
 
-    /// A quota object is gone.
+    /// Removes a quota.
     pub fn remove_quota(&mut self, namespace: &str, name: &str) {
         self.quotas.remove(namespace, name);
     }
 
-    /// What the API says is bound. It is taken as it is, also where it is more than a card has; it
-    /// replaces whatever was held or reserved for the pod. `started`: its ordinary init containers are done.
+    /// Records a bound pod. Its assignment is taken as it is, even if it is more than a card has, and replaces what was held or
+    /// reserved for the pod. `started` means that its ordinary init containers are done.
     pub fn place(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         assignment: Assignment,
         started: bool,
     ) -> Result<(), InvalidValue> {
         check::request(request)?;
         check::assignment(&assignment, request)?;
-        let (node, grants) = self.read(request, assignment);
-        let same = |old: &Holding| {
-            let Holding { pod, priority, asks, .. } = old;
+        let (node, container_cards) = self.resolve(request, assignment);
+        let same = |old: &PodAllocation| {
+            let PodAllocation { pod, priority, containers, .. } = old;
             old.state == State::Placed
                 && old.node == node
                 && old.started == started
-                && old.grants == grants
-                && (pod, *priority, asks.as_ref())
-                    == (&request.pod, request.priority, request.asks.as_slice())
+                && old.container_cards == container_cards
+                && (pod, *priority, containers.as_ref())
+                    == (&request.pod, request.priority, request.containers.as_slice())
         };
-        let old = self.book.find(&request.pod.uid);
+        let old = self.allocations.find(&request.pod.uid);
         if !old.is_some_and(same) {
-            self.enter(request, grants, node, State::Placed, started);
+            self.add(request, container_cards, node, State::Placed, started);
         }
         Ok(())
     }
 
-    /// A pod is deleted or has ended.
+    /// Removes a pod that was deleted or has ended.
     pub fn remove(&mut self, uid: &str) {
-        if let Some(number) = self.book.number(uid) {
-            self.leave(number);
+        if let Some(number) = self.allocations.number(uid) {
+            self.drop_allocation(number);
         }
     }
 
-    /// Gives up what is held or reserved for a pod; what the API has bound stays.
+    /// Releases what is held or reserved for a pod. What is bound stays.
     pub fn release(&mut self, uid: &str) {
-        if self.book.find(uid).is_some_and(|holding| holding.state != State::Placed) {
+        if self.allocations.find(uid).is_some_and(|allocation| allocation.state != State::Placed) {
             self.remove(uid);
         }
     }
 
-    /// Ends the hold for a pod; what is reserved or bound stays.
+    /// Ends the hold for a pod. What is reserved or bound stays.
     pub fn unhold(&mut self, uid: &str) {
-        if self.book.find(uid).is_some_and(|holding| matches!(holding.state, State::Held { .. })) {
+        if self
+            .allocations
+            .find(uid)
+            .is_some_and(|allocation| matches!(allocation.state, State::Held { .. }))
+        {
             self.remove(uid);
         }
     }
 
-    /// Ends holds whose time is over; says how many have ended so since there is this allocator.
+    /// Ends expired holds, and returns how many have expired in the lifetime of this allocator.
     pub fn expire(&mut self, now_ns: u64) -> u64 {
-        while let Some(number) = self.book.ended(now_ns) {
+        while let Some(number) = self.allocations.ended(now_ns) {
             self.expired += 1;
-            self.leave(number);
+            self.drop_allocation(number);
         }
         self.expired
     }
 
-    /// How often a node was looked at for a filter or a score: where nothing is known of it as it is.
-    pub fn looks(&self) -> u64 {
-        self.looks
+    /// How often a node was evaluated for a filter or a score, because there was no cached verdict.
+    pub fn evaluations(&self) -> u64 {
+        self.evaluations
     }
 
-    /// How often so far pods that were refused because their namespace had used up its time might as well be tried again.
+    /// How often so far pods that were refused because of their namespace's debt could have been retried.
     pub fn returned(&mut self, now_ns: u64) -> u64 {
         self.spending.returned(now_ns)
     }
@@ -195,7 +199,7 @@ impl Allocator {
         }
     }
 
-    /// Numbers of the present nodes, by name.
+    /// The numbers of the published nodes by name.
     pub(crate) fn present(&mut self) -> Arc<[u32]> {
         let nodes = &self.nodes;
         let listed = || {

@@ -1,26 +1,53 @@
-//! The cluster allocator: which pod may have which card.
+//! The cluster allocator decides which pod gets which cards of which node.
 //!
-//! It knows nodes with their cards, and pods with what they were given; it says which nodes could take
-//! another pod and why the others could not, which of them is best, and which cards it gets there. One engine answers
-//! the scheduler, `hami explain pod`, `hami what-if` and a replay at a desk. It does no I/O and reads no clock:
-//! `now_ns` is an argument. The same state gives the same answer, but for nodes that are not looked at because a
-//! namespace has used up its time (`spending`); ties are broken by name and index.
+//! The state is nodes with their cards, and pods with the cards that are allocated to them. From it the allocator answers
+//! which nodes fit another pod and why the others do not, how good each node would be, and which cards the pod gets there.
+//! The scheduler extender, `hami explain pod`, `hami what-if` and `hami replay` all use it.
 //!
-//! | folder | what is in it |
+//! It does no I/O and reads no clock: `now_ns` is an argument. The same state gives the same answers, except for nodes
+//! that are not searched because a namespace has used its search steps (`state::spending`). Names and indexes break ties.
+//!
+//! **Invariant:** no answer of [`Allocator::reserve`] takes what is allocated on a card beyond the card, in memory, cores
+//! and slots, in any phase of the pods, whatever the kubelet picks where it has a choice. What the API server reports as
+//! bound is recorded as it is. If that is too much, it is reported, and nothing is added.
+//!
+//! | folder | content |
 //! |---|---|
-//! | [`wire`] | what goes in and out as JSON, and what is refused |
-//! | `rules` | what a request takes of a card, whether the card has room, and why not; quotas |
-//! | `search` | which cards of a node, for all containers together, and how good the node would be |
-//! | `state` | nodes, their names, pods and what they hold |
-//! | `speed` | what is the same for many pods and nodes, and is worked out once |
+//! | [`wire`] | the JSON types, and the checks of their values |
+//! | `rules` | what a request takes of a card, whether the card has room, and why not; fullness; quotas |
+//! | `search` | which cards of a node, for all containers together, and the score of the node |
+//! | `state` | nodes, their names, and the allocations of pods |
+//! | `speed` | caches and the fast path: what is equal for many pods and nodes is computed once |
 //! | `engine` | the [`Allocator`] and the events that change it |
-//! | `questions` | filter, prioritize, reserve, explain, victims, usage, snapshot |
+//! | `questions` | filter, prioritize, reserve, victims, explain, usage, snapshot |
 //!
-//! Each folder imports those above it in this table, and `questions` all of them.
+//! Each folder may import from the folders above it in this table.
 //!
-//! What always holds: no answer of [`Allocator::reserve`] takes the sum of what was given on a card beyond the card, in
-//! memory, cores and slots, in any phase of the pods' lives, whatever the kubelet picks where it may choose. What the
-//! API says is bound is taken as it is; where that is too much it is shown, and nothing is added.
+//! # One request
+//!
+//! 1. `questions::filter` receives a [`wire::PodRequest`] and the names of nodes. `wire::check` rejects invalid values,
+//!    and `state::names` looks up the numbers of the nodes.
+//! 2. `speed::cache` finds the class of the request (`rules::class`), or creates it: how the kubelet will distribute the
+//!    device IDs (`rules::shape`), and what each ID takes of a card (`rules::demand`).
+//! 3. `questions::judge` goes through the nodes. A node that has not changed since the last request of the class has a
+//!    cached verdict (`speed::verdict`). Otherwise `speed::fast_path` judges the common case, and `search::find` the rest.
+//!    Both ask `rules::fit` whether a card has room, `search::order` which card comes first, and `search::score` for the
+//!    score of the node.
+//! 4. `questions::prioritize` turns the scores into priorities for kube-scheduler, and holds the cards of the best node.
+//! 5. `questions::reserve` allocates the cards when the pod is bound. Later `Allocator::place` records what the API server
+//!    reports. Each of these goes through `engine::update`, which sums up the node and starts a new generation of it.
+//!
+//! # Where to change
+//!
+//! | change | file |
+//! |---|---|
+//! | the score of a node | `search/score.rs` |
+//! | which card of a node comes first | `search/order.rs` |
+//! | a rule for a card (a new reason why it does not fit) | `rules/fit.rs`, `rules/card_reason.rs` |
+//! | a reason why a node does not fit | `rules/node_reason.rs`, `rules/class.rs` (`suits`) |
+//! | how much of a card a request takes | `rules/demand.rs` |
+//! | a new key of a pod's request | `wire/request.rs`, `rules/class.rs`, and `hami_py/model/pods/wire.py` |
+//! | how long a search may take | `search/effort.rs`, `state/spending.rs` |
 
 mod engine;
 mod questions;
@@ -44,5 +71,5 @@ pub use state::list::{List, Span, Texts};
 pub use state::names::Numbers;
 pub use wire::parse::parse;
 
-/// What each ask is given.
-type Grants = Box<[Box<[wire::Grant]>]>;
+/// The cards of each container.
+type ContainerCards = Box<[Box<[wire::CardAllocation]>]>;

@@ -1,4 +1,4 @@
-//! What fits a card, and why not.
+//! What a request takes of a card, whether the card has room, and why not.
 
 pub mod card;
 pub mod card_reason;

@@ -1,4 +1,4 @@
-//! Which cards of a node, for all containers of a pod together, and how good the node would be.
+//! Which cards of a node a pod gets, for all its containers together, and how good the node would be.
 
 pub mod candidates;
 pub mod chosen;

@@ -1,4 +1,4 @@
-//! What is the same for many pods and nodes, and is worked out once.
+//! Caches and the fast path: what is equal for many pods and nodes is computed once.
 
 pub mod answers;
 pub mod cache;

@@ -1,6 +1,6 @@
-//! Which nodes and pods there are, and which pod has which cards.
+//! The nodes, their names, and the allocations of pods.
 
-pub mod book;
+pub mod allocations;
 pub mod charge;
 pub mod list;
 pub mod names;

@@ -1,8 +1,8 @@
-//! What goes in and out as JSON: cards, requests, assignments, quotas.
+//! The JSON that goes in and out: nodes and cards, requests, assignments, quotas.
 //!
-//! Python describes the same values (`hami_py/model/pods`); these types are the schema. Keys are
-//! `snake_case`, an unknown one is an error, an absent one has its default. Memory is in MiB, cores
-//! are percent of a card.
+//! These types are the schema; `hami_py/model/pods/wire.py` mirrors them. Keys are `snake_case`. An unknown key is an
+//! error, and an absent key has its default. Memory is in MiB; cores are percent of a card. `parse` reads JSON and
+//! `check` rejects values that no cluster can mean.
 
 mod assignment;
 pub(crate) mod check;
@@ -10,8 +10,9 @@ mod cluster;
 pub(crate) mod parse;
 mod request;
 
-pub use assignment::{Assignment, Grant, Instance};
+pub use assignment::{Assignment, CardAllocation, Instance};
 pub use cluster::{Card, Mig, MigProfile, Mode, Node, Placement, Quota};
 pub use request::{
-    Ask, Candidate, Kind, Memory, Order, Pod, Request, Sharing, Topology, Weights, Wish,
+    Candidate, CardRequest, ContainerRequest, Kind, Memory, Order, Pod, PodRequest, Sharing,
+    Topology, Weights,
 };

@@ -89,7 +89,9 @@ def test_each_type_comes_back_as_it_went_in() -> None:
     assert msgspec.convert(said["quotas"], list[wire.Quota]) == QUOTAS
     (pod,) = said["pods"]
     assert msgspec.convert(pod["assignment"], wire.Assignment) == ASSIGNMENT
-    assert msgspec.convert(pod["asks"], tuple[wire.ContainerRequest, ...]) == REQUEST.containers
+    assert (
+        msgspec.convert(pod["containers"], tuple[wire.ContainerRequest, ...]) == REQUEST.containers
+    )
     assert msgspec.convert(pod["pod"], wire.PodName) == REQUEST.pod
     # A wish decides once and is not kept: that it is understood is all that can be seen.
     engine.filter(wire.encode(REQUEST), None, 0)
@@ -105,11 +107,11 @@ def test_the_words_of_both_sides_are_the_same() -> None:
         engine.set_node(msgspec.json.encode({**node, **changes}))
 
     def wish(**changes: Any) -> None:
-        asked = {**request, "wish": {**request["wish"], **changes}}
+        asked = {**request, "card_request": {**request["card_request"], **changes}}
         engine.filter(msgspec.json.encode(asked), None, 0)
 
     def ask(**changes: str) -> None:
-        asked = {**request, "asks": [{**request["asks"][0], **changes}]}
+        asked = {**request, "containers": [{**request["containers"][0], **changes}]}
         engine.filter(msgspec.json.encode(asked), None, 0)
 
     for say, literal in (

@@ -204,8 +204,8 @@ def test_a_request_is_what_the_allocator_reads() -> None:
     assert request is not None
     assert pods.wire.encode(request) == (
         b'{"pod":{"uid":"7a0c5d2e-9b1f-4d3a-8c6e-1f2a3b4c5d6e","namespace":"ml","name":"p"},'
-        b'"priority":0,"asks":[{"container":"train","kind":"app","cards":2,'
-        b'"memory":{"percent":50},"cores":30}],"wish":{}}'
+        b'"priority":0,"containers":[{"container":"train","kind":"app","cards":2,'
+        b'"memory":{"percent":50},"cores":30}],"card_request":{}}'
     )
 
 

@@ -1,4 +1,4 @@
-//! Why, card by card: for `hami explain pod` and for people who wait.
+//! Explain: why a pod fits a node or not, card by card, for `hami explain pod`.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
@@ -11,64 +11,68 @@ use crate::search::effort::Effort;
 use crate::search::find;
 use crate::search::score;
 use crate::wire::check;
-use crate::wire::{Assignment, Request};
+use crate::wire::{Assignment, PodRequest};
 use hami_limits::InvalidValue;
 use serde::Serialize;
 
-/// One node and one request.
+/// The explanation of a request on one node.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
-    /// The node's name.
+    /// The name of the node.
     pub node: String,
-    /// Whether it does.
+    /// Whether the pod fits.
     pub fits: bool,
-    /// Why not, in one line.
+    /// Why it does not fit, in one line.
     pub reason: Option<String>,
-    /// Whether it would not do either if it were empty.
+    /// Whether it would not fit even without other pods.
     pub unresolvable: bool,
-    /// Each of its cards.
+    /// The cards of the node.
     pub cards: Vec<CardExplanation>,
-    /// What the pod would be given, if it fits.
+    /// The assignment of the pod, if it fits.
     pub assignment: Option<Assignment>,
-    /// 0 to 100, if it fits.
+    /// The score from 0 to 100, if it fits.
     pub score: Option<u8>,
 }
 
 /// One card of an [`Explanation`].
 #[derive(Debug, Serialize)]
 pub struct CardExplanation {
-    /// Its UUID.
+    /// The UUID.
     pub uuid: String,
-    /// Its place on the node.
+    /// The index of the card on the node.
     pub index: u32,
-    /// Its model.
+    /// The model.
     pub model: String,
-    /// MiB that are free.
+    /// The free memory in MiB.
     pub free_mib: u64,
-    /// Percent that is free.
+    /// The free cores in percent.
     pub free_cores: u32,
-    /// Device IDs that are free.
+    /// The free device IDs.
     pub free_slots: u32,
-    /// By container, in the pod's order, where it needs cards that no earlier one leaves it.
+    /// The containers that need new device IDs, in the order of the pod.
     pub containers: Vec<ContainerExplanation>,
 }
 
-/// One container on one card, before the pod's other containers.
+/// One container on one card, without the other containers of the pod.
 #[derive(Debug, Serialize)]
 pub struct ContainerExplanation {
-    /// Its name.
+    /// The name of the container.
     pub container: String,
     /// Whether the card has room for it.
     pub fits: bool,
-    /// A word for programs, if not.
+    /// The code of the reason, for programs.
     pub code: Option<&'static str>,
-    /// A few words for people, if not.
+    /// The reason as text.
     pub reason: Option<String>,
 }
 
 impl Allocator {
-    /// Every card of a node: room or the reason why not; the plan and its score if the pod fits.
-    pub fn explain(&mut self, request: &Request, name: &str) -> Result<Explanation, InvalidValue> {
+    /// Explains each card of a node, with the assignment and the score if the pod fits.
+    pub fn explain(
+        &mut self,
+        request: &PodRequest,
+        name: &str,
+    ) -> Result<Explanation, InvalidValue> {
         check::request(request)?;
         let mut class = Class::of(request);
         class.meet_models(&self.models);
@@ -88,8 +92,8 @@ impl Allocator {
         };
         let room = self.room(request, &[]);
         Ok(self.with_view(request, node, &[], |view| {
-            let (mut entries, mut effort) = (Vec::new(), Effort::for_node());
-            let found = judge::try_fit(&class, view, room.as_ref(), &mut effort, &mut entries);
+            let (mut chosen, mut effort) = (Vec::new(), Effort::for_node());
+            let found = judge::try_fit(&class, view, room.as_ref(), &mut effort, &mut chosen);
             let cards = (0..view.cards.len())
                 .map(|card| explain_card(&class, request, view, card))
                 .collect();
@@ -97,12 +101,16 @@ impl Allocator {
             match found {
                 Ok(()) => {
                     let mut loads = Vec::new();
-                    chosen::loads(&class, view, &entries, &mut loads);
-                    let score = score::score(&class, &mut class.scale(), view, &entries, &loads);
+                    chosen::loads(&class, view, &chosen, &mut loads);
+                    let score = score::score(&class, &mut class.scale(), view, &chosen, &loads);
                     let score = Some((score / (score::BEST / 100)) as u8);
-                    let grants = chosen::grants(&class, view, &entries);
-                    let containers =
-                        request.asks.iter().map(|ask| ask.container.clone()).zip(grants).collect();
+                    let container_cards = chosen::container_cards(&class, view, &chosen);
+                    let containers = request
+                        .containers
+                        .iter()
+                        .map(|container| container.name.clone())
+                        .zip(container_cards)
+                        .collect();
                     let (version, pod) = (Assignment::VERSION, request.pod.uid.clone());
                     let assignment =
                         Some(Assignment { version, pod, node: node.clone(), containers });
@@ -118,7 +126,7 @@ impl Allocator {
                 }
                 Err(reason) => {
                     let unresolvable = reason.is_lasting()
-                        || find::unfit_when_empty(&class, view, &mut effort, &mut entries);
+                        || find::unfit_when_empty(&class, view, &mut effort, &mut chosen);
                     let reason = Some(reason.to_string());
                     let (assignment, score) = (None, None);
                     Explanation {
@@ -136,14 +144,19 @@ impl Allocator {
     }
 }
 
-fn explain_card(class: &Class, request: &Request, view: &View<'_>, card: usize) -> CardExplanation {
-    let (wire, facts, used) = (&view.cards[card], &view.facts[card], &view.used[card]);
+fn explain_card(
+    class: &Class,
+    request: &PodRequest,
+    view: &View<'_>,
+    card: usize,
+) -> CardExplanation {
+    let (wire, facts, allocated) = (&view.cards[card], &view.facts[card], &view.allocated[card]);
     let containers = class.shape.groups.iter().enumerate().map(|(group, shape)| {
-        let reason = fit::named(class, view, card)
+        let reason = fit::allowed(class, view, card)
             .and_then(|()| fit::room(class, view, card, &[], group))
             .err();
         ContainerExplanation {
-            container: request.asks[shape.ask].container.clone(),
+            container: request.containers[shape.container].name.clone(),
             fits: reason.is_none(),
             code: reason.map(crate::rules::card_reason::CardReason::code),
             reason: reason.map(|reason| reason.to_string()),
@@ -153,9 +166,9 @@ fn explain_card(class: &Class, request: &Request, view: &View<'_>, card: usize) 
         uuid: wire.uuid.clone(),
         index: wire.index,
         model: wire.model.clone(),
-        free_mib: facts.free_memory(used),
-        free_cores: facts.free_cores(used),
-        free_slots: facts.free_slots(used),
+        free_mib: facts.free_memory(allocated),
+        free_cores: facts.free_cores(allocated),
+        free_slots: facts.free_slots(allocated),
         containers: containers.collect(),
     }
 }

@@ -1,39 +1,39 @@
-//! Filter: which nodes can take a pod, and why the others cannot.
+//! Filter: which nodes fit a pod, and why the others do not.
 //!
-//! Filter looks at nodes and remembers verdicts. It ends expired holds and changes nothing else. A pod never stands in
-//! its own way: on a node where it has an entry, it is judged as if it were not there.
+//! Filter judges nodes and caches the verdicts. It ends expired holds and changes nothing else. If the pod itself has an
+//! allocation on a node, the node is judged without it.
 
 use crate::engine::Allocator;
 use crate::search::effort::Effort;
 use crate::speed::verdict::Verdict;
 use crate::state::list::List;
 use crate::state::names::Numbers;
-use crate::wire::Request;
+use crate::wire::PodRequest;
 use crate::wire::check;
 use hami_limits::InvalidValue;
 use std::sync::Arc;
 
-/// Where a pod could go. Nodes are positions in the names that were given, in their order.
+/// The result of a filter. Nodes are positions in the given list of names.
 #[derive(Debug, Default)]
 pub struct Filtered {
-    /// Nodes that do.
+    /// The nodes that fit.
     pub feasible: Vec<u32>,
-    /// Nodes that are full, and why.
+    /// The nodes that are full, with the reason.
     pub failed: Vec<(u32, Arc<str>)>,
-    /// Nodes where no eviction would help, and why: they would not do if they were empty either, a quota is
-    /// used up, or the namespace's time for looking is.
+    /// The nodes where no eviction would help, with the reason: the pod would not fit the empty node, a quota is used up, or
+    /// the search steps of the namespace are.
     pub unresolvable: Vec<(u32, Arc<str>)>,
-    /// Some of those that are called full were not looked at: the next time more will be known.
+    /// Whether some nodes in `failed` were not searched, so that the next filter can find more.
     pub is_partial: bool,
-    /// Of the nodes that do.
+    /// The numbers of the nodes that fit.
     pub numbers: Numbers,
 }
 
 impl Allocator {
-    /// Which of these nodes do, and why the others do not.
+    /// Filters nodes by name.
     pub fn filter<N: AsRef<str>>(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         names: &[N],
         now_ns: u64,
     ) -> Result<Filtered, InvalidValue> {
@@ -43,10 +43,10 @@ impl Allocator {
         Ok(self.filter_now(request, &numbers, now_ns))
     }
 
-    /// The same of a JSON list.
+    /// Filters a JSON list of names.
     pub fn filter_list<'a>(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         json: &'a [u8],
         now_ns: u64,
     ) -> Result<(List<'a>, Filtered), InvalidValue> {
@@ -57,11 +57,11 @@ impl Allocator {
         Ok((list, filtered))
     }
 
-    /// The same of all nodes, by name, at a desk: nobody else waits, so that all of them are looked at at once.
+    /// Filters all nodes, ordered by name, on a copy of the state where no other question waits: without a limit of steps.
     #[allow(clippy::type_complexity, reason = "all names, and where the pod could go")]
     pub fn filter_all(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         now_ns: u64,
     ) -> Result<(Vec<Arc<str>>, Filtered), InvalidValue> {
         check::request(request)?;
@@ -73,7 +73,7 @@ impl Allocator {
         Ok((names, filtered))
     }
 
-    fn filter_now(&mut self, request: &Request, numbers: &Numbers, now_ns: u64) -> Filtered {
+    fn filter_now(&mut self, request: &PodRequest, numbers: &Numbers, now_ns: u64) -> Filtered {
         let mut effort = self.spending.question(&request.pod.namespace, now_ns);
         let filtered = self.filter_within(request, numbers, &mut effort, now_ns);
         self.spending.count(&request.pod.namespace, &effort, now_ns);
@@ -82,7 +82,7 @@ impl Allocator {
 
     fn filter_within(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         numbers: &Numbers,
         effort: &mut Effort,
         now_ns: u64,

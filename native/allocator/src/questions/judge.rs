@@ -1,16 +1,16 @@
-//! One request, one node or thousands: a verdict for each.
+//! Judge: the verdicts on one node or thousands of nodes for one request.
 //!
-//! Verdicts come from the cache where nothing about the pod itself matters: not on the node where it has an entry. Where
-//! a quota counts what only the chosen card decides, they are remembered with what they were found for.
+//! Verdicts come from the cache, except on a node where the pod itself has an allocation. If a quota depends on the chosen
+//! card, verdicts are cached together with what the quota left ([`crate::speed::answers`]).
 
 use crate::engine::Allocator;
 use crate::rules::card_reason::{self, KINDS};
 use crate::rules::class::Class;
 use crate::rules::fullness::Scale;
 use crate::rules::node_reason::NodeReason;
-use crate::rules::quota::{self, Allowance, Bound, Room};
+use crate::rules::quota::{self, Bound, QuotaCheck, QuotaRoom};
 use crate::rules::view::View;
-use crate::search::chosen::{self, Entry};
+use crate::search::chosen::{self, ChosenCard};
 use crate::search::effort::Effort;
 use crate::search::find;
 use crate::search::score;
@@ -18,56 +18,58 @@ use crate::speed::answers::{Answer, Answers};
 use crate::speed::cache::Cached;
 use crate::speed::fast_path::{FastPath, Unfit};
 use crate::speed::verdict::{Verdict, Verdicts};
-use crate::state::book::Holding;
+use crate::state::allocations::PodAllocation;
 use crate::state::node;
-use crate::wire::Request;
+use crate::wire::PodRequest;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Where more has changed since a class was judged, nodes are looked at in the order of memory.
+/// If more nodes than this have changed since the class was judged, they are read in the order of memory.
 const MANY: u32 = 256;
 
 impl Allocator {
-    /// Looks at a node as it would be without this pod and those.
+    /// Calls `look` with the view of a node without this pod and without those in `gone`.
     pub(crate) fn with_view<T>(
         &self,
-        request: &Request,
+        request: &PodRequest,
         number: u32,
         gone: &[&str],
         look: impl FnOnce(&View<'_>) -> T,
     ) -> T {
         let node = self.node(number);
-        let here = |uid: &str| self.book.find(uid).is_some_and(|holding| holding.node == number);
+        let here = |uid: &str| {
+            self.allocations.find(uid).is_some_and(|allocation| allocation.node == number)
+        };
         if gone.is_empty() && !here(&request.pod.uid) {
             return look(&node.view());
         }
-        let stays = |holding: &&Holding| {
-            let uid = holding.pod.uid.as_str();
+        let stays = |allocation: &&PodAllocation| {
+            let uid = allocation.pod.uid.as_str();
             uid != request.pod.uid && !gone.contains(&uid)
         };
-        let pods = node.pods.iter().map(|pod| self.book.get(*pod)).filter(stays);
-        let (mut used, mut rooms) = (Vec::new(), Vec::new());
-        let charges = pods.flat_map(|holding| &holding.charges);
-        let totals = node::sum(&mut used, &mut rooms, &node.facts, charges);
-        look(&node.view_with(&rooms, &used, totals))
+        let pods = node.pods.iter().map(|pod| self.allocations.get(*pod)).filter(stays);
+        let (mut allocated, mut rooms) = (Vec::new(), Vec::new());
+        let charges = pods.flat_map(|allocation| &allocation.charges);
+        let totals = node::sum(&mut allocated, &mut rooms, &node.facts, charges);
+        look(&node.view_with(&rooms, &allocated, totals))
     }
 
-    /// What its namespace's quotas leave the pod without itself and those; `None`: there are none.
-    pub(crate) fn room(&self, request: &Request, gone: &[&str]) -> Option<Room<'_>> {
+    /// What the quotas leave for the pod without itself and without those in `gone`; `None` if there are no quotas.
+    pub(crate) fn room(&self, request: &PodRequest, gone: &[&str]) -> Option<QuotaRoom<'_>> {
         let out = gone
             .iter()
             .copied()
             .filter(|uid| *uid != request.pod.uid)
             .chain([request.pod.uid.as_str()]);
-        let out = out.filter_map(|uid| self.book.find(uid));
-        let mine = out.filter(|holding| holding.pod.namespace == request.pod.namespace);
-        self.quotas.room(&request.pod.namespace, mine.map(|holding| &holding.spent))
+        let out = out.filter_map(|uid| self.allocations.find(uid));
+        let mine = out.filter(|allocation| allocation.pod.namespace == request.pod.namespace);
+        self.quotas.room(&request.pod.namespace, mine.map(|allocation| &allocation.quota_use))
     }
 
-    /// A verdict for each node, from the cache where that may be; whether the same again tells no more.
+    /// Reports a verdict for each node. Returns whether judging again would report the same.
     pub(crate) fn judge(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         numbers: &[Option<u32>],
         effort: &mut Effort,
         now_ns: u64,
@@ -76,29 +78,29 @@ impl Allocator {
         let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
         cached.verdicts.resize(self.nodes.len());
-        let entries = std::mem::take(&mut self.entries);
-        let own = self.book.find(&request.pod.uid).map(|holding| holding.node);
+        let chosen = std::mem::take(&mut self.chosen);
+        let own = self.allocations.find(&request.pod.uid).map(|allocation| allocation.node);
         let room = self.room(request, &[]);
         let of_all = room.as_ref().and_then(|room| quota::over(&cached.class, room));
         let of_all = of_all.map(|reason| Verdict::Unresolvable(reason.brief().into()));
         let unknown = Verdict::Unresolvable(NodeReason::NoCards.brief().into());
-        // Nobody is evicted where there may be room.
+        // No pod must be evicted if there may be room without it.
         let not_reached = if effort.is_last() {
             Verdict::Unresolvable(NodeReason::Exhausted.brief().into())
         } else {
             Verdict::Full(NodeReason::NotReached.brief().into())
         };
         let mut all = true;
-        // What is counted besides memory does not depend on the cards.
-        let room = room.filter(|room| cached.class.shares && room.left_mib() < u64::MAX);
-        let left_mib = room.as_ref().map_or(u64::MAX, Room::left_mib);
+        // Cards and cores do not depend on the chosen card; only memory does.
+        let room = room.filter(|room| cached.class.shares && room.free_mib() < u64::MAX);
+        let left_mib = room.as_ref().map_or(u64::MAX, QuotaRoom::free_mib);
         let changes = self.generation - cached.judged_at;
         let Cached { class, verdicts, within, .. } = &mut cached;
-        let mut looked = Looker::new(self, class, entries, effort);
+        let mut judge = Judge::new(self, class, chosen, effort);
         if changes > MANY && of_all.is_none() && room.is_none() {
             in_order(numbers, verdicts.len(), |number| {
                 if own != Some(number) {
-                    looked.refresh(number, verdicts);
+                    judge.refresh(number, verdicts);
                 }
             });
         }
@@ -109,23 +111,21 @@ impl Allocator {
                 continue;
             };
             let bound = |room| {
-                let node = looked.allocator.node(number);
-                Bound::of(looked.class, room, node.mode, &node.facts)
+                let node = judge.allocator.node(number);
+                Bound::of(judge.class, room, node.mode, &node.facts)
             };
             let found = match room.as_ref().map(|room| (room, bound(room))) {
-                Some((_, Bound::Forbids(reason))) => {
-                    Some(Verdict::Unresolvable(looked.say(reason)))
-                }
-                // Such a verdict is of this pod, not of its class.
-                _ if own == Some(number) => looked.without_itself(request, room.as_ref(), number),
+                Some((_, Bound::Forbids(reason))) => Some(Verdict::Unresolvable(judge.say(reason))),
+                // Such a verdict is for this pod, not for its class.
+                _ if own == Some(number) => judge.without_itself(request, room.as_ref(), number),
                 Some((room, Bound::Depends)) => {
                     within.resize_with(verdicts.len(), Answers::default);
-                    looked.within(room, left_mib, number, &mut within[number as usize])
+                    judge.within(room, left_mib, number, &mut within[number as usize])
                 }
                 _ => {
-                    let now = looked.allocator.generations[number as usize];
+                    let now = judge.allocator.generations[number as usize];
                     if verdicts.get(number, now).is_none() {
-                        looked.refresh(number, verdicts);
+                        judge.refresh(number, verdicts);
                     }
                     if let Some(known) = verdicts.get(number, now) {
                         tell(at, known);
@@ -137,8 +137,8 @@ impl Allocator {
             all &= found.is_some();
             tell(at, found.as_ref().unwrap_or(&not_reached));
         }
-        let Looker { entries, looks, .. } = looked;
-        (self.entries, self.looks) = (entries, self.looks + looks);
+        let Judge { chosen, evaluations, .. } = judge;
+        (self.chosen, self.evaluations) = (chosen, self.evaluations + evaluations);
         cached.judged_at = self.generation;
         cached.left_at_ns = (!all).then_some(now_ns);
         self.cache.put(key, cached);
@@ -146,14 +146,13 @@ impl Allocator {
     }
 }
 
-/// Each of the numbers once, from the least to the greatest: nodes lie in memory so, and those that are asked
-/// about do not come so.
+/// Calls `tell` with each of the numbers once, in ascending order, which is the order of the nodes in memory.
 fn in_order(numbers: &[Option<u32>], count: usize, mut tell: impl FnMut(u32)) {
-    let mut asked = vec![0_u64; count.div_ceil(64)];
+    let mut requested = vec![0_u64; count.div_ceil(64)];
     for number in numbers.iter().flatten() {
-        asked[*number as usize / 64] |= 1 << (number % 64);
+        requested[*number as usize / 64] |= 1 << (number % 64);
     }
-    for (at, mut word) in (0..).zip(asked) {
+    for (at, mut word) in (0..).zip(requested) {
         while word != 0 {
             tell(at * 64 + word.trailing_zeros());
             word &= word - 1;
@@ -161,57 +160,67 @@ fn in_order(numbers: &[Option<u32>], count: usize, mut tell: impl FnMut(u32)) {
     }
 }
 
-/// Cards for pods of a class on a node, with what the namespace's quotas leave.
+/// Finds cards for a class on a node within the quotas.
 pub(crate) fn try_fit(
     class: &Class,
     view: &View<'_>,
-    room: Option<&Room<'_>>,
+    room: Option<&QuotaRoom<'_>>,
     effort: &mut Effort,
-    entries: &mut Vec<Entry>,
+    chosen: &mut Vec<ChosenCard>,
 ) -> Result<(), NodeReason> {
     if let Some(over) = room.and_then(|room| quota::over(class, room)) {
         return Err(over);
     }
-    let quota = room.filter(|_| class.shares).map(Allowance::of);
-    find::find(class, view, quota.as_ref(), effort, entries)
+    let quota = room.filter(|_| class.shares).map(QuotaCheck::of);
+    find::find(class, view, quota.as_ref(), effort, chosen)
 }
 
-/// For one question.
-pub struct Looker<'a> {
-    /// The nodes.
+/// Judges nodes for one question.
+pub struct Judge<'a> {
+    /// The state.
     pub allocator: &'a Allocator,
-    /// What they are looked at for.
+    /// The class of the request.
     pub class: &'a Class,
-    /// For searches.
-    pub entries: Vec<Entry>,
-    /// What the question has taken.
+    /// The buffer of a search.
+    pub chosen: Vec<ChosenCard>,
+    /// The steps of the question.
     pub effort: &'a mut Effort,
-    /// At how many nodes.
-    pub looks: u64,
-    /// Nodes often have the same reason; it is put into words once.
+    /// The number of evaluated nodes.
+    pub evaluations: u64,
+    /// The texts of reasons. Many nodes have the same reason.
     texts: FxHashMap<NodeReason, Arc<str>>,
-    /// The same where it is nothing but the cards, by what stands in the way of the nearest one; the last
-    /// is for none.
+    /// The texts of the fast path, by the kind of the card that is closest to fitting; the last one is for none.
     obstacles: [Option<Arc<str>>; KINDS + 1],
-    loads: Vec<(u8, crate::rules::card::Use)>,
+    loads: Vec<(u8, crate::rules::card::Allocated)>,
     fast: FastPath<'a>,
     scale: Scale,
 }
 
-impl<'a> Looker<'a> {
-    /// One that has not looked yet.
+impl<'a> Judge<'a> {
+    /// A judge that has not evaluated any node.
     pub fn new(
         allocator: &'a Allocator,
         class: &'a Class,
-        entries: Vec<Entry>,
+        chosen: Vec<ChosenCard>,
         effort: &'a mut Effort,
     ) -> Self {
         let (texts, obstacles, loads) = (FxHashMap::default(), Default::default(), Vec::new());
         let (fast, scale) = (FastPath::of(class), class.scale());
-        Self { allocator, class, entries, effort, looks: 0, texts, obstacles, loads, fast, scale }
+        Self {
+            allocator,
+            class,
+            chosen,
+            effort,
+            evaluations: 0,
+            texts,
+            obstacles,
+            loads,
+            fast,
+            scale,
+        }
     }
 
-    /// Makes a verdict that of the node as it is; whether it is that now.
+    /// Updates the verdict on a node. Returns false if there are no steps left for it.
     pub fn refresh(&mut self, number: u32, verdicts: &mut Verdicts) -> bool {
         let now = self.allocator.generations[number as usize];
         if verdicts.get(number, now).is_some() {
@@ -230,10 +239,10 @@ impl<'a> Looker<'a> {
         true
     }
 
-    /// The verdict of the node as it is where a quota's answer depends on the cards, if there is time to find it out.
+    /// The verdict on a node if it depends on a quota; `None` if there are no steps left for it.
     pub fn within(
         &mut self,
-        room: &Room<'_>,
+        room: &QuotaRoom<'_>,
         left_mib: u64,
         number: u32,
         known: &mut Answers,
@@ -245,37 +254,37 @@ impl<'a> Looker<'a> {
         if self.effort.is_spent() {
             return None;
         }
-        let allowance = Allowance::of(room);
+        let allowance = QuotaCheck::of(room);
         let verdict = self.look(&self.allocator.node(number).view(), Some(&allowance));
         known.add(now, Answer::of(&allowance, &verdict));
         Some(verdict)
     }
 
-    /// The verdict of a node without the pod that is asked for, if there is time to find it out.
+    /// The verdict on a node without the pod itself; `None` if there are no steps left for it.
     pub fn without_itself(
         &mut self,
-        request: &Request,
-        room: Option<&Room<'_>>,
+        request: &PodRequest,
+        room: Option<&QuotaRoom<'_>>,
         number: u32,
     ) -> Option<Verdict> {
-        let quota = room.map(Allowance::of);
+        let quota = room.map(QuotaCheck::of);
         (!self.effort.is_spent()).then(|| {
             self.allocator.with_view(request, number, &[], |view| self.look(view, quota.as_ref()))
         })
     }
 
-    /// The verdict of a node that looks so.
-    fn look(&mut self, view: &View<'_>, quota: Option<&Allowance<'_>>) -> Verdict {
-        self.looks += 1;
-        let Self { class, effort, entries, .. } = self;
-        match find::find(class, view, quota, effort, entries) {
+    /// The verdict on a view of a node, by a search.
+    fn look(&mut self, view: &View<'_>, quota: Option<&QuotaCheck<'_>>) -> Verdict {
+        self.evaluations += 1;
+        let Self { class, effort, chosen, .. } = self;
+        match find::find(class, view, quota, effort, chosen) {
             Ok(()) => {
-                chosen::loads(self.class, view, &self.entries, &mut self.loads);
+                chosen::loads(self.class, view, &self.chosen, &mut self.loads);
                 Verdict::Fits(score::score(
                     self.class,
                     &mut self.scale,
                     view,
-                    &self.entries,
+                    &self.chosen,
                     &self.loads,
                 ))
             }
@@ -284,7 +293,7 @@ impl<'a> Looker<'a> {
     }
 
     fn count(&mut self, verdict: Verdict) -> Verdict {
-        self.looks += 1;
+        self.evaluations += 1;
         verdict
     }
 
@@ -297,12 +306,12 @@ impl<'a> Looker<'a> {
 
     fn unfit(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {
         let unresolvable = reason.is_lasting()
-            || find::unfit_when_empty(self.class, view, self.effort, &mut self.entries);
+            || find::unfit_when_empty(self.class, view, self.effort, &mut self.chosen);
         let text = self.say(reason);
         if unresolvable { Verdict::Unresolvable(text) } else { Verdict::Full(text) }
     }
 
-    /// A reason in words.
+    /// The text of a reason.
     pub fn say(&mut self, reason: NodeReason) -> Arc<str> {
         let text = |reason: &NodeReason| Arc::from(reason.brief());
         self.texts.entry(reason).or_insert_with_key(text).clone()

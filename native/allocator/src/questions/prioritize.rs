@@ -1,33 +1,33 @@
-//! Prioritize: how good each node would be with the pod, and what kube-scheduler is told about it.
+//! Prioritize: how good each node would be with the pod, and the priorities for kube-scheduler.
 //!
-//! Score answers from the same verdicts as filter and holds the best node's cards for a moment, because kube-scheduler
+//! The scores come from the verdicts of filter. The cards of the best node are held for a moment, because kube-scheduler
 //! binds asynchronously and filters the next pod meanwhile.
 
 use crate::engine::Allocator;
 use crate::speed::verdict::Verdict;
 use crate::state::list::List;
 use crate::state::names::Numbers;
-use crate::wire::Request;
+use crate::wire::PodRequest;
 use crate::wire::check;
 use hami_limits::InvalidValue;
 
-/// What an extender may give at most (`MaxExtenderPriority`).
+/// The highest priority that an extender can return (`MaxExtenderPriority`).
 pub const MOST_PRIORITY: usize = 10;
 
-/// How good nodes are. Nodes are positions in the names that were given.
+/// The result of a score. Nodes are positions in the given list of names.
 #[derive(Debug, Default)]
 pub struct Rated {
-    /// 0 to 10,000 for each, 0 where the pod does not fit.
+    /// The score of each node from 0 to 10,000; 0 if the pod does not fit.
     pub scores: Vec<u16>,
-    /// The best one: of equal ones the first by name.
+    /// The best node; of equal ones the first by name.
     pub best: Option<usize>,
 }
 
 impl Rated {
-    /// 10 for the best alone, which is the one that is held, and 9 to 0 for the others.
+    /// The priorities: 10 for the best node alone, whose cards are held, and 0 to 9 for the others.
     ///
-    /// A pod is often so small beside a node that their scores are equal in tenths of the whole scale,
-    /// and among equals kube-scheduler takes any: full nodes would not be filled before empty ones.
+    /// A pod is often so small beside a node that all nodes have the same score in tenths of the scale. kube-scheduler picks
+    /// any of equal nodes, and would not fill nodes one after the other.
     pub fn priorities(&self) -> impl Iterator<Item = usize> {
         let most = self.scores.iter().max().copied().unwrap_or(0);
         let least = self.scores.iter().min().copied().unwrap_or(0);
@@ -43,10 +43,10 @@ impl Rated {
 }
 
 impl Allocator {
-    /// 0 to 10,000 for each of these nodes, and cards held on the best one for so long.
+    /// Scores nodes by name, and holds cards on the best one for `hold_ns`.
     pub fn score<N: AsRef<str>>(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         names: &[N],
         now_ns: u64,
         hold_ns: u64,
@@ -57,10 +57,10 @@ impl Allocator {
         Ok(self.rate(request, &numbers, now_ns, hold_ns).scores)
     }
 
-    /// The same of a JSON list, and which is the best. What is known of the list need not be read.
+    /// Scores a JSON list of names. A `known` list is not read again.
     pub fn score_list<'a>(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         json: &'a [u8],
         known: Option<List<'a>>,
         now_ns: u64,
@@ -76,7 +76,13 @@ impl Allocator {
         Ok((list, rated))
     }
 
-    fn rate(&mut self, request: &Request, numbers: &Numbers, now_ns: u64, hold_ns: u64) -> Rated {
+    fn rate(
+        &mut self,
+        request: &PodRequest,
+        numbers: &Numbers,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Rated {
         let numbers = numbers.each();
         let mut scores = vec![0; numbers.len()];
         let (mut highest, mut equals) = (0, Vec::new());

@@ -1,26 +1,25 @@
-//! Whether a pod is refused for nothing but promises of the moment.
+//! Finds out whether a pod is refused only because cards are held or reserved for other pods.
 //!
-//! What is reserved is bound soon, and what is held for a moment is bound or free again: nothing may be seen to happen then,
-//! so a pod that waits for that alone has to be tried again of itself.
+//! A reserved card is bound soon, and a held card is bound or released soon. No event may follow then, so a pod that only
+//! waits for such cards must be retried.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
 use crate::rules::class::Class;
 use crate::rules::quota;
-use crate::rules::quota::Room;
+use crate::rules::quota::QuotaRoom;
 use crate::search::effort::Effort;
-use crate::wire::Request;
+use crate::wire::PodRequest;
 use crate::wire::check;
 use hami_limits::InvalidValue;
 use std::collections::HashSet;
 
 impl Allocator {
-    /// Whether one of these nodes would do, were it not for cards that are reserved, or held until `soon_ns` at most:
-    /// what is promised so is bound in a moment, or free again without an event that anybody hears of. What is held
-    /// for longer is as good as given. Where not all nodes with such cards can be looked at in time, one of them may do.
+    /// Whether one of these nodes would fit without the cards that are reserved, or held until `soon_ns` at most. What is held
+    /// for longer counts as allocated. If there are no steps left to search all such nodes, the answer is yes.
     pub fn only_promised<N: AsRef<str>>(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         names: &[N],
         now_ns: u64,
         soon_ns: u64,
@@ -34,12 +33,13 @@ impl Allocator {
 
     fn is_only_promised<N: AsRef<str>>(
         &self,
-        request: &Request,
+        request: &PodRequest,
         names: &[N],
         soon_ns: u64,
         effort: &mut Effort,
     ) -> bool {
-        let others = self.book.promised(soon_ns).filter(|other| other.pod.uid != request.pod.uid);
+        let others =
+            self.allocations.promised(soon_ns).filter(|other| other.pod.uid != request.pod.uid);
         let mut others: Vec<(u32, &str)> =
             others.map(|other| (other.node, other.pod.uid.as_str())).collect();
         if others.is_empty() {
@@ -48,10 +48,11 @@ impl Allocator {
         others.sort_unstable();
         let mut class = Class::of(request);
         class.meet_models(&self.models);
-        // A namespace's quota may be promised on nodes that would not do, and stands in the way on all.
+        // A quota counts on all nodes, also if what is held or reserved is on a node that would not fit.
         let room = self.room(request, &uids(&others));
-        let is_over =
-            |room: Option<&Room<'_>>| room.and_then(|room| quota::over(&class, room)).is_some();
+        let is_over = |room: Option<&QuotaRoom<'_>>| {
+            room.and_then(|room| quota::over(&class, room)).is_some()
+        };
         if is_over(room.as_ref()) {
             return false;
         }
@@ -59,15 +60,15 @@ impl Allocator {
             return true;
         }
         let names: HashSet<&str> = names.iter().map(AsRef::as_ref).collect();
-        let mut entries = Vec::new();
+        let mut chosen = Vec::new();
         others.chunk_by(|one, other| one.0 == other.0).any(|here| {
             let node = here[0].0;
-            // A pod that is tried again in vain has lost a moment, one that is not tried again minutes.
+            // A needless retry costs a moment; a missing one costs minutes.
             names.contains(&*self.node(node).name)
                 && (effort.is_spent()
                     || self.with_view(request, node, &uids(here), |view| {
-                        let (effort, entries) = (&mut *effort, &mut entries);
-                        judge::try_fit(&class, view, room.as_ref(), effort, entries).is_ok()
+                        let (effort, chosen) = (&mut *effort, &mut chosen);
+                        judge::try_fit(&class, view, room.as_ref(), effort, chosen).is_ok()
                     }))
         })
     }

@@ -1,22 +1,22 @@
-//! Reserve: the promise of cards at bind; and holds, which keep the best node's cards until then.
+//! Reserve: allocates the cards of a pod when it is bound, or holds them for a moment after it was scored.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
-use crate::rules::card::Standing;
+use crate::rules::card::CardState;
 use crate::rules::node_reason::NodeReason;
 use crate::search::chosen;
 use crate::search::effort::Effort;
-use crate::state::book::{Holding, State};
+use crate::state::allocations::{PodAllocation, State};
 use crate::wire::check;
-use crate::wire::{Assignment, Request};
+use crate::wire::{Assignment, PodRequest};
 use hami_limits::InvalidValue;
 
 /// Why nothing was reserved.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The request cannot be.
+    /// The request is invalid.
     Invalid(InvalidValue),
-    /// The node does not do.
+    /// The node does not fit.
     Unfit(NodeReason),
 }
 
@@ -33,75 +33,76 @@ impl From<NodeReason> for Refusal {
 }
 
 impl Allocator {
-    /// Promises cards on this node. The same again for the same pod and node is the same answer, as long
-    /// as its cards may be given.
+    /// Reserves cards on a node. Repeating it for the same pod and node returns the same assignment, as long as its cards take
+    /// new pods.
     pub fn reserve(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         name: &str,
         now_ns: u64,
     ) -> Result<Assignment, Refusal> {
         check::request(request)?;
         self.expire(now_ns);
-        if let Some(holding) = self.book.find(&request.pod.uid) {
-            let there = self.node(holding.node).name.clone();
-            let stands = match holding.state {
+        if let Some(allocation) = self.allocations.find(&request.pod.uid) {
+            let there = self.node(allocation.node).name.clone();
+            let stands = match allocation.state {
                 State::Held { .. } => false,
-                State::Reserved => self.is_open(holding),
+                State::Reserved => self.takes_new_pods(allocation),
                 State::Placed => true,
             };
             if *there == *name && stands {
-                return Ok(holding.assignment(name));
+                return Ok(allocation.assignment(name));
             }
-            if holding.state == State::Placed {
+            if allocation.state == State::Placed {
                 return Err(NodeReason::Elsewhere(there).into());
             }
         }
         let node = self.number(name).ok_or(NodeReason::NoCards)?;
-        let grants = self.plan(request, node, now_ns)?;
-        let number = self.enter(request, grants, node, State::Reserved, false);
-        Ok(self.book.get(number).assignment(name))
+        let container_cards = self.plan(request, node, now_ns)?;
+        let number = self.add(request, container_cards, node, State::Reserved, false);
+        Ok(self.allocations.get(number).assignment(name))
     }
 
-    /// Whether the cards may still be given: one may have failed since they were promised.
-    fn is_open(&self, holding: &Holding) -> bool {
-        let node = self.node(holding.node);
-        let open = |uuid: &str| {
-            node.place(uuid)
-                .is_some_and(|card| node.facts[usize::from(card)].standing == Standing::Open)
+    /// Whether the cards still take new pods: one may have failed since it was reserved.
+    fn takes_new_pods(&self, allocation: &PodAllocation) -> bool {
+        let node = self.node(allocation.node);
+        let is_healthy = |uuid: &str| {
+            node.card_index(uuid)
+                .is_some_and(|card| node.facts[usize::from(card)].state == CardState::Schedulable)
         };
-        node.present && holding.grants.iter().flatten().all(|grant| open(&grant.card))
+        node.present
+            && allocation.container_cards.iter().flatten().all(|card| is_healthy(&card.card))
     }
 
-    pub(crate) fn hold(&mut self, request: &Request, node: u32, now_ns: u64, hold_ns: u64) {
-        let held = self.book.find(&request.pod.uid).map(|holding| holding.state);
+    pub(crate) fn hold(&mut self, request: &PodRequest, node: u32, now_ns: u64, hold_ns: u64) {
+        let held = self.allocations.find(&request.pod.uid).map(|allocation| allocation.state);
         if matches!(held, Some(State::Reserved | State::Placed)) {
             return;
         }
-        if let Ok(grants) = self.plan(request, node, now_ns) {
+        if let Ok(container_cards) = self.plan(request, node, now_ns) {
             let until_ns = now_ns.saturating_add(hold_ns);
-            self.enter(request, grants, node, State::Held { until_ns }, false);
+            self.add(request, container_cards, node, State::Held { until_ns }, false);
         }
     }
 
-    /// What each ask would be given on that node.
+    /// The cards of each container on this node.
     fn plan(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         node: u32,
         now_ns: u64,
-    ) -> Result<crate::Grants, NodeReason> {
+    ) -> Result<crate::ContainerCards, NodeReason> {
         let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
-        let mut entries = std::mem::take(&mut self.entries);
+        let mut chosen = std::mem::take(&mut self.chosen);
         let room = self.room(request, &[]);
         let plan = self.with_view(request, node, &[], |view| {
             let effort = &mut Effort::for_node();
-            judge::try_fit(&cached.class, view, room.as_ref(), effort, &mut entries)?;
-            let grants = chosen::grants(&cached.class, view, &entries);
-            Ok(grants.into_iter().map(Into::into).collect())
+            judge::try_fit(&cached.class, view, room.as_ref(), effort, &mut chosen)?;
+            let container_cards = chosen::container_cards(&cached.class, view, &chosen);
+            Ok(container_cards.into_iter().map(Into::into).collect())
         });
-        self.entries = entries;
+        self.chosen = chosen;
         self.cache.put(key, cached);
         plan
     }

@@ -1,20 +1,19 @@
-//! The whole state as JSON, and back, and as a few characters that say whether two are the same.
+//! Snapshots: the state as JSON, and a digest to compare states.
 //!
-//! Everything is sorted by name, so the order of the events that led here leaves no trace. A snapshot is for
-//! asking at a desk about what happened in a cluster (`hami replay`), and for questions on a copy. The extender
-//! never starts from one: the API is the authority.
+//! Everything is sorted by name, so the order of events leaves no trace. A snapshot is for replays (`hami replay`) and for
+//! questions on a copy. The extender never starts from a snapshot: it reads the API server.
 
 use crate::engine::Allocator;
-use crate::state::book::{Holding, State};
+use crate::state::allocations::{PodAllocation, State};
 use crate::wire::check;
 use crate::wire::parse::parse;
-use crate::wire::{Ask, Assignment, Node, Pod, Quota, Request, Wish};
+use crate::wire::{Assignment, CardRequest, ContainerRequest, Node, Pod, PodRequest, Quota};
 use hami_limits::InvalidValue;
 use serde::{Deserialize, Serialize};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// What a snapshot of any version says.
+/// The version of a snapshot of any format.
 #[derive(Deserialize)]
 struct AnyVersion {
     version: u32,
@@ -34,7 +33,7 @@ struct Snapshot {
 struct Entry {
     pod: Pod,
     priority: i32,
-    asks: Vec<Ask>,
+    containers: Vec<ContainerRequest>,
     assignment: Assignment,
     state: Firmness,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,20 +51,25 @@ enum Firmness {
 }
 
 impl Allocator {
-    /// All that is known, as JSON. Times are the caller's clock.
+    /// The state as JSON. Times are those of the caller's clock.
     #[allow(clippy::missing_panics_doc, reason = "JSON can say all that is in it")]
     pub fn snapshot(&mut self) -> Vec<u8> {
         let nodes = self.present();
         let nodes = nodes.iter().filter_map(|number| self.node(*number).as_published()).collect();
         let quotas = self.quotas.all().cloned().collect();
-        let pods = self.book.sorted().into_iter().map(|holding| self.entry(holding)).collect();
+        let pods = self
+            .allocations
+            .sorted()
+            .into_iter()
+            .map(|allocation| self.entry(allocation))
+            .collect();
         let all = Snapshot { version: VERSION, nodes, quotas, pods };
         serde_json::to_vec(&all).expect("there is nothing in it that JSON cannot say")
     }
 
     /// An allocator in the state of a snapshot.
     pub fn restore(json: &[u8]) -> Result<Self, InvalidValue> {
-        // Before the fields, which may be others in another version.
+        // Read the version first, because another version may have other fields.
         let AnyVersion { version } = parse("snapshot", json)?;
         if version != VERSION {
             let mend = format!("take a snapshot with this version; it writes {VERSION}");
@@ -79,7 +83,7 @@ impl Allocator {
         Ok(allocator)
     }
 
-    /// Equal for equal states, however they came about: 128 bits of FNV-1a over the snapshot.
+    /// A digest that is equal for equal states, however they came about: 128 bits of FNV-1a over the snapshot.
     pub fn digest(&mut self) -> String {
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
         const BASIS: u128 = 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D;
@@ -87,26 +91,27 @@ impl Allocator {
         format!("{:032x}", self.snapshot().iter().fold(BASIS, mix))
     }
 
-    fn entry(&self, holding: &Holding) -> Entry {
-        let (state, until_ns) = match holding.state {
+    fn entry(&self, allocation: &PodAllocation) -> Entry {
+        let (state, until_ns) = match allocation.state {
             State::Held { until_ns } => (Firmness::Held, Some(until_ns)),
             State::Reserved => (Firmness::Reserved, None),
             State::Placed => (Firmness::Placed, None),
         };
         Entry {
-            pod: holding.pod.clone(),
-            priority: holding.priority,
-            asks: holding.asks.to_vec(),
-            assignment: holding.assignment(&self.node(holding.node).name),
+            pod: allocation.pod.clone(),
+            priority: allocation.priority,
+            containers: allocation.containers.to_vec(),
+            assignment: allocation.assignment(&self.node(allocation.node).name),
             state,
             until_ns,
-            started: holding.started,
+            started: allocation.started,
         }
     }
 
     fn restore_entry(&mut self, entry: Entry) -> Result<(), InvalidValue> {
-        let Entry { pod, priority, asks, assignment, .. } = entry;
-        let request = Request { pod, priority, asks, wish: Wish::default() };
+        let Entry { pod, priority, containers, assignment, .. } = entry;
+        let request =
+            PodRequest { pod, priority, containers, card_request: CardRequest::default() };
         check::request(&request)?;
         check::assignment(&assignment, &request)?;
         let state = match entry.state {
@@ -114,7 +119,7 @@ impl Allocator {
             Firmness::Reserved => State::Reserved,
             Firmness::Placed => State::Placed,
         };
-        self.enter_assignment(&request, assignment, state, entry.started);
+        self.add_assignment(&request, assignment, state, entry.started);
         Ok(())
     }
 }

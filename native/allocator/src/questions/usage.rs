@@ -1,61 +1,61 @@
-//! What is given, card by card, and to whom.
+//! Usage: what is allocated on each card, and to which pods.
 
 use crate::engine::Allocator;
-use crate::rules::card::{Facts, Standing, Use};
-use crate::state::book::{Holding, State};
+use crate::rules::card::{Allocated, CardState, Facts};
+use crate::state::allocations::{PodAllocation, State};
 use crate::state::node::Node;
 use crate::wire::Mode;
 use serde::Serialize;
 
-/// Nodes of a part: a filter waits for one part at most, and that is about as long as a filter takes.
+/// The number of nodes in a part. Reading a part takes about as long as a filter, which is how long a filter may wait.
 const PART: usize = 256;
 
-/// One node.
+/// The usage of a node.
 #[derive(Debug, Serialize)]
 pub struct NodeUsage {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// False: it is gone, but pods are still placed there.
+    /// Whether the node is published. If not, pods are still bound to it.
     pub present: bool,
-    /// What it enforces.
+    /// How the node shares its cards.
     pub mode: Mode,
     /// Its cards.
     pub cards: Vec<CardUsage>,
 }
 
-/// One card.
+/// The usage of a card.
 #[derive(Debug, Serialize)]
 pub struct CardUsage {
-    /// Its UUID.
+    /// The UUID.
     pub uuid: String,
-    /// Its place on the node, if it is there.
+    /// The index of the card on the node, if it is published.
     pub index: Option<u32>,
-    /// All of its memory.
+    /// The total memory.
     pub memory_mib: u64,
-    /// Percent to give.
+    /// Percent that can be allocated.
     pub cores: u32,
-    /// Device IDs to give.
+    /// Device IDs that can be allocated.
     pub slots: u32,
-    /// MiB given, with overheads.
-    pub memory_given_mib: u64,
-    /// Percent given.
-    pub cores_given: u32,
-    /// Device IDs given.
-    pub slots_given: u32,
-    /// MiB seen in use by programs that are not ours.
+    /// Allocated MiB, with overheads.
+    pub memory_allocated_mib: u64,
+    /// Allocated percent.
+    pub cores_allocated: u32,
+    /// Allocated device IDs.
+    pub slots_allocated: u32,
+    /// MiB that programs outside of our slices use.
     pub foreign_mib: u64,
-    /// `open`, `cordoned`, `unhealthy` or `gone`.
-    pub standing: &'static str,
-    /// Whether more is given than there is.
+    /// `schedulable`, `cordoned`, `unhealthy` or `missing`.
+    pub state: &'static str,
+    /// Whether more is allocated than the card has.
     pub over: bool,
-    /// To whom, by UID.
+    /// Its pods by UID.
     pub pods: Vec<PodUsage>,
 }
 
-/// One pod on one card.
+/// The usage of a card by one pod.
 #[derive(Debug, Serialize)]
 pub struct PodUsage {
-    /// Its UID.
+    /// The UID of the pod.
     pub uid: String,
     /// Its namespace.
     pub namespace: String,
@@ -63,50 +63,49 @@ pub struct PodUsage {
     pub name: String,
     /// `held`, `reserved` or `placed`.
     pub state: &'static str,
-    /// MiB, with overheads, at the peak of what is still to come.
+    /// Allocated MiB, with overheads, at the peak of what is still to come.
     pub memory_mib: u64,
-    /// Percent, likewise.
+    /// Allocated percent, likewise.
     pub cores: u32,
-    /// Device IDs.
+    /// Allocated device IDs.
     pub slots: u32,
 }
 
 impl Allocator {
-    /// All nodes by name, gone ones too that pods are placed on.
+    /// The usage of all nodes by name, and of removed nodes that still have pods.
     pub fn usage(&self) -> Vec<NodeUsage> {
         let mut nodes: Vec<&Node> = self.nodes.iter().flatten().collect();
         nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         nodes.into_iter().map(|node| node_usage(node, &self.pods_on(node))).collect()
     }
 
-    /// The same part by part, in no order and without the pods, for who must not keep others waiting; `None`
-    /// behind the last one.
+    /// The usage part by part, unordered and without pods, so that other questions need not wait; `None` after the last part.
     pub fn usage_part(&self, part: usize) -> Option<Vec<NodeUsage>> {
         let nodes = self.nodes.chunks(PART).nth(part)?;
         Some(nodes.iter().flatten().map(|node| node_usage(node, &[])).collect())
     }
 
-    fn pods_on(&self, node: &Node) -> Vec<&Holding> {
-        let mut pods: Vec<&Holding> =
-            node.pods.iter().map(|number| self.book.get(*number)).collect();
+    fn pods_on(&self, node: &Node) -> Vec<&PodAllocation> {
+        let mut pods: Vec<&PodAllocation> =
+            node.pods.iter().map(|number| self.allocations.get(*number)).collect();
         pods.sort_unstable_by(|one, other| one.pod.uid.cmp(&other.pod.uid));
         pods
     }
 }
 
-fn node_usage(node: &Node, pods: &[&Holding]) -> NodeUsage {
+fn node_usage(node: &Node, pods: &[&PodAllocation]) -> NodeUsage {
     let cards = (0..node.cards.len()).map(|card| card_usage(node, card, pods)).collect();
     let (name, mode) = (node.name.to_string(), node.mode);
     NodeUsage { name, present: node.present, mode, cards }
 }
 
-fn card_usage(node: &Node, at: usize, pods: &[&Holding]) -> CardUsage {
-    let (card, facts, used) = (&node.cards[at], &node.facts[at], &node.used[at]);
-    let standing = match facts.standing {
-        Standing::Gone => "gone",
-        Standing::Unhealthy => "unhealthy",
-        Standing::Cordoned => "cordoned",
-        Standing::Open => "open",
+fn card_usage(node: &Node, at: usize, pods: &[&PodAllocation]) -> CardUsage {
+    let (card, facts, allocated) = (&node.cards[at], &node.facts[at], &node.allocated[at]);
+    let state = match facts.state {
+        CardState::Missing => "missing",
+        CardState::Unhealthy => "unhealthy",
+        CardState::Cordoned => "cordoned",
+        CardState::Schedulable => "schedulable",
     };
     let on = pods.iter().flat_map(|pod| pod.charges.iter().map(move |charge| (pod, charge)));
     let on = on.filter(|(_, charge)| usize::from(charge.card) == at);
@@ -116,34 +115,34 @@ fn card_usage(node: &Node, at: usize, pods: &[&Holding]) -> CardUsage {
         memory_mib: facts.memory_mib(),
         cores: facts.cores(),
         slots: facts.slots(),
-        memory_given_mib: used.memory_mib,
-        cores_given: used.cores,
-        slots_given: used.slots,
+        memory_allocated_mib: allocated.memory_mib,
+        cores_allocated: allocated.cores,
+        slots_allocated: allocated.slots,
         foreign_mib: facts.foreign_mib(),
-        standing,
-        over: is_over(facts, used),
-        pods: on.map(|(pod, charge)| pod_usage(pod, &charge.used)).collect(),
+        state,
+        over: is_over(facts, allocated),
+        pods: on.map(|(pod, charge)| pod_usage(pod, &charge.allocated)).collect(),
     }
 }
 
-fn is_over(facts: &Facts, used: &Use) -> bool {
-    used.memory_mib + facts.foreign_mib() > facts.memory_mib()
-        || used.cores > facts.cores()
-        || used.slots > facts.slots()
+fn is_over(facts: &Facts, allocated: &Allocated) -> bool {
+    allocated.memory_mib + facts.foreign_mib() > facts.memory_mib()
+        || allocated.cores > facts.cores()
+        || allocated.slots > facts.slots()
 }
 
-fn pod_usage(holding: &Holding, used: &Use) -> PodUsage {
+fn pod_usage(allocation: &PodAllocation, allocated: &Allocated) -> PodUsage {
     PodUsage {
-        uid: holding.pod.uid.clone(),
-        namespace: holding.pod.namespace.clone(),
-        name: holding.pod.name.clone(),
-        state: match holding.state {
+        uid: allocation.pod.uid.clone(),
+        namespace: allocation.pod.namespace.clone(),
+        name: allocation.pod.name.clone(),
+        state: match allocation.state {
             State::Held { .. } => "held",
             State::Reserved => "reserved",
             State::Placed => "placed",
         },
-        memory_mib: used.memory_mib,
-        cores: used.cores,
-        slots: used.slots,
+        memory_mib: allocated.memory_mib,
+        cores: allocated.cores,
+        slots: allocated.slots,
     }
 }

@@ -1,43 +1,43 @@
-//! Who would have to go so that a pod fits on a node.
+//! Victims: which pods to evict so that a pod fits on a node.
 //!
-//! Those whom kube-scheduler has chosen go in any case, and often they are enough. Beyond them we look for a set
-//! of pods with lower priority that makes room. The best set violates the fewest disruption budgets; of those it
-//! is the one whose most important pod has the lowest priority; of those the smallest. More gone is never less room,
-//! so the first two are found by widening step by step. The smallest set is tried for by size; where that is too
-//! much, pods are spared one by one, the most important first, as kube-scheduler does it, and the better of the two
-//! sets goes. Sparing has an effort of its own; where that is not enough either, those go who are not spared by then.
+//! The pods that kube-scheduler has chosen are evicted in any case, and often they are enough. Beyond them the allocator
+//! searches for a set of pods with lower priority that makes room. The best set violates the fewest disruption budgets;
+//! then it has the lowest highest priority; then it is the smallest. Evicting more pods never makes less room, so the
+//! first two are found by widening the set step by step. The smallest set is searched by size. If there are too many sets,
+//! pods are spared one by one, the most important first, as kube-scheduler does, and the better of the two sets is taken.
+//! Sparing has its own limit of steps; pods that are not spared by then are evicted.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
 use crate::rules::class::Class;
 use crate::search::effort::Effort;
 use crate::wire::check;
-use crate::wire::{Candidate, Request};
+use crate::wire::{Candidate, PodRequest};
 use hami_limits::InvalidValue;
 use std::cell::{Cell, RefCell};
 
-/// Sets tried before the exact search is given up: kube-scheduler asks for a hundred nodes or more at
-/// once, and a try takes some 10 us.
+/// The number of sets after which the exact search ends. kube-scheduler asks for a hundred nodes or more at once, and a
+/// set takes about 10 us.
 const TRIES: u32 = 1_000;
 
 struct Search<'a> {
     allocator: &'a Allocator,
     class: &'a Class,
-    request: &'a Request,
+    request: &'a PodRequest,
     node: u32,
-    /// Who goes in any case.
+    /// The pods that are evicted in any case.
     chosen: Vec<&'a Candidate>,
     tries: Cell<u32>,
     effort: RefCell<&'a mut Effort>,
 }
 
 impl Allocator {
-    /// The pods that have to go, by UID, or `None`: it would not help, or the pod's namespace has taken too much.
-    /// Candidates that are not on the node, or that are not of lower priority by what they say *and* by what was placed,
-    /// never have to. What is asked for one pod at one time is one question, however many nodes it is about.
+    /// The UIDs of the pods to evict, or `None` if evictions would not help or the namespace has used its steps. Candidates on
+    /// other nodes are ignored, and candidates whose priority is not lower, by the request *and* by the allocation. All nodes
+    /// that are asked about for one pod at one time are one question.
     pub fn victims(
         &mut self,
-        request: &Request,
+        request: &PodRequest,
         name: &str,
         candidates: &[Candidate],
         now_ns: u64,
@@ -53,10 +53,10 @@ impl Allocator {
         Ok(victims)
     }
 
-    /// The same, and how many sets were tried.
+    /// The same, with the number of tried sets.
     fn find_victims(
         &self,
-        request: &Request,
+        request: &PodRequest,
         name: &str,
         candidates: &[Candidate],
         effort: &mut Effort,
@@ -85,8 +85,7 @@ impl Allocator {
         (uids, search.tries.get())
     }
 
-    /// Whether what was asked for that pod at that time has taken all that it may: no victims are looked for on a
-    /// further node.
+    /// Whether the search for victims of this pod at this time has used its steps, so that no further node is searched.
     pub fn preemption_is_over(&self, uid: &str, now_ns: u64) -> bool {
         self.spending.preemption_is_over(uid, now_ns)
     }
@@ -95,9 +94,9 @@ impl Allocator {
 impl<'a> Search<'_> {
     fn may_go(&self, candidate: &Candidate) -> bool {
         let below = self.request.priority;
-        let placed = self.allocator.book.find(&candidate.uid);
-        let here =
-            placed.is_some_and(|holding| holding.node == self.node && holding.priority < below);
+        let placed = self.allocator.allocations.find(&candidate.uid);
+        let here = placed
+            .is_some_and(|allocation| allocation.node == self.node && allocation.priority < below);
         here && candidate.priority < below && candidate.uid != self.request.pod.uid
     }
 
@@ -110,8 +109,8 @@ impl<'a> Search<'_> {
         let gone: Vec<&str> = self.chosen.iter().chain(gone).map(|one| one.uid.as_str()).collect();
         let room = self.allocator.room(self.request, &gone);
         self.allocator.with_view(self.request, self.node, &gone, |view| {
-            let entries = &mut Vec::new();
-            judge::try_fit(self.class, view, room.as_ref(), effort, entries).is_ok()
+            let chosen = &mut Vec::new();
+            judge::try_fit(self.class, view, room.as_ref(), effort, chosen).is_ok()
         })
     }
 
@@ -136,13 +135,13 @@ impl<'a> Search<'_> {
         self.tries.get() > TRIES || self.effort.borrow().is_spent()
     }
 
-    /// The cheapest set, unless the search is given up: then one that will do.
+    /// The best set, or one that makes room if the search ends early.
     fn smallest(&self, lower: &[&'a Candidate]) -> Vec<&'a Candidate> {
         let (protected, free): (Vec<&Candidate>, Vec<&Candidate>) =
             lower.iter().partition(|one| one.pdb_violating);
         let fits =
             |gone: &[&Candidate], with: &[&Candidate]| self.fits_without(&[with, gone].concat());
-        // As few violations as can be; of several such choices the one that leads to the best whole.
+        // The fewest violations; of several such choices the one that leads to the best set.
         for count in 0..=protected.len() {
             let mut best: Option<Vec<&Candidate>> = None;
             let whole = self.each_choice(&protected, count, &mut |violated| {
@@ -164,11 +163,11 @@ impl<'a> Search<'_> {
         lower.to_vec()
     }
 
-    /// The rest, given what is violated: up to the lowest priority that will do, and as few as can be.
+    /// The rest of a set with these violations: up to the lowest priority that makes room, and as few pods as possible.
     fn with_free(&self, free: &[&'a Candidate], violated: &[&'a Candidate]) -> Vec<&'a Candidate> {
         let with = |gone: &[&'a Candidate]| [violated, gone].concat();
         let floor = violated.iter().map(|one| one.priority).max();
-        // Sorted by priority: the shortest run from the bottom that will do.
+        // The pods are sorted by priority: find the shortest prefix that makes room.
         let enough = (0..=free.len()).find(|count| self.fits_without(&with(&free[..*count])));
         let run = &free[..enough.unwrap_or(free.len())];
         let limit = floor.max(run.last().map(|one| one.priority));
@@ -193,7 +192,7 @@ impl<'a> Search<'_> {
         with(&within)
     }
 
-    /// Tries all choices of so many until one is taken. Says whether one was, and whether all were tried.
+    /// Tries all choices of `count` pods until one is taken. Returns whether one was taken, and whether all were tried.
     fn each_choice(
         &self,
         from: &[&'a Candidate],
@@ -222,7 +221,7 @@ impl<'a> Search<'_> {
         }
     }
 
-    /// All of them, less whom it works without: violations and high priorities are spared first.
+    /// The set without the pods that need not be evicted. Violations and high priorities are spared first.
     fn spare(&self, from: &[&'a Candidate]) -> Vec<&'a Candidate> {
         let mut gone = from.to_vec();
         let mut order = gone.clone();

@@ -1,4 +1,4 @@
-//! A card in the books: what it has, and what of it is given.
+//! A card in the allocator: what it has, what of it is allocated, and what room is left.
 
 use crate::rules::fullness::{self, Scale};
 use crate::wire::Card;
@@ -11,192 +11,138 @@ pub struct Facts {
     overhead_mib: u32,
     cores: u16,
     slots: u16,
-    /// Which of the models that the allocator has met.
+    /// The number of its model in the allocator's list of models.
     pub model: u16,
-    /// Whether new pods may go there, and why not.
-    pub standing: Standing,
-}
-
-/// What is left of a card for new pods. A filter reads tens of thousands of these: 12 bytes each.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Room {
-    full: u32,
-    mib: u32,
-    cores: u16,
-    used_slots: u16,
+    /// Whether it takes new pods.
+    pub state: CardState,
 }
 
 /// Whether a card takes new pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Standing {
-    /// It is not there, or not any more; what was placed there still counts.
+pub enum CardState {
+    /// The node no longer publishes it. Pods that have it still count.
     #[default]
-    Gone,
-    /// Its agent says that it does not work.
+    Missing,
+    /// The node agent reports that it does not work.
     Unhealthy,
-    /// The operator keeps it free.
+    /// The operator keeps new pods off it.
     Cordoned,
-    /// Yes.
-    Open,
+    /// It takes new pods.
+    Schedulable,
 }
 
-/// What of a card is given.
+/// What of a card is allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct Allocated {
     /// Limits and overheads.
     pub memory_mib: u64,
     /// Percent.
     pub cores: u32,
     /// Device IDs.
     pub slots: u32,
-    /// Device IDs that are no MIG instances.
+    /// Device IDs that are not MIG instances.
     pub plain_slots: u32,
-    /// Memory slices under MIG instances, one bit each.
+    /// The memory slices of MIG instances, one bit each.
     pub mig: u64,
+}
+
+/// What room a card has for new pods. A filter reads tens of thousands of these, so each takes only 12 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Room {
+    full: u32,
+    mib: u32,
+    cores: u16,
+    allocated_slots: u16,
 }
 
 /// What one pod takes of one card of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// The card's place in the node's list.
+    /// The index of the card on the node.
     pub card: u8,
-    /// At the peak of the phases that are still to come.
-    pub used: Use,
+    /// The peak over the phases of the pod that are still to come.
+    pub allocated: Allocated,
 }
 
 impl Facts {
-    /// A card that is there.
+    /// The facts of a published card.
     pub fn of(card: &Card, model: u16) -> Self {
-        let standing = match card {
-            Card { healthy: false, .. } => Standing::Unhealthy,
-            Card { cordoned: true, .. } => Standing::Cordoned,
-            _ => Standing::Open,
+        let state = match card {
+            Card { healthy: false, .. } => CardState::Unhealthy,
+            Card { cordoned: true, .. } => CardState::Cordoned,
+            _ => CardState::Schedulable,
         };
         Self {
-            memory_mib: small(card.memory_mib),
-            foreign_mib: small(card.foreign_mib),
-            overhead_mib: small(card.overhead_mib),
-            cores: smaller(card.cores),
-            slots: smaller(card.slots),
+            memory_mib: as_u32(card.memory_mib),
+            foreign_mib: as_u32(card.foreign_mib),
+            overhead_mib: as_u32(card.overhead_mib),
+            cores: as_u16(card.cores),
+            slots: as_u16(card.slots),
             model,
-            standing,
+            state,
         }
     }
 
     /// Slots, cores and memory.
     #[inline]
-    pub fn has(&self) -> [u64; 3] {
+    pub fn capacity(&self) -> [u64; 3] {
         [self.slots.into(), self.cores.into(), self.memory_mib.into()]
     }
 
-    /// All of its memory.
+    /// The total memory.
     #[inline]
     pub fn memory_mib(&self) -> u64 {
         self.memory_mib.into()
     }
 
-    /// In use by programs that are not ours.
+    /// Memory that programs outside of our slices use.
     pub fn foreign_mib(&self) -> u64 {
         self.foreign_mib.into()
     }
 
-    /// On top of each limit in MiB.
+    /// Memory that is added to each limit in MiB.
     #[inline]
     pub fn overhead_mib(&self) -> u64 {
         self.overhead_mib.into()
     }
 
-    /// Percent to give.
+    /// Percent that can be allocated.
     #[inline]
     pub fn cores(&self) -> u32 {
         self.cores.into()
     }
 
-    /// Device IDs to give.
+    /// Device IDs that can be allocated.
     #[inline]
     pub fn slots(&self) -> u32 {
         self.slots.into()
     }
 
-    /// What is left of the memory; nothing where more is given than is there.
-    pub fn free_memory(&self, used: &Use) -> u64 {
-        u64::from(self.memory_mib.saturating_sub(self.foreign_mib)).saturating_sub(used.memory_mib)
+    /// The free memory; 0 if more is allocated than the card has.
+    pub fn free_memory(&self, allocated: &Allocated) -> u64 {
+        let usable = u64::from(self.memory_mib.saturating_sub(self.foreign_mib));
+        usable.saturating_sub(allocated.memory_mib)
     }
 
-    /// What is left of the cores.
-    pub fn free_cores(&self, used: &Use) -> u32 {
-        self.cores().saturating_sub(used.cores)
+    /// The free cores; 0 if more are allocated than the card has.
+    pub fn free_cores(&self, allocated: &Allocated) -> u32 {
+        self.cores().saturating_sub(allocated.cores)
     }
 
-    /// What is left of the device IDs.
-    pub fn free_slots(&self, used: &Use) -> u32 {
-        self.slots().saturating_sub(used.slots)
-    }
-}
-
-impl Room {
-    /// Of a card where so much is given; `scale` is the one of the usual weights.
-    pub fn of(facts: &Facts, used: &Use, scale: &mut Scale) -> Self {
-        let full = fullness::whole(scale.made_for(facts.has()).part(used.given()));
-        Self { full: full.try_into().unwrap_or(u32::MAX), ..Self::without_fullness(facts, used) }
-    }
-
-    /// Of a card of which nothing is given.
-    pub fn empty(facts: &Facts) -> Self {
-        Self::without_fullness(facts, &Use::default())
-    }
-
-    fn without_fullness(facts: &Facts, used: &Use) -> Self {
-        let closed = facts.standing != Standing::Open || facts.free_slots(used) == 0;
-        Self {
-            full: 0,
-            mib: if closed { 0 } else { small(facts.free_memory(used)) },
-            cores: smaller(facts.free_cores(used)),
-            used_slots: smaller(used.slots),
-        }
-    }
-
-    /// How full the card is by the usual weights, in millionths.
-    #[inline]
-    pub fn full(&self) -> i64 {
-        self.full.into()
-    }
-
-    /// Memory that a new pod may have: what is left, and nothing on a card that takes none.
-    #[inline]
-    pub fn mib(&self) -> u64 {
-        self.mib.into()
-    }
-
-    /// Percent that are left.
-    #[inline]
-    pub fn cores(&self) -> u32 {
-        self.cores.into()
-    }
-
-    /// Device IDs that are given.
-    #[inline]
-    pub fn used_slots(&self) -> u32 {
-        self.used_slots.into()
-    }
-
-    /// What is given of a card that takes new pods: slots, cores and memory.
-    #[inline]
-    pub fn given(&self, facts: &Facts) -> [u64; 3] {
-        let usable = facts.memory_mib.saturating_sub(facts.foreign_mib);
-        let cores = facts.cores - self.cores;
-        [self.used_slots.into(), cores.into(), (usable - self.mib).into()]
+    /// The free device IDs; 0 if more are allocated than the card has.
+    pub fn free_slots(&self, allocated: &Allocated) -> u32 {
+        self.slots().saturating_sub(allocated.slots)
     }
 }
 
-impl Use {
+impl Allocated {
     /// Slots, cores and memory.
-    pub fn given(&self) -> [u64; 3] {
+    pub fn amounts(&self) -> [u64; 3] {
         [self.slots.into(), self.cores.into(), self.memory_mib]
     }
 
-    /// With another pod.
+    /// Adds what another pod takes.
     pub fn add(&mut self, other: &Self) {
         self.memory_mib += other.memory_mib;
         self.cores += other.cores;
@@ -206,13 +152,69 @@ impl Use {
     }
 }
 
-/// Nothing larger comes through `check`, but for sums of what is bound, and no card has that much.
-fn small(value: u64) -> u32 {
+impl Room {
+    /// The room of a card. `scale` is the scale of the default weights.
+    pub fn of(facts: &Facts, allocated: &Allocated, scale: &mut Scale) -> Self {
+        let part = scale.for_capacity(facts.capacity()).part(allocated.amounts());
+        let full = fullness::whole(part).try_into().unwrap_or(u32::MAX);
+        Self { full, ..Self::without_fullness(facts, allocated) }
+    }
+
+    /// The room of a card of which nothing is allocated.
+    pub fn empty(facts: &Facts) -> Self {
+        Self::without_fullness(facts, &Allocated::default())
+    }
+
+    fn without_fullness(facts: &Facts, allocated: &Allocated) -> Self {
+        let is_closed = facts.state != CardState::Schedulable || facts.free_slots(allocated) == 0;
+        Self {
+            full: 0,
+            mib: if is_closed { 0 } else { as_u32(facts.free_memory(allocated)) },
+            cores: as_u16(facts.free_cores(allocated)),
+            allocated_slots: as_u16(allocated.slots),
+        }
+    }
+
+    /// How full the card is by the default weights, in millionths.
+    #[inline]
+    pub fn full(&self) -> i64 {
+        self.full.into()
+    }
+
+    /// Memory for new pods: the free memory, or 0 if the card takes no new pod or has no free slot.
+    #[inline]
+    pub fn mib(&self) -> u64 {
+        self.mib.into()
+    }
+
+    /// The free cores.
+    #[inline]
+    pub fn cores(&self) -> u32 {
+        self.cores.into()
+    }
+
+    /// The allocated device IDs.
+    #[inline]
+    pub fn allocated_slots(&self) -> u32 {
+        self.allocated_slots.into()
+    }
+
+    /// The allocated slots, cores and memory of a card that takes new pods.
+    #[inline]
+    pub fn allocated(&self, facts: &Facts) -> [u64; 3] {
+        let usable = facts.memory_mib.saturating_sub(facts.foreign_mib);
+        let cores = facts.cores - self.cores;
+        [self.allocated_slots.into(), cores.into(), (usable - self.mib).into()]
+    }
+}
+
+/// Published values fit (`wire::check`). Sums over bound pods may not; then they are far more than a card has.
+fn as_u32(value: u64) -> u32 {
     value.try_into().unwrap_or(u32::MAX)
 }
 
-/// The same of cores and slots.
-fn smaller(value: u32) -> u16 {
+/// The same for cores and slots.
+fn as_u16(value: u32) -> u16 {
     value.try_into().unwrap_or(u16::MAX)
 }
 
@@ -221,7 +223,7 @@ mod tests {
     use super::Room;
 
     #[test]
-    fn what_is_left_takes_twelve_bytes() {
+    fn the_room_of_a_card_takes_twelve_bytes() {
         assert_eq!(size_of::<Room>(), 12);
     }
 }

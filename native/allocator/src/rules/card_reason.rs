@@ -1,79 +1,82 @@
-//! Why a card does not do, and the reasons of a node's cards in one line.
+//! The reasons why a card does not fit, and the summary of the reasons of all cards of a node.
+//!
+//! To add a reason: add a variant here with its kind, code and texts, and return it from `rules/fit.rs`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// Why one card does not do.
+/// The reason why a card does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CardReason {
-    /// It is not there any more.
+    /// The node no longer publishes the card.
     Gone,
-    /// Its node agent says that it does not work.
+    /// The node agent reports that the card does not work.
     Unhealthy,
-    /// The operator keeps it free.
+    /// The operator keeps new pods off the card.
     Cordoned,
-    /// The pod wishes for other UUIDs.
+    /// The pod's annotations exclude its UUID.
     NotNamed,
-    /// The pod wishes for another type.
+    /// The pod's annotations exclude its model.
     OtherType,
-    /// Memory: asked for with overhead, and free.
+    /// There is too little free memory. The requested memory includes the overhead.
     Memory {
         /// MiB.
-        asked: u64,
+        requested: u64,
         /// MiB.
         free: u64,
     },
-    /// The share of memory is no more than what the driver takes.
+    /// The requested share of the memory is not larger than the overhead.
     Overhead {
         /// MiB.
         share: u64,
         /// MiB.
         overhead: u64,
     },
-    /// Percent: asked for, and free.
+    /// There are too few free cores.
     Cores {
         /// Percent.
-        asked: u32,
+        requested: u32,
         /// Percent.
         free: u32,
     },
-    /// All cores are given; who asks for none would get none.
-    CoresGiven,
-    /// A card for the pod alone was asked for, and others are on this one.
+    /// All cores are allocated, so a container without a cores limit would get no time.
+    CoresAllocated,
+    /// The pod requests a card for itself, and other pods use this one.
     InUse,
-    /// The pod wishes for idle cards.
+    /// The pod requests an idle card, and other pods use this one.
     NotIdle,
-    /// All device IDs are given.
+    /// All device IDs are allocated.
     Slots {
-        /// How many there are.
+        /// The number of device IDs.
         slots: u32,
     },
-    /// It cannot be cut into instances.
+    /// The card is not in MIG mode.
     NoMig,
-    /// No profile is large enough.
+    /// No MIG profile is large enough.
     MigTooSmall {
         /// MiB.
-        asked: u64,
-        /// MiB of the largest.
+        requested: u64,
+        /// MiB of the largest profile.
         largest: u64,
     },
-    /// The profile has no free place.
-    MigPlaces,
+    /// The MIG profile has no free placement.
+    MigPlacements,
 }
 
-/// How many kinds of [`CardReason`] there are.
+/// The number of kinds of [`CardReason`].
 pub(crate) const KINDS: usize = 15;
 
 impl CardReason {
+    /// The kind of the reason. The lower it is, the closer the card is to fitting.
     pub(crate) fn kind(self) -> usize {
         match self {
             Self::Memory { .. } => 0,
             Self::Cores { .. } => 1,
-            Self::CoresGiven => 2,
+            Self::CoresAllocated => 2,
             Self::InUse => 3,
             Self::NotIdle => 4,
             Self::Slots { .. } => 5,
-            Self::MigPlaces => 6,
+            Self::MigPlacements => 6,
             Self::MigTooSmall { .. } => 7,
             Self::NoMig => 8,
             Self::Overhead { .. } => 9,
@@ -85,16 +88,16 @@ impl CardReason {
         }
     }
 
-    /// A word for programs.
+    /// The code of the reason, for programs.
     pub fn code(self) -> &'static str {
         const CODES: [&str; KINDS] = [
             "memory",
             "cores",
-            "cores-given",
+            "cores-allocated",
             "in-use",
             "not-idle",
             "slots",
-            "mig-places",
+            "mig-placements",
             "mig-too-small",
             "no-mig",
             "overhead",
@@ -107,13 +110,13 @@ impl CardReason {
         CODES[self.kind()]
     }
 
-    /// What is asked for and what is there, where it is a matter of how much.
+    /// The requested and the available amount, for reasons that have them.
     pub(crate) fn figures(self) -> (u64, u64) {
         match self {
-            Self::Memory { asked, free } => (asked, free),
-            Self::Cores { asked, free } => (asked.into(), free.into()),
+            Self::Memory { requested, free } => (requested, free),
+            Self::Cores { requested, free } => (requested.into(), free.into()),
             Self::Slots { slots } => (0, slots.into()),
-            Self::MigTooSmall { asked, largest } => (asked, largest),
+            Self::MigTooSmall { requested, largest } => (requested, largest),
             Self::Overhead { share, overhead } => (share, overhead),
             _ => (0, 0),
         }
@@ -128,62 +131,71 @@ impl fmt::Display for CardReason {
     }
 }
 
-/// The reasons of a node's cards, counted.
+/// How many cards of a node are refused for each kind of reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many cards the node has.
+    /// The number of cards of the node.
     pub cards: u8,
-    /// How many would do.
+    /// The number of cards that fit.
     pub fit: u8,
-    /// How many are asked for.
-    pub wanted: u8,
+    /// The number of requested cards.
+    pub requested: u8,
     counts: [u8; KINDS],
-    /// By kind: the most that was asked for, the most that is there.
+    /// The largest requested and the largest available amount, by kind.
     figures: [(u64, u64); KINDS],
 }
 
 impl Tally {
-    /// So many cards, of which so many would do, and so many are asked for.
-    pub fn of(cards: u8, fit: u8, wanted: u8) -> Self {
-        Self { cards, fit, wanted, ..Self::default() }
+    /// A tally without reasons.
+    pub fn of(cards: u8, fit: u8, requested: u8) -> Self {
+        Self { cards, fit, requested, ..Self::default() }
     }
 
-    /// One more card.
+    /// Counts a refused card.
     pub fn count(&mut self, reason: CardReason) {
-        let (kind, (asked, there)) = (reason.kind(), reason.figures());
+        let (kind, (requested, available)) = (reason.kind(), reason.figures());
         self.counts[kind] += 1;
         let most = &mut self.figures[kind];
-        *most = (most.0.max(asked), most.1.max(there));
+        *most = (most.0.max(requested), most.1.max(available));
     }
 
-    /// The kind of reason of the card that is nearest to doing; none where no card is refused.
+    /// The kind of the card that is closest to fitting; `None` if no card is refused.
     pub(crate) fn nearest(&self) -> Option<usize> {
         (0..KINDS).find(|kind| self.counts[*kind] > 0)
     }
 
-    /// One kind of reason in words; `most` stands before what is free where several cards are meant.
+    /// Writes one kind of reason. `most` is the word before the available amount if there are several cards.
     pub(crate) fn sentence(
         &self,
         f: &mut fmt::Formatter<'_>,
         kind: usize,
         most: &str,
     ) -> fmt::Result {
-        let (asked, there) = self.figures[kind];
-        let (has, is, does) = match self.counts[kind] {
-            1 => ("has", "is", "does"),
-            _ => ("have", "are", "do"),
+        let (requested, available) = self.figures[kind];
+        let (has, is) = match self.counts[kind] {
+            1 => ("has", "is"),
+            _ => ("have", "are"),
         };
         match kind {
-            0 => write!(f, "{has} too little memory ({asked} MiB asked, {most}free {there})"),
-            1 => write!(f, "{has} too few cores ({asked} % asked, {most}free {there})"),
-            2 => write!(f, "{has} all cores given"),
-            3 => write!(f, "{is} in use and a card of one's own is asked for"),
+            0 => write!(
+                f,
+                "{has} too little memory ({requested} MiB requested, {most}free {available})"
+            ),
+            1 => write!(f, "{has} too few cores ({requested} % requested, {most}free {available})"),
+            2 => write!(f, "{has} all cores allocated"),
+            3 => write!(f, "{is} in use, and a card for itself is requested"),
             4 => write!(f, "{is} not idle"),
-            5 => write!(f, "{has} no slot left (of {there})"),
-            6 => write!(f, "{has} no free place for the MIG profile"),
-            7 => write!(f, "{has} no MIG profile so large ({asked} MiB asked, largest {there})"),
-            8 => write!(f, "{does} not do MIG"),
-            9 => write!(f, "{has} overhead beyond the share asked for ({asked} MiB of {there})"),
+            5 => write!(f, "{has} no slot left (of {available})"),
+            6 => write!(f, "{has} no free placement for the MIG profile"),
+            7 => write!(
+                f,
+                "{has} no MIG profile so large ({requested} MiB requested, largest {available})"
+            ),
+            8 => write!(f, "{is} not in MIG mode"),
+            9 => write!(
+                f,
+                "{has} overhead beyond the requested share ({requested} MiB of {available})"
+            ),
             10 => write!(f, "{is} of another type"),
             11 => write!(f, "{is} excluded by UUID"),
             12 => write!(f, "{is} cordoned"),
@@ -193,32 +205,33 @@ impl Tally {
     }
 }
 
-/// Why too few cards do, by the kind of reason of the one that is nearest to doing, without figures.
+/// Why too few cards of a node fit, by the kind of the card that is closest to fitting. It has no amounts, so that nodes
+/// have the same text.
 pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
-    const WORDS: [&str; KINDS] = [
+    const TEXTS: [&str; KINDS] = [
         "too little memory free on its cards",
         "too few cores free on its cards",
-        "all cores of its cards given",
+        "all cores of its cards allocated",
         "its cards are in use",
         "its cards are not idle",
         "no slot left on its cards",
-        "no free place for the MIG profile",
+        "no free placement for the MIG profile",
         "no MIG profile so large",
-        "its cards do not do MIG",
-        "overhead beyond the share asked for",
+        "its cards are not in MIG mode",
+        "overhead beyond the requested share",
         "its cards are of another type",
         "its cards are excluded by UUID",
         "its cards are cordoned",
         "its cards are unhealthy",
         "its cards are gone",
     ];
-    nearest.map_or("too few cards", |kind| WORDS[kind])
+    nearest.map_or("too few cards", |kind| TEXTS[kind])
 }
 
 impl Hash for Tally {
-    /// Of the kinds that there are: two or three of many.
+    /// Only of the kinds that occur: mostly two or three.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.cards, self.fit, self.wanted).hash(state);
+        (self.cards, self.fit, self.requested).hash(state);
         for kind in (0..KINDS).filter(|kind| self.counts[*kind] > 0) {
             (kind, self.counts[kind], self.figures[kind]).hash(state);
         }
@@ -232,10 +245,10 @@ impl fmt::Display for Tally {
         let mut comma = "";
         if self.fit > 0 {
             let s = if self.fit == 1 { "s" } else { "" };
-            write!(f, "{} fit{s} ({} asked)", self.fit, self.wanted)?;
+            write!(f, "{} fit{s} ({} requested)", self.fit, self.requested)?;
             comma = ", ";
         } else if self.counts.iter().all(|count| *count == 0) {
-            write!(f, "{} asked", self.wanted)?;
+            write!(f, "{} requested", self.requested)?;
         }
         for kind in (0..KINDS).filter(|kind| self.counts[*kind] > 0) {
             write!(f, "{comma}{} ", self.counts[kind])?;
@@ -251,23 +264,22 @@ mod tests {
     use super::{CardReason, Tally, brief};
 
     #[test]
-    fn a_node_says_it_in_one_line() {
+    fn a_node_has_one_line() {
         let mut tally = Tally::of(8, 0, 1);
         for free in [100, 1200, 0, 7, 9] {
-            tally.count(CardReason::Memory { asked: 3000, free });
+            tally.count(CardReason::Memory { requested: 3000, free });
         }
         (0..3).for_each(|_| tally.count(CardReason::Cordoned));
-        let said =
-            "8 cards: 5 have too little memory (3000 MiB asked, most free 1200), 3 are cordoned";
-        assert_eq!(tally.to_string(), said);
+        let text = "8 cards: 5 have too little memory (3000 MiB requested, most free 1200), 3 are cordoned";
+        assert_eq!(tally.to_string(), text);
     }
 
     #[test]
-    fn nodes_that_differ_in_figures_alone_say_the_same() {
+    fn nodes_that_differ_only_in_amounts_have_the_same_brief_text() {
         let of = |free: &[u64], cordoned| {
             let mut tally = Tally::of(8, 0, 1);
             for free in free {
-                tally.count(CardReason::Memory { asked: 3000, free: *free });
+                tally.count(CardReason::Memory { requested: 3000, free: *free });
             }
             for _ in 0..cordoned {
                 tally.count(CardReason::Cordoned);
@@ -281,11 +293,11 @@ mod tests {
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn one_card_is_singular() {
         let mut tally = Tally::of(2, 1, 2);
-        tally.count(CardReason::Cores { asked: 30, free: 10 });
-        let said = "2 cards: 1 fits (2 asked), 1 has too few cores (30 % asked, free 10)";
-        assert_eq!(tally.to_string(), said);
+        tally.count(CardReason::Cores { requested: 30, free: 10 });
+        let text = "2 cards: 1 fits (2 requested), 1 has too few cores (30 % requested, free 10)";
+        assert_eq!(tally.to_string(), text);
         assert_eq!(CardReason::Gone.to_string(), "is gone");
     }
 }

@@ -1,88 +1,98 @@
-//! Requests that differ only in names are one class: what can be known without a node is worked out
-//! once for it.
+//! Classes of requests. Requests that differ only in names are one class: whatever follows from a request alone, without
+//! a node, is computed once for the class.
 
 use crate::rules::demand::Demand;
 use crate::rules::fullness::Scale;
 use crate::rules::node_reason::NodeReason;
 use crate::rules::shape::Shape;
-use crate::wire::{Ask, Kind, Memory, Mode, Order, Request, Sharing, Topology, Wish};
+use crate::wire::{
+    CardRequest, ContainerRequest, Kind, Memory, Mode, Order, PodRequest, Sharing, Topology,
+};
 
-/// What makes two requests the same to a node.
+/// The parts of a request that decide where it fits. Requests with equal keys are one class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    asks: Vec<(Kind, u32, Memory, u32)>,
-    wish: Wish,
+pub struct ClassKey {
+    containers: Vec<(Kind, u32, Memory, u32)>,
+    card_request: CardRequest,
 }
 
-impl Key {
+impl ClassKey {
     /// The key of a request.
-    pub fn of(request: &Request) -> Self {
-        let ask = |ask: &Ask| (ask.kind, ask.cards, ask.memory, ask.cores);
-        Self { asks: request.asks.iter().map(ask).collect(), wish: request.wish.clone() }
+    pub fn of(request: &PodRequest) -> Self {
+        let container = |container: &ContainerRequest| {
+            (container.kind, container.cards, container.memory, container.cores)
+        };
+        Self {
+            containers: request.containers.iter().map(container).collect(),
+            card_request: request.card_request.clone(),
+        }
     }
 }
 
-/// All that is known of such requests without a node.
+/// What follows from a request alone.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// In the pod's order. Their names are those of the first request.
-    pub asks: Vec<Ask>,
-    /// Of all of them.
-    pub wish: Wish,
-    /// How the kubelet hands cards out.
+    /// The containers in the order of the pod, with the names of the first request of the class.
+    pub containers: Vec<ContainerRequest>,
+    /// Which cards the pod requests.
+    pub card_request: CardRequest,
+    /// How the kubelet will distribute the device IDs.
     pub shape: Shape,
-    /// By group and phase.
+    /// The demand of each group in each phase.
     pub demands: Vec<Vec<Demand>>,
-    /// By group, over all phases.
+    /// The demand of each group over all phases.
     pub peaks: Vec<Demand>,
-    /// Whether only idle cards will do.
+    /// Whether the pod requests idle cards.
     pub idle_only: bool,
-    /// Whether memory depends on the card.
+    /// Whether a container requests memory as a share of the card.
     pub shares: bool,
-    /// By model: whether the wish allows it.
+    /// Whether the pod allows each model.
     models: Vec<bool>,
 }
 
 impl Class {
-    /// What is known of this request.
-    pub fn of(request: &Request) -> Self {
-        let asks = request.asks.clone();
-        let shape = Shape::of(&asks);
+    /// The class of this request.
+    pub fn of(request: &PodRequest) -> Self {
+        let containers = request.containers.clone();
+        let shape = Shape::of(&containers);
         let by_phase =
-            |holders: &Vec<u64>| holders.iter().map(|set| Demand::of(&asks, *set)).collect();
-        let ever =
-            |holders: &Vec<u64>| Demand::of(&asks, holders.iter().fold(0, |all, set| all | set));
+            |holders: &Vec<u64>| holders.iter().map(|set| Demand::of(&containers, *set)).collect();
+        let ever = |holders: &Vec<u64>| {
+            Demand::of(&containers, holders.iter().fold(0, |all, set| all | set))
+        };
         Self {
             demands: shape.groups.iter().map(|group| by_phase(&group.holders)).collect(),
             peaks: shape.groups.iter().map(|group| ever(&group.holders)).collect(),
-            idle_only: request.wish.mutex || request.wish.order.contains(&Order::Mutex),
-            shares: asks.iter().any(|ask| !matches!(ask.memory, Memory::Mib(_))),
-            wish: request.wish.clone(),
+            idle_only: request.card_request.mutex
+                || request.card_request.order.contains(&Order::Mutex),
+            shares: containers.iter().any(|container| !matches!(container.memory, Memory::Mib(_))),
+            card_request: request.card_request.clone(),
             models: Vec::new(),
             shape,
-            asks,
+            containers,
         }
     }
 
-    /// Looks at models that it has not met yet; `names` are lower-case and only ever grow.
+    /// Decides on models that the class does not know yet. `names` are all models in lower case; the list only grows.
     pub fn meet_models(&mut self, names: &[Box<str>]) {
         let holds = |name: &str, parts: &[String]| {
             parts.iter().any(|part| name.contains(part.to_lowercase().as_str()))
         };
         for name in &names[self.models.len()..] {
-            let wished = self.wish.types.is_empty() || holds(name, &self.wish.types);
-            self.models.push(wished && !holds(name, &self.wish.avoid_types));
+            let requested =
+                self.card_request.types.is_empty() || holds(name, &self.card_request.types);
+            self.models.push(requested && !holds(name, &self.card_request.avoid_types));
         }
     }
 
-    /// Whether a card of this model will do.
+    /// Whether the pod allows cards of this model.
     pub fn takes_model(&self, model: u16) -> bool {
         self.models.get(usize::from(model)).copied().unwrap_or(false)
     }
 
-    /// Whether a node of this mode will do.
+    /// Whether the pod allows nodes of this mode.
     fn takes_mode(&self, mode: Mode) -> bool {
-        match self.wish.mode {
+        match self.card_request.mode {
             None => true,
             Some(Sharing::HamiCore) => !matches!(mode, Mode::Mig | Mode::Mps),
             Some(Sharing::Mig) => mode == Mode::Mig,
@@ -90,7 +100,7 @@ impl Class {
         }
     }
 
-    /// What is true of all nodes of this mode, whatever their cards.
+    /// Rejects nodes of a mode that the pod does not allow, or that cannot serve it.
     pub fn suits(&self, mode: Mode) -> Result<(), NodeReason> {
         if !self.takes_mode(mode) {
             return Err(NodeReason::Mode(mode));
@@ -101,33 +111,33 @@ impl Class {
         Ok(())
     }
 
-    /// Whether each card of a node of this mode does by itself or not, whatever the others.
+    /// Whether each card of a node of this mode can be judged without the others.
     pub fn cards_are_independent(&self, mode: Mode) -> bool {
-        let wish = &self.wish;
+        let card_request = &self.card_request;
         self.shape.groups.len() == 1
             && mode != Mode::Mig
-            && !wish.numa
-            && !wish.order.contains(&Order::Numa)
+            && !card_request.numa
+            && !card_request.order.contains(&Order::Numa)
             && self.topology(mode) == Topology::None
-            && wish.uuids.is_empty()
-            && wish.avoid.is_empty()
+            && card_request.uuids.is_empty()
+            && card_request.avoid.is_empty()
     }
 
-    /// How full cards and nodes are to such pods.
+    /// The scale for fullness, by the weights of the pod.
     pub fn scale(&self) -> Scale {
-        Scale::by(self.wish.weights.unwrap_or_default())
+        Scale::by(self.card_request.weights.unwrap_or_default())
     }
 
-    /// How much links matter on a node of this mode.
+    /// Whether links between cards matter on a node of this mode.
     pub fn topology(&self, mode: Mode) -> Topology {
-        match self.wish.topology {
+        match self.card_request.topology {
             Topology::None if mode == Mode::Mig => Topology::None,
             Topology::None
-                if mode == Mode::Topology || self.wish.order.contains(&Order::Topology) =>
+                if mode == Mode::Topology || self.card_request.order.contains(&Order::Topology) =>
             {
                 Topology::BestEffort
             }
-            wished => wished,
+            requested => requested,
         }
     }
 }

@@ -1,68 +1,72 @@
-//! What an ask weighs on a card of a given size.
+//! How much of a card a container takes.
 //!
-//! * MiB: the container's limit is what was asked for, and the card's overhead comes on top.
-//! * A percentage, or the whole card, is a share *of the card*: the overhead is within it, or two halves
-//!   would never fit. The limit is the share less the overhead. Shares are rounded down to MiB, so that
+//! * Memory in MiB: the limit of the container is the requested amount. The overhead of the card is added to it.
+//! * Memory as a percentage, or the whole card: a share *of the card*, with the overhead inside. Otherwise two halves
+//!   would not fit on one card. The limit is the share less the overhead. Shares are rounded down to MiB, so that
 //!   shares of 100 % together always fit.
 //!
-//! Several asks may be alternatives on one device ID ([`crate::rules::shape`]): a [`Demand`] is the most of them.
+//! One device ID can serve several containers, one at a time ([`crate::rules::shape`]). A [`Demand`] is the maximum
+//! over these containers, and a [`Need`] is a demand on nodes of one mode.
 
 use crate::rules::card::Facts;
 use crate::rules::shape::{Set, members};
-use crate::wire::{Ask, Memory, Mode};
+use crate::wire::{ContainerRequest, Memory, Mode};
 
-/// The most that any of some asks takes.
+/// The maximum over some containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is true or not of any of the asks")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "four independent facts about a set of containers"
+)]
 pub struct Demand {
-    /// The most MiB.
+    /// The most memory that is requested in MiB.
     pub mib: u64,
-    /// The greatest share of the card.
+    /// The largest requested share of the card, in percent.
     pub percent: u32,
-    /// The smallest share of the card, 0 = none.
+    /// The smallest requested share of the card, in percent; 0 if no container requests a share.
     pub least_percent: u32,
     cores: u32,
-    /// Whether one of them asks for no cores, for some, for all.
+    /// Whether a container requests no cores, some cores, or all cores.
     none: bool,
     part: bool,
     all: bool,
-    /// Whether one of them asks for less than a whole card.
+    /// Whether a container requests less than a whole card.
     pub partial: bool,
 }
 
 impl Demand {
-    /// The most of these.
-    pub fn of(asks: &[Ask], which: Set) -> Self {
+    /// The demand of the containers in `which`.
+    pub fn of(containers: &[ContainerRequest], which: Set) -> Self {
         let mut most = Self::default();
-        for ask in members(which).map(|at| &asks[at]) {
-            match ask.memory {
+        for container in members(which).map(|at| &containers[at]) {
+            match container.memory {
                 Memory::Mib(mib) => {
                     most.mib = most.mib.max(mib);
                     most.partial = true;
                 }
                 Memory::Percent(_) | Memory::Whole => {
-                    let percent = percent(&ask.memory);
+                    let percent = percent(&container.memory);
                     most.percent = most.percent.max(percent);
                     let least = if most.least_percent == 0 { 100 } else { most.least_percent };
                     most.least_percent = least.min(percent);
                     most.partial |= percent < 100;
                 }
             }
-            most.cores = most.cores.max(ask.cores);
-            most.none |= ask.cores == 0;
-            most.part |= (1..100).contains(&ask.cores);
-            most.all |= ask.cores == 100;
+            most.cores = most.cores.max(container.cores);
+            most.none |= container.cores == 0;
+            most.part |= (1..100).contains(&container.cores);
+            most.all |= container.cores == 100;
         }
         most.partial |= most.part;
         most
     }
 
-    /// Nobody of them.
+    /// Whether there is no container.
     pub fn is_nothing(&self) -> bool {
         !(self.none || self.part || self.all)
     }
 
-    /// What it comes to on nodes of this mode.
+    /// The need on nodes of this mode.
     pub fn on(&self, mode: Mode) -> Need {
         let (cores, without_cores) = match mode {
             Mode::Exclusive if !self.is_nothing() => (100, false),
@@ -82,21 +86,21 @@ impl Demand {
     }
 }
 
-/// What a [`Demand`] comes to on nodes of one mode.
+/// What a card must have for a [`Demand`], on nodes of one mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     mib: u64,
     percent: u64,
     least_percent: u64,
-    /// Cores that count against the card.
+    /// The cores that count as allocated.
     pub cores: u32,
-    /// Whether one of the containers counts no cores at all.
+    /// Whether there is a container that has no cores counted.
     pub without_cores: bool,
     alone: bool,
 }
 
 impl Need {
-    /// MiB that count against the card.
+    /// The memory that counts as allocated, in MiB.
     #[inline]
     pub fn memory(&self, card: &Facts) -> u64 {
         let plain = if self.mib == 0 { 0 } else { self.mib + card.overhead_mib() };
@@ -106,26 +110,26 @@ impl Need {
         plain.max(card.memory_mib() * self.percent / 100)
     }
 
-    /// Whether one of the containers needs the card for itself. Where the operator scaled cores, 100 of
-    /// them are no whole card.
+    /// Whether a container must have the card for itself. On a card with more than 100 cores, 100 cores are not the
+    /// whole card.
     #[inline]
     pub fn own_card(&self, card: &Facts) -> bool {
         self.alone && card.cores() <= 100
     }
 
-    /// The same, of cards whose cores nobody scaled.
-    pub fn wants_alone(&self) -> bool {
+    /// Whether a container must have a card of 100 cores for itself.
+    pub fn requires_own_card(&self) -> bool {
         self.alone
     }
 
-    /// Whether all memory is asked for in MiB.
-    pub fn asks_no_share(&self) -> bool {
-        self.least_percent == 0
+    /// Whether a container requests a share of the memory.
+    pub fn has_share(&self) -> bool {
+        self.least_percent > 0
     }
 
-    /// The smallest share asked for, if the driver's overhead takes all of it: nothing would be left to the container.
+    /// The smallest requested share in MiB, if it is not larger than the overhead: the container would have no memory.
     #[inline]
-    pub fn eaten_share(&self, card: &Facts) -> Option<u64> {
+    pub fn share_within_overhead(&self, card: &Facts) -> Option<u64> {
         if self.least_percent == 0 {
             return None;
         }
@@ -142,7 +146,7 @@ fn percent(memory: &Memory) -> u32 {
     }
 }
 
-/// The limit of a container that asks so, on this card.
+/// The memory limit of a container on this card.
 pub fn limit(memory: &Memory, card: &Facts) -> u64 {
     match memory {
         Memory::Mib(mib) => *mib,
@@ -153,12 +157,12 @@ pub fn limit(memory: &Memory, card: &Facts) -> u64 {
     }
 }
 
-/// The cores of a container's grant: what is neither counted nor enforced is not written.
-pub fn cores(ask: &Ask, mode: Mode) -> u32 {
+/// The cores that are allocated to a container: 0 if the node neither counts nor enforces them.
+pub fn cores(container: &ContainerRequest, mode: Mode) -> u32 {
     match mode {
         Mode::Exclusive => 100,
-        Mode::Memory if ask.cores < 100 => 0,
-        _ => ask.cores,
+        Mode::Memory if container.cores < 100 => 0,
+        _ => container.cores,
     }
 }
 
@@ -167,10 +171,10 @@ mod tests {
     use super::{Demand, limit};
     use crate::rules::card::Facts;
     use crate::wire::parse::parse;
-    use crate::wire::{Ask, Kind, Memory, Mode};
+    use crate::wire::{ContainerRequest, Kind, Memory, Mode};
 
-    fn ask(memory: Memory, cores: u32) -> Ask {
-        Ask { container: "c".into(), kind: Kind::App, cards: 1, memory, cores }
+    fn container(memory: Memory, cores: u32) -> ContainerRequest {
+        ContainerRequest { name: "c".into(), kind: Kind::App, cards: 1, memory, cores }
     }
 
     fn card() -> Facts {
@@ -180,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn mib_come_with_the_overhead_and_shares_hold_it() {
-        let weight = |memory| Demand::of(&[ask(memory, 0)], 1).on(Mode::Full).memory(&card());
+    fn overhead_is_added_to_mib_and_part_of_shares() {
+        let weight = |memory| Demand::of(&[container(memory, 0)], 1).on(Mode::Full).memory(&card());
         assert_eq!(weight(Memory::Mib(100)), 110);
         assert_eq!(weight(Memory::Percent(50)), 500);
         assert_eq!(weight(Memory::Whole), 1001);
@@ -189,19 +193,21 @@ mod tests {
         assert_eq!(limit(&Memory::Percent(50), &card()), 490);
         assert_eq!(limit(&Memory::Whole, &card()), 991);
         assert_eq!(
-            Demand::of(&[ask(Memory::Percent(1), 0)], 1).on(Mode::Full).eaten_share(&card()),
+            Demand::of(&[container(Memory::Percent(1), 0)], 1)
+                .on(Mode::Full)
+                .share_within_overhead(&card()),
             Some(10)
         );
     }
 
     #[test]
-    fn alternatives_weigh_as_the_heaviest() {
-        let asks = [ask(Memory::Mib(600), 10), ask(Memory::Percent(50), 40)];
-        let both = Demand::of(&asks, 0b11);
+    fn a_demand_is_the_maximum_of_its_containers() {
+        let containers = [container(Memory::Mib(600), 10), container(Memory::Percent(50), 40)];
+        let both = Demand::of(&containers, 0b11);
         assert_eq!(both.on(Mode::Full).memory(&card()), 610);
         assert_eq!(both.on(Mode::Full).cores, 40);
         assert_eq!(both.on(Mode::Memory).cores, 0);
         assert!(!both.on(Mode::Full).own_card(&card()));
-        assert!(Demand::of(&asks, 0).is_nothing());
+        assert!(Demand::of(&containers, 0).is_nothing());
     }
 }

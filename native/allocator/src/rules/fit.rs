@@ -1,9 +1,9 @@
 //! Whether one card has room for one more device ID of a pod, and why not.
 //!
-//! Each rule is stated here, once: the search and the fast path both call it. A card is described by what it has
-//! ([`Facts`]) and what is left of it ([`Room`]).
+//! This file states each rule for a card once. The search, the fast path and `explain` all call it. A card is described by
+//! what it has ([`Facts`]) and by the room that it has for new pods ([`Room`]).
 
-use crate::rules::card::{Facts, Room, Standing};
+use crate::rules::card::{CardState, Facts, Room};
 use crate::rules::card_reason::CardReason;
 use crate::rules::class::Class;
 use crate::rules::demand::Need;
@@ -11,76 +11,78 @@ use crate::rules::mig;
 use crate::rules::view::View;
 use crate::wire::Mode;
 
-/// What the IDs of a pod that are on one card at a time take of it.
+/// What the device IDs of one pod take of one card at a time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
-    /// MiB.
+pub struct Required {
+    /// Memory in MiB.
     pub memory: u64,
-    /// Percent.
+    /// Cores in percent.
     pub cores: u32,
-    /// So many have to be left: a container that counts none needs some that nobody else has, too.
+    /// The cores that must be free. A container without a cores limit has no cores counted, but must find at least one
+    /// that no other container has.
     least_cores: u32,
 }
 
-impl Asked {
-    /// For one ID.
+impl Required {
+    /// What one ID takes.
     #[inline]
     pub fn of(need: &Need, facts: &Facts) -> Self {
         let least_cores = need.cores.max(need.without_cores.into());
         Self { memory: need.memory(facts), cores: need.cores, least_cores }
     }
 
-    /// With another ID: each that counts no cores needs some that the others leave.
+    /// What two IDs take together. An ID without cores needs one core that the other ID leaves.
     fn and(self, other: Self) -> Self {
         let least_cores = (self.least_cores + other.cores).max(other.least_cores + self.cores);
         let (memory, cores) = (self.memory + other.memory, self.cores + other.cores);
         Self { memory, cores, least_cores }
     }
 
-    /// Whether so much is left; without a branch, because none could be foretold.
+    /// Whether the room is large enough. There is no branch, because its outcome could not be predicted.
     #[inline]
-    pub fn is_left(&self, room: &Room) -> bool {
+    pub fn fits(&self, room: &Room) -> bool {
         (self.memory <= room.mib()) & (self.least_cores <= room.cores())
     }
 
-    /// What is not left, if so.
+    /// The reason why the room is too small, if it is.
     fn check(&self, room: &Room) -> Result<(), CardReason> {
-        if self.is_left(room) {
+        if self.fits(room) {
             return Ok(());
         }
         let (memory, cores) = (room.mib(), room.cores());
         Err(if self.memory > memory {
-            CardReason::Memory { asked: self.memory, free: memory }
+            CardReason::Memory { requested: self.memory, free: memory }
         } else if self.cores > cores {
-            CardReason::Cores { asked: self.cores, free: cores }
+            CardReason::Cores { requested: self.cores, free: cores }
         } else {
-            CardReason::CoresGiven
+            CardReason::CoresAllocated
         })
     }
 }
 
-/// Why the card would not do however empty, if so, to a pod that names no UUIDs.
+/// The reason why the card is excluded even if it is empty, if it is: its state or its model.
 #[inline]
 pub fn usable(class: &Class, facts: &Facts) -> Result<(), CardReason> {
-    match facts.standing {
-        Standing::Open if class.takes_model(facts.model) => Ok(()),
-        Standing::Open => Err(CardReason::OtherType),
-        Standing::Gone => Err(CardReason::Gone),
-        Standing::Unhealthy => Err(CardReason::Unhealthy),
-        Standing::Cordoned => Err(CardReason::Cordoned),
+    match facts.state {
+        CardState::Schedulable if class.takes_model(facts.model) => Ok(()),
+        CardState::Schedulable => Err(CardReason::OtherType),
+        CardState::Missing => Err(CardReason::Gone),
+        CardState::Unhealthy => Err(CardReason::Unhealthy),
+        CardState::Cordoned => Err(CardReason::Cordoned),
     }
 }
 
-/// The same to any pod.
-pub fn named(class: &Class, view: &View<'_>, card: usize) -> Result<(), CardReason> {
+/// The same for a pod that may name UUIDs.
+pub fn allowed(class: &Class, view: &View<'_>, card: usize) -> Result<(), CardReason> {
     usable(class, &view.facts[card])?;
-    let wish = &class.wish;
+    let card_request = &class.card_request;
     let uuid = &view.cards[card].uuid;
-    let named = wish.uuids.is_empty() || wish.uuids.contains(uuid);
-    if named && !wish.avoid.contains(uuid) { Ok(()) } else { Err(CardReason::NotNamed) }
+    let named = card_request.uuids.is_empty() || card_request.uuids.contains(uuid);
+    if named && !card_request.avoid.contains(uuid) { Ok(()) } else { Err(CardReason::NotNamed) }
 }
 
-/// Why the pod cannot join the others on the card, if so, however little it asks for. `own` of its IDs are there.
+/// The reason why the card is excluded however little memory and cores the pod requests, if it is. `own` is the number
+/// of the pod's IDs on the card.
 #[inline]
 pub fn may_join(
     class: &Class,
@@ -89,28 +91,29 @@ pub fn may_join(
     room: &Room,
     own: u32,
 ) -> Result<(), CardReason> {
-    if let Some(share) = need.eaten_share(facts) {
+    if let Some(share) = need.share_within_overhead(facts) {
         return Err(CardReason::Overhead { share, overhead: facts.overhead_mib() });
     }
-    let used_slots = room.used_slots();
-    if used_slots + own >= facts.slots() {
+    let allocated_slots = room.allocated_slots();
+    if allocated_slots + own >= facts.slots() {
         return Err(CardReason::Slots { slots: facts.slots() });
     }
-    if used_slots > 0 && class.idle_only {
+    if allocated_slots > 0 && class.idle_only {
         return Err(CardReason::NotIdle);
     }
-    if used_slots > 0 && need.own_card(facts) {
+    if allocated_slots > 0 && need.own_card(facts) {
         return Err(CardReason::InUse);
     }
     Ok(())
 }
 
-/// Whether [`may_join`] depends on nothing but a free slot, and with that on [`Room`] alone.
+/// Whether [`may_join`] only depends on a free slot. Then [`Required::fits`] alone decides on a usable card, because a
+/// card without a free slot has no room.
 pub fn only_room_matters(class: &Class, need: &Need) -> bool {
-    need.asks_no_share() && !need.wants_alone() && !class.idle_only
+    !need.has_share() && !need.requires_own_card() && !class.idle_only
 }
 
-/// Why a card that is [`usable`] and not cut has no room for an ID of the pod, if so, before the pod's other IDs.
+/// The reason why a usable card has no room for the first ID of the pod on it, if it has none. Not for MIG.
 #[inline]
 pub fn room_for_one(
     class: &Class,
@@ -119,12 +122,11 @@ pub fn room_for_one(
     room: &Room,
 ) -> Result<(), CardReason> {
     may_join(class, need, facts, room, 0)?;
-    Asked::of(need, facts).check(room)
+    Required::of(need, facts).check(room)
 }
 
-/// Why this card has no room for an ID of `group` beside IDs of the groups `on` it, if so.
-///
-/// MIG instances are looked for by [`mig::places`] instead.
+/// The reason why this card has no room for an ID of `group`, if it has none. The pod's IDs of the groups `on` are on the
+/// card already; on a card in MIG mode the search calls [`mig::free_placements`] for these.
 pub fn room(
     class: &Class,
     view: &View<'_>,
@@ -144,7 +146,7 @@ pub fn room(
     (0..class.shape.phases).try_for_each(|phase| {
         let here =
             on.iter().chain([&group]).map(|group| class.demands[*group][phase].on(view.mode));
-        let asked = here.map(|need| Asked::of(&need, facts)).reduce(Asked::and);
-        asked.unwrap_or_default().check(room)
+        let required = here.map(|need| Required::of(&need, facts)).reduce(Required::and);
+        required.unwrap_or_default().check(room)
     })
 }

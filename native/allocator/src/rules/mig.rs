@@ -1,43 +1,43 @@
-//! Instances of cards that are cut: which profile, and where on the card.
+//! MIG instances: which profile, and at which placement on the card.
 //!
-//! The smallest profile that is large enough, at one of the places that NVML allows for it. An instance
-//! belongs to a device ID: one that an init container leaves to an app stays as it is (nothing is torn down between
-//! them), so it is large enough for all who may get that ID. The instance's memory is the
-//! container's limit; the overhead is inside, as in a card of that size.
+//! The profile is the smallest one that is large enough, at one of the placements that NVML lists for it. An instance
+//! belongs to a device ID. If an init container leaves the ID to an app container, the instance stays as it is, so it is
+//! large enough for every container that may get the ID. The memory of the instance is the limit of the container, with
+//! the overhead inside.
 
-use crate::rules::card::Use;
+use crate::rules::card::Allocated;
 use crate::rules::card_reason::CardReason;
 use crate::rules::class::Class;
 use crate::rules::demand::Demand;
 use crate::rules::view::View;
 use crate::wire::{Mig, MigProfile, Mode};
 
-/// More memory slices than a card has ([`crate::wire::check`]).
+/// More memory slices than any card has ([`crate::wire::check`]).
 const SLICES: usize = 64;
 
-/// A profile and where an instance of it goes.
+/// A profile and the placement of an instance of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Which of the card's profiles.
+pub struct InstancePlacement {
+    /// The index of the profile in the card's list.
     pub profile: usize,
-    /// Its first memory slice.
+    /// The first memory slice.
     pub start: u32,
 }
 
-/// The memory slices under an instance.
+/// The memory slices of an instance, one bit each.
 pub fn mask(start: u32, size: u32) -> u64 {
     ((1 << size) - 1) << start
 }
 
-/// Percent of the card's compute slices that a profile has, rounded down.
+/// The compute slices of a profile in percent of the card's, rounded down.
 pub fn cores(mig: &Mig, profile: &MigProfile) -> u32 {
     profile.slices * 100 / all_slices(mig).max(1)
 }
 
-/// Compute slices of the card: the most that instances side by side have. That may be more than the largest profile
-/// has, where the node does not offer all of them.
+/// The compute slices of the card: the most that instances side by side can have. The largest profile may have fewer, if
+/// the node does not publish all profiles.
 fn all_slices(mig: &Mig) -> u32 {
-    // Up to each memory slice.
+    // By the number of memory slices from the start of the card.
     let mut most = [0; SLICES + 1];
     for start in 0..SLICES {
         most[start + 1] = most[start + 1].max(most[start]);
@@ -54,9 +54,9 @@ fn all_slices(mig: &Mig) -> u32 {
 /// The smallest profile that is large enough.
 fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReason> {
     let largest = mig.profiles.iter().map(|profile| profile.memory_mib).max().unwrap_or(0);
-    // The whole of a card is its largest instance, which is a little less, in time as in memory.
+    // The largest instance has slightly less memory and time than the card, and serves requests for the whole card.
     let share = (card_mib * u64::from(demand.percent) / 100).min(largest);
-    let asked = demand.mib.max(share);
+    let requested = demand.mib.max(share);
     let slices = match demand.on(Mode::Mig).cores {
         0 => 0,
         cores => {
@@ -65,66 +65,69 @@ fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReaso
         }
     };
     let all = mig.profiles.iter().enumerate();
-    all.filter(|(_, profile)| profile.memory_mib >= asked && profile.slices >= slices)
+    all.filter(|(_, profile)| profile.memory_mib >= requested && profile.slices >= slices)
         .min_by_key(|(_, profile)| {
             (profile.memory_mib, profile.slices, profile.size, &profile.name)
         })
         .map(|(at, _)| at)
-        .ok_or(CardReason::MigTooSmall { asked, largest })
+        .ok_or(CardReason::MigTooSmall { requested, largest })
 }
 
-/// Whether there is a free place for an ID of the group, before the pod's other IDs.
+/// The reason why this card has no room for the first ID of the group, if it has none.
 pub fn room(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result<(), CardReason> {
-    let (facts, used) = (&view.facts[card], &view.used[card]);
-    if used.slots >= facts.slots() {
+    let (facts, allocated) = (&view.facts[card], &view.allocated[card]);
+    if allocated.slots >= facts.slots() {
         return Err(CardReason::Slots { slots: facts.slots() });
     }
-    if class.idle_only && used.slots > 0 {
+    if class.idle_only && allocated.slots > 0 {
         return Err(CardReason::NotIdle);
     }
-    // A card that is used whole cannot be cut just now.
-    if used.plain_slots > 0 {
+    // Pods that share the card without MIG are still on it.
+    if allocated.plain_slots > 0 {
         return Err(CardReason::InUse);
     }
-    places(class, view, card, used, group).map(drop)
+    free_placements(class, view, card, allocated, group).map(drop)
 }
 
-/// Free places for an ID of the group, the one that spoils least first.
+/// The free placements for an ID of the group, the one that blocks least first.
 ///
-/// What is spoiled are the places of all profiles that would no longer be free, each weighed by its size.
-pub fn places(
+/// A placement blocks other placements that are free now and overlap it, each weighted by its size.
+pub fn free_placements(
     class: &Class,
     view: &View<'_>,
     card: usize,
-    used: &Use,
+    allocated: &Allocated,
     group: usize,
-) -> Result<Vec<Place>, CardReason> {
+) -> Result<Vec<InstancePlacement>, CardReason> {
     let mig = view.cards[card].mig.as_ref().ok_or(CardReason::NoMig)?;
     let facts = &view.facts[card];
     let at = profile(mig, &class.peaks[group], facts.memory_mib())?;
     let profile = &mig.profiles[at];
-    let free = facts.free_memory(used);
+    let free = facts.free_memory(allocated);
     if free < profile.memory_mib {
-        return Err(CardReason::Memory { asked: profile.memory_mib, free });
+        return Err(CardReason::Memory { requested: profile.memory_mib, free });
     }
     let mut starts: Vec<(u32, u32)> = Vec::new();
     for start in &profile.placements {
         let here = mask(*start, profile.size);
-        if used.mig & here == 0 {
-            starts.push((spoiled(mig, used.mig, here), *start));
+        if allocated.mig & here == 0 {
+            starts.push((blocked(mig, allocated.mig, here), *start));
         }
     }
     starts.sort_unstable();
     starts.dedup();
     if starts.is_empty() {
-        return Err(CardReason::MigPlaces);
+        return Err(CardReason::MigPlacements);
     }
-    Ok(starts.into_iter().map(|(_, start)| Place { profile: at, start }).collect())
+    Ok(starts.into_iter().map(|(_, start)| InstancePlacement { profile: at, start }).collect())
 }
 
-fn spoiled(mig: &Mig, used: u64, here: u64) -> u32 {
-    let places = mig.profiles.iter().flat_map(|profile| {
+fn blocked(mig: &Mig, allocated: u64, here: u64) -> u32 {
+    let placements = mig.profiles.iter().flat_map(|profile| {
         profile.placements.iter().map(|start| (profile.size, mask(*start, profile.size)))
     });
-    places.filter(|(_, place)| used & place == 0 && here & place != 0).map(|(size, _)| size).sum()
+    placements
+        .filter(|(_, other)| allocated & other == 0 && here & other != 0)
+        .map(|(size, _)| size)
+        .sum()
 }

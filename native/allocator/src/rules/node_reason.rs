@@ -1,82 +1,81 @@
-//! Why a node does not do, with figures, for programs and for people.
+//! The reasons why a node does not fit.
 
 use crate::rules::card_reason::{self, Tally};
 use crate::wire::Mode;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a node does not do.
+/// The reason why a node does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NodeReason {
-    /// Nothing is known of cards there.
+    /// The node has no published cards.
     NoCards,
-    /// The pod wishes for another mode.
+    /// The pod requests another mode.
     Mode(Mode),
-    /// The node gives whole cards only.
+    /// The node allocates whole cards only, and the pod requests a part of a card.
     WholeOnly,
-    /// Too few cards.
+    /// Too few cards fit.
     Cards {
-        /// Which of the pod's containers with cards, and of how many.
-        ask: (u8, u8),
-        /// Its cards.
+        /// The index of the container that has too few, and the number of containers that request cards.
+        container: (u8, u8),
+        /// The reasons of the cards.
         tally: Box<Tally>,
     },
-    /// No NUMA node has as many fitting cards as a container wants.
+    /// No NUMA node has enough fitting cards for a container.
     Numa {
-        /// How many it wants.
-        wanted: u8,
-        /// The most that one has.
+        /// The number of requested cards.
+        requested: u8,
+        /// The largest number of fitting cards on one NUMA node.
         most: u8,
     },
-    /// The free cards are not linked as well as others of this node.
+    /// The cards that fit are not linked as well as the best cards of the node.
     Links {
-        /// How many cards must be linked.
-        wanted: u8,
-        /// The best sum of pairs that the node has; 0: its links are not known.
+        /// The number of cards that must be linked.
+        requested: u8,
+        /// The best sum of link scores on the node; 0 if its links are not known.
         best: u64,
     },
-    /// Each container has fitting cards, but not all of them together.
+    /// There are cards that fit each container, but not for all containers together.
     Together,
-    /// As before, or so: the search was given up.
+    /// The search ended before it found cards for all containers.
     TooMany,
-    /// It was not looked at: others took too long.
+    /// The node was not searched, because the search of other nodes took too long.
     NotReached,
-    /// The same, and its namespace's pods took too long before, too.
+    /// The node was not searched, because earlier searches for the namespace took too long.
     Exhausted,
-    /// A quota of the namespace.
+    /// A quota of the namespace does not allow it.
     Quota(Box<QuotaReason>),
     /// The pod is bound to another node.
     Elsewhere(Arc<str>),
 }
 
-/// What a quota does not allow.
+/// A quota that does not allow a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuotaReason {
-    /// Whose.
+    /// The namespace of the quota.
     pub namespace: String,
-    /// The object.
+    /// The name of the quota.
     pub quota: String,
-    /// `cards`, `MiB` or `% of cores`.
+    /// The unit of the amounts: `cards`, `MiB` or `% of cores`.
     pub unit: &'static str,
-    /// Allowed, in use, asked for.
+    /// The allowed, allocated and requested amount.
     pub figures: (u64, u64, u64),
 }
 
 impl NodeReason {
-    /// Whether nobody is to be evicted for it: it is about what the node is, about a quota, or the pod is bound.
+    /// Whether no eviction would help: the reason is the node itself, a quota, or that the pod is bound elsewhere.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::NoCards | Self::Mode(_) | Self::WholeOnly | Self::Quota(_))
             || matches!(self, Self::Elsewhere(_))
     }
 
-    /// The same in few words and without what differs from node to node: kube-scheduler counts nodes by text,
-    /// and shows all texts on the pod.
+    /// A short text without amounts. kube-scheduler groups nodes by text and shows all texts on the pod.
     pub fn brief(&self) -> String {
         match self {
             Self::Cards { tally, .. } => card_reason::brief(tally.nearest()).to_owned(),
-            Self::Numa { wanted, .. } => format!("no NUMA node has {wanted} fitting cards"),
-            Self::Links { wanted, best: 1.. } => {
-                format!("no {wanted} free cards are linked as well as the node's best")
+            Self::Numa { requested, .. } => format!("no NUMA node has {requested} fitting cards"),
+            Self::Links { requested, best: 1.. } => {
+                format!("no {requested} free cards are linked as well as the node's best")
             }
             _ => self.to_string(),
         }
@@ -88,24 +87,27 @@ impl fmt::Display for NodeReason {
         match self {
             Self::NoCards => f.write_str("no cards are registered"),
             Self::Mode(mode) => {
-                write!(f, "its mode is {mode}, another is asked for")
+                write!(f, "its mode is {mode}, another is requested")
             }
-            Self::WholeOnly => f.write_str("it gives whole cards only (mode exclusive)"),
-            Self::Cards { ask: (_, 1), tally } => tally.fmt(f),
-            Self::Cards { ask: (ask, of), tally } => {
-                write!(f, "container {} of {of} that ask: {tally}", ask + 1)
+            Self::WholeOnly => f.write_str("it allocates whole cards only (mode exclusive)"),
+            Self::Cards { container: (_, 1), tally } => tally.fmt(f),
+            Self::Cards { container: (container, of), tally } => {
+                write!(f, "container {} of {of} that request cards: {tally}", container + 1)
             }
-            Self::Numa { wanted, most } => {
-                write!(f, "no NUMA node has {wanted} fitting cards (the best has {most})")
+            Self::Numa { requested, most } => {
+                write!(f, "no NUMA node has {requested} fitting cards (the best has {most})")
             }
-            Self::Links { wanted, best: 0 } => {
+            Self::Links { requested, best: 0 } => {
                 write!(
                     f,
-                    "it is not known how its cards are linked, and {wanted} linked are asked for"
+                    "it is not known how its cards are linked, and {requested} linked cards are requested"
                 )
             }
-            Self::Links { wanted, best } => {
-                write!(f, "no {wanted} free cards are linked as well as the node's best ({best})")
+            Self::Links { requested, best } => {
+                write!(
+                    f,
+                    "no {requested} free cards are linked as well as the node's best ({best})"
+                )
             }
             Self::Together => {
                 f.write_str("cards fit each container, but not all containers together")
@@ -123,9 +125,9 @@ impl fmt::Display for NodeReason {
 
 impl fmt::Display for QuotaReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (allowed, used, asked) = self.figures;
+        let (allowed, allocated, requested) = self.figures;
         let Self { namespace, quota, unit, .. } = self;
         write!(f, "quota {quota} of namespace {namespace} allows {allowed} {unit}: ")?;
-        write!(f, "{used} in use, {asked} asked")
+        write!(f, "{allocated} in use, {requested} requested")
     }
 }

@@ -1,50 +1,58 @@
-//! `ResourceQuota` objects with HAMi's `limits.` names: cards, MiB times cards, percent times cards.
+//! `ResourceQuota` objects with HAMi's `limits.` names: cards, memory and cores.
 //!
-//! The API server does not count these, and what it does count it counts per container, not per card.
-//! All objects of a namespace hold together; each counts all of the namespace's pods. Memory
-//! asked for as a share counts as what it comes to on the card that was chosen, which only a plan knows.
+//! The API server does not enforce these names, and it would count containers instead of cards. So the allocator counts
+//! all pods of a namespace against each quota of the namespace. Memory that is requested as a share of a card counts as
+//! the limit on the allocated card, so it is only known when the cards are chosen.
 
 use crate::rules::card::Facts;
 use crate::rules::class::Class;
 use crate::rules::demand;
 use crate::rules::node_reason::{NodeReason, QuotaReason};
-use crate::wire::{Ask, Grant, Kind, Memory, Mode, Quota};
+use crate::wire::{CardAllocation, ContainerRequest, Kind, Memory, Mode, Quota};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What counts against quotas.
+/// What a pod, or all pods of a namespace, use of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// Cards.
+pub struct QuotaUse {
+    /// Cards, summed over containers.
     pub cards: u64,
-    /// MiB times cards.
+    /// MiB, summed over the cards of all containers.
     pub memory_mib: u64,
-    /// Percent times cards.
+    /// Percent, summed over the cards of all containers.
     pub cores: u64,
 }
 
-impl Spent {
-    /// What a pod counts: at the peak of its phases, or, once `started`, without its init containers.
-    pub fn of<'a>(asks: &[Ask], grants: impl Fn(usize) -> &'a [Grant], started: bool) -> Self {
-        Self::sum(asks, |at| grants(at).iter().map(|grant| grant.memory_mib).sum(), started)
+impl QuotaUse {
+    /// The use of a pod: the peak over its phases, or without its init containers once it has `started`.
+    pub fn of<'a>(
+        containers: &[ContainerRequest],
+        container_cards: impl Fn(usize) -> &'a [CardAllocation],
+        started: bool,
+    ) -> Self {
+        Self::sum(
+            containers,
+            |at| container_cards(at).iter().map(|card| card.memory_mib).sum(),
+            started,
+        )
     }
 
-    /// The same where each card gives so much to an ask for a share.
-    pub fn with(asks: &[Ask], share: impl Fn(&Ask) -> u64) -> Self {
-        Self::sum(asks, |at| share(&asks[at]) * u64::from(asks[at].cards), false)
+    /// The use of a pod if each share is as large as `share` says.
+    pub fn with(containers: &[ContainerRequest], share: impl Fn(&ContainerRequest) -> u64) -> Self {
+        Self::sum(containers, |at| share(&containers[at]) * u64::from(containers[at].cards), false)
     }
 
-    fn sum(asks: &[Ask], share: impl Fn(usize) -> u64, started: bool) -> Self {
+    fn sum(containers: &[ContainerRequest], share: impl Fn(usize) -> u64, started: bool) -> Self {
         let (mut steady, mut peak) = (Self::default(), Self::default());
-        for (at, ask) in asks.iter().enumerate() {
-            let cards = u64::from(ask.cards);
-            let memory_mib = match ask.memory {
+        for (at, container) in containers.iter().enumerate() {
+            let cards = u64::from(container.cards);
+            let memory_mib = match container.memory {
                 Memory::Mib(mib) => mib * cards,
                 Memory::Percent(_) | Memory::Whole => share(at),
             };
-            let one = Self { cards, memory_mib, cores: u64::from(ask.cores) * cards };
-            if ask.kind != Kind::Init {
+            let one = Self { cards, memory_mib, cores: u64::from(container.cores) * cards };
+            if container.kind != Kind::Init {
                 steady = steady.plus(&one);
                 peak = peak.most(&steady);
             } else if !started {
@@ -79,35 +87,35 @@ impl Spent {
     }
 }
 
-/// A namespace's quotas and what is spent of them.
+/// The quotas of a namespace, and what its pods use of them.
 #[derive(Debug, Default)]
 struct Namespace {
-    /// By the objects' names.
+    /// By name.
     quotas: BTreeMap<String, Quota>,
-    spent: Spent,
+    quota_use: QuotaUse,
     pods: usize,
 }
 
-/// All namespaces that have quotas or pods.
+/// The quotas of all namespaces.
 #[derive(Debug, Default)]
 pub struct Quotas {
     namespaces: BTreeMap<String, Namespace>,
 }
 
-/// What is left to one pod.
-pub struct Room<'a> {
+/// What the quotas of a namespace leave for one pod.
+pub struct QuotaRoom<'a> {
     namespace: &'a Namespace,
-    spent: Spent,
+    quota_use: QuotaUse,
 }
 
 impl Quotas {
-    /// A new or changed object.
+    /// Adds or replaces a quota.
     pub fn set(&mut self, quota: Quota) {
         let namespace = self.namespaces.entry(quota.namespace.clone()).or_default();
         namespace.quotas.insert(quota.name.clone(), quota);
     }
 
-    /// An object that is gone.
+    /// Removes a quota.
     pub fn remove(&mut self, namespace: &str, name: &str) {
         if let Some(there) = self.namespaces.get_mut(namespace) {
             there.quotas.remove(name);
@@ -115,39 +123,39 @@ impl Quotas {
         self.forget(namespace);
     }
 
-    /// One more pod.
-    pub fn spend(&mut self, namespace: &str, spent: &Spent) {
-        // Nearly always there; a key is made only where not.
+    /// Adds the use of a pod.
+    pub fn charge(&mut self, namespace: &str, quota_use: &QuotaUse) {
+        // The entry nearly always exists; do not allocate a key for it.
         if !self.namespaces.contains_key(namespace) {
             self.namespaces.insert(namespace.to_owned(), Namespace::default());
         }
         if let Some(there) = self.namespaces.get_mut(namespace) {
-            there.spent = there.spent.plus(spent);
+            there.quota_use = there.quota_use.plus(quota_use);
             there.pods += 1;
         }
     }
 
-    /// A pod that [`Self::spend`] counted is gone.
-    pub fn refund(&mut self, namespace: &str, spent: &Spent) {
+    /// Removes the use of a pod.
+    pub fn uncharge(&mut self, namespace: &str, quota_use: &QuotaUse) {
         if let Some(there) = self.namespaces.get_mut(namespace) {
-            there.spent = there.spent.less(spent);
+            there.quota_use = there.quota_use.less(quota_use);
             there.pods -= 1;
         }
         self.forget(namespace);
     }
 
-    /// What is left in a namespace if those were not there; `None`: it has no quotas.
+    /// What the quotas leave if the pods with these uses did not exist; `None` if the namespace has no quotas.
     pub fn room<'a>(
         &self,
         namespace: &str,
-        without: impl Iterator<Item = &'a Spent>,
-    ) -> Option<Room<'_>> {
+        without: impl Iterator<Item = &'a QuotaUse>,
+    ) -> Option<QuotaRoom<'_>> {
         let namespace = self.namespaces.get(namespace).filter(|there| !there.quotas.is_empty())?;
-        let spent = without.fold(namespace.spent, |spent, gone| spent.less(gone));
-        Some(Room { namespace, spent })
+        let quota_use = without.fold(namespace.quota_use, |quota_use, gone| quota_use.less(gone));
+        Some(QuotaRoom { namespace, quota_use })
     }
 
-    /// All objects, by namespace and name.
+    /// All quotas, by namespace and name.
     pub fn all(&self) -> impl Iterator<Item = &Quota> {
         self.namespaces.values().flat_map(|namespace| namespace.quotas.values())
     }
@@ -163,56 +171,60 @@ impl Quotas {
     }
 }
 
-impl Room<'_> {
-    /// The most MiB that all quotas allow more.
-    pub fn left_mib(&self) -> u64 {
+impl QuotaRoom<'_> {
+    /// The memory that all quotas still allow, in MiB.
+    pub fn free_mib(&self) -> u64 {
         let limits = self.namespace.quotas.values().filter_map(|quota| quota.memory_mib);
-        limits.map(|limit| limit.saturating_sub(self.spent.memory_mib)).min().unwrap_or(u64::MAX)
+        limits
+            .map(|limit| limit.saturating_sub(self.quota_use.memory_mib))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
-    /// What the first quota says that does not allow so much more.
-    pub fn over(&self, more: &Spent) -> Option<QuotaReason> {
+    /// The first quota that does not allow this use, if there is one.
+    pub fn over(&self, more: &QuotaUse) -> Option<QuotaReason> {
         let measures = |quota: &Quota| {
             [
-                ("cards", quota.gpu, self.spent.cards, more.cards),
-                ("MiB", quota.memory_mib, self.spent.memory_mib, more.memory_mib),
-                ("% of cores", quota.cores, self.spent.cores, more.cores),
+                ("cards", quota.gpu, self.quota_use.cards, more.cards),
+                ("MiB", quota.memory_mib, self.quota_use.memory_mib, more.memory_mib),
+                ("% of cores", quota.cores, self.quota_use.cores, more.cores),
             ]
         };
         self.namespace.quotas.values().find_map(|quota| {
-            measures(quota).into_iter().find_map(|(unit, allowed, used, asked)| {
-                let allowed = allowed.filter(|allowed| asked > 0 && used + asked > *allowed)?;
+            measures(quota).into_iter().find_map(|(unit, allowed, allocated, requested)| {
+                let allowed =
+                    allowed.filter(|allowed| requested > 0 && allocated + requested > *allowed)?;
                 Some(QuotaReason {
                     namespace: quota.namespace.clone(),
                     quota: quota.name.clone(),
                     unit,
-                    figures: (allowed, used, asked),
+                    figures: (allowed, allocated, requested),
                 })
             })
         })
     }
 }
 
-/// What a namespace's quotas leave, and how often that was in the way of a choice of cards.
-pub struct Allowance<'a> {
-    room: &'a Room<'a>,
-    /// MiB of the choice that was allowed.
+/// Checks choices of cards against quotas, and remembers for which remaining memory the outcome would be the same.
+pub struct QuotaCheck<'a> {
+    room: &'a QuotaRoom<'a>,
+    /// The memory of the last choice that was allowed, in MiB.
     allowed: Cell<u64>,
-    /// The fewest MiB of those that were not.
+    /// The least memory of the choices that were rejected, in MiB.
     too_much: Cell<u64>,
-    /// The last one that was not.
-    refused: Cell<Option<Spent>>,
+    /// The last choice that was rejected.
+    refused: Cell<Option<QuotaUse>>,
 }
 
-impl<'a> Allowance<'a> {
-    /// Before any choice.
-    pub fn of(room: &'a Room<'a>) -> Self {
+impl<'a> QuotaCheck<'a> {
+    /// A check that has seen no choice.
+    pub fn of(room: &'a QuotaRoom<'a>) -> Self {
         let (allowed, too_much) = (Cell::new(0), Cell::new(u64::MAX));
         Self { room, allowed, too_much, refused: Cell::new(None) }
     }
 
-    /// Whether this choice may be.
-    pub fn allows(&self, choice: &Spent) -> bool {
+    /// Whether the quotas allow this choice.
+    pub fn allows(&self, choice: &QuotaUse) -> bool {
         let is_over = self.room.over(choice).is_some();
         if is_over {
             self.too_much.set(self.too_much.get().min(choice.memory_mib));
@@ -223,51 +235,57 @@ impl<'a> Allowance<'a> {
         !is_over
     }
 
-    /// What was in the way of the last choice that was not allowed.
+    /// The quota that rejects the last rejected choice.
     pub fn over(&self) -> Option<QuotaReason> {
         self.refused.get().and_then(|choice| self.room.over(&choice))
     }
 
-    /// For how many MiB that are left the same would be found.
+    /// The remaining memory for which the outcome would be the same.
     pub fn span(&self) -> Range<u64> {
         self.allowed.get()..self.too_much.get()
     }
 
-    /// The last choice that was not allowed.
-    pub fn refused(&self) -> Option<Spent> {
+    /// The last choice that was rejected.
+    pub fn refused(&self) -> Option<QuotaUse> {
         self.refused.get()
     }
 }
 
-/// What they say.
+/// What quotas decide about a node before its cards are chosen.
+///
+/// Mostly a share is equally large on all cards of the node, and then it does not matter which card is chosen.
 pub enum Bound {
-    /// Yes, whichever cards are chosen.
+    /// They allow every choice of cards.
     Allows,
-    /// No, whichever they are.
+    /// They reject every choice of cards.
     Forbids(NodeReason),
-    /// They say it of some.
+    /// It depends on the cards.
     Depends,
 }
 
 impl Bound {
-    /// Of this node.
-    pub fn of(class: &Class, room: &Room<'_>, mode: Mode, cards: &[Facts]) -> Self {
+    /// The decision about a node with these cards.
+    pub fn of(class: &Class, room: &QuotaRoom<'_>, mode: Mode, cards: &[Facts]) -> Self {
         if mode == Mode::Mig {
             return Self::Depends;
         }
-        let limit = |facts, ask: &Ask| demand::limit(&ask.memory, facts);
-        let most = |ask: &Ask| cards.iter().map(|facts| limit(facts, ask)).max().unwrap_or(0);
-        let least = |ask: &Ask| cards.iter().map(|facts| limit(facts, ask)).min().unwrap_or(0);
-        if room.over(&Spent::with(&class.asks, most)).is_none() {
+        let limit = |facts, container: &ContainerRequest| demand::limit(&container.memory, facts);
+        let most = |container: &ContainerRequest| {
+            cards.iter().map(|facts| limit(facts, container)).max().unwrap_or(0)
+        };
+        let least = |container: &ContainerRequest| {
+            cards.iter().map(|facts| limit(facts, container)).min().unwrap_or(0)
+        };
+        if room.over(&QuotaUse::with(&class.containers, most)).is_none() {
             return Self::Allows;
         }
-        let over = room.over(&Spent::with(&class.asks, least));
+        let over = room.over(&QuotaUse::with(&class.containers, least));
         over.map_or(Self::Depends, |over| Self::Forbids(NodeReason::Quota(Box::new(over))))
     }
 }
 
-/// The quota that forbids such pods on whatever card.
-pub fn over(class: &Class, room: &Room<'_>) -> Option<NodeReason> {
-    let over = room.over(&Spent::of(&class.asks, |_| &[], false))?;
+/// The quota that rejects pods of the class on every card, if there is one.
+pub fn over(class: &Class, room: &QuotaRoom<'_>) -> Option<NodeReason> {
+    let over = room.over(&QuotaUse::of(&class.containers, |_| &[], false))?;
     Some(NodeReason::Quota(Box::new(over)))
 }

@@ -1,93 +1,97 @@
-//! How the kubelet will hand cards out, before any card is known.
+//! How the kubelet will distribute device IDs among the containers of a pod.
 //!
-//! The kubelet allocates container by container. What an ordinary init container had goes to the
-//! next ones first, unasked, and in no order that could be foreseen; a sidecar or an app keeps what it
-//! takes (devicemanager's `devicesToReuse`, sidecars since Kubernetes 1.29). So "max over init
-//! containers, sum over apps" on each card is a plan that cannot be carried out, and where a container asks
-//! for fewer cards than are waiting, any of them may come.
+//! The kubelet allocates devices container by container. The devices of an ordinary init container are reused first by
+//! the containers after it, in an order that nobody can predict. A sidecar or an app container keeps its devices (see
+//! `devicesToReuse` in the kubelet's device manager; sidecars since Kubernetes 1.29). So it is not enough to reserve the
+//! maximum over init containers and the sum over apps on each card: the kubelet may combine containers and cards in
+//! another way. If a container requests fewer cards than can be reused, it may get any of them.
 //!
-//! A pod's device IDs fall into *groups*: those that are first handed out to one container. Who may
-//! hold an ID of a group, in which phase of the pod's life, follows from kinds and counts alone, and is the
-//! same for all IDs of the group. At any moment one container at most holds an ID, so an ID
-//! weighs as much as the heaviest that may hold it; a plan in which all of them find room
-//! holds whatever the kubelet picks, and no room is asked for that no pick needs.
+//! A *group* is the device IDs that are first allocated to one container. Which containers may hold an ID of a group, and
+//! in which phase of the pod, follows from the kinds and counts alone, and is the same for all IDs of the group. At most
+//! one container holds an ID at a time. So an ID counts as much as the largest container that may hold it. If all IDs
+//! have room in this way, the pod fits whatever the kubelet picks, and no more room is reserved than some pick needs.
 //!
-//! The phases are the ordinary init containers, one each, and the apps.
+//! The phases of a pod are its ordinary init containers, one each, and then the apps.
 
-use crate::wire::{Ask, Kind};
+use crate::wire::{ContainerRequest, Kind};
 
-/// A set of asks or of groups.
+/// A set of containers or of groups.
 pub type Set = u64;
 
-/// IDs that come to the pod together.
+/// The device IDs that are first allocated to one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The ask that they are first handed out to.
-    pub ask: usize,
-    /// How many.
+    /// The index of that container.
+    pub container: usize,
+    /// The number of IDs.
     pub count: usize,
-    /// Groups whose IDs may be in the same container, and so must be of other cards.
+    /// The groups whose IDs may be in the same container. Their cards must be different ones.
     pub apart: Set,
-    /// Who may hold such an ID, by phase.
+    /// The containers that may hold an ID of the group, by phase.
     pub holders: Vec<Set>,
 }
 
-/// Where the cards of one ask come from.
+/// Where the device IDs of one container come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// So many that earlier init containers leave behind.
+    /// The number of IDs that earlier init containers leave.
     pub reused: usize,
-    /// And the IDs of this group.
+    /// The group of its new IDs.
     pub new: Option<usize>,
-    /// Groups that the reused ones may be of.
+    /// The groups that the reused IDs may belong to.
     pub pool: Set,
 }
 
-/// A pod's groups and phases.
+/// The groups and phases of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// In the order in which they are handed out.
+    /// The groups in the order of allocation.
     pub groups: Vec<Group>,
-    /// By ask.
+    /// The sources by container.
     pub sources: Vec<Source>,
-    /// Ordinary init containers, and one.
+    /// The number of phases: the ordinary init containers, and one for the apps.
     pub phases: usize,
-    /// Whether the kubelet has any choice.
-    pub open: bool,
+    /// Whether the kubelet has a choice.
+    pub has_choice: bool,
 }
 
-/// What ordinary init containers have left behind so far.
+/// The IDs that ordinary init containers have left so far.
 #[derive(Default)]
 struct Pool {
     groups: Set,
-    /// How many IDs are there, of the groups' more.
+    /// The number of IDs. The groups may have more.
     left: usize,
 }
 
 impl Shape {
-    /// The shape of a pod that asks so.
-    pub fn of(asks: &[Ask]) -> Self {
-        let phases = asks.iter().filter(|ask| ask.kind == Kind::Init).count() + 1;
-        let mut shape = Self { groups: Vec::new(), sources: Vec::new(), phases, open: false };
+    /// The shape of a pod with these containers.
+    pub fn of(containers: &[ContainerRequest]) -> Self {
+        let phases = containers.iter().filter(|container| container.kind == Kind::Init).count() + 1;
+        let mut shape = Self { groups: Vec::new(), sources: Vec::new(), phases, has_choice: false };
         let mut pool = Pool::default();
-        // By group: sidecars and apps that may have kept an ID of it.
+        // The sidecars and apps that may have kept an ID, by group.
         let mut kept: Vec<Set> = Vec::new();
         let mut phase = 0;
-        for (at, ask) in asks.iter().enumerate() {
-            let count = ask.cards as usize;
+        for (at, container) in containers.iter().enumerate() {
+            let count = container.cards as usize;
             let reused = count.min(pool.left);
             let possible: usize = members(pool.groups).map(|group| shape.groups[group].count).sum();
-            shape.open |= reused > 0 && reused < possible;
+            shape.has_choice |= reused > 0 && reused < possible;
             let reach = if reused > 0 { pool.groups } else { 0 };
             let new = (count > reused).then(|| {
                 let holders = vec![0; phases];
-                shape.groups.push(Group { ask: at, count: count - reused, apart: reach, holders });
+                shape.groups.push(Group {
+                    container: at,
+                    count: count - reused,
+                    apart: reach,
+                    holders,
+                });
                 kept.push(0);
                 shape.groups.len() - 1
             });
             shape.sources.push(Source { reused, new, pool: reach });
             let touched = reach | new.map_or(0, |group| 1 << group);
-            if ask.kind == Kind::Init {
+            if container.kind == Kind::Init {
                 for (group, kept) in kept.iter().enumerate() {
                     let here = if touched >> group & 1 == 1 { 1 << at } else { 0 };
                     shape.groups[group].holders[phase] = kept | here;
@@ -110,21 +114,24 @@ impl Shape {
         shape
     }
 
-    /// Deals entries out as planned: in container order, the ones that wait longest first.
-    ///
-    /// `entries` has the entries of each group; the answer has those of each ask.
-    pub fn deal<T: Copy>(&self, asks: &[Ask], entries: &[Vec<T>]) -> Vec<Vec<T>> {
+    /// Distributes cards among the containers as planned: in the order of the containers, the IDs that have waited longest
+    /// first. `by_group` has the cards of each group; the result has those of each container.
+    pub fn deal<T: Copy>(
+        &self,
+        containers: &[ContainerRequest],
+        by_group: &[Vec<T>],
+    ) -> Vec<Vec<T>> {
         let mut waiting: Vec<T> = Vec::new();
-        let mut dealt = Vec::with_capacity(asks.len());
-        for (ask, source) in asks.iter().zip(&self.sources) {
+        let mut dealt = Vec::with_capacity(containers.len());
+        for (container, source) in containers.iter().zip(&self.sources) {
             let mut hand: Vec<T> = waiting[..source.reused].to_vec();
-            if ask.kind != Kind::Init {
+            if container.kind != Kind::Init {
                 waiting.drain(..source.reused);
             }
             if let Some(group) = source.new {
-                hand.extend(&entries[group]);
-                if ask.kind == Kind::Init {
-                    waiting.extend(&entries[group]);
+                hand.extend(&by_group[group]);
+                if container.kind == Kind::Init {
+                    waiting.extend(&by_group[group]);
                 }
             }
             dealt.push(hand);
@@ -143,7 +150,7 @@ pub fn members(set: Set) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether `good` is true of `hand` with any so many of `pool`.
+/// Whether `good` holds for `hand` together with every choice of `count` cards of `pool`.
 pub(crate) fn every(
     pool: &[u8],
     count: usize,
@@ -161,28 +168,28 @@ pub(crate) fn every(
 #[cfg(test)]
 mod tests {
     use super::{Shape, members};
-    use crate::wire::{Ask, Kind, Memory};
+    use crate::wire::{ContainerRequest, Kind, Memory};
 
-    fn asks(parts: &[(Kind, u32)]) -> Vec<Ask> {
-        let ask = |(at, (kind, cards)): (usize, &(Kind, u32))| Ask {
-            container: at.to_string(),
+    fn containers(parts: &[(Kind, u32)]) -> Vec<ContainerRequest> {
+        let container = |(at, (kind, cards)): (usize, &(Kind, u32))| ContainerRequest {
+            name: at.to_string(),
             kind: *kind,
             cards: *cards,
             memory: Memory::Mib(1),
             cores: 0,
         };
-        parts.iter().enumerate().map(ask).collect()
+        parts.iter().enumerate().map(container).collect()
     }
 
     fn shape(parts: &[(Kind, u32)]) -> Shape {
-        Shape::of(&asks(parts))
+        Shape::of(&containers(parts))
     }
 
     #[test]
     fn apps_alone_have_a_group_each() {
         let shape = shape(&[(Kind::App, 2), (Kind::App, 1)]);
         assert_eq!(shape.phases, 1);
-        assert!(!shape.open);
+        assert!(!shape.has_choice);
         let counts: Vec<_> = shape.groups.iter().map(|group| (group.count, group.apart)).collect();
         assert_eq!(counts, [(2, 0), (1, 0)]);
         assert_eq!(shape.groups[0].holders, [0b01]);
@@ -192,7 +199,7 @@ mod tests {
     #[test]
     fn an_app_takes_what_the_init_container_had_and_more() {
         let shape = shape(&[(Kind::Init, 1), (Kind::App, 2), (Kind::App, 1)]);
-        assert!(!shape.open);
+        assert!(!shape.has_choice);
         assert_eq!(shape.groups.len(), 3);
         assert_eq!(shape.groups[0].holders, [0b001, 0b010]);
         assert_eq!(shape.groups[1].apart, 0b1, "two cards of one container differ");
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn where_the_kubelet_may_choose_every_choice_counts() {
         let shape = shape(&[(Kind::Init, 2), (Kind::App, 1), (Kind::App, 1)]);
-        assert!(shape.open);
+        assert!(shape.has_choice);
         assert_eq!(shape.groups.len(), 1);
         assert_eq!(shape.groups[0].holders, [0b001, 0b110]);
     }
@@ -210,7 +217,7 @@ mod tests {
     #[test]
     fn a_sidecar_keeps_its_card_from_later_init_containers() {
         let shape = shape(&[(Kind::Init, 1), (Kind::Sidecar, 1), (Kind::Init, 1), (Kind::App, 1)]);
-        assert!(!shape.open);
+        assert!(!shape.has_choice);
         assert_eq!(shape.groups.len(), 2);
         assert_eq!(shape.groups[0].holders, [0b0001, 0b0010, 0b0010]);
         assert_eq!(shape.groups[1].holders, [0b0000, 0b0100, 0b1000]);
@@ -220,16 +227,16 @@ mod tests {
     #[test]
     fn new_cards_differ_from_all_that_may_be_reused() {
         let shape = shape(&[(Kind::Init, 2), (Kind::Sidecar, 1), (Kind::Init, 2), (Kind::App, 2)]);
-        assert!(shape.open);
+        assert!(shape.has_choice);
         assert_eq!(shape.groups[1].apart, 0b1);
         assert_eq!(shape.groups[0].holders, [0b0001, 0b0110, 0b1010]);
         assert_eq!(shape.groups[1].holders, [0b0000, 0b0100, 0b1000]);
     }
 
     #[test]
-    fn entries_are_dealt_in_container_order() {
+    fn cards_are_distributed_in_container_order() {
         let parts = [(Kind::Init, 2), (Kind::Sidecar, 1), (Kind::App, 2)];
-        let dealt = shape(&parts).deal(&asks(&parts), &[vec!['a', 'b'], vec!['c']]);
+        let dealt = shape(&parts).deal(&containers(&parts), &[vec!['a', 'b'], vec!['c']]);
         assert_eq!(dealt, [vec!['a', 'b'], vec!['a'], vec!['b', 'c']]);
     }
 

@@ -1,42 +1,45 @@
-//! A node as the rules, the search and the score read it: as it is, or as it would be without some pods.
+//! The view of a node that the rules, the search and the score read: the node as it is, or without some of its pods.
 
-use crate::rules::card::{Facts, Room, Use};
+use crate::rules::card::{Allocated, Facts, Room};
 use crate::rules::fullness::Totals;
 use crate::wire::{Card, Mode, Placement};
 
-/// A node as fit and score look at it: as it is, or as it would be without some pods.
+/// A node.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// What it enforces.
+    /// How the node shares its cards.
     pub mode: Mode,
-    /// Its own order of cards.
+    /// The order in which its cards are tried, if the pod requests none.
     pub placement: Option<Placement>,
-    /// As published.
+    /// The cards as published.
     pub cards: &'a [Card],
-    /// By card.
+    /// What each card has.
     pub facts: &'a [Facts],
-    /// By card.
+    /// The room of each card.
     pub rooms: &'a [Room],
-    /// By card.
-    pub used: &'a [Use],
-    /// Pair scores, row by row.
+    /// What of each card is allocated.
+    pub allocated: &'a [Allocated],
+    /// The link scores of all pairs of cards, row by row.
     pub links: &'a [u32],
-    /// Of the cards that are there.
+    /// The totals of the published cards.
     pub totals: Totals,
 }
 
 impl View<'_> {
-    /// A card's NUMA node, if known.
+    /// The NUMA node of a card, if known.
     pub fn numa(&self, card: u8) -> Option<u32> {
         self.cards[usize::from(card)].numa
     }
 
-    /// The cards as they would be without any pod.
-    pub fn emptied(&self) -> (Vec<Room>, Vec<Use>) {
-        (self.facts.iter().map(Room::empty).collect(), vec![Use::default(); self.used.len()])
+    /// The rooms and allocations as they would be without any pod.
+    pub fn emptied(&self) -> (Vec<Room>, Vec<Allocated>) {
+        (
+            self.facts.iter().map(Room::empty).collect(),
+            vec![Allocated::default(); self.allocated.len()],
+        )
     }
 
-    /// How well two cards are linked.
+    /// The link score of two cards.
     pub fn link(&self, one: usize, other: usize) -> u64 {
         self.links[one * self.cards.len() + other].into()
     }

@@ -1,4 +1,4 @@
-//! Which cards of a node may be tried at all, and why not the others.
+//! The cards of a node that fit each container by itself, and the reasons of the others.
 
 use crate::rules::card_reason::Tally;
 use crate::rules::class::Class;
@@ -7,12 +7,12 @@ use crate::rules::node_reason::NodeReason;
 use crate::rules::view::View;
 use crate::search::effort::Effort;
 use crate::search::topology::{self, Choice};
-use crate::wire::{Ask, Mode};
+use crate::wire::{ContainerRequest, Mode};
 
-/// Cards with room for an ID of the group.
+/// The cards with room for an ID of the group.
 pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec<u8>, NodeReason> {
     let fits = |card| {
-        fit::named(class, view, card).and_then(|()| fit::room(class, view, card, &[], group))
+        fit::allowed(class, view, card).and_then(|()| fit::room(class, view, card, &[], group))
     };
     let (mut cards, wanted) = (Vec::new(), class.shape.groups[group].count);
     let mut tally = Tally::of(view.cards.len() as u8, 0, wanted as u8);
@@ -22,40 +22,40 @@ pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec
             Err(reason) => tally.count(reason),
         }
     }
-    // Several instances may be of one card.
+    // A card in MIG mode can have several instances.
     if cards.len() >= wanted || (view.mode == Mode::Mig && !cards.is_empty()) {
         return Ok(cards);
     }
     tally.fit = cards.len() as u8;
-    let ask = (class.shape.groups[group].ask as u8, class.asks.len() as u8);
-    Err(NodeReason::Cards { ask, tally: Box::new(tally) })
+    let container = (class.shape.groups[group].container as u8, class.containers.len() as u8);
+    Err(NodeReason::Cards { container, tally: Box::new(tally) })
 }
 
-/// By ask: the best sum of pairs that the node could offer if nothing were placed there.
+/// The best sum of link scores that the empty node has, by container.
 pub fn best_links(
     class: &Class,
     view: &View<'_>,
     effort: &mut Effort,
 ) -> Result<Vec<u64>, NodeReason> {
-    let (rooms, used) = view.emptied();
-    let empty = View { rooms: &rooms, used: &used, ..*view };
-    let mut best = |ask: &Ask| {
-        if ask.cards < 2 {
+    let (rooms, allocated) = view.emptied();
+    let empty = View { rooms: &rooms, allocated: &allocated, ..*view };
+    let mut best = |container: &ContainerRequest| {
+        if container.cards < 2 {
             return Ok(0);
         }
         let usable = |card: &usize| {
             let groups = 0..class.shape.groups.len();
-            fit::named(class, &empty, *card).is_ok()
+            fit::allowed(class, &empty, *card).is_ok()
                 && groups.clone().any(|group| fit::room(class, &empty, *card, &[], group).is_ok())
         };
         let from: Vec<u8> = (0..view.cards.len()).filter(usable).map(|card| card as u8).collect();
-        let count = ask.cards as usize;
-        let choice = Choice { from: &from, with: &[], count, one_numa: class.wish.numa };
+        let count = container.cards as usize;
+        let choice = Choice { from: &from, with: &[], count, one_numa: class.card_request.numa };
         match topology::best(&empty, choice, effort) {
             Some((sum, _)) if sum > 0 => Ok(sum),
             None if effort.is_over() => Err(NodeReason::TooMany),
-            _ => Err(NodeReason::Links { wanted: ask.cards as u8, best: 0 }),
+            _ => Err(NodeReason::Links { requested: container.cards as u8, best: 0 }),
         }
     };
-    class.asks.iter().map(&mut best).collect()
+    class.containers.iter().map(&mut best).collect()
 }

@@ -1,41 +1,46 @@
-//! From device IDs on cards to what each container is told.
+//! Chosen cards, what they must provide, and how they are written in an assignment.
 
-use crate::rules::card::Use;
+use crate::rules::card::Allocated;
 use crate::rules::class::Class;
 use crate::rules::demand;
-use crate::rules::mig::{self, Place};
+use crate::rules::mig::{self, InstancePlacement};
 use crate::rules::view::View;
-use crate::wire::{Ask, Grant, Instance};
+use crate::wire::{CardAllocation, ContainerRequest, Instance};
 
-/// One device ID: of which group, on which card, and as which instance.
+/// One device ID of the pod, and the card that is chosen for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Index into the shape's groups.
+pub struct ChosenCard {
+    /// The index of its group.
     pub group: u8,
-    /// Index into the node's cards.
+    /// The index of the card on the node.
     pub card: u8,
-    /// Where the card is cut.
-    pub place: Option<Place>,
+    /// The MIG instance, on a card in MIG mode.
+    pub instance: Option<InstancePlacement>,
 }
 
-/// What each card would have to give for the entries: the most in any phase of the pod's life.
-pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<(u8, Use)>) {
+/// What the chosen cards must provide: the peak over the phases of the pod, by card.
+pub fn loads(
+    class: &Class,
+    view: &View<'_>,
+    chosen: &[ChosenCard],
+    loads: &mut Vec<(u8, Allocated)>,
+) {
     loads.clear();
-    for entry in entries {
+    for entry in chosen {
         if loads.iter().any(|(card, _)| *card == entry.card) {
             continue;
         }
-        let here = || entries.iter().filter(|other| other.card == entry.card);
+        let here = || chosen.iter().filter(|other| other.card == entry.card);
         let facts = &view.facts[usize::from(entry.card)];
-        let mut load = Use { slots: here().count() as u32, ..Use::default() };
+        let mut load = Allocated { slots: here().count() as u32, ..Allocated::default() };
         if let Some(mig) =
-            view.cards[usize::from(entry.card)].mig.as_ref().filter(|_| entry.place.is_some())
+            view.cards[usize::from(entry.card)].mig.as_ref().filter(|_| entry.instance.is_some())
         {
-            for place in here().filter_map(|entry| entry.place) {
-                let profile = &mig.profiles[place.profile];
+            for placement in here().filter_map(|entry| entry.instance) {
+                let profile = &mig.profiles[placement.profile];
                 load.memory_mib += profile.memory_mib;
                 load.cores += mig::cores(mig, profile);
-                load.mig |= mig::mask(place.start, profile.size);
+                load.mig |= mig::mask(placement.start, profile.size);
             }
         } else {
             for phase in 0..class.shape.phases {
@@ -52,35 +57,43 @@ pub fn loads(class: &Class, view: &View<'_>, entries: &[Entry], loads: &mut Vec<
     }
 }
 
-/// What each ask is given, by the entries.
-pub fn grants(class: &Class, view: &View<'_>, entries: &[Entry]) -> Vec<Vec<Grant>> {
-    let of = |group: usize| entries.iter().filter(move |entry| usize::from(entry.group) == group);
-    let groups: Vec<Vec<Entry>> =
+/// The allocated cards of each container.
+pub fn container_cards(
+    class: &Class,
+    view: &View<'_>,
+    chosen: &[ChosenCard],
+) -> Vec<Vec<CardAllocation>> {
+    let of = |group: usize| chosen.iter().filter(move |entry| usize::from(entry.group) == group);
+    let groups: Vec<Vec<ChosenCard>> =
         (0..class.shape.groups.len()).map(|group| of(group).copied().collect()).collect();
-    let dealt = class.shape.deal(&class.asks, &groups);
-    let hand = |(ask, hand): (&Ask, Vec<Entry>)| {
-        hand.into_iter().map(|entry| grant(view, ask, entry)).collect()
+    let dealt = class.shape.deal(&class.containers, &groups);
+    let hand = |(container, hand): (&ContainerRequest, Vec<ChosenCard>)| {
+        hand.into_iter().map(|entry| card_allocation(view, container, entry)).collect()
     };
-    class.asks.iter().zip(dealt).map(hand).collect()
+    class.containers.iter().zip(dealt).map(hand).collect()
 }
 
-fn grant(view: &View<'_>, ask: &Ask, entry: Entry) -> Grant {
+fn card_allocation(
+    view: &View<'_>,
+    container: &ContainerRequest,
+    entry: ChosenCard,
+) -> CardAllocation {
     let (card, facts) =
         (&view.cards[usize::from(entry.card)], &view.facts[usize::from(entry.card)]);
-    let cut = card.mig.as_ref().zip(entry.place);
-    let Some((mig, place)) = cut else {
-        let memory_mib = demand::limit(&ask.memory, facts);
-        return Grant {
+    let cut = card.mig.as_ref().zip(entry.instance);
+    let Some((mig, placement)) = cut else {
+        let memory_mib = demand::limit(&container.memory, facts);
+        return CardAllocation {
             card: card.uuid.clone(),
             memory_mib,
-            cores: demand::cores(ask, view.mode),
+            cores: demand::cores(container, view.mode),
             mig: None,
         };
     };
-    let profile = &mig.profiles[place.profile];
+    let profile = &mig.profiles[placement.profile];
     let instance =
-        Instance { profile: profile.name.clone(), start: place.start, size: profile.size };
-    Grant {
+        Instance { profile: profile.name.clone(), start: placement.start, size: profile.size };
+    CardAllocation {
         card: card.uuid.clone(),
         memory_mib: profile.memory_mib,
         cores: mig::cores(mig, profile),

@@ -1,35 +1,34 @@
-//! Cards for all groups of a request on one node.
+//! Finds cards for all groups of a request on one node.
 //!
-//! Nearly every pod has one container with one card: then the first card in order that has room is the
-//! answer. With several groups the first choice of one may leave another without room, so choices are
-//! taken back and all others tried, in order, so many and no more: who asks for something hopeless shall not keep the
-//! cluster waiting.
+//! Nearly every pod has one container with one card. Then the first card in order that has room is the answer. With
+//! several groups, the first choice for one group may leave no room for another. So the search goes back and tries other
+//! choices, in order, until its steps are used up ([`crate::search::effort`]): a hopeless request must not block others.
 
 use crate::rules::class::Class;
 use crate::rules::fit;
-use crate::rules::mig::{self, Place};
+use crate::rules::mig::{self, InstancePlacement};
 use crate::rules::node_reason::NodeReason;
-use crate::rules::quota::{Allowance, Spent};
+use crate::rules::quota::{QuotaCheck, QuotaUse};
 use crate::rules::shape::{every, members};
 use crate::rules::view::View;
 use crate::search::candidates::{best_links, candidates_of};
-use crate::search::chosen::{self, Entry};
+use crate::search::chosen::{self, ChosenCard};
 use crate::search::effort::{Effort, Step};
 use crate::search::order;
 use crate::search::topology::{self, Choice};
 use crate::wire::{Mode, Topology};
 use std::cmp::Reverse;
 
-/// Fills `entries`, or says why that cannot be. `quota` is given where only the cards decide
-/// what counts against it.
+/// Fills `chosen`, or returns why the node does not fit. `quota` is given if only the chosen cards decide what counts
+/// against it.
 pub fn find(
     class: &Class,
     view: &View<'_>,
-    quota: Option<&Allowance<'_>>,
+    quota: Option<&QuotaCheck<'_>>,
     effort: &mut Effort,
-    entries: &mut Vec<Entry>,
+    chosen: &mut Vec<ChosenCard>,
 ) -> Result<(), NodeReason> {
-    entries.clear();
+    chosen.clear();
     effort.begin_node();
     if view.cards.is_empty() {
         return Err(NodeReason::NoCards);
@@ -46,15 +45,15 @@ pub fn find(
         if topology == Topology::Strict { best_links(class, view, effort)? } else { Vec::new() };
     let order = in_turn(class, topology);
     let mut search =
-        Search { class, view, quota, candidates, topology, order, best, entries, effort };
+        Search { class, view, quota, candidates, topology, order, best, chosen, effort };
     if search.group(0) {
         return Ok(());
     }
     Err(search.failure())
 }
 
-/// In which order groups get their cards. Where all must have the best links the large ones have the least choice, and the
-/// others take what they leave; but cards that may come together in one container come one after the other.
+/// The order in which groups get their cards. If all must have the best links, large groups have the fewest choices and
+/// come first. But groups that may meet in one container follow each other.
 fn in_turn(class: &Class, topology: Topology) -> Vec<usize> {
     let groups = &class.shape.groups;
     let mut order: Vec<usize> = (0..groups.len()).collect();
@@ -67,17 +66,17 @@ fn in_turn(class: &Class, topology: Topology) -> Vec<usize> {
 struct Search<'a> {
     class: &'a Class,
     view: &'a View<'a>,
-    quota: Option<&'a Allowance<'a>>,
+    quota: Option<&'a QuotaCheck<'a>>,
     candidates: Vec<Vec<u8>>,
     topology: Topology,
     order: Vec<usize>,
     best: Vec<u64>,
-    entries: &'a mut Vec<Entry>,
+    chosen: &'a mut Vec<ChosenCard>,
     effort: &'a mut Effort,
 }
 
 impl Search<'_> {
-    /// Finds cards for the group whose turn it is and all that follow.
+    /// Finds cards for the group at this turn and all groups after it.
     fn group(&mut self, turn: usize) -> bool {
         let Some(&group) = self.order.get(turn) else { return self.holds() };
         let shape = &self.class.shape.groups[group];
@@ -90,19 +89,19 @@ impl Search<'_> {
                 from: &from,
                 with: &with,
                 count: shape.count,
-                one_numa: self.class.wish.numa,
+                one_numa: self.class.card_request.numa,
             };
             let Some((_, cards)) = topology::best(self.view, choice, self.effort) else {
                 return false;
             };
-            let before = self.entries.len();
-            let entry = |card| Entry { group: group as u8, card, place: None };
-            self.entries.extend(cards.into_iter().map(entry));
+            let before = self.chosen.len();
+            let entry = |card| ChosenCard { group: group as u8, card, instance: None };
+            self.chosen.extend(cards.into_iter().map(entry));
             if self.is_well_linked(group) && self.group(turn + 1) {
                 return true;
             }
-            self.entries.truncate(before);
-            // There is no better one where nothing else has to be placed.
+            self.chosen.truncate(before);
+            // With a single group there is no better choice.
             if self.class.shape.groups.len() == 1 && self.quota.is_none() {
                 return false;
             }
@@ -110,7 +109,7 @@ impl Search<'_> {
         self.entry(turn, shape.count, 0)
     }
 
-    /// Finds so many more cards for that group, from this candidate on.
+    /// Finds `left` more cards for the group, starting at this candidate.
     fn entry(&mut self, turn: usize, left: usize, from: usize) -> bool {
         let group = self.order[turn];
         if left == 0 {
@@ -130,17 +129,17 @@ impl Search<'_> {
             {
                 continue;
             }
-            let (places, next) = if self.view.mode == Mode::Mig {
-                (self.places(group, card).into_iter().map(Some).collect(), at)
+            let (placements, next) = if self.view.mode == Mode::Mig {
+                (self.free_placements(group, card).into_iter().map(Some).collect(), at)
             } else {
                 (vec![None], at + 1)
             };
-            for place in places {
-                self.entries.push(Entry { group: group as u8, card, place });
+            for placement in placements {
+                self.chosen.push(ChosenCard { group: group as u8, card, instance: placement });
                 if self.entry(turn, left - 1, next) {
                     return true;
                 }
-                self.entries.pop();
+                self.chosen.pop();
             }
         }
         false
@@ -148,42 +147,42 @@ impl Search<'_> {
 
     fn has_room(&self, group: usize, card: u8) -> bool {
         if self.view.mode == Mode::Mig {
-            return !self.places(group, card).is_empty();
+            return !self.free_placements(group, card).is_empty();
         }
-        let here = self.entries.iter().filter(|entry| entry.card == card);
+        let here = self.chosen.iter().filter(|entry| entry.card == card);
         let on: Vec<usize> = here.map(|entry| entry.group.into()).collect();
         fit::room(self.class, self.view, card.into(), &on, group).is_ok()
     }
 
-    fn places(&self, group: usize, card: u8) -> Vec<Place> {
+    fn free_placements(&self, group: usize, card: u8) -> Vec<InstancePlacement> {
         let (view, at) = (self.view, usize::from(card));
         let Some(mig) = &view.cards[at].mig else { return Vec::new() };
-        let mut used = view.used[at];
-        for place in
-            self.entries.iter().filter(|entry| entry.card == card).filter_map(|entry| entry.place)
+        let mut allocated = view.allocated[at];
+        for placement in
+            self.chosen.iter().filter(|entry| entry.card == card).filter_map(|entry| entry.instance)
         {
-            let profile = &mig.profiles[place.profile];
-            used.slots += 1;
-            used.memory_mib += profile.memory_mib;
-            used.mig |= mig::mask(place.start, profile.size);
+            let profile = &mig.profiles[placement.profile];
+            allocated.slots += 1;
+            allocated.memory_mib += profile.memory_mib;
+            allocated.mig |= mig::mask(placement.start, profile.size);
         }
-        if used.slots >= view.facts[at].slots() {
+        if allocated.slots >= view.facts[at].slots() {
             return Vec::new();
         }
-        mig::places(self.class, view, at, &used, group).unwrap_or_default()
+        mig::free_placements(self.class, view, at, &allocated, group).unwrap_or_default()
     }
 
-    /// Whether no container might get this card twice.
+    /// Whether no container could get this card twice.
     fn is_apart(&self, group: usize, card: u8) -> bool {
         let apart = self.class.shape.groups[group].apart | 1 << group;
-        let mut same = self.entries.iter().filter(|entry| entry.card == card);
+        let mut same = self.chosen.iter().filter(|entry| entry.card == card);
         self.view.mode == Mode::Mig || !same.any(|entry| apart >> entry.group & 1 == 1)
     }
 
-    /// Whether it is on the NUMA node of what it may be in one container with.
+    /// Whether the card is on the NUMA node of the cards that may be in the same container.
     fn is_near(&self, group: usize, card: u8) -> bool {
         let shape = &self.class.shape.groups[group];
-        if !self.class.wish.numa || (shape.count == 1 && shape.apart == 0) {
+        if !self.class.card_request.numa || (shape.count == 1 && shape.apart == 0) {
             return true;
         }
         let numa = |card: u8| self.view.numa(card);
@@ -192,23 +191,27 @@ impl Search<'_> {
     }
 
     fn cards_of(&self, groups: u64) -> Vec<u8> {
-        let of = |entry: &&Entry| groups >> entry.group & 1 == 1;
-        self.entries.iter().filter(of).map(|entry| entry.card).collect()
+        let of = |entry: &&ChosenCard| groups >> entry.group & 1 == 1;
+        self.chosen.iter().filter(of).map(|entry| entry.card).collect()
     }
 
-    /// Whether the whole choice keeps what concerns all of it.
+    /// Whether the whole choice is within the quotas.
     fn holds(&self) -> bool {
         let Some(quota) = self.quota else { return true };
-        let grants = chosen::grants(self.class, self.view, self.entries);
-        quota.allows(&Spent::of(&self.class.asks, |ask| grants[ask].as_slice(), false))
+        let container_cards = chosen::container_cards(self.class, self.view, self.chosen);
+        quota.allows(&QuotaUse::of(
+            &self.class.containers,
+            |container| container_cards[container].as_slice(),
+            false,
+        ))
     }
 
     fn is_strict(&self) -> bool {
         self.topology == Topology::Strict && self.view.mode != Mode::Mig
     }
 
-    /// Whether each container that has all its cards with this group has the best links, whichever of them the kubelet
-    /// picks for it. Known as soon as that is so, a choice need not be tried with all choices of the groups that follow.
+    /// Whether each container that is complete with this group has the best links, whichever IDs the kubelet picks for it.
+    /// It is checked as early as possible, so that fewer choices are tried.
     fn is_well_linked(&mut self, group: usize) -> bool {
         if !self.is_strict() {
             return true;
@@ -229,12 +232,12 @@ impl Search<'_> {
         })
     }
 
-    /// Whether the cards that this group has so far can become the best linked ones with so many more.
+    /// Whether the cards of this group can still get the best links with `left` more cards.
     fn may_be_well_linked(&self, group: usize, left: usize) -> bool {
         let (shape, view) = (&self.class.shape, self.view);
-        let source = &shape.sources[shape.groups[group].ask];
-        let best = self.best.get(shape.groups[group].ask).copied().unwrap_or(0);
-        // What comes to them from earlier containers is not known.
+        let source = &shape.sources[shape.groups[group].container];
+        let best = self.best.get(shape.groups[group].container).copied().unwrap_or(0);
+        // The cards that earlier containers leave are not known.
         if !self.is_strict() || source.reused > 0 || best == 0 {
             return true;
         }
@@ -246,42 +249,42 @@ impl Search<'_> {
 
     fn failure(self) -> NodeReason {
         let single = self.class.shape.groups.len() == 1;
-        // One that was in the way of an otherwise good choice.
-        if let Some(over) = self.quota.and_then(Allowance::over) {
+        // An otherwise possible choice was over a quota.
+        if let Some(over) = self.quota.and_then(QuotaCheck::over) {
             return NodeReason::Quota(Box::new(over));
         }
         if self.effort.is_over() {
             return NodeReason::TooMany;
         }
         let wanted = self.class.shape.groups[0].count;
-        if single && self.class.wish.numa {
+        if single && self.class.card_request.numa {
             let numa = |card: &u8| self.view.numa(*card);
             let cards = &self.candidates[0];
             let count = |card: &u8| cards.iter().filter(|other| numa(other) == numa(card)).count();
             let most =
                 cards.iter().filter(|card| numa(card).is_some()).map(count).max().unwrap_or(0);
             if most < wanted {
-                return NodeReason::Numa { wanted: wanted as u8, most: most as u8 };
+                return NodeReason::Numa { requested: wanted as u8, most: most as u8 };
             }
         }
         if single && self.topology == Topology::Strict {
-            return NodeReason::Links { wanted: wanted as u8, best: self.best[0] };
+            return NodeReason::Links { requested: wanted as u8, best: self.best[0] };
         }
         NodeReason::Together
     }
 }
 
-/// Whether there would be no cards either if no pod were on the node.
+/// Whether the pod does not fit the node even without other pods.
 ///
-/// Where the looking ends before that is known, there may be.
+/// If the search ends before that is known, the answer is no.
 pub fn unfit_when_empty(
     class: &Class,
     view: &View<'_>,
     effort: &mut Effort,
-    entries: &mut Vec<Entry>,
+    chosen: &mut Vec<ChosenCard>,
 ) -> bool {
-    let (rooms, used) = view.emptied();
-    let empty = View { rooms: &rooms, used: &used, ..*view };
-    let found = find(class, &empty, None, effort, entries);
+    let (rooms, allocated) = view.emptied();
+    let empty = View { rooms: &rooms, allocated: &allocated, ..*view };
+    let found = find(class, &empty, None, effort, chosen);
     found.is_err_and(|reason| reason != NodeReason::TooMany)
 }

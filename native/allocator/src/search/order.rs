@@ -1,8 +1,8 @@
-//! In which order a node's cards are tried.
+//! The order in which the cards of a node are tried.
 //!
-//! HAMi's comma list: the first key decides, the next one between equals, and the card's place on the
-//! node between those. Fullness is what it would be with the pod. Where one card is asked for and links
-//! matter, the worst linked one comes first of all, so that the well linked stay together.
+//! The pod's annotation has HAMi's list of keys: the first key decides, the next one breaks ties, and the index of the
+//! card breaks the remaining ties. Fullness is the fullness with the pod. If one card is requested and links matter, the
+//! card with the worst links comes first, so that well linked cards stay together.
 
 use crate::rules::card::{Facts, Room};
 use crate::rules::class::Class;
@@ -50,11 +50,11 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
     }
 }
 
-/// The keys that order; each once, and the node's own or spread where the pod wishes none.
+/// The keys, each once; the order of the node, or spread, if the pod requests none.
 fn keys(class: &Class, placement: Option<Placement>) -> [Option<Order>; 3] {
     let mut keys = [None; 3];
     let mut next = 0;
-    for key in &class.wish.order {
+    for key in &class.card_request.order {
         let orders = matches!(key, Order::Binpack | Order::Spread | Order::Numa);
         if orders && !keys.contains(&Some(*key)) {
             keys[next] = Some(*key);
@@ -70,30 +70,30 @@ fn keys(class: &Class, placement: Option<Placement>) -> [Option<Order>; 3] {
     keys
 }
 
-/// How full a card is to the pod, without it.
+/// The fullness of a card without the pod.
 #[inline]
 pub fn fullness(class: &Class, scale: &mut Scale, facts: &Facts, room: &Room) -> i64 {
-    if class.wish.weights.is_none() {
+    if class.card_request.weights.is_none() {
         return room.full();
     }
-    fullness::whole(scale.made_for(facts.has()).part(room.given(facts)))
+    fullness::whole(scale.for_capacity(facts.capacity()).part(room.allocated(facts)))
 }
 
-/// How much of a card one ID of the pod fills.
+/// The fullness that one ID of the pod adds to a card.
 #[inline]
 pub fn filled(scale: &mut Scale, need: &Need, mode: Mode, facts: &Facts) -> i64 {
     let memory_mib = if mode == Mode::Mig { 0 } else { need.memory(facts) };
     let load = [1, need.cores.into(), memory_mib];
-    fullness::whole(scale.made_for(facts.has()).part(load))
+    fullness::whole(scale.for_capacity(facts.capacity()).part(load))
 }
 
-/// Whether the fullest card comes first, where nothing but fullness orders.
+/// Whether the fullest card comes first, if only fullness orders the cards.
 pub fn fullest_first(class: &Class, placement: Option<Placement>) -> bool {
     keys(class, placement)[0] != Some(Order::Spread)
 }
 
-/// Cards of NUMA nodes that can serve the whole group come first, of those with the fewest to
-/// spare; then by NUMA node, so that even a group that does not fit on one is on few.
+/// Cards of NUMA nodes that can serve the whole group come first, and of these the NUMA nodes with the fewest cards to
+/// spare. The number of the NUMA node breaks ties, so that a group that fits on none is on few.
 fn company(class: &Class, view: &View<'_>, group: usize, all: &[u8], card: u8) -> i64 {
     let numa = |card: u8| view.numa(card);
     let Some(node) = numa(card) else { return i64::MAX };

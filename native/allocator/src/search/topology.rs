@@ -1,32 +1,32 @@
-//! The best linked so many of some cards.
+//! Finds the best linked subset of some cards, by branch and bound.
 //!
-//! Branch and bound over all subsets. With eight cards it always looks at all it has to; with sixteen it
-//! stops after a fixed number of steps and keeps the best so far, which with uniform links, the usual
-//! case, is the very first. Where none was found by then it says that there is none.
+//! With eight cards it always finds the best subset. With sixteen it stops after a fixed number of steps and keeps the best
+//! subset so far. On most nodes all links are equal, and then that is the first one. If it has found none by then, it
+//! returns none.
 
 use crate::rules::view::View;
 use crate::search::effort::{Effort, Step};
 
-/// Enough for every subset of eight cards, many times over; less where the node has had its part before.
+/// Enough for every subset of eight cards. The limit of the node may end the search earlier.
 const STEPS: u32 = 20_000;
 
-/// Which cards may be chosen, and with what.
+/// The cards to choose from.
 #[derive(Clone, Copy)]
 pub struct Choice<'a> {
-    /// The best first: between equally linked ones, earlier cards win.
+    /// In order: of equally linked cards the earlier ones win.
     pub from: &'a [u8],
-    /// Cards that the container has anyway.
+    /// The cards that the container has already.
     pub with: &'a [u8],
-    /// How many more.
+    /// The number of cards to add.
     pub count: usize,
-    /// Whether all must be of one known NUMA node.
+    /// Whether all cards must be on one known NUMA node.
     pub one_numa: bool,
 }
 
 struct Search<'a> {
     view: &'a View<'a>,
     choice: Choice<'a>,
-    /// No pair is linked better.
+    /// The best link score of any pair.
     best_pair: u64,
     hand: Vec<u8>,
     best: Option<(u64, Vec<u8>)>,
@@ -34,7 +34,7 @@ struct Search<'a> {
     effort: &'a mut Effort,
 }
 
-/// The sum over all pairs of the chosen cards and those they go with, and the chosen ones.
+/// The best choice, and the sum of the link scores of all its pairs.
 pub fn best(view: &View<'_>, choice: Choice<'_>, effort: &mut Effort) -> Option<(u64, Vec<u8>)> {
     let best_pair = best_pair(view);
     let hand = choice.with.to_vec();
@@ -44,12 +44,12 @@ pub fn best(view: &View<'_>, choice: Choice<'_>, effort: &mut Effort) -> Option<
     search.best
 }
 
-/// No pair is linked better.
+/// The best link score of any pair of the node.
 pub fn best_pair(view: &View<'_>) -> u64 {
     view.links.iter().copied().max().unwrap_or(0).into()
 }
 
-/// The sum over all pairs.
+/// The sum of the link scores of all pairs.
 pub fn pairs(view: &View<'_>, cards: &[u8]) -> u64 {
     let one = |(at, card): (usize, &u8)| to_all(view, *card, &cards[..at]);
     cards.iter().enumerate().map(one).sum()

@@ -1,23 +1,24 @@
-//! What was answered for a pod of which only the chosen cards decide how much it counts against a quota.
+//! Caches verdicts that depend on a quota, for pods that request memory as a share of a card.
 //!
-//! Such an answer is not of the node and the class alone. But it is not of every MiB that is left either: a choice
-//! that was taken is taken for as long as there is enough for it and none before it comes within reach, and a
-//! refusal stands until the smallest choice comes within reach. So an answer is remembered with its [`Span`], and
-//! other pods' coming and going in the namespace seldom makes anybody look again.
+//! Such a verdict does not follow from the node and the class alone, because the quota counts what the chosen card comes
+//! to. But it does not depend on every MiB that the quota leaves either. A choice that was allowed stays allowed while
+//! there is enough memory for it, and stays the first choice until an earlier one becomes affordable. A rejection stands
+//! until the smallest choice becomes affordable. So an answer is kept with the [`Span`] of remaining memory that it holds
+//! for, and changes of other pods in the namespace seldom invalidate it.
 
 use crate::rules::node_reason::NodeReason;
-use crate::rules::quota::{Allowance, Room, Spent};
+use crate::rules::quota::{QuotaCheck, QuotaRoom, QuotaUse};
 use crate::speed::verdict::Verdict;
 use std::ops::Range;
 
-/// Answers that are remembered of a node: namespaces that share a class may have different quotas.
+/// The number of answers that are kept for a node: namespaces that share a class may have different quotas.
 const ANSWERS: usize = 4;
 
-/// How many MiB may be left for an answer to be the same.
+/// The remaining memory for which an answer holds, in MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from: u64,
-    /// Where nothing was too much this is the greatest number, and it is within.
+    /// If no choice was rejected this is `u64::MAX`, which is inside the span.
     below: u64,
 }
 
@@ -27,22 +28,22 @@ impl Span {
     }
 }
 
-/// What was found out about a node, and for what is left.
+/// An answer and the remaining memory that it holds for.
 pub struct Answer {
     span: Span,
     what: What,
 }
 
 enum What {
-    /// It has nothing to do with figures of a quota.
+    /// A verdict that has no amounts of a quota in it.
     Verdict(Verdict),
-    /// A quota does not allow this much; by which, and its figures, is told anew each time.
-    TooMuch(Spent),
+    /// No quota allows this use. Which quota it is, and its amounts, are looked up each time.
+    TooMuch(QuotaUse),
 }
 
 impl Answer {
-    /// What is to be remembered of a verdict that was found with this.
-    pub fn of(allowance: &Allowance<'_>, verdict: &Verdict) -> Self {
+    /// The answer for a verdict that was found with this check.
+    pub fn of(allowance: &QuotaCheck<'_>, verdict: &Verdict) -> Self {
         let Range { start: from, end: below } = allowance.span();
         let span = Span { from, below };
         match allowance.refused().filter(|_| !matches!(verdict, Verdict::Fits(_))) {
@@ -51,8 +52,12 @@ impl Answer {
         }
     }
 
-    /// The verdict where so much is left as in this room; `say` puts a reason into words.
-    pub fn verdict(&self, room: &Room<'_>, say: impl FnOnce(NodeReason) -> Verdict) -> Verdict {
+    /// The verdict for what this quota leaves. `say` turns a reason into a verdict.
+    pub fn verdict(
+        &self,
+        room: &QuotaRoom<'_>,
+        say: impl FnOnce(NodeReason) -> Verdict,
+    ) -> Verdict {
         match &self.what {
             What::Verdict(verdict) => verdict.clone(),
             What::TooMuch(choice) => {
@@ -63,7 +68,7 @@ impl Answer {
     }
 }
 
-/// All that is remembered so of one node.
+/// The answers for one node.
 #[derive(Default)]
 pub struct Answers {
     generation: u32,
@@ -71,13 +76,13 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// What is known of the node as it is, where so much is left.
+    /// The answer for this generation of the node and this remaining memory.
     pub fn find(&self, generation: u32, left_mib: u64) -> Option<&Answer> {
         let each = if self.generation == generation { &self.each[..] } else { &[] };
         each.iter().find(|answer| answer.span.has(left_mib))
     }
 
-    /// One more; what was found out about the node as it was before goes, and the oldest where there are too many.
+    /// Adds an answer. Answers for an earlier generation are removed, and the oldest one if there are too many.
     pub fn add(&mut self, generation: u32, answer: Answer) {
         if self.generation != generation {
             self.generation = generation;
@@ -86,7 +91,7 @@ impl Answers {
         if self.each.len() == ANSWERS {
             self.each.remove(0);
         }
-        // There is seldom another one.
+        // Mostly this is the only one.
         self.each.reserve_exact(1);
         self.each.push(answer);
     }

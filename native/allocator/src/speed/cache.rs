@@ -1,62 +1,63 @@
-//! What was found out about nodes, by class of request, for as long as the node stays as it is.
+//! Caches the verdicts on nodes by class of request, as long as the node does not change.
 //!
-//! Between two requests of a class one node has changed, or a few. Everything else is read here. Where there are too
-//! many classes one goes of the namespace that has brought the most: nobody pushes out what others have brought.
+//! Between two requests of a class only a few nodes change; the verdicts on all others come from this cache. If there are
+//! too many classes, a class of the namespace with the most classes is evicted, so that no namespace can evict the classes
+//! of others.
 //!
-//! Where a question has ended before all nodes were looked at, the next one goes on where it ended. If more such classes were
-//! asked about by turns than are remembered, and the one not used for longest went, each would be gone before its turn. So
-//! they stay until they are done, all but the last one: it has lost the least.
+//! A question can end before it has searched all nodes, and the next one of the class continues there. If more such
+//! classes took turns than the cache holds, evicting the least recently used one would evict each class before its turn.
+//! So unfinished classes are kept, except for the most recent one, which has lost the least.
 
-use crate::rules::class::{Class, Key};
+use crate::rules::class::{Class, ClassKey};
 use crate::speed::answers::Answers;
 use crate::speed::verdict::Verdicts;
-use crate::wire::Request;
+use crate::wire::PodRequest;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Classes that are remembered; with 5,000 nodes each takes 40 KB, and half a MB more where what a quota says of those
-/// nodes depends on the cards.
+/// The number of classes in the cache. With 5,000 nodes each takes 120 KB, and half a MB more if verdicts depend on a quota
+/// and the cards.
 const CLASSES: usize = 64;
 
-/// Who was told that nodes are left is asked about again within half of this time, as kube-scheduler does in any case;
-/// then nobody waits for the rest.
+/// An unfinished class is evicted like the others after this time. kube-scheduler retries a pod within half of it, so by
+/// then its pod no longer exists.
 const WAITING_NS: u64 = 600_000_000_000;
 
-/// A class and what is known of nodes.
+/// A class and its verdicts.
 pub struct Cached {
     /// The class.
     pub class: Class,
-    /// What nodes are to it.
+    /// The verdicts on nodes.
     pub verdicts: Verdicts,
-    /// The same where a quota's answer depends on the cards, by what it leaves; empty where that never was so.
+    /// The verdicts that depend on a quota, by node; empty if there never was one.
     pub within: Vec<Answers>,
-    /// The allocator's generation when nodes were judged last; 0: never.
+    /// The allocator's generation when nodes were last judged; 0 if never.
     pub judged_at: u32,
-    /// When a question ended before all nodes were looked at, if the last one did.
+    /// When the last question ended, if it did not reach all nodes.
     pub left_at_ns: Option<u64>,
-    /// The namespace that it was met in first.
+    /// The namespace of the first request of the class.
     namespace: Box<str>,
     used_at: u64,
 }
 
 impl Cached {
-    fn is_left(&self, now_ns: u64) -> bool {
+    fn fits(&self, now_ns: u64) -> bool {
         self.left_at_ns.is_some_and(|at| now_ns.saturating_sub(at) <= WAITING_NS)
     }
 }
 
-/// The classes met last.
+/// The most recent classes.
 #[derive(Default)]
 pub struct Cache {
-    classes: FxHashMap<Arc<Key>, Cached>,
+    classes: FxHashMap<Arc<ClassKey>, Cached>,
     clock: u64,
 }
 
 impl Cache {
-    /// Takes the request's class out, so that the rest of the allocator can be read meanwhile.
-    pub fn take(&mut self, request: &Request, now_ns: u64) -> (Arc<Key>, Cached) {
+    /// Takes the class of the request out of the cache, so that it can change while the allocator is read.
+    pub fn take(&mut self, request: &PodRequest, now_ns: u64) -> (Arc<ClassKey>, Cached) {
         self.clock += 1;
-        let key = Key::of(request);
+        let key = ClassKey::of(request);
         if let Some((key, cached)) = self.classes.remove_entry(&key) {
             return (key, Cached { used_at: self.clock, ..cached });
         }
@@ -71,14 +72,14 @@ impl Cache {
         (Arc::new(key), cached)
     }
 
-    /// Puts it back.
-    pub fn put(&mut self, key: Arc<Key>, cached: Cached) {
+    /// Puts the class back.
+    pub fn put(&mut self, key: Arc<ClassKey>, cached: Cached) {
         self.classes.insert(key, cached);
     }
 
-    /// If there are too many, of the namespace that has the most the class goes that was not used for longest; of those
-    /// that are left, which go if they are more than half of its classes, the one that was used last. Its memory can be
-    /// used again.
+    /// Evicts a class if the cache is full, and returns its verdicts, whose memory can be reused. It is a class of the
+    /// namespace with the most classes: the least recently used one that is finished, or the most recently used unfinished one
+    /// if more than half of its classes are unfinished.
     fn make_room(&mut self, now_ns: u64) -> Verdicts {
         if self.classes.len() < CLASSES {
             return Verdicts::default();
@@ -90,7 +91,7 @@ impl Cache {
         let most = counts.values().max().copied();
         let of_most =
             self.classes.iter().filter(|(_, one)| counts.get(&*one.namespace) == most.as_ref());
-        let (left, done): (Vec<_>, Vec<_>) = of_most.partition(|(_, one)| one.is_left(now_ns));
+        let (left, done): (Vec<_>, Vec<_>) = of_most.partition(|(_, one)| one.fits(now_ns));
         let gone = if left.len() > done.len() {
             left.into_iter().max_by_key(|(_, one)| one.used_at)
         } else {

@@ -1,14 +1,14 @@
-//! The usual request on the usual nodes: one container, and nothing between the cards that matters.
+//! Judges the common request on common nodes: one container, and no relation between the cards that matters.
 //!
-//! Then each card is judged by itself and the first so many in order are taken. The rules for a card are those of
-//! the search ([`crate::rules::fit`], [`crate::search::order`]), and so is the score; what is saved is the search. A test
-//! compares the answers.
+//! Then each card can be judged by itself, and the first cards in order are chosen. The rules ([`crate::rules::fit`]), the
+//! order ([`crate::search::order`]) and the score ([`crate::search::score`]) are those of the search; only the search is
+//! left out. A test compares the results.
 
-use crate::rules::card::{Facts, Room, Use};
+use crate::rules::card::{Allocated, Facts, Room};
 use crate::rules::card_reason::CardReason;
 use crate::rules::class::Class;
 use crate::rules::demand::Need;
-use crate::rules::fit::{self, Asked};
+use crate::rules::fit::{self, Required};
 use crate::rules::fullness::Scale;
 use crate::search::order;
 use crate::search::score::{self, Score};
@@ -16,20 +16,20 @@ use crate::speed::table::NodeCards;
 use crate::wire::check::MOST;
 use crate::wire::{Mode, Placement};
 
-/// For one class, on many nodes.
+/// The fast path of one class.
 pub struct FastPath<'a> {
     class: &'a Class,
-    /// For cards.
+    /// The scale for cards.
     scale: Scale,
-    /// For nodes.
+    /// The scale for nodes.
     nodes: Scale,
-    /// Of the last node: mostly they are the same for the next.
+    /// The setup of the last node. It mostly is the same for the next one.
     setup: Setup,
-    /// Cards with room, what comes first first: a number to order by, and the card in its last eight bits.
+    /// The cards with room: a number to order by, and the index of the card in the last eight bits.
     candidates: [i64; MOST + 1],
 }
 
-/// What follows from the class and a node's mode and placement.
+/// What follows from the class and the mode and placement of a node.
 struct Setup {
     mode: Mode,
     placement: Option<Placement>,
@@ -39,19 +39,19 @@ struct Setup {
     only_room_matters: bool,
 }
 
-/// What does not depend on what is left of a card: it is the same for cards that are alike.
+/// What follows from the class and the facts of a card, without its room.
 #[derive(Clone, Copy)]
 struct Terms {
     usable: bool,
-    asked: Asked,
+    required: Required,
     filled: i64,
 }
 
-/// Why a node does not do.
+/// Why a node does not fit.
 pub struct Unfit {
-    /// The kind of reason of the card that is nearest to doing; none where no card is refused.
+    /// The kind of the card that is closest to fitting; `None` if no card is refused.
     pub nearest: Option<usize>,
-    /// Whether there are too few cards even where no pod is on the node.
+    /// Whether too few cards fit even without any pod on the node.
     pub when_empty: bool,
 }
 
@@ -70,7 +70,7 @@ impl Setup {
 }
 
 impl<'a> FastPath<'a> {
-    /// Of this class.
+    /// The fast path of a class.
     pub fn of(class: &'a Class) -> Self {
         Self {
             class,
@@ -81,7 +81,7 @@ impl<'a> FastPath<'a> {
         }
     }
 
-    /// The score of a node with the pod, or why it does not fit; `None` where the search has to look.
+    /// The score of a node, or why the pod does not fit; `None` if the node needs a search.
     pub fn judge(&mut self, node: &NodeCards<'_>) -> Option<Result<u16, Unfit>> {
         if (self.setup.mode, self.setup.placement) != (node.mode, node.placement) {
             self.setup = Setup::of(self.class, node.mode, node.placement);
@@ -104,39 +104,39 @@ impl<'a> FastPath<'a> {
         for candidate in &candidates[..count] {
             let at = usize::from(*candidate as u8);
             let (facts, room) = (&node.facts[if node.alike { 0 } else { at }], &node.rooms[at]);
-            let Asked { memory: memory_mib, cores, .. } = Asked::of(&self.setup.need, facts);
-            let load = Use { memory_mib, cores, slots: 1, plain_slots: 1, mig: 0 };
-            totals.give(load.given());
+            let Required { memory: memory_mib, cores, .. } = Required::of(&self.setup.need, facts);
+            let load = Allocated { memory_mib, cores, slots: 1, plain_slots: 1, mig: 0 };
+            totals.allocate(load.amounts());
             wasted += score::waste(node.mode, facts, room, &load);
         }
         let score = Score::of(self.class, &mut self.nodes, &totals, wasted / count as f64);
         Some(Ok(score.rounded()))
     }
 
-    /// How many there are, and the one that comes first.
+    /// The number of candidates, and the first one in order.
     fn find_candidates(&mut self, node: &NodeCards<'_>) -> (usize, i64) {
         let Self { class, scale, setup, candidates, .. } = self;
         let Setup { need, mode, fullest_first, only_room_matters, .. } = setup;
         let sign = if *fullest_first { -1 } else { 1 };
         let (mut found, mut first) = (0, i64::MAX);
         let mut consider = |at: usize, facts: &Facts, room: &Room, terms: Terms, full: i64| {
-            let Terms { usable, asked, filled } = terms;
-            // Without a branch: which cards have room cannot be foretold.
+            let Terms { usable, required, filled } = terms;
+            // There is no branch, because it could not be predicted which cards fit.
             let candidate = ((full + filled) * sign) << 8 | at as i64;
             candidates[found] = candidate;
             let fits = usable
-                & asked.is_left(room)
+                & required.fits(room)
                 & (*only_room_matters || fit::may_join(class, need, facts, room, 0).is_ok());
             found += usize::from(fits);
             first = if fits { first.min(candidate) } else { first };
         };
         let terms = |scale: &mut Scale, facts: &Facts| Terms {
             usable: fit::usable(class, facts).is_ok(),
-            asked: Asked::of(need, facts),
+            required: Required::of(need, facts),
             filled: order::filled(scale, need, *mode, facts),
         };
         match node.facts {
-            [like, ..] if node.alike && class.wish.weights.is_none() => {
+            [like, ..] if node.alike && class.card_request.weights.is_none() => {
                 let terms = terms(scale, like);
                 for (at, room) in node.rooms.iter().enumerate() {
                     consider(at, like, room, terms, room.full());

@@ -1,43 +1,43 @@
-//! What a pod with these grants takes of each card, now and at the peak of what is still to come.
+//! What a pod takes of each card, now and at the peak of what is still to come.
 //!
-//! Before its init containers are done (`started`) a pod weighs as much as in its heaviest phase, and where
-//! the kubelet may still choose, as much as in its worst choice ([`crate::rules::shape`]). Afterwards sidecars and
-//! apps count, as granted. Device IDs are different: the kubelet keeps an init container's until the
-//! pod is gone, so slots do not come back before.
+//! Before its ordinary init containers are done (`started`), a pod counts as much as in its largest phase. If the kubelet
+//! can still choose between cards, it counts as much as in the worst choice ([`crate::rules::shape`]). Afterwards its
+//! sidecars and apps count as allocated. Slots are different: the kubelet keeps the device IDs of an init container until
+//! the pod is deleted.
 
-use crate::rules::card::{Charge, Facts, Use};
+use crate::rules::card::{Allocated, Charge, Facts};
 use crate::rules::demand::Demand;
 use crate::rules::mig;
 use crate::rules::shape::{Shape, members};
-use crate::wire::{Ask, Grant, Kind, Mode};
+use crate::wire::{CardAllocation, ContainerRequest, Kind, Mode};
 
-/// One card, while containers are counted.
+/// The count of one card while containers are added.
 #[derive(Default)]
 struct Count {
     card: u8,
-    /// Of sidecars and apps so far.
-    steady: Use,
-    peak: Use,
-    /// Device IDs that wait for the next container.
+    /// The sidecars and apps so far.
+    steady: Allocated,
+    peak: Allocated,
+    /// The IDs that the next container can reuse.
     waiting: u32,
 }
 
-/// Charges by card, in the order of the node's cards. `place` says which card a UUID is.
+/// The charges of a pod, ordered by card. `index_of` returns the index of a UUID.
 pub fn charges(
-    asks: &[Ask],
-    grants: &[Box<[Grant]>],
+    containers: &[ContainerRequest],
+    container_cards: &[Box<[CardAllocation]>],
     started: bool,
-    place: impl Fn(&str) -> Option<u8>,
+    index_of: impl Fn(&str) -> Option<u8>,
     facts: &[Facts],
     mode: Mode,
 ) -> Box<[Charge]> {
     let mut counts: Vec<Count> = Vec::new();
-    for (ask, grants) in asks.iter().zip(grants) {
-        container(&mut counts, ask.kind, grants, &place, facts);
+    for (container, container_cards) in containers.iter().zip(container_cards) {
+        count_container(&mut counts, container.kind, container_cards, &index_of, facts);
     }
-    let init = asks.iter().any(|ask| ask.kind == Kind::Init);
+    let init = containers.iter().any(|container| container.kind == Kind::Init);
     if init && !started && mode != Mode::Mig {
-        worst_choice(&mut counts, asks, grants, &place, facts, mode);
+        worst_choice(&mut counts, containers, container_cards, &index_of, facts, mode);
     }
     let mut charges: Vec<Charge> = counts.iter().map(|count| count.charge(started)).collect();
     charges.sort_unstable_by_key(|charge| charge.card);
@@ -46,9 +46,9 @@ pub fn charges(
 
 impl Count {
     fn charge(&self, started: bool) -> Charge {
-        let Use { slots, plain_slots, .. } = self.peak;
+        let Allocated { slots, plain_slots, .. } = self.peak;
         let now = if started { self.steady } else { self.peak };
-        Charge { card: self.card, used: Use { slots, plain_slots, ..now } }
+        Charge { card: self.card, allocated: Allocated { slots, plain_slots, ..now } }
     }
 }
 
@@ -60,23 +60,23 @@ fn count_of(counts: &mut Vec<Count>, card: u8) -> &mut Count {
     &mut counts[at]
 }
 
-fn container(
+fn count_container(
     counts: &mut Vec<Count>,
     kind: Kind,
-    grants: &[Grant],
-    place: &impl Fn(&str) -> Option<u8>,
+    container_cards: &[CardAllocation],
+    index_of: &impl Fn(&str) -> Option<u8>,
     facts: &[Facts],
 ) {
-    for (at, grant) in grants.iter().enumerate() {
-        let Some(card) = place(&grant.card) else { continue };
-        // All of this container's on that card at once, with the first of them.
-        if grants[..at].iter().any(|earlier| earlier.card == grant.card) {
+    for (at, first) in container_cards.iter().enumerate() {
+        let Some(card) = index_of(&first.card) else { continue };
+        // All cards of this container that are the same card are counted with the first of them.
+        if container_cards[..at].iter().any(|earlier| earlier.card == first.card) {
             continue;
         }
         let count = count_of(counts, card);
-        let mut more = Use::default();
-        for grant in grants.iter().filter(|other| other.card == grant.card) {
-            more.add(&weight(grant, &facts[usize::from(card)]));
+        let mut more = Allocated::default();
+        for same in container_cards.iter().filter(|other| other.card == first.card) {
+            more.add(&allocated(same, &facts[usize::from(card)]));
         }
         let reused = more.slots.min(count.waiting);
         if kind == Kind::Init {
@@ -84,7 +84,7 @@ fn container(
         } else {
             count.waiting -= reused;
         }
-        // IDs are for the pod's whole life.
+        // A device ID is held until the pod is deleted.
         let plain = more.plain_slots > 0;
         let new = more.slots - reused;
         (more.slots, more.plain_slots) = (0, 0);
@@ -101,30 +101,37 @@ fn container(
     }
 }
 
-fn weight(grant: &Grant, facts: &Facts) -> Use {
-    let plain =
-        Use { memory_mib: grant.memory_mib, cores: grant.cores, slots: 1, ..Use::default() };
-    match &grant.mig {
-        Some(instance) => Use { mig: mig::mask(instance.start, instance.size), ..plain },
-        None => {
-            Use { memory_mib: grant.memory_mib + facts.overhead_mib(), plain_slots: 1, ..plain }
-        }
+fn allocated(card: &CardAllocation, facts: &Facts) -> Allocated {
+    let plain = Allocated {
+        memory_mib: card.memory_mib,
+        cores: card.cores,
+        slots: 1,
+        ..Allocated::default()
+    };
+    match &card.mig {
+        Some(instance) => Allocated { mig: mig::mask(instance.start, instance.size), ..plain },
+        None => Allocated {
+            memory_mib: card.memory_mib + facts.overhead_mib(),
+            plain_slots: 1,
+            ..plain
+        },
     }
 }
 
-/// Raises the peaks to the worst that the kubelet may choose, where it has a choice and the grants are
-/// a way in which it could hand cards out. Where they are not, they are what is known.
+/// Raises the peaks to the worst choice of the kubelet, if it has a choice and the allocated cards are a distribution that
+/// the shape allows. Otherwise the allocated cards are all that is known.
 fn worst_choice(
     counts: &mut Vec<Count>,
-    asks: &[Ask],
-    grants: &[Box<[Grant]>],
-    place: &impl Fn(&str) -> Option<u8>,
+    containers: &[ContainerRequest],
+    container_cards: &[Box<[CardAllocation]>],
+    index_of: &impl Fn(&str) -> Option<u8>,
     facts: &[Facts],
     mode: Mode,
 ) {
-    let shape = Shape::of(asks);
-    let Some(groups) =
-        Some(&shape).filter(|shape| shape.open).and_then(|_| groups(&shape, asks, grants, place))
+    let shape = Shape::of(containers);
+    let Some(groups) = Some(&shape)
+        .filter(|shape| shape.has_choice)
+        .and_then(|_| groups(&shape, containers, container_cards, index_of))
     else {
         return;
     };
@@ -139,7 +146,9 @@ fn worst_choice(
         };
         for phase in 0..shape.phases {
             let needs = || {
-                here().map(|group| Demand::of(asks, shape.groups[group].holders[phase]).on(mode))
+                here().map(|group| {
+                    Demand::of(containers, shape.groups[group].holders[phase]).on(mode)
+                })
             };
             let memory: u64 = needs().map(|need| need.memory(facts)).sum();
             let cores: u32 = needs().map(|need| need.cores).sum();
@@ -149,23 +158,26 @@ fn worst_choice(
     }
 }
 
-/// The cards of each group, if the grants are what the shape allows.
+/// The cards of each group, if the shape allows the allocated cards.
 fn groups(
     shape: &Shape,
-    asks: &[Ask],
-    grants: &[Box<[Grant]>],
-    place: &impl Fn(&str) -> Option<u8>,
+    containers: &[ContainerRequest],
+    container_cards: &[Box<[CardAllocation]>],
+    index_of: &impl Fn(&str) -> Option<u8>,
 ) -> Option<Vec<Vec<u8>>> {
     let mut groups = vec![Vec::new(); shape.groups.len()];
     let mut waiting: Vec<u8> = Vec::new();
-    for ((ask, source), grants) in asks.iter().zip(&shape.sources).zip(grants) {
-        let hand: Vec<u8> = grants.iter().filter_map(|grant| place(&grant.card)).collect();
+    for ((container, source), container_cards) in
+        containers.iter().zip(&shape.sources).zip(container_cards)
+    {
+        let hand: Vec<u8> =
+            container_cards.iter().filter_map(|card| index_of(&card.card)).collect();
         let (reused, new): (Vec<u8>, Vec<u8>) =
             hand.iter().partition(|card| waiting.contains(card));
-        if hand.len() != ask.cards as usize || reused.len() != source.reused {
+        if hand.len() != container.cards as usize || reused.len() != source.reused {
             return None;
         }
-        if ask.kind == Kind::Init {
+        if container.kind == Kind::Init {
             waiting.extend(&new);
         } else {
             waiting.retain(|card| !reused.contains(card));

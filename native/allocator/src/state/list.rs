@@ -1,15 +1,16 @@
-//! Names as a JSON list: thousands stand in every question of a large cluster, so they are read in place, and
-//! looked up on the way.
+//! Reads a JSON list of node names in place, and looks the names up.
+//!
+//! In a large cluster each request has thousands of names; parsing them into strings takes longer than a filter.
 
 use crate::state::names::{Names, Numbers};
 use crate::state::sequence::Walk;
 use hami_limits::InvalidValue;
 use std::ops::Range;
 
-/// Where a name stands in the list's text, without its quotes.
+/// The position of a name in the text, without its quotes.
 pub type Span = Range<u32>;
 
-/// The names of a list, and their numbers.
+/// The names of a list and their numbers.
 #[derive(Debug)]
 pub struct List<'a> {
     json: &'a [u8],
@@ -17,17 +18,17 @@ pub struct List<'a> {
     numbers: Numbers,
 }
 
-/// How a list is written.
+/// The names of a list.
 #[derive(Debug)]
 pub enum Texts {
-    /// As Go does: nothing is escaped, and there are no blanks. Where each name stands.
+    /// The list is written as Go writes it, without escapes and blanks. The positions of the names.
     Plain(Vec<Span>),
-    /// As one may, too. The names.
+    /// The list is written in another way. The names.
     Other(Vec<String>),
 }
 
 impl<'a> List<'a> {
-    /// One that was read before, or written by us.
+    /// A list whose positions and numbers are known from before.
     pub fn known(json: &'a [u8], spans: Vec<Span>, numbers: Numbers) -> Self {
         Self { json, texts: Texts::Plain(spans), numbers }
     }
@@ -44,12 +45,12 @@ impl<'a> List<'a> {
         Ok(Self { json, texts: Texts::Other(texts), numbers })
     }
 
-    /// How many.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.numbers.each().len()
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -59,7 +60,7 @@ impl<'a> List<'a> {
         &self.texts
     }
 
-    /// What stands in the text there, and the quotes around it.
+    /// A part of the text with the quotes around it.
     pub fn quoted(&self, place: &Span) -> &'a [u8] {
         &self.json[place.start as usize - 1..=place.end as usize]
     }
@@ -69,11 +70,11 @@ impl<'a> List<'a> {
     }
 }
 
-/// The names of a list that is written as Go writes it.
+/// Reads a list that is written as Go writes it.
 fn plain(json: &[u8], names: &Names, walk: &mut Walk<'_>) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
     u32::try_from(json.len()).ok()?;
     let inner = json.strip_prefix(b"[")?.strip_suffix(b"]")?;
-    // A name has a dozen bytes, or more.
+    // A name has about a dozen bytes.
     let (mut spans, mut numbers) =
         (Vec::with_capacity(inner.len() / 16), Vec::with_capacity(inner.len() / 16));
     let mut at = 0;
@@ -100,13 +101,13 @@ fn plain(json: &[u8], names: &Names, walk: &mut Walk<'_>) -> Option<(Vec<Span>, 
     Some((spans, numbers))
 }
 
-/// Whether this name stands here, up to the quote behind it.
+/// Whether the text starts with this name and a quote.
 #[inline]
 fn is_first(text: &[u8], name: &[u8]) -> bool {
     text.get(name.len()) == Some(&b'"') && text.starts_with(name)
 }
 
-/// The name that stands here, up to the quote behind it, if nothing in it is escaped or has to be.
+/// The name at the start of the text, if it needs no escapes.
 fn first(text: &[u8]) -> Option<&str> {
     let end = text.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
     if text[end] == b'"' { str::from_utf8(&text[..end]).ok() } else { None }

@@ -1,43 +1,41 @@
-//! A node in the books: its cards as published, those that pods still hold and the node no longer publishes
-//! (ghosts), and who is there.
+//! A node: its published cards, cards that only its pods still have (ghosts), and its pods.
 //!
-//! What is given is always summed up again from the pods' charges, never added to and taken from: it
-//! cannot drift, and there is no subtraction that could go wrong. A node has a few dozen pods, so that
-//! costs about a microsecond.
+//! What is allocated is always summed up again from the charges of the pods, never added and subtracted. So it cannot
+//! drift. A node has a few dozen pods, and summing up takes about a microsecond.
 
-use crate::rules::card::{Charge, Facts, Room, Standing, Use};
+use crate::rules::card::{Allocated, CardState, Charge, Facts, Room};
 use crate::rules::fullness::{Scale, Totals};
 use crate::rules::view::View;
 use crate::wire::{self, Card, Mode, Placement, Weights};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Cards that are remembered for old pods; more are nonsense that somebody wrote.
+/// The most cards that are kept for old pods. More can only come from invalid assignments.
 const MOST_GHOSTS: usize = 128;
 
-/// A node, present or remembered for the pods that are placed on it.
+/// A node that is published, or that only pods refer to.
 #[derive(Debug)]
 pub struct Node {
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
-    /// Whether it was published.
+    /// Whether the node is published.
     pub present: bool,
-    /// What it enforces.
+    /// How it shares its cards.
     pub mode: Mode,
-    /// Its own order of cards.
+    /// The order in which its cards are tried, if the pod requests none.
     pub placement: Option<Placement>,
-    /// Published cards by index and UUID, then those that only pods know, by UUID.
+    /// The published cards by index and UUID, then the ghosts by UUID.
     pub cards: Vec<Card>,
-    /// How many of them are published.
+    /// The number of published cards.
     pub published: usize,
-    /// By card.
+    /// What each card has.
     pub facts: Vec<Facts>,
-    /// By card.
+    /// The room of each card.
     pub rooms: Vec<Room>,
-    /// By card.
-    pub used: Vec<Use>,
+    /// What of each card is allocated.
+    pub allocated: Vec<Allocated>,
     links: Vec<u32>,
-    /// Who is there, in no particular order.
+    /// The numbers of its pods, in no particular order.
     pub pods: Vec<u32>,
     totals: Totals,
 }
@@ -54,14 +52,14 @@ impl Node {
             published: 0,
             facts: Vec::new(),
             rooms: Vec::new(),
-            used: Vec::new(),
+            allocated: Vec::new(),
             links: Vec::new(),
             pods: Vec::new(),
             totals: Totals::default(),
         }
     }
 
-    /// Takes over what was published.
+    /// Takes over a published node.
     pub fn publish(&mut self, node: wire::Node) {
         self.present = true;
         self.mode = node.mode;
@@ -72,13 +70,13 @@ impl Node {
         self.published = self.cards.len();
     }
 
-    /// Forgets what was published.
+    /// Removes what was published.
     pub fn withdraw(&mut self) {
         let Self { name, pods, .. } = std::mem::replace(self, Self::unknown(""));
         *self = Self { name, pods, ..Self::unknown("") };
     }
 
-    /// What was published, if it was.
+    /// The node as it was published, if it is.
     pub fn as_published(&self) -> Option<wire::Node> {
         self.present.then(|| wire::Node {
             name: self.name.to_string(),
@@ -88,14 +86,14 @@ impl Node {
         })
     }
 
-    /// Adds cards that only pods know, and works out what follows from the cards.
-    pub fn settle<'a>(
+    /// Adds the ghosts, and derives the facts and links of all cards.
+    pub fn derive<'a>(
         &mut self,
         uuids: impl Iterator<Item = &'a str>,
         mut model: impl FnMut(&str) -> u16,
     ) {
         self.cards.truncate(self.published);
-        let mut ghosts: Vec<&str> = uuids.filter(|uuid| self.place(uuid).is_none()).collect();
+        let mut ghosts: Vec<&str> = uuids.filter(|uuid| self.card_index(uuid).is_none()).collect();
         ghosts.sort_unstable();
         ghosts.dedup();
         ghosts.truncate(MOST_GHOSTS);
@@ -107,7 +105,7 @@ impl Node {
         let link = |one: &Card, other: &Card| one.links.get(&other.uuid).copied().unwrap_or(0);
         let pairs =
             self.cards.iter().flat_map(|one| self.cards.iter().map(move |other| (one, other)));
-        // Either end may know.
+        // One of the two cards may list the link.
         self.links =
             pairs
                 .map(|(one, other)| {
@@ -116,54 +114,59 @@ impl Node {
                 .collect();
     }
 
-    /// Sums up anew.
+    /// Sums up the charges.
     pub fn sum<'a>(&mut self, charges: impl Iterator<Item = &'a Charge>) {
-        self.totals = sum(&mut self.used, &mut self.rooms, &self.facts, charges);
+        self.totals = sum(&mut self.allocated, &mut self.rooms, &self.facts, charges);
     }
 
-    /// Which card that is.
-    pub fn place(&self, uuid: &str) -> Option<u8> {
+    /// The index of a card.
+    pub fn card_index(&self, uuid: &str) -> Option<u8> {
         self.cards.iter().position(|card| card.uuid == uuid).and_then(|at| at.try_into().ok())
     }
 
-    /// Whether it has cards that are not published.
+    /// Whether there are ghosts.
     pub fn has_ghosts(&self) -> bool {
         self.cards.len() > self.published
     }
 
-    /// The node as it is.
+    /// The view of the node as it is.
     pub fn view(&self) -> View<'_> {
-        self.view_with(&self.rooms, &self.used, self.totals)
+        self.view_with(&self.rooms, &self.allocated, self.totals)
     }
 
-    /// The node with another use of its cards.
-    pub fn view_with<'a>(&'a self, rooms: &'a [Room], used: &'a [Use], totals: Totals) -> View<'a> {
+    /// The view of the node with other allocations.
+    pub fn view_with<'a>(
+        &'a self,
+        rooms: &'a [Room],
+        allocated: &'a [Allocated],
+        totals: Totals,
+    ) -> View<'a> {
         let Self { mode, placement, cards, facts, links, .. } = self;
-        // A node that was withdrawn has no cards to give, whatever old pods still hold.
+        // A removed node has no cards for new pods, whatever its old pods have.
         let cards = if self.present { cards.as_slice() } else { &[] };
-        View { mode: *mode, placement: *placement, cards, facts, rooms, used, links, totals }
+        View { mode: *mode, placement: *placement, cards, facts, rooms, allocated, links, totals }
     }
 }
 
-/// The use that comes of these charges, by card and in all.
+/// Sums up charges by card, and returns the totals of the node.
 pub fn sum<'a>(
-    used: &mut Vec<Use>,
+    allocated: &mut Vec<Allocated>,
     rooms: &mut Vec<Room>,
     facts: &[Facts],
     charges: impl Iterator<Item = &'a Charge>,
 ) -> Totals {
-    used.clear();
-    used.resize(facts.len(), Use::default());
+    allocated.clear();
+    allocated.resize(facts.len(), Allocated::default());
     for charge in charges {
-        used[usize::from(charge.card)].add(&charge.used);
+        allocated[usize::from(charge.card)].add(&charge.allocated);
     }
     let mut totals = Totals::default();
     let mut scale = Scale::by(Weights::default());
     rooms.clear();
-    for (facts, used) in facts.iter().zip(used.iter()) {
-        rooms.push(Room::of(facts, used, &mut scale));
-        if facts.standing != Standing::Gone {
-            totals.add(facts.has(), used.given());
+    for (facts, allocated) in facts.iter().zip(allocated.iter()) {
+        rooms.push(Room::of(facts, allocated, &mut scale));
+        if facts.state != CardState::Missing {
+            totals.add(facts.capacity(), allocated.amounts());
         }
     }
     totals

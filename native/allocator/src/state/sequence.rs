@@ -1,40 +1,40 @@
-//! Which name followed which when many were asked for: next time it is mostly the same, and then there is nothing
-//! to look up.
+//! Predicts which name follows which, so that names need not be looked up by hash.
 //!
-//! kube-scheduler's workers take one chunk of nodes after the other and write what they find into one list, so
-//! two or more orders are mixed in it, now some names of the one and now some of the other.
+//! kube-scheduler lists its nodes in the same order in most requests. Its workers take chunks of nodes and append what
+//! they find to one list, so two or more orders may be interleaved.
 //!
-//! Names are called by their places in memory. What follows is best found at the next place, where it has
-//! come before it is asked for; so it is counted how often it was elsewhere, and names move ([`crate::state::names`]).
+//! A name is identified by its slot in memory. A prediction is fastest if the next name is in the next slot, because the
+//! processor has loaded that one already. So the sequence counts how often it was in another one, and then the names move
+//! ([`crate::state::names`]).
 
-/// No place.
+/// No slot.
 const NONE: u32 = u32::MAX;
 
-/// Of so many steps one may lead elsewhere: the last name of a chunk is followed by any chunk's first one.
+/// One of this many steps may lead to another slot: the last name of a chunk is followed by the first one of any chunk.
 const ELSEWHERE: usize = 8;
 
-/// What followed each name: its own place is one behind the name's; in the first one, what came first.
+/// What followed each name. The entry of a name is one behind its slot; the first entry is for the start of the list.
 #[derive(Debug, Default)]
 pub struct Sequence {
-    /// What mostly follows, and what did the last time that it did not.
+    /// What follows mostly, and what followed the last time that it did not.
     next: Vec<[u32; 2]>,
-    /// Steps that led elsewhere since names were arranged, of lists with many of them.
+    /// The number of steps to other slots since the names last moved, in lists with many of them.
     elsewhere: usize,
 }
 
-/// A way along a sequence.
+/// One pass along a sequence.
 #[derive(Debug)]
 pub struct Walk<'a> {
     next: &'a mut [[u32; 2]],
     here: usize,
-    /// Where the other order was left.
+    /// The position in the other, interleaved order.
     other: usize,
     steps: usize,
     elsewhere: usize,
 }
 
 impl Sequence {
-    /// From its beginning, along `count` names.
+    /// Starts a pass along `count` names.
     pub fn walk<T>(&mut self, count: usize, along: impl FnOnce(&mut Walk<'_>) -> T) -> T {
         self.next.resize(count + 1, [NONE; 2]);
         let next = &mut self.next;
@@ -46,13 +46,12 @@ impl Sequence {
         found
     }
 
-    /// Whether moving the names would have cost less than looking elsewhere for so many of them.
+    /// Whether moving the names would have been cheaper than the steps to other slots.
     pub fn is_scattered(&self) -> bool {
         self.elsewhere >= self.next.len()
     }
 
-    /// All places, each before the one that mostly follows it, as far as that goes. From now on the sequence is of
-    /// names that have moved so.
+    /// All slots in the order of the sequence. Afterwards the sequence expects that the names have moved so.
     pub fn arrange(&mut self) -> Vec<u32> {
         let mut order = Vec::with_capacity(self.next.len() - 1);
         let mut moved = vec![NONE; self.next.len() - 1];
@@ -73,7 +72,7 @@ impl Sequence {
 }
 
 impl Walk<'_> {
-    /// The next place, if `is` says so of one of the guesses.
+    /// The next slot, if `is` confirms one of the two predictions.
     #[inline]
     pub fn step(&mut self, is: impl Fn(u32) -> bool) -> Option<u32> {
         let guess = self.next[self.here][0];
@@ -97,7 +96,7 @@ impl Walk<'_> {
         self.here = place as usize + 1;
     }
 
-    /// It was this one. What followed once by chance does not take the place of what follows as a rule.
+    /// Records the slot that followed. A single exception does not replace what follows mostly.
     pub fn jump(&mut self, place: u32) {
         let [first, second] = &mut self.next[self.here];
         if *first == NONE {

@@ -1,59 +1,58 @@
-//! How long is looked for cards for all pods of a namespace: what it owes, and when it owes nothing any more.
+//! Limits how much search the pods of a namespace can cause, so that they cannot delay the pods of others.
 //!
-//! Whoever may make a pod may ask for hard choices, as often as there are pods, and who asks for much shall wait
-//! longer than the others do. So what a namespace's questions have taken beyond [`FREE`] each is a debt, which comes back to
-//! it with time, a step in [`BACK_NS`]. As long as [`NAMESPACE`] steps are not back, its questions have no more
-//! than those that are free, and nodes that are not reached so do not do: that is a refusal. Pods of several containers
-//! that do not mind how cards are linked are done with less than is free, on thousands of nodes.
+//! Anyone who can create pods can create requests that are hard to search. So the steps of a question beyond [`FREE`] are a
+//! debt of its namespace. The debt is paid back with time, one step in [`BACK_NS`]. While a namespace owes [`NAMESPACE`]
+//! steps, its questions only get the free steps, and nodes that they do not reach are refused. Pods of several containers
+//! without constraints on links need fewer steps than are free, even on thousands of nodes.
 //!
-//! Who might go for a pod is one question for all nodes too, and takes what the namespace has left. But nobody shall go who
-//! might be spared, so a node is looked at to its end or not at all: the last one may take more.
+//! The search for victims of one pod is one question over all nodes, and takes what the namespace has left. A node is
+//! searched completely or not at all, so that no pod is evicted that could be spared; the last node may take more steps.
 //!
-//! kube-scheduler tries who is refused again when something happens, and that steps are back is nothing that it sees. So we
-//! say when it is worth while ([`Spending::returned`]): as soon as the debt is paid, and with it what the refused questions
-//! took for nothing. Then trying all of a namespace's pods again takes some twentieth of the time too, however many they are. As
-//! all others are tried again with them, all namespaces together may have that once in [`BETWEEN_NS`].
+//! kube-scheduler retries a refused pod when something happens, but does not see that a debt is paid. So the allocator
+//! reports when a retry is worthwhile ([`Spending::returned`]): as soon as the debt is paid, including the steps of the
+//! refused questions. Then retrying all pods of a namespace takes about a twentieth of the time, however many they are. A
+//! retry concerns the pods of all namespaces, so it happens at most once in [`BETWEEN_NS`].
 
 use crate::search::effort::{Effort, QUESTION};
 use crate::wire::Pod;
 use rustc_hash::FxHashMap;
 
-/// Of a question's steps, the first cost the namespace nothing: 60 for each of 5,000 nodes; 0.03 s at most.
+/// The steps of a question that are free: 60 for each of 5,000 nodes; at most 0.03 s.
 const FREE: u64 = 300_000;
 
-/// For all questions of a namespace at once.
+/// The largest debt of a namespace.
 const NAMESPACE: u64 = 10 * QUESTION;
 
-/// When one of those may be taken again: it takes 0.1 us at most, so that is a twentieth of the time of all.
+/// The time after which a step is paid back. A step takes at most 0.1 us, so this is a twentieth of all time.
 const BACK_NS: u64 = 2_000;
 
-/// From one time that refused pods are to be tried again to the next.
+/// The time between two retries of refused pods.
 const BETWEEN_NS: u64 = 30_000_000_000;
 
-/// Later than that kube-scheduler tries a refused pod again of its own.
+/// kube-scheduler retries a refused pod after this time in any case.
 const LONGEST_NS: u64 = 300_000_000_000;
 
-/// What namespaces' questions have taken and not got back.
+/// The debts of all namespaces.
 #[derive(Default)]
 pub struct Spending {
     namespaces: FxHashMap<Box<str>, Account>,
     preemption: Preemption,
     returned: u64,
-    /// Not before then again.
+    /// The time of the next possible retry.
     quiet_until_ns: u64,
 }
 
-/// A namespace's.
+/// The debt of a namespace.
 #[derive(Default)]
 struct Account {
-    /// So many steps, at that time.
+    /// The steps owed, at a time.
     taken: u64,
     at_ns: u64,
-    /// When those may be tried again who were refused for want of steps; `None`: nobody was.
+    /// When refused pods can be retried; `None` if no pod was refused.
     again_ns: Option<u64>,
 }
 
-/// The last question who might go: all nodes that are asked about for one pod at one time.
+/// The last search for victims: all nodes that are asked about for one pod at one time.
 #[derive(Default)]
 struct Preemption {
     pod: Box<str>,
@@ -69,12 +68,12 @@ impl Account {
 }
 
 impl Spending {
-    /// For all nodes of a question.
+    /// The effort of a question of this namespace.
     pub fn question(&self, namespace: &str, now_ns: u64) -> Effort {
         Effort::within(self.left(namespace, now_ns).min(QUESTION))
     }
 
-    /// Counts what a question has taken.
+    /// Adds the steps of a question.
     pub fn count(&mut self, namespace: &str, effort: &Effort, now_ns: u64) {
         self.add(namespace, effort.counted().saturating_sub(FREE), now_ns);
         if effort.is_last() && effort.is_spent() {
@@ -82,7 +81,7 @@ impl Spending {
         }
     }
 
-    /// Whether one more node may be looked at for pods that might go.
+    /// Whether victims may be searched on one more node.
     pub fn may_preempt(&mut self, pod: &Pod, now_ns: u64) -> bool {
         let last = &self.preemption;
         if (&*last.pod, last.at_ns) != (&*pod.uid, now_ns) {
@@ -97,7 +96,7 @@ impl Spending {
         may
     }
 
-    /// Counts what that has taken.
+    /// Adds the steps of a search for victims.
     pub fn count_preemption(&mut self, pod: &Pod, effort: &Effort, now_ns: u64) {
         let question = &mut self.preemption;
         let before = question.taken.saturating_sub(FREE);
@@ -106,13 +105,13 @@ impl Spending {
         self.add(&pod.namespace, beyond, now_ns);
     }
 
-    /// Whether that has taken all that it may: no further node is looked at.
+    /// Whether the search for victims has used its steps.
     pub fn preemption_is_over(&self, uid: &str, now_ns: u64) -> bool {
         let last = &self.preemption;
         (&*last.pod, last.at_ns) == (uid, now_ns) && last.taken >= last.most
     }
 
-    /// How often so far pods that were refused for want of steps might as well be tried again.
+    /// How often refused pods could have been retried so far.
     pub fn returned(&mut self, now_ns: u64) -> u64 {
         let is_due = |account: &Account| account.again_ns.is_some_and(|again| again <= now_ns);
         if now_ns >= self.quiet_until_ns && self.namespaces.values().any(is_due) {
@@ -125,7 +124,7 @@ impl Spending {
         self.returned
     }
 
-    /// So many may be taken at once.
+    /// The steps that a question may take.
     fn left(&self, namespace: &str, now_ns: u64) -> u64 {
         NAMESPACE.saturating_sub(self.of(namespace, now_ns)).max(FREE)
     }
@@ -141,7 +140,7 @@ impl Spending {
         }
     }
 
-    /// Somebody was refused for want of steps, after so many.
+    /// Records that a pod was refused because of the debt, after this number of steps.
     fn refuse(&mut self, namespace: &str, taken: u64, now_ns: u64) {
         let account = self.namespaces.entry(namespace.into()).or_default();
         let paid_ns = now_ns + account.owed(now_ns) * BACK_NS;

@@ -1,28 +1,28 @@
-//! What is given: the cards of a pod's containers.
+//! Assignments: the cards that are allocated to the containers of a pod.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One card of one container.
+/// One card that is allocated to one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Grant {
+pub struct CardAllocation {
     /// The card's UUID.
     pub card: String,
-    /// The limit inside the container; the card's overhead comes on top.
+    /// The memory limit inside the container. The card's overhead is added to it.
     pub memory_mib: u64,
-    /// Percent that count against the card; 0 is no limit.
+    /// Percent of the card that count as allocated; 0 means no limit.
     pub cores: u32,
-    /// The instance, where the card is cut.
+    /// The MIG instance, on a card in MIG mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<Instance>,
 }
 
-/// A MIG instance's exact place.
+/// A MIG instance and its placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// The profile's name.
+    /// The name of the profile.
     pub profile: String,
     /// Its first memory slice.
     pub start: u32,
@@ -30,21 +30,21 @@ pub struct Instance {
     pub size: u32,
 }
 
-/// A pod's cards: the annotation `hami.io/assignment`.
+/// The cards of a pod: the annotation `hami.io/assignment`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
-    /// [`Assignment::VERSION`].
+    /// The version of the format, [`Assignment::VERSION`].
     pub version: u32,
-    /// The pod's UID.
+    /// The UID of the pod.
     pub pod: String,
-    /// The node's name.
+    /// The name of the node.
     pub node: String,
-    /// By container name.
-    pub containers: BTreeMap<String, Vec<Grant>>,
+    /// The cards by the name of the container.
+    pub containers: BTreeMap<String, Vec<CardAllocation>>,
 }
 
 impl Assignment {
-    /// The one that is spoken here.
+    /// The version that this allocator reads and writes.
     pub const VERSION: u32 = 1;
 }

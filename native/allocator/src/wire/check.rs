@@ -1,16 +1,16 @@
-//! Values that JSON can say and a cluster cannot mean.
+//! Rejects values that JSON can express but no cluster can mean.
 //!
-//! The bounds also keep all sums far inside 64 bits, so nothing behind this gate has to look again.
+//! The bounds also keep all sums far below 64 bits, so that no other code has to check for overflow.
 
-use crate::wire::{Assignment, Card, Kind, Memory, MigProfile, Node, Quota, Request};
+use crate::wire::{Assignment, Card, Kind, Memory, MigProfile, Node, PodRequest, Quota};
 use hami_limits::InvalidValue;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// Cards of a node, containers of a pod: sets of either are 64-bit masks.
+/// The most cards of a node and the most containers of a pod: sets of either are 64-bit masks.
 pub const MOST: usize = 64;
-/// More than any card has, and harmless when multiplied.
+/// More MiB than any card has; products of it stay below 64 bits.
 const MOST_MIB: u64 = u32::MAX as u64;
 
 fn refuse<T>(
@@ -32,7 +32,7 @@ fn named(field: String, name: &str) -> Result<(), InvalidValue> {
     if name.is_empty() { refuse(field, name, "write a name") } else { Ok(()) }
 }
 
-/// A node that can be.
+/// Rejects a node with invalid or repeated cards.
 pub fn node(node: &Node) -> Result<(), InvalidValue> {
     named("node.name".into(), &node.name)?;
     if node.cards.len() > MOST {
@@ -76,56 +76,61 @@ fn profile(path: &str, profile: &MigProfile) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// A request that some cluster could grant.
-pub fn request(request: &Request) -> Result<(), InvalidValue> {
+/// Rejects a request that no cluster could satisfy.
+pub fn request(request: &PodRequest) -> Result<(), InvalidValue> {
     named("request.pod.uid".into(), &request.pod.uid)?;
     named("request.pod.namespace".into(), &request.pod.namespace)?;
-    let asks = &request.asks;
-    if asks.is_empty() || asks.len() > MOST {
-        let mend = format!("name 1 to {MOST} containers that ask for cards");
-        return refuse("request.asks".into(), asks.len(), mend);
+    let containers = &request.containers;
+    if containers.is_empty() || containers.len() > MOST {
+        let mend = format!("name 1 to {MOST} containers that request cards");
+        return refuse("request.containers".into(), containers.len(), mend);
     }
     let mut names = BTreeSet::new();
     let mut apps = false;
-    for (at, ask) in asks.iter().enumerate() {
-        let path = format!("request.asks[{at}]");
-        named(format!("{path}.container"), &ask.container)?;
-        if !names.insert(&ask.container) {
-            return refuse(format!("{path}.container"), &ask.container, "name it once");
+    for (at, container) in containers.iter().enumerate() {
+        let path = format!("request.containers[{at}]");
+        named(format!("{path}.container"), &container.name)?;
+        if !names.insert(&container.name) {
+            return refuse(format!("{path}.container"), &container.name, "name it once");
         }
-        apps |= ask.kind == Kind::App;
-        if apps && ask.kind != Kind::App {
+        apps |= container.kind == Kind::App;
+        if apps && container.kind != Kind::App {
             return refuse(format!("{path}.kind"), "init", "put init containers first");
         }
-        within(format!("{path}.cards"), ask.cards.into(), 1..=MOST as u64)?;
-        within(format!("{path}.cores"), ask.cores.into(), 0..=100)?;
-        match ask.memory {
+        within(format!("{path}.cards"), container.cards.into(), 1..=MOST as u64)?;
+        within(format!("{path}.cores"), container.cores.into(), 0..=100)?;
+        match container.memory {
             Memory::Mib(mib) => within(format!("{path}.memory.mib"), mib, 1..=MOST_MIB)?,
             Memory::Percent(of) => within(format!("{path}.memory.percent"), of.into(), 1..=100)?,
             Memory::Whole => {}
         }
     }
-    wish(request)
+    card_request(request)
 }
 
-fn wish(request: &Request) -> Result<(), InvalidValue> {
-    if request.wish.order.len() > 8 {
-        return refuse("request.wish.order".into(), request.wish.order.len(), "write at most 8");
+fn card_request(request: &PodRequest) -> Result<(), InvalidValue> {
+    if request.card_request.order.len() > 8 {
+        return refuse(
+            "request.card_request.order".into(),
+            request.card_request.order.len(),
+            "write at most 8",
+        );
     }
-    if let Some(weights) = request.wish.weights {
+    if let Some(weights) = request.card_request.weights {
         let all = [("slot", weights.slot), ("core", weights.core), ("memory", weights.memory)];
         for (name, weight) in all {
-            within(format!("request.wish.weights.{name}"), weight.into(), 0..=1000)?;
+            within(format!("request.card_request.weights.{name}"), weight.into(), 0..=1000)?;
         }
         if all.iter().all(|(_, weight)| *weight == 0) {
-            return refuse("request.wish.weights".into(), "all 0", "let one of them count");
+            return refuse("request.card_request.weights".into(), "all 0", "let one of them count");
         }
     }
     Ok(())
 }
 
-/// An assignment of this request, by its form: what it grants is history and is taken as it is.
-pub fn assignment(assignment: &Assignment, request: &Request) -> Result<(), InvalidValue> {
+/// Rejects an assignment that is not one of this request. The amounts in it are not compared with the request: they are
+/// already bound, and are recorded as they are.
+pub fn assignment(assignment: &Assignment, request: &PodRequest) -> Result<(), InvalidValue> {
     if assignment.version != Assignment::VERSION {
         let mend = format!("write {}", Assignment::VERSION);
         return refuse("assignment.version".into(), assignment.version, mend);
@@ -135,19 +140,19 @@ pub fn assignment(assignment: &Assignment, request: &Request) -> Result<(), Inva
         return refuse("assignment.pod".into(), &assignment.pod, mend);
     }
     named("assignment.node".into(), &assignment.node)?;
-    for (container, grants) in &assignment.containers {
+    for (container, container_cards) in &assignment.containers {
         let path = format!("assignment.containers.{container}");
-        if !request.asks.iter().any(|ask| ask.container == *container) {
+        if !request.containers.iter().any(|one| one.name == *container) {
             return refuse(path, container, "name containers of the request");
         }
-        if grants.len() > MOST {
-            return refuse(path, grants.len(), format!("write at most {MOST}"));
+        if container_cards.len() > MOST {
+            return refuse(path, container_cards.len(), format!("write at most {MOST}"));
         }
-        for (at, grant) in grants.iter().enumerate() {
-            named(format!("{path}[{at}].card"), &grant.card)?;
-            within(format!("{path}[{at}].memory_mib"), grant.memory_mib, 0..=MOST_MIB)?;
-            within(format!("{path}[{at}].cores"), grant.cores.into(), 0..=10_000)?;
-            if let Some(instance) = &grant.mig {
+        for (at, card) in container_cards.iter().enumerate() {
+            named(format!("{path}[{at}].card"), &card.card)?;
+            within(format!("{path}[{at}].memory_mib"), card.memory_mib, 0..=MOST_MIB)?;
+            within(format!("{path}[{at}].cores"), card.cores.into(), 0..=10_000)?;
+            if let Some(instance) = &card.mig {
                 within(format!("{path}[{at}].mig.start"), instance.start.into(), 0..=31)?;
                 within(format!("{path}[{at}].mig.size"), instance.size.into(), 1..=32)?;
             }
@@ -156,7 +161,7 @@ pub fn assignment(assignment: &Assignment, request: &Request) -> Result<(), Inva
     Ok(())
 }
 
-/// A quota with a name.
+/// Rejects a quota without a name.
 pub fn quota(quota: &Quota) -> Result<(), InvalidValue> {
     named("quota.namespace".into(), &quota.namespace)?;
     named("quota.name".into(), &quota.name)

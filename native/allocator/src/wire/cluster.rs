@@ -1,60 +1,60 @@
-//! What there is: nodes with their cards, and what namespaces may have of them.
+//! The cluster: nodes with their cards, and the quotas of namespaces.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A node and its cards, as its node agent published them.
+/// A node and its cards, as its node agent publishes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Kubernetes' name of the node.
+    /// The name of the Kubernetes node.
     pub name: String,
-    /// What the node enforces.
+    /// How the node shares its cards.
     #[serde(default)]
     pub mode: Mode,
-    /// The order of its cards where the pod wishes none.
+    /// The order in which its cards are tried, if the pod requests none.
     #[serde(default)]
     pub placement: Option<Placement>,
-    /// All of them; a card that is left out is gone.
+    /// All cards of the node. A card that is left out no longer exists.
     pub cards: Vec<Card>,
 }
 
-/// What a node does with what is asked of its cards.
+/// How a node shares its cards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Memory and cores are counted and enforced.
     #[default]
     Full,
-    /// Memory is; cores are not enforced and so not counted, but 100 still is a card for the container alone.
+    /// Memory is counted and enforced. Cores are not, but 100 still means a card that the container does not share.
     Memory,
-    /// Whole cards only.
+    /// Only whole cards are allocated.
     Exclusive,
-    /// Counted as in `full`; nothing is enforced.
+    /// Memory and cores are counted as in `full`, and not enforced.
     Share,
-    /// As `full`; several cards of a container are chosen by their links.
+    /// As `full`, and several cards of a container are chosen by their links.
     Topology,
-    /// MIG instances.
+    /// NVIDIA's MIG instances are allocated.
     Mig,
-    /// As `full`, enforced by the driver's MPS.
+    /// As `full`, enforced by NVIDIA's MPS server.
     Mps,
 }
 
 impl fmt::Display for Mode {
-    /// Its name on the wire.
+    /// The name of the mode in JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// Whether the fullest or the emptiest comes first.
+/// Whether the fullest or the emptiest card (or node) comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The fullest first: others stay whole.
+    /// The fullest first, so that other cards stay empty.
     Binpack,
-    /// The emptiest first: least company.
+    /// The emptiest first, so that pods share as little as possible.
     Spread,
 }
 
@@ -62,82 +62,82 @@ pub enum Placement {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// `GPU-…`: its name everywhere.
+    /// The UUID that the driver reports, `GPU-…`.
     pub uuid: String,
-    /// Its place on the node; ties between equal cards are broken by it.
+    /// The index of the card on its node. It breaks ties between equal cards.
     pub index: u32,
-    /// As NVML names it, like `NVIDIA A100-SXM4-80GB`.
+    /// The model as NVML reports it, for example `NVIDIA A100-SXM4-80GB`.
     pub model: String,
-    /// All of its memory.
+    /// The total memory.
     pub memory_mib: u64,
-    /// 100, or what the operator scaled it to.
+    /// The cores that can be allocated: 100, or more if the operator overcommits them.
     #[serde(default = "hundred")]
     pub cores: u32,
-    /// How many containers it takes at a time: the device IDs that the kubelet was offered.
+    /// How many containers can share the card: the number of device IDs that the device plugin offers.
     #[serde(default = "slots")]
     pub slots: u32,
-    /// Its NUMA node, if known.
+    /// The NUMA node of the card, if known.
     #[serde(default)]
     pub numa: Option<u32>,
-    /// False: nothing new goes there.
+    /// Whether the card works. No new pod is placed on a card that does not.
     #[serde(default = "yes")]
     pub healthy: bool,
-    /// True: nothing new goes there.
+    /// Whether the operator keeps new pods off the card.
     #[serde(default)]
     pub cordoned: bool,
-    /// Memory seen in use by programs that are not ours.
+    /// Memory that programs outside of our slices use.
     #[serde(default)]
     pub foreign_mib: u64,
-    /// What the driver takes for each container beyond the container's limit.
+    /// Memory that the driver uses for each container beyond the limit of the container.
     #[serde(default)]
     pub overhead_mib: u64,
-    /// How well it is linked to the node's other cards, by UUID; more is better.
+    /// How well the card is linked to other cards of the node, by UUID. A higher score is better.
     #[serde(default)]
     pub links: BTreeMap<String, u32>,
-    /// What it can be cut into, if it can.
+    /// The MIG profiles of a card in MIG mode.
     #[serde(default)]
     pub mig: Option<Mig>,
 }
 
-/// What a card can be cut into.
+/// The MIG instances that a card can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mig {
-    /// As NVML lists them.
+    /// The profiles that NVML lists.
     pub profiles: Vec<MigProfile>,
 }
 
-/// A MIG profile and the places where an instance of it may stand.
+/// A MIG profile and its possible placements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigProfile {
-    /// Like `1g.10gb`.
+    /// The name of the profile, for example `1g.10gb`.
     pub name: String,
-    /// What an instance has.
+    /// The memory of an instance.
     pub memory_mib: u64,
-    /// Compute slices of an instance.
+    /// The compute slices of an instance.
     pub slices: u32,
-    /// First memory slices that are allowed.
+    /// The memory slices at which an instance may start.
     pub placements: Vec<u32>,
-    /// Memory slices of an instance.
+    /// The memory slices of an instance.
     pub size: u32,
 }
 
-/// One `ResourceQuota` with HAMi's `limits.` names. All of a namespace's hold together.
+/// One `ResourceQuota` with HAMi's `limits.` names. A pod must fit in all quotas of its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// Where it counts.
+    /// The namespace of the quota.
     pub namespace: String,
-    /// The object's name.
+    /// The name of the quota.
     pub name: String,
-    /// Cards, over all containers.
+    /// The limit of cards, summed over all containers.
     #[serde(default)]
     pub gpu: Option<u64>,
-    /// MiB times cards.
+    /// The limit of memory: MiB, summed over all cards of all containers.
     #[serde(default)]
     pub memory_mib: Option<u64>,
-    /// Percent times cards.
+    /// The limit of cores: percent, summed over all cards of all containers.
     #[serde(default)]
     pub cores: Option<u64>,
 }

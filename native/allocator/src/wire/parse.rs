@@ -1,15 +1,14 @@
-//! JSON into values, or an error that says which field is wrong, what stood there, and what should.
+//! Parses JSON. An error names the field, its value and the fix.
 //!
-//! The path comes from `serde_path_to_error`, a few lines of `serde`'s author: `serde_json` alone
-//! names a line and a column, which is no help to whoever wrote a pod. It is asked only after a plain
-//! parse has failed, so what is right pays nothing for it.
+//! `serde_json` alone reports a line and a column, which do not help the author of a pod. `serde_path_to_error`
+//! reports the path of the field. It parses again, and only after a plain parse has failed, so valid JSON costs no more.
 
 use hami_limits::InvalidValue;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-/// The value in `json`; `what` is its name in errors.
+/// Parses `json`. `what` names the value in errors.
 pub fn parse<T: DeserializeOwned>(what: &str, json: &[u8]) -> Result<T, InvalidValue> {
     serde_json::from_slice(json).map_err(|error| refusal::<T>(what, json, &error))
 }
@@ -23,7 +22,7 @@ fn refusal<T: DeserializeOwned>(
     let mut reader = serde_json::Deserializer::from_slice(json);
     let (path, message) = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
         Err(error) => (Some(error.path().clone()), error.inner().to_string()),
-        // Only what follows the value is wrong then.
+        // The value itself is valid, so something follows it.
         Ok(_) => (None, plain.to_string()),
     };
     let message = message.split(" at line ").next().unwrap_or_default();
@@ -36,7 +35,7 @@ fn refusal<T: DeserializeOwned>(
     };
     let value =
         value.unwrap_or_else(|| String::from_utf8_lossy(&json[..json.len().min(256)]).into());
-    InvalidValue { field, value, fix: format!("write what was agreed: {message}") }
+    InvalidValue { field, value, fix: format!("write the documented format: {message}") }
 }
 
 fn at(whole: &Value, path: &Path) -> Option<String> {
@@ -57,14 +56,14 @@ fn at(whole: &Value, path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::parse;
-    use crate::wire::{Node, Request};
+    use crate::wire::{Node, PodRequest};
 
     #[test]
     fn the_field_the_value_and_the_fix_are_named() {
         let json = br#"{"pod": {"uid": "a", "namespace": "b", "name": "c"},
-            "asks": [{"container": "x", "kind": "app", "cards": "two", "memory": "whole"}]}"#;
-        let error = parse::<Request>("request", json).unwrap_err();
-        assert_eq!(error.field, "request.asks[0].cards");
+            "containers": [{"container": "x", "kind": "app", "cards": "two", "memory": "whole"}]}"#;
+        let error = parse::<PodRequest>("request", json).unwrap_err();
+        assert_eq!(error.field, "request.containers[0].cards");
         assert_eq!(error.value, "two");
         assert!(error.fix.contains("expected u32"), "{}", error.fix);
     }

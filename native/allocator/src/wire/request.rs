@@ -1,50 +1,51 @@
-//! What is asked: by a pod that wants cards, and of pods that may have to go for it.
+//! Requests: what a pod requests, and the candidates for preemption.
 
 use super::cluster::Placement;
 use serde::{Deserialize, Serialize};
 
-/// The part of a container in its pod's life.
+/// When a container runs in the life of its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// An ordinary init container: one after another, over before the apps start.
+    /// An ordinary init container. They run one after another, and end before the app containers start.
     Init,
-    /// An init container with `restartPolicy: Always`: from its start to the pod's end.
+    /// A sidecar: an init container with `restartPolicy: Always`. It runs from its start to the end of the pod.
     Sidecar,
-    /// All of them at a time.
+    /// An app container. They run at the same time.
     App,
 }
 
-/// Memory on each card of a container.
+/// The memory that a container requests on each of its cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
-    /// So many MiB.
+    /// A number of MiB. The card's overhead is added to it.
     Mib(u64),
-    /// So many hundredths of the card's memory, rounded down to MiB; the overhead is within.
+    /// Percent of the memory of the card, rounded down to MiB. The overhead is part of it.
     Percent(u32),
-    /// All of the card's memory; the overhead is within.
+    /// All memory of the card. The overhead is part of it.
     Whole,
 }
 
-/// What one container asks for.
+/// The cards that one container requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
-    /// Its name in the pod.
-    pub container: String,
-    /// When it runs.
+pub struct ContainerRequest {
+    /// The name of the container.
+    #[serde(rename = "container")]
+    pub name: String,
+    /// When the container runs.
     pub kind: Kind,
-    /// So many different cards; MIG instances may be of one card.
+    /// How many different cards. MIG instances may be on one card.
     pub cards: u32,
-    /// On each of them.
+    /// The memory on each card.
     pub memory: Memory,
-    /// Percent of each; 0 is no limit, 100 a card of its own.
+    /// Percent of each card; 0 means no limit, 100 a card that the container does not share.
     #[serde(default)]
     pub cores: u32,
 }
 
-/// One key of the order in which cards are tried.
+/// A key of the order in which cards are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -52,50 +53,50 @@ pub enum Order {
     Binpack,
     /// The emptiest card first.
     Spread,
-    /// Cards of one NUMA node together, as far as that can be.
+    /// Cards of one NUMA node together, if possible.
     Numa,
-    /// As [`Topology::BestEffort`].
+    /// The same as [`Topology::BestEffort`].
     Topology,
-    /// Idle cards only.
+    /// Only cards that no other pod uses.
     Mutex,
 }
 
-/// Whether the links between a container's cards matter.
+/// Whether the links between the cards of a container matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
-    /// They do not.
+    /// They do not matter.
     #[default]
     None,
-    /// The best linked of the free cards.
+    /// The best linked of the cards that have room.
     BestEffort,
-    /// As well linked as any so many cards of the node, or not at all.
+    /// Cards that are linked as well as the best of the node; otherwise the node does not fit.
     Strict,
 }
 
-/// How a card is shared, as far as a pod may wish for it.
+/// How a pod requests its cards to be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// By our library: any mode but NVIDIA's two.
+    /// By our library: on nodes of any mode except `mig` and `mps`.
     HamiCore,
-    /// By the node's mode of that name.
+    /// By MIG: on nodes of mode `mig`.
     Mig,
-    /// By the node's mode of that name.
+    /// By MPS: on nodes of mode `mps`.
     Mps,
 }
 
-/// How much each measure counts where cards or nodes are said to be full.
+/// The weights of slots, cores and memory in the fullness of a card or node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weights {
-    /// Containers on it.
+    /// The weight of allocated slots.
     #[serde(default = "one")]
     pub slot: u32,
-    /// Cores given.
+    /// The weight of allocated cores.
     #[serde(default = "one")]
     pub core: u32,
-    /// Memory given.
+    /// The weight of allocated memory.
     #[serde(default = "one")]
     pub memory: u32,
 }
@@ -106,75 +107,75 @@ impl Default for Weights {
     }
 }
 
-/// What a pod wishes of its cards.
+/// Which cards a pod requests, from its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Wish {
-    /// Only these UUIDs, if any.
+pub struct CardRequest {
+    /// Only cards with these UUIDs; empty: any card.
     #[serde(rename = "use")]
     pub uuids: Vec<String>,
-    /// None of these.
+    /// No card with one of these UUIDs.
     pub avoid: Vec<String>,
-    /// Only models with one of these in their names, whatever the case.
+    /// Only models whose name contains one of these words, in any case; empty: any model.
     pub types: Vec<String>,
-    /// No model with one of these.
+    /// No model whose name contains one of these words.
     pub avoid_types: Vec<String>,
-    /// All cards of a container on one NUMA node.
+    /// Whether all cards of a container must be on one NUMA node.
     pub numa: bool,
-    /// Keys by which cards are tried, the first one first.
+    /// The keys of the order in which cards are tried. The first key decides; the next one breaks its ties.
     pub order: Vec<Order>,
-    /// Links between the cards of a container.
+    /// Whether the links between the cards of a container matter.
     pub topology: Topology,
-    /// Idle cards only.
+    /// Only cards that no other pod uses.
     pub mutex: bool,
-    /// What full means.
+    /// The weights of fullness; the default counts slots, cores and memory equally.
     pub weights: Option<Weights>,
-    /// Which nodes score best; binpack where nothing is said.
+    /// Whether full or empty nodes score best; binpack by default.
     pub node_order: Option<Placement>,
     /// Only nodes that share their cards in this way.
     pub mode: Option<Sharing>,
 }
 
-/// Who asks.
+/// The pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pod {
-    /// Its only name here.
+    /// The UID, which identifies the pod.
     pub uid: String,
-    /// Whose quotas count.
+    /// The namespace, whose quotas apply.
     pub namespace: String,
-    /// For people.
+    /// The name, for messages.
     pub name: String,
 }
 
-/// All that a pod asks for.
+/// The request of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Request {
-    /// Who asks.
+pub struct PodRequest {
+    /// The pod.
     pub pod: Pod,
-    /// Kubernetes' priority of the pod.
+    /// The priority of the pod in Kubernetes.
     #[serde(default)]
     pub priority: i32,
-    /// In the pod's order, init containers first; containers that ask for no GPU are left out.
-    pub asks: Vec<Ask>,
-    /// Of all containers.
+    /// The containers that request cards, in the order of the pod: init containers first.
+    pub containers: Vec<ContainerRequest>,
+    /// Which cards.
     #[serde(default)]
-    pub wish: Wish,
+    pub card_request: CardRequest,
 }
 
-/// A pod that may have to go.
+/// A pod that could be evicted for another pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// Its UID.
+    /// The UID of the pod.
     pub uid: String,
-    /// Kubernetes' priority of it.
+    /// The priority of the pod in Kubernetes.
     pub priority: i32,
-    /// Whether its going violates a `PodDisruptionBudget`.
+    /// Whether its eviction violates a `PodDisruptionBudget`.
     #[serde(default)]
     pub pdb_violating: bool,
-    /// It goes in any case.
+    /// Whether kube-scheduler has chosen it already: it is evicted in any case.
     #[serde(default)]
     pub chosen: bool,
 }

@@ -2,7 +2,7 @@
 //! of a namespace together after some more, until time has passed.
 
 use crate::build::{app, card, node, pod, with};
-use hami_allocator::wire::{Ask, Candidate, Request, Topology};
+use hami_allocator::wire::{Candidate, ContainerRequest, PodRequest, Topology};
 use hami_allocator::{Allocator, Filtered};
 
 const NODES: usize = 40;
@@ -16,12 +16,13 @@ fn cluster() -> (Allocator, Vec<String>) {
 }
 
 /// It fits nowhere, and to find that out takes all steps that a node has. Each is a class of its own.
-fn hard(number: usize, namespace: &str) -> Request {
+fn hard(number: usize, namespace: &str) -> PodRequest {
     // Each of the small ones has a card to itself, and then the large one has one too few.
-    let mut asks: Vec<Ask> = (0..3).map(|_| app(1, 8_100 + number as u64, 0)).collect();
-    asks.push(app(14, 15_000, 0));
-    let mut request = pod(&format!("hard-{namespace}-{number}"), &asks);
-    request.wish.topology = Topology::BestEffort;
+    let mut containers: Vec<ContainerRequest> =
+        (0..3).map(|_| app(1, 8_100 + number as u64, 0)).collect();
+    containers.push(app(14, 15_000, 0));
+    let mut request = pod(&format!("hard-{namespace}-{number}"), &containers);
+    request.card_request.topology = Topology::BestEffort;
     request.pod.namespace = namespace.into();
     request
 }
@@ -38,11 +39,12 @@ fn left(filtered: &Filtered) -> (usize, usize) {
 #[test]
 fn a_hopeless_choice_of_linked_cards_is_given_up() {
     let (mut allocator, names) = cluster();
-    let mut ask = |at: u64| allocator.filter(&hard(0, "team"), &names, at * SECOND).expect("good");
+    let mut container =
+        |at: u64| allocator.filter(&hard(0, "team"), &names, at * SECOND).expect("good");
     let mut before = NODES;
     for question in 0_u64.. {
         // As kube-scheduler tries again.
-        let filtered = ask(question * 10);
+        let filtered = container(question * 10);
         let (later, never) = left(&filtered);
         assert!(later < before && never == 0, "it goes on: {later} of {before}, {never}");
         assert_eq!(filtered.is_partial, later > 0);
@@ -70,11 +72,11 @@ fn at_a_desk_every_node_is_looked_at() {
 #[test]
 fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
     let (mut allocator, names) = cluster();
-    let mut looked = [0; 30];
+    let mut judge = [0; 30];
     let mut rounds = Vec::new();
     for _ in 0..3 {
         let mut tried_again = 0;
-        for (number, before) in looked.iter_mut().enumerate() {
+        for (number, before) in judge.iter_mut().enumerate() {
             let filtered = allocator.filter(&hard(number, "evil"), &names, 0).expect("good");
             let (later, never) = left(&filtered);
             assert!(later == 0 || never == 0);
@@ -146,7 +148,7 @@ fn full(names: &[String]) -> (Allocator, Vec<Vec<Candidate>>) {
 fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
     let names: Vec<String> = (0..12).map(|at| format!("n{at:02}")).collect();
     let (mut allocator, candidates) = full(&names);
-    let mut ask = |number: usize, namespace: &str, now| {
+    let mut container = |number: usize, namespace: &str, now| {
         let mut urgent = pod(&format!("urgent-{namespace}-{number}"), &[app(4, 1_000, 0)]);
         (urgent.priority, urgent.pod.namespace) = (10, namespace.into());
         let all = names.iter().zip(&candidates);
@@ -155,24 +157,25 @@ fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
         })
         .collect::<Vec<Option<Vec<String>>>>()
     };
-    let first = ask(0, "evil", 0);
+    let first = container(0, "evil", 0);
     assert!(first.iter().all(|victims| victims.as_ref().is_some_and(|gone| gone.len() == 20)));
     // A few are answered as the first one is.
-    let next = (1..30).find(|number| ask(*number, "evil", 0) != first).expect("there is an end");
+    let next =
+        (1..30).find(|number| container(*number, "evil", 0) != first).expect("there is an end");
     // Then some nodes are, and nobody goes from any who need not: from the others nobody goes.
-    let looked = |answer: &[Option<Vec<String>>]| {
-        let looked = answer.iter().take_while(|victims| victims.is_some()).count();
-        assert_eq!(answer[..looked], first[..looked]);
-        assert!(answer[looked..].iter().all(Option::is_none));
-        looked
+    let judge = |answer: &[Option<Vec<String>>]| {
+        let judge = answer.iter().take_while(|victims| victims.is_some()).count();
+        assert_eq!(answer[..judge], first[..judge]);
+        assert!(answer[judge..].iter().all(Option::is_none));
+        judge
     };
     for number in next + 1..next + 4 {
-        let looked = looked(&ask(number, "evil", 0));
-        assert!((1..=3).contains(&looked), "{looked} nodes");
+        let judge = judge(&container(number, "evil", 0));
+        assert!((1..=3).contains(&judge), "{judge} nodes");
     }
     // Another namespace is not concerned, and time brings it back.
-    assert_eq!(looked(&ask(0, "good", 0)), names.len());
-    assert_eq!(looked(&ask(next, "evil", 60 * SECOND)), names.len());
+    assert_eq!(judge(&container(0, "good", 0)), names.len());
+    assert_eq!(judge(&container(next, "evil", 60 * SECOND)), names.len());
 }
 
 #[test]
@@ -181,15 +184,15 @@ fn a_first_preemption_has_an_end_too() {
     let (mut allocator, candidates) = full(&names);
     let mut urgent = pod("urgent", &[app(4, 1_000, 0)]);
     urgent.priority = 10;
-    // As if there were hundreds of them: whom it asks about at one time is one question.
+    // As if there were hundreds of them: whom it containers about at one time is one question.
     let all = names.iter().zip(&candidates).cycle().take(200);
     let victims: Vec<Option<Vec<String>>> = all
         .map(|(name, candidates)| {
             allocator.victims(&urgent, name, candidates, 0).expect("a good request")
         })
         .collect();
-    let looked = victims.iter().take_while(|victims| victims.is_some()).count();
-    assert!((12..150).contains(&looked), "{looked} nodes");
-    assert!(victims[..looked].iter().flatten().all(|gone| gone.len() == 20));
-    assert!(victims[looked..].iter().all(Option::is_none), "nobody goes from the others");
+    let judge = victims.iter().take_while(|victims| victims.is_some()).count();
+    assert!((12..150).contains(&judge), "{judge} nodes");
+    assert!(victims[..judge].iter().flatten().all(|gone| gone.len() == 20));
+    assert!(victims[judge..].iter().all(Option::is_none), "nobody goes from the others");
 }

@@ -1,7 +1,8 @@
 //! Nodes, pods and questions in few words.
 
 use hami_allocator::wire::{
-    Ask, Assignment, Card, Kind, Memory, Mode, Node, Pod, Quota, Request, Wish,
+    Assignment, Card, CardRequest, ContainerRequest, Kind, Memory, Mode, Node, Pod, PodRequest,
+    Quota,
 };
 use hami_allocator::{Allocator, Refusal};
 use std::collections::BTreeMap;
@@ -37,35 +38,38 @@ pub fn plain(name: &str, cards: usize) -> Node {
     node(name, (0..cards).map(|at| card(&format!("g{at}"), 1000)).collect())
 }
 
-pub fn ask(kind: Kind, cards: u32, memory: Memory, cores: u32) -> Ask {
-    Ask { container: String::new(), kind, cards, memory, cores }
+pub fn container(kind: Kind, cards: u32, memory: Memory, cores: u32) -> ContainerRequest {
+    ContainerRequest { name: String::new(), kind, cards, memory, cores }
 }
 
-pub fn app(cards: u32, mib: u64, cores: u32) -> Ask {
-    ask(Kind::App, cards, Memory::Mib(mib), cores)
+pub fn app(cards: u32, mib: u64, cores: u32) -> ContainerRequest {
+    container(Kind::App, cards, Memory::Mib(mib), cores)
 }
 
-pub fn init(cards: u32, mib: u64, cores: u32) -> Ask {
-    ask(Kind::Init, cards, Memory::Mib(mib), cores)
+pub fn init(cards: u32, mib: u64, cores: u32) -> ContainerRequest {
+    container(Kind::Init, cards, Memory::Mib(mib), cores)
 }
 
-pub fn sidecar(cards: u32, mib: u64, cores: u32) -> Ask {
-    ask(Kind::Sidecar, cards, Memory::Mib(mib), cores)
+pub fn sidecar(cards: u32, mib: u64, cores: u32) -> ContainerRequest {
+    container(Kind::Sidecar, cards, Memory::Mib(mib), cores)
 }
 
 /// Containers are called `c0`, `c1`, …
-pub fn pod(uid: &str, asks: &[Ask]) -> Request {
-    let name = |(at, ask): (usize, &Ask)| Ask { container: format!("c{at}"), ..ask.clone() };
-    Request {
+pub fn pod(uid: &str, containers: &[ContainerRequest]) -> PodRequest {
+    let name = |(at, container): (usize, &ContainerRequest)| ContainerRequest {
+        name: format!("c{at}"),
+        ..container.clone()
+    };
+    PodRequest {
         pod: Pod { uid: uid.into(), namespace: "team".into(), name: uid.into() },
         priority: 0,
-        asks: asks.iter().enumerate().map(name).collect(),
-        wish: Wish::default(),
+        containers: containers.iter().enumerate().map(name).collect(),
+        card_request: CardRequest::default(),
     }
 }
 
-pub fn wishing(mut request: Request, wish: Wish) -> Request {
-    request.wish = wish;
+pub fn wishing(mut request: PodRequest, card_request: CardRequest) -> PodRequest {
+    request.card_request = card_request;
     request
 }
 
@@ -82,7 +86,10 @@ pub fn with(nodes: Vec<Node>) -> Allocator {
 }
 
 /// Reserves on node `n`; the cards of each container, or the reason in words.
-pub fn reserve(allocator: &mut Allocator, request: &Request) -> Result<Vec<Vec<String>>, String> {
+pub fn reserve(
+    allocator: &mut Allocator,
+    request: &PodRequest,
+) -> Result<Vec<Vec<String>>, String> {
     match allocator.reserve(request, "n", 0) {
         Ok(assignment) => Ok(cards(request, &assignment)),
         Err(Refusal::Unfit(reason)) => Err(reason.to_string()),
@@ -90,17 +97,21 @@ pub fn reserve(allocator: &mut Allocator, request: &Request) -> Result<Vec<Vec<S
     }
 }
 
-pub fn cards(request: &Request, assignment: &Assignment) -> Vec<Vec<String>> {
-    let of = |ask: &Ask| assignment.containers.get(&ask.container).map_or(&[][..], Vec::as_slice);
-    let cards = |ask: &Ask| of(ask).iter().map(|grant| grant.card.clone()).collect();
-    request.asks.iter().map(cards).collect()
+pub fn cards(request: &PodRequest, assignment: &Assignment) -> Vec<Vec<String>> {
+    let of = |container: &ContainerRequest| {
+        assignment.containers.get(&container.name).map_or(&[][..], Vec::as_slice)
+    };
+    let cards = |container: &ContainerRequest| {
+        of(container).iter().map(|grant| grant.card.clone()).collect()
+    };
+    request.containers.iter().map(cards).collect()
 }
 
 /// MiB given on each card of node `n`.
 pub fn given(allocator: &Allocator) -> Vec<u64> {
     let usage = allocator.usage();
     let node = usage.iter().find(|node| node.name == "n").expect("there is a node");
-    node.cards.iter().map(|card| card.memory_given_mib).collect()
+    node.cards.iter().map(|card| card.memory_allocated_mib).collect()
 }
 
 pub fn names(cards: &[&str]) -> Vec<String> {

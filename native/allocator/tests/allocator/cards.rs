@@ -1,10 +1,12 @@
 //! What a card takes, and which one is taken.
 
 use crate::build::{
-    app, ask, card, given, init, names, node, plain, pod, reserve, sidecar, wishing, with,
+    app, card, container, given, init, names, node, plain, pod, reserve, sidecar, wishing, with,
 };
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Kind, Memory, Mode, Node, Order, Placement, Sharing, Weights, Wish};
+use hami_allocator::wire::{
+    CardRequest, Kind, Memory, Mode, Node, Order, Placement, Sharing, Weights,
+};
 
 #[test]
 fn cards_of_a_container_are_different() {
@@ -14,7 +16,7 @@ fn cards_of_a_container_are_different() {
         Ok(vec![names(&["g0", "g1"])])
     );
     let said = reserve(&mut allocator, &pod("b", &[app(3, 100, 0)])).unwrap_err();
-    assert_eq!(said, "2 cards: 2 fit (3 asked)");
+    assert_eq!(said, "2 cards: 2 fit (3 requested)");
 }
 
 #[test]
@@ -23,13 +25,13 @@ fn a_hundred_cores_are_a_card_of_ones_own() {
     reserve(&mut allocator, &pod("a", &[app(1, 100, 0)])).expect("room");
     assert_eq!(reserve(&mut allocator, &pod("b", &[app(1, 100, 100)])), Ok(vec![names(&["g1"])]));
     let said = reserve(&mut allocator, &pod("c", &[app(1, 100, 100)])).unwrap_err();
-    assert_eq!(said, "2 cards: 2 are in use and a card of one's own is asked for");
+    assert_eq!(said, "2 cards: 2 are in use, and a card for itself is requested");
     assert_eq!(reserve(&mut allocator, &pod("d", &[app(1, 100, 0)])), Ok(vec![names(&["g0"])]));
     // Not beside one, either, and not where all is given in parts.
     reserve(&mut allocator, &pod("e", &[app(1, 100, 60)])).expect("room");
     reserve(&mut allocator, &pod("f", &[app(1, 100, 40)])).expect("room");
     let said = reserve(&mut allocator, &pod("g", &[app(1, 100, 0)])).unwrap_err();
-    assert_eq!(said, "2 cards: 2 have all cores given");
+    assert_eq!(said, "2 cards: 2 have all cores allocated");
 }
 
 #[test]
@@ -37,7 +39,7 @@ fn shares_of_memory_hold_the_overhead_and_mib_do_not() {
     let mut big = card("g0", 1000);
     big.overhead_mib = 30;
     let mut allocator = with(vec![node("n", vec![big])]);
-    let half = pod("a", &[ask(Kind::App, 1, Memory::Percent(50), 0)]);
+    let half = pod("a", &[container(Kind::App, 1, Memory::Percent(50), 0)]);
     reserve(&mut allocator, &half).expect("room");
     assert_eq!(given(&allocator), [500]);
     let grant = &allocator.reserve(&half, "n", 0).expect("again").containers["c0"][0];
@@ -45,19 +47,20 @@ fn shares_of_memory_hold_the_overhead_and_mib_do_not() {
     reserve(&mut allocator, &pod("b", &[app(1, 470, 0)])).expect("room");
     assert_eq!(given(&allocator), [1000]);
     let said = reserve(&mut allocator, &pod("c", &[app(1, 1, 0)])).unwrap_err();
-    assert_eq!(said, "1 card: 1 has too little memory (31 MiB asked, free 0)");
-    let said = reserve(&mut allocator, &pod("d", &[ask(Kind::App, 1, Memory::Percent(3), 0)]))
-        .unwrap_err();
-    assert_eq!(said, "1 card: 1 has overhead beyond the share asked for (30 MiB of 30)");
+    assert_eq!(said, "1 card: 1 has too little memory (31 MiB requested, free 0)");
+    let said =
+        reserve(&mut allocator, &pod("d", &[container(Kind::App, 1, Memory::Percent(3), 0)]))
+            .unwrap_err();
+    assert_eq!(said, "1 card: 1 has overhead beyond the requested share (30 MiB of 30)");
 }
 
 #[test]
 fn what_other_programs_use_is_not_given() {
-    let mut used = card("g0", 1000);
-    used.foreign_mib = 400;
-    let mut allocator = with(vec![node("n", vec![used])]);
+    let mut allocated = card("g0", 1000);
+    allocated.foreign_mib = 400;
+    let mut allocator = with(vec![node("n", vec![allocated])]);
     let said = reserve(&mut allocator, &pod("a", &[app(1, 601, 0)])).unwrap_err();
-    assert_eq!(said, "1 card: 1 has too little memory (601 MiB asked, free 600)");
+    assert_eq!(said, "1 card: 1 has too little memory (601 MiB requested, free 600)");
     assert!(reserve(&mut allocator, &pod("a", &[app(1, 600, 0)])).is_ok());
 }
 
@@ -113,24 +116,24 @@ fn modes() {
     assert!(both(&mut of(Mode::Share)).is_err());
     assert!(both(&mut of(Mode::Mps)).is_err());
     let said = both(&mut of(Mode::Exclusive)).unwrap_err();
-    assert_eq!(said, "it gives whole cards only (mode exclusive)");
-    let whole = pod("a", &[ask(Kind::App, 1, Memory::Whole, 0)]);
+    assert_eq!(said, "it allocates whole cards only (mode exclusive)");
+    let whole = pod("a", &[container(Kind::App, 1, Memory::Whole, 0)]);
     let mut exclusive = of(Mode::Exclusive);
     assert!(reserve(&mut exclusive, &whole).is_ok());
-    assert_eq!(exclusive.usage()[0].cards[0].cores_given, 100);
+    assert_eq!(exclusive.usage()[0].cards[0].cores_allocated, 100);
     let wishes = |sharing| {
-        let wish = Wish { mode: Some(sharing), ..Wish::default() };
-        wishing(pod("a", &[app(1, 1, 0)]), wish)
+        let card_request = CardRequest { mode: Some(sharing), ..CardRequest::default() };
+        wishing(pod("a", &[app(1, 1, 0)]), card_request)
     };
     let said = reserve(&mut of(Mode::Mps), &wishes(Sharing::HamiCore)).unwrap_err();
-    assert_eq!(said, "its mode is mps, another is asked for");
+    assert_eq!(said, "its mode is mps, another is requested");
     let said = reserve(&mut of(Mode::Mps), &wishes(Sharing::Mig)).unwrap_err();
-    assert_eq!(said, "its mode is mps, another is asked for");
+    assert_eq!(said, "its mode is mps, another is requested");
     assert!(reserve(&mut of(Mode::Mps), &wishes(Sharing::Mps)).is_ok());
     for mode in [Mode::Full, Mode::Memory, Mode::Share, Mode::Topology] {
         assert!(reserve(&mut of(mode), &wishes(Sharing::HamiCore)).is_ok(), "{mode}");
         let said = reserve(&mut of(mode), &wishes(Sharing::Mps)).unwrap_err();
-        assert_eq!(said, format!("its mode is {mode}, another is asked for"));
+        assert_eq!(said, format!("its mode is {mode}, another is requested"));
     }
 }
 
@@ -141,18 +144,22 @@ fn types_uuids_health_and_cordons() {
     cards[1].healthy = false;
     cards[2].cordoned = true;
     let mut allocator = with(vec![node("n", cards)]);
-    let wish = Wish { types: vec!["a100".into()], avoid: vec!["g3".into()], ..Wish::default() };
-    let request = wishing(pod("a", &[app(2, 1, 0)]), wish);
-    let said = "5 cards: 1 fits (2 asked), 1 is of another type, 1 is excluded by UUID, 1 is cordoned, 1 is unhealthy";
+    let card_request = CardRequest {
+        types: vec!["a100".into()],
+        avoid: vec!["g3".into()],
+        ..CardRequest::default()
+    };
+    let request = wishing(pod("a", &[app(2, 1, 0)]), card_request);
+    let said = "5 cards: 1 fits (2 requested), 1 is of another type, 1 is excluded by UUID, 1 is cordoned, 1 is unhealthy";
     assert_eq!(reserve(&mut allocator, &request).unwrap_err(), said);
-    let wish = Wish { avoid_types: vec!["A100".into()], ..Wish::default() };
+    let card_request = CardRequest { avoid_types: vec!["A100".into()], ..CardRequest::default() };
     assert_eq!(
-        reserve(&mut allocator, &wishing(pod("b", &[app(1, 1, 0)]), wish)),
+        reserve(&mut allocator, &wishing(pod("b", &[app(1, 1, 0)]), card_request)),
         Ok(vec![names(&["g0"])])
     );
-    let wish = Wish { uuids: names(&["g4", "g2"]), ..Wish::default() };
+    let card_request = CardRequest { uuids: names(&["g4", "g2"]), ..CardRequest::default() };
     assert_eq!(
-        reserve(&mut allocator, &wishing(pod("c", &[app(1, 1, 0)]), wish)),
+        reserve(&mut allocator, &wishing(pod("c", &[app(1, 1, 0)]), card_request)),
         Ok(vec![names(&["g4"])])
     );
 }
@@ -161,26 +168,28 @@ fn types_uuids_health_and_cordons() {
 fn orders_of_cards() {
     let start = || {
         let mut allocator = with(vec![plain("n", 3)]);
-        let on = |uuid: &str| Wish { uuids: names(&[uuid]), ..Wish::default() };
+        let on = |uuid: &str| CardRequest { uuids: names(&[uuid]), ..CardRequest::default() };
         reserve(&mut allocator, &wishing(pod("x", &[app(1, 600, 10)]), on("g1"))).expect("room");
         reserve(&mut allocator, &wishing(pod("y", &[app(1, 100, 50)]), on("g2"))).expect("room");
         allocator
     };
-    let taken = |wish: Wish| {
-        reserve(&mut start(), &wishing(pod("a", &[app(1, 100, 10)]), wish)).expect("room")[0][0]
+    let taken = |card_request: CardRequest| {
+        reserve(&mut start(), &wishing(pod("a", &[app(1, 100, 10)]), card_request)).expect("room")
+            [0][0]
             .clone()
     };
-    let order = |order: &[Order]| Wish { order: order.to_vec(), ..Wish::default() };
-    assert_eq!(taken(Wish::default()), "g0", "spread is HAMi's default");
+    let order = |order: &[Order]| CardRequest { order: order.to_vec(), ..CardRequest::default() };
+    assert_eq!(taken(CardRequest::default()), "g0", "spread is HAMi's default");
     assert_eq!(taken(order(&[Order::Spread])), "g0");
     assert_eq!(taken(order(&[Order::Binpack])), "g1");
     let weights = |slot, core, memory| Some(Weights { slot, core, memory });
-    assert_eq!(taken(Wish { weights: weights(1, 3, 1), ..order(&[Order::Binpack]) }), "g2");
+    assert_eq!(taken(CardRequest { weights: weights(1, 3, 1), ..order(&[Order::Binpack]) }), "g2");
     assert_eq!(taken(order(&[Order::Mutex, Order::Binpack])), "g0");
     let mut allocator = start();
-    let wish = Wish { mutex: true, ..Wish::default() };
-    let said = reserve(&mut allocator, &wishing(pod("a", &[app(2, 1, 0)]), wish)).unwrap_err();
-    assert_eq!(said, "3 cards: 1 fits (2 asked), 2 are not idle");
+    let card_request = CardRequest { mutex: true, ..CardRequest::default() };
+    let said =
+        reserve(&mut allocator, &wishing(pod("a", &[app(2, 1, 0)]), card_request)).unwrap_err();
+    assert_eq!(said, "3 cards: 1 fits (2 requested), 2 are not idle");
     let mut published = plain("n", 3);
     published.placement = Some(Placement::Binpack);
     allocator.set_node(published).expect("a good node");

@@ -1,10 +1,10 @@
 //! Small clusters, every plan tried: the allocator finds one exactly where there is one, and the one
 //! that it answers holds whatever the kubelet chooses.
 
-use crate::build::{ask, cards, node, pod, with};
+use crate::build::{cards, container, node, pod, with};
 use crate::kubelet::{Machine, Others, Plan, weight};
 use crate::prng::Prng;
-use hami_allocator::wire::{Ask, Card, Kind, Memory, Mode, Request, Wish};
+use hami_allocator::wire::{Card, CardRequest, ContainerRequest, Kind, Memory, Mode, PodRequest};
 use std::cell::RefCell;
 
 const CASES: u64 = 6_000;
@@ -21,7 +21,7 @@ fn a_plan_is_found_exactly_where_there_is_one() {
         let mut allocator = with(vec![published]);
         let others = others(random, &mut allocator, &cards);
         let request = some_request(random);
-        let numa = request.wish.numa;
+        let numa = request.card_request.numa;
         let nothing = || vec![Others::default(); cards.len()];
         let worst = RefCell::new(nothing());
         let machine =
@@ -42,7 +42,9 @@ fn a_plan_is_found_exactly_where_there_is_one() {
                 );
                 is_charged(&allocator, &machine);
                 found += 1;
-                open += u32::from(request.asks[0].kind == Kind::Init && request.asks.len() > 2);
+                open += u32::from(
+                    request.containers[0].kind == Kind::Init && request.containers.len() > 2,
+                );
             }
             Err(refusal) => {
                 assert!(
@@ -66,7 +68,7 @@ fn is_charged(allocator: &hami_allocator::Allocator, machine: &Machine<'_>) {
     for (at, worst) in machine.worst.borrow().iter().enumerate() {
         let others = machine.others[at];
         let given = &usage[0].cards[at];
-        let charged = (given.memory_given_mib, given.cores_given, given.slots_given);
+        let charged = (given.memory_allocated_mib, given.cores_allocated, given.slots_allocated);
         let counted =
             (others.memory + worst.memory, others.cores + worst.cores, others.slots + worst.slots);
         assert_eq!(charged, counted, "{:?}", machine.request);
@@ -97,25 +99,25 @@ fn others(
 ) -> Vec<Others> {
     let mut others = vec![Others::default(); cards.len()];
     for at in 0..random.below(4) {
-        let one = Ask { kind: Kind::App, cards: 1, ..some_ask(random) };
+        let one = ContainerRequest { kind: Kind::App, cards: 1, ..some_ask(random) };
         let request = pod(&format!("other-{at}"), &[one]);
         let Ok(assignment) = allocator.reserve(&request, "n", 0) else { continue };
         let grant = &assignment.containers["c0"][0];
         let at = cards.iter().position(|card| card.uuid == grant.card).expect("a card of the node");
-        others[at].memory += weight(&request.asks[0], &cards[at]);
+        others[at].memory += weight(&request.containers[0], &cards[at]);
         others[at].cores += grant.cores;
         others[at].slots += 1;
     }
     others
 }
 
-fn some_ask(random: &mut Prng) -> Ask {
+fn some_ask(random: &mut Prng) -> ContainerRequest {
     let memory = match random.below(8) {
         0 => Memory::Whole,
         1 => Memory::Percent(random.pick(&[10, 34, 50])),
         _ => Memory::Mib(random.pick(&[5, 20, 30, 45, 60])),
     };
-    ask(
+    container(
         Kind::App,
         random.pick(&[1, 1, 1, 2, 2, 3]),
         memory,
@@ -123,19 +125,20 @@ fn some_ask(random: &mut Prng) -> Ask {
     )
 }
 
-fn some_request(random: &mut Prng) -> Request {
+fn some_request(random: &mut Prng) -> PodRequest {
     let kinds = [Kind::Init, Kind::Init, Kind::Sidecar, Kind::App, Kind::App];
     let mut kinds: Vec<Kind> = (0..=random.below(4)).map(|_| random.pick(&kinds)).collect();
     kinds.sort_by_key(|kind| *kind == Kind::App);
-    let asks: Vec<Ask> = kinds.into_iter().map(|kind| Ask { kind, ..some_ask(random) }).collect();
-    let mut request = pod("pod", &asks);
-    request.wish = Wish { numa: random.chance(20), ..Wish::default() };
+    let containers: Vec<ContainerRequest> =
+        kinds.into_iter().map(|kind| ContainerRequest { kind, ..some_ask(random) }).collect();
+    let mut request = pod("pod", &containers);
+    request.card_request = CardRequest { numa: random.chance(20), ..CardRequest::default() };
     request
 }
 
 fn plan_of(
     machine: &Machine<'_>,
-    request: &Request,
+    request: &PodRequest,
     assignment: &hami_allocator::wire::Assignment,
     all: &[Card],
 ) -> Plan {
@@ -144,13 +147,13 @@ fn plan_of(
     let mut waiting: Vec<usize> = Vec::new();
     let mut plan = Vec::new();
     let hands = cards(request, assignment);
-    for ((ask, hand), need) in request.asks.iter().zip(hands).zip(machine.needs()) {
+    for ((container, hand), need) in request.containers.iter().zip(hands).zip(machine.needs()) {
         let hand: Vec<usize> = hand.iter().map(index).collect();
-        assert_eq!(hand.len(), ask.cards as usize);
+        assert_eq!(hand.len(), container.cards as usize);
         // Reused ones are named first.
         let (reused, new) = hand.split_at(hand.len() - need);
         assert!(reused.iter().all(|card| waiting.contains(card)), "{hand:?} of {waiting:?}");
-        match ask.kind {
+        match container.kind {
             Kind::Init => waiting.extend(new),
             Kind::Sidecar | Kind::App => waiting.retain(|card| !reused.contains(card)),
         }

@@ -1,10 +1,12 @@
 //! Long histories by chance, in any order: what was answered is counted by itself, and never more
 //! than there is; nothing stays behind; the same again gives the same; order leaves no trace.
 
-use crate::build::{app, ask, init, node, pod, sidecar};
+use crate::build::{app, container, init, node, pod, sidecar};
 use crate::ledger::Ledger;
 use crate::prng::Prng;
-use hami_allocator::wire::{Kind, Memory, Mode, Node, Order, Placement, Request, Topology, Wish};
+use hami_allocator::wire::{
+    CardRequest, Kind, Memory, Mode, Node, Order, Placement, PodRequest, Topology,
+};
 use hami_allocator::{Allocator, Refusal};
 
 const HISTORIES: u64 = 100;
@@ -266,22 +268,22 @@ fn schedule(
     }
 }
 
-fn some_request(random: &mut Prng, uid: &str) -> Request {
+fn some_request(random: &mut Prng, uid: &str) -> PodRequest {
     let mib = random.pick(&[100, 200, 450, 700]);
     let cores = random.pick(&[0, 10, 30, 60, 100]);
     let cards = random.pick(&[1, 1, 1, 2]);
     let memory = random.pick(&[Memory::Percent(20), Memory::Percent(50), Memory::Whole]);
-    let asks = match random.below(8) {
+    let containers = match random.below(8) {
         0 => vec![init(cards, mib, cores), app(1, 100, 10)],
         1 => vec![init(1, 50, 0), sidecar(1, 100, 5), app(cards, mib, cores)],
         2 => vec![app(cards, mib, cores), app(1, 200, 20)],
-        3 => vec![ask(Kind::App, cards, memory, cores)],
+        3 => vec![container(Kind::App, cards, memory, cores)],
         4 => vec![init(2, 100, 10), app(1, mib, cores), app(1, 150, 0)],
         _ => vec![app(cards, mib, cores)],
     };
-    let mut request = pod(uid, &asks);
+    let mut request = pod(uid, &containers);
     if random.chance(30) {
-        request.wish = Wish {
+        request.card_request = CardRequest {
             order: vec![random.pick(&[
                 Order::Binpack,
                 Order::Spread,
@@ -293,7 +295,7 @@ fn some_request(random: &mut Prng, uid: &str) -> Request {
             topology: random.pick(&[Topology::None, Topology::BestEffort, Topology::Strict]),
             node_order: random.pick(&[None, Some(Placement::Spread)]),
             avoid: if random.chance(20) { vec!["n0-g0".into()] } else { Vec::new() },
-            ..Wish::default()
+            ..CardRequest::default()
         };
     }
     request

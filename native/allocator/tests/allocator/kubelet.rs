@@ -3,7 +3,7 @@
 //! The oracle for plans: it knows cards, what other pods hold, and how `devicesToReuse` works; nothing of groups,
 //! envelopes or peaks.
 
-use hami_allocator::wire::{Ask, Card, Kind, Memory, Mode, Request};
+use hami_allocator::wire::{Card, ContainerRequest, Kind, Memory, Mode, PodRequest};
 use std::cell::RefCell;
 
 /// What others hold of a card.
@@ -19,7 +19,7 @@ pub struct Machine<'a> {
     pub others: &'a [Others],
     pub mode: Mode,
     pub numa: bool,
-    pub request: &'a Request,
+    pub request: &'a PodRequest,
     /// By card: the most that ran there at a time, over all choices that were tried.
     pub worst: RefCell<Vec<Others>>,
 }
@@ -40,16 +40,16 @@ impl Machine<'_> {
     /// How many cards each ask needs beyond those that it reuses.
     pub fn needs(&self) -> Vec<usize> {
         let mut waiting = 0;
-        let need = |ask: &Ask| {
-            let count = ask.cards as usize;
+        let need = |container: &ContainerRequest| {
+            let count = container.cards as usize;
             let reused = count.min(waiting);
-            match ask.kind {
+            match container.kind {
                 Kind::Init => waiting = waiting.max(count),
                 Kind::Sidecar | Kind::App => waiting -= reused,
             }
             count - reused
         };
-        self.request.asks.iter().map(need).collect()
+        self.request.containers.iter().map(need).collect()
     }
 
     /// Whether some plan holds whatever the kubelet chooses.
@@ -75,10 +75,10 @@ impl Machine<'_> {
     }
 
     fn hand_out(&self, at: usize, plan: &Plan, state: &State) -> bool {
-        let Some(ask) = self.request.asks.get(at) else {
+        let Some(container) = self.request.containers.get(at) else {
             return self.runs(&state.running, &state.ids);
         };
-        let reused = ask.cards as usize - plan[at].len();
+        let reused = container.cards as usize - plan[at].len();
         subsets(state.waiting.len(), reused).into_iter().all(|chosen| {
             let mut next = state.clone();
             let taken: Vec<usize> = chosen.iter().map(|at| state.waiting[*at]).collect();
@@ -89,7 +89,7 @@ impl Machine<'_> {
             next.ids.extend(&plan[at]);
             let mut running = state.running.clone();
             running.extend(hand.iter().map(|card| (at, *card)));
-            match ask.kind {
+            match container.kind {
                 Kind::Init => {
                     if !self.runs(&running, &next.ids) {
                         return false;
@@ -120,21 +120,24 @@ impl Machine<'_> {
         (0..self.cards.len()).all(|card| {
             let (has, others) = (&self.cards[card], self.others[card]);
             let here = || {
-                running.iter().filter(|(_, on)| *on == card).map(|(at, _)| &self.request.asks[*at])
+                running
+                    .iter()
+                    .filter(|(_, on)| *on == card)
+                    .map(|(at, _)| &self.request.containers[*at])
             };
             let slots = ids.iter().filter(|on| **on == card).count() as u32;
             if slots == 0 {
                 return true;
             }
-            let memory: u64 = here().map(|ask| weight(ask, has)).sum();
-            let cores: u32 = here().map(|ask| self.cores(ask)).sum();
+            let memory: u64 = here().map(|container| weight(container, has)).sum();
+            let cores: u32 = here().map(|container| self.cores(container)).sum();
             let worst = &mut self.worst.borrow_mut()[card];
             worst.memory = worst.memory.max(memory);
             worst.cores = worst.cores.max(cores);
             worst.slots = worst.slots.max(slots);
-            let starved =
-                here().any(|ask| self.cores(ask) == 0 && others.cores + cores >= has.cores);
-            let alone = here().all(|ask| ask.cores < 100 || others.slots == 0);
+            let starved = here()
+                .any(|container| self.cores(container) == 0 && others.cores + cores >= has.cores);
+            let alone = here().all(|container| container.cores < 100 || others.slots == 0);
             has.healthy
                 && !has.cordoned
                 && others.memory + memory + has.foreign_mib <= has.memory_mib
@@ -145,14 +148,14 @@ impl Machine<'_> {
         })
     }
 
-    fn cores(&self, ask: &Ask) -> u32 {
-        if self.mode == Mode::Memory && ask.cores < 100 { 0 } else { ask.cores }
+    fn cores(&self, container: &ContainerRequest) -> u32 {
+        if self.mode == Mode::Memory && container.cores < 100 { 0 } else { container.cores }
     }
 }
 
 /// MiB that a container takes of a card. (A share smaller than the overhead is not asked for here.)
-pub fn weight(ask: &Ask, card: &Card) -> u64 {
-    match ask.memory {
+pub fn weight(container: &ContainerRequest, card: &Card) -> u64 {
+    match container.memory {
         Memory::Mib(mib) => mib + card.overhead_mib,
         Memory::Percent(percent) => card.memory_mib * u64::from(percent) / 100,
         Memory::Whole => card.memory_mib,

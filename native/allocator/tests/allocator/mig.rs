@@ -1,7 +1,9 @@
 //! Cards that are cut.
 
 use crate::build::{app, card, init, node, pod, reserve, wishing, with};
-use hami_allocator::wire::{Ask, Card, Memory, Mig, MigProfile, Mode, Node, Order, Wish};
+use hami_allocator::wire::{
+    Card, CardRequest, ContainerRequest, Memory, Mig, MigProfile, Mode, Node, Order,
+};
 
 /// An A100 with 80 GB, as NVML lists it.
 fn a100(uuid: &str) -> Card {
@@ -33,9 +35,9 @@ fn mig(cards: Vec<Card>) -> Node {
 fn instance(
     allocator: &mut hami_allocator::Allocator,
     uid: &str,
-    ask: Ask,
+    container: ContainerRequest,
 ) -> Result<(String, u32), String> {
-    let request = pod(uid, &[ask]);
+    let request = pod(uid, &[container]);
     reserve(allocator, &request)?;
     let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
     let grant = assignment.containers["c0"][0].clone();
@@ -45,19 +47,22 @@ fn instance(
 
 #[test]
 fn the_smallest_profile_that_is_large_enough() {
-    let profile = |ask| {
-        instance(&mut with(vec![mig(vec![a100("g0")])]), "p", ask).map(|(profile, _)| profile)
+    let profile = |container| {
+        instance(&mut with(vec![mig(vec![a100("g0")])]), "p", container).map(|(profile, _)| profile)
     };
     assert_eq!(profile(app(1, 5_000, 0)).as_deref(), Ok("1g.10gb"));
     assert_eq!(profile(app(1, 9_729, 0)).as_deref(), Ok("1g.20gb"));
     assert_eq!(profile(app(1, 9_729, 20)).as_deref(), Ok("2g.20gb"));
     assert_eq!(profile(app(1, 30_000, 43)).as_deref(), Ok("4g.40gb"));
-    assert_eq!(profile(Ask { memory: Memory::Whole, ..app(1, 1, 0) }).as_deref(), Ok("7g.80gb"));
     assert_eq!(
-        profile(Ask { memory: Memory::Percent(40), ..app(1, 1, 0) }).as_deref(),
+        profile(ContainerRequest { memory: Memory::Whole, ..app(1, 1, 0) }).as_deref(),
+        Ok("7g.80gb")
+    );
+    assert_eq!(
+        profile(ContainerRequest { memory: Memory::Percent(40), ..app(1, 1, 0) }).as_deref(),
         Ok("3g.40gb")
     );
-    let said = "1 card: 1 has no MIG profile so large (90000 MiB asked, largest 81152)";
+    let said = "1 card: 1 has no MIG profile so large (90000 MiB requested, largest 81152)";
     assert_eq!(profile(app(1, 90_000, 0)), Err(said.to_owned()));
 }
 
@@ -69,9 +74,9 @@ fn small_instances_leave_room_for_large_ones() {
     }
     instance(&mut allocator, "large", app(1, 40_000, 0)).expect("half of the card is still whole");
     let error = instance(&mut allocator, "large-2", app(1, 40_000, 0)).unwrap_err();
-    assert_eq!(error, "1 card: 1 has too little memory (40192 MiB asked, free 12544)");
+    assert_eq!(error, "1 card: 1 has too little memory (40192 MiB requested, free 12544)");
     let error = instance(&mut allocator, "small-3", app(1, 5_000, 0)).unwrap_err();
-    assert_eq!(error, "1 card: 1 has no free place for the MIG profile");
+    assert_eq!(error, "1 card: 1 has no free placement for the MIG profile");
 }
 
 #[test]
@@ -103,7 +108,7 @@ fn an_instance_is_handed_on_as_it_is() {
     reserve(&mut allocator, &request).expect("room");
     let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
     let given =
-        |allocator: &hami_allocator::Allocator| allocator.usage()[0].cards[0].memory_given_mib;
+        |allocator: &hami_allocator::Allocator| allocator.usage()[0].cards[0].memory_allocated_mib;
     assert_eq!(given(&allocator), 40_192 + 2 * 9_728);
     allocator.place(&request, assignment, true).expect("our own answer");
     assert_eq!(given(&allocator), 40_192 + 9_728);
@@ -118,7 +123,7 @@ fn whole_cards_and_cut_ones_do_not_mix() {
     let error = instance(&mut allocator, "cut", app(1, 1_000, 0)).unwrap_err();
     assert_eq!(
         error,
-        "2 cards: 1 is in use and a card of one's own is asked for, 1 does not do MIG"
+        "2 cards: 1 is in use, and a card for itself is requested, 1 is not in MIG mode"
     );
     allocator.remove("plain");
     assert!(instance(&mut allocator, "cut", app(1, 1_000, 0)).is_ok());
@@ -129,7 +134,7 @@ fn whole_cards_and_cut_ones_do_not_mix() {
 fn shares_of_a_card_are_of_all_of_it_also_where_no_profile_has_that() {
     for (offered, wanted, given) in [
         (&["1g.10gb", "3g.40gb"][..], app(1, 30_000, 0), 42),
-        (&["1g.10gb", "3g.40gb"], Ask { memory: Memory::Whole, ..app(1, 1, 100) }, 42),
+        (&["1g.10gb", "3g.40gb"], ContainerRequest { memory: Memory::Whole, ..app(1, 1, 100) }, 42),
         (&["1g.10gb", "3g.40gb"], app(1, 30_000, 50), 42),
         // Two of four slices would not fit side by side, but one and three small ones do.
         (&["1g.10gb", "4g.40gb"], app(1, 30_000, 43), 57),
@@ -190,7 +195,7 @@ fn what_is_spoiled_already_does_not_count_again() {
     let mut allocator = with(vec![mig(vec![a100("g0")])]);
     let first = pod("first", &[app(1, 5_000, 0)]);
     let mut assignment = allocator.reserve(&first, "n", 0).expect("room");
-    let grant = &mut assignment.containers.get_mut("c0").expect("it asks")[0];
+    let grant = &mut assignment.containers.get_mut("c0").expect("it containers")[0];
     grant.mig.as_mut().expect("cut").start = 0;
     allocator.place(&first, assignment, true).expect("a good place");
     // Whatever is large and begins at 0 is lost, so its neighbour spoils nothing else.
@@ -201,7 +206,7 @@ fn what_is_spoiled_already_does_not_count_again() {
 #[test]
 fn an_instance_is_enough_for_the_largest_of_those_who_get_it() {
     let mut allocator = with(vec![mig(vec![a100("g0")])]);
-    let share = Ask { memory: Memory::Percent(10), ..init(1, 1, 0) };
+    let share = ContainerRequest { memory: Memory::Percent(10), ..init(1, 1, 0) };
     let request = pod("p", &[share, app(1, 30_000, 0)]);
     reserve(&mut allocator, &request).expect("room");
     let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
@@ -219,7 +224,7 @@ fn a_cut_card_has_slots_and_may_be_wanted_idle() {
 
     let mut allocator = with(vec![mig(vec![a100("g0")])]);
     instance(&mut allocator, "one", app(1, 5_000, 0)).expect("room");
-    let alone = Wish { order: vec![Order::Mutex], ..Wish::default() };
+    let alone = CardRequest { order: vec![Order::Mutex], ..CardRequest::default() };
     let request = wishing(pod("two", &[app(1, 5_000, 0)]), alone);
     assert!(reserve(&mut allocator, &request).is_err());
     allocator.remove("one");

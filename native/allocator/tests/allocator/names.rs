@@ -42,7 +42,7 @@ fn scores(mib: u64) -> BTreeMap<u64, u16> {
 
 #[test]
 fn lists_in_any_order_and_writing_are_answered_as_a_plain_map_has_it() {
-    let asks: Vec<(u64, BTreeMap<u64, u16>)> =
+    let containers: Vec<(u64, BTreeMap<u64, u16>)> =
         [10, 450, 600, 1_000].map(|mib| (mib, scores(mib))).into();
     for (count, rounds) in [(0, 3), (1, 10), (2, 20), (60, 120), (1_500, 5)] {
         let random = &mut Prng::new(count as u64);
@@ -69,7 +69,7 @@ fn lists_in_any_order_and_writing_are_answered_as_a_plain_map_has_it() {
             if random.chance(20) {
                 list.insert(random.below(list.len() + 1), String::new());
             }
-            let (mib, scores) = &asks[round % asks.len()];
+            let (mib, scores) = &containers[round % containers.len()];
             let expected: Vec<u16> =
                 list.iter().map(|name| known.get(name).map_or(0, |size| scores[size])).collect();
             let request = pod("a", &[app(1, *mib, 0)]);

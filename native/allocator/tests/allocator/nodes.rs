@@ -2,7 +2,7 @@
 
 use crate::build::{app, card, init, node, plain, pod, reserve, wishing, with};
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Placement, Weights, Wish};
+use hami_allocator::wire::{CardRequest, Placement, Weights};
 
 #[test]
 fn empty_nodes_that_would_not_do_are_told_apart() {
@@ -23,9 +23,9 @@ fn scores_are_of_the_node_with_the_pod() {
     let mut allocator = with(vec![plain("n", 2), plain("m", 2)]);
     reserve(&mut allocator, &pod("a", &[app(1, 500, 50)])).expect("room");
     let score = |allocator: &mut Allocator, node_order, mib| {
-        let wish = Wish { node_order, ..Wish::default() };
+        let card_request = CardRequest { node_order, ..CardRequest::default() };
         allocator
-            .score(&wishing(pod("b", &[app(1, mib, 10)]), wish), &["n", "m"], 0, 0)
+            .score(&wishing(pod("b", &[app(1, mib, 10)]), card_request), &["n", "m"], 0, 0)
             .expect("good")
     };
     let scores = score(&mut allocator, None, 100);
@@ -40,9 +40,12 @@ fn waste_is_avoided() {
     // 400 MiB leave nothing on the one card, and 200 that no such pod can use on the other.
     let mut allocator =
         with(vec![node("n", vec![card("g0", 800)]), node("m", vec![card("h0", 1000)])]);
-    let wish = Wish { weights: Some(Weights { slot: 1, core: 0, memory: 0 }), ..Wish::default() };
+    let card_request = CardRequest {
+        weights: Some(Weights { slot: 1, core: 0, memory: 0 }),
+        ..CardRequest::default()
+    };
     let scores = allocator
-        .score(&wishing(pod("a", &[app(1, 400, 0)]), wish), &["n", "m"], 0, 0)
+        .score(&wishing(pod("a", &[app(1, 400, 0)]), card_request), &["n", "m"], 0, 0)
         .expect("good");
     assert!(scores[0] > scores[1], "{scores:?}");
 }
@@ -61,8 +64,8 @@ fn a_pod_that_is_small_beside_a_node_makes_a_difference() {
         }
     }
     let mut scores = |node_order| {
-        let wish = Wish { node_order, ..Wish::default() };
-        let asked = wishing(pod("next", &[app(1, 100, 0)]), wish);
+        let card_request = CardRequest { node_order, ..CardRequest::default() };
+        let asked = wishing(pod("next", &[app(1, 100, 0)]), card_request);
         allocator.score(&asked, &names, 0, 0).expect("good")
     };
     let (packed, spread) = (scores(Some(Placement::Binpack)), scores(Some(Placement::Spread)));
@@ -82,7 +85,7 @@ fn why_card_by_card() {
     assert_eq!(why.assignment.expect("a plan").containers["c0"][0].card, "g1");
     assert_eq!(
         why.cards[0].containers[0].reason.as_deref(),
-        Some("has too little memory (500 MiB asked, free 400)")
+        Some("has too little memory (500 MiB requested, free 400)")
     );
     let why = allocator.explain(&pod("b", &[app(1, 5000, 0)]), "n").expect("good");
     assert!(!why.fits && why.unresolvable && why.score.is_none());

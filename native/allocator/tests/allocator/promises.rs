@@ -1,7 +1,7 @@
 //! What is held, reserved and bound: how long it lasts, and what it keeps from others.
 
 use crate::build::{app, given, init, names, plain, pod, quota, reserve, with};
-use hami_allocator::wire::Request;
+use hami_allocator::wire::PodRequest;
 use hami_allocator::{Allocator, Refusal};
 
 #[test]
@@ -75,9 +75,9 @@ fn what_goes_away_and_returns_keeps_what_is_placed_there() {
     allocator.set_node(plain("n", 1)).expect("a good node");
     assert_eq!(given(&allocator), [600, 600]);
     let cards = &allocator.usage()[0].cards;
-    assert_eq!((cards[1].standing, cards[1].over, cards[1].index), ("gone", true, None));
+    assert_eq!((cards[1].state, cards[1].over, cards[1].index), ("missing", true, None));
     let said = reserve(&mut allocator, &pod("b", &[app(1, 600, 0)])).unwrap_err();
-    assert_eq!(said, "2 cards: 1 has too little memory (600 MiB asked, free 400), 1 is gone");
+    assert_eq!(said, "2 cards: 1 has too little memory (600 MiB requested, free 400), 1 is gone");
     allocator.remove("a");
     assert_eq!(given(&allocator), [0]);
 }
@@ -103,7 +103,7 @@ fn what_is_promised_is_told_from_what_is_bound() {
     let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
     let (held, reserved, waits) =
         (pod("h", &[app(1, 600, 0)]), pod("r", &[app(1, 600, 0)]), pod("w", &[app(1, 600, 0)]));
-    let only = |allocator: &mut Allocator, request: &Request, names: &[&str]| {
+    let only = |allocator: &mut Allocator, request: &PodRequest, names: &[&str]| {
         allocator.only_promised(request, names, 0, 10).expect("a good request")
     };
     assert!(!only(&mut allocator, &waits, &["n", "m"]));
@@ -159,8 +159,8 @@ fn a_snapshot_is_the_whole_state() {
     assert_eq!(allocator.digest(), other.digest());
     // Another version may have other fields.
     for later in [
-        r#"{"version": 2, "nodes": [], "quotas": [], "pods": []}"#,
-        r#"{"cards": {}, "version": 2}"#,
+        r#"{"version": 3, "nodes": [], "quotas": [], "pods": []}"#,
+        r#"{"cards": {}, "version": 3}"#,
     ] {
         let error = Allocator::restore(later.as_bytes()).map(drop).unwrap_err();
         assert_eq!(error.field, "snapshot.version");

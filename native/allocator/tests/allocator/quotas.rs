@@ -1,6 +1,6 @@
 //! What a namespace may have.
 
-use crate::build::{app, ask, card, names, node, plain, pod, quota, reserve, with};
+use crate::build::{app, card, container, names, node, plain, pod, quota, reserve, with};
 use hami_allocator::wire::{Kind, Memory};
 
 #[test]
@@ -10,14 +10,18 @@ fn all_quotas_of_a_namespace_hold() {
     allocator.set_quota(quota("memory", None, Some(1500), Some(100))).expect("good");
     reserve(&mut allocator, &pod("a", &[app(2, 500, 20)])).expect("room");
     let said = reserve(&mut allocator, &pod("b", &[app(2, 100, 0)])).unwrap_err();
-    assert_eq!(said, "quota cards of namespace team allows 3 cards: 2 in use, 2 asked");
+    assert_eq!(said, "quota cards of namespace team allows 3 cards: 2 in use, 2 requested");
     let said = reserve(&mut allocator, &pod("b", &[app(1, 501, 0)])).unwrap_err();
-    assert_eq!(said, "quota memory of namespace team allows 1500 MiB: 1000 in use, 501 asked");
-    let said = reserve(&mut allocator, &pod("b", &[ask(Kind::App, 1, Memory::Percent(51), 0)]))
-        .unwrap_err();
-    assert_eq!(said, "quota memory of namespace team allows 1500 MiB: 1000 in use, 510 asked");
+    assert_eq!(said, "quota memory of namespace team allows 1500 MiB: 1000 in use, 501 requested");
+    let said =
+        reserve(&mut allocator, &pod("b", &[container(Kind::App, 1, Memory::Percent(51), 0)]))
+            .unwrap_err();
+    assert_eq!(said, "quota memory of namespace team allows 1500 MiB: 1000 in use, 510 requested");
     let said = reserve(&mut allocator, &pod("b", &[app(1, 100, 70)])).unwrap_err();
-    assert_eq!(said, "quota memory of namespace team allows 100 % of cores: 40 in use, 70 asked");
+    assert_eq!(
+        said,
+        "quota memory of namespace team allows 100 % of cores: 40 in use, 70 requested"
+    );
     allocator.remove_quota("team", "memory");
     assert!(reserve(&mut allocator, &pod("b", &[app(1, 501, 70)])).is_ok());
     allocator.remove("a");
@@ -28,7 +32,7 @@ fn all_quotas_of_a_namespace_hold() {
 fn a_share_that_a_quota_forbids_on_one_card_may_do_on_another() {
     let mut allocator = with(vec![node("n", vec![card("g0", 1000), card("g1", 500)])]);
     allocator.set_quota(quota("memory", None, Some(300), None)).expect("good");
-    let half = pod("a", &[ask(Kind::App, 1, Memory::Percent(50), 0)]);
+    let half = pod("a", &[container(Kind::App, 1, Memory::Percent(50), 0)]);
     assert_eq!(reserve(&mut allocator, &half), Ok(vec![names(&["g1"])]));
 }
 
@@ -39,7 +43,7 @@ fn a_quota_says_of_each_node_whether_its_cards_would_do() {
         node("mixed", vec![card("g2", 1000), card("g3", 500)]),
         node("small", vec![card("g4", 500), card("g5", 500)]),
     ]);
-    let whole = pod("a", &[ask(Kind::App, 1, Memory::Whole, 0)]);
+    let whole = pod("a", &[container(Kind::App, 1, Memory::Whole, 0)]);
     let all = ["alike", "mixed", "small"];
     for (allowed, fits) in [(499, 0..0), (500, 1..3), (999, 1..3), (1000, 0..3)] {
         allocator.set_quota(quota("memory", None, Some(allowed), None)).expect("good");

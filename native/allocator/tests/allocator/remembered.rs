@@ -1,19 +1,19 @@
 //! What was found out about a node is not found out again until the node changes, also under a quota.
 
-use crate::build::{app, ask, plain, pod, quota, with};
+use crate::build::{app, container, plain, pod, quota, with};
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Kind, Memory, Request};
+use hami_allocator::wire::{Kind, Memory, PodRequest};
 
 const NODES: usize = 20;
 const ALL: u64 = NODES as u64;
 
 /// How many nodes had to be looked at; all are full.
-fn looks(allocator: &mut Allocator, request: &Request) -> u64 {
-    let before = allocator.looks();
+fn looks(allocator: &mut Allocator, request: &PodRequest) -> u64 {
+    let before = allocator.evaluations();
     let names: Vec<String> = (0..NODES).map(|at| format!("n{at}")).collect();
     let filtered = allocator.filter(request, &names, 0).expect("a good request");
     assert_eq!(filtered.failed.len(), NODES);
-    allocator.looks() - before
+    allocator.evaluations() - before
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_quota_does_not_let_all_nodes_be_looked_at_again() {
         give(&mut allocator, &format!("first{at}"), at);
     }
     for (name, memory) in [("mib", Memory::Mib(800)), ("share", Memory::Percent(80))] {
-        let wanted = |uid: String| pod(&uid, &[ask(Kind::App, 1, memory, 0)]);
+        let wanted = |uid: String| pod(&uid, &[container(Kind::App, 1, memory, 0)]);
         assert_eq!(looks(&mut allocator, &wanted(format!("{name}-0"))), ALL);
         // Of the same namespace: its quota has less left for all nodes.
         give(&mut allocator, name, 7);

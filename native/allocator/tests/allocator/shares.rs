@@ -1,9 +1,9 @@
 //! Shares of cards under quotas, where only the chosen cards decide what counts: what is found out about a node is kept
 //! for as long as it is so, and what is kept is what a look without any memory finds.
 
-use crate::build::{ask, card, node, pod, with};
+use crate::build::{card, container, node, pod, with};
 use crate::prng::Prng;
-use hami_allocator::wire::{Kind, Memory, Mig, MigProfile, Mode, Node, Quota, Request};
+use hami_allocator::wire::{Kind, Memory, Mig, MigProfile, Mode, Node, PodRequest, Quota};
 use hami_allocator::{Allocator, Filtered};
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn limit(allocator: &mut Allocator, namespace: &str, memory_mib: u64) {
     allocator.set_quota(quota).expect("a good quota");
 }
 
-fn of(mut request: Request, namespace: &str) -> Request {
+fn of(mut request: PodRequest, namespace: &str) -> PodRequest {
     request.pod.namespace = namespace.into();
     request
 }
@@ -30,7 +30,7 @@ type Said = Vec<Result<u16, (bool, String)>>;
 
 fn said(
     allocator: &mut Allocator,
-    request: &Request,
+    request: &PodRequest,
     names: &[String],
     filtered: &Filtered,
 ) -> Said {
@@ -47,7 +47,7 @@ fn said(
 }
 
 /// The same from allocators that know nothing but the state, each of which is asked about one node.
-fn afresh(allocator: &mut Allocator, request: &Request, names: &[String]) -> Said {
+fn afresh(allocator: &mut Allocator, request: &PodRequest, names: &[String]) -> Said {
     let state = allocator.snapshot();
     let one = |name: &String| {
         let (mut fresh, name) =
@@ -70,7 +70,7 @@ fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
     limit(&mut allocator, "team", 8 * 16_000 + 900);
     limit(&mut allocator, "other", 8 * 16_000 + 700);
     let names: Vec<String> = (0..NODES).map(named).collect();
-    let wanted = pod("wanted", &[ask(Kind::App, 8, Memory::Whole, 0)]);
+    let wanted = pod("wanted", &[container(Kind::App, 8, Memory::Whole, 0)]);
     let mut before = NODES;
     let mut questions = 0;
     while before > 0 {
@@ -83,12 +83,13 @@ fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
         before = later;
         questions += 1;
         // Meanwhile others of the namespace come, each of which leaves it less.
-        let small = pod(&format!("small{questions}"), &[ask(Kind::App, 1, Memory::Mib(100), 0)]);
+        let small =
+            pod(&format!("small{questions}"), &[container(Kind::App, 1, Memory::Mib(100), 0)]);
         let assignment = allocator.reserve(&small, "aside", now).expect("room");
         allocator.place(&small, assignment, true).expect("our own answer");
     }
     assert!(questions > 1, "it was too much for one question");
-    // What holds where so much is left holds where less is, and is told with the figures of whoever asks.
+    // What holds where so much is left holds where less is, and is told with the figures of whoever containers.
     for request in [wanted.clone(), of(wanted, "other")] {
         let filtered = allocator.filter(&request, &names, questions * 10 * SECOND).expect("good");
         assert!(!filtered.is_partial);
@@ -125,15 +126,15 @@ fn some_node(random: &mut Prng, at: usize) -> Node {
     node
 }
 
-fn some_request(random: &mut Prng, uid: &str) -> Request {
+fn some_request(random: &mut Prng, uid: &str) -> PodRequest {
     let shares = [Memory::Percent(20), Memory::Percent(50), Memory::Percent(90), Memory::Whole];
-    let one = ask(Kind::App, random.pick(&[1, 1, 2, 3]), random.pick(&shares), 0);
-    let asks = match random.below(3) {
-        0 => vec![ask(Kind::Init, 1, Memory::Percent(25), 0), one],
-        1 => vec![one, ask(Kind::App, 1, Memory::Mib(200), 0)],
+    let one = container(Kind::App, random.pick(&[1, 1, 2, 3]), random.pick(&shares), 0);
+    let containers = match random.below(3) {
+        0 => vec![container(Kind::Init, 1, Memory::Percent(25), 0), one],
+        1 => vec![one, container(Kind::App, 1, Memory::Mib(200), 0)],
         _ => vec![one],
     };
-    of(pod(uid, &asks), random.pick(&["team", "other", "third"]))
+    of(pod(uid, &containers), random.pick(&["team", "other", "third"]))
 }
 
 #[test]
@@ -144,8 +145,8 @@ fn what_is_remembered_is_what_would_be_found_out_anew() {
         let random = &mut Prng::new(seed);
         let mut allocator = with((0..NODES).map(|at| some_node(random, at)).collect());
         let names: Vec<String> = (0..NODES).map(named).collect();
-        // The same few again and again, while nodes, quotas and what is used of them change.
-        let asked: Vec<Request> =
+        // The same few again and again, while nodes, quotas and what is allocated of them change.
+        let asked: Vec<PodRequest> =
             (0..6).map(|at| some_request(random, &format!("asked{at}"))).collect();
         for at in 0..60 {
             match random.below(6) {

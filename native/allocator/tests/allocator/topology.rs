@@ -4,7 +4,7 @@ use crate::build::{app, card, node, pod, reserve, wishing, with};
 use crate::kubelet::subsets;
 use crate::prng::Prng;
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Card, Node, Order, Topology, Wish};
+use hami_allocator::wire::{Card, CardRequest, Node, Order, Topology};
 
 fn linked(scores: &[(usize, usize, u32)], count: usize) -> Node {
     let mut cards: Vec<Card> = (0..count).map(|at| card(&format!("g{at}"), 1000)).collect();
@@ -14,21 +14,24 @@ fn linked(scores: &[(usize, usize, u32)], count: usize) -> Node {
     node("n", cards)
 }
 
-fn topology(topology: Topology) -> Wish {
-    Wish { topology, ..Wish::default() }
+fn topology(topology: Topology) -> CardRequest {
+    CardRequest { topology, ..CardRequest::default() }
 }
 
 #[test]
 fn the_best_linked_cards_are_taken_and_strict_takes_no_others() {
     let node = linked(&[(0, 1, 10), (0, 2, 40), (1, 3, 40), (2, 3, 10)], 4);
     let mut allocator = with(vec![node]);
-    let pair = |uid: &str, wish| wishing(pod(uid, &[app(2, 900, 0)]), topology(wish));
+    let pair =
+        |uid: &str, card_request| wishing(pod(uid, &[app(2, 900, 0)]), topology(card_request));
     assert_eq!(
         reserve(&mut allocator, &pair("a", Topology::Strict)),
         Ok(vec![vec!["g0".into(), "g2".into()]])
     );
-    let one =
-        wishing(pod("b", &[app(1, 900, 0)]), Wish { uuids: vec!["g1".into()], ..Wish::default() });
+    let one = wishing(
+        pod("b", &[app(1, 900, 0)]),
+        CardRequest { uuids: vec!["g1".into()], ..CardRequest::default() },
+    );
     reserve(&mut allocator, &one).expect("room");
     reserve(&mut allocator, &pair("c", Topology::Strict)).unwrap_err();
     allocator.remove("b");
@@ -41,7 +44,7 @@ fn the_best_linked_cards_are_taken_and_strict_takes_no_others() {
     for uid in ["g0", "g3"] {
         let one = wishing(
             pod(uid, &[app(1, 900, 0)]),
-            Wish { uuids: vec![uid.into()], ..Wish::default() },
+            CardRequest { uuids: vec![uid.into()], ..CardRequest::default() },
         );
         reserve(&mut allocator, &one).expect("room");
     }
@@ -53,14 +56,15 @@ fn the_best_linked_cards_are_taken_and_strict_takes_no_others() {
     );
     let mut unknown = with(vec![linked(&[], 2)]);
     let said = reserve(&mut unknown, &pair("e", Topology::Strict)).unwrap_err();
-    assert_eq!(said, "it is not known how its cards are linked, and 2 linked are asked for");
+    assert_eq!(said, "it is not known how its cards are linked, and 2 linked cards are requested");
 }
 
 #[test]
 fn one_card_is_the_worst_linked_one() {
     let node = linked(&[(0, 1, 10), (1, 2, 40), (0, 2, 10)], 3);
-    let wish = Wish { order: vec![Order::Topology, Order::Binpack], ..Wish::default() };
-    let request = wishing(pod("a", &[app(1, 10, 0)]), wish);
+    let card_request =
+        CardRequest { order: vec![Order::Topology, Order::Binpack], ..CardRequest::default() };
+    let request = wishing(pod("a", &[app(1, 10, 0)]), card_request);
     assert_eq!(reserve(&mut with(vec![node]), &request), Ok(vec![vec!["g0".into()]]));
 }
 
@@ -104,7 +108,10 @@ fn a_container_stays_on_one_numa_node() {
     }
     let mut allocator = with(vec![node("n", cards)]);
     let bound = |uid: &str, count| {
-        wishing(pod(uid, &[app(count, 900, 0)]), Wish { numa: true, ..Wish::default() })
+        wishing(
+            pod(uid, &[app(count, 900, 0)]),
+            CardRequest { numa: true, ..CardRequest::default() },
+        )
     };
     assert_eq!(reserve(&mut allocator, &bound("a", 2)), Ok(vec![vec!["g0".into(), "g4".into()]]));
     let said = reserve(&mut allocator, &bound("b", 3)).unwrap_err();
@@ -120,8 +127,9 @@ fn numa_as_an_order_prefers_company_but_takes_what_there_is() {
         card.numa = numa;
     }
     let request = |count| {
-        let wish = Wish { order: vec![Order::Numa, Order::Spread], ..Wish::default() };
-        wishing(pod("a", &[app(count, 10, 0)]), wish)
+        let card_request =
+            CardRequest { order: vec![Order::Numa, Order::Spread], ..CardRequest::default() };
+        wishing(pod("a", &[app(count, 10, 0)]), card_request)
     };
     let taken = |count| {
         reserve(&mut with(vec![node("n", cards.clone())]), &request(count)).expect("room").remove(0)
@@ -215,13 +223,15 @@ fn strict_is_placed_exactly_where_there_is_a_way() {
         for busy in [vec![], vec![2], vec![0, 7], vec![1, 4, 6]] {
             let mut allocator = with(vec![linked(&links, 8)]);
             for at in &busy {
-                let wish = Wish { uuids: vec![format!("g{at}")], ..Wish::default() };
-                let one = wishing(pod(&format!("busy-{at}"), &[app(1, 900, 0)]), wish);
+                let card_request =
+                    CardRequest { uuids: vec![format!("g{at}")], ..CardRequest::default() };
+                let one = wishing(pod(&format!("busy-{at}"), &[app(1, 900, 0)]), card_request);
                 reserve(&mut allocator, &one).expect("room");
             }
             for counts in (2..=8 - busy.len()).flat_map(sums) {
-                let asks: Vec<_> = counts.iter().map(|count| app(*count as u32, 900, 0)).collect();
-                let asked = wishing(pod("asked", &asks), topology(Topology::Strict));
+                let containers: Vec<_> =
+                    counts.iter().map(|count| app(*count as u32, 900, 0)).collect();
+                let asked = wishing(pod("asked", &containers), topology(Topology::Strict));
                 let answer = reserve(&mut allocator, &asked);
                 allocator.remove("asked");
                 let possible = is_possible(&best, &counts, &busy);

@@ -1,8 +1,8 @@
-//! What matters between the cards of a node is seen by filters, also where one container asks.
+//! What matters between the cards of a node is seen by filters, also where one container containers.
 
 use crate::build::{app, card, node, pod, reserve, wishing, with};
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Request, Wish};
+use hami_allocator::wire::{CardRequest, PodRequest};
 
 /// Two cards, each on a NUMA node of its own.
 fn two_sided() -> Allocator {
@@ -12,7 +12,7 @@ fn two_sided() -> Allocator {
 }
 
 /// Whether the filter lets a pod go there; it has to say what becomes of the pod then.
-fn fits(request: &Request) -> bool {
+fn fits(request: &PodRequest) -> bool {
     let mut allocator = two_sided();
     let found = allocator.filter(request, &["n".to_owned()], 0).expect("a good request");
     let fits = !found.feasible.is_empty();
@@ -22,9 +22,9 @@ fn fits(request: &Request) -> bool {
 
 #[test]
 fn cards_of_one_numa_node_are_not_found_on_two() {
-    let wish = Wish { numa: true, ..Wish::default() };
-    assert!(fits(&wishing(pod("one", &[app(1, 100, 0)]), wish.clone())));
-    assert!(!fits(&wishing(pod("two", &[app(2, 100, 0)]), wish)));
+    let card_request = CardRequest { numa: true, ..CardRequest::default() };
+    assert!(fits(&wishing(pod("one", &[app(1, 100, 0)]), card_request.clone())));
+    assert!(!fits(&wishing(pod("two", &[app(2, 100, 0)]), card_request)));
     assert!(fits(&pod("any", &[app(2, 100, 0)])));
 }
 
@@ -32,8 +32,9 @@ fn cards_of_one_numa_node_are_not_found_on_two() {
 fn cards_are_chosen_and_avoided_by_uuid() {
     let choosing = |uuids: &[&str], avoid: &[&str]| {
         let names = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect();
-        let wish = Wish { uuids: names(uuids), avoid: names(avoid), ..Wish::default() };
-        [1, 2].map(|cards| fits(&wishing(pod("p", &[app(cards, 100, 0)]), wish.clone())))
+        let card_request =
+            CardRequest { uuids: names(uuids), avoid: names(avoid), ..CardRequest::default() };
+        [1, 2].map(|cards| fits(&wishing(pod("p", &[app(cards, 100, 0)]), card_request.clone())))
     };
     assert_eq!(choosing(&[], &["g0"]), [true, false]);
     assert_eq!(choosing(&[], &["g0", "g1"]), [false, false]);

@@ -3,7 +3,7 @@
 use crate::build::{app, node, pod};
 use crate::prng::Prng;
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Candidate, Mode, Request, Topology, Wish};
+use hami_allocator::wire::{Candidate, CardRequest, Mode, PodRequest, Topology};
 
 fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
     let cards =
@@ -30,7 +30,7 @@ fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
     (allocator, candidates)
 }
 
-fn fits_without(allocator: &mut Allocator, request: &Request, gone: &[&Candidate]) -> bool {
+fn fits_without(allocator: &mut Allocator, request: &PodRequest, gone: &[&Candidate]) -> bool {
     let mut other = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
     for one in gone {
         other.remove(&one.uid);
@@ -51,9 +51,9 @@ fn the_cheapest_set_goes() {
     for seed in 0..150 {
         let random = &mut Prng::new(seed);
         let (mut allocator, candidates) = full_node(random);
-        let ask =
+        let container =
             app(random.pick(&[1, 1, 2]), random.pick(&[40, 70, 100]), random.pick(&[0, 40, 100]));
-        let mut request = pod("urgent", &[ask]);
+        let mut request = pod("urgent", &[container]);
         request.priority = 15;
         let lower: Vec<&Candidate> = candidates.iter().filter(|one| one.priority < 15).collect();
         let sets = (0..1_usize << lower.len()).map(|set| {
@@ -84,7 +84,7 @@ fn the_cheapest_set_goes() {
 
 /// So many cards, linked by chance, with four pods on each; and who wants so many of them for each of its containers, with
 /// the best links.
-fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candidate>, Request) {
+fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candidate>, PodRequest) {
     let random = &mut Prng::new(seed);
     let mut cards: Vec<_> =
         (0..count).map(|at| crate::build::card(&format!("g{at}"), 400)).collect();
@@ -103,7 +103,7 @@ fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candida
         candidates.push(Candidate { uid, priority, pdb_violating, chosen: false });
     }
     let mut urgent = pod("urgent", &vec![app(4, 200, 0); containers]);
-    urgent.wish = Wish { topology: Topology::Strict, ..Wish::default() };
+    urgent.card_request = CardRequest { topology: Topology::Strict, ..CardRequest::default() };
     urgent.priority = 10;
     (allocator, candidates, urgent)
 }
@@ -236,8 +236,8 @@ fn placed(allocator: &mut Allocator, uid: &str, mib: u64, priority: i32) -> Cand
     Candidate { uid: uid.into(), priority, pdb_violating: false, chosen: false }
 }
 
-fn urgent(cards: u32, mib: u64) -> Request {
-    Request { priority: 15, ..pod("urgent", &[app(cards, mib, 0)]) }
+fn urgent(cards: u32, mib: u64) -> PodRequest {
+    PodRequest { priority: 15, ..pod("urgent", &[app(cards, mib, 0)]) }
 }
 
 #[test]

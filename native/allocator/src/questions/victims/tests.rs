@@ -4,15 +4,15 @@ use super::TRIES;
 use crate::engine::Allocator;
 use crate::search::effort::Effort;
 use crate::wire::parse::parse;
-use crate::wire::{Candidate, Node, Request};
+use crate::wire::{Candidate, Node, PodRequest};
 
 const CARDS: usize = 8;
 const PODS: usize = 40;
 
-fn request(uid: &str, priority: i32, ask: &str) -> Request {
+fn request(uid: &str, priority: i32, container: &str) -> PodRequest {
     let text = format!(
         r#"{{"pod": {{"uid": "{uid}", "namespace": "team", "name": "{uid}"}},
-        "priority": {priority}, "asks": [{{"container": "c", {ask}}}]}}"#
+        "priority": {priority}, "containers": [{{"container": "c", {container}}}]}}"#
     );
     parse("request", text.as_bytes()).expect("a good request")
 }

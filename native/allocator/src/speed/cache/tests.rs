@@ -5,12 +5,12 @@ use crate::engine::Allocator;
 use crate::search::effort::Effort;
 use crate::speed::verdict::Verdict;
 use crate::wire::parse::parse;
-use crate::wire::{Node, Request};
+use crate::wire::{Node, PodRequest};
 
 const NODES: u32 = 24;
 const SECOND: u64 = 1_000_000_000;
 
-/// So many that a question looks at a few nodes.
+/// So many that a question evaluations at a few nodes.
 const STEPS: u64 = 200;
 
 fn cluster() -> Allocator {
@@ -25,8 +25,8 @@ fn cluster() -> Allocator {
 }
 
 /// It fits nowhere, and that takes a search. Each is a class of its own.
-fn hard(namespace: &str, at: usize) -> Request {
-    let ask = |name| {
+fn hard(namespace: &str, at: usize) -> PodRequest {
+    let container = |name| {
         let mib = 501 + at;
         format!(
             r#"{{"container": "{name}", "kind": "app", "cards": 1, "memory": {{"mib": {mib}}}}}"#
@@ -34,15 +34,15 @@ fn hard(namespace: &str, at: usize) -> Request {
     };
     let text = format!(
         r#"{{"pod": {{"uid": "{namespace}-{at}", "namespace": "{namespace}", "name": "p"}},
-        "priority": 0, "asks": [{}, {}]}}"#,
-        ask("a"),
-        ask("b")
+        "priority": 0, "containers": [{}, {}]}}"#,
+        container("a"),
+        container("b")
     );
     parse("request", text.as_bytes()).expect("a good request")
 }
 
 /// How many nodes are not looked at yet.
-fn left(allocator: &mut Allocator, request: &Request, now_ns: u64) -> usize {
+fn left(allocator: &mut Allocator, request: &PodRequest, now_ns: u64) -> usize {
     let numbers: Vec<Option<u32>> = (0..NODES).map(Some).collect();
     let (mut left, effort) = (0, &mut Effort::within(STEPS));
     allocator.judge(request, &numbers, effort, now_ns, |_, told| {
@@ -55,7 +55,7 @@ fn left(allocator: &mut Allocator, request: &Request, now_ns: u64) -> usize {
 }
 
 /// Asks about all, once in each round, until each is answered to the end; after how many rounds.
-fn rounds(allocator: &mut Allocator, pods: &mut Vec<Request>, from_ns: u64) -> usize {
+fn rounds(allocator: &mut Allocator, pods: &mut Vec<PodRequest>, from_ns: u64) -> usize {
     for round in 0..100 {
         let now_ns = from_ns + round as u64 * 10 * SECOND;
         pods.retain(|pod| left(allocator, pod, now_ns) > 0);
@@ -69,7 +69,7 @@ fn rounds(allocator: &mut Allocator, pods: &mut Vec<Request>, from_ns: u64) -> u
     panic!("{} are never answered", pods.len());
 }
 
-fn many(namespace: &str, count: usize) -> Vec<Request> {
+fn many(namespace: &str, count: usize) -> Vec<PodRequest> {
     (0..count).map(|at| hard(namespace, at)).collect()
 }
 
@@ -91,7 +91,7 @@ fn who_is_gone_before_the_end_stands_in_nobodys_way_for_long() {
     for pod in many("team", CLASSES) {
         assert!(left(&mut allocator, &pod, 0) > 0);
     }
-    let mut others: Vec<Request> = (100..170).map(|at| hard("team", at)).collect();
+    let mut others: Vec<PodRequest> = (100..170).map(|at| hard("team", at)).collect();
     rounds(&mut allocator, &mut others, 2 * WAITING_NS);
 }
 
@@ -100,20 +100,20 @@ fn another_namespace_and_what_is_easy_lose_nothing() {
     let alone = rounds(&mut cluster(), &mut many("good", 1), 0);
     let mut allocator = cluster();
     let evil = many("evil", 3 * CLASSES);
-    let ask = |allocator: &mut Allocator, request: &Request, now_ns: u64| {
+    let container = |allocator: &mut Allocator, request: &PodRequest, now_ns: u64| {
         let numbers: Vec<Option<u32>> = (0..NODES).map(Some).collect();
         allocator.judge(request, &numbers, &mut Effort::within(STEPS), now_ns, |_, _| ())
     };
     let mut easy = hard("evil", 0);
-    easy.asks.pop();
+    easy.containers.pop();
     for round in 1..=alone {
         let now_ns = round as u64 * 10 * SECOND;
         assert_eq!(left(&mut allocator, &hard("good", 300), now_ns) == 0, round == alone);
         for (at, pod) in evil.iter().enumerate() {
-            ask(&mut allocator, pod, now_ns);
-            let before = allocator.looks();
-            ask(&mut allocator, &easy, now_ns);
-            assert!((round, at) == (1, 0) || allocator.looks() == before);
+            container(&mut allocator, pod, now_ns);
+            let before = allocator.evaluations();
+            container(&mut allocator, &easy, now_ns);
+            assert!((round, at) == (1, 0) || allocator.evaluations() == before);
         }
     }
 }

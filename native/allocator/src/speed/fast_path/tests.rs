@@ -55,27 +55,32 @@ fn node(mode: &str, placement: &str, step: usize) -> Node {
     parse("node", json.as_bytes()).expect("a good node")
 }
 
-fn request(uid: usize, cards: usize, ask: &str, wish: &str) -> crate::wire::Request {
+fn request(
+    uid: usize,
+    cards: usize,
+    container: &str,
+    card_request: &str,
+) -> crate::wire::PodRequest {
     let json = format!(
-        r#"{{"pod": {{"uid": "{uid}", "namespace": "a", "name": "b"}}, "wish": {{{wish}}},
-        "asks": [{{"container": "c", "kind": "app", "cards": {cards}, {ask}}}]}}"#
+        r#"{{"pod": {{"uid": "{uid}", "namespace": "a", "name": "b"}}, "card_request": {{{card_request}}},
+        "containers": [{{"container": "c", "kind": "app", "cards": {cards}, {container}}}]}}"#
     );
     parse("request", json.as_bytes()).expect("a good request")
 }
 
 /// What the search says of the node: the score, or the reason in brief and whether it is for ever.
 fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
-    let (view, mut entries) = (allocator.node(number).view(), Vec::new());
+    let (view, mut chosen) = (allocator.node(number).view(), Vec::new());
     let mut effort = Effort::for_node();
-    match find::find(class, &view, None, &mut effort, &mut entries) {
+    match find::find(class, &view, None, &mut effort, &mut chosen) {
         Ok(()) => {
             let mut loads = Vec::new();
-            chosen::loads(class, &view, &entries, &mut loads);
-            Ok(score::score(class, &mut class.scale(), &view, &entries, &loads))
+            chosen::loads(class, &view, &chosen, &mut loads);
+            Ok(score::score(class, &mut class.scale(), &view, &chosen, &loads))
         }
         Err(reason) => {
             let never = reason.is_lasting()
-                || find::unfit_when_empty(class, &view, &mut effort, &mut entries);
+                || find::unfit_when_empty(class, &view, &mut effort, &mut chosen);
             Err((reason.brief(), never))
         }
     }
@@ -89,12 +94,14 @@ fn the_fast_path_finds_what_the_search_finds() {
         let (mode, placement) = (MODES[step / 7 % 6], PLACEMENTS[step % 3]);
         allocator.set_node(node(mode, placement, 3 + step)).expect("a good node");
         let number = allocator.number("n").expect("it is there");
-        for (wish, ask, cards) in WISHES
+        for (card_request, container, cards) in WISHES
             .iter()
-            .flat_map(|wish| ASKS.iter().map(move |ask| (wish, ask)))
-            .flat_map(|(wish, ask)| [1, 2, 4].map(|cards| (wish, ask, cards)))
+            .flat_map(|card_request| ASKS.iter().map(move |container| (card_request, container)))
+            .flat_map(|(card_request, container)| {
+                [1, 2, 4].map(|cards| (card_request, container, cards))
+            })
         {
-            let mut class = Class::of(&request(1000, cards, ask, wish));
+            let mut class = Class::of(&request(1000, cards, container, card_request));
             class.meet_models(&allocator.models);
             let mut fast = FastPath::of(&class);
             let Some(seen) = fast.judge(&allocator.table.get(number)) else {
@@ -110,7 +117,7 @@ fn the_fast_path_finds_what_the_search_finds() {
                 Err(_) => never += 1,
             }
             let found = searched(&allocator, &class, number);
-            assert_eq!(seen, found, "{wish} {ask} {cards}, step {step}");
+            assert_eq!(seen, found, "{card_request} {container} {cards}, step {step}");
         }
         let taken = request(step, 1 + step % 2, ASKS[step % 5], "");
         let _full = allocator.reserve(&taken, "n", 0);

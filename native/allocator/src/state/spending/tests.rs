@@ -44,14 +44,14 @@ fn hard_questions_leave_what_is_free_and_time_brings_the_rest_back() {
 /// How many nodes of so many are looked at.
 fn preempt(spending: &mut Spending, uid: &str, nodes: usize, steps: u64, now_ns: u64) -> usize {
     let pod = Pod { uid: uid.into(), namespace: "team".into(), name: uid.into() };
-    let looked = (0..nodes).filter(|_| {
+    let judge = (0..nodes).filter(|_| {
         let may = spending.may_preempt(&pod, now_ns);
         if may {
             spending.count_preemption(&pod, &Effort::within(u64::MAX).after(steps), now_ns);
         }
         may
     });
-    looked.count()
+    judge.count()
 }
 
 #[test]
