@@ -151,7 +151,8 @@ impl Allocator {
         only.map_err(errors::invalid)
     }
 
-    /// The score of each node from 0 to 10,000, 0 if the pod does not fit; the best node's cards are held for `hold_ns`.
+    /// The score of each node from 0 to 10,000, 0 if the pod does not fit; the best node's cards are held for
+    /// `hold_ns`.
     fn score(
         &self,
         py: Python<'_>,
@@ -165,7 +166,8 @@ impl Allocator {
         Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
     }
 
-    /// `filter` of a JSON list of names: how many fit, whether all nodes were searched, and `ExtenderFilterResult` as JSON.
+    /// `filter` of a JSON list of names: how many fit, whether all nodes were searched, and `ExtenderFilterResult` as
+    /// JSON.
     fn filter_names<'py>(
         &self,
         py: Python<'py>,

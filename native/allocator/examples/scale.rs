@@ -1,8 +1,8 @@
-//! How long a filter, a score, a reservation and a placement take in a large cluster, and how much
-//! memory that cluster takes: `cargo run --release -p hami-allocator --example scale [NODES [PODS]]`.
+//! Measures the processor time of filter, score, reserve and place in a large cluster, and the memory of that cluster:
+//! `cargo run --release -p hami-allocator --example scale [NODES [PODS]]`.
 //!
-//! 5,000 nodes of eight cards and 100,000 pods by default, on one core. Prints one row per number; times
-//! are processor time, so that what else runs on the machine does not count.
+//! The default is 5,000 nodes of eight cards and 100,000 pods, on one core. It prints one row per number. Processor
+//! time does not include what other programs take.
 
 use hami_allocator::Allocator;
 use hami_allocator::wire::{
@@ -28,7 +28,7 @@ fn main() {
     let begin = processor_time();
     for at in 0..pods {
         let (round, number) = (at / nodes, at % nodes);
-        // Twenty pods fit, of all kinds on every node.
+        // Twenty pods fit on a node, of all kinds.
         let request = request(at, (round + number) % KINDS.len());
         let assignment = allocator.reserve(&request, &node_name(number), 0).expect("there is room");
         allocator.place(&request, assignment, true).expect("a good assignment");
@@ -44,7 +44,7 @@ fn main() {
     println!("memory at the end: {} MiB", (resident_kib() - empty) / 1024);
 }
 
-/// The state from a snapshot, as at a start.
+/// Restores the state from a snapshot.
 fn restart(allocator: &mut Allocator) {
     let begin = processor_time();
     let snapshot = allocator.snapshot();
@@ -59,7 +59,7 @@ fn restart(allocator: &mut Allocator) {
     assert_eq!(restored.digest(), allocator.digest());
 }
 
-/// Requests of classes that were never met: every node is looked at.
+/// Requests of new classes, for which every node is evaluated.
 fn cold(allocator: &mut Allocator, names: &[String]) {
     let [mut filters, mut both, mut full] = [const { Vec::new() }; 3];
     for at in 0..1_000 {
@@ -82,7 +82,7 @@ fn cold(allocator: &mut Allocator, names: &[String]) {
     report("filter, new class, all nodes refused", &mut full);
 }
 
-/// The scheduler's loop: filter, score with a hold, reserve, place; and pods that end.
+/// The loop of the scheduler: filter, score with a hold, reserve, place; and pods end.
 fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
     let [mut filters, mut scores, mut reserves, mut places, mut both] = [const { Vec::new() }; 5];
     for at in 0..5_000 {
@@ -94,7 +94,7 @@ fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
             filtered.feasible.iter().map(|node| &names[*node as usize]).collect();
         let (score, rated) = timed(|| allocator.score(&pod, &there, now, HOLD_NS).expect("good"));
         let best = (0..there.len()).max_by_key(|at| rated[*at]);
-        // The first kinds are warmed up by now.
+        // The first pods of each kind fill the cache.
         if at >= KINDS.len() * 4 {
             filters.push(filter);
             scores.push(score);
@@ -114,13 +114,13 @@ fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
     report("place", &mut places);
 }
 
-/// Requests that fit nowhere while two thousand pods hold cards: whether those are why.
+/// Requests that fit nowhere while two thousand pods hold cards: would they fit without these?
 fn promised(allocator: &mut Allocator, names: &[String]) {
     let now = HOLD_NS * 100;
     allocator.expire(now);
     let mut pods = (2_000_000..2_100_000).map(|at| request(at, 0)).enumerate();
     for _ in 0..2_000 {
-        // On the next node with room for one.
+        // Hold cards on the next node with room.
         pods.by_ref().find(|(at, pod)| {
             let there = [&names[at % names.len()]];
             let filtered = allocator.filter(pod, &there, now).expect("good");
@@ -193,7 +193,7 @@ fn node(at: usize) -> Node {
     }
 }
 
-/// Memory, cores and cards of a few usual pods.
+/// Memory, cores and cards of common pods.
 const KINDS: [(u64, u32, u32); 8] = [
     (3_000, 10, 1),
     (8_000, 20, 1),

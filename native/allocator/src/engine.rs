@@ -1,8 +1,8 @@
 //! The state of the allocator, and the events that change it.
 //!
 //! Nodes, quotas and bound pods come from watches of the API server: whole objects, possibly repeated, late, or about
-//! things that are not known yet. Each event states what exists, not what changed. So repeating an event changes nothing,
-//! and the order of events about different objects does not matter.
+//! things that are not known yet. Each event states what exists, not what changed. So repeating an event changes
+//! nothing, and the order of events about different objects does not matter.
 
 use crate::rules::quota::Quotas;
 use crate::search::chosen::ChosenCard;
@@ -90,8 +90,8 @@ impl Allocator {
         self.quotas.remove(namespace, name);
     }
 
-    /// Records a bound pod. Its assignment is taken as it is, even if it is more than a card has, and replaces what was held or
-    /// reserved for the pod. `started` means that its ordinary init containers are done.
+    /// Records a bound pod. Its assignment is taken as it is, even if it is more than a card has, and replaces what
+    /// was held or reserved for the pod. `started` means that its ordinary init containers are done.
     pub fn place(
         &mut self,
         request: &PodRequest,

@@ -1,15 +1,16 @@
 //! The cluster allocator decides which pod gets which cards of which node.
 //!
-//! The state is nodes with their cards, and pods with the cards that are allocated to them. From it the allocator answers
-//! which nodes fit another pod and why the others do not, how good each node would be, and which cards the pod gets there.
-//! The scheduler extender, `hami explain pod`, `hami what-if` and `hami replay` all use it.
+//! The state is nodes with their cards, and pods with the cards that are allocated to them. From it the allocator
+//! answers which nodes fit another pod and why the others do not, how good each node would be, and which cards the
+//! pod gets there. The scheduler extender, `hami explain pod`, `hami what-if` and `hami replay` all use it.
 //!
-//! It does no I/O and reads no clock: `now_ns` is an argument. The same state gives the same answers, except for nodes
-//! that are not searched because a namespace has used its search steps (`state::spending`). Names and indexes break ties.
+//! It does no I/O and reads no clock: `now_ns` is an argument. The same state gives the same answers, except for
+//! nodes that are not searched because a namespace has used its search steps (`state::spending`). Names and indexes
+//! break ties.
 //!
 //! **Invariant:** no answer of [`Allocator::reserve`] takes what is allocated on a card beyond the card, in memory, cores
-//! and slots, in any phase of the pods, whatever the kubelet picks where it has a choice. What the API server reports as
-//! bound is recorded as it is. If that is too much, it is reported, and nothing is added.
+//! and slots, in any phase of the pods, whatever the kubelet picks where it has a choice. What the API server reports
+//! as bound is recorded as it is. If that is too much, it is reported, and nothing is added.
 //!
 //! | folder | content |
 //! |---|---|

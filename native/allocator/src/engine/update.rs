@@ -181,7 +181,7 @@ mod tests {
 
     /// Generations wrap around once in 4,294,967,294 changes, so the test sets the generation shortly before that.
     #[test]
-    fn what_is_remembered_is_not_taken_for_later_where_generations_begin_anew() {
+    fn cached_verdicts_do_not_match_after_generations_wrap_around() {
         let names: Vec<String> = (0..NODES).map(|at| format!("n{at}")).collect();
         let container = r#"{"pod": {"uid": "u", "namespace": "team", "name": "p"}, "containers":
             [{"container": "c", "kind": "app", "cards": 1, "memory": {"mib": 1000}}]}"#;

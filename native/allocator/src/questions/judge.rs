@@ -1,7 +1,7 @@
 //! Judge: the verdicts on one node or thousands of nodes for one request.
 //!
-//! Verdicts come from the cache, except on a node where the pod itself has an allocation. If a quota depends on the chosen
-//! card, verdicts are cached together with what the quota left ([`crate::speed::answers`]).
+//! Verdicts come from the cache, except on a node where the pod itself has an allocation. If a quota depends on the
+//! chosen card, verdicts are cached together with what the quota left ([`crate::speed::answers`]).
 
 use crate::engine::Allocator;
 use crate::rules::card_reason::{self, KINDS};

@@ -1,7 +1,7 @@
 //! Finds out whether a pod is refused only because cards are held or reserved for other pods.
 //!
-//! A reserved card is bound soon, and a held card is bound or released soon. No event may follow then, so a pod that only
-//! waits for such cards must be retried.
+//! A reserved card is bound soon, and a held card is bound or released soon. No event may follow then, so a pod that
+//! only waits for such cards must be retried.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
@@ -15,8 +15,9 @@ use hami_limits::InvalidValue;
 use std::collections::HashSet;
 
 impl Allocator {
-    /// Whether one of these nodes would fit without the cards that are reserved, or held until `soon_ns` at most. What is held
-    /// for longer counts as allocated. If there are no steps left to search all such nodes, the answer is yes.
+    /// Whether one of these nodes would fit without the cards that are reserved, or held until `soon_ns` at most.
+    /// What is held for longer counts as allocated. If there are no steps left to search all such nodes, the answer
+    /// is yes.
     pub fn only_promised<N: AsRef<str>>(
         &mut self,
         request: &PodRequest,

@@ -33,8 +33,8 @@ impl From<NodeReason> for Refusal {
 }
 
 impl Allocator {
-    /// Reserves cards on a node. Repeating it for the same pod and node returns the same assignment, as long as its cards take
-    /// new pods.
+    /// Reserves cards on a node. Repeating it for the same pod and node returns the same assignment, as long as its
+    /// cards take new pods.
     pub fn reserve(
         &mut self,
         request: &PodRequest,

@@ -1,7 +1,7 @@
 //! Snapshots: the state as JSON, and a digest to compare states.
 //!
-//! Everything is sorted by name, so the order of events leaves no trace. A snapshot is for replays (`hami replay`) and for
-//! questions on a copy. The extender never starts from a snapshot: it reads the API server.
+//! Everything is sorted by name, so the order of events leaves no trace. A snapshot is for replays (`hami replay`)
+//! and for questions on a copy. The extender never starts from a snapshot: it reads the API server.
 
 use crate::engine::Allocator;
 use crate::state::allocations::{PodAllocation, State};

@@ -79,7 +79,8 @@ impl Allocator {
         nodes.into_iter().map(|node| node_usage(node, &self.pods_on(node))).collect()
     }
 
-    /// The usage part by part, unordered and without pods, so that other questions need not wait; `None` after the last part.
+    /// The usage part by part, unordered and without pods, so that other questions need not wait; `None` after the
+    /// last part.
     pub fn usage_part(&self, part: usize) -> Option<Vec<NodeUsage>> {
         let nodes = self.nodes.chunks(PART).nth(part)?;
         Some(nodes.iter().flatten().map(|node| node_usage(node, &[])).collect())

@@ -1,11 +1,12 @@
 //! Victims: which pods to evict so that a pod fits on a node.
 //!
-//! The pods that kube-scheduler has chosen are evicted in any case, and often they are enough. Beyond them the allocator
-//! searches for a set of pods with lower priority that makes room. The best set violates the fewest disruption budgets;
-//! then it has the lowest highest priority; then it is the smallest. Evicting more pods never makes less room, so the
-//! first two are found by widening the set step by step. The smallest set is searched by size. If there are too many sets,
-//! pods are spared one by one, the most important first, as kube-scheduler does, and the better of the two sets is taken.
-//! Sparing has its own limit of steps; pods that are not spared by then are evicted.
+//! The pods that kube-scheduler has chosen are evicted in any case, and often they are enough. Beyond them the
+//! allocator searches for a set of pods with lower priority that makes room. The best set violates the fewest
+//! disruption budgets; then it has the lowest highest priority; then it is the smallest. Evicting more pods never
+//! makes less room, so the first two are found by widening the set step by step. The smallest set is searched by
+//! size. If there are too many sets, pods are spared one by one, the most important first, as kube-scheduler does,
+//! and the better of the two sets is taken. Sparing has its own limit of steps; pods that are not spared by then are
+//! evicted.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
@@ -32,9 +33,9 @@ struct Search<'a> {
 }
 
 impl Allocator {
-    /// The UIDs of the pods to evict, or `None` if evictions would not help or the namespace has used its steps. Candidates on
-    /// other nodes are ignored, and candidates whose priority is not lower, by the request *and* by the allocation. All nodes
-    /// that are asked about for one pod at one time are one question.
+    /// The UIDs of the pods to evict, or `None` if evictions would not help or the namespace has used its steps.
+    /// Candidates on other nodes are ignored, and candidates whose priority is not lower, by the request *and* by the
+    /// allocation. All nodes that are asked about for one pod at one time are one question.
     pub fn victims(
         &mut self,
         request: &PodRequest,

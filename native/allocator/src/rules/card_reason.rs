@@ -205,8 +205,8 @@ impl Tally {
     }
 }
 
-/// Why too few cards of a node fit, by the kind of the card that is closest to fitting. It has no amounts, so that nodes
-/// have the same text.
+/// Why too few cards of a node fit, by the kind of the card that is closest to fitting. It has no amounts, so that
+/// nodes have the same text.
 pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
     const TEXTS: [&str; KINDS] = [
         "too little memory free on its cards",

@@ -1,5 +1,5 @@
-//! Classes of requests. Requests that differ only in names are one class: whatever follows from a request alone, without
-//! a node, is computed once for the class.
+//! Classes of requests. Requests that differ only in names are one class: whatever follows from a request alone,
+//! without a node, is computed once for the class.
 
 use crate::rules::demand::Demand;
 use crate::rules::fullness::Scale;

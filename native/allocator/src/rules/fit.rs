@@ -1,7 +1,7 @@
 //! Whether one card has room for one more device ID of a pod, and why not.
 //!
-//! This file states each rule for a card once. The search, the fast path and `explain` all call it. A card is described by
-//! what it has ([`Facts`]) and by the room that it has for new pods ([`Room`]).
+//! This file states each rule for a card once. The search, the fast path and `explain` all call it. A card is
+//! described by what it has ([`Facts`]) and by the room that it has for new pods ([`Room`]).
 
 use crate::rules::card::{CardState, Facts, Room};
 use crate::rules::card_reason::CardReason;
@@ -125,8 +125,8 @@ pub fn room_for_one(
     Required::of(need, facts).check(room)
 }
 
-/// The reason why this card has no room for an ID of `group`, if it has none. The pod's IDs of the groups `on` are on the
-/// card already; on a card in MIG mode the search calls [`mig::free_placements`] for these.
+/// The reason why this card has no room for an ID of `group`, if it has none. The pod's IDs of the groups `on` are on
+/// the card already; on a card in MIG mode the search calls [`mig::free_placements`] for these.
 pub fn room(
     class: &Class,
     view: &View<'_>,

@@ -1,9 +1,9 @@
 //! MIG instances: which profile, and at which placement on the card.
 //!
 //! The profile is the smallest one that is large enough, at one of the placements that NVML lists for it. An instance
-//! belongs to a device ID. If an init container leaves the ID to an app container, the instance stays as it is, so it is
-//! large enough for every container that may get the ID. The memory of the instance is the limit of the container, with
-//! the overhead inside.
+//! belongs to a device ID. If an init container leaves the ID to an app container, the instance stays as it is, so it
+//! is large enough for every container that may get the ID. The memory of the instance is the limit of the container,
+//! with the overhead inside.
 
 use crate::rules::card::Allocated;
 use crate::rules::card_reason::CardReason;
@@ -34,8 +34,8 @@ pub fn cores(mig: &Mig, profile: &MigProfile) -> u32 {
     profile.slices * 100 / all_slices(mig).max(1)
 }
 
-/// The compute slices of the card: the most that instances side by side can have. The largest profile may have fewer, if
-/// the node does not publish all profiles.
+/// The compute slices of the card: the most that instances side by side can have. The largest profile may have fewer,
+/// if the node does not publish all profiles.
 fn all_slices(mig: &Mig) -> u32 {
     // By the number of memory slices from the start of the card.
     let mut most = [0; SLICES + 1];

@@ -1,8 +1,9 @@
 //! Finds cards for all groups of a request on one node.
 //!
 //! Nearly every pod has one container with one card. Then the first card in order that has room is the answer. With
-//! several groups, the first choice for one group may leave no room for another. So the search goes back and tries other
-//! choices, in order, until its steps are used up ([`crate::search::effort`]): a hopeless request must not block others.
+//! several groups, the first choice for one group may leave no room for another. So the search goes back and tries
+//! other choices, in order, until its steps are used up ([`crate::search::effort`]): a hopeless request must not
+//! block others.
 
 use crate::rules::class::Class;
 use crate::rules::fit;
@@ -210,8 +211,8 @@ impl Search<'_> {
         self.topology == Topology::Strict && self.view.mode != Mode::Mig
     }
 
-    /// Whether each container that is complete with this group has the best links, whichever IDs the kubelet picks for it.
-    /// It is checked as early as possible, so that fewer choices are tried.
+    /// Whether each container that is complete with this group has the best links, whichever IDs the kubelet picks
+    /// for it. It is checked as early as possible, so that fewer choices are tried.
     fn is_well_linked(&mut self, group: usize) -> bool {
         if !self.is_strict() {
             return true;

@@ -1,8 +1,8 @@
 //! The order in which the cards of a node are tried.
 //!
-//! The pod's annotation has HAMi's list of keys: the first key decides, the next one breaks ties, and the index of the
-//! card breaks the remaining ties. Fullness is the fullness with the pod. If one card is requested and links matter, the
-//! card with the worst links comes first, so that well linked cards stay together.
+//! The pod's annotation has HAMi's list of keys: the first key decides, the next one breaks ties, and the index of
+//! the card breaks the remaining ties. Fullness is the fullness with the pod. If one card is requested and links
+//! matter, the card with the worst links comes first, so that well linked cards stay together.
 
 use crate::rules::card::{Facts, Room};
 use crate::rules::class::Class;

@@ -61,8 +61,8 @@ impl Score {
     }
 }
 
-/// The score of a node with these chosen cards and their [`loads`](crate::search::chosen::loads). `scale` is a scale for
-/// nodes.
+/// The score of a node with these chosen cards and their [`loads`](crate::search::chosen::loads). `scale` is a scale
+/// for nodes.
 pub fn score(
     class: &Class,
     scale: &mut Scale,

@@ -1,12 +1,12 @@
 //! Caches the verdicts on nodes by class of request, as long as the node does not change.
 //!
-//! Between two requests of a class only a few nodes change; the verdicts on all others come from this cache. If there are
-//! too many classes, a class of the namespace with the most classes is evicted, so that no namespace can evict the classes
-//! of others.
+//! Between two requests of a class only a few nodes change; the verdicts on all others come from this cache. If there
+//! are too many classes, a class of the namespace with the most classes is evicted, so that no namespace can evict
+//! the classes of others.
 //!
 //! A question can end before it has searched all nodes, and the next one of the class continues there. If more such
-//! classes took turns than the cache holds, evicting the least recently used one would evict each class before its turn.
-//! So unfinished classes are kept, except for the most recent one, which has lost the least.
+//! classes took turns than the cache holds, evicting the least recently used one would evict each class before its
+//! turn. So unfinished classes are kept, except for the most recent one, which has lost the least.
 
 use crate::rules::class::{Class, ClassKey};
 use crate::speed::answers::Answers;
@@ -15,12 +15,12 @@ use crate::wire::PodRequest;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The number of classes in the cache. With 5,000 nodes each takes 120 KB, and half a MB more if verdicts depend on a quota
-/// and the cards.
+/// The number of classes in the cache. With 5,000 nodes each takes 120 KB, and half a MB more if verdicts depend on a
+/// quota and the cards.
 const CLASSES: usize = 64;
 
-/// An unfinished class is evicted like the others after this time. kube-scheduler retries a pod within half of it, so by
-/// then its pod no longer exists.
+/// An unfinished class is evicted like the others after this time. kube-scheduler retries a pod within half of it, so
+/// by then its pod no longer exists.
 const WAITING_NS: u64 = 600_000_000_000;
 
 /// A class and its verdicts.
@@ -77,9 +77,9 @@ impl Cache {
         self.classes.insert(key, cached);
     }
 
-    /// Evicts a class if the cache is full, and returns its verdicts, whose memory can be reused. It is a class of the
-    /// namespace with the most classes: the least recently used one that is finished, or the most recently used unfinished one
-    /// if more than half of its classes are unfinished.
+    /// Evicts a class if the cache is full, and returns its verdicts, whose memory can be reused. It is a class of
+    /// the namespace with the most classes: the least recently used one that is finished, or the most recently used
+    /// unfinished one if more than half of its classes are unfinished.
     fn make_room(&mut self, now_ns: u64) -> Verdicts {
         if self.classes.len() < CLASSES {
             return Verdicts::default();

@@ -1,8 +1,8 @@
 //! Judges the common request on common nodes: one container, and no relation between the cards that matters.
 //!
-//! Then each card can be judged by itself, and the first cards in order are chosen. The rules ([`crate::rules::fit`]), the
-//! order ([`crate::search::order`]) and the score ([`crate::search::score`]) are those of the search; only the search is
-//! left out. A test compares the results.
+//! Then each card can be judged by itself, and the first cards in order are chosen. The rules
+//! ([`crate::rules::fit`]), the order ([`crate::search::order`]) and the score ([`crate::search::score`]) are those
+//! of the search; only the search is left out. A test compares the results.
 
 use crate::rules::card::{Allocated, Facts, Room};
 use crate::rules::card_reason::CardReason;

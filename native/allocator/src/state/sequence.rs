@@ -3,9 +3,9 @@
 //! kube-scheduler lists its nodes in the same order in most requests. Its workers take chunks of nodes and append what
 //! they find to one list, so two or more orders may be interleaved.
 //!
-//! A name is identified by its slot in memory. A prediction is fastest if the next name is in the next slot, because the
-//! processor has loaded that one already. So the sequence counts how often it was in another one, and then the names move
-//! ([`crate::state::names`]).
+//! A name is identified by its slot in memory. A prediction is fastest if the next name is in the next slot, because
+//! the processor has loaded that one already. So the sequence counts how often it was in another one, and then the
+//! names move ([`crate::state::names`]).
 
 /// No slot.
 const NONE: u32 = u32::MAX;

@@ -1,5 +1,5 @@
-//! What some pods ask for must not keep the others waiting: every search ends after so many steps, and all searches
-//! of a namespace together after some more, until time has passed.
+//! The limits of searches: every question ends after a number of steps, and so do all questions of a namespace
+//! together, until time has passed.
 
 use crate::build::{app, card, node, pod, with};
 use hami_allocator::wire::{Candidate, ContainerRequest, PodRequest, Topology};
@@ -15,9 +15,9 @@ fn cluster() -> (Allocator, Vec<String>) {
     (with(names.iter().map(|name| node(name, cards(name))).collect()), names)
 }
 
-/// It fits nowhere, and to find that out takes all steps that a node has. Each is a class of its own.
+/// It fits nowhere, and every node needs all its steps to find that out. Each number is a class of its own.
 fn hard(number: usize, namespace: &str) -> PodRequest {
-    // Each of the small ones has a card to itself, and then the large one has one too few.
+    // Each of the small containers takes a card of its own, and then the large one has one card too few.
     let mut containers: Vec<ContainerRequest> =
         (0..3).map(|_| app(1, 8_100 + number as u64, 0)).collect();
     containers.push(app(14, 15_000, 0));
@@ -27,7 +27,7 @@ fn hard(number: usize, namespace: &str) -> PodRequest {
     request
 }
 
-/// How many nodes were not looked at in time, and how many were not looked at for what the namespace asked before.
+/// The number of nodes that were not searched in time, and that were not searched because of earlier questions.
 fn left(filtered: &Filtered) -> (usize, usize) {
     assert!(filtered.feasible.is_empty());
     let of = |list: &[(u32, std::sync::Arc<str>)], text: &str| {
@@ -43,7 +43,7 @@ fn a_hopeless_choice_of_linked_cards_is_given_up() {
         |at: u64| allocator.filter(&hard(0, "team"), &names, at * SECOND).expect("good");
     let mut before = NODES;
     for question in 0_u64.. {
-        // As kube-scheduler tries again.
+        // As kube-scheduler retries it.
         let filtered = container(question * 10);
         let (later, never) = left(&filtered);
         assert!(later < before && never == 0, "it goes on: {later} of {before}, {never}");
@@ -57,7 +57,7 @@ fn a_hopeless_choice_of_linked_cards_is_given_up() {
 }
 
 #[test]
-fn at_a_desk_every_node_is_looked_at() {
+fn a_question_on_a_copy_searches_every_node() {
     let (mut allocator, names) = cluster();
     let asked = hard(0, "team");
     assert!(allocator.filter(&asked, &names, 0).expect("good").is_partial);
@@ -83,7 +83,7 @@ fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
             assert_eq!(filtered.is_partial, later > 0);
             tried_again += usize::from(later > 0);
             let now = NODES - later - never;
-            // A question that has all its steps reaches twenty nodes, one that has the free ones alone fewer.
+            // A question with all its steps reaches twenty nodes; one with only the free steps reaches fewer.
             let most = if rounds.is_empty() { 20 } else { 8 };
             assert!(now - *before <= most, "{before} {now}");
             *before = now;
@@ -92,14 +92,14 @@ fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
     }
     assert!((1..20).contains(&rounds[0]), "{rounds:?}");
     assert_eq!(rounds[1..], [0, 0], "no time has passed");
-    // Pods that need no search are not concerned, nor is another namespace.
+    // Requests that need no search are not affected, and neither is another namespace.
     let mut easy = pod("easy", &[app(1, 8_000, 0)]);
     easy.pod.namespace = "evil".into();
     assert_eq!(allocator.filter(&easy, &names, 0).expect("good").feasible.len(), NODES);
     let other = allocator.filter(&hard(200, "good"), &names, 0).expect("good");
     let (later, never) = left(&other);
     assert!((1..NODES).contains(&later) && never == 0 && other.is_partial, "{later} {never}");
-    // Time brings it back.
+    // The debt is paid with time.
     let again = allocator.filter(&hard(29, "evil"), &names, 10 * SECOND).expect("good");
     let (later, never) = left(&again);
     assert!((1..NODES).contains(&later) && never == 0 && again.is_partial, "{later} {never}");
@@ -108,7 +108,7 @@ fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
 #[test]
 fn where_not_all_promises_can_be_looked_at_in_time_the_pod_is_tried_again() {
     let (mut allocator, mut names) = cluster();
-    // It would fit here, were it not for what is promised.
+    // The pod would fit here without what is reserved for others.
     let cards = (0..17).map(|at| card(&format!("z-g{at:02}"), 16_000)).collect();
     allocator.set_node(node("z", cards)).expect("a good node");
     names.push("z".into());
@@ -124,12 +124,12 @@ fn where_not_all_promises_can_be_looked_at_in_time_the_pod_is_tried_again() {
         allocator.only_promised(&hard(number, "evil"), names, 0, SECOND).expect("good")
     };
     assert!(only(number, &names));
-    // Of a few the truth is told.
+    // With few nodes the answer is exact.
     assert!(only(number, &names[NODES..]));
     assert!(!only(number, &names[..3]));
 }
 
-/// Full nodes, so that to make room for four whole cards there is a choice of 10^11 sets of pods.
+/// Full nodes. There are 10^11 sets of pods whose eviction would free four whole cards.
 fn full(names: &[String]) -> (Allocator, Vec<Vec<Candidate>>) {
     let cards = |name: &str| (0..8).map(|at| card(&format!("{name}-g{at}"), 1_000)).collect();
     let mut allocator = with(names.iter().map(|name| node(name, cards(name))).collect());
@@ -159,10 +159,10 @@ fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
     };
     let first = container(0, "evil", 0);
     assert!(first.iter().all(|victims| victims.as_ref().is_some_and(|gone| gone.len() == 20)));
-    // A few are answered as the first one is.
+    // The first few get the same answer as the first one.
     let next =
         (1..30).find(|number| container(*number, "evil", 0) != first).expect("there is an end");
-    // Then some nodes are, and nobody goes from any who need not: from the others nobody goes.
+    // Then some nodes are searched, and none of them evicts a pod needlessly; the others evict none.
     let judge = |answer: &[Option<Vec<String>>]| {
         let judge = answer.iter().take_while(|victims| victims.is_some()).count();
         assert_eq!(answer[..judge], first[..judge]);
@@ -173,7 +173,7 @@ fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
         let judge = judge(&container(number, "evil", 0));
         assert!((1..=3).contains(&judge), "{judge} nodes");
     }
-    // Another namespace is not concerned, and time brings it back.
+    // Another namespace is not affected, and the debt is paid with time.
     assert_eq!(judge(&container(0, "good", 0)), names.len());
     assert_eq!(judge(&container(next, "evil", 60 * SECOND)), names.len());
 }
@@ -184,7 +184,7 @@ fn a_first_preemption_has_an_end_too() {
     let (mut allocator, candidates) = full(&names);
     let mut urgent = pod("urgent", &[app(4, 1_000, 0)]);
     urgent.priority = 10;
-    // As if there were hundreds of them: whom it containers about at one time is one question.
+    // The nodes that are asked about at one time are one question, as if there were hundreds of them.
     let all = names.iter().zip(&candidates).cycle().take(200);
     let victims: Vec<Option<Vec<String>>> = all
         .map(|(name, candidates)| {

@@ -1,4 +1,4 @@
-//! Nodes, pods and questions in few words.
+//! Short constructors of nodes, pods and questions.
 
 use hami_allocator::wire::{
     Assignment, Card, CardRequest, ContainerRequest, Kind, Memory, Mode, Node, Pod, PodRequest,
@@ -33,7 +33,7 @@ pub fn node(name: &str, cards: Vec<Card>) -> Node {
     Node { name: name.into(), mode: Mode::Full, placement: None, cards }
 }
 
-/// A node with so many cards of 1000 MiB, `g0`, `g1`, …
+/// A node with this many cards of 1000 MiB, `g0`, `g1`, …
 pub fn plain(name: &str, cards: usize) -> Node {
     node(name, (0..cards).map(|at| card(&format!("g{at}"), 1000)).collect())
 }
@@ -54,7 +54,7 @@ pub fn sidecar(cards: u32, mib: u64, cores: u32) -> ContainerRequest {
     container(Kind::Sidecar, cards, Memory::Mib(mib), cores)
 }
 
-/// Containers are called `c0`, `c1`, …
+/// The containers are named `c0`, `c1`, …
 pub fn pod(uid: &str, containers: &[ContainerRequest]) -> PodRequest {
     let name = |(at, container): (usize, &ContainerRequest)| ContainerRequest {
         name: format!("c{at}"),
@@ -85,7 +85,7 @@ pub fn with(nodes: Vec<Node>) -> Allocator {
     allocator
 }
 
-/// Reserves on node `n`; the cards of each container, or the reason in words.
+/// Reserves on node `n`, and returns the cards of each container or the text of the reason.
 pub fn reserve(
     allocator: &mut Allocator,
     request: &PodRequest,
@@ -107,8 +107,8 @@ pub fn cards(request: &PodRequest, assignment: &Assignment) -> Vec<Vec<String>> 
     request.containers.iter().map(cards).collect()
 }
 
-/// MiB given on each card of node `n`.
-pub fn given(allocator: &Allocator) -> Vec<u64> {
+/// The allocated MiB of each card of node `n`.
+pub fn allocated_mib(allocator: &Allocator) -> Vec<u64> {
     let usage = allocator.usage();
     let node = usage.iter().find(|node| node.name == "n").expect("there is a node");
     node.cards.iter().map(|card| card.memory_allocated_mib).collect()

@@ -1,7 +1,8 @@
-//! What a card takes, and which one is taken.
+//! How much of a card a pod takes, and which card it gets.
 
 use crate::build::{
-    app, card, container, given, init, names, node, plain, pod, reserve, sidecar, wishing, with,
+    allocated_mib, app, card, container, init, names, node, plain, pod, reserve, sidecar, wishing,
+    with,
 };
 use hami_allocator::Allocator;
 use hami_allocator::wire::{
@@ -20,14 +21,14 @@ fn cards_of_a_container_are_different() {
 }
 
 #[test]
-fn a_hundred_cores_are_a_card_of_ones_own() {
+fn a_hundred_cores_are_a_card_for_itself() {
     let mut allocator = with(vec![plain("n", 2)]);
     reserve(&mut allocator, &pod("a", &[app(1, 100, 0)])).expect("room");
     assert_eq!(reserve(&mut allocator, &pod("b", &[app(1, 100, 100)])), Ok(vec![names(&["g1"])]));
     let said = reserve(&mut allocator, &pod("c", &[app(1, 100, 100)])).unwrap_err();
     assert_eq!(said, "2 cards: 2 are in use, and a card for itself is requested");
     assert_eq!(reserve(&mut allocator, &pod("d", &[app(1, 100, 0)])), Ok(vec![names(&["g0"])]));
-    // Not beside one, either, and not where all is given in parts.
+    // Not beside one with a card of its own, and not if all cores are allocated in parts.
     reserve(&mut allocator, &pod("e", &[app(1, 100, 60)])).expect("room");
     reserve(&mut allocator, &pod("f", &[app(1, 100, 40)])).expect("room");
     let said = reserve(&mut allocator, &pod("g", &[app(1, 100, 0)])).unwrap_err();
@@ -35,17 +36,17 @@ fn a_hundred_cores_are_a_card_of_ones_own() {
 }
 
 #[test]
-fn shares_of_memory_hold_the_overhead_and_mib_do_not() {
+fn overhead_is_part_of_shares_and_added_to_mib() {
     let mut big = card("g0", 1000);
     big.overhead_mib = 30;
     let mut allocator = with(vec![node("n", vec![big])]);
     let half = pod("a", &[container(Kind::App, 1, Memory::Percent(50), 0)]);
     reserve(&mut allocator, &half).expect("room");
-    assert_eq!(given(&allocator), [500]);
+    assert_eq!(allocated_mib(&allocator), [500]);
     let grant = &allocator.reserve(&half, "n", 0).expect("again").containers["c0"][0];
     assert_eq!((grant.memory_mib, grant.cores), (470, 0));
     reserve(&mut allocator, &pod("b", &[app(1, 470, 0)])).expect("room");
-    assert_eq!(given(&allocator), [1000]);
+    assert_eq!(allocated_mib(&allocator), [1000]);
     let said = reserve(&mut allocator, &pod("c", &[app(1, 1, 0)])).unwrap_err();
     assert_eq!(said, "1 card: 1 has too little memory (31 MiB requested, free 0)");
     let said =
@@ -55,7 +56,7 @@ fn shares_of_memory_hold_the_overhead_and_mib_do_not() {
 }
 
 #[test]
-fn what_other_programs_use_is_not_given() {
+fn memory_of_other_programs_is_not_allocated() {
     let mut allocated = card("g0", 1000);
     allocated.foreign_mib = 400;
     let mut allocator = with(vec![node("n", vec![allocated])]);
@@ -69,7 +70,7 @@ fn slots_are_for_the_life_of_the_pod() {
     let mut narrow = card("g0", 1000);
     narrow.slots = 2;
     let mut allocator = with(vec![node("n", vec![narrow])]);
-    // The app's ID is the init container's.
+    // The app reuses the ID of the init container.
     let request = pod("a", &[init(1, 100, 0), app(1, 100, 0)]);
     let assignment = allocator.reserve(&request, "n", 0).expect("room");
     allocator.place(&request, assignment, true).expect("our own answer");
@@ -83,12 +84,12 @@ fn phases_count_one_by_one() {
     let mut allocator = with(vec![plain("n", 1)]);
     let request = pod("a", &[init(1, 900, 50), sidecar(1, 100, 10), app(1, 500, 20)]);
     let assignment = allocator.reserve(&request, "n", 0).expect("one phase after the other");
-    assert_eq!(given(&allocator), [900]);
+    assert_eq!(allocated_mib(&allocator), [900]);
     allocator.place(&request, assignment.clone(), false).expect("our own answer");
-    assert_eq!(given(&allocator), [900]);
+    assert_eq!(allocated_mib(&allocator), [900]);
     allocator.place(&request, assignment, true).expect("our own answer");
-    assert_eq!(given(&allocator), [600]);
-    // The sidecar is there while the next init container runs.
+    assert_eq!(allocated_mib(&allocator), [600]);
+    // The sidecar runs while the next init container does.
     let said =
         reserve(&mut allocator, &pod("b", &[sidecar(1, 300, 0), init(1, 200, 0), app(1, 1, 0)]))
             .unwrap_err();
@@ -100,9 +101,9 @@ fn the_worst_choice_of_the_kubelet_is_charged_until_it_has_chosen() {
     let mut allocator = with(vec![plain("n", 2)]);
     let request = pod("a", &[init(2, 100, 0), app(1, 700, 0), app(1, 200, 0)]);
     let assignment = allocator.reserve(&request, "n", 0).expect("room");
-    assert_eq!(given(&allocator), [700, 700]);
+    assert_eq!(allocated_mib(&allocator), [700, 700]);
     allocator.place(&request, assignment, true).expect("our own answer");
-    assert_eq!(given(&allocator), [700, 200]);
+    assert_eq!(allocated_mib(&allocator), [700, 200]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Small clusters, every plan tried: the allocator finds one exactly where there is one, and the one
-//! that it answers holds whatever the kubelet chooses.
+//! Small clusters in which every plan is tried: the allocator finds a plan exactly if there is one, and its plan works
+//! whatever the kubelet picks.
 
 use crate::build::{cards, container, node, pod, with};
 use crate::kubelet::{Machine, Others, Plan, weight};
@@ -55,14 +55,14 @@ fn a_plan_is_found_exactly_where_there_is_one() {
             }
         }
     }
-    // A test that always sees the same is none.
+    // A test that always sees the same outcome tests nothing.
     assert!(
         found > 1000 && none > 1000 && open > 300,
         "{found} found, {none} not, {open} with choices"
     );
 }
 
-/// What counts against a card is the worst that may come, and no more.
+/// A card is charged with the worst choice of the kubelet, and no more.
 fn is_charged(allocator: &hami_allocator::Allocator, machine: &Machine<'_>) {
     let usage = allocator.usage();
     for (at, worst) in machine.worst.borrow().iter().enumerate() {
@@ -91,7 +91,7 @@ fn some_cards(random: &mut Prng) -> Vec<Card> {
     (0..count).map(one).collect()
 }
 
-/// Places a few pods of one container each, and counts what they hold.
+/// Places a few pods of one container each, and sums up what they take.
 fn others(
     random: &mut Prng,
     allocator: &mut hami_allocator::Allocator,
@@ -150,7 +150,7 @@ fn plan_of(
     for ((container, hand), need) in request.containers.iter().zip(hands).zip(machine.needs()) {
         let hand: Vec<usize> = hand.iter().map(index).collect();
         assert_eq!(hand.len(), container.cards as usize);
-        // Reused ones are named first.
+        // The reused cards come first.
         let (reused, new) = hand.split_at(hand.len() - need);
         assert!(reused.iter().all(|card| waiting.contains(card)), "{hand:?} of {waiting:?}");
         match container.kind {

@@ -1,5 +1,5 @@
-//! Long histories by chance, in any order: what was answered is counted by itself, and never more
-//! than there is; nothing stays behind; the same again gives the same; order leaves no trace.
+//! Long random histories. The allocations are counted from the answers alone and never exceed a card; nothing is left
+//! behind; the same history gives the same answers; and the order of events does not matter.
 
 use crate::build::{app, container, init, node, pod, sidecar};
 use crate::ledger::Ledger;
@@ -25,7 +25,7 @@ fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
         reserved += answers.iter().filter(|answer| answer.starts_with("reserved")).count();
         promised += answers.iter().filter(|answer| *answer == "promised true").count();
 
-        // The same again.
+        // The same history again.
         let (mut again, mut other, mut repeated) =
             (Allocator::new(), Ledger::default(), Vec::new());
         history(seed, &mut again, &mut other, &mut repeated);
@@ -35,7 +35,7 @@ fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
         allocator.expire(u64::MAX);
         from_scratch(seed, &mut allocator, &ledger);
 
-        // Nothing stays behind.
+        // Nothing is left behind.
         for uid in ledger.pods.keys() {
             allocator.remove(uid);
         }
@@ -52,7 +52,7 @@ fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
     assert!(promised > 1200, "{promised} only promised");
 }
 
-/// What is true in the end, told in any order, gives the same state; so does a snapshot.
+/// The final state is the same if its events come in any other order, and after a snapshot.
 fn from_scratch(seed: u64, allocator: &mut Allocator, ledger: &Ledger) {
     let digest = allocator.digest();
     let restored = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
@@ -80,7 +80,7 @@ fn from_scratch(seed: u64, allocator: &mut Allocator, ledger: &Ledger) {
         for event in &events {
             event(&mut other);
         }
-        // Reservations are no events.
+        // Reservations are not events.
         let mut without = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
         assert_eq!(without.digest(), digest);
         ledger.pods.keys().for_each(|uid| without.release(uid));
@@ -138,7 +138,7 @@ fn some_node(random: &mut Prng, at: usize, changes: bool) -> Node {
         for peer in 0..4 {
             card.links.insert(format!("n{at}-g{peer}"), 10 * (1 + peer + card.index % 3));
         }
-        // A card that shrinks or that others use is over-committed without our doing.
+        // A card that shrinks, or that other programs use, may be overcommitted.
         if changes {
             card.memory_mib = random.pick(&[1000, 1000, 600]);
             card.foreign_mib = random.pick(&[0, 0, 300]);
@@ -173,7 +173,7 @@ fn some_uid(random: &mut Prng, ledger: &Ledger) -> Option<String> {
 }
 
 fn end(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger) {
-    // One that never was, sometimes.
+    // Sometimes a pod that never existed.
     let uid =
         some_uid(random, ledger).filter(|_| random.chance(90)).unwrap_or_else(|| "ghost".into());
     allocator.remove(&uid);
@@ -181,7 +181,7 @@ fn end(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger) {
     ledger.pods.remove(&uid);
 }
 
-/// The API says what was promised, once or twice; and that init containers are done.
+/// The API server reports what was reserved, once or twice, and that init containers are done.
 fn bound(random: &mut Prng, allocator: &mut Allocator, ledger: &mut Ledger) {
     let Some(uid) = some_uid(random, ledger) else { return };
     let (request, assignment, started, placed) = ledger.pods.get_mut(&uid).expect("a known pod");
@@ -201,7 +201,7 @@ fn schedule(
     answers: &mut Vec<String>,
 ) {
     let fresh = some_request(random, &format!("p{step}"));
-    // Sometimes a pod that is there already comes again.
+    // Sometimes the request of a known pod comes again.
     let old = some_uid(random, ledger)
         .filter(|_| random.chance(10))
         .map(|uid| ledger.pods[&uid].0.clone());
@@ -210,7 +210,7 @@ fn schedule(
     random.shuffle(&mut names);
     let filtered = allocator.filter(&request, &names, now).expect("a good request");
     answers.push(format!("{filtered:?}"));
-    // Without any cache, from what was written down.
+    // Without any cache, from a snapshot.
     if random.chance(30) {
         let mut fresh = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
         let again = fresh.filter(&request, &names, now).expect("a good request");
@@ -225,12 +225,12 @@ fn schedule(
         let soon = now + random.pick(&[0, 2_000_000_000, 10_000_000_000]);
         let promised = allocator.only_promised(&request, &names, now, soon).expect("good");
         answers.push(format!("promised {promised}"));
-        // Without all promises, the same is asked again.
+        // The same request without anything that is held or reserved for others.
         let mut kept = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
         kept.expire(soon);
         ledger.pods.iter().filter(|(_, pod)| !pod.3).for_each(|(uid, _)| kept.release(uid));
         let found = kept.filter(&request, &names, now).expect("a good request");
-        // A quota that is in the way for now is taken for all that is.
+        // If a quota rejects the pod, that is taken as the only reason.
         let of_quota = filtered.failed.is_empty()
             && filtered.unresolvable.iter().all(|(_, reason)| reason.starts_with("quota"));
         let fits = !found.feasible.is_empty();

@@ -1,12 +1,12 @@
-//! The kubelet's hand-out, step by step, with every choice that it may make.
+//! The kubelet's allocation of devices, step by step, with every choice that it can make.
 //!
-//! The oracle for plans: it knows cards, what other pods hold, and how `devicesToReuse` works; nothing of groups,
-//! envelopes or peaks.
+//! This is the oracle for plans. It knows cards, what other pods take of them, and how `devicesToReuse` works. It
+//! does not know groups or peaks.
 
 use hami_allocator::wire::{Card, ContainerRequest, Kind, Memory, Mode, PodRequest};
 use std::cell::RefCell;
 
-/// What others hold of a card.
+/// What other pods take of a card.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Others {
     pub memory: u64,
@@ -20,24 +20,24 @@ pub struct Machine<'a> {
     pub mode: Mode,
     pub numa: bool,
     pub request: &'a PodRequest,
-    /// By card: the most that ran there at a time, over all choices that were tried.
+    /// The most that ran on each card at a time, over all tried choices.
     pub worst: RefCell<Vec<Others>>,
 }
 
-/// By ask: the cards that come to it beside those it reuses.
+/// The new cards of each container, besides those that it reuses.
 pub type Plan = Vec<Vec<usize>>;
 
 #[derive(Clone, Default)]
 struct State {
-    /// IDs that wait for the next container, by their cards.
+    /// The cards of the IDs that the next container can reuse.
     waiting: Vec<usize>,
-    /// Who runs from now on: ask and card.
+    /// The running containers and their cards.
     running: Vec<(usize, usize)>,
     ids: Vec<usize>,
 }
 
 impl Machine<'_> {
-    /// How many cards each ask needs beyond those that it reuses.
+    /// How many new cards each container needs.
     pub fn needs(&self) -> Vec<usize> {
         let mut waiting = 0;
         let need = |container: &ContainerRequest| {
@@ -52,7 +52,7 @@ impl Machine<'_> {
         self.request.containers.iter().map(need).collect()
     }
 
-    /// Whether some plan holds whatever the kubelet chooses.
+    /// Whether a plan works whatever the kubelet picks.
     pub fn is_feasible(&self) -> bool {
         self.some_plan(&self.needs(), &mut Vec::new())
     }
@@ -69,7 +69,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Whether this plan holds whatever the kubelet chooses.
+    /// Whether this plan works whatever the kubelet picks.
     pub fn holds(&self, plan: &Plan) -> bool {
         self.hand_out(0, plan, &State::default())
     }
@@ -153,7 +153,7 @@ impl Machine<'_> {
     }
 }
 
-/// MiB that a container takes of a card. (A share smaller than the overhead is not asked for here.)
+/// The MiB that a container takes of a card. (These tests request no share that is smaller than the overhead.)
 pub fn weight(container: &ContainerRequest, card: &Card) -> u64 {
     match container.memory {
         Memory::Mib(mib) => mib + card.overhead_mib,
@@ -162,7 +162,7 @@ pub fn weight(container: &ContainerRequest, card: &Card) -> u64 {
     }
 }
 
-/// All subsets of so many of `0..end`.
+/// All subsets of `0..end` of this size.
 pub fn subsets(end: usize, count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];

@@ -1,22 +1,21 @@
-//! What was answered, as someone knows who only listened: counted from nothing, it must never be more
-//! than there is.
+//! Counts allocations from the answers alone. They must never exceed a card.
 
 use hami_allocator::wire::{Assignment, ContainerRequest, Kind, Node, PodRequest, Quota};
 use std::collections::BTreeMap;
 
-/// What a watcher of the answers knows.
+/// What an observer of the answers knows.
 #[derive(Default)]
 pub struct Ledger {
-    /// By name.
+    /// The nodes by name.
     pub nodes: BTreeMap<String, Node>,
-    /// By name; all of one namespace.
+    /// The quotas by name, all of one namespace.
     pub quotas: BTreeMap<String, Quota>,
-    /// By UID: request, answer, whether started, whether the API has it.
+    /// By UID: the request, the assignment, whether it has started, and whether it is bound.
     pub pods: BTreeMap<String, (PodRequest, Assignment, bool, bool)>,
 }
 
 impl Ledger {
-    /// The cards of a new answer: all that was answered for them, counted from nothing.
+    /// Checks the cards of a new assignment, counted from all answers.
     pub fn check(&self, request: &PodRequest, assignment: &Assignment) {
         let node = &self.nodes[&assignment.node];
         let granted: Vec<&str> =
@@ -54,7 +53,7 @@ impl Ledger {
             );
         }
         for quota in self.quotas.values() {
-            // One may be set when more is in use already.
+            // A quota may be set when more is in use already.
             let spent = self.spent(None).into_iter().zip(self.spent(Some(request)));
             for (most, (now, before)) in
                 [quota.gpu, quota.memory_mib, quota.cores].iter().zip(spent)
@@ -65,7 +64,7 @@ impl Ledger {
         }
     }
 
-    /// Cards, MiB and percent of all pods, or of all but one.
+    /// The cards, MiB and percent of all pods, or of all but one.
     fn spent(&self, but: Option<&PodRequest>) -> [u64; 3] {
         let mut spent = [0; 3];
         for (request, answer, started, _) in self.pods.values() {
@@ -77,7 +76,7 @@ impl Ledger {
             };
             spent[0] += most(request, *started, |container| u64::from(container.cards));
             spent[1] += most(request, *started, memory_mib);
-            // As asked for: a MIG device has more, and who counts no cores is granted none.
+            // As requested: a MIG instance may have more, and a container without cores gets none.
             spent[2] +=
                 most(request, *started, |container| u64::from(container.cores * container.cards));
         }
@@ -85,7 +84,7 @@ impl Ledger {
     }
 }
 
-/// MiB and percent of one pod on one card in its heaviest phase.
+/// The MiB and percent of one pod on one card in its largest phase.
 fn peak(
     request: &PodRequest,
     answer: &Assignment,
@@ -109,8 +108,8 @@ fn peak(
     peak
 }
 
-/// What a pod has of something at its most: an init container beside the sidecars before it, or those
-/// beside the apps.
+/// The peak of an amount over the phases of a pod: an init container with the sidecars before it, or the sidecars and
+/// apps.
 fn most(request: &PodRequest, started: bool, of: impl Fn(&ContainerRequest) -> u64) -> u64 {
     let steady = |before: usize| {
         request.containers[..before]

@@ -1,5 +1,5 @@
-//! The allocator as its users see it: rules one by one, and whole histories against simple checkers that
-//! know nothing of how it works and count from its answers alone.
+//! Tests of the allocator through its public interface: its rules one by one, and whole histories against simple
+//! checkers that know nothing of how it works and count from its answers alone.
 
 mod bounds;
 mod build;

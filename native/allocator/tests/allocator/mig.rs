@@ -1,11 +1,11 @@
-//! Cards that are cut.
+//! Cards in MIG mode.
 
 use crate::build::{app, card, init, node, pod, reserve, wishing, with};
 use hami_allocator::wire::{
     Card, CardRequest, ContainerRequest, Memory, Mig, MigProfile, Mode, Node, Order,
 };
 
-/// An A100 with 80 GB, as NVML lists it.
+/// The profiles of an A100 with 80 GB, as NVML lists them.
 fn a100(uuid: &str) -> Card {
     let profile = |name: &str, memory_mib, slices, size, placements: &[u32]| MigProfile {
         name: name.into(),
@@ -103,15 +103,15 @@ fn an_instance_is_handed_on_as_it_is() {
     assert_eq!(assignment.containers["c0"], assignment.containers["c1"]);
     assert_eq!(assignment.containers["c1"][0].memory_mib, 40_192);
     assert_eq!(assignment.containers["c1"][0].cores, 42);
-    // An instance that only init containers had is free when they are done.
+    // An instance of init containers alone is free when they are done.
     let request = pod("q", &[init(2, 9_000, 0), app(1, 9_000, 0)]);
     reserve(&mut allocator, &request).expect("room");
     let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
-    let given =
+    let allocated_mib =
         |allocator: &hami_allocator::Allocator| allocator.usage()[0].cards[0].memory_allocated_mib;
-    assert_eq!(given(&allocator), 40_192 + 2 * 9_728);
+    assert_eq!(allocated_mib(&allocator), 40_192 + 2 * 9_728);
     allocator.place(&request, assignment, true).expect("our own answer");
-    assert_eq!(given(&allocator), 40_192 + 9_728);
+    assert_eq!(allocated_mib(&allocator), 40_192 + 9_728);
 }
 
 #[test]
@@ -129,17 +129,17 @@ fn whole_cards_and_cut_ones_do_not_mix() {
     assert!(instance(&mut allocator, "cut", app(1, 1_000, 0)).is_ok());
 }
 
-/// What an operator does not offer leaves the card as large as it is.
+/// A card is as large as it is, even if the operator does not publish all profiles.
 #[test]
 fn shares_of_a_card_are_of_all_of_it_also_where_no_profile_has_that() {
-    for (offered, wanted, given) in [
+    for (offered, wanted, allocated_mib) in [
         (&["1g.10gb", "3g.40gb"][..], app(1, 30_000, 0), 42),
         (&["1g.10gb", "3g.40gb"], ContainerRequest { memory: Memory::Whole, ..app(1, 1, 100) }, 42),
         (&["1g.10gb", "3g.40gb"], app(1, 30_000, 50), 42),
-        // Two of four slices would not fit side by side, but one and three small ones do.
+        // Two instances of two slices do not fit side by side, but one of two and three of one do.
         (&["1g.10gb", "4g.40gb"], app(1, 30_000, 43), 57),
         (&["1g.10gb"], app(1, 5_000, 14), 14),
-        // There are no more than three places for these, so they are all there is.
+        // There are only three placements for these, so these are all slices.
         (&["2g.20gb"], app(1, 5_000, 33), 33),
     ] {
         let mut card = a100("g0");
@@ -150,14 +150,14 @@ fn shares_of_a_card_are_of_all_of_it_also_where_no_profile_has_that() {
             let request = pod(&format!("p{at}"), std::slice::from_ref(&wanted));
             let Ok(assignment) = allocator.reserve(&request, "n", 0) else { break };
             let cores = assignment.containers["c0"][0].cores;
-            assert_eq!(cores, given, "{offered:?}");
+            assert_eq!(cores, allocated_mib, "{offered:?}");
             sum += cores;
         }
         assert!(sum > 0 && sum <= 100, "{offered:?}: {sum}");
     }
 }
 
-/// Where a small instance goes on a card with these profiles.
+/// The placement of a small instance on a card with these profiles.
 fn first_place(profiles: Vec<MigProfile>) -> (String, u32) {
     let mut card = card("g0", 40_000);
     card.mig = Some(Mig { profiles });
@@ -172,7 +172,7 @@ fn profile(name: &str, memory_mib: u64, slices: u32, size: u32, placements: &[u3
 fn of_profiles_with_as_much_memory_the_one_with_fewer_slices_goes() {
     let mut profiles = vec![profile("a", 5_000, 2, 1, &[0]), profile("b", 5_000, 1, 2, &[4])];
     assert_eq!(first_place(profiles.clone()).0, "b");
-    // Of those with as much time, too, the one that is smaller on the card.
+    // Of the profiles with equal memory and time, the one with fewer memory slices.
     profiles[0].slices = 1;
     profiles[0].size = 4;
     assert_eq!(first_place(profiles).0, "b");
@@ -186,7 +186,7 @@ fn what_is_spoiled_counts_by_its_size() {
         profile("odd", 6_000, 1, 1, &[4]),
         profile("even", 7_000, 1, 1, &[4]),
     ];
-    // Three places of one slice are less than one of four and one of one.
+    // Three placements of one slice are less than one of four and one of one.
     assert_eq!(first_place(profiles), ("small".into(), 4));
 }
 
@@ -198,7 +198,7 @@ fn what_is_spoiled_already_does_not_count_again() {
     let grant = &mut assignment.containers.get_mut("c0").expect("it containers")[0];
     grant.mig.as_mut().expect("cut").start = 0;
     allocator.place(&first, assignment, true).expect("a good place");
-    // Whatever is large and begins at 0 is lost, so its neighbour spoils nothing else.
+    // All large profiles that start at 0 are blocked already, so the neighbour blocks nothing else.
     let place = instance(&mut allocator, "second", app(1, 5_000, 0));
     assert_eq!(place, Ok(("1g.10gb".into(), 1)));
 }

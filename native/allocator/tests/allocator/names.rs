@@ -1,11 +1,11 @@
-//! Nodes by name, in lists of every order and writing, against a plain map of what each node has.
+//! Node names in lists of every order and notation, compared with a plain map of the nodes.
 
 use crate::build::{app, card, node, pod, with};
 use crate::prng::Prng;
 use hami_allocator::Allocator;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What cards of a node may have, in MiB.
+/// The MiB that the card of a node may have.
 const SIZES: [u64; 5] = [400, 500, 650, 900, 1_700];
 
 fn name(at: usize) -> String {
@@ -18,7 +18,7 @@ fn name(at: usize) -> String {
     }
 }
 
-/// As Go writes it, or with blanks, or with everything escaped that may be.
+/// The list as Go writes it, or with blanks, or with escapes.
 fn written(random: &mut Prng, list: &[String]) -> String {
     let escaped = |name: &String| {
         let units = name.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
@@ -31,7 +31,7 @@ fn written(random: &mut Prng, list: &[String]) -> String {
     }
 }
 
-/// By what a node has: its score for a pod, 0: it has too little.
+/// The score of a pod by the MiB of a node; 0 if there is too little.
 fn scores(mib: u64) -> BTreeMap<u64, u16> {
     let score = |size| {
         let mut alone = with(vec![node("n", vec![card("g0", size)])]);
@@ -81,7 +81,7 @@ fn lists_in_any_order_and_writing_are_answered_as_a_plain_map_has_it() {
             assert_eq!(filtered.feasible, feasible);
             let by_name = allocator.filter(&request, &list, 0).expect("a good request");
             assert_eq!(by_name.feasible, feasible);
-            // Also where nodes come and go between the two questions.
+            // Nodes may be added and removed between the two questions.
             let most = random.below(3);
             let changed: BTreeSet<usize> = (0..most).map(|_| random.below(count + 1)).collect();
             for at in changed {

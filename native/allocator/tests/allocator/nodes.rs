@@ -1,4 +1,4 @@
-//! Which nodes would do, which is best, and why the others would not.
+//! Which nodes fit, which one is the best, and why the others do not fit.
 
 use crate::build::{app, card, init, node, plain, pod, reserve, wishing, with};
 use hami_allocator::Allocator;
@@ -37,7 +37,7 @@ fn scores_are_of_the_node_with_the_pod() {
 
 #[test]
 fn waste_is_avoided() {
-    // 400 MiB leave nothing on the one card, and 200 that no such pod can use on the other.
+    // The pod leaves 400 MiB of one card unused, and 200 MiB that no such pod can use of the other.
     let mut allocator =
         with(vec![node("n", vec![card("g0", 800)]), node("m", vec![card("h0", 1000)])]);
     let card_request = CardRequest {
@@ -55,7 +55,7 @@ fn a_pod_that_is_small_beside_a_node_makes_a_difference() {
     let names: Vec<String> = (0..6).map(|at| format!("n{at}")).collect();
     let cards = |name: &str| (0..8).map(|at| card(&format!("{name}-{at}"), 81_920)).collect();
     let mut allocator = with(names.iter().map(|name| node(name, cards(name))).collect());
-    // No pod on the first, one on the second, and so on.
+    // No pod is on the first node, one on the second, and so on.
     for (pods, name) in names.iter().enumerate() {
         for at in 0..pods {
             let request = pod(&format!("{name}-p{at}"), &[app(1, 100, 0)]);

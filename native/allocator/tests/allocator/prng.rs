@@ -1,4 +1,4 @@
-//! Numbers by chance that are the same in every run.
+//! Random numbers that are the same in every run.
 
 /// `splitmix64`.
 pub struct Prng(u64);

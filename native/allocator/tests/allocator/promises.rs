@@ -1,6 +1,6 @@
-//! What is held, reserved and bound: how long it lasts, and what it keeps from others.
+//! Held, reserved and bound cards: how long they stay so, and what they block.
 
-use crate::build::{app, given, init, names, plain, pod, quota, reserve, with};
+use crate::build::{allocated_mib, app, init, names, plain, pod, quota, reserve, with};
 use hami_allocator::wire::PodRequest;
 use hami_allocator::{Allocator, Refusal};
 
@@ -28,15 +28,15 @@ fn a_hold_that_is_ended_ends_and_nothing_firmer_does() {
     let request = pod("a", &[app(1, 600, 0)]);
     allocator.unhold("a");
     allocator.score(&request, &["n"], 0, 100).expect("good");
-    assert_eq!(given(&allocator), [600]);
+    assert_eq!(allocated_mib(&allocator), [600]);
     allocator.unhold("a");
-    assert_eq!(given(&allocator), [0]);
+    assert_eq!(allocated_mib(&allocator), [0]);
     let assignment = allocator.reserve(&request, "n", 0).expect("room");
     allocator.unhold("a");
-    assert_eq!(given(&allocator), [600], "a promise is no hold");
+    assert_eq!(allocated_mib(&allocator), [600], "a promise is no hold");
     allocator.place(&request, assignment, false).expect("the API decides");
     allocator.unhold("a");
-    assert_eq!(given(&allocator), [600], "nor is what is bound");
+    assert_eq!(allocated_mib(&allocator), [600], "nor is what is bound");
 }
 
 #[test]
@@ -46,18 +46,18 @@ fn one_pod_is_one_entry() {
     let assignment = allocator.reserve(&request, "n", 0).expect("room");
     assert_eq!(allocator.reserve(&request, "n", 0), Ok(assignment.clone()));
     allocator.reserve(&request, "m", 0).expect("it moves");
-    assert_eq!(given(&allocator), [0]);
+    assert_eq!(allocated_mib(&allocator), [0]);
     allocator.place(&request, assignment.clone(), false).expect("the API decides");
     allocator.place(&request, assignment, false).expect("twice");
-    assert_eq!(given(&allocator), [600]);
+    assert_eq!(allocated_mib(&allocator), [600]);
     allocator.release("a");
-    assert_eq!(given(&allocator), [600], "what is bound is not released");
+    assert_eq!(allocated_mib(&allocator), [600], "what is bound is not released");
     let refusal = allocator.reserve(&request, "m", 0).unwrap_err();
     let Refusal::Unfit(reason) = refusal else { panic!("{refusal:?}") };
     assert_eq!(reason.to_string(), "the pod is bound to node n");
     allocator.remove("a");
     allocator.remove("a");
-    assert_eq!(given(&allocator), [0]);
+    assert_eq!(allocated_mib(&allocator), [0]);
 }
 
 #[test]
@@ -70,16 +70,16 @@ fn what_goes_away_and_returns_keeps_what_is_placed_there() {
     let unknown = allocator.filter(&pod("b", &[app(1, 1, 0)]), &["n", "m"], 0).expect("good");
     assert_eq!(unknown.unresolvable.len(), 2);
     assert_eq!(&*unknown.unresolvable[0].1, "no cards are registered");
-    assert_eq!(given(&allocator), [600, 600]);
+    assert_eq!(allocated_mib(&allocator), [600, 600]);
     // One card has not come back.
     allocator.set_node(plain("n", 1)).expect("a good node");
-    assert_eq!(given(&allocator), [600, 600]);
+    assert_eq!(allocated_mib(&allocator), [600, 600]);
     let cards = &allocator.usage()[0].cards;
     assert_eq!((cards[1].state, cards[1].over, cards[1].index), ("missing", true, None));
     let said = reserve(&mut allocator, &pod("b", &[app(1, 600, 0)])).unwrap_err();
     assert_eq!(said, "2 cards: 1 has too little memory (600 MiB requested, free 400), 1 is gone");
     allocator.remove("a");
-    assert_eq!(given(&allocator), [0]);
+    assert_eq!(allocated_mib(&allocator), [0]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_promise_of_a_card_that_failed_is_made_anew() {
     failed.cards[0].healthy = false;
     allocator.set_node(failed.clone()).expect("a good node");
     assert_eq!(cards(&mut allocator), Ok(vec![names(&["g1"])]));
-    assert_eq!(given(&allocator), [0, 600]);
+    assert_eq!(allocated_mib(&allocator), [0, 600]);
     failed.cards[1].cordoned = true;
     allocator.set_node(failed).expect("a good node");
     assert!(cards(&mut allocator).is_err());
@@ -111,7 +111,7 @@ fn what_is_promised_is_told_from_what_is_bound() {
     assert!(only(&mut allocator, &waits, &["n", "m"]));
     assert!(!only(&mut allocator, &waits, &["m"]));
     assert!(!only(&mut allocator, &pod("x", &[app(2, 1, 0)]), &["n"]));
-    // Its own hold is in nobody's way.
+    // Its own hold does not block it.
     assert!(!only(&mut allocator, &held, &["n"]));
     allocator.expire(10);
     assert!(!only(&mut allocator, &waits, &["n"]));
@@ -119,14 +119,14 @@ fn what_is_promised_is_told_from_what_is_bound() {
     assert!(only(&mut allocator, &waits, &["n"]));
     allocator.place(&reserved, assignment, false).expect("our own answer");
     assert!(!only(&mut allocator, &waits, &["n"]));
-    // A quota is in the way on all nodes, wherever what it counts is promised.
+    // A quota counts on all nodes, wherever its pods are.
     allocator.set_quota(quota("q", Some(2), None, None)).expect("a good quota");
     allocator.score(&held, &["m"], 0, 10).expect("good");
     assert!(only(&mut allocator, &waits, &["n"]));
 }
 
 #[test]
-fn what_is_held_for_long_is_as_good_as_given() {
+fn long_holds_count_as_allocated() {
     let mut allocator = with(vec![plain("n", 1), plain("m", 1)]);
     let waits = pod("w", &[app(1, 600, 0)]);
     let mut hold = |uid: &str, node, now, length| {
@@ -136,7 +136,7 @@ fn what_is_held_for_long_is_as_good_as_given() {
     };
     assert_eq!(hold("long", "n", 0, 600), (Ok(false), Ok(true)));
     assert_eq!(hold("longer", "n", 0, 900), (Ok(false), Ok(false)), "one of the two ends");
-    // Where what ends soon is all that is in the way, that is waited for.
+    // If only a hold that ends soon is in the way, the pod is retried.
     assert_eq!(hold("one", "m", 0, 5), (Ok(true), Ok(true)));
     assert_eq!(hold("other", "m", 1, 5), (Ok(true), Ok(true)));
     assert_eq!(hold("one", "m", 2, 900), (Ok(false), Ok(false)));

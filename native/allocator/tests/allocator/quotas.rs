@@ -1,4 +1,4 @@
-//! What a namespace may have.
+//! Quotas of a namespace.
 
 use crate::build::{app, card, container, names, node, plain, pod, quota, reserve, with};
 use hami_allocator::wire::{Kind, Memory};

@@ -1,4 +1,4 @@
-//! What was found out about a node is not found out again until the node changes, also under a quota.
+//! Verdicts are cached until a node changes, also under a quota.
 
 use crate::build::{app, container, plain, pod, quota, with};
 use hami_allocator::Allocator;
@@ -7,7 +7,7 @@ use hami_allocator::wire::{Kind, Memory, PodRequest};
 const NODES: usize = 20;
 const ALL: u64 = NODES as u64;
 
-/// How many nodes had to be looked at; all are full.
+/// The number of evaluated nodes. All nodes are full.
 fn looks(allocator: &mut Allocator, request: &PodRequest) -> u64 {
     let before = allocator.evaluations();
     let names: Vec<String> = (0..NODES).map(|at| format!("n{at}")).collect();
@@ -39,14 +39,14 @@ fn a_quota_does_not_let_all_nodes_be_looked_at_again() {
     for (name, memory) in [("mib", Memory::Mib(800)), ("share", Memory::Percent(80))] {
         let wanted = |uid: String| pod(&uid, &[container(Kind::App, 1, memory, 0)]);
         assert_eq!(looks(&mut allocator, &wanted(format!("{name}-0"))), ALL);
-        // Of the same namespace: its quota has less left for all nodes.
+        // A pod of the same namespace, so that its quota leaves less for all nodes.
         give(&mut allocator, name, 7);
         assert_eq!(looks(&mut allocator, &wanted(format!("{name}-1"))), 1, "{name}");
     }
 }
 
 #[test]
-fn nobody_pushes_out_what_another_namespace_has_brought() {
+fn a_namespace_cannot_evict_the_classes_of_another() {
     let mut nodes = Vec::new();
     for at in 0..NODES {
         let mut node = plain(&format!("n{at}"), 1);

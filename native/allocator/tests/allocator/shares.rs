@@ -1,5 +1,5 @@
-//! Shares of cards under quotas, where only the chosen cards decide what counts: what is found out about a node is kept
-//! for as long as it is so, and what is kept is what a look without any memory finds.
+//! Shares of cards under quotas, where the use of a quota depends on the chosen cards. The cached verdicts must be
+//! those that an evaluation without a cache finds.
 
 use crate::build::{card, container, node, pod, with};
 use crate::prng::Prng;
@@ -25,7 +25,7 @@ fn of(mut request: PodRequest, namespace: &str) -> PodRequest {
     request
 }
 
-/// What is said of each node: its score, or whether others' going may help, and why not.
+/// The verdict on each node: its score, or whether evictions may help, and the reason.
 type Said = Vec<Result<u16, (bool, String)>>;
 
 fn said(
@@ -46,7 +46,7 @@ fn said(
     said
 }
 
-/// The same from allocators that know nothing but the state, each of which is asked about one node.
+/// The same from new allocators with the same state, one for each node.
 fn afresh(allocator: &mut Allocator, request: &PodRequest, names: &[String]) -> Said {
     let state = allocator.snapshot();
     let one = |name: &String| {
@@ -61,7 +61,7 @@ fn afresh(allocator: &mut Allocator, request: &PodRequest, names: &[String]) -> 
 #[test]
 fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
     const NODES: usize = 30;
-    // Eight of sixteen unlike cards come to more than is allowed, eight of the smallest would not.
+    // Eight of the sixteen different cards exceed the quota, but the eight smallest do not.
     let cards =
         |at: usize| (0..16).map(|of| card(&format!("{at}-g{of:02}"), 16_000 + 100 * of)).collect();
     let mut nodes: Vec<Node> = (0..NODES).map(|at| node(&named(at), cards(at))).collect();
@@ -78,18 +78,18 @@ fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
         let filtered = allocator.filter(&wanted, &names, now).expect("a good request");
         let later = filtered.failed.iter().filter(|(_, why)| why.starts_with(NOT_YET)).count();
         assert_eq!((filtered.feasible.len(), filtered.is_partial), (0, later > 0));
-        // A question has the steps of twenty nodes.
+        // A question has the steps for twenty nodes.
         assert!(later < before && before - later <= 20, "{later} of {before}");
         before = later;
         questions += 1;
-        // Meanwhile others of the namespace come, each of which leaves it less.
+        // Meanwhile other pods of the namespace are bound, and the quota leaves less.
         let small =
             pod(&format!("small{questions}"), &[container(Kind::App, 1, Memory::Mib(100), 0)]);
         let assignment = allocator.reserve(&small, "aside", now).expect("room");
         allocator.place(&small, assignment, true).expect("our own answer");
     }
     assert!(questions > 1, "it was too much for one question");
-    // What holds where so much is left holds where less is, and is told with the figures of whoever containers.
+    // What holds for a remaining amount holds for smaller ones too, with the amounts of the current request.
     for request in [wanted.clone(), of(wanted, "other")] {
         let filtered = allocator.filter(&request, &names, questions * 10 * SECOND).expect("good");
         assert!(!filtered.is_partial);
@@ -100,7 +100,7 @@ fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
     }
 }
 
-/// Nodes whose cards are alike, unlike, or cut.
+/// Nodes with equal cards, different cards, or cards in MIG mode.
 fn some_node(random: &mut Prng, at: usize) -> Node {
     let kind = random.below(3);
     let cards = (0..2 + random.below(3)).map(|of| {
@@ -145,7 +145,7 @@ fn what_is_remembered_is_what_would_be_found_out_anew() {
         let random = &mut Prng::new(seed);
         let mut allocator = with((0..NODES).map(|at| some_node(random, at)).collect());
         let names: Vec<String> = (0..NODES).map(named).collect();
-        // The same few again and again, while nodes, quotas and what is allocated of them change.
+        // A few classes again and again, while nodes, quotas and their use change.
         let asked: Vec<PodRequest> =
             (0..6).map(|at| some_request(random, &format!("asked{at}"))).collect();
         for at in 0..60 {

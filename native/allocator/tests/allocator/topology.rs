@@ -150,7 +150,7 @@ fn sixteen_cards_take_no_forever() {
     assert_eq!(reserve(&mut allocator, &request).expect("room")[0].len(), 8);
 }
 
-/// Scores of links as they are built: NVIDIA's hybrid cube mesh, pairs, and islands.
+/// Link scores of real machines: NVIDIA's hybrid cube mesh, pairs, and islands.
 fn pictures() -> Vec<Vec<Vec<u32>>> {
     let (two, one) = (
         [(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)],
@@ -183,7 +183,7 @@ fn pictures() -> Vec<Vec<Vec<u32>>> {
     all.iter().map(|score| (0..8).map(|a| row(score, a)).collect()).collect()
 }
 
-/// All ways to write it as a sum.
+/// All ways to write a number as a sum.
 fn sums(whole: usize) -> Vec<Vec<usize>> {
     if whole == 0 {
         return vec![Vec::new()];
@@ -194,7 +194,7 @@ fn sums(whole: usize) -> Vec<Vec<usize>> {
     (1..=whole).flat_map(from).collect()
 }
 
-/// Whether each container can have one of the hands that are best for so many, beside what is taken.
+/// Whether each container can have one of the best subsets, without the taken cards.
 fn is_possible(best: &[Vec<Vec<usize>>], counts: &[usize], taken: &[usize]) -> bool {
     let Some((first, rest)) = counts.split_first() else { return true };
     let free = |cards: &&Vec<usize>| cards.iter().all(|card| !taken.contains(card));
@@ -210,7 +210,7 @@ fn strict_is_placed_exactly_where_there_is_a_way() {
             let pairs = |at: usize| cards[..at].iter().map(move |other| scores[cards[at]][*other]);
             (0..cards.len()).flat_map(pairs).sum()
         };
-        // By count: the best, and who has it.
+        // The best sum and the subsets that have it, by the number of cards.
         let best: Vec<Vec<Vec<usize>>> = (0..=8)
             .map(|count| {
                 let all = subsets(8, count);

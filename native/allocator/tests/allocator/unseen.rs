@@ -1,17 +1,17 @@
-//! What matters between the cards of a node is seen by filters, also where one container containers.
+//! Filters respect relations between the cards of a node, also for requests of one container.
 
 use crate::build::{app, card, node, pod, reserve, wishing, with};
 use hami_allocator::Allocator;
 use hami_allocator::wire::{CardRequest, PodRequest};
 
-/// Two cards, each on a NUMA node of its own.
+/// Two cards on different NUMA nodes.
 fn two_sided() -> Allocator {
     let mut cards = vec![card("g0", 1000), card("g1", 1000)];
     (cards[0].numa, cards[1].numa) = (Some(0), Some(1));
     with(vec![node("n", cards)])
 }
 
-/// Whether the filter lets a pod go there; it has to say what becomes of the pod then.
+/// Whether the filter finds the node. It must agree with reserve.
 fn fits(request: &PodRequest) -> bool {
     let mut allocator = two_sided();
     let found = allocator.filter(request, &["n".to_owned()], 0).expect("a good request");

@@ -1,4 +1,4 @@
-//! Victims against every set of pods.
+//! Victims, compared with every set of pods.
 
 use crate::build::{app, node, pod};
 use crate::prng::Prng;
@@ -46,7 +46,7 @@ fn cost(gone: &[&Candidate]) -> Cost {
 }
 
 #[test]
-fn the_cheapest_set_goes() {
+fn the_best_set_is_evicted() {
     let (mut some, mut none) = (0, 0);
     for seed in 0..150 {
         let random = &mut Prng::new(seed);
@@ -82,8 +82,8 @@ fn the_cheapest_set_goes() {
     assert!(some > 50 && none > 10, "{some} {none}");
 }
 
-/// So many cards, linked by chance, with four pods on each; and who wants so many of them for each of its containers, with
-/// the best links.
+/// Randomly linked cards with four pods on each, and a pod that requests this many of them with the best links in
+/// each of its containers.
 fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candidate>, PodRequest) {
     let random = &mut Prng::new(seed);
     let mut cards: Vec<_> =
@@ -109,7 +109,7 @@ fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candida
 }
 
 #[test]
-fn no_more_go_than_sparing_one_by_one_leaves() {
+fn no_more_pods_are_evicted_than_by_sparing_one_by_one() {
     for seed in 0..6 {
         let (mut allocator, candidates, urgent) = linked(seed, 8, 2);
         let mut spared: Vec<&Candidate> = candidates.iter().collect();
@@ -133,7 +133,7 @@ fn no_more_go_than_sparing_one_by_one_leaves() {
 }
 
 #[test]
-fn who_is_not_spared_in_time_goes() {
+fn pods_not_spared_in_time_are_evicted() {
     let (mut allocator, candidates, urgent) = linked(0, 64, 1);
     let victims = allocator.victims(&urgent, "n", &candidates, 0).expect("a good request");
     let victims = victims.expect("there is a way");
@@ -171,7 +171,7 @@ fn many_small_pods_make_room_for_many_containers() {
 }
 
 #[test]
-fn who_is_as_important_stays_whatever_is_said_of_it() {
+fn pods_of_equal_priority_stay_whatever_the_candidate_says() {
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 1)]);
     let mut old = pod("old", &[app(1, 900, 0)]);
     old.priority = 10;
@@ -190,7 +190,7 @@ fn who_is_as_important_stays_whatever_is_said_of_it() {
 }
 
 #[test]
-fn nobody_goes_beside_those_who_go_anyhow_if_they_are_enough() {
+fn no_pod_is_evicted_beyond_chosen_ones_that_are_enough() {
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 2)]);
     for name in ["a", "b", "c"] {
         let request = pod(name, &[app(1, 500, 0)]);
@@ -212,7 +212,7 @@ fn nobody_goes_beside_those_who_go_anyhow_if_they_are_enough() {
         let found = allocator.victims(&request, "n", &going(chosen), 0).expect("a good request");
         found.expect("there is a way").join(" ")
     };
-    // One of them is alone on its card; the other two share theirs.
+    // One of them is alone on its card; the other two share a card.
     let alone = victims(&[]);
     assert_eq!(alone.len(), 1, "{alone}");
     let [one, other] = ["a", "b", "c"]
@@ -227,7 +227,7 @@ fn nobody_goes_beside_those_who_go_anyhow_if_they_are_enough() {
     assert_eq!(victims(&[&one]).len(), 3, "one more, whichever");
 }
 
-/// A pod of 200 MiB or so on node `n`, and what is said of it.
+/// A pod of about 200 MiB on node `n`, and its candidate.
 fn placed(allocator: &mut Allocator, uid: &str, mib: u64, priority: i32) -> Candidate {
     let mut request = pod(uid, &[app(1, mib, 0)]);
     request.priority = priority;
@@ -241,7 +241,7 @@ fn urgent(cards: u32, mib: u64) -> PodRequest {
 }
 
 #[test]
-fn who_is_named_twice_goes_once_and_in_any_case_if_once_chosen() {
+fn a_repeated_candidate_is_evicted_once_and_counts_as_chosen_if_one_is() {
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 1)]);
     let one = placed(&mut allocator, "one", 200, 0);
     let chosen = Candidate { chosen: true, ..one.clone() };
@@ -254,7 +254,7 @@ fn who_is_named_twice_goes_once_and_in_any_case_if_once_chosen() {
 }
 
 #[test]
-fn whoever_is_elsewhere_or_the_pod_itself_does_not_go() {
+fn pods_on_other_nodes_and_the_pod_itself_are_not_evicted() {
     let elsewhere = node("m", vec![crate::build::card("g9", 1000)]);
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 1), elsewhere]);
     let far = pod("far", &[app(1, 600, 0)]);
@@ -262,7 +262,7 @@ fn whoever_is_elsewhere_or_the_pod_itself_does_not_go() {
     allocator.place(&far, assignment, true).expect("our own answer");
     let far = |chosen| Candidate { uid: "far".into(), priority: 0, pdb_violating: false, chosen };
     assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(true)], 0), Ok(Some(Vec::new())));
-    // Its going would help, by their quota, but this is about the node.
+    // Its eviction would help the quota, but the question is about the node.
     allocator.set_quota(crate::build::quota("q", None, Some(1000), None)).expect("a good quota");
     assert_eq!(allocator.victims(&urgent(1, 600), "n", &[far(false)], 0), Ok(None));
     allocator.remove_quota("team", "q");
@@ -285,8 +285,8 @@ fn beside_an_important_one_that_has_to_go_others_of_its_rank_cost_nothing() {
     assert_eq!(found, Ok(Some(vec!["middle".into(), "protected".into()])));
 }
 
-/// Five pods on each of eight cards, of which four have to be empty: more sets than can be tried.
-/// `says` is asked for what is different on a card.
+/// Five pods on each of eight cards, of which four must be empty: more sets than can be tried. `says` returns the
+/// priority and the budget of the pods of a card.
 fn crowded(says: impl Fn(u32) -> (i32, bool)) -> (Allocator, Vec<Candidate>) {
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 8)]);
     let mut candidates = Vec::new();
@@ -310,7 +310,7 @@ fn going<'a>(allocator: &mut Allocator, candidates: &'a [Candidate]) -> Vec<&'a 
 }
 
 #[test]
-fn where_sets_are_too_many_those_whom_a_budget_protects_are_spared_first() {
+fn with_too_many_sets_pods_under_a_budget_are_spared_first() {
     let (mut allocator, candidates) = crowded(|card| (0, card > 2));
     let gone = going(&mut allocator, &candidates);
     assert_eq!(gone.len(), 20);
@@ -318,7 +318,7 @@ fn where_sets_are_too_many_those_whom_a_budget_protects_are_spared_first() {
 }
 
 #[test]
-fn where_sets_are_too_many_the_important_are_spared_first() {
+fn with_too_many_sets_important_pods_are_spared_first() {
     let (mut allocator, candidates) = crowded(|card| (if card > 2 { 5 } else { 0 }, false));
     let gone = going(&mut allocator, &candidates);
     assert_eq!(gone.len(), 20);

@@ -1,4 +1,4 @@
-//! Where there are too many sets the search ends, counted in tries.
+//! The search ends if there are too many sets. The test counts tries.
 
 use super::TRIES;
 use crate::engine::Allocator;
@@ -17,10 +17,10 @@ fn request(uid: &str, priority: i32, container: &str) -> PodRequest {
     parse("request", text.as_bytes()).expect("a good request")
 }
 
-/// Five pods on each of eight cards: of the sets that make four of them free the smallest have twenty
-/// pods, and there are some 10^11 sets that are no larger.
+/// Five pods are on each of eight cards. The smallest sets that empty four cards have twenty pods, and there are about
+/// 10^11 sets that are not larger.
 #[test]
-fn a_search_that_is_too_large_is_given_up_and_answers() {
+fn a_search_with_too_many_sets_ends_with_an_answer() {
     for pdb_violating in [false, true] {
         let mut allocator = Allocator::new();
         let card =
@@ -46,7 +46,7 @@ fn a_search_that_is_too_large_is_given_up_and_answers() {
         assert!(tries > TRIES, "it was too large: {tries}");
         let linear = u32::try_from(3 * PODS).expect("few");
         assert!(tries <= TRIES + linear, "{tries}");
-        // Nobody goes who might stay: all of four cards.
+        // No pod is evicted needlessly: all of four cards.
         let mut freed: Vec<&str> = on
             .iter()
             .filter(|(uid, _)| victims.contains(uid))

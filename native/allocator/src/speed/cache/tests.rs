@@ -1,4 +1,4 @@
-//! More classes than are remembered, each of which takes many questions: all of them come to their end.
+//! More classes than the cache holds, each of which needs many questions: all of them finish.
 
 use super::{CLASSES, WAITING_NS};
 use crate::engine::Allocator;
@@ -10,7 +10,7 @@ use crate::wire::{Node, PodRequest};
 const NODES: u32 = 24;
 const SECOND: u64 = 1_000_000_000;
 
-/// So many that a question evaluations at a few nodes.
+/// A question with this many steps evaluates a few nodes.
 const STEPS: u64 = 200;
 
 fn cluster() -> Allocator {
@@ -24,7 +24,7 @@ fn cluster() -> Allocator {
     allocator
 }
 
-/// It fits nowhere, and that takes a search. Each is a class of its own.
+/// It fits nowhere, and finding that out needs a search. Each number is a class of its own.
 fn hard(namespace: &str, at: usize) -> PodRequest {
     let container = |name| {
         let mib = 501 + at;
@@ -41,7 +41,7 @@ fn hard(namespace: &str, at: usize) -> PodRequest {
     parse("request", text.as_bytes()).expect("a good request")
 }
 
-/// How many nodes are not looked at yet.
+/// The number of nodes that are not searched yet.
 fn left(allocator: &mut Allocator, request: &PodRequest, now_ns: u64) -> usize {
     let numbers: Vec<Option<u32>> = (0..NODES).map(Some).collect();
     let (mut left, effort) = (0, &mut Effort::within(STEPS));
@@ -54,7 +54,7 @@ fn left(allocator: &mut Allocator, request: &PodRequest, now_ns: u64) -> usize {
     left
 }
 
-/// Asks about all, once in each round, until each is answered to the end; after how many rounds.
+/// Asks about all pods once in each round until all nodes are searched; returns the number of rounds.
 fn rounds(allocator: &mut Allocator, pods: &mut Vec<PodRequest>, from_ns: u64) -> usize {
     for round in 0..100 {
         let now_ns = from_ns + round as u64 * 10 * SECOND;
@@ -74,7 +74,7 @@ fn many(namespace: &str, count: usize) -> Vec<PodRequest> {
 }
 
 #[test]
-fn each_of_many_classes_that_are_asked_about_by_turns_comes_to_its_end() {
+fn many_classes_in_turn_all_finish() {
     let alone = rounds(&mut cluster(), &mut many("team", 1), 0);
     assert!(alone > 3, "it takes several questions: {alone}");
     assert_eq!(rounds(&mut cluster(), &mut many("team", 60), 0), alone);
@@ -86,7 +86,7 @@ fn each_of_many_classes_that_are_asked_about_by_turns_comes_to_its_end() {
 }
 
 #[test]
-fn who_is_gone_before_the_end_stands_in_nobodys_way_for_long() {
+fn an_unfinished_class_whose_pod_is_gone_is_evicted_after_a_while() {
     let mut allocator = cluster();
     for pod in many("team", CLASSES) {
         assert!(left(&mut allocator, &pod, 0) > 0);
@@ -96,7 +96,7 @@ fn who_is_gone_before_the_end_stands_in_nobodys_way_for_long() {
 }
 
 #[test]
-fn another_namespace_and_what_is_easy_lose_nothing() {
+fn another_namespace_and_easy_classes_keep_their_place() {
     let alone = rounds(&mut cluster(), &mut many("good", 1), 0);
     let mut allocator = cluster();
     let evil = many("evil", 3 * CLASSES);

@@ -1,4 +1,4 @@
-//! The fast path against the search that it stands for, node by node.
+//! The fast path compared with the search, node by node.
 
 use super::{FastPath, Unfit};
 use crate::engine::Allocator;
@@ -68,7 +68,7 @@ fn request(
     parse("request", json.as_bytes()).expect("a good request")
 }
 
-/// What the search says of the node: the score, or the reason in brief and whether it is for ever.
+/// The result of the search: the score, or the brief reason and whether the empty node does not fit either.
 fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
     let (view, mut chosen) = (allocator.node(number).view(), Vec::new());
     let mut effort = Effort::for_node();

@@ -1,4 +1,4 @@
-//! Names against a plain map, whatever is asked for in whatever order.
+//! Lookups of names in any order, compared with a plain map.
 
 use super::Names;
 use prng::Prng;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 mod prng;
 
 #[test]
-fn names_are_found_also_where_hashes_are_equal() {
+fn names_with_equal_hashes_are_found() {
     for bits in [u64::MAX, 3, 0] {
         let mut names = Names { bits, ..Names::default() };
         let name =
@@ -35,7 +35,7 @@ fn names_are_found_also_where_hashes_are_equal() {
 }
 
 #[test]
-fn names_move_to_where_they_are_asked_for_and_stay_what_they_are() {
+fn names_move_into_the_order_of_lookups_and_keep_their_numbers() {
     let mut names = Names::default();
     let asked: Vec<String> = (0..100).map(|at| format!("node-{}", at * 37 % 100)).collect();
     (0..100).for_each(|at| names.insert(&format!("node-{at}"), at));
@@ -54,7 +54,7 @@ fn names_move_to_where_they_are_asked_for_and_stay_what_they_are() {
     assert_eq!(names.get_all(&asked).each[2..], numbers[2..]);
 }
 
-/// Short, long, and just between; such as JSON writes otherwise; none; all of them different.
+/// Short, long and medium names, names with escapes in JSON, and the empty name; all are different.
 fn name(at: usize) -> String {
     match at % 8 {
         0 => format!("node-{at}"),
@@ -69,7 +69,7 @@ fn name(at: usize) -> String {
     }
 }
 
-/// As so many workers write names into one list, each chunk by chunk, beginning anywhere.
+/// A list as this many workers write it, chunk by chunk, starting anywhere.
 fn mixed(random: &mut Prng, names: &[String], workers: usize) -> Vec<String> {
     let mut names = names.to_vec();
     let begin = random.below(names.len().max(1));
@@ -102,7 +102,7 @@ struct Both {
 
 impl Both {
     fn insert(&mut self, name: String) {
-        // Numbers are given again, the last one first.
+        // Numbers are reused, the last one first.
         let next = (self.plain.len() + self.free.len()) as u32;
         let number = self.free.pop().unwrap_or(next);
         self.names.insert(&name, number);
@@ -132,7 +132,7 @@ impl Both {
 }
 
 #[test]
-fn whatever_is_asked_in_whatever_order_the_numbers_are_those_of_a_plain_map() {
+fn lookups_in_any_order_give_the_numbers_of_a_plain_map() {
     for (count, rounds) in [(0, 4), (1, 20), (2, 40), (9, 300), (150, 150), (5_000, 12)] {
         for (seed, bits) in [(1, u64::MAX), (2, 15)] {
             let random = &mut Prng::new(seed + count as u64);
@@ -146,7 +146,7 @@ fn whatever_is_asked_in_whatever_order_the_numbers_are_those_of_a_plain_map() {
                 }
                 let workers = random.pick(&[1, 1, 2, 16]);
                 let mut list = mixed(random, &order, workers);
-                // Some twice, some that nobody knows, some left out.
+                // Some names twice, some unknown ones, some left out.
                 for _ in 0..random.below(6) {
                     let at = random.below(list.len() + 1);
                     list.insert(at, name(random.below(count + 4)));
@@ -171,7 +171,7 @@ fn whatever_is_asked_in_whatever_order_the_numbers_are_those_of_a_plain_map() {
     }
 }
 
-/// How often names move while so many lists are asked for: one order or two, two lists of each by turns.
+/// How often names move during this many lists: of one order or two, two lists of each in turn.
 fn moves(orders: usize, workers: usize, lists: usize) -> usize {
     let random = &mut Prng::new(7);
     let mut names = Names::default();
@@ -192,11 +192,11 @@ fn moves(orders: usize, workers: usize, lists: usize) -> usize {
 }
 
 #[test]
-fn names_do_not_move_again_and_again_where_that_is_of_no_use() {
+fn names_do_not_keep_moving_if_that_does_not_help() {
     for workers in [1, 2] {
         assert!((1..=3).contains(&moves(1, workers, 300)), "they stand as they are asked for");
     }
-    // There is no right place for them: now and then, and never for every list.
+    // There is no good order for them: they move now and then, and not for every list.
     assert!(moves(1, 16, 300) < 30);
     assert!(moves(2, 1, 300) <= 150);
     assert!(moves(150, 1, 300) <= 150);

@@ -1,23 +1,23 @@
-//! What a namespace may take, counted in steps, and when who was refused for that is tried again.
+//! The steps of a namespace, and when its refused pods are retried.
 
 use super::{BACK_NS, BETWEEN_NS, FREE, LONGEST_NS, NAMESPACE, Spending};
 use crate::search::effort::{Effort, QUESTION};
 use crate::wire::Pod;
 
-/// What a question takes that would like to take so many.
+/// The steps that a question gets if it could use this many.
 fn ask(spending: &mut Spending, namespace: &str, steps: u64, now_ns: u64) -> u64 {
     let effort = spending.question(namespace, now_ns).after(steps);
     spending.count(namespace, &effort, now_ns);
     effort.taken()
 }
 
-/// Asks until one has no more than what is free.
+/// Asks until the namespace only gets the free steps.
 fn exhaust(spending: &mut Spending, namespace: &str, now_ns: u64) {
     while ask(spending, namespace, QUESTION, now_ns) > FREE {}
 }
 
 #[test]
-fn plain_questions_cost_a_namespace_nothing() {
+fn plain_questions_are_free() {
     let mut spending = Spending::default();
     for _ in 0..1_000 {
         assert_eq!(ask(&mut spending, "team", FREE, 0), FREE);
@@ -26,7 +26,7 @@ fn plain_questions_cost_a_namespace_nothing() {
 }
 
 #[test]
-fn hard_questions_leave_what_is_free_and_time_brings_the_rest_back() {
+fn hard_questions_leave_the_free_steps_and_time_pays_the_debt() {
     let mut spending = Spending::default();
     let whole = (0..1000).take_while(|_| ask(&mut spending, "team", QUESTION, 0) == QUESTION);
     let enough = NAMESPACE / (QUESTION - FREE);
@@ -41,7 +41,7 @@ fn hard_questions_leave_what_is_free_and_time_brings_the_rest_back() {
     assert_eq!(ask(&mut spending, "team", QUESTION, NAMESPACE * BACK_NS), QUESTION);
 }
 
-/// How many nodes of so many are looked at.
+/// How many of these nodes are searched.
 fn preempt(spending: &mut Spending, uid: &str, nodes: usize, steps: u64, now_ns: u64) -> usize {
     let pod = Pod { uid: uid.into(), namespace: "team".into(), name: uid.into() };
     let judge = (0..nodes).filter(|_| {
@@ -55,7 +55,7 @@ fn preempt(spending: &mut Spending, uid: &str, nodes: usize, steps: u64, now_ns:
 }
 
 #[test]
-fn a_first_preemption_takes_what_a_namespace_has_and_is_paid_for() {
+fn a_first_preemption_uses_the_steps_of_the_namespace_and_is_a_debt() {
     const HARD: u64 = NAMESPACE / 4 - 1;
     let mut spending = Spending::default();
     // The last one may take more than is left.
@@ -68,7 +68,7 @@ fn a_first_preemption_takes_what_a_namespace_has_and_is_paid_for() {
 }
 
 #[test]
-fn plain_preemptions_cost_a_namespace_nothing() {
+fn plain_preemptions_are_free() {
     let mut spending = Spending::default();
     for at in 0..1_000 {
         assert_eq!(preempt(&mut spending, &at.to_string(), 100, FREE / 100, 0), 100);
@@ -76,14 +76,14 @@ fn plain_preemptions_cost_a_namespace_nothing() {
     assert_eq!(ask(&mut spending, "team", QUESTION, 0), QUESTION);
 }
 
-/// The first second in which somebody may be tried again.
+/// The first second in which pods can be retried.
 fn again_s(spending: &mut Spending, from_s: u64) -> Option<u64> {
     let before = spending.returned(from_s * 1_000_000_000);
     (from_s..from_s + 1_000).find(|at| spending.returned(at * 1_000_000_000) > before)
 }
 
 #[test]
-fn who_was_refused_for_want_of_steps_is_tried_again_when_they_are_back() {
+fn pods_refused_because_of_the_debt_are_retried_when_it_is_paid() {
     let mut spending = Spending::default();
     for _ in 0..3 {
         ask(&mut spending, "team", QUESTION, 0);
@@ -96,7 +96,7 @@ fn who_was_refused_for_want_of_steps_is_tried_again_when_they_are_back() {
 }
 
 #[test]
-fn who_could_evict_nobody_for_want_of_steps_is_tried_again() {
+fn pods_without_victims_because_of_the_debt_are_retried() {
     let mut spending = Spending::default();
     assert_eq!(preempt(&mut spending, "a", 4, NAMESPACE / 2, 0), 2);
     let again = again_s(&mut spending, 0).expect("they come back");
@@ -104,9 +104,9 @@ fn who_could_evict_nobody_for_want_of_steps_is_tried_again() {
     assert_eq!(again_s(&mut spending, again), None);
 }
 
-/// As if nothing else happened: whenever they are tried again all of them are asked about, until an hour is over.
+/// All pods are asked about whenever they are retried, for an hour in which nothing else happens.
 #[test]
-fn trying_them_again_takes_little_however_many_they_are() {
+fn retries_take_little_time_however_many_pods_there_are() {
     const HOUR: u64 = 3_600 * 1_000_000_000;
     for (namespaces, pods) in [(1, 1), (1, 40), (1, 200), (3, 20)] {
         let mut spending = Spending::default();
@@ -124,7 +124,7 @@ fn trying_them_again_takes_little_however_many_they_are() {
                 for name in &names {
                     let all = (0..pods).map(|_| ask(&mut spending, name, 10 * QUESTION, now_ns));
                     taken += all.sum::<u64>();
-                    // One is not enough to use them up.
+                    // One pod alone does not use up the steps.
                     exhaust(&mut spending, name, now_ns);
                 }
                 times += 1;
@@ -132,8 +132,8 @@ fn trying_them_again_takes_little_however_many_they_are() {
             now_ns += 1_000_000_000;
         }
         assert!(times >= HOUR / LONGEST_NS, "{times}");
-        // Of the time that there was for steps, one in 0.1 us. What questions that are answered take for nothing is not
-        // waited for.
+        // The share of the time in which steps were taken, at 0.1 us each. The free steps of answered questions do
+        // not delay a retry.
         let share = HOUR / 100 / taken;
         assert!(
             share >= 20 * (QUESTION - FREE) / QUESTION / namespaces,
