@@ -228,7 +228,7 @@ fn request(at: usize, kind: usize) -> PodRequest {
 }
 
 fn resident_kib() -> u64 {
-    let state = std::fs::read_to_string("/proc/self/state").unwrap_or_default();
-    let line = state.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
