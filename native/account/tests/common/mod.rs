@@ -57,7 +57,7 @@ pub unsafe fn shared<T>() -> &'static T {
 pub struct Child(libc::pid_t);
 
 impl Child {
-    /// Runs `body` in a child that exits after a minute at the latest, whatever happens to its parent.
+    /// Runs `body` in a child that exits after five minutes at the latest, whatever happens to its parent.
     pub fn run(body: impl FnOnce()) -> Self {
         // SAFETY: the child does what glibc allows after fork, and leaves through _exit.
         match unsafe { libc::fork() } {
