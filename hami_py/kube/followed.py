@@ -1,4 +1,4 @@
-"""What to follow on the API server, and the interface of the receiver.
+"""The objects to follow on the API server, and the interface of their receiver.
 
 An object that cannot be decoded must not count as absent: cards in use would look free. So the
 receiver gets it as ``Undecoded``, with its name.
@@ -65,7 +65,7 @@ class Sink(Protocol[T]):
 
 @dataclass(frozen=True)
 class Followed(Generic[T]):
-    """What to follow, and for which receiver.
+    """A kind of object to follow, and its receiver.
 
     Attributes:
         server: the API server.

@@ -1,4 +1,4 @@
-"""What kube-scheduler sends to an extender, and what it expects back.
+"""The requests of kube-scheduler to an extender, and the responses that it expects.
 
 The types are those of ``k8s.io/kube-scheduler/extender/v1``. Its Go structs have no JSON tags, so
 every field has its Go name. Recorded requests are in ``tests/cluster/recordings``.

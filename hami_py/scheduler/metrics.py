@@ -1,4 +1,4 @@
-"""What the extender reports to Prometheus: its answers, its watches, and what is allocated.
+"""The extender's metrics for Prometheus: its answers, its watches, and allocations.
 
 The allocator itself writes what is allocated on each node and card. For 5,000 nodes with 40,000
 cards the client library takes seconds, and no filter is answered meanwhile.
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Watch(Protocol):
-    """What is reported of a watch."""
+    """The figures of a watch that are reported."""
 
     @property
     def undecoded(self) -> int:

@@ -54,7 +54,7 @@ connection has to be closed for each new one."""
 
 @dataclass(frozen=True)
 class Limits:
-    """What a listener admits.
+    """The bounds of a listener.
 
     Attributes:
         connections: the most connections at once, of all peers together.

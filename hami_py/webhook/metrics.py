@@ -1,4 +1,4 @@
-"""What the webhook reports to Prometheus."""
+"""The webhook's metrics for Prometheus."""
 
 from __future__ import annotations
 

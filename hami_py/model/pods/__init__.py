@@ -1,4 +1,4 @@
-"""What happens to a pod's request, from the pod to the allocator and back. Pure, without I/O.
+"""The way of a pod's request, from the pod to the allocator and back. Pure, without I/O.
 
 The webhook, the scheduler and the command line read pods with the same functions, so that they
 cannot disagree. In the order of a pod's way:

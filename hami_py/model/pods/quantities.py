@@ -204,7 +204,7 @@ def _parse(text: str) -> tuple[Fraction, str] | None:
 
 
 def _fix(text: str, field: str, rule: CountRule) -> str:
-    """What is wrong, and what was probably meant."""
+    """The error, and the value that was probably meant."""
     known = _parse(text)
     if known is None:
         return _size_fix(text, field, rule)

@@ -1,4 +1,4 @@
-"""What the operator of a cluster decides about pods: the names that count, defaults and bounds.
+"""The operator's settings for pods: the names that are read, defaults and bounds.
 
 ``PodSettings`` are the settings; ``decode_settings`` reads them from a settings file. The webhook,
 the scheduler and the command line read the same file, and read it strictly: what they do not

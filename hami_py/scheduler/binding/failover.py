@@ -1,4 +1,4 @@
-"""What a replica checks before its first bindings after another replica was the leader.
+"""The checks of a new leader, before its first bindings.
 
 kube-scheduler sends requests to the extender beside it, and only the leader of its replicas binds.
 But a binding of the previous leader may still be on its way, and its results are known here only

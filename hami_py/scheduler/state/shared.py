@@ -1,4 +1,4 @@
-"""What the sinks of one cluster share."""
+"""The state that the sinks of one cluster share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class SharedState:
-    """What the sinks of one cluster share.
+    """The state that the sinks of one cluster share.
 
     Attributes:
         allocator: the engine. It locks itself, so threads may call it at the same time.
