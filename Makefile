@@ -35,16 +35,20 @@ require = command -v $(1) >/dev/null || { \
 at_least = [ "$$(printf '%s\n' $(2) $(1) | sort -V | head -n 1)" = $(2) ] || { \
 	echo "$(3) is $(1), needed is $(2) or newer; $(4)" >&2; exit 1; }
 
-# package(Debian package): installed where that can be done
+# package(Debian package): installs it, if apt-get can
 package = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	echo "installing $(1) with apt-get" && apt-get -qq update && \
 	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(1) >/dev/null
 
-# provide(command, Debian package): installed where that can be done, asked for where not
+# provide(command, Debian package): installs it, or fails with the command that installs it
 provide = command -v $(1) >/dev/null || { $(call package,$(2)); } || { \
 	echo "missing: $(1); install it with: apt-get install $(2)" >&2; exit 1; }
 
-# offer(command, Debian package): as provide; where it is not to be had, its tests say so
+# provide_library(its file's name, Debian package): as provide
+provide_library = /sbin/ldconfig -p | grep -F $(1) >/dev/null || { $(call package,$(2)); } || { \
+	echo "missing: $(1); install it with: apt-get install $(2)" >&2; exit 1; }
+
+# offer(command, Debian package): as provide, but without it only its tests fail or are skipped
 offer = command -v $(1) >/dev/null || { $(call package,$(2)); } || \
 	echo "NOT TESTED: $(1) is not here; install it with: apt-get install $(2)" >&2
 
@@ -108,10 +112,14 @@ test-tools:
 	@$(call provide,strace,strace)
 	@$(call provide,readelf,binutils)
 	@$(call provide,musl-gcc,musl-tools)
+	@$(call provide,valgrind,valgrind)
+	@$(call provide,heaptrack,heaptrack)
+	@$(call provide_library,libjemalloc.so.2,libjemalloc2)
+	@$(call provide_library,libtcmalloc_minimal.so.4,libtcmalloc-minimal4)
 	@$(call offer,ffmpeg,ffmpeg)
 	@$(call offer,hashcat,hashcat)
 
-# Only root can start a node, so nobody else needs what one is made of.
+# Only root can start a node, so only root needs the programs of one.
 ROOT := $(filter 0,$(shell id -u))
 
 .PHONY: test-cluster-tools
@@ -127,7 +135,7 @@ test-node-tools:
 	@[ -x /usr/lib/cni/ptp ] || { $(call package,containernetworking-plugins); } || { \
 		echo "missing: CNI plugins; install them with: apt-get install containernetworking-plugins" >&2; exit 1; }
 
-# What the tiers are, and every count that they differ in: tests/support/tiers.py.
+# tests/support/tiers.py defines the tiers, and every count that differs between them.
 .PHONY: test
 test: build wheel gpu-kit test-tools test-cluster-tools test-rust ## the fast tests, of all parts; no GPU needed
 	@$(PYTEST) --tier fast $(ARGS)
@@ -182,7 +190,7 @@ wheel: interposer ## one wheel for every CPython from 3.10, in dist/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig \
 		--compatibility manylinux2014 --out dist
 
-# What `hami-py` in deploy/ is short for. With IMAGE=registry.example/hami-py it can be pushed, and
+# The full name of the image `hami-py` in deploy/. With IMAGE=registry.example/hami-py it can be pushed, and
 # IMAGE_FLAGS are the builder's, such as --build-arg BASE=registry.example/python:3.13-slim.
 IMAGE := docker.io/library/hami-py
 IMAGE_FLAGS :=

@@ -11,6 +11,7 @@ from typing import Final, Literal, final
 from typing_extensions import Self
 
 __all__ = [
+    "FORMATS",
     "HAMI_MEMORY_LIMITS",
     "HAMI_SHARE_LIMITS",
     "MAX_CARDS",
@@ -32,6 +33,9 @@ __all__ = [
 
 MAX_CARDS: Final[int]
 """The most cards that a slice can have: the rows of its limits page."""
+
+FORMATS: Final[tuple[int, int]]
+"""The formats of a slice's files that this version reads and writes: the previous one, its own."""
 
 HAMI_MEMORY_LIMITS: Final[tuple[str, ...]]
 """HAMi's variables that set memory limits: the one for every card, then the one of each card."""
@@ -98,8 +102,14 @@ class HamiVariables:
             InvalidValue: one of them cannot be understood.
         """
 
-    def limit(self, number: int | None) -> HamiLimit:
-        """The limits of the card of this number; where it is not known, the lowest of all."""
+    def limit(self, number: int | None, beside: LimitRow | None = None) -> HamiLimit:
+        """The limits of the card of this number; where it is not known, the lowest of all.
+
+        Args:
+            number: the card.
+            beside: the card's row in the limits page. A value that is recorded there as injected
+                sets no limit.
+        """
 
 def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
     """Grant turns on the cards to the slices of a runtime directory.
@@ -175,7 +185,7 @@ class Allocator:
     def release(self, uid: str) -> None:
         """Release what is held or reserved for a pod; what is bound stays."""
 
-    def unhold(self, uid: str) -> None:
+    def end_hold(self, uid: str) -> None:
         """End the hold for a pod; what is reserved or bound stays."""
 
     def expire(self, now_ns: int) -> int:
@@ -202,7 +212,9 @@ class Allocator:
             InvalidValue: this is not a ``PodRequest``.
         """
 
-    def only_promised(self, request: bytes, names: list[str], now_ns: int, soon_ns: int) -> bool:
+    def fits_without_unbound(
+        self, request: bytes, names: list[str], now_ns: int, soon_ns: int
+    ) -> bool:
         """Whether a node would fit without the cards that are held or reserved for other pods.
 
         Held cards count if the hold ends by ``soon_ns``.
@@ -293,29 +305,44 @@ class Allocator:
         """A digest that is equal for equal states, however they came about."""
 
     def usage(self) -> bytes:
-        """What is allocated on each card, and to which pods, in MiB, percent and slots.
+        """The allocated part of each card, and its pods, in MiB, percent and slots.
 
         The types are those of native/allocator/src/questions/usage.rs.
         """
 
     def node_metrics(self) -> bytes:
-        """What is allocated on each node, in Prometheus' text format.
+        """The allocated parts of each node's cards, in Prometheus' text format.
 
         Other calls get their turn every few hundred nodes, so it is not of one instant.
         """
 
     def card_metrics(self) -> bytes:
-        """What is allocated on each card, likewise."""
+        """The allocated part of each card, likewise."""
 
 @final
 class LimitRow:
-    """One card of a limits page: memory limit in bytes, share in percent; None = no limit."""
+    """One card of a limits page.
+
+    Attributes:
+        uuid: the card's UUID.
+        memory_limit: bytes; None = no limit.
+        share: percent of the card's time; None = no limit.
+        mode: how the share holds.
+        priority: the order among slices that compete for the card.
+        context_memory: bytes that the driver takes for a process's context; None = unknown.
+        injected_memory: the memory limits in the environment of the container, in bytes: the four
+            newest, oldest first.
+        injected_shares: the shares there, likewise.
+    """
 
     uuid: str
     memory_limit: int | None
     share: int | None
     mode: _Mode
     priority: _Priority
+    context_memory: int | None
+    injected_memory: list[int]
+    injected_shares: list[int]
     def __new__(
         cls,
         uuid: str,
@@ -323,6 +350,10 @@ class LimitRow:
         share: int | None = None,
         mode: _Mode = "hard",
         priority: _Priority = "normal",
+        *,
+        context_memory: int | None = None,
+        injected_memory: Sequence[int] = ...,
+        injected_shares: Sequence[int] = ...,
     ) -> Self: ...
 
 @final
@@ -330,10 +361,42 @@ class LimitsPage:
     """The file with the limits of a slice. Its owner can change it; others can read it."""
 
     @staticmethod
-    def create(path: str | PathLike[str], rows: Sequence[LimitRow]) -> LimitsPage: ...
+    def create(
+        path: str | PathLike[str],
+        rows: Sequence[LimitRow],
+        *,
+        format: int = ...,
+        nvml_namespace: tuple[int, int] | None = None,
+        gang: bytes | None = None,
+    ) -> LimitsPage:
+        """Create a page. The file must not exist.
+
+        Args:
+            path: the file.
+            rows: the cards.
+            format: the format of the library that will read it, one of ``FORMATS``. The previous
+                one has no place for the keywords of this function and of ``LimitRow``.
+            nvml_namespace: the PID namespace whose numbers NVML uses, as device and inode of its
+                file in ``/proc/<pid>/ns``; None = unknown.
+            gang: 16 bytes; slices with the same gang get their turns together.
+        """
+
     @staticmethod
     def open(path: str | PathLike[str]) -> LimitsPage: ...
+    def format(self) -> int:
+        """The number of the page's format, one of ``FORMATS``."""
+
+    def nvml_namespace(self) -> tuple[int, int] | None:
+        """The PID namespace whose numbers NVML uses, as device and inode; None = unknown."""
+
+    def gang(self) -> bytes | None:
+        """The gang of the slice; None = it has none."""
+
     def rows(self) -> list[LimitRow]: ...
+    def add_injected(
+        self, uuid: str, *, memory: int | None = None, share: int | None = None
+    ) -> None:
+        """Record limits that the control plane has put into the container's environment."""
     def set_memory_limits(self, limits: Mapping[str, int | None]) -> None: ...
     def set_regimes(self, regimes: Mapping[str, tuple[int | None, _Mode, _Priority]]) -> None:
         """Set share, mode and priority by UUID; all of them come into force at once."""
@@ -343,14 +406,15 @@ class GrantsPage:
     """The file in which the coordinator grants turns on the cards of a slice."""
 
     @staticmethod
-    def create(path: str | PathLike[str]) -> None:
+    def create(path: str | PathLike[str], *, format: int = ...) -> None:
         """Create a page without grants. The file must not exist."""
 
 @final
 class ProcessUse:
     """The memory and time that one process of a slice uses; entry i is for the card of row i.
 
-    Memory is in bytes, times are in nanoseconds: ``used_ns`` is engine time, ``throttled_ns`` the
+    Memory is in bytes. ``driver_memory`` is the part of ``memory`` that the driver has taken for
+    itself. Times are in nanoseconds: ``used_ns`` is engine time, ``throttled_ns`` the
     time for which its threads waited to launch, ``debt_ns`` the engine time that it has used beyond
     its share and not yet paid back.
 
@@ -364,6 +428,7 @@ class ProcessUse:
     pid_namespace: int
     alive: bool
     memory: list[int]
+    driver_memory: list[int]
     refusals: list[int]
     used_ns: list[int]
     throttled_ns: list[int]
@@ -387,7 +452,7 @@ class Account:
     """The file with the memory and time that the processes of a slice use."""
 
     @staticmethod
-    def create(path: str | PathLike[str]) -> Account: ...
+    def create(path: str | PathLike[str], *, format: int = ...) -> Account: ...
     @staticmethod
     def open(path: str | PathLike[str]) -> Account: ...
     def snapshot(self) -> AccountSnapshot: ...

@@ -1,4 +1,4 @@
-"""What every test may use: the built files, a stub GPU, compiled programs, slices.
+"""Fixtures for every test: the built files, a stub GPU, compiled programs, slices.
 
 A test runs programs; it never loads the driver or the library into itself.
 """

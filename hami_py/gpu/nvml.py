@@ -21,7 +21,7 @@ def cards() -> list[Card]:
         NoDevice: there is no card.
         DriverError: a card does not respond.
     """
-    with _nvml():
+    with session():
         found: list[Card] = []
         for handle in _handles():
             total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
@@ -40,7 +40,7 @@ def memory_free(uuids: list[str]) -> dict[str, int]:
     """Free bytes by UUID; cards that NVML cannot read are left out."""
     free: dict[str, int] = {}
     try:
-        with _nvml():
+        with session():
             for handle in _handles():
                 uuid = pynvml.nvmlDeviceGetUUID(handle)
                 for name in uuids:
@@ -57,7 +57,7 @@ def driver_version() -> str:
     Raises:
         NoDriver: there is no driver, or it does not respond.
     """
-    with _nvml():
+    with session():
         return str(pynvml.nvmlSystemGetDriverVersion())
 
 
@@ -88,8 +88,13 @@ def _mig_slices(handle: object) -> Iterator[object]:
 
 
 @contextmanager
-def _nvml() -> Iterator[None]:
-    """Initialise NVML, and turn its errors into ours."""
+def session() -> Iterator[None]:
+    """Initialise NVML, and turn its errors into ours.
+
+    Raises:
+        NoDriver: there is no driver, or it does not respond.
+        DriverError: a call of NVML failed.
+    """
     try:
         pynvml.nvmlInit()
         try:

@@ -4,12 +4,11 @@ The ``kubernetes`` client handles kubeconfigs, certificates, proxies, authentica
 of tokens, and its urllib3 pool carries the requests. Its object models are not used: decoding with
 them takes milliseconds, and decoding only the fields that we read takes microseconds.
 
-The deadline covers all of a request. urllib3's timeout bounds the connection and the wait for the
-answer (``Timeout(total=…)``). The body is read piece by piece, and the deadline is checked after
-each piece. A request's own body is sent only if the deadline has not passed when the connection is
-made. urllib3 has no public interface that bounds a single read further, so two cases take longer:
-an answer whose body stalls may take up to twice the deadline, and a server that sends the bytes of
-a head one by one is not bounded (docs/operate.md, "What does not hold yet").
+The deadline bounds a request, with exceptions. urllib3's timeout bounds the connection and the wait
+for the answer (``Timeout(total=…)``). The body is read piece by piece, and the deadline is checked
+after each piece. A request's own body is sent only if the deadline has not passed when the
+connection is made. urllib3 has no public interface that bounds more. docs/operate.md ("What does
+not hold yet") lists the requests that take longer.
 """
 
 from __future__ import annotations
@@ -124,8 +123,14 @@ class ApiServer:
         return cls(client.ApiClient(configuration))
 
     def close(self) -> None:
-        """Closes all connections."""
-        self._client.rest_client.close()
+        """Closes all connections: idle ones now, others when their answers end."""
+        pools = self._client.rest_client.pool_manager.pools
+        # The manager only forgets its pools. Each keeps its idle connections open until the garbage
+        # collector finds it, because a request that failed leaves a cycle with its pool.
+        for pool in map(pools.get, pools.keys()):
+            if pool is not None:
+                pool.close()
+        pools.clear()
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
         """Sends a GET; returns the answer's body."""
@@ -175,6 +180,7 @@ class ApiServer:
 
     def _send(self, request: _Request, deadline: _Deadline, timeout: Timeout) -> BaseHTTPResponse:
         """Sends a request; returns the answer once its head is there and says success."""
+        from kubernetes.config import ConfigException  # noqa: PLC0415
         from urllib3.exceptions import HTTPError, SSLError  # noqa: PLC0415
 
         client = self._client
@@ -184,9 +190,14 @@ class ApiServer:
             encoded = msgspec.json.encode(request.body)
             headers |= {"Content-Type": request.kind, "Content-Length": str(len(encoded))}
             body = _before(deadline, encoded)
-        client.update_params_for_auth(
-            headers, [], ["BearerToken"], request.path, request.method, None
-        )
+        try:
+            client.update_params_for_auth(
+                headers, [], ["BearerToken"], request.path, request.method, None
+            )
+        except ConfigException as error:
+            # For example, a token file that is empty for a moment.
+            why = f"the credentials cannot be read: {error}"
+            raise Forbidden(request.what, why, "check the credentials, then try again") from error
         query = f"?{urlencode(request.query)}" if request.query else ""
         try:
             answer = client.rest_client.pool_manager.request(
@@ -272,7 +283,9 @@ def _read(answer: BaseHTTPResponse, deadline: _Deadline, most_bytes: int | None 
         body += piece
         if most_bytes is not None and len(body) >= most_bytes:
             break
-        deadline.left_s()
+        # The connection of a complete answer is in the pool again, and nothing is left to wait for.
+        if answer.connection is not None:
+            deadline.left_s()
     return bytes(body)
 
 

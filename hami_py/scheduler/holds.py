@@ -91,7 +91,7 @@ class Holds:
                 self._end(uid)
 
     def _end(self, uid: str) -> None:
-        self._cluster.allocator.unhold(uid)
+        self._cluster.allocator.end_hold(uid)
         self._cluster.requeuer.changed()
 
     def expire(self) -> None:
@@ -126,7 +126,7 @@ class Holds:
         # kube-scheduler waits for the pod's claims now, so its condition is an earlier attempt's.
         hold.failures = (*hold.failures, pod.unscheduled)
         allocator = self._cluster.allocator
-        allocator.unhold(pod.request.pod.uid)
+        allocator.end_hold(pod.request.pod.uid)
         allocator.prioritize_names(
             wire.encode(pod.request), msgspec.json.encode([node]), now_ns, left_ns
         )

@@ -115,7 +115,7 @@ def probe_routes(
     """The routes for health and metrics.
 
     Args:
-        ended_threads: the names of threads that have ended and that only a restart brings back.
+        ended_threads: the names of threads that have ended and that only a restart can replace.
         is_ready: whether the cluster is known.
         metrics: the metrics as text.
         card_metrics: the metrics of each card as text.

@@ -68,7 +68,7 @@ class Scheduler:
         self._lister = threading.Thread(target=self._list, name="listing", daemon=True)
 
     def ended_threads(self) -> list[str]:
-        """The names of threads that have ended by a fault; only a restart brings them back.
+        """The names of threads that have ended by a fault; only a restart can replace them.
 
         An API server that does not answer ends none of them. A restart would then lose the state.
         """

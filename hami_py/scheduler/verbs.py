@@ -143,7 +143,7 @@ class Verbs:
         """
         soon_ns = now_ns + self.holds.short_ns
         allocator = self._cluster.allocator
-        return allocator.only_promised(encoded, _decode_names(names), now_ns, soon_ns)
+        return allocator.fits_without_unbound(encoded, _decode_names(names), now_ns, soon_ns)
 
     def prioritize(self, args: FilterArgs) -> list[HostPriority] | bytes:
         """The scores of the nodes; cards on the best one are held for the pod."""

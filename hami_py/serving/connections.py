@@ -191,7 +191,11 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the peer has to act: no request is complete, and the last answer was sent."""
+        """Whether the peer has to act: no request is complete, and the last answer was sent.
+
+        Over TLS the size of the buffer leaves out what the TCP transport still has. So on a full
+        listener an answer of megabytes to a slow peer can be cut; the webhook's are kilobytes.
+        """
         if not self.is_ready:
             return True
         if self._running or self._is_parsing:

@@ -10,7 +10,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``registry`` | the user's slices: list, find, resize, remove |
 | ``current`` | limits and usage of this process |
 | ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
-| ``foreground``, ``witness`` | running a program with the terminal and its signals |
+| ``foreground``, ``group_signals`` | running a program with the terminal and its signals |
 | ``relaunch`` | limiting the process that already runs |
 | ``coordinator`` | starting the coordinator, and restarting it |
 | ``handle`` | ``Slice``, the object of the Python API |

@@ -101,7 +101,7 @@ def _hami_limits(settings: Settings, layers: list[Layer]) -> dict[str, HamiLimit
     variables = HamiVariables(settings.hami_limits)
     if layers:
         # With a limits page, the variables' <i> is row i of the innermost page.
-        return {row.uuid: variables.limit(i) for i, row in enumerate(layers[-1].rows)}
+        return {row.uuid: variables.limit(i, row) for i, row in enumerate(layers[-1].page)}
     if not variables.set_a_limit:
         return {}
     # Without one, it is the driver's i-th card before CUDA_VISIBLE_DEVICES reorders the cards.

@@ -4,7 +4,7 @@ The program stays in our process group, so the terminal treats both as one job. 
 whole group (Ctrl-C, Ctrl-Z, a new window size, ``kill %1``, ``timeout``) reaches the program
 directly. A signal that a process sends only to us must be passed on. For signals of the terminal
 the kernel sets ``si_code``; to read it, signals are received synchronously and not by handlers. For
-other signals a ``Witness`` shows whether the whole group got them.
+other signals a ``GroupObserver`` shows whether the whole group received them.
 """
 
 import os
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from hami_py.errors import CannotRun
-from hami_py.slices.witness import Witness
+from hami_py.slices.group_signals import GroupObserver
 
 PASSED_ON = frozenset(
     {
@@ -64,7 +64,7 @@ def run_in_foreground(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     awaited = PASSED_ON | {signal.SIGCHLD}
     inherited_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    witness = Witness()
+    observer = GroupObserver()
     try:
         program = _start(command, environment, inherited_mask)
         while True:
@@ -75,10 +75,10 @@ def run_in_foreground(
                 ended = _exit_code(program)
                 if ended is not None:
                     return ended
-            elif not _program_received(received, witness):
+            elif not _program_received(received, observer):
                 os.kill(program, received.si_signo)
     finally:
-        witness.close()
+        observer.close()
 
 
 def die_of(number: int) -> NoReturn:
@@ -116,15 +116,15 @@ def _start(
         raise CannotRun(command[0], reason, fix, status=126) from error
 
 
-def _program_received(received: signal.struct_siginfo, witness: Witness) -> bool:
+def _program_received(received: signal.struct_siginfo, observer: GroupObserver) -> bool:
     """Whether a signal was sent to the whole group, by the terminal or by a process.
 
     The exception is a hang-up of the terminal, which only the session's leader receives.
     """
     if received.si_code == _SI_KERNEL:
-        witness.reset()
+        observer.reset()
         return received.si_signo != signal.SIGHUP or os.getsid(0) != os.getpid()
-    return witness.has_seen(received.si_signo)
+    return observer.has_received(received.si_signo)
 
 
 def _exit_code(program: int) -> int | None:

@@ -27,7 +27,12 @@ from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
-from hami_py.slices.processes import Environments, pid_namespace, read_environments
+from hami_py.slices.processes import (
+    Environments,
+    nvml_namespace,
+    pid_namespace,
+    read_environments,
+)
 from hami_py.slices.programs import Command
 from hami_py.slices.record import RECORD, Record, new_record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
@@ -204,7 +209,7 @@ def remove_files(directory: Path) -> None:
 def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> BinaryIO:
     """Write the files of a slice. The record is written last; returns it open and locked."""
     rows = [LimitRow(row.uuid, row.memory, row.share, row.mode, row.priority) for row in limits]
-    LimitsPage.create(directory / LIMITS, rows)
+    LimitsPage.create(directory / LIMITS, rows, nvml_namespace=nvml_namespace())
     Account.create(directory / ACCOUNT)
     GrantsPage.create(directory / GRANTS)
     file = _lock(directory, os.O_RDWR | os.O_CREAT | os.O_EXCL)

@@ -45,6 +45,7 @@ class Layer:
         engine_ns: nanoseconds of engine time by row, including those of ended processes.
         throttled_ns: nanoseconds in which launches had to wait, by row, including those of ended
             processes.
+        page: the rows as the limits page has them.
     """
 
     rows: tuple[CardLimit, ...]
@@ -53,6 +54,7 @@ class Layer:
     refusals: list[int]
     engine_ns: list[int]
     throttled_ns: list[int]
+    page: tuple[LimitRow, ...]
 
     def index(self, uuid: str) -> int | None:
         """The row of a card, if this layer has the card."""
@@ -98,13 +100,13 @@ def _read(directory: Path, fix: str) -> Layer:
         page = LimitsPage.open(directory / LIMITS)
         account = Account.open(directory / ACCOUNT)
         seen = account.snapshot()
-        rows = tuple(map(limit_of, page.rows()))
+        page_rows = tuple(page.rows())
+        rows = tuple(map(limit_of, page_rows))
     except (OSError, DamagedFile) as error:
         why = error.why if isinstance(error, DamagedFile) else error.strerror or str(error)
         raise StateError(f"slice {directory}", why, fix) from error
-    return Layer(
-        rows, seen.memory_used, seen.processes, seen.refusals, seen.used_ns, seen.throttled_ns
-    )
+    times = (seen.used_ns, seen.throttled_ns)
+    return Layer(rows, seen.memory_used, seen.processes, seen.refusals, *times, page_rows)
 
 
 def combined(

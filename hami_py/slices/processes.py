@@ -18,6 +18,9 @@ from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, LIMITS
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
+_HOST_PID_NAMESPACE = 0xEFFF_FFFC
+"""The inode of the host's PID namespace, which the kernel fixes (``PROC_PID_INIT_INO``)."""
+
 EXEC_DEADLINE = 1.0
 """Seconds. During ``execve`` a process has no environment for some microseconds."""
 
@@ -107,6 +110,18 @@ def pid_namespace() -> int:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         return 0
+
+
+def nvml_namespace() -> tuple[int, int] | None:
+    """The PID namespace whose numbers NVML uses, as device and inode; None = unknown.
+
+    NVML uses the host's numbers. In a container nothing shows which file the host's namespace has.
+    """
+    try:
+        own = Path("/proc/self/ns/pid").stat()
+    except OSError:
+        return None
+    return (own.st_dev, own.st_ino) if own.st_ino == _HOST_PID_NAMESPACE else None
 
 
 def command_of(pid: int) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 //! The account, for its readers.
 
 use crate::errors;
+use crate::pages::{self, FORMAT};
 use hami_account::Snapshot;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// The memory and time that one process of a slice uses. Entry i of a list is for the card of row i.
+/// The memory and time that one process of a slice uses. Entry i of a list is for the card of row
+/// i.
 #[pyclass(module = "hami_py._native", frozen, get_all)]
 pub struct ProcessUse {
     /// The process's number in its own PID namespace.
@@ -16,8 +18,10 @@ pub struct ProcessUse {
     pid_namespace: u64,
     /// False once the process has died. Its bytes count until the driver has had time to free them.
     alive: bool,
-    /// Bytes.
+    /// Bytes, including those of the driver.
     memory: Vec<u64>,
+    /// The bytes of `memory` that the driver has taken for itself.
+    driver_memory: Vec<u64>,
     /// The number of refused allocations, by row.
     refusals: Vec<u64>,
     /// The time for which the card's engine was busy with its kernels, in nanoseconds.
@@ -36,6 +40,7 @@ impl From<hami_account::ProcessUse> for ProcessUse {
             pid_namespace: process.identity.pid_namespace,
             alive: process.alive,
             memory: process.memory.to_vec(),
+            driver_memory: process.driver_memory.to_vec(),
             refusals: process.refusals.to_vec(),
             used_ns: process.compute.map(|card| card.used_ns).to_vec(),
             throttled_ns: process.compute.map(|card| card.throttled_ns).to_vec(),
@@ -55,8 +60,8 @@ pub struct AccountSnapshot {
     refusals: Vec<u64>,
     /// Engine time in nanoseconds, by row, including processes that have exited.
     used_ns: Vec<u64>,
-    /// The time for which threads waited to launch, in nanoseconds, by row, including processes that
-    /// have exited.
+    /// The time for which threads waited to launch, in nanoseconds, by row, including processes
+    /// that have exited.
     throttled_ns: Vec<u64>,
 }
 
@@ -74,10 +79,13 @@ impl Account {
 
 #[pymethods]
 impl Account {
-    /// Creates an empty account. The file must not exist.
+    /// Creates an empty account, in the format of the library that will use it. The file must not
+    /// exist.
     #[staticmethod]
-    fn create(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        py.detach(|| hami_account::Account::create(&path)).map_err(errors::file)?;
+    #[pyo3(signature = (path, *, format=FORMAT))]
+    fn create(py: Python<'_>, path: PathBuf, format: u32) -> PyResult<Self> {
+        let format = pages::format(format)?;
+        py.detach(|| hami_account::Account::create_in(format, &path)).map_err(errors::file)?;
         Ok(Self { path })
     }
 

@@ -101,8 +101,8 @@ impl Allocator {
     }
 
     /// End the hold for a pod; what is reserved or bound stays.
-    fn unhold(&self, py: Python<'_>, uid: &str) {
-        self.with(py, |engine| engine.unhold(uid));
+    fn end_hold(&self, py: Python<'_>, uid: &str) {
+        self.with(py, |engine| engine.end_hold(uid));
     }
 
     /// End expired holds; returns how many have expired so far.
@@ -110,12 +110,14 @@ impl Allocator {
         self.with(py, |engine| engine.expire(now_ns))
     }
 
-    /// How often so far pods that were refused because of their namespace's debt could have been retried.
+    /// How often so far pods that were refused because of their namespace's debt could have been
+    /// retried.
     fn returned(&self, py: Python<'_>, now_ns: u64) -> u64 {
         self.with(py, |engine| engine.returned(now_ns))
     }
 
-    /// The nodes that fit, and the reasons of the others: of full nodes, and of those where no eviction helps.
+    /// The nodes that fit, and the reasons of the others: of full nodes, and of those where no
+    /// eviction helps.
     #[allow(clippy::type_complexity, reason = "three plain things for Python")]
     fn filter<'py>(
         &self,
@@ -136,8 +138,9 @@ impl Allocator {
         answer(py, &filtered.map_err(errors::invalid)?, name)
     }
 
-    /// Whether one of these nodes would fit without cards that are reserved, or held until `soon_ns` at most.
-    fn only_promised(
+    /// Whether one of these nodes would fit without cards that are reserved, or held until
+    /// `soon_ns` at most.
+    fn fits_without_unbound(
         &self,
         py: Python<'_>,
         request: &[u8],
@@ -146,13 +149,13 @@ impl Allocator {
         soon_ns: u64,
     ) -> PyResult<bool> {
         let only = self.with(py, |engine| {
-            engine.only_promised(&parse("request", request)?, &names, now_ns, soon_ns)
+            engine.fits_without_unbound(&parse("request", request)?, &names, now_ns, soon_ns)
         });
         only.map_err(errors::invalid)
     }
 
-    /// The score of each node from 0 to 10,000, 0 if the pod does not fit; the best node's cards are held for
-    /// `hold_ns`.
+    /// The score of each node from 0 to 10,000, 0 if the pod does not fit; the best node's cards
+    /// are held for `hold_ns`.
     fn score(
         &self,
         py: Python<'_>,
@@ -166,8 +169,8 @@ impl Allocator {
         Ok(names.into_iter().zip(scores.map_err(errors::invalid)?).collect())
     }
 
-    /// `filter` of a JSON list of names: how many fit, whether all nodes were searched, and `ExtenderFilterResult` as
-    /// JSON.
+    /// `filter` of a JSON list of names: how many fit, whether all nodes were searched, and
+    /// `ExtenderFilterResult` as JSON.
     fn filter_names<'py>(
         &self,
         py: Python<'py>,
@@ -223,7 +226,8 @@ impl Allocator {
         }
     }
 
-    /// The UIDs of the pods to evict, or None if that would not help or the namespace has used its steps.
+    /// The UIDs of the pods to evict, or None if that would not help or the namespace has used its
+    /// steps.
     fn victims(
         &self,
         py: Python<'_>,
@@ -266,17 +270,17 @@ impl Allocator {
         self.with(py, Engine::digest)
     }
 
-    /// What is allocated on each card, and to which pods.
+    /// The allocated part of each card, and the pods that have it.
     fn usage<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         json(py, &self.with(py, |engine| engine.usage()))
     }
 
-    /// What is allocated on each node, in Prometheus' text format.
+    /// The allocated parts of each node's cards, in Prometheus' text format.
     fn node_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| metrics::nodes(self.parts())))
     }
 
-    /// What is allocated on each card, in Prometheus' text format.
+    /// The allocated part of each card, in Prometheus' text format.
     fn card_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| metrics::cards(self.parts())))
     }

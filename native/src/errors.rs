@@ -1,5 +1,5 @@
-//! Rust errors as Python exceptions. A failed system call becomes an `OSError` with the file's name;
-//! every other error has an exception of its own in `hami_py.errors`.
+//! Rust errors as Python exceptions. A failed system call becomes an `OSError` with the file's
+//! name; every other error has an exception of its own in `hami_py.errors`.
 
 use hami_limits::{FileError, InvalidValue};
 use pyo3::exceptions::PyOSError;

@@ -1,8 +1,8 @@
 //! Reads and writes the bulk of the extender's JSON: lists of node names, and whole answers.
 //!
-//! In a large cluster every request has thousands of names. They are read in place and copied to the answer, because
-//! converting them to Python objects takes longer than the allocator. The fields are those of
-//! `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/extender_api.py`).
+//! In a large cluster every request has thousands of names. They are read in place and copied to
+//! the answer, because converting them to Python objects takes longer than the allocator. The
+//! fields are those of `k8s.io/kube-scheduler/extender/v1` (`hami_py/scheduler/extender_api.py`).
 
 use hami_allocator::{Filtered, List, MOST_PRIORITY, Numbers, Rated, Span, Texts};
 use std::sync::Arc;
@@ -68,8 +68,8 @@ pub fn filter_result(list: &List<'_>, filtered: Filtered, answered: &mut Answere
     answer
 }
 
-/// Writes names in the order of the list, copying adjacent ones at once. Returns their positions behind the opening
-/// bracket, if the list has positions.
+/// Writes names in the order of the list, copying adjacent ones at once. Returns their positions
+/// behind the opening bracket, if the list has positions.
 fn feasible(answer: &mut Vec<u8>, list: &List<'_>, positions: &[u32]) -> Option<Vec<Span>> {
     let Texts::Plain(spans) = list.texts() else {
         each(answer, positions, |answer, at| name(answer, list, *at as usize));

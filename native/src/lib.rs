@@ -29,10 +29,11 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Grants turns on the cards to the slices of a runtime directory, on the calling thread, until there
-/// has been no slice for this many seconds. Only one process at a time may do this.
+/// Grants turns on the cards to the slices of a runtime directory, on the calling thread, until
+/// there has been no slice for this many seconds. Only one process at a time may do this.
 ///
-/// No Python code runs in the meantime, signal handlers included: end it with a signal that has none.
+/// No Python code runs in the meantime, signal handlers included: end it with a signal that has
+/// none.
 #[pyfunction]
 pub fn coordinate(py: Python<'_>, runtime: PathBuf, linger_seconds: f64) -> PyResult<()> {
     let linger = Duration::try_from_secs_f64(linger_seconds).map_err(|_| {
@@ -64,6 +65,12 @@ mod _native {
     /// The most cards that a slice can have: the rows of its limits page.
     #[pymodule_export]
     const MAX_CARDS: usize = hami_limits::page::MAX_ROWS;
+
+    /// The formats of a slice's files that this version reads and writes: the previous one, and its
+    /// own.
+    #[pymodule_export]
+    const FORMATS: (u32, u32) =
+        (hami_limits::Format::Previous.number(), hami_limits::Format::Current.number());
 
     #[pymodule_init]
     fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {

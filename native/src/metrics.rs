@@ -1,4 +1,4 @@
-//! What is allocated on nodes and cards, in Prometheus' text format.
+//! The metrics of nodes and cards, in Prometheus' text format.
 //!
 //! A cluster may have tens of thousands of cards. Their samples as Python objects would occupy the
 //! interpreter for seconds, and no filter would be answered meanwhile.

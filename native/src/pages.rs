@@ -2,7 +2,8 @@
 
 use crate::errors;
 use hami_limits::grants;
-use hami_limits::{InvalidValue, Mode, Priority, Regime, Row};
+use hami_limits::page::NamespaceId;
+use hami_limits::{Format, InvalidValue, Mode, Priority, Regime, Row, SliceInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::collections::HashMap;
@@ -10,8 +11,13 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// The format of this version.
+pub const FORMAT: u32 = Format::Current.number();
+
 /// One card of a limits page: memory limit in bytes, share in percent; None = no limit. Mode is
-/// "hard" or "soft", priority "low", "normal" or "high".
+/// "hard" or "soft", priority "low", "normal" or "high". `context_memory` is what the driver takes
+/// for a process's context, in bytes; None = unknown. `injected_memory` and `injected_shares` are
+/// the limits in the environment of the container, the four newest of each, oldest first.
 #[pyclass(module = "hami_py._native", get_all, set_all, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct LimitRow {
@@ -20,57 +26,99 @@ pub struct LimitRow {
     share: Option<u32>,
     mode: Named<Mode>,
     priority: Named<Priority>,
+    context_memory: Option<u64>,
+    injected_memory: Vec<u64>,
+    injected_shares: Vec<u32>,
 }
 
 #[pymethods]
 impl LimitRow {
     #[new]
     #[pyo3(signature = (
-        uuid, memory_limit=None, share=None, mode="hard", priority="normal"
+        uuid, memory_limit=None, share=None, mode="hard", priority="normal", *,
+        context_memory=None, injected_memory=Vec::new(), injected_shares=Vec::new()
     ))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         uuid: String,
         memory_limit: Option<u64>,
         share: Option<u32>,
         mode: &str,
         priority: &str,
+        context_memory: Option<u64>,
+        injected_memory: Vec<u64>,
+        injected_shares: Vec<u32>,
     ) -> PyResult<Self> {
         let (mode, priority) = (Named::parse(mode)?, Named::parse(priority)?);
-        Ok(Self { uuid, memory_limit, share, mode, priority })
+        Ok(Self {
+            uuid,
+            memory_limit,
+            share,
+            mode,
+            priority,
+            context_memory,
+            injected_memory,
+            injected_shares,
+        })
     }
 
     fn __repr__(&self) -> String {
         let text = |value: Option<String>| value.unwrap_or_else(|| "None".to_owned());
         format!(
-            "LimitRow({:?}, memory_limit={}, share={}, mode={:?}, priority={:?})",
+            "LimitRow({:?}, memory_limit={}, share={}, mode={:?}, priority={:?}, \
+             context_memory={}, injected_memory={:?}, injected_shares={:?})",
             self.uuid,
             text(self.memory_limit.map(|bytes| bytes.to_string())),
             text(self.share.map(|percent| percent.to_string())),
             self.mode.word(),
             self.priority.word(),
+            text(self.context_memory.map(|bytes| bytes.to_string())),
+            self.injected_memory,
+            self.injected_shares,
         )
     }
 }
 
 impl From<Row> for LimitRow {
     fn from(row: Row) -> Self {
-        let Row { uuid, memory_limit, share, mode, priority } = row;
-        Self { uuid, memory_limit, share, mode: Named(mode), priority: Named(priority) }
+        Self {
+            uuid: row.uuid,
+            memory_limit: row.memory_limit,
+            share: row.share,
+            mode: Named(row.mode),
+            priority: Named(row.priority),
+            context_memory: row.context_memory,
+            injected_memory: row.injected_memory,
+            injected_shares: row.injected_shares,
+        }
     }
 }
 
 impl From<LimitRow> for Row {
     fn from(row: LimitRow) -> Self {
-        let LimitRow { uuid, memory_limit, share, mode, priority } = row;
-        Self { uuid, memory_limit, share, mode: mode.0, priority: priority.0 }
+        Self {
+            uuid: row.uuid,
+            memory_limit: row.memory_limit,
+            share: row.share,
+            mode: row.mode.0,
+            priority: row.priority.0,
+            context_memory: row.context_memory,
+            injected_memory: row.injected_memory,
+            injected_shares: row.injected_shares,
+        }
     }
+}
+
+/// The format of a slice's files that this number names.
+pub fn format(number: u32) -> PyResult<Format> {
+    Format::from_number(number).map_err(errors::invalid)
 }
 
 /// Share in percent, mode and priority of one card.
 type PyRegime = (Option<u32>, Named<Mode>, Named<Priority>);
 
-/// Whether two UUIDs name the same card. The prefix `GPU-` or `MIG-` is ignored: the driver does not
-/// report it.
+/// Whether two UUIDs name the same card. The prefix `GPU-` or `MIG-` is ignored: the driver does
+/// not report it.
 #[pyfunction]
 pub fn same_card(left: &str, right: &str) -> bool {
     hami_limits::same_card(left, right)
@@ -89,11 +137,25 @@ impl LimitsPage {
 
 #[pymethods]
 impl LimitsPage {
-    /// Creates a page. The file must not exist.
+    /// Creates a page. The file must not exist. `format` is that of the library that will read it;
+    /// the previous one has no place for the values that are keywords here and in `LimitRow`.
+    /// `nvml_namespace` is the PID namespace whose numbers NVML uses, as device and inode of its
+    /// file; None = unknown. Slices with the same `gang` get their turns together.
     #[staticmethod]
-    fn create(py: Python<'_>, path: PathBuf, rows: Vec<LimitRow>) -> PyResult<Self> {
+    #[pyo3(signature = (path, rows, *, format=FORMAT, nvml_namespace=None, gang=None))]
+    fn create(
+        py: Python<'_>,
+        path: PathBuf,
+        rows: Vec<LimitRow>,
+        format: u32,
+        nvml_namespace: Option<(u64, u64)>,
+        gang: Option<[u8; 16]>,
+    ) -> PyResult<Self> {
+        let format = self::format(format)?;
         let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
-        py.detach(|| hami_limits::LimitsPage::create(&path, &rows))
+        let nvml_namespace = nvml_namespace.map(|(device, inode)| NamespaceId { device, inode });
+        let info = SliceInfo { nvml_namespace, gang };
+        py.detach(|| hami_limits::LimitsPage::create_in(format, &path, &info, &rows))
             .map(|page| Self(Mutex::new(page)))
             .map_err(errors::file)
     }
@@ -104,6 +166,22 @@ impl LimitsPage {
         py.detach(|| hami_limits::LimitsPage::open(&path))
             .map(|page| Self(Mutex::new(page)))
             .map_err(errors::file)
+    }
+
+    /// The number of the page's format.
+    fn format(&self, py: Python<'_>) -> PyResult<u32> {
+        py.detach(|| self.page().format()).map(Format::number).map_err(errors::file)
+    }
+
+    /// The PID namespace whose numbers NVML uses, as device and inode; None = unknown.
+    fn nvml_namespace(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
+        let info = py.detach(|| self.page().info()).map_err(errors::file)?;
+        Ok(info.nvml_namespace.map(|NamespaceId { device, inode }| (device, inode)))
+    }
+
+    /// The gang of the slice; None = it has none.
+    fn gang(&self, py: Python<'_>) -> PyResult<Option<[u8; 16]>> {
+        py.detach(|| self.page().info()).map(|info| info.gang).map_err(errors::file)
     }
 
     /// The rows that are in force now.
@@ -123,8 +201,8 @@ impl LimitsPage {
         py.detach(|| self.page().set_memory_limits(&limits)).map_err(errors::file)
     }
 
-    /// Sets the share in percent (None is no limit), the mode and the priority of some cards, by UUID.
-    /// All of them are in force when this returns.
+    /// Sets the share in percent (None is no limit), the mode and the priority of some cards, by
+    /// UUID. All of them are in force when this returns.
     fn set_regimes(&self, py: Python<'_>, regimes: HashMap<String, PyRegime>) -> PyResult<()> {
         let regimes = regimes.iter().map(|(uuid, (share, mode, priority))| {
             // On the page 0 means "no limit"; from Python it is an invalid percentage.
@@ -138,6 +216,19 @@ impl LimitsPage {
         let regimes = regimes.collect::<PyResult<Vec<_>>>()?;
         py.detach(|| self.page().set_regimes(&regimes)).map_err(errors::file)
     }
+
+    /// Records that the control plane has put these limits of a card into the environment of the
+    /// container. The four newest of each kind are kept.
+    #[pyo3(signature = (uuid, *, memory=None, share=None))]
+    fn add_injected(
+        &self,
+        py: Python<'_>,
+        uuid: &str,
+        memory: Option<u64>,
+        share: Option<u32>,
+    ) -> PyResult<()> {
+        py.detach(|| self.page().add_injected(uuid, memory, share)).map_err(errors::file)
+    }
 }
 
 /// The file in which the coordinator grants turns on the cards of a slice.
@@ -146,10 +237,13 @@ pub struct GrantsPage;
 
 #[pymethods]
 impl GrantsPage {
-    /// Creates a page without grants. The file must not exist.
+    /// Creates a page without grants, in the format of the library that will read it. The file must
+    /// not exist.
     #[staticmethod]
-    fn create(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| grants::GrantsPage::create(&path).map(drop)).map_err(errors::file)
+    #[pyo3(signature = (path, *, format=FORMAT))]
+    fn create(py: Python<'_>, path: PathBuf, format: u32) -> PyResult<()> {
+        let format = self::format(format)?;
+        py.detach(|| grants::GrantsPage::create_in(format, &path).map(drop)).map_err(errors::file)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sizes and shares as text, and HAMi's variables, by the parsers that the preload library uses.
 
 use crate::errors;
-use crate::pages::Named;
-use hami_limits::{InvalidValue, Mode, Priority, Source, Variables, variables};
+use crate::pages::{LimitRow, Named};
+use hami_limits::{InvalidValue, Mode, Priority, Row, Source, Variables, variables};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::collections::HashMap;
@@ -123,11 +123,21 @@ impl HamiVariables {
     }
 
     /// The limits of the card of this number. Where the number is not known, the lowest of all.
-    #[pyo3(signature = (number))]
-    fn limit(&self, number: Option<usize>) -> HamiLimit {
-        let share = self.variables.share(number);
+    /// `beside` is the card's row in the limits page, if there is one.
+    #[pyo3(signature = (number, beside=None))]
+    fn limit(&self, number: Option<usize>, beside: Option<LimitRow>) -> HamiLimit {
+        let (memory, share) = match beside {
+            Some(row) => {
+                let row = &Row::from(row);
+                (
+                    self.variables.memory_beside(number, row),
+                    self.variables.share_beside(number, row),
+                )
+            }
+            None => (self.variables.memory(number), self.variables.share(number)),
+        };
         HamiLimit {
-            memory: self.variables.memory(number),
+            memory,
             share: share.map(|share| share.share),
             mode: Named(share.map_or(Mode::Hard, |share| share.mode)),
             priority: self.priority,

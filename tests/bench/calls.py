@@ -1,9 +1,9 @@
-"""What our part of a call costs, beside the bare stub in the same run.
+"""Measures how much our part of a call costs beside the bare stub, in the same run.
 
-Each time is a difference of two runs of `calls.c` that follow each other, one without and one with
-the library; the median of several such pairs is reported. Where a difference is smaller than the
-noise of a busy machine, valgrind counts instructions: of one process alone in its slice, the same
-number to within a few every time.
+Each time is the difference between two consecutive runs of `calls.c`, one without and one with the
+library; the median of several such pairs is reported. If a difference is smaller than the noise of
+a busy machine, valgrind counts instructions instead. For one process that is alone in its slice,
+the count is the same each time, to within a few instructions.
 """
 
 import contextlib
@@ -132,7 +132,7 @@ def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[l
 
 
 def alone(program: Path, bare: Environment, plan: Plan) -> list[Row]:
-    """What the driver itself takes for the same calls; beside that stands our part."""
+    """The time that the driver itself takes for the same calls, to compare with our part."""
     found: dict[str, list[float]] = {}
     for _ in range(plan.pairs):
         lines = _output([str(program), "all", str(IMAGE), str(plan.part)], bare).splitlines()

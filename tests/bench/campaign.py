@@ -1,6 +1,7 @@
-"""Scenarios played one after the other, with what they are compared with between them.
+"""Runs scenarios one after the other, with the baselines that they are compared with in between.
 
-The same on the stub's virtual clock, on its real one, and on a card: what differs is who plays.
+The campaign is the same on the stub's virtual clock, on its real clock, and on a card. Only the
+runner differs.
 """
 
 import statistics
@@ -74,7 +75,7 @@ class Campaign:
         return judge.rows(scenario, played)
 
     def _know(self, unit: Workload, seconds: float) -> None:
-        """What the whole card is, for work of this kind; the engine's own time needs no unit."""
+        """The capacity of the whole card for work of this kind; engine time needs no unit."""
         if self.counted and unit.name not in self._whole:
             self._bare(unit, seconds)
 

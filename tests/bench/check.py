@@ -25,7 +25,7 @@ COMMAND = "make check-times"
 #: Tests that are listed.
 SLOWEST = 30
 
-#: What the row of a test's fixtures has behind its name.
+#: The suffix of a row about the fixtures of a test.
 AROUND = " (fixtures)"
 
 #: Seconds, on two cores that have nothing else to do, where all was built before.

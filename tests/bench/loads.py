@@ -1,8 +1,8 @@
-"""The programs that compete for a card, and what each of them should get of it.
+"""The programs that compete for a card, and the part of the card that each should get.
 
-All of it is data: a workload is how a program uses the card, a member is a slice that does so under
-a share, a scenario is who is there at once. Who runs them, on which clock and on what card,
-is the caller's business.
+This module has only data. A workload describes how a program uses the card. A member is a slice
+that runs a workload under a share. A scenario is the set of members that run at the same time. The
+caller decides who runs a scenario, on which clock and on which card.
 """
 
 from collections.abc import Iterator, Sequence
@@ -142,7 +142,7 @@ def crowd(workload: Workload, share: int, processes: int) -> Scenario:
 
 
 def beside_one_without(workload: Workload, share: int) -> Scenario:
-    """A slice with a share and one without, which takes the rest and no more."""
+    """A slice with a share, and one without, which takes the rest."""
     capped = Member(workload, share, expected=float(share))
     return Scenario(
         f"{workload.name}/2/{share}+none",

@@ -17,7 +17,7 @@ from bench.tracks import Track, steps
 mpl.use("svg")
 mpl.rcParams.update(
     {
-        # Without a salt of its own, every identifier in the file is made up anew each time.
+        # Without a fixed salt, every identifier in the file would be different each time.
         "svg.hashsalt": "hami-py",
         # Text stays text: the file is small, and its changes can be read.
         "svg.fonttype": "none",
@@ -74,7 +74,7 @@ def over_time(tracks: Mapping[str, Sequence[Track]], target: Path) -> None:
 def in_company(
     scenarios: Sequence[Scenario], tracks: Mapping[str, Sequence[Track]], target: Path
 ) -> None:
-    """What each of several slices had over time, a panel for each scenario."""
+    """The part of the card that each slice had over time, one panel for each scenario."""
     figure, places = _grid(len(scenarios))
     for axes, scenario in zip(places, scenarios, strict=False):
         pairs = zip(scenario.members, tracks[scenario.name], strict=True)

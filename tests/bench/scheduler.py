@@ -1,4 +1,4 @@
-"""What the control plane takes: in a large cluster, under a real API server, under load.
+"""Measures the control plane: in a large cluster, under a real API server, and under load.
 
     python -m bench.scheduler [--quick] [PART …]      to try: some parts, small, nothing is written
 
@@ -24,11 +24,11 @@ TITLE = "What the control plane takes"
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The size of the measurement.
 
     Attributes:
         size: of the large cluster.
-        runs: of whatever is repeated.
+        runs: the number of repetitions.
         asked: pods that are filtered in a run.
         bound: nodes, and pods that are bound in a run.
         reviews: of the webhook in a run.

@@ -1,4 +1,4 @@
-"""An API server that has its answers ready: what starting up costs us, and a large cluster at once.
+"""An API server with prepared answers, to measure our start-up and a large cluster.
 
     python -m bench.scheduler_canned PORT NODES PODS
 

@@ -114,7 +114,7 @@ def bound(nodes: int, pods: int, runs: int) -> list[Row]:
             for run in range(runs):
                 rates.append(_bind_all(cluster, run, pods))
                 cluster.api.delete_all(PODS)
-                waiting.until(lambda: not cluster.api.list(PODS), "the pods are gone")
+                waiting.until(lambda: not cluster.api.list(PODS), "the pods are deleted")
             _check_lease(cluster.api, port)
     name = f"bound pods under a lease, {nodes} nodes, {pods:,} pods at once"
     return [row(name, rates, "pods/s", BOUND_RATE, better="higher")]
@@ -163,7 +163,7 @@ def _bind_all(cluster: ControlPlane, run: int, pods: int) -> float:
 
     def follow() -> None:
         since = version
-        # An API server ends the watch of whoever is slow to read, as we may be on a busy machine.
+        # An API server ends the watch of a slow reader, and on a busy machine we may be slow.
         while not seen.is_set():
             for event in cluster.api.watch(f"{PODS}?resourceVersion={since}", seconds=600):
                 pod = event["object"]

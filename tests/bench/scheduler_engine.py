@@ -15,7 +15,7 @@ from hami_py.scheduler.view import ClusterView
 TARGET_MS = 1.0
 SNAPSHOT_S = 10.0
 
-#: What the program says, as a row, and how long it may take.
+#: The row for each line of the program's output, and its target.
 _ROWS = {
     "filter and score": ("filter + prioritize in the engine, class met before", TARGET_MS),
     "filter and score, new class": (
@@ -26,7 +26,7 @@ _ROWS = {
         "filter in the engine, a new class, all nodes refuse",
         TARGET_MS,
     ),
-    "only promised, 2,000 held": (
+    "without unbound, 2,000 held": (
         "what more a refused pod takes in the engine, 2,000 pods hold cards",
         None,
     ),

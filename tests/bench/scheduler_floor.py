@@ -1,4 +1,4 @@
-"""The extender's server with nothing behind it: what HTTP alone takes on this machine.
+"""The extender's server without the extender: the cost of HTTP alone on this machine.
 
 python -m bench.scheduler_floor PORT BYTES BYTES      of an answer to filter, to prioritize
 """

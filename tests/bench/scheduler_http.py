@@ -1,16 +1,15 @@
-"""Filter and prioritize as kube-scheduler asks for them: its request, our process, one connection.
+"""Filter and prioritize as kube-scheduler calls them: its request, our process, one connection.
 
-The extender is `hami scheduler`, and it reads the cluster from an API server whose answers are
-ready. A pod's time is that of both questions, from the first byte sent to the last byte read. The
-cluster is full to about two thirds, and each pod's best node is held for it, as ever. Names come in
-another order each time, as kube-scheduler's workers leave them. Rounds are many, and both kinds of
-pods take turns: a machine is busy for seconds, and then not. A third kind comes last, and waits for
-a cluster with more room: every node refuses it, with a reason, and nobody asks how good they are.
+The extender is `hami scheduler`. It reads the cluster from an API server with prepared answers. A
+pod's time is that of both calls, from the first byte sent to the last byte read. The cluster is
+full to about two thirds, and each pod's best node is held for it, as usual. Names come in another
+order each time, as kube-scheduler's workers produce them. There are many rounds, and both kinds of
+pods alternate, because a machine can be busy for seconds. A third kind comes last, and waits for a
+cluster with more room: every node rejects it with a reason, and prioritize is not called.
 
-What the machine, HTTP and who asks take of that themselves is measured as well, by turns with it:
-the same server answers as many bytes without a look at the question. Where that takes long, too, it
-is the machine that is busy. Of a virtual one the kernel says how much of its time others were given
-instead.
+The time of the machine, of HTTP and of the client is measured as well, alternating with the rest:
+the same server returns as many bytes without reading the request. If that is slow, too, the machine
+is busy. On a virtual machine the kernel reports how much time other machines got instead.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from bench.asking import Connection, in_turn
+from bench.http_client import Connection, in_turn
 from bench.results import Row
 from bench.scheduler_programs import Extender, canned, extender, floor
 from bench.scheduler_rows import row, times
@@ -98,7 +97,8 @@ def http(size: Size, rounds: int, pods: int) -> list[Row]:
                     for kind in (KNOWN, FRESH):
                         # Hundreds of new classes have made the allocator forget the others.
                         measure(kind, KNOWN)
-                    # Anew: a server ends one over which nobody asks for as long as a round takes.
+                    # A new connection, because a server closes one that is idle for as long as a
+                    # round.
                     with contextlib.closing(Connection(port)) as connection:
                         alone.append(_bytes_alone(connection, sizes, pods))
                 # A refusal looks at all that is held, in a full cluster next to none.

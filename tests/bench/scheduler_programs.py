@@ -57,7 +57,7 @@ class Extender:
         self.server, self.port, self.start_s = server, port, start_s
 
     def processor_s(self) -> float:
-        """Processor time of all of its threads so far: what else runs here is not in it."""
+        """The processor time of all its threads so far, without other programs on the machine."""
         tasks = Path(f"/proc/{self.server.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
@@ -129,7 +129,7 @@ def canned(size: Size, folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def floor(folder: Path, filtered: int, rated: int) -> Iterator[int]:
-    """A server that answers so many bytes to whatever it is asked; its port."""
+    """A server that returns so many bytes for every request; its port."""
     (port,) = free_ports(1)
     command = python("-m", "bench.scheduler_floor", port, filtered, rated)
     with running(Server(command, folder / "floor.log", lambda: accepts(port), env=_paths())):

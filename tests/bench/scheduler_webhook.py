@@ -5,7 +5,7 @@ import ssl
 
 import msgspec
 
-from bench.asking import connections, in_turn
+from bench.http_client import connections, in_turn
 from bench.results import Row
 from bench.scheduler_cluster import control_plane
 from bench.scheduler_programs import webhook
@@ -16,12 +16,12 @@ from cluster.control_plane import ControlPlane
 RATE = 1_000.0
 TARGET_MS = 50.0
 
-#: What an API server opens is few; each carries one question at a time.
+#: An API server opens few connections; each carries one request at a time.
 CONNECTIONS = 16
 
 NAME = "hami-webhook"
 
-#: Whose certificate it is does not matter here, and its authority is younger than this file.
+#: The subject of the certificate does not matter here, and its authority is younger than this file.
 _TRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _TRUSTING.check_hostname = False
 _TRUSTING.verify_mode = ssl.CERT_NONE
@@ -37,7 +37,7 @@ def reviews(runs: int, count: int) -> list[Row]:
         _configurations(cluster)
         before = os.sched_getaffinity(0)
         with webhook(cluster.kubeconfig, folder, options, pinned=ours) as port:
-            # What else is there, this load and the idle API server, leaves it alone.
+            # The other programs, this load and the idle API server, do not use its processor.
             for pid in (0, cluster.apiserver.pid, cluster.etcd.pid):
                 os.sched_setaffinity(pid, {theirs})
             try:

@@ -31,7 +31,7 @@ FULL = (loads.ASYNC_50US, loads.SYNC, loads.GRAPH, loads.DECODE)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played, and how long each."""
+    """The scenarios that are run, and the length of each."""
 
     caps: Sequence[int]
     alone: float
@@ -81,7 +81,7 @@ def _everything() -> list[Scenario]:
     ]
 
 
-#: Whose scenarios are drawn.
+#: The scenarios that are plotted.
 SHOWN = loads.ASYNC_500US
 
 EXACT = Plan(loads.CAPS, 10.0, _everything(), 10.0, kernels=200)
@@ -107,7 +107,7 @@ def main() -> None:
         exact, rows = _virtual_clock(Path(folder), EXACT)
     pictures = ["share-error.svg", "share-time.svg", "share-company.svg"]
     if write("share", "The share of a card's time, on the virtual clock", rows, pictures):
-        # What draws is installed for this suite alone.
+        # The plotting library is installed for this suite only.
         from bench import plots
 
         shown = [one for one in EXACT.company if one.name.startswith(f"{SHOWN.name}/")]

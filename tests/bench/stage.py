@@ -25,7 +25,7 @@ TICK = 10
 
 @dataclass(frozen=True)
 class Ran:
-    """What one program did."""
+    """The results of one program."""
 
     track: Track
     said: Mapping[str, Any]

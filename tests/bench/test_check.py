@@ -1,4 +1,4 @@
-"""What `make check-times` writes of what its parts took."""
+"""The rows that `make check-times` writes."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from bench import check
 from bench.results import Row
 
 
-def test_the_rows_are_the_parts_their_sum_and_the_slowest_tests(
+def test_the_rows_are_parts_total_and_slowest_tests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     took = {"lint": 60.0, "test-rust": 90.0, "test": 300.0, "test-cluster": 400.0}
@@ -42,6 +42,6 @@ def test_the_rows_are_the_parts_their_sum_and_the_slowest_tests(
     assert (by_name["tests/cluster/b.py::three"].value, by_name["a.py::one"].note) == (30.0, "fast")
 
 
-def test_an_unknown_tier_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_tier_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main(["slow"]) == 2
     assert "there is no tier slow" in capsys.readouterr().err

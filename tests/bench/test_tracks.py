@@ -7,13 +7,13 @@ from bench.tracks import Track, common, jain, percentile, together
 HALF = Track((0.0, 10.0), (0.0, 5.0))
 
 
-def test_work_between_two_points_counts_evenly_and_beyond_them_not_at_all():
+def test_work_is_interpolated_between_points_and_not_extrapolated():
     assert HALF.at(4) == 2
     assert (HALF.at(-1), HALF.at(11)) == (0, 5)
     assert HALF.share(2, 6) == 50
 
 
-def test_windows_leave_out_what_is_left_at_the_end():
+def test_windows_omit_an_incomplete_one_at_the_end():
     assert HALF.windows(0, 9.5, 2) == [50, 50, 50, 50]
     assert HALF.windows(0, 0.9) == []
 
@@ -27,7 +27,7 @@ def test_from_one_completion_to_another_there_are_whole_kernels():
     assert track.share(start, end) == pytest.approx(31.25)
 
 
-def test_one_completion_says_nothing_and_the_whole_time_is_taken():
+def test_with_one_completion_the_whole_interval_is_used():
     assert Track((0.0, 1.0, 2.0), (0.0, 1.0, 1.0)).completions(0, 2) == (0, 2)
 
 
@@ -39,13 +39,13 @@ def test_the_work_of_several_programs_adds_up_at_every_instant():
     assert both.work[-1] == 6
 
 
-def test_what_is_common_begins_with_the_last_and_ends_with_the_first():
+def test_the_common_interval_starts_with_the_last_and_ends_with_the_first():
     assert common([HALF, Track((2.0, 8.0), (0.0, 1.0))], 1) == (3, 8)
     with pytest.raises(ValueError, match="no time at which all"):
         common([HALF, Track((11.0, 12.0), (0.0, 1.0))])
 
 
-def test_fairness_is_one_for_equals_and_the_part_of_one_that_has_all():
+def test_fairness_is_one_for_equal_parts():
     assert jain([3, 3, 3, 3]) == 1
     assert jain([4, 0, 0, 0]) == 0.25
 

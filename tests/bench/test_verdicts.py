@@ -1,4 +1,4 @@
-"""What is said of a scenario, from what its programs did."""
+"""The verdict on a scenario follows from the work of its programs."""
 
 from bench import loads
 from bench.loads import ASYNC_500US, BURSTY, Member, Scenario
@@ -15,7 +15,7 @@ def steady(percent: float, seconds: float = 10.0, **said: object) -> Ran:
     return Ran(Track(instants, tuple(instant * percent / 100 for instant in instants)), said)
 
 
-def test_the_member_farthest_from_its_part_is_the_error():
+def test_the_error_is_the_largest_deviation():
     scenario = loads.company(ASYNC_500US, (30, 70), "soft")
     found = {row.name: row for row in JUDGE.rows(scenario, [[steady(31.5)], [steady(67.9)]])}
     error = found["share_error/async-500us/2/30+70-soft"]
@@ -25,7 +25,7 @@ def test_the_member_farthest_from_its_part_is_the_error():
     assert (kept.value, kept.note) == (99.4, "")
 
 
-def test_work_is_in_parts_of_what_is_done_without_us():
+def test_work_is_relative_to_the_work_without_us():
     (scenario,) = loads.solo(ASYNC_500US, [50], 100)
     judge = Judge("test", {"async-500us": 0.8})
     error, windows = judge.rows(scenario, [[steady(40)]])
@@ -39,7 +39,7 @@ def test_the_processes_of_one_slice_share_its_part_equally():
     assert (equal.name, equal.note, equal.n) == ("jain/async-500us/1x3/30", "missed", 3)
 
 
-def test_where_targets_do_not_bind_nothing_is_missed():
+def test_targets_that_do_not_apply_are_not_missed():
     scenario = Scenario("x/1/30", (Member(ASYNC_500US, 30, expected=30),))
     (error, _) = Judge("test", None, binding=False).rows(scenario, [[steady(60)]])
     assert (error.value, error.target, error.note) == (30, None, "60.00 of 30")
@@ -51,6 +51,6 @@ def test_a_burst_is_slower_by_how_much_longer_it_takes():
     (scenario,) = loads.solo(BURSTY, [30], 10)
     (row,) = JUDGE.slowdown(scenario, [[late]], bare)
     assert (row.name, row.value, row.note) == ("slowdown/bursty-10%/1/30", 5, "missed")
-    # A share that is no more than what it wants: then it has to wait.
+    # The share is as large as the demand, so the member has to wait.
     (scenario,) = loads.solo(BURSTY, [10], 10)
     assert JUDGE.slowdown(scenario, [[late]], bare) == []

@@ -1,10 +1,11 @@
-"""What a scenario's results must be, as rows of the results.
+"""Judges the results of a scenario, as rows of the results.
 
-``share_error/<workload>/<slices>/<shares>``: by how many points the member that is farthest from
-its part misses it. Beside it, where they say something: `windows_p95` (of one-second windows, 95 of
-100 are within so many points), `work_kept` (all members together, percent of what the card does
-without us), `jain` (equality of equals), `slowdown` (how much longer a burst takes that the share
-has room for) and `demand` (what the program takes of the card without us).
+``share_error/<workload>/<slices>/<shares>``: by how many points the worst member misses its part.
+Further rows are written where they are meaningful: `windows_p95` (95 of 100 one-second windows
+deviate by at most so many points), `work_kept` (the work of all members together, in percent of the
+card's work without us), `jain` (fairness between equal members), `slowdown` (how much longer a
+burst takes that fits into the share) and `demand` (the part of the card that the program uses
+without us).
 """
 
 import statistics
@@ -81,7 +82,7 @@ class Judge:
         return rows
 
     def demand(self, workload: Workload, percents: Sequence[float]) -> Row:
-        """What the program takes of the card without us."""
+        """The part of the card that the program uses without us."""
         value = statistics.mean(percents)
         spread = round(middle_half(percents), 4) if len(percents) > 1 else None
         name = f"demand/{workload.name}/1/none"
@@ -128,7 +129,7 @@ def _equals(
     start: float,
     end: float,
 ) -> list[float]:
-    """What those had who should all have the same: slices, or the processes of one."""
+    """The parts of the members that should all be equal: slices, or the processes of one slice."""
     wanted = {scenario.members[place].expected for place in scenario.busy}
     if len(shares) > 1 and len(wanted) == 1:
         return list(shares)

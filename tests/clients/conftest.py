@@ -1,4 +1,4 @@
-"""What the tests of clients share: where `hami run` makes its slices."""
+"""The fixtures of the client tests: the directory in which `hami run` creates its slices."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from support import coordinator
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Path]:
-    """What XDG_RUNTIME_DIR names; a coordinator that it was given ends with the test."""
+    """The value of XDG_RUNTIME_DIR; a coordinator started there ends with the test."""
     path = tmp_path / "runtime"
     path.mkdir(mode=0o700)
     yield path

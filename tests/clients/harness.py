@@ -29,9 +29,9 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Client:
-    """A program that allocates through somebody's library.
+    """A program that allocates through the library of another project.
 
-    ``out_of_memory`` stands in the library's own words for CUDA's out-of-memory error.
+    ``out_of_memory`` is the text of that library for CUDA's out-of-memory error.
     """
 
     name: str
@@ -95,7 +95,7 @@ def python_with(module: str) -> str | None:
 
 
 def report(command: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """What a client printed; its standard error is shown where it failed."""
+    """The output of a client; if it failed, its standard error is shown."""
     done = subprocess.run(
         command,
         env={**os.environ, **environment},
@@ -116,22 +116,22 @@ def last_report(done: Run) -> Any:
 
 @dataclass(frozen=True)
 class Engine:
-    """What a card's compute engine did, from its first kernel to its last, by the ledger."""
+    """The busy time of a card's compute engine by the ledger, from first to last kernel."""
 
     busy_ns: int
     span_ns: int
 
     def within(self, percent: int) -> bool:
-        """Whether that is a share; what may be saved up, and a turn, may have come before its time.
+        """Whether that is a share. Saved time and one turn may have been used early.
 
-        A program that is late makes the span longer, so that a busy machine cannot break this.
+        A program that is late makes the interval longer, so a busy machine cannot break this check.
         """
         return self.busy_ns <= self.span_ns * percent // 100 + AHEAD_NS
 
     def makes_use_of(self, percent: int) -> bool:
-        """Whether somebody who always wants more got at least half of a share.
+        """Whether a member that always has work got at least half of its share.
 
-        It is no measure, only sound: on a busy machine a program does not always want more.
+        This is only a plausibility check: on a busy machine a program does not always have work.
         """
         return self.busy_ns >= self.span_ns * percent // 200
 
@@ -157,7 +157,7 @@ def launched(gpu: StubServer) -> dict[str, int]:
 
 
 def stop(gpu: StubServer) -> int:
-    """Stop the one CUDA program that runs, so that two books can be read as of one instant."""
+    """Stop the one CUDA program that runs, so that account and ledger are read at one instant."""
     (pid,) = (
         process["pid"]
         for process in gpu.ledger()["processes"]

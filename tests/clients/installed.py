@@ -2,7 +2,7 @@
 
 import shutil
 
-from support import lacking
+from support import requirements
 
 
 def require(program: str) -> None:
@@ -12,4 +12,6 @@ def require(program: str) -> None:
     """
     if shutil.which(program):
         return
-    lacking.say(f"{program} is not installed: `make test-tools` installs it as root, from Debian")
+    requirements.skip_or_fail(
+        f"{program} is not installed: `make test-tools` installs it as root, from Debian"
+    )

@@ -38,7 +38,7 @@ class Part:
 
     @property
     def holds(self) -> bool:
-        """Whether it got most of its share and no more: a busy machine passes on turns late."""
+        """Whether it got at least most of its share: a busy machine passes on turns late."""
         return 0.7 * self.share <= self.percent <= self.share + 5
 
 

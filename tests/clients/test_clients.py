@@ -81,7 +81,7 @@ def test_allocation_stops_at_the_limit_with_the_programs_own_error(
 
 @dataclass(frozen=True)
 class Bare:
-    """What so many of a client do without us."""
+    """The work of so many copies of a client without us."""
 
     digests: list[str]
     asked: dict[str, int]
@@ -116,7 +116,7 @@ def bare(
     [
         pytest.param([], id="memory"),
         pytest.param(["--gpucores", str(SHARE)], id="hard"),
-        # What differs from hard is lent time, which tests/share measures.
+        # Soft mode differs from hard mode by lent time, which tests/share measures.
         pytest.param(
             ["--gpucores", str(SHARE), "--mode", "soft"], id="soft", marks=pytest.mark.tier("ci")
         ),
@@ -171,7 +171,7 @@ def test_the_library_saw_every_allocation_that_the_driver_made(
         assert charged == _held_by_process(gpu)
         assert len(charged) == processes
         assert sum(charged.values()) > LIMIT // 2
-        # A refusal for each of them: nobody stopped for another reason.
+        # Each has a refusal: none of them stopped for another reason.
         assert all(process.refusals[0] > 0 for process in accounts)
 
 
@@ -201,7 +201,7 @@ def _now(holding: Mapping[str, Any], kind: str) -> int:
         (["--gpumem", "8GiB"], ["--gpucores", "20"], 20),
     ],
 )
-def test_of_shares_inside_one_another_the_lowest_holds(
+def test_of_nested_shares_the_lowest_applies(
     outer: list[str],
     inner: list[str],
     lowest: int,
@@ -217,14 +217,14 @@ def test_of_shares_inside_one_another_the_lowest_holds(
 
 @pytest.mark.parametrize("monitor", MONITORS)
 @pytest.mark.parametrize("share", [None, SHARE])
-def test_a_monitor_shows_the_limit_as_total_and_the_slices_use(
+def test_a_monitor_shows_the_limit_as_total_and_the_use_of_the_slice(
     monitor: str,
     share: int | None,
     gpu: StubServer,
     tmp_path: Path,
     preload: Callable[..., dict[str, str]],
 ) -> None:
-    """Another process of the slice holds memory; somebody else on the card holds some as well."""
+    """Another process of the slice holds memory, and so does a process outside the slice."""
     directory = slices.make(tmp_path / "slice", {gpu.uuids()[0]: GIB}, share)
     inside = {**preload(gpu, directory), "HOME": str(Path.home())}
     holding = python("with_cuda_bindings.py", "hold", "64")

@@ -18,8 +18,8 @@ FRAMES = 50
 SOURCE = ["-f", "lavfi", "-i", "testsrc=size=1280x720:rate=25"]
 ON_THE_CARD = ["-init_hw_device", "cuda=gpu:0", "-filter_hw_device", "gpu"]
 THROUGH_THE_CARD = "format=nv12,hwupload_cuda,hwdownload,format=nv12"
-#: What comes out has been on the card; beside it kernels make each frame smaller, one for its
-#: brightness and one for its colours. The stub computes nothing, so nobody looks at what they made.
+#: The output has passed through the card. Kernels also make each frame smaller: one for brightness
+#: and one for colours. The stub computes nothing, so the tests ignore the result of the kernels.
 WITH_KERNELS = (
     "format=nv12,hwupload_cuda,split[whole][copy];[whole]hwdownload,format=nv12[out];"
     "[copy]scale_cuda=640:360,hwdownload,format=nv12,nullsink"
@@ -60,9 +60,7 @@ def by_card(*, frames: int = FRAMES, output: str = "-") -> list[str]:
     return ffmpeg(*options, frames=frames, output=output)
 
 
-def test_frames_that_were_on_a_limited_card_are_those_of_the_processor(
-    gpu: StubServer, env: Env
-) -> None:
+def test_frames_from_a_limited_card_equal_those_of_the_processor(gpu: StubServer, env: Env) -> None:
     done = run(limited(256 * MIB, by_card()), env(gpu))
     assert (done.code, done.err) == (0, "")
     assert len([line for line in done.lines if not line.startswith("#")]) == FRAMES
@@ -70,7 +68,7 @@ def test_frames_that_were_on_a_limited_card_are_those_of_the_processor(
     assert 0 < gpu.peak() <= 256 * MIB
 
 
-def test_the_driver_is_asked_for_memory_as_often_as_without_a_limit(
+def test_the_driver_gets_as_many_allocations_as_without_a_limit(
     stub_server: Callable[..., StubServer], env: Env
 ) -> None:
     bare, held = stub_server(), stub_server()
@@ -121,7 +119,7 @@ def test_with_a_share_it_makes_the_same_frames_in_its_time(
         assert engine(gpu).makes_use_of(SHARE)
 
 
-def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, runtime: Path) -> None:
+def test_while_it_runs_account_and_ledger_agree(gpu: StubServer, env: Env, runtime: Path) -> None:
     endless = by_card(frames=1_000_000, output=os.devnull)
     with Started(limited(GIB, endless), env(gpu)):
         # Its frames are all there, and it goes on with them.

@@ -71,7 +71,7 @@ def env(artifacts: Artifacts, runtime: Path, bare_env: Env) -> Env:
 
 @dataclass(frozen=True)
 class Bare:
-    """What the benchmark does without us."""
+    """The speed of the benchmark without us."""
 
     speed: float
     peak: int
@@ -117,6 +117,7 @@ def speed(said: str) -> float:
 
 
 def test_the_benchmark_runs_within_its_limit(gpu: StubServer, env: Env) -> None:
+    """The whole benchmark, which runs for seconds, as its buffers depend on the free memory."""
     done = run(limited(GIB, benchmark()), env(gpu), deadline=_DEADLINE)
     assert done.code == 0, done
     assert speed(done.out) > 0
@@ -128,10 +129,10 @@ def test_the_benchmark_runs_within_its_limit(gpu: StubServer, env: Env) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=pytest.mark.tier("ci"))])
-def test_with_a_share_it_takes_the_same_memory_and_has_its_part_of_the_speed(
+def test_with_a_share_it_uses_the_same_memory_at_reduced_speed(
     gpu: StubServer, env: Env, bare: Bare, mode: str
 ) -> None:
-    """The speed is measured on this machine, with whatever else it does: the bounds are wide."""
+    """The speed is measured on this machine beside its other work, so the bounds are wide."""
     share = ["--gpucores", str(SHARE), "--mode", mode]
     done = run(limited(4 * GIB, benchmark(), *share), env(gpu), deadline=_DEADLINE)
     assert done.code == 0, done
@@ -143,7 +144,7 @@ def test_with_a_share_it_takes_the_same_memory_and_has_its_part_of_the_speed(
         assert engine(gpu).makes_use_of(SHARE)
         assert 0.1 < part < 0.5
     else:
-        # It is alone, and what nobody else wants is lent.
+        # It is alone, so idle time of others is lent to it.
         assert part > 0.5
 
 
@@ -184,7 +185,7 @@ def test_four_of_them_share_the_limit_of_one_slice(
     assert gpu.peak() <= limit
 
 
-def test_while_it_runs_the_account_is_the_ledger(gpu: StubServer, env: Env, runtime: Path) -> None:
+def test_while_it_runs_account_and_ledger_agree(gpu: StubServer, env: Env, runtime: Path) -> None:
     with Started(limited(GIB, benchmark()), env(gpu)):
         gpu.wait_until(lambda gpu: gpu.calls().get("cuLaunchKernel", 0) > 100, _DEADLINE)
         pid = stop(gpu)

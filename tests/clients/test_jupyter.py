@@ -25,7 +25,7 @@ LIMIT = GIB
 #: Seconds for one answer of a kernel; its first start imports IPython.
 _DEADLINE = 90.0
 
-#: What every notebook here begins with: cuda-bindings, on card 0.
+#: The first cell of every notebook here: cuda-bindings, on card 0.
 BEGIN = f"""
 import os, sys
 sys.path.insert(0, {str(PROGRAMS)!r})
@@ -48,7 +48,7 @@ print(bindings.total(), sum(blocks), said)
 
 
 def requirement() -> str:
-    """What the extra `jupyter` wants of ipykernel."""
+    """The requirement of the extra `jupyter` for ipykernel."""
     (found,) = (name for name in requires("hami-py") or () if name.startswith("ipykernel"))
     return found.partition(";")[0].strip()
 
@@ -75,7 +75,7 @@ class Notebook:
         return client
 
     def start(self, code: str) -> Iterator[tuple[str, str]]:
-        """Run a cell: what it says as it says it, ("stream", text) or ("error", name)."""
+        """Run a cell and yield its output as it arrives: ("stream", text) or ("error", name)."""
         assert self._client is not None
         request = self._client.execute(code)
         until = time.monotonic() + _DEADLINE
@@ -95,7 +95,7 @@ class Notebook:
                 return
 
     def run(self, code: str) -> str:
-        """Run a cell to its end: what it printed, and the name of its error."""
+        """Run a cell to its end; returns its output and the name of its error."""
         return "".join(text for _kind, text in self.start(code)).strip()
 
     def restart(self) -> None:
@@ -112,7 +112,7 @@ class Notebook:
             self.manager.shutdown_kernel(now=now)
 
     def close(self) -> None:
-        """Nothing of it is left, whatever the test did."""
+        """End the kernel, whatever the test did."""
         self.end(now=True)
         self._context.destroy(linger=0)
         self._log.close()
@@ -180,7 +180,7 @@ def pids(notebook: Notebook) -> list[int]:
     return [int(notebook.run("print(os.getpid())")), int(provisioner.pid)]
 
 
-def test_a_notebook_gets_its_limit_and_no_more(notebook: Notebook, gpu: StubServer) -> None:
+def test_a_notebook_gets_exactly_its_limit(notebook: Notebook, gpu: StubServer) -> None:
     assert notebook.run(BEGIN) == ""
     total, got, said = notebook.run(FILL).split()
     assert (int(total), said) == (LIMIT, "CUDA_ERROR_OUT_OF_MEMORY")
@@ -235,7 +235,7 @@ def test_a_notebook_has_its_share_and_is_interrupted_while_it_waits_for_it(
         assert notebook.run("bindings.launch(10)") == ""
 
 
-def test_a_restarted_kernel_has_a_new_slice_and_nothing_of_the_old(
+def test_a_restarted_kernel_has_a_new_slice(
     notebook: Notebook, jupyter: Jupyter, gpu: StubServer
 ) -> None:
     notebook.run(BEGIN + "block = bindings.allocate(64 << 20)")
@@ -263,7 +263,7 @@ def test_a_kernel_that_is_shut_down_leaves_nothing_behind(
     assert "hami: " not in jupyter.log.read_text()
 
 
-def test_of_a_kernel_that_was_killed_the_next_start_removes_the_rest(
+def test_the_slice_of_a_killed_kernel_is_removed_by_the_next_start(
     notebook: Notebook, jupyter: Jupyter, gpu: StubServer
 ) -> None:
     notebook.run(BEGIN + "block = bindings.allocate(64 << 20)")
@@ -285,7 +285,7 @@ def test_each_kernel_has_a_limit_of_its_own(jupyter: Jupyter, gpu: StubServer) -
         assert len(jupyter.slices()) == 2
 
 
-def test_what_was_added_is_listed_and_removed(jupyter: Jupyter) -> None:
+def test_added_kernels_are_listed_and_removed(jupyter: Jupyter) -> None:
     options = ["--gpumem", "0=2GiB", "--device", "0", "--display-name", "Small"]
     done = jupyter.hami("install", *options)
     assert (done.code, done.err) == (0, "")
@@ -350,23 +350,19 @@ def test_a_kernel_that_is_not_ours_is_neither_replaced_nor_removed(jupyter: Jupy
         (["--gpumem", "1GiB", "--python", "/bin/false"], f"pip install '{requirement()}'"),
     ],
 )
-def test_what_cannot_become_a_kernel_is_refused(
-    jupyter: Jupyter, options: list[str], said: str
-) -> None:
+def test_an_invalid_kernel_is_refused(jupyter: Jupyter, options: list[str], said: str) -> None:
     done = jupyter.hami("install", *options)
     assert (done.code, done.out) == (1, "")
     assert said in done.err
 
 
-def test_what_a_kernel_will_be_told_is_said_when_it_is_added(jupyter: Jupyter) -> None:
+def test_warnings_about_a_kernel_are_shown_when_it_is_added(jupyter: Jupyter) -> None:
     done = jupyter.hami("install", "--gpumem", "1GiB", "--mode", "soft")
     assert (done.code, done.out[:13]) == (0, "hami-1gib in ")
     assert done.err.startswith("hami: mode soft has no effect yet: ")
 
 
-def test_where_no_card_is_a_kernel_is_added_and_that_is_said(
-    jupyter: Jupyter, tmp_path: Path
-) -> None:
+def test_without_a_card_a_kernel_is_added_with_a_warning(jupyter: Jupyter, tmp_path: Path) -> None:
     """As where an image is made. A folder that comes first has a pynvml that finds no NVML."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
@@ -379,7 +375,7 @@ def test_where_no_card_is_a_kernel_is_added_and_that_is_said(
     assert done.err.startswith("hami: the cards will be checked when a kernel starts: NVML: ")
 
 
-def test_without_jupyter_it_is_said_how_to_get_it(
+def test_without_jupyter_the_error_says_how_to_install_it(
     jupyter: Jupyter, tmp_path: Path, stub_server: Callable[..., StubServer]
 ) -> None:
     """A folder that comes first and in which jupyter_client cannot be imported."""

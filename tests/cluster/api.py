@@ -1,7 +1,7 @@
-"""The Kubernetes API as it is on the wire: paths, JSON objects, status codes.
+"""The Kubernetes API on the wire: paths, JSON objects, status codes.
 
-Findings are about what the API server really answers, so nothing here types, defaults or retries.
-Programs under test bring their own client and get a kubeconfig. urllib3 does the HTTP.
+Findings describe the real responses of the API server, so nothing here types, defaults or retries.
+Programs under test use their own client and get a kubeconfig. urllib3 does the HTTP.
 """
 
 import json
@@ -50,7 +50,7 @@ class Api:
         *,
         content_type: str = "application/json",
     ) -> tuple[int, Object]:
-        """One request; the status code and the object that came back, whatever they say."""
+        """Send one request; returns status code and object of the response, without checks."""
         answer = self._pool.request(
             method,
             self._url + path,
@@ -69,7 +69,7 @@ class Api:
         return self._says_ok("/healthz")
 
     def text(self, path: str) -> str:
-        """What is no JSON, such as /metrics."""
+        """Read a path whose response is not JSON, such as /metrics."""
         answer = self._pool.request("GET", self._url + path, timeout=DEADLINE)
         assert answer.status == 200, answer.data
         return answer.data.decode()
@@ -96,7 +96,7 @@ class Api:
         return self._ok("DELETE", path, body)
 
     def delete_all(self, path: str) -> None:
-        """Delete a collection at once; what has finalizers or protection stays."""
+        """Delete a collection at once; objects with finalizers or protection stay."""
         self._ok("DELETE", path, {"gracePeriodSeconds": 0})
 
     def watch(self, path: str, *, seconds: int = 30) -> Iterator[Object]:

@@ -1,12 +1,13 @@
-"""The programs of a cluster: there is no package of them to install, so they are built, once.
+"""Builds the programs of a cluster once; there is no package of them to install.
 
-`tools/kubernetes` and `tools/containerd` are Go modules that lock every version; Go fetches their
-sources from its module proxy. What comes out is kept per user, in a folder named by what went in:
-`${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<group>-<key>/`. A group is what one kind of test
-needs, so that nobody waits for a kubelet who only asks a scheduler.
+`tools/kubernetes` and `tools/containerd` are Go modules that lock every version. Go downloads their
+sources from its module proxy. The programs are kept per user, in a folder that is named after their
+sources: `${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<group>-<key>/`. A group has the programs
+that one kind of test needs, so a test of the scheduler does not wait for a kubelet.
 
-`PYTHONPATH=tests python3 -m cluster.binaries control-plane kubectl` builds what is missing and
-prints the folders. Standard library only: it runs before there is an environment.
+`PYTHONPATH=tests python3 -m cluster.binaries control-plane kubectl` builds missing groups and
+prints the folders. It uses only the standard library, because it runs before there is an
+environment.
 """
 
 import fcntl
@@ -71,7 +72,7 @@ PROTOS = {
 
 
 class CannotBuild(Exception):
-    """What is missing on this machine, and what to do."""
+    """The program that is missing on this machine, and how to install it."""
 
 
 def cache() -> Path:
@@ -101,7 +102,7 @@ def ensure(group: str) -> Path:
         return target
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
-        # Whoever comes second waits and finds it built.
+        # A second process waits and then finds the group built.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
             _build_group(group, target)
@@ -182,13 +183,13 @@ def _copy_protos(folder: Path) -> None:
 
 
 def _command(program: Program) -> list[str]:
-    """What decides, besides the sources, what is built."""
+    """The inputs of the build besides the sources."""
     command = ["go", "build", "-trimpath", "-mod=readonly", "-tags", "grpcnotrace"]
     return [*command, "-ldflags", " ".join(["-s", "-w", *_stamps(program)])]
 
 
 def _stamps(program: Program) -> list[str]:
-    """What makes /version and a node's kubeletVersion say which release this is."""
+    """The flags that set the release in /version and in a node's kubeletVersion."""
     if not program.package.startswith("k8s.io/"):
         return []
     version = kubernetes_version()

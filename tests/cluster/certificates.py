@@ -1,7 +1,7 @@
-"""The keys of a test cluster: one authority that lives a day, and what it signs.
+"""The keys of a test cluster: one authority that is valid for a day, and its certificates.
 
-Everybody is who their certificate says: the common name is the user, the organisation the group
-(Kubernetes' X.509 client authentication).
+A certificate determines the client's identity: the common name is the user, the organisation the
+group (Kubernetes' X.509 client authentication).
 """
 
 import datetime

@@ -25,7 +25,7 @@ from cluster.placing import Placing
 from cluster.pool import Pool
 from cluster.recordings import Recordings
 from cluster.servers import tail
-from support import lacking
+from support import requirements
 
 StartControlPlane = Callable[..., ControlPlane]
 StartNode = Callable[..., Node]
@@ -58,7 +58,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _groups(item: pytest.Item) -> set[str]:
     if "programs" not in getattr(item, "fixturenames", ()):
         return set()
-    # Only root can start a node: nobody else builds what one is made of.
+    # Only root can start a node, so only root builds its programs.
     return {*_named(item), "control-plane"} - (set() if os.geteuid() == 0 else {"node"})
 
 
@@ -68,9 +68,9 @@ def _named(item: pytest.Item) -> set[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Whoever is not root cannot run the tests that have a node."""
+    """Only root can run the tests that have a node."""
     if "node" in _named(item) and os.geteuid() != 0:
-        lacking.say("a node needs root")
+        requirements.skip_or_fail("a node needs root")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -184,7 +184,7 @@ def plugin(node: Node, compiled: Interfaces) -> Iterator[StartPlugin]:
 
     yield start
     api.delete_all(PODS)
-    waiting.until(lambda: not api.list(PODS), "the test's pods are gone")
+    waiting.until(lambda: not api.list(PODS), "the test's pods are deleted")
     for plugin in started:
         plugin.stop()
     # Else the next test takes these devices for its own.

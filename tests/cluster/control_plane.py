@@ -19,12 +19,12 @@ from typing import Any
 
 import urllib3
 
-from cluster import audited, server_flags
+from cluster import audit_log, server_flags
 from cluster.api import Api, Object
 from cluster.certificates import Authority, Identity
 from cluster.servers import Server, accepts, free_ports
 
-#: What needs a controller manager: service account tokens, and the end of a new node's taint.
+#: The controllers for service account tokens, and for the taint of a new node.
 _NEEDS_CONTROLLERS = "ServiceAccount,TaintNodesByCondition"
 
 
@@ -38,14 +38,15 @@ class Programs:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a test may want otherwise.
+    """The settings of a control plane that a test can change.
 
-    ``apiserver`` and ``controller_manager`` are flags by name, added to or instead of ours.
-    ``controllers`` are the controllers that run; none is no controller manager at all.
-    ``address`` is what the API server listens on: loopback, or an address of a node's namespace.
-    ``emulates`` is an older Kubernetes, such as "1.33", whose APIs and feature gates the API server
-    and the scheduler have, as far as the newer programs know them.
-    ``audits``: the API server keeps books of who wrote to pods, which `audited` reads.
+    ``apiserver`` and ``controller_manager`` are flags by name; they are added to ours or replace
+    them. ``controllers`` are the controllers that run; without any there is no controller manager.
+    ``address`` is the address that the API server listens on: loopback, or an address of a node's
+    namespace. ``emulates`` is an older Kubernetes version, such as "1.33". The API server and the
+    scheduler then have the APIs and feature gates of that version, as far as the newer programs
+    support them. ``audits``: the API server logs the users that write to pods; `audit_log` reads
+    the log.
     """
 
     apiserver: Mapping[str, str] = field(default_factory=dict)
@@ -126,7 +127,9 @@ class ControlPlane:
     def is_as_started(self) -> bool:
         """Whether all servers run since the start, and etcd has its history."""
         others = [server for server in self.servers if server is not self.scheduler]
-        return not self._is_compacted and not any(server.was_disturbed for server in others)
+        return not self._is_compacted and all(
+            server.is_running and not server.was_disturbed for server in others
+        )
 
     def store(self, objects: Mapping[str, Object]) -> None:
         """Put whole objects into etcd, at most 128, by their keys such as ``pods/default/a``.
@@ -217,7 +220,7 @@ class ControlPlane:
         return path
 
     def reschedule(self, wanted: Mapping[str, Any], kubeconfig: Path | None = None) -> None:
-        """Start kube-scheduler anew with this configuration, as this user."""
+        """Restart kube-scheduler with this configuration, as this user."""
         self.scheduler.stop()
         self.scheduler_config(wanted, kubeconfig)
         self.scheduler.start()
@@ -254,7 +257,7 @@ class ControlPlane:
         if not self.settings.controllers:
             flags["disable-admission-plugins"] = _NEEDS_CONTROLLERS
         if self.settings.audits:
-            flags.update(audited.flags(self.folder))
+            flags.update(audit_log.flags(self.folder))
         flags.update(self._emulated())
         flags.update(self.settings.apiserver)
         return self._server(self._program("kube-apiserver"), flags, self.api.ready)

@@ -1,4 +1,4 @@
-"""What stands in deploy/: its objects, applied; and our programs, run as it says."""
+"""Applies the objects of deploy/, and runs our programs with the arguments from there."""
 
 import contextlib
 import subprocess
@@ -49,7 +49,7 @@ def apply(cluster: ControlPlane, folder: Path = DEPLOY) -> str:
 
 
 def arguments(part: str, settings: Path) -> list[str]:
-    """Of that container; what is mounted there as its settings is this file here."""
+    """The arguments of that container; the mounted settings file is replaced by this file."""
     wanted = container(part)
     (mounted,) = [each for each in wanted["volumeMounts"] if each["name"] == "settings"]
     there = f"{mounted['mountPath']}/settings.yaml"

@@ -16,7 +16,8 @@ from typing import Any
 
 import grpc
 
-#: What a plugin says for "as the kubelet likes", and for a device that works.
+#: The options of a plugin that leaves the choice to the kubelet, and the health of a working
+#: device.
 VERSION, HEALTHY, UNHEALTHY = "v1beta1", "Healthy", "Unhealthy"
 
 
@@ -58,7 +59,7 @@ class Call:
     at: float
 
 
-#: Runs inside a call, before the answer; what it returns is the answer, if it is not None.
+#: Runs inside a call, before the response; its result is the response, if it is not None.
 Hook = Callable[[Any, Any], Any]
 
 
@@ -134,7 +135,7 @@ class Plugin:
             self._server = None
 
     def calls(self, method: str | None = None) -> list[Call]:
-        """What the kubelet asked so far, in order."""
+        """The calls of the kubelet so far, in order."""
         with self._changed:
             return [call for call in self._calls if method in (None, call.method)]
 
@@ -209,7 +210,7 @@ class Plugin:
         return answer or self.interfaces.plugin.PreStartContainerResponse()
 
 
-#: What the fixture `plugin` is: `plugin(hooks={...})` gives one that is registered.
+#: The type of the fixture `plugin`: `plugin(hooks={...})` returns a registered plugin.
 StartPlugin = Callable[..., Plugin]
 
 

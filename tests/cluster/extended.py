@@ -1,4 +1,4 @@
-"""Our extender under a real kube-scheduler: what a test needs to start both."""
+"""Starts our extender under a real kube-scheduler."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.view import ClusterView
 from hami_py.serving import Listen
 
-#: As whom the extender of `extended` asks the API server: nobody else has that name there.
+#: The user name of the extender of `extended` at the API server; no other client has it.
 EXTENDER = "extender"
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
-#: Of deploy's configuration: what a test cluster has its own of.
+#: The fields of deploy's configuration that a test cluster sets itself.
 _OTHERS = ("apiVersion", "kind", "leaderElection", "profiles")
 
 
@@ -136,7 +136,7 @@ def until_known(server: ApiServer, scheduler: Scheduler) -> None:
 
 
 def assignment(api: Api, pod: str) -> wire.Assignment:
-    """What the annotation of a bound pod says."""
+    """The content of the annotation of a bound pod."""
     seen = api.get(f"{PODS}/{pod}")
     found = pods.assignment_of(pods.objects.decode_pod.convert(seen))
     assert found is not None, seen["metadata"].get("annotations")

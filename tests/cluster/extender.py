@@ -12,7 +12,7 @@ from cluster.api import Api, ApiError, Object
 from cluster.control_plane import ControlPlane
 from cluster.recorder import Call, Recorder
 
-#: What one card with eight slots shows in a node, and what a pod asks for of it.
+#: The resources of a node with one card of eight slots, and the request of a pod for a part of it.
 CARD = {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 40960, "nvidia.com/gpucores": 100}
 SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 

@@ -1,4 +1,4 @@
-"""What the tests of failures share: sums of what the API server says, an extender, a cut cable."""
+"""Helpers of the failure tests: sums of the assignments, an extender, a broken connection."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def at_once(work: Callable[[int], object], count: int, workers: int = 8) -> list
         return list(pool.map(work, range(count)))
 
 
-class Gate(ApiServer):
-    """Lists of a path wait until they are let through."""
+class HeldLists(ApiServer):
+    """An API server whose lists of one path wait until `open` is set."""
 
     def __init__(self, server: ApiServer, path: str) -> None:
         super().__init__(server._client)
@@ -86,7 +86,7 @@ class Gate(ApiServer):
 
 
 def ask(port: int, verb: str, arguments: Object) -> Any:
-    """What an extender answers; it always does."""
+    """The response of an extender; the status is always 200."""
     answer = urllib3.request(
         "POST", f"http://127.0.0.1:{port}/{verb}", json=arguments, timeout=60.0, retries=False
     )
@@ -95,7 +95,7 @@ def ask(port: int, verb: str, arguments: Object) -> Any:
 
 
 def bind(port: int, made: Object, node: str) -> str:
-    """What bind says; nothing is success."""
+    """The error of a bind; empty for success."""
     metadata = made["metadata"]
     return str(
         ask(

@@ -12,7 +12,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-#: What pods name, with imagePullPolicy Never.
+#: The image that pods name, with imagePullPolicy Never.
 BUSYBOX = "docker.io/hami-py/busybox:test"
 
 #: The directories of the image; all else is mounted by the runtime.

@@ -1,7 +1,8 @@
-"""What a node leaves on the host when all its processes are gone: cgroups, an address, a folder.
+"""Removes a node's leftovers from the host after its processes have ended: cgroups, an address, a
+folder.
 
-A guard removes them: a process of its own that sees the test go, by the end of a pipe, whether the
-test closed it or was killed.
+A separate guard process does this. It notices the end of the test at the end of a pipe, whether the
+test closed the pipe or was killed.
 
     python leftovers.py FOLDER ADDRESS CGROUP...    # waits for the end of its standard input
 """
@@ -49,7 +50,8 @@ class Leftovers:
 def _remove(folder: Path, address: str, cgroups: Sequence[Path]) -> None:
     until = time.monotonic() + _DEADLINE
     for cgroup in cgroups:
-        # The containers' are below it; a directory can go when its last process has gone.
+        # The cgroups of containers are below it; a directory can be removed after its last process
+        # has ended.
         for path in sorted([*cgroup.rglob("*"), cgroup], reverse=True):
             while path.is_dir():
                 try:

@@ -46,10 +46,10 @@ class Load:
         waiting.until(have, "all clients have made ten pods more")
 
     def _run(self, client: int) -> None:
-        # A connection each: those of threads that share one are closed and made anew.
+        # One connection each: threads that share connections close and reopen them.
         api = self._cluster.api_as(f"client-{client}", "system:masters")
         while not self._stopping.is_set():
-            # Nobody schedules it: the webhook is what is looked at.
+            # No scheduler handles it, because the test is about the webhook.
             pod = objects.pod(limits={"nvidia.com/gpumem": 3000}, schedulerName="nobody")
             seen = api.create(PODS, pod)
             api.delete(f"{PODS}/{seen['metadata']['name']}", grace_seconds=0)

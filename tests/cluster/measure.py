@@ -1,7 +1,8 @@
-"""The numbers of docs/kubernetes-findings.md, printed; what they depend on is the machine.
+"""Measures and prints the control plane's numbers of docs/kubernetes-findings.md.
 
-PYTHONPATH=tests python -m cluster.measure            # the control plane
-PYTHONPATH=tests python -m cluster.measure node       # and a node; root
+    PYTHONPATH=tests python -m cluster.measure
+
+The numbers depend on the machine. `cluster.measure_node` measures those with a node.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ def timed(what: str) -> Iterator[None]:
 
 
 def resident(pid: int) -> int:
-    """MiB of memory."""
+    """The resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) // 1024
 

@@ -59,7 +59,7 @@ class Stage:
     def clear(self) -> None:
         """End all pods."""
         self.cluster.api.delete_all(PODS)
-        waiting.until(lambda: not self.cluster.api.list(PODS), "the pods are gone", 300.0)
+        waiting.until(lambda: not self.cluster.api.list(PODS), "the pods are deleted", 300.0)
 
 
 def container(name: str = "main", **more: object) -> Object:
@@ -161,7 +161,7 @@ def restarts(stage: Stage) -> None:
         thread.start()
         stage.node.kubelet.start()
         thread.join()
-        # What it admits again it has admitted when it has given devices to a new pod.
+        # The kubelet has admitted the devices again when a new pod gets them.
         stage.shows(len(IDS))
         stage.cluster.api.create(PODS, objects.pod("next", containers=[container()]))
 

@@ -3,9 +3,9 @@
     with Node(folder_of_programs, cluster, tmp_path, "n1") as node:
         ...  # node.device_plugins / "kubelet.sock" is where a plugin registers
 
-What the kubelet changes on a host it changes in there (`inside`); what it cannot help changing
-outside is taken back: cgroups, and an address of the loopback device. `leftovers` does that also
-when the test process was killed.
+The kubelet's changes to the host stay inside these namespaces (`node_init`). The unavoidable ones
+outside, cgroups and an address of the loopback device, are removed at the end. `leftovers` removes
+them even if the test process was killed.
 """
 
 import contextlib
@@ -114,7 +114,7 @@ class Node:
         return done.stdout
 
     def log(self, pod: str, container: str = "main") -> str:
-        """What a container of ``default/pod`` has written."""
+        """The output of a container of ``default/pod``."""
         uid = self.cluster.api.get(f"{PODS}/{pod}")["metadata"]["uid"]
         folder = self.folder / "pod-logs" / f"default_{pod}_{uid}"
         return "".join(path.read_text() for path in sorted((folder / container).glob("*.log")))
@@ -131,7 +131,7 @@ class Node:
         return False
 
     def _enter_namespaces(self) -> None:
-        inside = Path(__file__).with_name("inside.py")
+        inside = Path(__file__).with_name("node_init.py")
         unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
         self._init = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *unshare, sys.executable, inside, self.folder],

@@ -10,7 +10,7 @@ NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 
-#: An image that nobody pulls: hand-made nodes run nothing.
+#: An image that is never pulled: manually created nodes run nothing.
 IMAGE = "example.com/none:1"
 
 

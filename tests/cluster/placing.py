@@ -16,7 +16,7 @@ from hami_py.kube import ApiServer
 from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler
 
-#: What the webhook would have added, and what Kubernetes' own resources are called.
+#: The label that the webhook would add, and the names of Kubernetes' own resources.
 GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 PERCENTAGE = "nvidia.com/gpumem-percentage"
 
@@ -49,29 +49,29 @@ class Placing:
         """Deletes what a test made."""
         for path in (PODS, QUOTAS, f"{NODES}?fieldSelector=metadata.name!={_PLAIN}"):
             self.api.delete_all(path)
-        self.settle()
+        self.sync_extender()
 
     def add(self, *nodes: Object) -> None:
         """Makes nodes."""
         for node in nodes:
             self.api.create(NODES, node)
-        self.settle()
+        self.sync_extender()
 
     def change(self, node: str, patch: Object) -> None:
         """Changes a node."""
         self.write(node, patch)
-        self.settle()
+        self.sync_extender()
 
     def write(self, node: str, patch: Object) -> None:
-        """Changes a node, and nothing besides: who waits for that has to be tried again unasked."""
+        """Change a node without waiting for the extender, so that only a requeue retries pods."""
         self.api.patch(f"{NODES}/{node}", patch)
 
-    def settle(self) -> None:
-        """Waits until the extender and kube-scheduler know all that was written before.
+    def sync_extender(self) -> None:
+        """Wait until the extender and kube-scheduler know all earlier writes.
 
-        A watch tells of changes in their order: who knows the last one knows the others. For
-        kube-scheduler that is a label of a node, which it has to know to bind a pod there. It also
-        makes it look again at pods that wait.
+        A watch delivers changes in order, so a program that knows the last change knows the others.
+        For kube-scheduler the last change is a node label that it needs to bind a pod there. The
+        label also makes it retry pending pods.
         """
         until_known(self._server, self._scheduler)
         number = str(next(_numbers))
@@ -85,7 +85,7 @@ class Placing:
         self,
         name: str,
         limits: Mapping[str, object] | None = None,
-        wish: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
         *,
         containers: Iterable[Object] | None = None,
         labels: Mapping[str, str] | None = None,
@@ -93,14 +93,14 @@ class Placing:
     ) -> Object:
         """A pod with one container with these limits, or with ``containers``."""
         listed = None if containers is None else list(containers)
-        metadata = {"annotations": dict(wish or {}), "labels": dict(labels or {})}
+        metadata = {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
         pod = objects.pod(name, limits, containers=listed, metadata=metadata, **spec)
         return self.api.create(PODS, pod)
 
     def place(
         self, name: str, *arguments: Any, **more: Any
     ) -> dict[str, tuple[wire.CardAllocation, ...]]:
-        """What each container of a new pod is given, once it is bound."""
+        """Create a pod; returns the cards of each container when it is bound."""
         self.create(name, *arguments, **more)
         return self.grants(name)
 
@@ -117,7 +117,7 @@ class Placing:
         return name
 
     def grants(self, name: str) -> dict[str, tuple[wire.CardAllocation, ...]]:
-        """What each container of a pod is given, once it is bound."""
+        """The cards of each container of a pod, when it is bound."""
         pod = waiting.bound(self.api, name)
         seen = assignment(self.api, name)
         assert seen.node == pod["spec"]["nodeName"]
@@ -134,7 +134,7 @@ class Placing:
     def delete(self, name: str) -> None:
         """Deletes a pod, and waits until that is known."""
         self.api.delete(f"{PODS}/{name}", grace_seconds=0)
-        self.settle()
+        self.sync_extender()
 
     def given(self) -> tuple[Counter[str], Counter[str]]:
         """MiB and percent that are given of each card, of each pod what it takes at its most:

@@ -73,7 +73,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def calls(self, path: str | None = None) -> list[Call]:
-        """What came so far, to this path or to all."""
+        """The calls so far, to this path or to all."""
         with self._lock:
             return [call for call in self._calls if path in (None, call.path)]
 

@@ -1,8 +1,8 @@
-"""What Kubernetes really sends, kept in `recordings/` for the tests that run without one.
+"""Messages of a real Kubernetes, kept in `recordings/` for the tests that run without one.
 
-`pytest tests/cluster --record` writes them anew. Without it a recording is compared with what came
-now, by shape: which fields there are and what types they have. So a new version that says something
-differently fails here first.
+`pytest tests/cluster --record` records them again. Otherwise a new message is compared with the
+recording by shape: the fields that exist, and their types. So a new version that differs fails here
+first.
 """
 
 import json
@@ -44,7 +44,7 @@ def shape(content: Any, at: str = "") -> set[str]:
     >>> sorted(shape({"a": [1, {"b": None}]}))
     ['.a[] int', '.a[].b NoneType']
     """
-    # Whose fields are there differs with how an object came to be, and nobody here reads it.
+    # These fields depend on how an object was created, and no test reads them.
     if at.endswith(".managedFields"):
         return set()
     if isinstance(content, dict) and content:

@@ -1,4 +1,4 @@
-"""The flags of the servers of a test cluster: what every one has, whatever the test."""
+"""The flags that every server of a test cluster has."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def etcd(folder: Path, client_port: int, peer_port: int) -> Flags:
         "listen-peer-urls": peers,
         "initial-advertise-peer-urls": peers,
         "initial-cluster": f"test={peers}",
-        # What is lost with the machine is lost with the test.
+        # The data need not survive a crash of the machine.
         "unsafe-no-fsync": "true",
         "quota-backend-bytes": 4 << 30,
         "log-level": "warn",
@@ -66,10 +66,10 @@ def apiserver(
         "allow-privileged": "true",
         # A Service's endpoints are called directly, as if every node had a proxy.
         "enable-aggregator-routing": "true",
-        # An endpoint on loopback is refused, and nobody asks for this one.
+        # An endpoint on loopback is refused, and no client uses this one.
         "endpoint-reconciler-type": "none",
         "cert-dir": folder,
-        # Tests start and stop this by the dozen, and throttle nobody.
+        # Tests start and stop many of these, so no client is throttled.
         "max-requests-inflight": 2000,
         "max-mutating-requests-inflight": 1000,
         "shutdown-delay-duration": "0s",

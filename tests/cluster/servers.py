@@ -1,7 +1,8 @@
-"""A server that a test started: its log, when it is ready, and its end.
+"""A server that a test started: its log, its readiness, and its end.
 
 A server must never outlive the test process, however that ends: the kernel kills it with its parent
-(`setpriv --pdeathsig`). What it says goes to a file, whose end stands in every error here.
+(`setpriv --pdeathsig`). Its output goes to a file, and every error here contains the end of that
+file.
 """
 
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from support import processes
 
-#: Seconds in which a server must be ready, or gone; far more than it takes on a busy machine.
+#: Seconds until a server must be ready, or have ended; far more than it takes on a busy machine.
 DEADLINE = 90.0
 
 #: Lines of a log that an error shows.
@@ -56,6 +57,11 @@ class Server:
         # nsenter waits for its one child, which is the server.
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return int(children.read_text().split()[0])
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def launch(self) -> None:
         """Start the process and return at once; `wait` has to follow."""
@@ -101,7 +107,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections and answers nobody."""
+        """Send SIGSTOP: it keeps its connections and answers no request."""
         self.was_disturbed = True
         os.kill(self.pid, signal.SIGSTOP)
 
@@ -139,11 +145,11 @@ _allocated: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now.
+    """Ports of 127.0.0.1 on which no program listens now.
 
-    They lie below those that the kernel gives to outgoing connections, so that none of these takes
-    one between here and its server's start. None is allocated twice, whose server may be yet to
-    start; test processes that run side by side have different ones.
+    They lie below those that the kernel uses for outgoing connections, so that no such connection
+    takes one before the server starts. No port is allocated twice, because its server may start
+    later; test processes that run side by side have different ones.
     """
     ports: list[int] = []
     ours = range(20000 + processes.number(), 32000, processes.count())
@@ -162,7 +168,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def accepts(port: int, address: str = "127.0.0.1") -> bool:
-    """Whether somebody listens there."""
+    """Whether a program listens there."""
     try:
         socket.create_connection((address, port), timeout=1.0).close()
     except OSError:
@@ -171,7 +177,7 @@ def accepts(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def accepts_unix(path: Path) -> bool:
-    """Whether somebody listens on this socket."""
+    """Whether a program listens on this socket."""
     with closing(socket.socket(socket.AF_UNIX)) as connection:
         try:
             connection.connect(str(path))

@@ -26,7 +26,7 @@ def write(go: Path, script: str) -> None:
     go.chmod(0o755)
 
 
-def test_a_group_is_built_once_and_named_by_what_it_is_built_from(go: Path) -> None:
+def test_a_group_is_built_once_and_named_by_its_sources(go: Path) -> None:
     write(go, f'echo build >> {go}.calls; while [ "$1" != -o ]; do shift; done; echo new > "$2"')
     folder = binaries.ensure("kubectl")
     assert folder.name.startswith("kubectl-")
@@ -35,7 +35,7 @@ def test_a_group_is_built_once_and_named_by_what_it_is_built_from(go: Path) -> N
     assert Path(f"{go}.calls").read_text() == "build\n"
 
 
-def test_a_build_that_fails_leaves_nothing_and_says_what_go_said(go: Path) -> None:
+def test_a_failed_build_leaves_nothing_and_shows_the_output_of_go(go: Path) -> None:
     write(go, "echo 'go: downloading x'; echo 'no such host: proxy.golang.org'; exit 1")
     with pytest.raises(binaries.CannotBuild, match=r"proxy\.golang\.org") as said:
         binaries.ensure("kubectl")
@@ -50,7 +50,7 @@ def test_a_build_that_takes_too_long_is_ended(go: Path, monkeypatch: pytest.Monk
         binaries.ensure("kubectl")
 
 
-def test_a_machine_without_go_is_told_so(
+def test_a_missing_go_is_reported(
     go: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
@@ -58,7 +58,7 @@ def test_a_machine_without_go_is_told_so(
     assert capsys.readouterr().err.startswith("missing: go ")
 
 
-def test_an_unknown_tier_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_tier_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert binaries.main(["all"]) == 2
     assert "the groups are control-plane, kubectl, controllers, node" in capsys.readouterr().err
 

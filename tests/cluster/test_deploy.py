@@ -17,12 +17,12 @@ from cluster.extended import assignment, card, configuration, node
 from cluster.kubectl import kubectl
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
-from cluster.test_ask import hami
+from cluster.test_queries import hami
 
 pytestmark = pytest.mark.programs("kubectl")
 
 
-#: Pods of another kind are nobody's business: NVIDIA's time slicing, names that are not turned on.
+#: Pods with other resources are ignored: NVIDIA's time slicing, names that are not enabled.
 OTHERS: list[dict[str, object]] = [{}, {"nvidia.com/gpu.shared": 1}, {"aliyun.com/gpu-mem": 4}]
 
 
@@ -34,7 +34,7 @@ def is_left_alone(pod: Object) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "1.33"])
-def test_a_pod_goes_all_the_way(
+def test_a_pod_is_admitted_scheduled_and_bound(
     control_plane: StartControlPlane, address: str, version: str | None
 ) -> None:
     """Also where the programs behave as an older Kubernetes; 1.33 is as far as they go back."""
@@ -73,7 +73,7 @@ def test_a_pod_goes_all_the_way(
             cluster.api.create(PODS, objects.pod(f"too-{number}", others))
 
 
-def test_the_names_of_alibaba_cloud_are_turned_on(
+def test_the_names_of_alibaba_cloud_are_enabled(
     control_plane: StartControlPlane, address: str, tmp_path: Path
 ) -> None:
     """By the kustomization of docs/install.md, beside a copy of deploy/."""
@@ -113,7 +113,7 @@ def test_the_names_of_alibaba_cloud_are_turned_on(
         assert [each["memory_mib"] for each in quotas] == counted
 
 
-def test_kube_scheduler_gets_its_lease_by_the_rights_of_deploy(
+def test_kube_scheduler_acquires_its_lease_with_the_rights_of_deploy(
     control_plane: StartControlPlane, address: str
 ) -> None:
     """As its service account, with the configuration that its pod reads; and its extender binds."""

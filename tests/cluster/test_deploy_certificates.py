@@ -1,4 +1,4 @@
-"""The webhook's certificates in the Secret that deploy/ has, empty: who fills it, who leaves it."""
+"""The webhook's certificates in the Secret of deploy/, which is empty at first."""
 
 import base64
 import contextlib
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.programs("kubectl")
 
 
 def probe(name: str, address: str, port: int) -> int:
-    """What the kubelet's probe, which takes any certificate, is answered; 0: nothing."""
+    """The status for a probe of the kubelet, which accepts any certificate; 0: no response."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     link = http.client.HTTPSConnection(address, port, timeout=10, context=context)
@@ -66,14 +66,14 @@ def held(cluster: ControlPlane) -> bytes:
 
 
 def kept(cluster: ControlPlane) -> list[Object]:
-    """What nobody but the webhook writes: the Secret's data, and who is trusted."""
+    """The fields that only the webhook writes: the Secret's data, and the trusted authorities."""
     hooks = [cluster.api.get(f"{path}/hami-webhook")["webhooks"] for path in CONFIGURATIONS]
     trusted = [{"trusted": hook["clientConfig"]["caBundle"]} for (hook,) in hooks]
     return [cluster.api.get(SECRET)["data"], *trusted]
 
 
 def make_as_before(cluster: ControlPlane) -> None:
-    """The Secret as webhooks made it when they did: with the same data, and nobody applied it."""
+    """The Secret as a webhook once created it: with the same data, and without `kubectl apply`."""
     made = cluster.api.get(SECRET)
     cluster.api.delete(SECRET)
     again = {"metadata": {"name": "hami-webhook"}, "type": "Opaque", "data": made["data"]}
@@ -125,7 +125,7 @@ def test_applying_again_leaves_the_certificates(
     waiting.gone(cluster.api, SECRET)
 
 
-def test_without_its_secret_the_webhook_waits_and_says_so(
+def test_without_its_secret_the_webhook_waits_and_reports_it(
     control_plane: StartControlPlane, address: str
 ) -> None:
     """Deletes the Secret before and during service: the webhook reads it only every few seconds."""
@@ -139,7 +139,7 @@ def test_without_its_secret_the_webhook_waits_and_says_so(
         assert "kubectl apply -k deploy/" in log.read_text()
         assert probe("readinessProbe", address, port) == 503
         publish(cluster, address, port)
-        # Nobody is judged by who cannot be trusted, and nobody let in unjudged.
+        # No untrusted webhook decides, and no pod is accepted without a decision.
         with pytest.raises(ApiError, match="failed calling webhook"):
             cluster.api.create(f"{PODS}?dryRun=All", objects.pod("p", GPU))
         apply(cluster)
@@ -165,7 +165,7 @@ def test_without_its_secret_the_webhook_waits_and_says_so(
             assert (process.poll(), other.poll()) == (None, None)
 
 
-def test_two_that_begin_at_once_show_the_same(
+def test_two_that_start_at_once_serve_the_same_certificate(
     control_plane: StartControlPlane, address: str
 ) -> None:
     """Starts two replicas at once: only one of them may create the certificates."""

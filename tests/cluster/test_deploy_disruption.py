@@ -127,7 +127,7 @@ def test_the_last_replica_is_not_evicted(cluster: ControlPlane, part: str) -> No
 
 @pytest.mark.parametrize("part", ["webhook", "scheduler"])
 def test_replicas_that_are_not_ready_are_evicted(cluster: ControlPlane, part: str) -> None:
-    """Whatever is wrong with all of them: the drain of a node does not wait for them for good."""
+    """The drain of a node does not wait for them forever, even if all of them are broken."""
     for pod in replicas(cluster, part):
         run(cluster, pod, is_ready="False")
 
@@ -142,7 +142,7 @@ def test_replicas_that_are_not_ready_are_evicted(cluster: ControlPlane, part: st
 
 
 @pytest.mark.parametrize("part", ["webhook", "scheduler"])
-def test_its_pods_are_made_where_their_rank_is_limited(cluster: ControlPlane, part: str) -> None:
+def test_its_pods_can_use_a_limited_priority_class(cluster: ControlPlane, part: str) -> None:
     """By the quota of deploy/: in a namespace without one the same pod is refused."""
     assert len(replicas(cluster, part)) == 2
     account = {"metadata": {"name": f"hami-{part}"}}
@@ -154,7 +154,9 @@ def test_its_pods_are_made_where_their_rank_is_limited(cluster: ControlPlane, pa
 
 
 @pytest.mark.parametrize("part", ["webhook", "scheduler"])
-def test_its_pods_are_of_the_rank_of_the_control_plane(cluster: ControlPlane, part: str) -> None:
+def test_its_pods_have_the_priority_class_of_the_control_plane(
+    cluster: ControlPlane, part: str
+) -> None:
     """Else pods of a tenant with a higher priority could have them evicted."""
     rank = cluster.api.get(f"{RANKS}/{RANK}")
     for pod in replicas(cluster, part):

@@ -1,4 +1,4 @@
-"""What the service accounts of deploy/ may do: by the API server's word, and by trying."""
+"""The rights of the service accounts of deploy/: by the API server's reviews, and by trying."""
 
 import base64
 import contextlib
@@ -38,7 +38,7 @@ def rights(cluster: ControlPlane, user: str, namespace: str) -> set[Right]:
 
 
 def has_only(cluster: ControlPlane, user: str, namespace: str, wanted: set[Right]) -> None:
-    """What has just been granted or taken back counts a moment later."""
+    """A right that was granted or revoked takes effect a moment later."""
 
     def has() -> set[Right]:
         return rights(cluster, user, namespace) - rights(cluster, "nobody", namespace)
@@ -91,7 +91,7 @@ def test_the_webhook_makes_reads_and_lists_no_other_secret(
         is_forbidden("GET", f"{SECRETS}/{name}")
         is_forbidden("PUT", f"{SECRETS}/{name}", of(name))
         is_forbidden("PATCH", f"{SECRETS}/{name}", of(name))
-    # What is there does not become a token's: the kind of a Secret is for life.
+    # An existing Secret cannot become a token's, because the type of a Secret cannot change.
     with pytest.raises(ApiError, match="field is immutable"):
         api.replace(f"{SECRETS}/hami-webhook", of("hami-webhook"))
     written = {**own, "data": {"x": base64.b64encode(b"x").decode()}}
@@ -122,7 +122,7 @@ def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:
 def test_the_extender_needs_nothing_of_kube_schedulers_rights(
     control_plane: StartControlPlane, address: str
 ) -> None:
-    """Both have one account; what either needs stands in rights.yaml for itself."""
+    """Both use one account; rights.yaml has the rights of each separately."""
     (port,) = free_ports(1)
     profiles = [{"schedulerName": "hami-scheduler"}]
     cluster = control_plane(scheduler={**configuration(port), "profiles": profiles})

@@ -20,8 +20,8 @@ from cluster.deployed import apply, container, create_soon, publish, running
 from cluster.objects import PODS
 from cluster.servers import free_ports
 
-#: Seconds after which whoever asks the webhook has heard that a replica is no endpoint any more:
-#: the API server and the proxies learn of it from a controller, which learns of it from a pod.
+#: Seconds until all clients know that a replica is no endpoint: the API server and the proxies
+#: learn it from a controller, which learns it from the pod.
 HEARD = 2.0
 
 #: Clients of either kind.
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.programs("kubectl")
 
 @dataclass
 class Replicas:
-    """The webhook's replicas, and those that whoever asks knows of."""
+    """The webhook's replicas, and the endpoints that clients know."""
 
     cluster: ControlPlane
     address: str

@@ -1,7 +1,7 @@
-"""One edit of the settings reaches both Deployments; what has to know of names knows the same.
+"""One edit of the settings reaches both Deployments, and all parts use the same resource names.
 
-As `kubectl kustomize` makes it of deploy/ and of the kustomizations of docs/install.md, without a
-cluster.
+The tests render deploy/ and the kustomizations of docs/install.md with `kubectl kustomize`, without
+a cluster.
 """
 
 import re
@@ -25,7 +25,7 @@ PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
 
 
 def kustomized(folder: Path) -> list[Object]:
-    """What would be applied."""
+    """The objects that would be applied."""
     program = binaries.folder("kubectl") / "kubectl"
     command = [str(program), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -74,7 +74,7 @@ def both(made: list[Object]) -> Any:
     return webhook
 
 
-def test_both_read_one_file_and_an_edit_replaces_both(tmp_path: Path) -> None:
+def test_both_read_one_file_and_an_edit_restarts_both(tmp_path: Path) -> None:
     name, settings = both(kustomized(DEPLOY))
     assert settings == pods.PodSettings(schedulers=("hami-scheduler",))
     folder = of_the_page(tmp_path, "behavior")
@@ -130,20 +130,20 @@ def _data(each: Object) -> Object:
     return each["data"] if each["kind"] == "ConfigMap" else {}
 
 
-def test_the_names_that_are_read_are_those_that_are_asked_for(tmp_path: Path) -> None:
+def test_the_enabled_names_are_those_of_the_scheduler_configuration(tmp_path: Path) -> None:
     plain, more = kustomized(DEPLOY), kustomized(of_the_page(tmp_path, "components"))
     for made, profiles in ((plain, (HAMI,)), (more, (HAMI, ALIYUN))):
         names = {name for profile in profiles for name in profile.resources}
         assert both(made)[1].profiles == profiles
         assert asked_for(made) == names
         assert managed(made).keys() == names
-        # What no node publishes must not be looked for there.
+        # kube-scheduler must not look on nodes for resources that no node publishes.
         published = {HAMI.gpu, HAMI.memory, HAMI.cores}
         assert {name for name, is_ignored in managed(made).items() if not is_ignored} == published
     assert both(plain)[1].schedulers == both(more)[1].schedulers
 
 
-def test_the_schedulers_configuration_is_copied_but_for_the_names() -> None:
+def test_the_schedulers_configuration_differs_only_in_the_names() -> None:
     (plain,), (more,) = documents("scheduler/scheduler.yaml"), documents("aliyun/scheduler.yaml")
     for each in (plain, more):
         each["extenders"][0].pop("managedResources")

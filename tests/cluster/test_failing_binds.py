@@ -1,4 +1,4 @@
-"""Bind calls that come twice, late, or for what is not there any more."""
+"""Bind calls that are repeated, late, or for objects that no longer exist."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def both(whole: Both) -> Iterator[Both]:
     yield whole
     for path in (PODS, NODES):
         cluster.api.delete_all(path)
-    waiting.until(lambda: not cluster.api.list(PODS), "the test's pods are gone")
+    waiting.until(lambda: not cluster.api.list(PODS), "the test's pods are deleted")
     waiting.until(lambda: failing.fits(port, probe, "a", "b") == [], "the nodes are forgotten")
 
 
@@ -53,7 +53,7 @@ def is_free(both: Both, node: str) -> None:
     assert failing.bind(both[1], made, node) == ""
 
 
-def test_a_pod_that_somebody_else_has_bound_gets_no_card(both: Both) -> None:
+def test_a_pod_that_another_scheduler_has_bound_gets_no_card(both: Both) -> None:
     cluster, port = both
     made = create(both, "p")
     cluster.api.create(f"{PODS}/p/binding", objects.binding(made, "b"))
@@ -89,7 +89,7 @@ def test_a_later_pod_of_the_same_name_is_not_bound_in_its_place(both: Both) -> N
     is_free(both, "b")
 
 
-def test_a_pod_that_is_gone_or_going_is_not_bound(both: Both) -> None:
+def test_a_deleted_or_terminating_pod_is_not_bound(both: Both) -> None:
     cluster, port = both
     gone = create(both, "gone")
     going = cluster.api.create(
@@ -108,7 +108,7 @@ def test_a_pod_that_is_gone_or_going_is_not_bound(both: Both) -> None:
         cluster.api.patch(f"{PODS}/going", {"metadata": {"finalizers": None}})
 
 
-def test_a_bind_asked_for_twice_or_too_late_writes_nothing(both: Both) -> None:
+def test_a_repeated_or_late_bind_writes_nothing(both: Both) -> None:
     cluster, port = both
     made = create(both, "p")
     assert failing.bind(port, made, "a") == ""
@@ -135,7 +135,7 @@ def test_a_pod_bound_to_two_nodes_at_once_gets_one(both: Both) -> None:
     assert failing.given(cluster.api) == {"GPU-a-0": WHOLE, "GPU-b-0": WHOLE}
 
 
-def test_a_node_that_is_gone_gets_no_pod(both: Both) -> None:
+def test_a_deleted_node_gets_no_pod(both: Both) -> None:
     """The API server would take the binding."""
     cluster, port = both
     made = create(both, "p")

@@ -1,4 +1,4 @@
-"""Events that come twice, and late, of real pods: the watch is all that tells of what is gone."""
+"""Repeated and late events of real pods; only the watch reports deletions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cluster.api import Api
 from cluster.conftest import StartControlPlane
 from cluster.extended import asking, card, extender, node
 from cluster.objects import NODES, PODS
+from cluster.repeated_events import RepeatedEvents
 from cluster.servers import free_ports
-from cluster.stammer import Stammer
 from hami_py.kube import ApiServer
 
 #: Two nodes of two cards, on each of which three pods fit.
@@ -32,9 +32,9 @@ def full(api: Api) -> None:
 
 
 @contextlib.contextmanager
-def late(server: Stammer) -> Iterator[None]:
+def late(server: RepeatedEvents) -> Iterator[None]:
     """No event of a pod comes meanwhile, and some would have."""
-    # Else the reader may sleep past the moment in which it might have gone on.
+    # Otherwise the reader may sleep past the moment at which it could have continued.
     waiting.until(lambda: server.let_go == server.held, "what was late before has been told")
     before = server.held
     server.goes.clear()
@@ -46,16 +46,16 @@ def late(server: Stammer) -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
-def test_events_of_pods_come_twice_and_late(control_plane: StartControlPlane) -> None:
+def test_repeated_and_late_events_of_pods(control_plane: StartControlPlane) -> None:
     (port,) = free_ports(1)
     cluster = asking(control_plane, port)
     api = cluster.api
-    server = Stammer(ApiServer.connect(cluster.kubeconfig))
+    server = RepeatedEvents(ApiServer.connect(cluster.kubeconfig))
     with extender(server, port) as scheduler:
         assert scheduler.wait_until_ready(60)
         for name in NAMES:
             api.create(NODES, node(name, [card(name, i, memory_mib=MIB) for i in range(CARDS)]))
-        # Nobody is told of what was bound until all of it is.
+        # No bound pod is reported before all are bound.
         with late(server):
             for number in range(ROOM + 2):
                 api.create(PODS, failing.pod(f"p{number}", SHARE))
@@ -65,7 +65,7 @@ def test_events_of_pods_come_twice_and_late(control_plane: StartControlPlane) ->
             full(api)
         for turn in range(4):
             with late(server):
-                # Who is gone still counts; who comes is refused.
+                # Deleted pods still count, so new pods are rejected.
                 for name in sorted(failing.bound(api))[turn : turn + 4]:
                     api.delete(f"{PODS}/{name}", grace_seconds=0)
                 for number in range(4):

@@ -12,7 +12,7 @@ from cluster.objects import NODES, PODS
 
 
 @pytest.mark.timeout(200)
-def test_a_pod_refused_for_a_hold_that_lapses_is_tried_again(
+def test_a_pod_rejected_because_of_a_hold_is_retried_when_it_expires(
     control_plane: StartControlPlane,
 ) -> None:
     """Nothing happens in the cluster when it lapses, and without an event it would wait minutes."""

@@ -1,4 +1,4 @@
-"""kube-scheduler does not notice at once that another has its lease; what it sends until then."""
+"""kube-scheduler does not notice at once that it has lost its lease, and binds until it does."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 
-PLACE = ("kube-system", "findings")
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/findings"
+PLACE = ("kube-system", "paused-leader")
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/paused-leader"
 
 #: It looks at its lease every 40 s, and gives up 50 s after it renewed it last.
 ELECTION = {
@@ -33,7 +33,7 @@ MIB = 10_000
 
 
 def take(api: Api, holder: str) -> None:
-    """As client-go does it, whoever has it."""
+    """Acquire the lease as client-go does, whoever holds it."""
     spec: Any = api.get(LEASE)["spec"]
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     taken = {"holderIdentity": holder, "acquireTime": now, "renewTime": now}
@@ -42,10 +42,10 @@ def take(api: Api, holder: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_leader_that_stood_still_binds_nothing_beside_the_next(
+def test_a_paused_leader_binds_nothing_beside_the_next(
     control_plane: StartControlPlane,
 ) -> None:
-    """Nobody waits for the lease's end here: that it is another's is all that counts."""
+    """The test does not wait for the lease to expire: only the change of the holder matters."""
     first, second = free_ports(2)
     cluster = asking(control_plane, first, leaderElection=ELECTION)
     api, server = cluster.api, ApiServer.connect(cluster.kubeconfig)

@@ -14,8 +14,8 @@ from cluster.conftest import StartControlPlane
 from cluster.extended import card, extender, node
 from cluster.failing import NOBODY
 from cluster.objects import NODES, PODS
+from cluster.repeated_events import RepeatedEvents
 from cluster.servers import free_ports
-from cluster.stammer import Stammer
 from hami_py.kube import ApiServer
 from hami_py.scheduler.settings import Timing
 
@@ -25,7 +25,7 @@ CARDS, MIB, SHARE, ROOM = 8, 10_000, 3000, 24
 PLACE = ("kube-system", "overlap")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
-#: A binding may take a second; who has got the lease waits for that, and for late writes.
+#: A binding may take a second; a new holder waits for that, and for late writes.
 TIMING = Timing(bind_s=1.0)
 
 
@@ -57,14 +57,14 @@ class Asking:
 
 
 @pytest.mark.timeout(300)
-def test_replicas_that_overlap_never_give_a_card_twice(control_plane: StartControlPlane) -> None:
-    """Nobody waits until they agree; and who takes over has not been told what the other did."""
+def test_overlapping_replicas_never_assign_a_card_twice(control_plane: StartControlPlane) -> None:
+    """The replicas do not wait for each other, and the new holder does not know earlier writes."""
     ports = free_ports(2)
     cluster = control_plane()
     api = cluster.api
     spec = {"holderIdentity": "nobody", "leaseDurationSeconds": 3600, "leaseTransitions": 0}
     api.create(LEASES, {"metadata": {"name": PLACE[1]}, "spec": spec})
-    servers = [Stammer(ApiServer.connect(cluster.kubeconfig)) for _ in ports]
+    servers = [RepeatedEvents(ApiServer.connect(cluster.kubeconfig)) for _ in ports]
     holders = ("one", "other")
     one, other = (
         extender(server, port, lease=PLACE, lease_holder=holder, timing=TIMING)

@@ -19,7 +19,7 @@ NAMES, CARDS, MIB, SHARE, FIT = "abc", 4, 10_000, 3000, 3
 
 
 @pytest.mark.timeout(400)
-def test_what_one_has_bound_the_other_counts(control_plane: StartControlPlane) -> None:
+def test_each_replica_counts_the_pods_of_the_other(control_plane: StartControlPlane) -> None:
     first, second = free_ports(2)
     cluster = asking(control_plane, first)
     api, server = cluster.api, ApiServer.connect(cluster.kubeconfig)
@@ -50,7 +50,7 @@ def test_what_one_has_bound_the_other_counts(control_plane: StartControlPlane) -
             failing.until_bound(api, expected)
             agree()
             seen.append(failing.given(api))
-            # The one that is not asked any more has a call left.
+            # The replica that is no longer called has one call left.
             made = api.create(PODS, failing.pod(f"late{turn}", SHARE, schedulerName=NOBODY))
             late = [failing.bind(port, made, name) for name in NAMES]
             assert ("" in late) == (expected < room)

@@ -1,4 +1,4 @@
-"""The extender starts anew, beside a kube-scheduler that does not wait for it."""
+"""The extender restarts beside a kube-scheduler that does not wait for it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_a_thousand_pods_are_counted_after_a_restart(control_plane: StartControl
         assert second.cluster.allocator.digest() == digest
 
     # Pods come while it starts; 40 places are left.
-    gate = failing.Gate(server, ALL_PODS)
-    with extender(gate, port) as third:
+    held = failing.HeldLists(server, ALL_PODS)
+    with extender(held, port) as third:
         made: list[Object] = failing.at_once(
             lambda number: api.create(PODS, failing.pod(f"new{number}", SHARE)), 60
         )
@@ -71,7 +71,7 @@ def test_a_thousand_pods_are_counted_after_a_restart(control_plane: StartControl
         ready = urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", timeout=30.0)
         assert ready.status == 503
         assert failing.bound(api) == old
-        gate.open.set()
+        held.open.set()
         failing.until_bound(api, 1040)
         message = waiting.until(lambda: unplaced(api.list(PODS)), "twenty are said to wait")
         assert set(message) == {"too little memory free on its cards"}
@@ -81,7 +81,7 @@ def test_a_thousand_pods_are_counted_after_a_restart(control_plane: StartControl
 
 
 def unplaced(pods: list[Object]) -> list[str] | None:
-    """What the pods say that wait, once all twenty have been refused for good."""
+    """The conditions of the pending pods, when all twenty have been rejected finally."""
     said = [
         condition["message"]
         for pod in pods

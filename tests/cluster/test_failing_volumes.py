@@ -1,6 +1,6 @@
 """Pods that kube-scheduler binds late: it has chosen a node, and waits for a volume there.
 
-Nobody provisions volumes in these clusters but the test.
+Only the test provisions volumes in these clusters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from hami_py.scheduler.settings import Timing
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 
-#: Written by kube-scheduler when it has chosen: whoever provisions has to do it for that node.
+#: kube-scheduler writes this annotation when it has chosen; a provisioner must create the volume
+#: for that node.
 SELECTED = "volume.kubernetes.io/selected-node"
 
 HOLD_S = 1.0
@@ -52,7 +53,7 @@ class Stand:
 
 @pytest.fixture
 def stand(control_plane: StartControlPlane) -> Iterator[Stand]:
-    """Volumes of the class `slow` come when somebody makes them, after a node was chosen."""
+    """Volumes of the class `slow` are created by the test, after a node was chosen."""
     with extended(control_plane, timing=Timing(hold_s=HOLD_S)) as (cluster, scheduler):
         api = cluster.api
         api.create(
@@ -86,12 +87,12 @@ def waits(api: Api, node: str, **spec: Any) -> None:
 
 def create(api: Api, name: str, cards: str = "GPU-a-0", **spec: Any) -> None:
     """A pod for most of one of these cards. kube-scheduler looks at the sum of a node's cards."""
-    wish = {"annotations": {"nvidia.com/use-gpuuuid": cards}}
-    api.create(PODS, failing.pod(name, 6000, metadata=wish, **spec))
+    metadata = {"annotations": {"nvidia.com/use-gpuuuid": cards}}
+    api.create(PODS, failing.pod(name, 6000, metadata=metadata, **spec))
 
 
 def provision(api: Api) -> None:
-    """What a provisioner and the controller of volumes do."""
+    """Act as a provisioner and as the controller of volumes."""
     claim = api.get(f"{CLAIMS}/claim")
     metadata = {key: claim["metadata"][key] for key in ("name", "namespace", "uid")}
     spec = {
@@ -114,7 +115,7 @@ def two_cards(name: str, **metadata: Any) -> Object:
 
 
 @pytest.mark.timeout(200)
-def test_cards_are_kept_for_a_pod_until_its_volume_is_there(stand: Stand) -> None:
+def test_cards_are_held_for_a_pod_until_its_volume_is_bound(stand: Stand) -> None:
     api = stand.api
     stand.add(two_cards("a"))
     waits(api, "a")
@@ -145,21 +146,22 @@ def test_cards_are_free_again_when_kube_scheduler_has_given_up(stand: Stand) -> 
 
 
 @pytest.mark.timeout(200)
-def test_cards_are_kept_on_the_node_that_kube_scheduler_has_chosen(stand: Stand) -> None:
-    """Both nodes are as good to us, so a is held, by its name. kube-scheduler would rather not
-    have a; what is left for others there is free again."""
+def test_cards_are_held_on_the_node_that_kube_scheduler_has_chosen(stand: Stand) -> None:
+    """Both nodes score the same, so a is held, by name. kube-scheduler prefers the other node. The
+    free rest of a is available to other pods again.
+    """
     api, port = stand.api, stand.scheduler.server.port
     tainted = two_cards("a", labels={"for": "waits"})
     taint = {"key": "example.com/old", "effect": "PreferNoSchedule"}
-    # A watch tells in this order: who knows the last one knows the others.
+    # A watch delivers changes in order, so a program that knows the last one knows the others.
     stand.add(
         two_cards("c"),
         two_cards("b", labels={"for": "waits"}),
         {**tainted, "spec": {"taints": [taint]}},
     )
     waits(api, "b", cards="GPU-a-0,GPU-b-0", nodeSelector={"for": "waits"})
-    wish = {"annotations": {"nvidia.com/use-gpuuuid": "GPU-b-0,GPU-c-0,GPU-c-1"}}
-    more = {"schedulerName": failing.NOBODY, "metadata": wish}
+    metadata = {"annotations": {"nvidia.com/use-gpuuuid": "GPU-b-0,GPU-c-0,GPU-c-1"}}
+    more = {"schedulerName": failing.NOBODY, "metadata": metadata}
     probe = api.create(PODS, failing.pod("probe", 6000, **more))
     waiting.until(lambda: failing.fits(port, probe, "b", "c") == ["c"], "the card of b is held")
     create(api, "other", cards="GPU-b-0")

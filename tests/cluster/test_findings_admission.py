@@ -117,7 +117,7 @@ def test_match_conditions_are_checked_when_they_are_written(cluster: ControlPlan
     assert refused.value.code == 422
 
 
-def test_what_a_webhook_refuses_and_warns_of_reaches_the_user(
+def test_refusals_and_warnings_of_a_webhook_reach_the_user(
     cluster: ControlPlane, webhook: Webhook, recordings: Recordings
 ) -> None:
     webhook({"/mutate": lambda call: admission.deny(call, "spec.x: 3; use 4")})
@@ -143,9 +143,7 @@ def test_a_webhook_that_is_down_fails_gpu_pods_alone(
     cluster.api.create(PODS, _pod({"cpu": 1}))
 
 
-def test_a_validating_webhook_sees_what_the_mutating_one_made(
-    cluster: ControlPlane, webhook: Webhook
-) -> None:
+def test_a_validating_webhook_sees_the_mutated_pod(cluster: ControlPlane, webhook: Webhook) -> None:
     label: Object = {"op": "add", "path": "/metadata/labels", "value": {"hami-py.test": "seen"}}
     webhook({"/mutate": lambda call: admission.patched(call, label)})
     validating = webhook({"/mutate": admission.allow}, kind=VALIDATING)
@@ -246,7 +244,7 @@ def test_an_endpoint_on_loopback_is_refused(cluster: ControlPlane) -> None:
     assert refused.value.code == 422
 
 
-def test_a_policy_keeps_the_assignment_from_all_but_one_user(cluster: ControlPlane) -> None:
+def test_a_policy_lets_one_user_write_the_assignment(cluster: ControlPlane) -> None:
     cluster.api.create(
         admission.POLICIES,
         {
@@ -305,7 +303,7 @@ def test_a_policy_keeps_the_assignment_from_all_but_one_user(cluster: ControlPla
         error = waiting.until(refused, "the policy is in force")
         assert error.code == 422
         assert "the annotation hami-py.test/assigned is ours" in error.status["message"]
-        # A Binding is another resource: it is not held up, whoever makes it.
+        # A Binding is another resource, so it is not delayed for any user.
         pod = cluster.api.create(PODS, objects.pod(schedulerName="nobody"))
         path = f"{PODS}/{pod['metadata']['name']}"
         assigned = {"hami-py.test/assigned": "card-0"}

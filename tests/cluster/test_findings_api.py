@@ -1,4 +1,4 @@
-"""What the API server says to conflicts, old watches, hand-made nodes and their resources."""
+"""The API server and conflicts, old watches, manually created nodes and their resources."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_stale_update_is_a_conflict(cluster: ControlPlane, recordings: Recordi
     assert refused.value.code == 409
 
 
-def test_old_watches_and_pages_are_gone_after_a_compaction_and_a_restart(
+def test_old_watches_and_pages_expire_after_a_compaction_and_a_restart(
     control_plane: StartControlPlane, recordings: Recordings
 ) -> None:
     """Restarts an API server, which is what makes it forget old versions."""
@@ -62,7 +62,7 @@ def test_old_watches_and_pages_are_gone_after_a_compaction_and_a_restart(
     recordings.keep("list-continue-410", answer)
 
 
-def test_lists_say_what_they_are_also_empty_ones(
+def test_empty_lists_have_kind_and_version_too(
     cluster: ControlPlane, recordings: Recordings
 ) -> None:
     cluster.api.create(NODES, objects.node("one"))
@@ -98,7 +98,7 @@ def test_a_watch_starts_with_the_list_and_marks_its_end(
     recordings.keep("watch-bookmark", seen[-1])
 
 
-def test_to_a_watch_with_a_selector_what_begins_to_match_comes_and_what_ceases_to_is_gone(
+def test_a_watch_with_a_selector_adds_and_deletes_as_objects_match(
     cluster: ControlPlane,
 ) -> None:
     made = cluster.api.create(NODES, objects.node("labelled"))
@@ -116,7 +116,7 @@ def test_to_a_watch_with_a_selector_what_begins_to_match_comes_and_what_ceases_t
     assert gone["resourceVersion"] == versions[2]
 
 
-def test_a_node_keeps_the_status_that_it_was_made_with(cluster: ControlPlane) -> None:
+def test_a_created_node_keeps_its_status(cluster: ControlPlane) -> None:
     made = cluster.api.create(NODES, objects.node("whole", {"nvidia.com/gpu": 8}))
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert "taints" not in made["spec"]
@@ -154,17 +154,17 @@ def test_an_extended_resource_needs_whole_equal_limits(cluster: ControlPlane) ->
     ("written", "read"),
     [("3000", "3k"), ("4096", "4096"), ("3e3", "3e3"), ("3Gi", "3Gi"), ("0", "0"), ("2000k", "2M")],
 )
-def test_a_quantity_comes_back_in_its_canonical_form(
+def test_a_quantity_is_returned_in_canonical_form(
     cluster: ControlPlane, written: str, read: str
 ) -> None:
-    """Who asks for 3000 MiB of gpumem is read as 3k, and 3Gi is no error to Kubernetes."""
+    """3000 MiB of gpumem are stored as 3k, and Kubernetes accepts 3Gi."""
     name = "nvidia.com/gpumem"
     made = cluster.api.create(PODS, objects.pod(limits={name: written}, schedulerName="nobody"))
     stored = cluster.api.get(f"{PODS}/{made['metadata']['name']}")
     assert stored["spec"]["containers"][0]["resources"]["limits"][name] == read
 
 
-def test_pods_are_placed_on_nodes_that_nobody_keeps_alive(cluster: ControlPlane) -> None:
+def test_pods_are_placed_on_nodes_without_heartbeats(cluster: ControlPlane) -> None:
     """No kubelet, no lease: without the node lifecycle controller a node stays what it says."""
     cluster.api.create(NODES, objects.node("alone", {"example.com/here-alone": 8}))
     cluster.api.create(PODS, objects.pod("placed", {"example.com/here-alone": 1}))
@@ -183,7 +183,7 @@ def test_a_new_node_is_tainted_until_the_lifecycle_controller_finds_it_ready(
 
 
 @pytest.mark.programs("controllers")
-def test_the_lifecycle_controller_lets_a_hand_made_node_be_for_its_grace_period(
+def test_the_lifecycle_controller_waits_for_the_grace_period_of_a_created_node(
     control_plane: StartControlPlane,
 ) -> None:
     settings = Settings(

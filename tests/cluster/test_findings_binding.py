@@ -1,4 +1,4 @@
-"""What a Binding does: annotations in it, its UID, its conflicts, and the right to make one."""
+"""A Binding: its annotations, its UID, its conflicts, and the right to create one."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def pod(cluster: ControlPlane) -> Iterator[Object]:
-    """A pod that nobody binds, with a forged assignment."""
+    """A pod without a scheduler, with a forged assignment."""
     wanted = objects.pod(
         metadata={"annotations": {"hami-py.test/assigned": "forged", "kept": "yes"}},
         schedulerName="nobody",
@@ -51,7 +51,7 @@ def test_annotations_of_a_binding_are_merged_in_the_same_write(
     bound = now(cluster.api, pod)
     assert bound["spec"]["nodeName"] == "a"
     assert bound["metadata"]["annotations"] == {"hami-py.test/assigned": "card-0", "kept": "yes"}
-    # Nobody who watches ever sees one without the other.
+    # No watch ever shows one without the other.
     events = cluster.api.watch(path, seconds=2)
     changes = [event for event in events if event["type"] == "MODIFIED"]
     assert len(changes) == 1
@@ -79,7 +79,7 @@ def test_labels_of_a_binding_are_merged_too(cluster: ControlPlane, pod: Object) 
 
 
 def test_labels_of_a_binding_are_dropped_before_1_35(control_plane: StartControlPlane) -> None:
-    """Without a word; the feature gate is called PodTopologyLabelsAdmission."""
+    """They are dropped without a message; the feature gate is PodTopologyLabelsAdmission."""
     api = control_plane(settings=Settings(emulates="1.34")).api
     pod = api.create(PODS, objects.pod(schedulerName="nobody"))
     said = {"hami-py.test/placed": "true"}
@@ -114,9 +114,7 @@ def test_a_second_binding_is_a_conflict_also_to_the_same_node(
     assert after["metadata"]["annotations"]["hami-py.test/assigned"] == "first"
 
 
-def test_a_binding_to_a_node_that_is_not_there_is_accepted(
-    cluster: ControlPlane, pod: Object
-) -> None:
+def test_a_binding_to_a_missing_node_is_accepted(cluster: ControlPlane, pod: Object) -> None:
     bind(cluster.api, pod, "nowhere")
     assert now(cluster.api, pod)["spec"]["nodeName"] == "nowhere"
 
@@ -175,7 +173,7 @@ def test_the_right_to_bind_is_enough_to_annotate(cluster: ControlPlane, pod: Obj
 
 
 def test_annotations_of_a_binding_are_not_validated(cluster: ControlPlane) -> None:
-    """What no other write would take is stored, and every later write of the pod then fails."""
+    """A binding stores values that no other write accepts, and later writes of the pod fail."""
     for odd in ({"hami-py.test/assigned": "x" * (257 << 10)}, {"no key!": "value"}):
         pod = cluster.api.create(PODS, objects.pod(schedulerName="nobody"))
         path = f"{PODS}/{pod['metadata']['name']}"

@@ -1,4 +1,4 @@
-"""What kube-scheduler sends to an extender, when, and what it does with the answers."""
+"""The calls of kube-scheduler to an extender, and its use of the responses."""
 
 import threading
 from typing import Any
@@ -16,7 +16,7 @@ from cluster.recorder import Call
 from cluster.recordings import Recordings
 
 
-def test_filter_prioritize_bind_speak_of_names_where_nodes_are_cached(
+def test_filter_prioritize_and_bind_send_names_if_nodes_are_cached(
     scheduling: Scheduling, recordings: Recordings
 ) -> None:
     cluster, extender = scheduling({"/prioritize": extenders.prefer("b")})
@@ -43,7 +43,7 @@ def test_filter_prioritize_bind_speak_of_names_where_nodes_are_cached(
     recordings.keep("extender-bind", bind.body)
 
 
-def test_filter_gets_whole_nodes_where_they_are_not_cached(
+def test_filter_sends_whole_nodes_if_they_are_not_cached(
     scheduling: Scheduling, recordings: Recordings
 ) -> None:
     cluster, extender = scheduling(nodeCacheCapable=False)
@@ -55,7 +55,7 @@ def test_filter_gets_whole_nodes_where_they_are_not_cached(
     recordings.keep("extender-filter-nodes", asked.body)
 
 
-def test_a_pod_that_asks_for_nothing_managed_is_not_sent(scheduling: Scheduling) -> None:
+def test_a_pod_without_managed_resources_is_not_sent(scheduling: Scheduling) -> None:
     cluster, extender = scheduling()
     cluster.api.create(PODS, objects.pod("plain", {"cpu": 1}))
     waiting.bound(cluster.api, "plain")
@@ -75,7 +75,7 @@ def test_an_init_container_alone_makes_a_pod_managed(scheduling: Scheduling) -> 
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_nodes_short_of_a_resource_are_sent_only_where_it_is_ignored(
+def test_nodes_short_of_a_resource_are_sent_only_if_it_is_ignored(
     scheduling: Scheduling, ignored: bool
 ) -> None:
     managed = [{"name": name, "ignoredByScheduler": ignored} for name in extenders.RESOURCES]
@@ -87,21 +87,21 @@ def test_nodes_short_of_a_resource_are_sent_only_where_it_is_ignored(
     assert ("small" in asked.body["NodeNames"]) == ignored
 
 
-def test_reasons_of_the_extender_stand_in_the_pods_condition(scheduling: Scheduling) -> None:
+def test_reasons_of_the_extender_are_in_the_pods_condition(scheduling: Scheduling) -> None:
     cluster, _ = scheduling({"/filter": extenders.filter_none})
     cluster.api.create(PODS, objects.pod("one", SHARE))
     message = waiting.unschedulable(cluster.api, "one")
     assert "0/2 nodes are available: 2 no card with 3000 MiB free" in message
 
 
-def test_keys_of_an_answer_may_have_any_case(scheduling: Scheduling) -> None:
-    """Go's decoder does not mind; nobody should rely on it to tell two keys apart."""
+def test_keys_of_a_response_may_have_any_case(scheduling: Scheduling) -> None:
+    """Go's decoder ignores case; no client should use case to tell two keys apart."""
     cluster, _ = scheduling({"/filter": lambda call: {"nodenames": call.body["NodeNames"]}})
     cluster.api.create(PODS, objects.pod("one", SHARE))
     waiting.bound(cluster.api, "one")
 
 
-def test_a_filter_that_forgets_the_nodes_has_refused_them_all(scheduling: Scheduling) -> None:
+def test_a_filter_response_without_nodes_rejects_all_nodes(scheduling: Scheduling) -> None:
     cluster, _ = scheduling({"/filter": lambda call: {}})
     cluster.api.create(PODS, objects.pod("one", SHARE))
     message = waiting.unschedulable(cluster.api, "one")
@@ -116,7 +116,7 @@ def test_an_error_of_prioritize_is_ignored(scheduling: Scheduling) -> None:
 
 
 @pytest.mark.parametrize(("percentage", "sent"), [(None, 100), (100, 200)])
-def test_of_200_nodes_the_extender_gets_half_unless_all_are_asked_for(
+def test_of_200_nodes_the_extender_gets_half_by_default(
     scheduling: Scheduling, percentage: int | None, sent: int
 ) -> None:
     """numFeasibleNodesToFind: max(100, 50 % - nodes / 125) where the percentage is not set."""
@@ -129,7 +129,7 @@ def test_of_200_nodes_the_extender_gets_half_unless_all_are_asked_for(
     assert len(asked.body["NodeNames"]) == sent
 
 
-def test_an_error_of_the_filter_is_said_and_retried(scheduling: Scheduling) -> None:
+def test_an_error_of_the_filter_is_reported_and_retried(scheduling: Scheduling) -> None:
     answers = iter([{"Error": "not ready yet"}])
     cluster, extender = scheduling(
         {"/filter": lambda call: next(answers, None) or extenders.filter_all(call)}
@@ -139,7 +139,7 @@ def test_an_error_of_the_filter_is_said_and_retried(scheduling: Scheduling) -> N
     assert len(extender.calls("/filter")) == 2
 
 
-def test_an_extender_that_is_down_keeps_pods_pending_until_it_is_back(
+def test_an_extender_that_is_down_keeps_pods_pending_until_it_returns(
     scheduling: Scheduling,
 ) -> None:
     down = threading.Event()
@@ -156,7 +156,7 @@ def test_an_extender_that_is_down_keeps_pods_pending_until_it_is_back(
     waiting.bound(cluster.api, "one")
 
 
-def test_a_bind_that_fails_is_tried_again_from_the_filter_on(scheduling: Scheduling) -> None:
+def test_a_failed_bind_is_retried_from_the_filter(scheduling: Scheduling) -> None:
     failed = iter([{"Error": "the card is taken"}])
     cluster, extender = scheduling(
         {"/bind": lambda call: next(failed, None) or extenders.bind_with(lambda: cluster.api)(call)}
@@ -190,7 +190,7 @@ def test_the_next_pod_is_filtered_before_the_last_one_is_bound(scheduling: Sched
     assert binders == ["one", "two"]
 
 
-def test_a_waiting_pod_is_asked_again_when_an_annotation_of_a_node_changes(
+def test_a_pending_pod_is_filtered_again_when_a_node_annotation_changes(
     scheduling: Scheduling,
 ) -> None:
     cluster, extender = scheduling({"/filter": extenders.filter_none})

@@ -1,4 +1,4 @@
-"""What a kubelet asks a device plugin, in which order, and what can be known of it from outside."""
+"""The calls of a kubelet to a device plugin, their order, and their visibility from outside."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def cluster(node: Node) -> ControlPlane:
     return node.cluster
 
 
-def test_calls_come_in_order_and_what_allocate_says_reaches_the_container(
+def test_calls_come_in_order_and_the_allocate_response_reaches_the_container(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
     asked = plugin()
@@ -92,7 +92,7 @@ def test_lists_are_limited_in_their_rate(
     print("answered of 300 at once:", codes.count(grpc.StatusCode.OK))
 
 
-def test_the_checkpoint_names_pod_container_ids_and_our_answer_before_the_container_starts(
+def test_the_checkpoint_has_pod_container_ids_and_response_before_the_start(
     cluster: ControlPlane, node: Node, plugin: StartPlugin, recordings: Recordings
 ) -> None:
     at_start: list[Object] = []
@@ -171,7 +171,7 @@ def test_an_error_of_allocate_fails_the_pod_for_good(
     assert "no card" in status["message"]
 
 
-def test_two_apps_share_out_the_init_containers_ids_unasked(
+def test_two_apps_get_the_init_containers_ids_without_a_call(
     cluster: ControlPlane, node: Node, plugin: StartPlugin, compiled: Interfaces
 ) -> None:
     asked = plugin()
@@ -205,7 +205,7 @@ def test_a_sidecar_keeps_its_ids_and_is_listed(
     assert sorted(listed(compiled, node.pod_resources)["one"]) == ["main", "sidecar"]
 
 
-def test_ids_are_free_when_the_container_has_ended_but_the_pod_is_not_gone(
+def test_ids_are_free_when_the_container_has_ended_but_the_pod_exists(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
     plugin()

@@ -1,4 +1,4 @@
-"""What kube-scheduler does with its lease when it is told to end."""
+"""kube-scheduler's lease when kube-scheduler is told to end."""
 
 import socket
 import uuid
@@ -30,7 +30,7 @@ def renewed(api: Api) -> Object | None:
     return spec if spec.get("holderIdentity") and spec["renewTime"] > spec["acquireTime"] else None
 
 
-def test_a_lease_is_given_back_at_the_end(control_plane: StartControlPlane) -> None:
+def test_a_lease_is_released_at_the_end(control_plane: StartControlPlane) -> None:
     """The next holder waits for nothing then: neither for leaseDuration nor for renewDeadline."""
     cluster = control_plane(scheduler={"leaderElection": ELECTION})
     held = waiting.until(lambda: renewed(cluster.api), "it leads, and has renewed once")
@@ -42,7 +42,7 @@ def test_a_lease_is_given_back_at_the_end(control_plane: StartControlPlane) -> N
     given_back = lease(cluster.api)
     assert given_back["holderIdentity"] == ""
     assert given_back["leaseDurationSeconds"] == 1
-    # Whoever takes it next is known by the time and the number of the change.
+    # The time and the number of transitions show the next holder.
     cluster.scheduler.start()
     taken = waiting.until(lambda: renewed(cluster.api), "it leads again")
     assert taken["leaseTransitions"] == held["leaseTransitions"] + 1

@@ -1,4 +1,4 @@
-"""Plugins and kubelets that end and come back: what the other side makes of it."""
+"""Plugins and kubelets that end and restart, and the reaction of the other side."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def cluster(node: Node) -> ControlPlane:
     return node.cluster
 
 
-def test_health_moves_allocatable_and_leaves_capacity(
+def test_health_changes_allocatable_and_not_capacity(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
     asked = plugin()

@@ -20,7 +20,7 @@ def priority_class(cluster: ControlPlane, name: str, value: int) -> None:
     waiting.takes(cluster.api, objects.pod(priorityClassName=name))
 
 
-def test_the_preempt_verb_is_not_called_for_a_shortage_that_only_the_extender_sees(
+def test_preempt_is_not_called_for_a_shortage_that_only_the_extender_sees(
     scheduling: Scheduling,
 ) -> None:
     full = threading.Event()
@@ -35,13 +35,13 @@ def test_the_preempt_verb_is_not_called_for_a_shortage_that_only_the_extender_se
     full.set()
     cluster.api.create(PODS, objects.pod("high", SHARE, priorityClassName="high"))
     message = waiting.unschedulable(cluster.api, "high")
-    # In-tree filters pass with nobody evicted, so the dry run finds nobody to evict and gives up.
+    # In-tree filters pass without evictions, so the dry run finds no victims and gives up.
     assert "expected at least one victim pod" in message
     assert extender.calls("/preempt") == []
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_the_preempt_verb_is_called_for_a_shortage_that_the_scheduler_sees(
+def test_preempt_is_called_for_a_shortage_that_the_scheduler_sees(
     scheduling: Scheduling, recordings: Recordings, cached: bool
 ) -> None:
     one = {**CARD, "nvidia.com/gpumem": 3000}

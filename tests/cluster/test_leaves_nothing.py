@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import inside, waiting
+from cluster import node_init, waiting
 from cluster.control_plane import Programs
 from support.running import Started
 
@@ -38,7 +38,7 @@ with ControlPlane(Programs(control_plane), folder / "c") as c, Node(node, c, fol
 
 
 def host() -> dict[str, list[str]]:
-    """What a cluster might change: mounts, addresses, cgroups, sysctls, folders, links."""
+    """State that a cluster might change: mounts, addresses, cgroups, sysctls, folders, links."""
     addresses = subprocess.run(["ip", "-o", "address"], check=True, capture_output=True, text=True)
     mounts = Path("/proc/self/mountinfo").read_text()
     folders = ["/var/lib/kubelet", "/var/lib/cni", "/var/log/containers", "/var/log/pods"]
@@ -48,7 +48,7 @@ def host() -> dict[str, list[str]]:
         "mounts": sorted(line.split()[4] for line in mounts.splitlines()),
         "addresses": [line.split()[3] for line in addresses.stdout.splitlines()],
         "cgroups": sorted(str(path) for path in cgroups if path.is_dir()),
-        "sysctls": [(Path("/proc/sys") / name).read_text() for name in inside.SYSCTLS],
+        "sysctls": [(Path("/proc/sys") / name).read_text() for name in node_init.SYSCTLS],
         "folders": [folder for folder in folders if Path(folder).exists()],
         "nodes": sorted(str(path) for path in Path(tempfile.gettempdir()).glob("hami-node-*")),
     }
@@ -74,6 +74,6 @@ def test_a_cluster_leaves_nothing(
                 os.kill(program.pid, signal.SIGINT)
             program.finish()
     waiting.until(
-        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "all servers are gone"
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "all servers have ended"
     )
     waiting.until(lambda: host() == before, f"the host is as before: {before}")

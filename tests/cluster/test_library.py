@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300)]
 #: The node's own C library and programs: the image's have none that loads anything.
 _NODES = {"usr": "/usr", "lib": "/usr/lib", "lib64": "/usr/lib64"}
 
-#: What of the library is mapped into a program that knows nothing of it, and what can be written.
+#: The mapped parts of the library in a program that does not know it, and the writable ones.
 _SCRIPT = """
 /usr/bin/grep -o '/[^ ]*libvgpu.so' /proc/self/maps | /bin/busybox sort -u
 echo x > {directory}/libvgpu.so && echo written
@@ -45,7 +45,7 @@ def directory(tmp_path: Path, artifacts: Artifacts) -> Path:
     return made
 
 
-def test_it_is_loaded_where_a_gpu_is_asked_for_and_nowhere_else(
+def test_it_is_loaded_only_where_a_gpu_is_requested(
     cluster: ControlPlane, node: Node, plugin: StartPlugin, directory: Path
 ) -> None:
     plugin()
@@ -63,7 +63,7 @@ def test_it_is_loaded_where_a_gpu_is_asked_for_and_nowhere_else(
 
 
 @pytest.mark.parametrize("name", ["ld.so.preload", "libvgpu.so"])
-def test_on_a_node_without_one_of_the_files_nothing_starts_and_nothing_is_made(
+def test_without_one_of_the_files_the_container_does_not_start(
     cluster: ControlPlane, plugin: StartPlugin, directory: Path, name: str
 ) -> None:
     """Else the program would run without a limit, and the node keep a directory of that name."""

@@ -1,4 +1,4 @@
-"""What a pod's containers get: one card or two, one after the other or side by side."""
+"""The cards of a pod's containers: one card or two, one after the other or concurrently."""
 
 from cluster import objects
 from cluster.extended import card, node
@@ -6,7 +6,7 @@ from cluster.objects import PODS
 from cluster.placing import Placing, asks
 
 
-def test_containers_side_by_side_share_cards_as_far_as_there_is_room(placing: Placing) -> None:
+def test_concurrent_containers_share_cards_as_far_as_they_fit(placing: Placing) -> None:
     """6000 + 6000 + 3000 MiB on two cards of 10,000: no two of 6000 on one."""
     placing.add(node("a", [card("a", 0), card("a", 1)]))
     wanted = [
@@ -57,7 +57,7 @@ def test_an_app_has_the_card_of_the_init_container_before_it(placing: Placing) -
     assert placing.cards("two") == ["GPU-a-0"]
 
 
-def test_cards_of_an_init_container_are_handed_to_the_apps(placing: Placing) -> None:
+def test_cards_of_an_init_container_are_reused_by_the_apps(placing: Placing) -> None:
     """Two of its cards for two apps; and of an app that wants more, the first is its card."""
     placing.add(node("a", [card("a", index) for index in range(4)]))
     both = placing.place(
@@ -99,7 +99,7 @@ def test_a_sidecar_keeps_its_card_beside_the_app(placing: Placing) -> None:
     assert "too little memory" in why
 
 
-def test_two_cards_of_a_container_are_two(placing: Placing) -> None:
+def test_two_cards_of_a_container_are_different(placing: Placing) -> None:
     placing.add(node("a", [card("a", index) for index in range(3)]))
     (first,) = placing.place("one", asks(7000, cards=2)).values()
     assert [has.memory_mib for has in first] == [7000, 7000]

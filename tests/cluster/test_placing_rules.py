@@ -1,4 +1,4 @@
-"""What an operator says of nodes, cards, namespaces and priorities, and how pods fare by it."""
+"""An operator's settings for nodes, cards, namespaces and priorities, and their effect on pods."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def annotate(**said: str | None) -> Object:
     return {"metadata": {"annotations": {f"hami.io/{name}": text for name, text in said.items()}}}
 
 
-def test_an_unschedulable_node_gets_nothing_and_what_is_there_counts(placing: Placing) -> None:
+def test_an_unschedulable_node_gets_no_pod_and_its_pods_count(placing: Placing) -> None:
     """Of card a 60 % are given before and of card b 50 % while a is closed: afterwards 51 % fit
     on neither. Percentages, which only the extender adds up."""
     placing.add(*(node(name, [card(name, 0)]) for name in "ab"))
@@ -53,7 +53,7 @@ def test_an_unschedulable_node_gets_nothing_and_what_is_there_counts(placing: Pl
     assert placing.given()[0] == {"GPU-a-0": 10_000, "GPU-b-0": 10_000}
 
 
-def test_a_cordoned_card_gets_nothing_and_what_is_there_counts(placing: Placing) -> None:
+def test_a_cordoned_card_gets_no_pod_and_its_pods_count(placing: Placing) -> None:
     placing.add(node("a", [card("a", 0), card("a", 1)]))
     placing.fill("GPU-a-0", asks(6000))
     placing.change("a", annotate(cordon="GPU-a-0"))
@@ -69,7 +69,7 @@ def test_a_cordoned_card_gets_nothing_and_what_is_there_counts(placing: Placing)
     placing.place("five", asks(1000), {USE: "GPU-a-0"})
 
 
-def test_an_unhealthy_card_gets_nothing_until_it_recovers(placing: Placing) -> None:
+def test_an_unhealthy_card_gets_no_pod_until_it_recovers(placing: Placing) -> None:
     placing.add(node("a", [card("a", 0), card("a", 1)]))
     placing.fill("GPU-a-0", asks(4000))
 
@@ -115,14 +115,14 @@ def test_an_unhealthy_card_gets_nothing_until_it_recovers(placing: Placing) -> N
         ),
     ],
 )
-def test_a_quota_of_the_namespace_holds(
+def test_a_quota_of_the_namespace_is_enforced(
     placing: Placing, limit: str, first: Object, second: Object, said: str
 ) -> None:
     placing.add(node("a", [card("a", index) for index in range(4)]))
     name, number = limit.split(": ")
     quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {f"limits.nvidia.com/{name}": number}}}
     placing.api.create(QUOTAS, quota)
-    placing.settle()
+    placing.sync_extender()
     placing.place("one", first)
     why = placing.refuse("two", second)
     assert f"quota gpus of namespace default allows {said}" in why
@@ -186,7 +186,7 @@ def budget(placing: Placing) -> Iterator[Object]:
     placing.api.delete(f"{BUDGETS}/none")
 
 
-def test_whom_a_budget_protects_stays_where_others_can_go(placing: Placing, budget: Object) -> None:
+def test_protected_pods_stay_if_others_can_be_evicted(placing: Placing, budget: Object) -> None:
     """4000 and 5000 on one card, 9000 on the other, for 6500 more. kube-scheduler sees sums, and
     would be content without the 5000. A card has room without the 4000 as well, or without the
     9000, whose priority is the lowest; that is protected."""
@@ -199,14 +199,15 @@ def test_whom_a_budget_protects_stays_where_others_can_go(placing: Placing, budg
     assert sorted(placing.given()[0].values()) == [6500, 9000]
 
 
-def test_nobody_of_equal_priority_is_evicted(placing: Placing) -> None:
-    """The two of low priority would be enough by their sum, but are on two cards; what shares
-    their cards with them is of the same priority as the new pod."""
+def test_no_pod_of_equal_priority_is_evicted(placing: Placing) -> None:
+    """The two of low priority have enough memory together, but on two cards. The pods that share
+    their cards have the same priority as the new pod.
+    """
     placing.add(node("a", [card("a", 0), card("a", 1)]))
     equal = [placing.fill(f"GPU-a-{i}", asks(5000), priorityClassName="high") for i in range(2)]
     lower = [placing.fill(f"GPU-a-{i}", asks(4000), priorityClassName="low") for i in range(2)]
     why = placing.refuse("high", asks(8000), priorityClassName="high")
     assert "Insufficient nvidia.com/gpumem" in why
-    placing.settle()
+    placing.sync_extender()
     assert there(placing) == {*equal, *lower, "high"}
     assert not placing.api.get(f"{PODS}/high")["spec"].get("nodeName")

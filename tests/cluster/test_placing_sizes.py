@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import audited, objects
+from cluster import audit_log, objects
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import Settings
@@ -25,7 +25,7 @@ CARDS, MIB, TIME = 4, 10_000, 100
 
 @pytest.fixture(scope="module")
 def placing_cluster(module_control_plane: StartControlPlane) -> Iterator[Placing]:
-    """As the others have it, with the webhook, and with books of who writes to pods."""
+    """The cluster of the other tests, with the webhook, and with an audit log of writes to pods."""
     # As in deploy/, but for the scheduler's name: there is one scheduler here.
     judged = PodSettings(schedulers=("default-scheduler",))
     with (
@@ -113,7 +113,7 @@ def is_complete(placing: Placing, name: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 20, 200])
-def test_no_card_is_given_beyond_its_size_on_so_many_nodes(placing: Placing, count: int) -> None:
+def test_no_card_is_overcommitted_on_many_nodes(placing: Placing, count: int) -> None:
     names = [f"n{number:03}" for number in range(count)]
     placing.add(*(node(name, [card(name, i) for i in range(CARDS)]) for name in names))
     last = f"GPU-{names[-1]}-{CARDS - 1}"
@@ -131,7 +131,7 @@ def test_no_card_is_given_beyond_its_size_on_so_many_nodes(placing: Placing, cou
     assert (memory[whole], time[whole]) == (MIB, TIME)
     for name in ["last", *made]:
         is_complete(placing, name)
-    audited.each_bound_in_one_write(placing.cluster, EXTENDER, ["last", *made])
+    audit_log.each_bound_in_one_write(placing.cluster, EXTENDER, ["last", *made])
     # Each node was asked about: kube-scheduler counts our answers.
     why = placing.refuse("nowhere", asks(1000), {USE: "GPU-away"})
     assert re.search(rf"[:,] {count} [^,]*excluded by UUID", why), why

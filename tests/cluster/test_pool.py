@@ -1,13 +1,15 @@
-"""What a test borrows from the pool is as new, whatever the one before has written."""
+"""A control plane that a test borrows from the pool is as new, after any earlier test."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster import objects
+from cluster import objects, waiting
 from cluster.api import ApiError, Object
 from cluster.control_plane import ControlPlane, Programs
 from cluster.objects import NODES, PODS
@@ -47,9 +49,7 @@ def ignore(cluster: ControlPlane) -> None:
     """Its logs are not of interest."""
 
 
-def test_what_a_test_has_written_is_gone_when_the_next_one_borrows(
-    own_pool: Pool, tmp_path: Path
-) -> None:
+def test_objects_of_a_test_are_removed_before_the_next(own_pool: Pool, tmp_path: Path) -> None:
     with own_pool.borrow(tmp_path / "1", {}, ignore) as first:
         first.api.create(NODES, objects.node("a"))
         first.api.create(PODS, objects.pod("one"))
@@ -67,13 +67,14 @@ def test_what_a_test_has_written_is_gone_when_the_next_one_borrows(
         assert "a" not in second.api.get(DEFAULT)["metadata"]["labels"]
         second.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/view")
         assert second.api.list(hooks) == []
-        # No webhook is called any more.
+        # No webhook is called.
         second.api.create(PODS, objects.pod("one"))
 
 
-def test_two_borrow_two_and_one_that_was_disturbed_is_not_lent_again(
+def test_two_borrowers_get_two_and_a_changed_cluster_is_not_reused(
     own_pool: Pool, tmp_path: Path
 ) -> None:
+    """It starts three clusters: two tests must never share one, and a changed one is never lent."""
     with (
         own_pool.borrow(tmp_path / "1", {}, ignore) as one,
         own_pool.borrow(tmp_path / "2", {}, ignore) as other,
@@ -84,3 +85,19 @@ def test_two_borrow_two_and_one_that_was_disturbed_is_not_lent_again(
         other.compact()
     with own_pool.borrow(tmp_path / "3", {}, ignore) as third:
         assert third not in (one, other)
+
+
+def test_one_that_has_crashed_is_not_lent_again(own_pool: Pool, tmp_path: Path) -> None:
+    """Whether it crashes in a test or while nobody has it."""
+
+    def crash(cluster: ControlPlane) -> None:
+        os.kill(cluster.apiserver.pid, signal.SIGKILL)
+        waiting.until(lambda: not cluster.apiserver.is_running, "it has ended")
+
+    with own_pool.borrow(tmp_path / "1", {}, ignore) as first:
+        crash(first)
+    with own_pool.borrow(tmp_path / "2", {}, ignore) as second:
+        assert second is not first
+    crash(second)
+    with own_pool.borrow(tmp_path / "3", {}, ignore) as third:
+        assert third is not second

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import audited, failing, objects, waiting
+from cluster import audit_log, failing, objects, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
@@ -54,16 +54,16 @@ def test_pods_are_bound_to_their_cards_in_one_write_each(
         create(cluster, name, {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
     placed = failing.until_bound(cluster.api, len(names))
     assert sorted(Counter(placed.values()).items()) == [("a", 3), ("b", 3), ("c", 3)]
-    # To those who watch it is one change, whatever else changes.
+    # A watch shows it as one change, without other changes.
     seen = stages(cluster, made["metadata"]["resourceVersion"])
     assert seen == {name: [(False, None), (True, placed[name])] for name in names}
-    audited.each_bound_in_one_write(cluster, EXTENDER, names)
+    audit_log.each_bound_in_one_write(cluster, EXTENDER, names)
     for name in names:
         (shares,) = assignment(cluster.api, name).containers.values()
         assert [(share.memory_mib, share.cores) for share in shares] == [(3000, 0)]
 
 
-def test_no_card_is_given_twice_beyond_what_it_has(
+def test_no_card_is_overcommitted(
     both: tuple[ControlPlane, Scheduler],
 ) -> None:
     """Twelve pods of 4000 MiB on two nodes of two cards of 10,000: eight fit."""
@@ -82,10 +82,10 @@ def test_no_card_is_given_twice_beyond_what_it_has(
     failing.until_bound(cluster.api, 8)
 
 
-def test_a_pod_that_asks_for_none_of_ours_is_bound_where_there_are_no_cards(
+def test_a_pod_without_our_resources_is_bound_to_a_node_without_cards(
     both: tuple[ControlPlane, Scheduler],
 ) -> None:
-    """Charts write 0 where nobody wants a GPU; kube-scheduler leaves that binding to us, too."""
+    """Charts write 0 for pods without a GPU; kube-scheduler leaves that binding to us, too."""
     cluster, _ = both
     cluster.api.create(NODES, node("plain", []))
     create(cluster, "zero", {"nvidia.com/gpu": 0})

@@ -1,4 +1,4 @@
-"""The webhook against a real API server: what pods become, and who is turned away."""
+"""The webhook at a real API server: the mutated pods, and the rejected ones."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def create(cluster: ControlPlane, pod: Object) -> Object:
     return cluster.api.create(f"{PODS}?dryRun=All", pod)
 
 
-def test_a_pod_gets_what_it_did_not_say(cluster: ControlPlane, hook: Webhook) -> None:
+def test_a_pod_gets_its_defaults(cluster: ControlPlane, hook: Webhook) -> None:
     pod = create(cluster, objects.pod("a", {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}))
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/gpu"] == "1"
@@ -72,7 +72,7 @@ def asked(cluster: ControlPlane) -> Counter[str]:
     return found
 
 
-def test_a_pod_without_a_gpu_never_comes_here(cluster: ControlPlane, hook: Webhook) -> None:
+def test_a_pod_without_a_gpu_is_not_reviewed(cluster: ControlPlane, hook: Webhook) -> None:
     before = asked(cluster)
     for limits in ({}, {"example.com/other": 1}, {"nvidia.com/gpu.shared": 1}):
         pod = create(cluster, objects.pod("plain", limits))
@@ -127,7 +127,7 @@ def refused(cluster: ControlPlane, pod: Object, field: str, fix: str) -> None:
 
 
 @pytest.mark.parametrize(("limits", "named", "fix"), SENSELESS)
-def test_what_makes_no_sense_is_refused(
+def test_an_invalid_request_is_refused(
     cluster: ControlPlane, hook: Webhook, limits: Object, named: str, fix: str
 ) -> None:
     pod = objects.pod("a", {f"nvidia.com/{name}": value for name, value in limits.items()})
@@ -164,7 +164,7 @@ def test_a_request_that_contradicts_the_limit_is_refused(
         ),
     ],
 )
-def test_what_defeats_a_limit_is_refused(
+def test_settings_that_defeat_a_limit_are_refused(
     cluster: ControlPlane, hook: Webhook, change: Object, named: str, fix: str
 ) -> None:
     pod = objects.pod("a", {"nvidia.com/gpu": 1})
@@ -173,10 +173,10 @@ def test_what_defeats_a_limit_is_refused(
 
 
 @pytest.mark.programs("kubectl")
-def test_what_would_undo_a_limit_is_removed_with_a_warning(
+def test_variables_that_would_undo_a_limit_are_removed_with_a_warning(
     cluster: ControlPlane, hook: Webhook, tmp_path: Path
 ) -> None:
-    """The variables are gone from the pod, and whoever made it is told of each."""
+    """The variables are removed from the pod, and the user gets a warning for each."""
     given = {"CUDA_DISABLE_CONTROL": "true", "NVIDIA_VISIBLE_DEVICES": "all", "MINE": "stays"}
     entries = [{"name": name, "value": value} for name, value in given.items()]
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
@@ -196,7 +196,7 @@ def test_what_would_undo_a_limit_is_removed_with_a_warning(
     ]
 
 
-#: What the API server gives each object anew.
+#: The fields that the API server sets on each object.
 ITS_OWN = ("uid", "creationTimestamp", "managedFields")
 
 
@@ -206,9 +206,7 @@ def stored(pod: Object) -> Object:
     return {**pod, "metadata": metadata}
 
 
-def test_a_pod_that_was_completed_is_not_changed_again(
-    cluster: ControlPlane, hook: Webhook
-) -> None:
+def test_a_mutated_pod_is_not_changed_again(cluster: ControlPlane, hook: Webhook) -> None:
     """Of pods of all kinds, as far as they are let in."""
     changed = 0
     for seed in range(300):
@@ -237,7 +235,7 @@ def test_the_certificate_changes_and_no_review_fails(control_plane: StartControl
         deadline = time.monotonic() + 90
         while (len(seen) < RENEWALS or load.least() < 100) and time.monotonic() < deadline:
             if hook.keeper.expires_at not in seen:
-                # Under the certificate before, too, everybody has had answers.
+                # All requests under the previous certificate were answered, too.
                 load.goes_on()
                 seen.add(hook.keeper.expires_at)
             time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""Assignments that a tenant writes itself, at a real API server: who gets which cards.
+"""Assignments that a tenant writes itself, at a real API server: which cards the pods get.
 
-A pod that asks for a card is made without what it forged, and gets ours as it is bound. Where the
-webhook is not asked, the policy refuses it.
+A pod that requests a card is created without the forged assignment, and gets ours when it is bound.
+If the webhook is not called, the policy refuses the pod.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def forged(node: str, card: str, mib: int, **more: Any) -> str:
     return json.dumps(said)
 
 
-#: What a tenant may say to have: less than it gets, more, a card that is not there, and nonsense.
+#: The assignments that a tenant may claim: less than it gets, more, a missing card, and invalid
+#: text.
 FORGED = [
     {ASSIGNMENT: forged("a", "GPU-a-0", 1)},
     {ASSIGNMENT: forged("a", "GPU-a-0", 10_000), "hami.io/gpumem.main": "10000m"},
@@ -60,9 +61,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("said", FORGED)
-def test_a_pod_that_asks_has_ours_in_place_of_what_it_forged(
-    api: Api, said: dict[str, str]
-) -> None:
+def test_a_forged_assignment_is_replaced_by_ours(api: Api, said: dict[str, str]) -> None:
     claims = {"annotations": {**said, "mine": "stays"}, "labels": {"hami.io/pod": "true"}}
     asked = {**GPU, "nvidia.com/gpumem": 3000}
     made = api.create(PODS, objects.pod("mine", asked, metadata=claims))
@@ -89,7 +88,7 @@ def test_a_pod_that_asks_has_ours_in_place_of_what_it_forged(
     [(PODS, {}), (LEFT_OUT, {}), (LEFT_OUT, GPU)],
     ids=["asks for none", "asks for none, left out", "left out"],
 )
-def test_where_the_webhook_is_not_asked_the_policy_refuses_it(
+def test_without_the_webhook_the_policy_refuses_it(
     api: Api, path: str, limits: dict[str, int], said: dict[str, str]
 ) -> None:
     claims = {"annotations": said, "labels": {"hami.io/pod": "true"}}
@@ -102,10 +101,8 @@ def test_where_the_webhook_is_not_asked_the_policy_refuses_it(
     assert api.list(path) == []
 
 
-def test_where_there_is_no_policy_the_scheduler_is_not_taken_in(
-    cluster: ControlPlane, api: Api
-) -> None:
-    """Else whoever may make pods could make every card look used."""
+def test_without_the_policy_the_scheduler_ignores_it(cluster: ControlPlane, api: Api) -> None:
+    """Otherwise a user who can create pods could make every card look used."""
     _, allowed = as_scheduler(cluster)
     uid = api.create(PODS, objects.pod("mine", schedulerName="nobody"))["metadata"]["uid"]
     said = (
@@ -123,7 +120,7 @@ def test_where_there_is_no_policy_the_scheduler_is_not_taken_in(
     waiting.bound(api, "second")
 
 
-def test_nobody_else_binds_with_cards(api: Api) -> None:
+def test_no_other_user_can_bind_with_cards(api: Api) -> None:
     api.create(PODS, objects.pod("mine", GPU, schedulingGates=[{"name": "test/wait"}]))
     forged = objects.binding(
         {"metadata": {"name": "mine"}}, "a", annotations={"hami.io/assignment": "{}"}

@@ -1,4 +1,4 @@
-"""What somebody reads whose pod is refused: `kubectl`'s own words around ours."""
+"""The message for a user whose pod is refused: `kubectl`'s own words around ours."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from cluster.webhooks import ensure_policy, webhook
 pytestmark = pytest.mark.programs("kubectl")
 
 
-def test_a_refusal_says_field_value_why_and_fix(
+def test_a_refusal_has_field_value_reason_and_fix(
     control_plane: StartControlPlane, tmp_path: Path
 ) -> None:
     cluster = control_plane()

@@ -93,17 +93,17 @@ def is_complete(pod: Object) -> None:
     assert container["env"] == [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "3000m"}]
 
 
-def test_a_card_that_another_webhook_asks_for(cluster: ControlPlane) -> None:
+def test_a_card_requested_by_another_webhook(cluster: ControlPlane) -> None:
     with other(cluster, BEFORE, asks_for_a_card):
         is_complete(create(cluster, objects.pod("a")))
-    # Ours has no part in mutating that one, so nobody has given it a card or a label.
+    # Our mutating webhook ignores that pod, so it has no assigned card and no label.
     with other(cluster, AFTER, asks_for_a_card):
         said = refused(cluster, objects.pod("a"))
     assert "metadata.labels[hami.io/pod]" in said
     assert "spec.containers[0].resources.limits[nvidia.com/gpu]" in said
 
 
-def test_what_another_webhook_undoes(cluster: ControlPlane) -> None:
+def test_changes_that_another_webhook_reverts(cluster: ControlPlane) -> None:
     pod = objects.pod("a", containers=[{**objects.container(), "resources": ASKS}])
     # Once ours is asked again, and has the last word.
     with other(cluster, AFTER, undoes):

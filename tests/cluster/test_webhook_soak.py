@@ -23,10 +23,10 @@ from support.tiers import amount
 ROTATIONS = amount("certificate changes")
 EVERY_S = 10.0
 
-#: An authority is made every ten seconds and signs three later, when everybody trusts it; what it
-#: signed is replaced ten seconds after that at the latest, and it is trusted for three more. In a
-#: cluster the same takes eight months and a minute. All are renewed early: on a busy machine the
-#: next one may come seconds late.
+#: An authority is created every ten seconds and signs three seconds later, when all replicas trust
+#: it. A certificate that it signed is replaced ten seconds after that at the latest, and is trusted
+#: for three more. In a cluster the same takes eight months and a minute. All are renewed early,
+#: because on a busy machine the next one may come seconds late.
 LIVES = Lifetimes(authority_s=3 * EVERY_S, serving_s=3 * EVERY_S, renew_at=1 / 3, overlap_s=3.0)
 
 #: Of each client: under each certificate ten at the least, and in all more than those.

@@ -1,7 +1,7 @@
-"""What a tenant who may make pods, and change them, tries at a real API server to get more.
+"""Attempts of a tenant who may create and change pods to get more, at a real API server.
 
-The webhook, the policy and the extender are deploy/'s. One node has one card, so that a card that
-is given twice is seen at once.
+The webhook, the policy and the extender are those of deploy/. One node has one card, so a card that
+is assigned twice is noticed at once.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def nobody_else_gets_the_card(api: Api) -> None:
     waiting.unschedulable(api, "second", "in use")
 
 
-def test_a_pod_cannot_leave_itself_out(api: Api) -> None:
+def test_a_pod_cannot_opt_out(api: Api) -> None:
     pod = mine(env=[{"name": "LD_PRELOAD", "value": "/x.so"}])
     pod["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
     assert "env[LD_PRELOAD]" in refused(api, pod)
@@ -70,7 +70,7 @@ def test_a_pod_cannot_leave_itself_out(api: Api) -> None:
     assert labels == {"hami.io/webhook": "ignore", "hami.io/pod": "true"}
 
 
-def test_a_namespace_can_be_left_out_and_its_cards_are_counted(api: Api) -> None:
+def test_an_exempt_namespace_has_its_cards_counted(api: Api) -> None:
     pod = objects.pod("mine", GPU)
     pod["spec"]["containers"][0]["env"] = [{"name": "LD_PRELOAD", "value": "/x.so"}]
     made = api.create(LEFT_OUT, pod)
@@ -84,7 +84,7 @@ def test_a_namespace_can_be_left_out_and_its_cards_are_counted(api: Api) -> None
     nobody_else_gets_the_card(api)
 
 
-def test_who_has_a_card_keeps_the_label_and_the_card(api: Api) -> None:
+def test_a_pod_with_a_card_keeps_its_label_and_card(api: Api) -> None:
     made = api.create(PODS, objects.pod("mine", GPU))
     waiting.bound(api, "mine")
     path = f"{PODS}/mine"
@@ -105,7 +105,7 @@ def test_who_has_a_card_keeps_the_label_and_the_card(api: Api) -> None:
     nobody_else_gets_the_card(api)
 
 
-def test_what_the_binding_wrote_stays(api: Api) -> None:
+def test_annotations_of_the_binding_cannot_be_changed(api: Api) -> None:
     asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 40}
     api.create(PODS, objects.pod("mine", asked))
     waiting.bound(api, "mine")
@@ -142,7 +142,7 @@ AROUND = {"a": "", "hami.io/gpume": "", "hami.io/h": "", "x.hami.io/gpumem.main"
         f"hami.io/gpumem.{'a' * 39}_{16 * '0'}",
     ],
 )
-def test_what_is_ours_is_found_among_others(api: Api, key: str) -> None:
+def test_our_annotations_are_found_among_others(api: Api, key: str) -> None:
     for value in ("", "1m", f", {key}: 1m", f"{{{key}: 1m}}"):
         forged = objects.pod("mine", metadata={"annotations": {**AROUND, key: value}})
         assert f"metadata.annotations[{key}]: only hami may write it" in refused(api, forged)
@@ -152,7 +152,7 @@ def test_what_is_ours_is_found_among_others(api: Api, key: str) -> None:
         assert key in changed_by_us(api, path, {"annotations": {key: "1m", "a": None}})
 
 
-def test_what_only_mentions_ours_may_be_written(api: Api) -> None:
+def test_values_that_mention_our_names_are_allowed(api: Api) -> None:
     says = ", hami.io/gpumem.main: 1m, hami.io/assignment: {}, hami.io/gpumem"
     others = {**AROUND, "b": f"{{{says}}}", "c": '{"hami.io/gpumem.main":"1m"}'}
     api.create(PODS, objects.pod("mine", metadata={"annotations": {**AROUND, "b": says}}))
@@ -161,7 +161,7 @@ def test_what_only_mentions_ours_may_be_written(api: Api) -> None:
     assert "annotations" not in api.get(f"{PODS}/mine")["metadata"]
 
 
-def test_what_mentions_ours_thousands_of_times_is_refused(api: Api) -> None:
+def test_thousands_of_mentions_of_our_names_are_refused(api: Api) -> None:
     said = {"a": " ".join(f"hami.io/gpumem{i:05}" for i in range(5_000))}
     wanted = objects.pod("mine", metadata={"annotations": said})
     assert "hami.io/gpumem occurs in them thousands of times" in refused(api, wanted)
@@ -185,8 +185,10 @@ def test_a_pod_may_have_as_many_annotations_as_are_stored(api: Api, most: dict[s
 
 
 @pytest.mark.parametrize("labels", [{"hami.io/pod": "no"}, {"hami.io/pod": ""}, {"app": "a"}, {}])
-def test_who_binds_cannot_hide_the_pod(api: Api, labels: dict[str, str]) -> None:
-    """A binding's labels go onto the pod, over its own; who may bind need not be a scheduler."""
+def test_a_binding_cannot_change_the_pod_label(api: Api, labels: dict[str, str]) -> None:
+    """A binding's labels replace the pod's own labels, and users other than a scheduler may have
+    the right to bind.
+    """
     api.create(PODS, objects.pod("mine", GPU, schedulingGates=[{"name": "test/wait"}]))
     bound = objects.binding({"metadata": {"name": "mine"}}, "a", labels=labels)
     for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
@@ -197,14 +199,14 @@ def test_who_binds_cannot_hide_the_pod(api: Api, labels: dict[str, str]) -> None
         assert is_ours == ("hami.io/pod" in labels), refusal.value
 
 
-def test_who_binds_may_say_that_it_asks(api: Api) -> None:
+def test_a_binding_may_set_the_pod_label(api: Api) -> None:
     for name, labels in (("one", {"hami.io/pod": "true"}), ("two", {"app": "a"})):
         made = api.create(PODS, objects.pod(name, schedulerName="nobody"))
         api.create(f"{PODS}/{name}/binding", objects.binding(made, "a", labels=labels))
         assert api.get(f"{PODS}/{name}")["metadata"]["labels"] == labels
 
 
-def test_containers_that_come_later_are_judged(api: Api) -> None:
+def test_ephemeral_containers_are_reviewed(api: Api) -> None:
     for name, limits in (("mine", GPU), ("plain", {})):
         api.create(PODS, objects.pod(name, limits, schedulerName=None))
 
@@ -286,14 +288,14 @@ def test_the_nodes_directories_are_mounted_read_only_or_not_at_all(
     assert made["volumeMounts"][0]["recursiveReadOnly"] == "Enabled"
 
 
-def test_what_the_operator_allows_is_preloaded_and_nothing_beside_it(api: Api) -> None:
+def test_only_allowed_libraries_are_preloaded(api: Api) -> None:
     wanted = mine(env=[{"name": "LD_PRELOAD", "value": TCMALLOC}])
     assert api.create(f"{PODS}?dryRun=All", wanted)["spec"]["containers"][0]["env"]
     other = mine(env=[{"name": "LD_PRELOAD", "value": f"{TCMALLOC}:/x.so"}])
     assert f"or name only {TCMALLOC}" in refused(api, other)
 
 
-def test_the_configurations_are_those_that_are_deployed(api: Api) -> None:
+def test_the_configurations_are_those_of_deploy(api: Api) -> None:
     for path in CONFIGURATIONS:
         (entry,) = api.get(f"{path}/{NAME}")["webhooks"]
         assert entry["failurePolicy"] == "Fail"

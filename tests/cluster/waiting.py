@@ -67,7 +67,7 @@ def gone(api: Api, path: str, deadline: float = DEADLINE) -> None:
             return error.code == 404
         return False
 
-    until(look, f"{path} is gone", deadline)
+    until(look, f"{path} is deleted", deadline)
 
 
 def takes(api: Api, pod: Object) -> None:

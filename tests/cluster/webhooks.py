@@ -22,7 +22,7 @@ from hami_py.webhook.service import Webhook, WebhookSettings
 
 NAME = "hami-webhook"
 
-#: Who binds in a cluster; the policy knows it by this name.
+#: The user that binds in a cluster; the policy knows it by this name.
 SCHEDULER = "system:serviceaccount:hami-system:hami-scheduler"
 
 #: Pods of a namespace that the webhook leaves alone.
@@ -102,12 +102,12 @@ def tenancy(
 
 @contextlib.contextmanager
 def tenant(cluster: ControlPlane, scheduler: Scheduler) -> Iterator[Api]:
-    """The tenant's requests; its pods are gone afterwards, and the scheduler has heard of it."""
+    """The API for the tenant. Afterwards its pods are deleted, and the scheduler knows it."""
     yield cluster.api
     for path in (PODS, LEFT_OUT):
         cluster.api.delete_all(path)
     waiting.until(
-        lambda: not [*cluster.api.list(PODS), *cluster.api.list(LEFT_OUT)], "the pods are gone"
+        lambda: not [*cluster.api.list(PODS), *cluster.api.list(LEFT_OUT)], "the pods are deleted"
     )
     until_known(ApiServer.connect(cluster.kubeconfig), scheduler)
 

@@ -3,7 +3,7 @@
     pytest tests/gpu                     on the stub
     python3 run.py test                  in the kit, on this machine's GPU (docs/gpu-kit.md)
 
-The findings of each test are appended to a file, so that they survive whatever happens next.
+The findings of each test are appended to a file, so that they survive a later crash.
 """
 
 import json

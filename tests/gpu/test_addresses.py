@@ -58,13 +58,13 @@ def found(programs):
     return look
 
 
-def test_the_tables_name_what_this_test_is_about():
+def test_the_tables_have_hooked_and_other_functions():
     assert len(list(forms())) > 600
     assert {"cuInit", "cuMemAlloc_v2", "cuLaunchKernel", "cuGetProcAddress_v2"} <= hooked()
     assert "cuCtxGetCurrent" not in hooked()
 
 
-def test_without_the_library_the_driver_answers_and_the_differences_are_noted(card, found, note):
+def test_without_the_library_the_driver_s_functions_are_returned(card, found, note):
     rows = found(card.env)
     ours = {key: row for key, row in rows.items() if row.symbol in hooked()}
     note("forms asked for", len(rows))
@@ -87,7 +87,7 @@ def test_without_the_library_the_driver_answers_and_the_differences_are_noted(ca
     assert not any("vgpu" in row.file for row in rows.values())
 
 
-def test_with_the_library_every_hooked_function_leads_into_it_and_no_other_does(card, found):
+def test_with_the_library_exactly_the_hooked_functions_are_replaced(card, found):
     bare = found(card.env)
     limited = found(card.slice(GIB).env)
     escaped, captured = [], []

@@ -105,7 +105,7 @@ def test_torch_sees_the_limit_and_stops_at_it(ask, allocator):
 
 
 @pytest.mark.parametrize("allocator", TORCH_ALLOCATORS)
-def test_torch_goes_on_after_an_out_of_memory_error(ask, allocator):
+def test_torch_continues_after_an_out_of_memory_error(ask, allocator):
     env = conf(TORCH_ALLOCATORS[allocator])
     assert ask("torch", "recover", TORCH_JOBS, env) == float(1 << 20)
 

@@ -69,7 +69,7 @@ def test_a_byte_over_the_limit_is_refused_and_the_limit_itself_is_not(card, kind
 
 
 @each_kind
-def test_what_is_freed_can_be_had_again(card, kind):
+def test_freed_memory_can_be_allocated_again(card, kind):
     with card.slice(LIMIT).console() as console:
         for _ in range(3):
             console.do(whole(kind))
@@ -88,7 +88,7 @@ def test_pitched_memory_counts_with_its_pitch(card):
         assert 0 <= limited.usage() - pitch * rows < 512
 
 
-def test_every_way_to_ask_tells_the_same_total_and_what_is_left(card):
+def test_every_query_returns_the_same_total_and_free_memory(card):
     limited = card.slice(LIMIT)
     with limited.console() as console:
         console.do(f"alloc a {100 * MIB}")
@@ -98,7 +98,7 @@ def test_every_way_to_ask_tells_the_same_total_and_what_is_left(card):
             assert (total, used, free) == (LIMIT, 100 * MIB, LIMIT - 100 * MIB)
 
 
-def test_the_usage_is_what_the_program_holds(card):
+def test_the_usage_is_the_memory_of_the_program(card):
     limited = card.slice(LIMIT)
     with limited.console() as console:
         console.do("alloc a 1M", "alloc b 20M", "alloc c 200M")
@@ -119,7 +119,7 @@ def test_host_memory_is_not_counted(card):
         assert limited.usage() == 64 * MIB
 
 
-def test_what_a_killed_process_held_can_be_had_again(card, note):
+def test_memory_of_a_killed_process_can_be_allocated_again(card, note):
     limited = card.slice(LIMIT)
     with limited.console() as survivor:
         with limited.console() as victim:
@@ -165,7 +165,7 @@ def test_two_slices_do_not_count_against_each_other(card):
         assert other.fill(KINDS["alloc"], STEP, 2 * LIMIT) == (LIMIT // 2, OUT_OF_MEMORY)
 
 
-def test_the_card_s_own_end_is_the_driver_s_error_and_not_a_refusal_of_ours(card):
+def test_a_full_card_is_the_driver_s_error_and_not_our_refusal(card):
     """Two slices, each with the whole card as its limit; one requests what the other holds."""
     total = card.observe()["total"]
     limited = card.slice(total)

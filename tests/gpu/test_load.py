@@ -47,12 +47,12 @@ def test_completed_work_is_counted_as_it_grows(card, load, work):
 
 
 @pytest.mark.parametrize("launcher", ["kernel", "ex", "cooperative"])
-def test_every_way_to_launch_works(load, launcher):
+def test_every_launch_function_works(load, launcher):
     (last,) = load("sync", "--kernel-us", "100", "--launcher", launcher, "--wait", "context")
     assert last["completed"] == last["launched"] > 0
 
 
-def test_a_burst_is_as_long_as_it_was_asked_to_be(load):
+def test_a_burst_has_the_requested_length(load):
     (last,) = load("bursty", *WORKLOADS["bursty"])
     periods = len(last["late_ns"])
     assert periods == SECONDS / 0.02
@@ -68,7 +68,7 @@ def test_a_burst_is_as_long_as_it_was_asked_to_be(load):
         ("busy-percent", "101", "give a number from 1 to 100"),
     ],
 )
-def test_what_it_cannot_mean_is_refused_with_a_fix(card, option, value, fix):
+def test_invalid_options_are_refused_with_a_fix(card, option, value, fix):
     done = run([card.programs("load"), f"--{option}", value], card.env)
     assert done.code == 2
     assert f"--{option} {value.split(',')[-1]}: {fix}" in done.err

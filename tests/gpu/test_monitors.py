@@ -45,7 +45,7 @@ NVML_ERROR_NOT_FOUND = 6
 SMI = ["--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"]
 
 
-def test_only_the_slice_s_processes_are_listed_with_what_they_hold(card):
+def test_only_the_slice_s_processes_are_listed_with_their_memory(card):
     limited = card.slice(LIMIT)
     with (
         card.slice(LIMIT).console() as stranger,
@@ -77,7 +77,7 @@ def test_a_process_is_listed_from_cu_init_on(card):
         assert seen["processes"] == {str(console.pid): 0}
 
 
-def test_only_the_slice_s_cards_are_there(cards):
+def test_only_the_slice_s_cards_are_listed(cards):
     card = cards(2)
     mine, other = card.uuids[:2]
     limited = card.slice(LIMIT)

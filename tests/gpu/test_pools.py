@@ -20,7 +20,8 @@ STEP = 64 * MIB
 #: Makes the pool keep everything that is freed into it.
 KEEP_ALL = f"set p {RELEASE_THRESHOLD} {(1 << 64) - 1}"
 
-#: What opens each pool, and what allocates from it. The console calls the pool `p`.
+#: The commands that open each pool, and the one that allocates from it. The console calls the pool
+#: `p`.
 POOLS = {
     "default": ("default_pool p 0", "async a {size} -"),
     "created": ("pool p 0", "from_pool a {size} p -"),
@@ -81,7 +82,7 @@ def test_a_slice_is_charged_for_what_its_pool_has_reserved(card, allocate):
 
 
 @each_pool
-def test_what_a_pool_gives_back_can_be_had_otherwise(card, allocate):
+def test_memory_that_a_pool_returns_can_be_allocated_otherwise(card, allocate):
     """The release threshold is 0 by default: a synchronisation releases everything."""
     limited = card.slice(LIMIT)
     with limited.console() as console:
@@ -95,7 +96,7 @@ def test_what_a_pool_gives_back_can_be_had_otherwise(card, allocate):
 
 
 @each_pool
-def test_what_a_pool_keeps_is_not_there_for_others_until_it_is_trimmed(card, allocate):
+def test_memory_that_a_pool_keeps_is_unavailable_until_it_is_trimmed(card, allocate):
     limited = card.slice(LIMIT)
     with limited.console() as console, limited.console() as other:
         command = allocate(console)
@@ -110,7 +111,7 @@ def test_what_a_pool_keeps_is_not_there_for_others_until_it_is_trimmed(card, all
 
 
 @each_pool
-def test_what_its_own_pool_keeps_does_not_stand_in_a_program_s_way(card, allocate):
+def test_memory_in_its_own_pool_does_not_block_a_program(card, allocate):
     limited = card.slice(LIMIT)
     with limited.console() as console:
         command = allocate(console)
@@ -149,7 +150,7 @@ def test_plain_memory_can_be_freed_in_stream_order(card):
         console.do(f"alloc a {LIMIT}")
 
 
-def test_destroying_a_pool_gives_back_what_it_had_cached(card):
+def test_destroying_a_pool_returns_its_cached_memory(card):
     limited = card.slice(LIMIT)
     with limited.console() as console:
         console.do("pool p 0", KEEP_ALL, "from_pool a 200M p -")
@@ -173,8 +174,8 @@ def test_pools_and_plain_memory_share_one_limit(card):
         assert console.value("info", "free") == LIMIT - limited.usage()
 
 
-def test_a_program_whose_pools_exceed_the_limit_after_the_fact_is_refused_and_left_whole(card):
-    """A pool takes more of the card than was requested; what does not fit is released at once."""
+def test_a_request_that_makes_a_pool_exceed_the_limit_is_refused(card):
+    """A pool takes more of the card than requested; memory over the limit is released at once."""
     limited = card.slice(48 * MIB)
     with limited.console() as console:
         console.do("default_pool p 0", "alloc a 40M")
@@ -184,7 +185,7 @@ def test_a_program_whose_pools_exceed_the_limit_after_the_fact_is_refused_and_le
         console.do("alloc b 8M")
 
 
-def test_a_killed_process_s_pools_come_back(card):
+def test_pools_of_a_killed_process_are_released(card):
     limited = card.slice(LIMIT)
     with limited.console() as survivor:
         with limited.console() as victim:

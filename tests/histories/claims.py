@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 
-from histories import room
+from histories import feasibility
 from histories.fake_api import FakeApi
-from histories.reading import asks, is_labelled
-from histories.refusals import Object
+from histories.reading import is_labelled, requests
+from histories.status_errors import Object
 
 WAITS_S = (0.0, 3.0, 8.0, 20.0)
 
@@ -25,21 +25,21 @@ def has_claims(pod: Object) -> bool:
 
 
 def keeps_its_place(pod: Object) -> bool:
-    """Whether nobody may take its place on a card while it is held.
+    """Whether no other pod may take its cards while they are held.
 
-    Who asks for no share of a card's time is let in only where some is left, and others may be
-    given the rest beside a hold. Of a pod that no watch tells of yet nobody would hear that it is
-    gone, so its hold ends after seconds.
+    A pod that requests no share of a card's time fits only if some is left, and other pods may get
+    the rest beside a hold. The deletion of an unwatched pod goes unnoticed, so its hold ends after
+    seconds.
     """
-    return has_claims(pod) and is_labelled(pod) and all(ask.cores for ask in asks(pod))
+    return has_claims(pod) and is_labelled(pod) and all(request.cores for request in requests(pod))
 
 
 class Claims:
-    """What one kube-scheduler does about them.
+    """Binds volumes and devices for one kube-scheduler.
 
     Args:
         api: the API server.
-        chance: by which they take long, and fail.
+        chance: decides how long they take, and whether they fail.
     """
 
     def __init__(self, api: FakeApi, chance: random.Random) -> None:
@@ -76,11 +76,11 @@ class Claims:
 
 
 class Promise:
-    """That a pod's cards will be there when its claims are bound, if nobody but us changes them.
+    """Expects a pod's cards to be there when its claims are bound, if only we change them.
 
     Args:
         api: the API server.
-        pod: for which a node was chosen, the one that we found best, and everything known.
+        pod: a pod whose chosen node is the best one by our scores, with all state known.
         node: that node.
 
     Attributes:
@@ -102,13 +102,13 @@ class Promise:
             there is not None
             and there["metadata"]["uid"] == metadata["uid"]
             and not there["metadata"].get("deletionTimestamp")
-            and room.is_understood(self._api, self._pod, self._node)
+            and feasibility.is_understood(self._api, self._pod, self._node)
             and self._seen == self._others_word()
-            and not room.without(self._api, self._pod, self._node, ())
+            and not feasibility.without(self._api, self._pod, self._node, ())
         )
 
     def _others_word(self) -> list[object]:
-        """What operators say of the node and of the namespace."""
+        """The operator's settings for the node and the namespace."""
         node = self._api.objects["nodes"].get(("", self._node), {"metadata": {}})
         namespace = self._pod["metadata"]["namespace"]
         quotas = [

@@ -1,13 +1,14 @@
-"""kube-scheduler's lease: who has it, and how it comes to the next one.
+"""kube-scheduler's lease: its holder, and how it passes to the next one.
 
-What a leader loses, it does not lose at once, and not always to its knowledge. One that is told to
-end gives it back, and the next takes it within a second or two, or at that very moment; one that
-stands still is taken for dead after leaseDuration, and asks on when it goes on, until it looks at
-the lease; and a lease that somebody deletes is whose who makes it anew. So for a while there may be
-two that ask, and what the extender of one has sent may take effect while the other one begins.
+A leader may not notice at once that it has lost the lease. A leader that is told to end releases
+it, and the next one acquires it within a second or two, or at that very moment. A leader that is
+paused counts as dead after leaseDuration; when it continues, it makes calls until it reads the
+lease. A lease that was deleted belongs to the replica that recreates it. So for a while two
+kube-schedulers may make calls, and a write of one extender may take effect while the other one
+starts.
 
-The lease is no object of the fake server's: it has no watch, and its renewals would only make the
-log long.
+The lease is no object of the fake server: it has no watch, and its renewals would only make the log
+long.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from histories.faults import Clock
-from histories.refusals import Object
+from histories.status_errors import Object
 
 PLACE = ("hami-system", "hami-scheduler")
 
@@ -48,11 +49,11 @@ class Loss(NamedTuple):
 
 
 class Election:
-    """The lease. Time of day is each host's own: they differ, and go alike.
+    """The lease. Hosts have different times of day, which advance at the same rate.
 
     Args:
-        clock: of everybody.
-        chance: by which it is lost.
+        clock: the common clock.
+        chance: decides when it is lost.
     """
 
     def __init__(self, clock: Clock, chance: random.Random) -> None:
@@ -102,7 +103,7 @@ class Election:
         self._spec = {**self._spec, "holderIdentity": "", "leaseDurationSeconds": 1}
         # The next one may be about to ask just then.
         after = self._chance.choice((0.0, 0.0, self._chance.uniform(0, RETRY_S)))
-        # What it had begun may still be asked for.
+        # Its bindings may still be requested.
         return Loss("it is given back", after, 0.0, self._chance.choice((0.0, after + 0.5)))
 
     def _fail(self) -> Loss:

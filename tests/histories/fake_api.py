@@ -1,8 +1,8 @@
-"""An API server in memory: what the extender reads and writes, without HTTP and threads.
+"""An API server in memory: the part that the extender reads and writes, without HTTP and threads.
 
-What it answers is what a real one was recorded to answer (``test_fake_api.py`` compares them). It
-does no more than the extender and its surroundings need, and none of it by chance: faults are the
-client's (``faults.py``).
+Its responses are those of recordings of a real server (``test_fake_api.py`` compares them). It does
+no more than the extender and its surroundings need, and nothing at random: faults belong to the
+client (``faults.py``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from histories import refusals
-from histories.refusals import Object, Refused
+from histories import status_errors
+from histories.status_errors import Object, Refused
 
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -42,12 +42,12 @@ _encode = msgspec.json.encode
 
 
 class Event(NamedTuple):
-    """One line of the history that watches are told from.
+    """One line of the history from which watches get their events.
 
     Attributes:
-        before: the object as it was, with the version of the event; ``None``: it was not there.
-        after: as it is now; ``None``: it is gone.
-        line: what is told of it without a selector.
+        before: the old object, with the version of the event; ``None``: it did not exist.
+        after: the new object; ``None``: it was deleted.
+        line: the event without a selector.
     """
 
     version: int
@@ -61,8 +61,8 @@ class Event(NamedTuple):
     def told(self, selector: str | None) -> bytes | None:
         """The line for a watch with a selector of labels, if there is one.
 
-        What begins to match has come, to that watch; what ceases to is gone, and is told of as it
-        was before.
+        For that watch, an object that begins to match was added. One that ceases to match was
+        deleted, and is reported with its old content.
         """
         was, is_ = (
             one is not None and selects(selector, _labels(one)) for one in (self.before, self.after)
@@ -75,7 +75,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """What a path names."""
+    """The parts of a path."""
 
     kind: str
     namespace: str | None = None
@@ -130,9 +130,9 @@ class FakeApi:
         self._lists = {}
 
     def since(self, version: int) -> list[Event]:
-        """What happened after a version; an error where that is forgotten."""
+        """The events after a version; an error if that version has expired."""
         if version < self.floor:
-            raise refusals.too_old(version, self.floor + 1)
+            raise status_errors.too_old(version, self.floor + 1)
         low, high = 0, len(self.log)
         while low < high:
             middle = (low + high) // 2
@@ -178,7 +178,7 @@ class FakeApi:
         is_lease = place.kind == "leases"
         found = self.lease() if is_lease else self.objects[place.kind].get(place.key)
         if found is None:
-            raise refusals.not_found(place.kind, place.name)
+            raise status_errors.not_found(place.kind, place.name)
         return found
 
     def _list(self, place: Place, query: Mapping[str, str]) -> bytes:
@@ -188,7 +188,7 @@ class FakeApi:
             version, start = at["rv"], at["start"]
             if (version, place.kind) not in self._lists:
                 fresh = _token({"v": "meta.k8s.io/v1", "rv": -1, "start": start})
-                raise refusals.page_too_old(fresh)
+                raise status_errors.page_too_old(fresh)
             items = self._lists[version, place.kind]
         else:
             version, start = self.version, 0
@@ -209,7 +209,7 @@ class FakeApi:
         metadata = body["metadata"]
         place = Place(place.kind, place.namespace, metadata["name"])
         if place.key in self.objects[place.kind]:
-            raise refusals.already_there(place.kind, place.name)
+            raise status_errors.already_there(place.kind, place.name)
         self._uids += 1
         named = {"uid": f"{self._uids:08x}-0000-4000-8000-000000000000", **metadata}
         if place.namespace is not None:
@@ -227,13 +227,13 @@ class FakeApi:
                 f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
                 f"UID in object meta: {metadata['uid']}"
             )
-            raise refusals.conflict("pods", place.name, why)
+            raise status_errors.conflict("pods", place.name, why)
         if metadata.get("deletionTimestamp"):
             why = f"pod {place.name} is being deleted, cannot be assigned to a host"
-            raise refusals.conflict("pods/binding", place.name, why)
+            raise status_errors.conflict("pods/binding", place.name, why)
         if bound := pod["spec"].get("nodeName"):
             why = f'pod {place.name} is already assigned to node "{bound}"'
-            raise refusals.conflict("pods/binding", place.name, why)
+            raise status_errors.conflict("pods/binding", place.name, why)
         # A node that is not there is no error to the API server.
         merged = {
             field: {**metadata.get(field, {}), **wanted.get(field, {})}
@@ -253,7 +253,7 @@ class FakeApi:
     def _check_version(self, place: Place, body: Object) -> None:
         stale = body["metadata"].get("resourceVersion")
         if stale not in (None, self._find(place)["metadata"]["resourceVersion"]):
-            raise refusals.conflict(place.kind, place.name, refusals.MODIFIED)
+            raise status_errors.conflict(place.kind, place.name, status_errors.MODIFIED)
 
     def _change(self, place: Place, new: Object) -> Object:
         return self._write(place, "MODIFIED", self._find(place), new)
@@ -262,7 +262,7 @@ class FakeApi:
         there = self._find(place)
         metadata, spec = there["metadata"], there.get("spec", {})
         grace = int(query.get("gracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0)))
-        # Whoever was never bound has no kubelet to wait for.
+        # A pod that was never bound has no kubelet to wait for.
         if metadata.get("finalizers") or (grace and spec.get("nodeName")):
             if not metadata.get("deletionTimestamp"):
                 going = {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -327,7 +327,7 @@ def selects(selector: str | None, labels: Mapping[str, str]) -> bool:
 
 
 def _is(item: Object, field: str) -> bool:
-    """What a selector says of a field: ``spec.nodeName=a``, ``status.phase!=Failed``."""
+    """Whether a field selector matches: ``spec.nodeName=a``, ``status.phase!=Failed``."""
     path, sign, value = field.rpartition("!=") if "!=" in field else field.partition("=")
     part, _, name = path.partition(".")
     there: object = item.get(part, {}).get(name, "")

@@ -1,11 +1,11 @@
-"""What goes wrong between a client and the API server, and the clock by which it does.
+"""Faults between a client and the API server, and the clock that they use.
 
-A request's fate is chosen by whoever makes the history. While a request is under way other things
-may happen: ``meanwhile`` is called before and after the server has done it, and may do anything,
-other requests included. So one thread shows the orders that several would.
+The history chooses the fate of each request. Other things may happen while a request is in
+progress: ``meanwhile`` is called before and after the server has executed it, and may do anything,
+other requests included. So one thread shows the orders of events that several threads would.
 
-Each fault is counted where it reaches the client, and not where it is chosen: a request that was to
-fail may never be sent.
+A fault is counted when it reaches the client, and not when it is chosen, because the request may
+never be sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.server import Status, failure
 from histories.fake_api import Event, FakeApi
-from histories.refusals import Refused
+from histories.status_errors import Refused
 
 Do = Callable[[], tuple[int, bytes]]
 
@@ -63,7 +63,7 @@ class Clock:
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     DONE = auto()
     BUSY = auto()
@@ -77,7 +77,7 @@ class Fate(Enum):
 
 
 class Killed(BaseException):
-    """The program that asked is no more."""
+    """The program that made the request has ended."""
 
 
 class Client:
@@ -85,12 +85,12 @@ class Client:
 
     Args:
         api: the server.
-        clock: by which deadlines pass.
-        fate: what becomes of a request, by its method.
-        meanwhile: what happens while it is under way.
-        pick: a random number of [0, 1), for how late.
-        send: told of each request as it is sent; what it gives is done in its place.
-        happened: told of each fault.
+        clock: the clock for deadlines.
+        fate: chooses the fate of a request, by its method.
+        meanwhile: called while a request is in progress.
+        pick: returns a random number in [0, 1), for delays.
+        send: called with each request when it is sent; its result replaces the request.
+        happened: called with each fault.
     """
 
     def __init__(
@@ -217,10 +217,10 @@ class Client:
 
 
 class FakeStream:
-    """A watch: the lines that are there for it, whenever somebody asks.
+    """A watch: the available lines, for a reader that polls.
 
     Attributes:
-        at: the version up to which it has told.
+        at: the last version that was delivered.
         over: whether it has ended.
     """
 

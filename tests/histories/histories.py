@@ -1,15 +1,16 @@
-"""Random histories: two replicas, their kube-schedulers, a fake API server and everything that may
-go wrong between them, driven step by step by one seeded generator.
+"""Random histories: two replicas, their kube-schedulers, a fake API server and all possible faults.
 
-**The lease.** In most histories replicas look at kube-scheduler's lease, and it changes hands in
-all ways it may (``election``): also at once, while a binding of the one before is on its way, and
-with two that ask at a time. In the others they know of none. There, kube-scheduler gives up 10 s
-after its last renewal (renewDeadline) and nobody takes over before 15 s (leaseDuration): between
-the last call of one and the first of the next there are 5 s at least. What the extender of the
-first has sent by then may still take effect.
+One seeded generator drives them step by step.
 
-After its steps a history becomes calm: nothing fails any more, and within minutes of its clock all
-pods that fit must be bound, and nothing be left of those that are gone.
+**The lease.** In most histories replicas read kube-scheduler's lease, and it changes hands in all
+possible ways (``election``): also at once, while a binding of the previous holder is in progress,
+and with two holders that make calls at a time. In the other histories they know of no lease. There,
+kube-scheduler gives up 10 s after its last renewal (renewDeadline) and no other takes over before
+15 s (leaseDuration). So there are at least 5 s between the last call of one and the first of the
+next. Earlier writes of the first one's extender may still take effect.
+
+At its end a history becomes quiescent: no more faults occur. Within minutes of its clock all pods
+that fit must be bound, and nothing may be left of deleted pods.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from itertools import accumulate
 
-from histories import calm
+from histories import quiescence
 from histories.election import Loss
 from histories.faults import Fate
 from histories.replica import Watch
@@ -45,7 +46,7 @@ class History(Scene):
 
     Args:
         seed: of the generator: the same seed is the same history.
-        steps: before it becomes calm.
+        steps: before it becomes quiescence.
         without: kinds of steps that are left out.
     """
 
@@ -73,14 +74,14 @@ class History(Scene):
         if self.chance.random() < 0.3:
             for _ in range(3):
                 self.world.quota_changes()
-        calm.quiesce(self)
+        quiescence.quiesce(self)
         self.lead(0, late_s=START_S)
         self.is_calm = False
         for _ in range(self._steps):
             self._step()
-        calm.everybody_is_bound(self)
-        calm.what_is_no_event(self)
-        calm.nothing_is_left(self)
+        quiescence.everybody_is_bound(self)
+        quiescence.what_is_no_event(self)
+        quiescence.nothing_is_left(self)
         return self.oracle.seen
 
     def _all(self) -> list[tuple[str, int, Callable[[], Did]]]:

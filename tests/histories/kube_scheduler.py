@@ -1,14 +1,14 @@
 """kube-scheduler, as far as an extender sees it.
 
-It knows the cluster by its own informers, which are late in their own way. A pod is filtered and
-scored in one loop; its binding is a task of its own, and the pod counts as bound (is assumed)
-meanwhile. What failed comes back after a pause of 1 s, doubled up to 10 s; what fits nowhere may
-preempt others (``preemption``), and waits for an event. It would come back after five minutes
-without one, but nobody is to need that, so here it waits for ever. Scores are not asked for where
-one node is left.
+It knows the cluster by its own informers, which lag in their own way. A pod is filtered and scored
+in one loop. Its binding is a separate task, and meanwhile the pod counts as bound (is assumed). A
+failed pod is retried after 1 s, doubled up to 10 s. A pod that fits nowhere may preempt others
+(``preemption``), and waits for an event. The real kube-scheduler would retry it after five minutes
+without an event; here it waits forever, so that a missing event is noticed. Scores are not
+requested if one node is left.
 
-Events are what makes, changes and deletes nodes and storage classes, and what binds pods and ends
-them. Quotas are not watched, nor does it matter to kube-scheduler what else happens to a pod.
+The events are the creation, change and deletion of nodes and storage classes, and the binding and
+end of pods. kube-scheduler ignores quotas and other changes of pods.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from histories.claims import Claims, Promise, keeps_its_place
 from histories.fake_api import FakeApi
 from histories.faults import Clock, Killed
 from histories.preemption import Check, Preemption
-from histories.refusals import Object, Refused
 from histories.replica import Replica
-from support.asking import filtered, rated
+from histories.status_errors import Object, Refused
+from support.extender_calls import filtered, rated
 
 BACKOFF_S = (1.0, 10.0)
 
@@ -62,18 +62,18 @@ class Binding:
 
 
 class KubeScheduler:
-    """One kube-scheduler, from when it has the lease until it has noticed that it lost it.
+    """One kube-scheduler, from its acquisition of the lease until it notices the loss.
 
     Args:
-        alone_at: when nothing that another has asked for is on its way any more.
+        alone_at: when no write of another one can still be in progress.
 
     Attributes:
-        extender: whom it asks.
+        extender: its extender.
         bindings: pods that are filtered and scored, and not yet bound.
-        is_leading: false once it has lost the lease. It may ask on, until it notices.
-        is_still: true while it asks nothing; it goes on later.
-        has_ended: true once the process has.
-        has_asked: true once it has asked for a filter.
+        is_leading: false once it has lost the lease. It may make calls until it notices.
+        is_still: true while it is paused; it continues later.
+        has_ended: true once the process has ended.
+        has_asked: true once it has called filter.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class KubeScheduler:
         return filtered(self.extender.verbs, asked, sorted(self._nodes))
 
     def _on(self, node: str) -> list[Object]:
-        """Who is on a node, or to be bound there."""
+        """The pods on a node, and those that are being bound there."""
         return [
             pod
             for pod in self._pods.values()

@@ -1,13 +1,13 @@
-"""What must be true, worked out from the API server's objects alone.
+"""The rules that must hold, computed from the API server's objects alone.
 
-A pod's cards are what its assignment annotation says, and it has them from the write that binds it
-until its phase is Succeeded or Failed or it is gone. Sums can only grow when a pod is bound, so
-they are worked out anew at each binding, over all pods of the node and of the namespace. That
-holds for init containers, too: they count for as long as they may run again, done or not.
+A pod's cards are those of its assignment annotation. It has them from the write that binds it until
+its phase is Succeeded or Failed, or until it is deleted. Sums can only grow when a pod is bound, so
+they are computed again at each binding, over all pods of the node and of the namespace. Init
+containers count as long as they may run again, finished or not.
 
-A card may shrink, and a quota may be lowered, after the replica that binds was last told of it. It
-is judged by what it may have believed: anything that was true at or after the version that its
-watch had come to when the bind began.
+A card may shrink, and a quota may be lowered, after the last event that the binding replica has
+received. So each card is judged by its possible states: all that were true at or after the version
+of the replica's watch when the bind began.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from histories import kubelet, room
-from histories.claims import Promise
-from histories.fake_api import FakeApi
-from histories.given import (
+from histories import feasibility, kubelet
+from histories.assignments import (
     ASSIGNMENT,
     Grant,
     by_card,
@@ -31,21 +29,23 @@ from histories.given import (
     said,
     whole,
 )
+from histories.claims import Promise
+from histories.fake_api import FakeApi
 from histories.reading import (
-    Ask,
     Card,
+    ContainerRequest,
     Use,
-    asks,
     cards,
     hard,
     is_initialized,
     is_labelled,
     is_started,
     priority,
+    requests,
     suits,
     within_quota,
 )
-from histories.refusals import Object
+from histories.status_errors import Object
 
 
 class Broken(AssertionError):
@@ -54,7 +54,7 @@ class Broken(AssertionError):
 
 @dataclass
 class Belief:
-    """What the replica that binds had been told of when the bind began."""
+    """The state that the binding replica knew when the bind began."""
 
     who: str
     nodes: int
@@ -79,8 +79,8 @@ class Oracle:
     """Watches every write of the API server.
 
     Attributes:
-        belief: of whoever is binding at this moment; ``None``: nobody of ours.
-        seen: what happened, and how often: what never does is not tested.
+        belief: of the replica that is binding at this moment; ``None``: no replica of ours.
+        seen: the number of each kind of event, because an event that never occurs is not tested.
     """
 
     def __init__(self, api: FakeApi) -> None:
@@ -102,13 +102,13 @@ class Oracle:
         *,
         knows_all: bool,
     ) -> None:
-        """Whoever was chosen goes, others only if they are there and less important.
+        """Check that chosen pods are victims, and others only if they exist and are less important.
 
         Args:
-            pod: for which.
+            pod: the pod that preempts.
             proposed: by kube-scheduler, UIDs by node.
             answered: by the extender.
-            knows_all: it has been told of everything: then there is room when they are gone.
+            knows_all: the extender knows the whole state, so the evictions must make enough room.
         """
         there = {one["metadata"]["uid"]: one for one in self._api.objects["pods"].values()}
         for node, uids in answered.items():
@@ -121,13 +121,13 @@ class Oracle:
                 self.seen["victims added"] += 1
                 if victim["spec"].get("nodeName") != node or priority(victim) >= priority(pod):
                     raise Broken(f"pod {uid} is to go from {node} for {pod['metadata']['uid']}")
-            if knows_all and room.is_understood(self._api, pod, node):
+            if knows_all and feasibility.is_understood(self._api, pod, node):
                 self.seen["victims judged"] += 1
-                if not room.without(self._api, pod, node, uids):
+                if not feasibility.without(self._api, pod, node, uids):
                     raise Broken(f"{uids} are to go from {node}, and that makes no room")
 
     def keeps(self, promise: Promise) -> None:
-        """What was promised to a pod is due."""
+        """Check that a promise to a pod is kept."""
         self.seen["promises kept"] += 1
         if promise.is_broken():
             raise Broken(f"what was held for {promise.called} was given to others")
@@ -156,7 +156,7 @@ class Oracle:
         if said(pod) != (uid, node):
             raise Broken(f"pod {uid} is bound to {node} with {text}")
         if self.belief is None:
-            raise Broken(f"pod {uid} is bound, and nobody was asked to")
+            raise Broken(f"pod {uid} is bound, and no replica was asked to")
         if not is_labelled(pod):
             raise Broken(f"pod {uid} is bound, and a new replica would not hear of it")
         self.seen["bound"] += 1
@@ -176,7 +176,7 @@ class Oracle:
     def _check_cards(self, pod: Object, name: str, belief: Belief) -> None:
         now = self._api.objects["nodes"].get(("", name))
         seen = [node for node in self._nodes.since((None, name), belief.nodes, now) if node]
-        there = room.holders(self._api)
+        there = feasibility.holders(self._api)
         sizes: dict[str, int] = {}
         for node in seen:
             for card in cards(node).values():
@@ -185,7 +185,7 @@ class Oracle:
             mine = by_card(pod, sizes)
         except ValueError as error:
             raise Broken(f"{belief.who}: {error}") from error
-        sums = room.uses(there, name, sizes)
+        sums = feasibility.uses(there, name, sizes)
         others = [one for one in there if one is not pod and one["spec"]["nodeName"] == name]
         had = {uuid: self._believed(pod, uuid, seen, belief) for uuid in mine}
         for uuid, believed in had.items():
@@ -202,13 +202,13 @@ class Oracle:
                 raise Broken(f"{belief.who} cut card {uuid} into {cut} beside {theirs}")
             if any(uuid in whole(one) for one in others):
                 raise Broken(f"{belief.who} cut card {uuid} into {cut}, and others have it")
-        for ask in asks(pod):
-            self._check_container(pod, ask, had)
-        self.seen["sidecars"] += any(ask.kind == "sidecar" for ask in asks(pod))
-        self.seen["cards left to choose from"] += kubelet.has_choice(asks(pod))
+        for request in requests(pod):
+            self._check_container(pod, request, had)
+        self.seen["sidecars"] += any(request.kind == "sidecar" for request in requests(pod))
+        self.seen["cards left to choose from"] += kubelet.has_choice(requests(pod))
 
     def _believed(self, pod: Object, uuid: str, seen: list[Object], belief: Belief) -> list[Card]:
-        """What the card may have been believed to be: one that the pod could have had."""
+        """The possible states of the card for the replica: one that the pod could have had."""
         is_cut = uuid not in whole(pod)
         had = [card for node in seen if (card := cards(node).get(uuid))]
         fit = [card for card in had if card.is_open and card.is_cut == is_cut and suits(pod, card)]
@@ -216,28 +216,30 @@ class Oracle:
             raise Broken(f"{belief.who} gave card {uuid}, which is not to be given: {had}")
         return fit
 
-    def _check_container(self, pod: Object, ask: Ask, had: Mapping[str, list[Card]]) -> None:
-        """It was given what it asks for."""
-        given = grants(pod)[ask.container]
+    def _check_container(
+        self, pod: Object, request: ContainerRequest, had: Mapping[str, list[Card]]
+    ) -> None:
+        """The container has the cards that it requests."""
+        given = grants(pod)[request.container]
         places = {(grant.card, grant.instance) for grant in given}
-        if len(given) != ask.cards or len(places) != ask.cards:
-            raise Broken(f"{ask} was given {given}")
+        if len(given) != request.cards or len(places) != request.cards:
+            raise Broken(f"{request} was given {given}")
         for at, grant in enumerate(given):
             right = _right_cut if grant.instance else _right
-            if not any(right(pod, ask, grant, card) for card in had[grant.card]):
-                raise Broken(f"{ask} was given {grant} of {had[grant.card]}")
+            if not any(right(pod, request, grant, card) for card in had[grant.card]):
+                raise Broken(f"{request} was given {grant} of {had[grant.card]}")
             if grant.instance:
                 self.seen["instances"] += 1
-            if ask.mib is None and ask.percent < 100:
+            if request.mib is None and request.percent < 100:
                 self.seen["shares"] += 1
-                part = "" if ask.cards == 1 else f"-{at}"
-                key = f"hami.io/gpumem{part}.{ask.container}"
+                part = "" if request.cards == 1 else f"-{at}"
+                key = f"hami.io/gpumem{part}.{request.container}"
                 if pod["metadata"]["annotations"].get(key) != f"{grant.memory}m":
-                    raise Broken(f"{ask} was given {grant}, and {key} does not say so")
+                    raise Broken(f"{request} was given {grant}, and {key} does not say so")
 
     def _check_quotas(self, pod: Object, belief: Belief) -> None:
         namespace = pod["metadata"]["namespace"]
-        sums, more = room.spent(room.holders(self._api), namespace), in_all(pod)
+        sums, more = feasibility.spent(feasibility.holders(self._api), namespace), in_all(pod)
         for key, quota in self._api.objects["resourcequotas"].items():
             if key[0] != namespace:
                 continue
@@ -246,20 +248,20 @@ class Oracle:
                 raise Broken(f"{belief.who} exceeded quota {key}: {sums} of {hard(quota)}")
 
 
-def _right(_: Object, ask: Ask, grant: Grant, card: Card) -> bool:
-    return (grant.memory, grant.cores) == (ask.memory(card), ask.cores)
+def _right(_: Object, request: ContainerRequest, grant: Grant, card: Card) -> bool:
+    return (grant.memory, grant.cores) == (request.memory(card), request.cores)
 
 
-def _right_cut(pod: Object, ask: Ask, grant: Grant, card: Card) -> bool:
+def _right_cut(pod: Object, request: ContainerRequest, grant: Grant, card: Card) -> bool:
     """An instance that the card can make there: large enough for it, too large for none."""
     instance = grant.instance
     assert instance is not None
-    largest = room.Need.of(card, asks(pod)).smallest(card)
+    largest = feasibility.Need.of(card, requests(pod)).smallest(card)
     return any(
         one.name == instance.profile
         and instance.start in one.placements
         and (one.size, one.memory) == (instance.size, grant.memory)
-        and room.Need.of(card, [ask]).is_within(one)
+        and feasibility.Need.of(card, [request]).is_within(one)
         and largest is not None
         and one.memory <= largest.memory
         for one in card.profiles

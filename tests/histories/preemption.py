@@ -1,11 +1,11 @@
 """kube-scheduler's preemption, as far as an extender sees it.
 
-It is tried where a filter said that a node would not do now. Whom kube-scheduler proposes there
-depends on what it sees itself, sums over the node and not cards: here it may be any of those that
-are less important. The extender's answer is taken as it is, but where it names a pod that
-kube-scheduler does not know on that node, which fails all of it. Of the nodes that are left the one
-with the least important victims is taken, they are deleted, and the pod is tried there first from
-then on. While they are still ending it evicts nobody else.
+It is tried if a filter rejected a node for now. The victims that kube-scheduler proposes depend on
+its own view, which has sums over the node and no cards; here they may be any less important pods.
+The extender's answer is used as it is. If it names a pod that kube-scheduler does not know on that
+node, the whole attempt fails. Of the remaining nodes, the one with the least important victims is
+chosen. The victims are deleted, and from then on the pod is tried on that node first. While the
+victims are terminating, the pod evicts no others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from hami_py.scheduler.verbs import Verbs
 from histories.fake_api import FakeApi
 from histories.reading import priority
-from histories.refusals import Object
+from histories.status_errors import Object
 
 Victims = Mapping[str, list[str]]
 """UIDs by node."""
@@ -28,7 +28,7 @@ Check = Callable[[Object, Victims, Victims], None]
 
 
 class Preemption:
-    """What a kube-scheduler does for pods that fit nowhere."""
+    """The preemption of one kube-scheduler, for pods that fit nowhere."""
 
     def __init__(self, api: FakeApi, chance: random.Random, check: Check) -> None:
         self._api = api
@@ -48,16 +48,16 @@ class Preemption:
         on: Callable[[str], list[Object]],
         verbs: Verbs,
     ) -> str | None:
-        """Makes room for a pod.
+        """Make room for a pod.
 
         Args:
-            pod: that fits nowhere.
-            nodes: where it may later.
-            on: who is on a node, as kube-scheduler knows.
-            verbs: whom it asks.
+            pod: the pod that fits nowhere.
+            nodes: the nodes where it may fit later.
+            on: the pods on a node, as kube-scheduler knows them.
+            verbs: the extender.
 
         Returns:
-            What was done, if anything.
+            A description of the action, if there was one.
         """
 
         def lower(node: str) -> dict[str, Object]:

@@ -1,4 +1,4 @@
-"""What pods ask for, and what nodes and quotas say they have, read from the API server's objects.
+"""Reads requests of pods, cards of nodes and quotas from the API server's objects.
 
 Written for the test alone, from the names' documentation: were the product's readers used here, a
 mistake of theirs would be the oracle's, too.
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from histories.refusals import Object
+from histories.status_errors import Object
 
 LABEL = {"hami.io/pod": "true"}
 CARDS = "hami.io/cards"
 CORDON = "hami.io/cordon"
 MODE_LABEL = "hami.io/mode"
-MODE_WISH = "nvidia.com/vgpu-mode"
+MODE_ANNOTATION = "nvidia.com/vgpu-mode"
 LIMITS = {
     "count": "limits.nvidia.com/gpu",
     "memory": "limits.nvidia.com/gpumem",
@@ -69,8 +69,8 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a container asks for. ``mib`` on each card, or ``None``: ``percent`` of each.
+class ContainerRequest:
+    """The request of a container: ``mib`` on each card, or if that is None, ``percent`` of each.
 
     Its kind is ``init``, ``sidecar`` or ``app``.
     """
@@ -87,8 +87,8 @@ class Ask:
         return card.memory * self.percent // 100 if self.mib is None else self.mib
 
 
-def asks(pod: Object) -> list[Ask]:
-    """What the containers ask for: init containers first."""
+def requests(pod: Object) -> list[ContainerRequest]:
+    """The requests of the containers, init containers first."""
     spec = pod["spec"]
     first = [
         _of(container, "sidecar" if container.get("restartPolicy") == "Always" else "init")
@@ -97,18 +97,18 @@ def asks(pod: Object) -> list[Ask]:
     return first + [_of(container, "app") for container in spec["containers"]]
 
 
-def _of(container: Object, kind: str) -> Ask:
-    return _ask(container["name"], kind, tuple(container["resources"]["limits"].items()))
+def _of(container: Object, kind: str) -> ContainerRequest:
+    return _request(container["name"], kind, tuple(container["resources"]["limits"].items()))
 
 
 @lru_cache(maxsize=1000)
-def _ask(name: str, kind: str, said: tuple[tuple[str, str], ...]) -> Ask:
+def _request(name: str, kind: str, said: tuple[tuple[str, str], ...]) -> ContainerRequest:
     limits = dict(said)
     mib = limits.get("nvidia.com/gpumem")
     percent = int(limits.get("nvidia.com/gpumem-percentage", 100))
-    # Whose is the whole card has all of its time, too.
+    # A container with the whole card has all of its time, too.
     cores = 100 if mib is None and percent == 100 else 0
-    return Ask(
+    return ContainerRequest(
         name,
         kind,
         int(limits["nvidia.com/gpu"]),
@@ -118,21 +118,26 @@ def _ask(name: str, kind: str, said: tuple[tuple[str, str], ...]) -> Ask:
     )
 
 
-def counted(asked: list[Ask], shared: Callable[[Ask], int], *, is_started: bool) -> Use:
-    """What counts against quotas: the most that runs at a time.
+def counted(
+    requested: list[ContainerRequest],
+    shared: Callable[[ContainerRequest], int],
+    *,
+    is_started: bool,
+) -> Use:
+    """The use of quotas: the most that runs at a time.
 
     An init container runs beside the sidecars before it, the apps run beside all of them.
 
     Args:
-        asked: by the pod.
-        shared: MiB on all cards of one who asks for a share.
+        requested: the requests of the pod.
+        shared: the MiB on all cards, for a container that requests a share of the memory.
         is_started: init containers never run again.
     """
     first = steady = Use()
-    for ask in asked:
-        memory = shared(ask) if ask.mib is None else ask.mib * ask.cards
-        one = Use(ask.cards, memory, ask.cores * ask.cards)
-        if ask.kind == "init":
+    for request in requested:
+        memory = shared(request) if request.mib is None else request.mib * request.cards
+        one = Use(request.cards, memory, request.cores * request.cards)
+        if request.kind == "init":
             first = first.most(steady.plus(one))
         else:
             steady = steady.plus(one)
@@ -162,8 +167,8 @@ def priority(pod: Object) -> int:
 
 def suits(pod: Object, card: Card) -> bool:
     """Whether the pod wants cards that are shared so."""
-    wish = pod["metadata"].get("annotations", {}).get(MODE_WISH)
-    return wish is None or wish == ("mig" if card.is_cut else "hami-core")
+    mode = pod["metadata"].get("annotations", {}).get(MODE_ANNOTATION)
+    return mode is None or mode == ("mig" if card.is_cut else "hami-core")
 
 
 def cards(node: Object) -> dict[str, Card]:
@@ -212,7 +217,7 @@ def _cards(text: str, is_cut: bool) -> list[Card]:
 
 
 def hard(quota: Object) -> dict[str, int]:
-    """What a quota says of ours."""
+    """Our limits in a quota."""
     said = quota["spec"]["hard"]
     return {name: int(said[full]) for name, full in LIMITS.items() if full in said}
 

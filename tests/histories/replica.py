@@ -114,22 +114,22 @@ class LeaseReader:
 
 
 class Replica:
-    """The allocator, what keeps it, and the verbs.
+    """The allocator, the state that feeds it, and the verbs.
 
     Args:
         name: of the replica, and of its host.
         client: its connection to the API server.
-        clock: by which it waits.
+        clock: the clock for its waits.
         lease: that of the kube-scheduler beside it; ``None``: it knows of none.
 
     Attributes:
         name: of the replica.
         client: its connection to the API server.
         cluster: the cluster as it knows it.
-        verbs: who answers.
+        verbs: its verbs.
         watches: of nodes, pods and quotas.
         is_dead: whether the program has ended.
-        wakes_at: when it may have pods tried again next.
+        wakes_at: when it may next have pods retried.
     """
 
     def __init__(
@@ -183,9 +183,9 @@ class Replica:
         self.client.kill()
 
     def tick(self) -> None:
-        """What the service does every second."""
+        """The periodic work of the service, every second."""
         if not self.is_dead:
-            # There are none, and nobody is evicted before that is known.
+            # There are no budgets, and no pod is evicted before that is known.
             self.cluster.budgets.replace([])
             self.verbs.holds.expire()
             with contextlib.suppress(Killed):
@@ -193,7 +193,7 @@ class Replica:
                 self.verbs.binder.continue_listing()
 
     def wake(self) -> str | None:
-        """What its waker does, whenever that is not pausing."""
+        """The work of its requeuer, while that is not pausing."""
         if self.is_dead or self._is_waking or self._clock.now < self.wakes_at:
             return None
         self._is_waking = True

@@ -1,4 +1,4 @@
-"""What a history has: the API server, its clock, two replicas, and whichever of them is asked."""
+"""The environment of a history: the API server, its clock, two replicas, and the active one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from histories.faults import LATE_S, Client, Clock, Do, Fate
 from histories.kube_scheduler import KubeScheduler
 from histories.oracle import Belief, Oracle
 from histories.preemption import Victims
-from histories.refusals import Object
 from histories.replica import CLASSES, WAKE, Replica
+from histories.status_errors import Object
 from histories.world import World
 
 RESTART_S = (1.0, 4.0)
@@ -32,14 +32,14 @@ class _Bind(NamedTuple):
 
 
 class Scene(ABC):
-    """All of it, and what it takes to keep it going.
+    """The state of a history, and the functions that advance it.
 
     Attributes:
-        told: all that was done so far.
-        is_calm: nothing fails, and nothing happens meanwhile.
-        scheduler: the kube-scheduler that has the lease; ``None``: nobody has it.
-        former: those that had it before, and have not noticed yet.
-        election: the lease that replicas look at; ``None``: they do not know of one.
+        told: all steps so far.
+        is_calm: no faults occur, and nothing else happens meanwhile.
+        scheduler: the kube-scheduler that holds the lease; ``None``: no holder.
+        former: former holders that have not noticed yet.
+        election: the lease that replicas read; ``None``: they do not know of one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -56,7 +56,7 @@ class Scene(ABC):
         self.is_calm = True
         self.scheduler: KubeScheduler | None = None
         self.former: list[KubeScheduler] = []
-        # Without one there are seconds between two leaders, in which nobody asks.
+        # Without a lease there are seconds between two leaders, in which no calls are made.
         has_lease = self.chance.random() < 0.75
         self.election = Election(self.clock, self.chance) if has_lease else None
         if self.election is not None:
@@ -67,19 +67,19 @@ class Scene(ABC):
 
     @abstractmethod
     def fate(self, method: str) -> Fate:
-        """What becomes of a request of a replica's."""
+        """The fate of a request of a replica."""
 
     @abstractmethod
     def meanwhile(self) -> None:
-        """What happens while one is under way."""
+        """Called while a request is in progress."""
 
     def tell(self, name: str, did: Did) -> None:
-        """For whoever reads a history that failed."""
+        """Add a step to the log of a failed history."""
         if did is not None:
             self.told.append(f"{self.clock.now:9.2f} {'  ' * self.depth}{name}: {did}")
 
     def happened(self, fault: str) -> None:
-        """A fault has reached somebody; those at the end of all histories do not count."""
+        """A fault has reached a client; faults at the end of all histories do not count."""
         if not self.is_calm:
             self.oracle.seen[fault] += 1
 
@@ -87,7 +87,7 @@ class Scene(ABC):
         """A new one, which knows nothing."""
 
         def send(do: Do) -> Do:
-            """The same, in the name of whoever binds now."""
+            """The same, for the replica that is binding now."""
             bind = self._binds[-1] if self._binds else None
 
             def done() -> tuple[int, bytes]:
@@ -135,7 +135,7 @@ class Scene(ABC):
             alone_at += Timing().bind_s + LATE_S
             self.election.take("ab"[which], late_s)
         for old in self.former:
-            # It is a process of the same host that has ended and begun anew.
+            # It is a process of the same host that has ended and restarted.
             if old.extender.name == "ab"[which]:
                 self.ends(old)
 
@@ -157,7 +157,7 @@ class Scene(ABC):
         self.tell("lease", f"{self.replicas[which].name} leads")
 
     def ends(self, former: KubeScheduler) -> None:
-        """One that has lost the lease is no more."""
+        """End a kube-scheduler that has lost the lease."""
         former.has_ended = True
         self.former = [one for one in self.former if one is not former]
 

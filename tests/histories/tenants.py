@@ -1,11 +1,11 @@
-"""Pods as people make them: what they ask for, by chance."""
+"""Pods as users create them, with random requests."""
 
 from __future__ import annotations
 
 import random
 
-from histories.reading import LABEL, MODE_WISH
-from histories.refusals import Object
+from histories.reading import LABEL, MODE_ANNOTATION
+from histories.status_errors import Object
 
 _MIB = (1000, 3000, 4000, 6000, 8000)
 
@@ -35,9 +35,9 @@ def pod(chance: random.Random, name: str) -> Object:
         # As in a namespace that the webhook leaves alone.
         del metadata["labels"]
     if chance.random() < 0.1:
-        metadata["annotations"] = {MODE_WISH: chance.choice(("mig", "hami-core"))}
+        metadata["annotations"] = {MODE_ANNOTATION: chance.choice(("mig", "hami-core"))}
     if chance.random() < 0.5:
-        # As a Job's: whoever deletes one that is not bound yet leaves it there for a while.
+        # As a pod of a Job: if it is deleted before it is bound, it exists for a while.
         metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 

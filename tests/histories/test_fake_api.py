@@ -11,7 +11,7 @@ from hami_py.kube import keeps_labels_of_bindings
 from hami_py.kube.errors import Conflict, Expired, NotFound, Unavailable
 from histories.fake_api import FakeApi
 from histories.faults import Client, Clock, Fate
-from histories.refusals import Object
+from histories.status_errors import Object
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
@@ -89,7 +89,7 @@ def stale(api: FakeApi) -> Answer:
         ("update-stale-409", stale),
     ],
 )
-def test_a_refusal_is_the_recorded_one(name: str, situation: Callable[[FakeApi], Answer]) -> None:
+def test_an_error_is_the_recorded_one(name: str, situation: Callable[[FakeApi], Answer]) -> None:
     recorded = recordings.read(name)
     code, answer = situation(FakeApi())
     assert code == recorded["code"]
@@ -100,7 +100,7 @@ def test_a_refusal_is_the_recorded_one(name: str, situation: Callable[[FakeApi],
     assert plain(answer["message"]) == plain(recorded["message"])
 
 
-def test_an_old_watch_is_told_the_recorded_event() -> None:
+def test_an_expired_watch_gets_the_recorded_event() -> None:
     api = FakeApi()
     made(api, PODS, pod())
     api.forget()
@@ -147,7 +147,7 @@ def test_a_binding_is_one_event_and_its_annotations_and_labels_are_merged() -> N
     assert metadata["labels"] == {"kept": "1", "forged": "y", "new": "2", "own": "3"}
 
 
-def test_to_a_watch_with_a_selector_what_begins_to_match_comes_and_what_ceases_to_is_gone() -> None:
+def test_a_watch_with_a_selector_adds_and_deletes_as_objects_match() -> None:
     api = FakeApi()
     client = Client(api, Clock())
     made(api, NODES, {"metadata": {"name": "n"}})
@@ -172,7 +172,7 @@ def test_to_a_watch_with_a_selector_what_begins_to_match_comes_and_what_ceases_t
     assert [event["type"] for event in events] == ["ADDED", "DELETED"]
 
 
-def test_it_says_that_it_is_one_which_keeps_labels_of_bindings() -> None:
+def test_the_fake_server_keeps_labels_of_bindings() -> None:
     api: Any = Client(FakeApi(), Clock())
     assert keeps_labels_of_bindings(api, 1.0)
 
@@ -185,7 +185,7 @@ def test_a_stale_patch_conflicts_and_one_without_a_version_does_not() -> None:
     assert ask(api, "PATCH", f"{NODES}/n", patch)[0] == 409
 
 
-def test_a_bound_pod_is_deleted_after_its_grace_and_another_at_once() -> None:
+def test_a_bound_pod_is_deleted_after_its_grace_period_and_others_at_once() -> None:
     api = FakeApi()
     for name in ("waiting", "bound"):
         made(api, PODS, pod(name))
@@ -236,7 +236,7 @@ def test_the_client_raises_what_the_real_one_does() -> None:
         client.get(PODS, {"continue": token["metadata"]["continue"]}, deadline_s=1)
 
 
-def test_a_timeout_may_have_done_it_or_not() -> None:
+def test_a_request_that_times_out_may_have_succeeded() -> None:
     for fate, done in ((Fate.LOST, False), (Fate.UNANSWERED, True), (Fate.BUSY, False)):
         api = FakeApi()
         made(api, PODS, pod())

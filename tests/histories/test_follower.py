@@ -1,4 +1,4 @@
-"""A follower, step by step: what it hands on, and what it does when a list or watch fails."""
+"""A follower, step by step: its events, and its reaction to failed lists and watches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Stand:
             self.follower.take(line)
 
 
-def test_a_list_is_handed_on_when_it_is_whole() -> None:
+def test_a_list_is_passed_on_when_it_is_complete() -> None:
     stand = Stand("a", "b", "c")
     pages = stand.follower.pages()
     next(pages)
@@ -77,13 +77,13 @@ def test_a_list_is_handed_on_when_it_is_whole() -> None:
     next(pages)
     assert stand.sink.told == []
     assert next(pages, None) is None
-    # As of its first page; what came meanwhile is told by the watch.
+    # The list is as of its first page; the watch reports later changes.
     assert (stand.sink.told, stand.sink.names) == (["all"], {"a", "b", "c"})
     stand.follow()
     assert stand.sink.names == {"a", "b", "c", "d"}
 
 
-def test_a_watch_goes_on_where_the_last_one_ended() -> None:
+def test_a_watch_continues_where_the_last_one_ended() -> None:
     stand = Stand("a")
     stand.list()
     stand.make("b")
@@ -105,7 +105,7 @@ def test_a_bookmark_moves_the_version_alone() -> None:
     assert stand.sink.told == ["all"]
 
 
-def test_what_is_forgotten_is_listed_again() -> None:
+def test_an_expired_watch_is_listed_again() -> None:
     stand = Stand("a", "b")
     stand.list()
     assert stand.api.request("DELETE", f"{NODES}/a")[0] == 200
@@ -118,7 +118,7 @@ def test_what_is_forgotten_is_listed_again() -> None:
     assert stand.sink.names == {"b"}
 
 
-def test_a_refused_watch_is_not_asked_for_again_as_it_was() -> None:
+def test_a_rejected_watch_is_not_repeated_unchanged() -> None:
     stand = Stand("a")
     stand.list()
     error = failure("watch", 400, Status("invalid resource version", "BadRequest", 400))
@@ -137,7 +137,7 @@ def test_a_lost_watch_keeps_its_version_and_pauses_longer_each_time() -> None:
     assert 7.5 <= pauses[-1] <= 15
 
 
-def test_watches_that_end_at_once_are_not_asked_for_in_a_rush() -> None:
+def test_watches_that_end_at_once_are_reopened_slowly() -> None:
     stand = Stand("a")
     stand.list()
 
@@ -160,7 +160,7 @@ def test_watches_that_end_at_once_are_not_asked_for_in_a_rush() -> None:
 STRANGE = {"annotations": 3}
 
 
-def test_a_strange_object_is_told_of_as_such() -> None:
+def test_an_undecodable_object_is_reported() -> None:
     stand = Stand("a", "b", "c")
     stand.list()
     for path, patch in ((f"{NODES}/b", STRANGE), (f"{NODES}/a", {"labels": {"x": "y"}})):
@@ -173,7 +173,7 @@ def test_a_strange_object_is_told_of_as_such() -> None:
     assert stand.follower.undecoded == 3
 
 
-def test_an_object_without_a_name_is_left_out_and_a_strange_line_is_an_error() -> None:
+def test_an_object_without_a_name_is_skipped_and_an_invalid_line_is_an_error() -> None:
     stand = Stand("a")
     stand.list()
     strange = {"type": "MODIFIED", "object": {"metadata": {"name": 3, "resourceVersion": "999"}}}
@@ -184,7 +184,7 @@ def test_an_object_without_a_name_is_left_out_and_a_strange_line_is_an_error() -
         stand.follower.take(b'{"type": "MODI')
 
 
-def test_a_fault_of_the_sinks_is_fixed_by_a_whole_list() -> None:
+def test_an_error_of_the_sink_is_fixed_by_a_new_list() -> None:
     stand = Stand("a")
     stand.list()
     stand.follower.failed(ValueError("a fault"))

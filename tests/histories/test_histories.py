@@ -69,7 +69,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.tier("fast", "ci")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, amount("histories"), SEEDS_EACH))
-def test_no_history_gives_a_card_twice_and_none_leaves_anything_behind(first: int) -> None:
+def test_no_history_assigns_a_card_twice_or_leaves_anything_behind(first: int) -> None:
     """Each history is one order of events, and what goes wrong does so in few of them."""
     seen: Counter[str] = Counter()
     for seed in range(first, first + SEEDS_EACH):
@@ -83,7 +83,7 @@ def test_no_history_gives_a_card_twice_and_none_leaves_anything_behind(first: in
     assert not rare
 
 
-def test_a_seed_is_one_history() -> None:
+def test_a_seed_determines_one_history() -> None:
     def told(seed: int) -> list[str]:
         history = histories.History(seed)
         history.run()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from histories.refusals import Object
 from histories.replica import Replica
-from histories.test_found import PODS, Stand
+from histories.status_errors import Object
+from histories.test_regressions import PODS, Stand
 
 NODE = "/api/v1/nodes/n0"
 QUOTAS = "/api/v1/namespaces/x/resourcequotas"
@@ -22,7 +22,7 @@ STRANGE_QUOTA: Object = {"metadata": {}, "spec": {"hard": 3}}
 
 
 def told(stand: Stand, how: str, replica: Replica) -> Replica:
-    """What has changed is told by the watch, by a new list, or to a replica that is new."""
+    """The watch, a new list, or the first list of a new replica reports the change."""
     if how == "a restart":
         return stand.replica("new")
     if how == "a list":
@@ -50,7 +50,7 @@ def test_a_pod_that_cannot_be_decoded_keeps_its_cards(how: str) -> None:
     assert replica.pods.follower.undecoded > 0
     assert replica.pods.follower.lists == (2 if how == "a list" else 1)
     assert stand.filter(replica, stand.pod("large", 6000)) == []
-    # Whoever knew it before knows what is left; whoever has never seen it cannot.
+    # A replica that knew it before knows the rest; one that has never seen it cannot.
     small = stand.pod("small", 4000)
     assert stand.filter(replica, small) == ([] if how == "a restart" else ["n0"])
     # Also where others may have bound meanwhile.
@@ -64,7 +64,7 @@ def test_a_pod_that_cannot_be_decoded_keeps_its_cards(how: str) -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("how", ["the watch", "a list", "a restart"])
-def test_a_pod_that_cannot_be_decoded_and_is_over_leaves_its_cards(how: str, phase: str) -> None:
+def test_a_finished_pod_that_cannot_be_decoded_releases_its_cards(how: str, phase: str) -> None:
     """It barred its node, or kept its cards, until it was deleted."""
     stand = Stand("n0")
     known = stand.replica("a")
@@ -81,7 +81,7 @@ def test_a_pod_that_cannot_be_decoded_and_is_over_leaves_its_cards(how: str, pha
     assert stand.bind(now[0], new, "n0") == ""
 
 
-def test_a_strange_pod_without_cards_bars_no_node() -> None:
+def test_an_undecodable_pod_without_cards_blocks_no_node() -> None:
     stand = Stand("n0")
     replica = stand.replica("a")
     changes: tuple[Object, ...] = (
@@ -120,7 +120,7 @@ def test_a_node_that_cannot_be_decoded_keeps_its_cards(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["the watch", "a list", "a restart"])
-def test_a_quota_that_cannot_be_decoded_allows_what_it_did_or_nothing(how: str) -> None:
+def test_an_undecodable_quota_keeps_its_limits_or_allows_nothing(how: str) -> None:
     stand = Stand("n0")
     replica = stand.replica("a")
     hard: Any = {"limits.nvidia.com/gpumem": "5000"}

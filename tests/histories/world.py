@@ -1,4 +1,4 @@
-"""Who else writes to the API server: users, operators, kubelets, the node agent."""
+"""The other writers of the API server: users, operators, kubelets, the node agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hami_py.model.pods import wire
 from histories import tenants
 from histories.fake_api import FakeApi
 from histories.reading import CARDS, CORDON, MODE_LABEL, is_initialized
-from histories.refusals import Object
+from histories.status_errors import Object
 
 NODES = ("n0", "n1", "n2")
 NAMESPACES = ("x", "y")
@@ -152,7 +152,7 @@ class World:
             self._remove(f"{_pods(namespace)}/{name}")
 
     def _remove(self, path: str) -> None:
-        """Nobody holds it any more."""
+        """Delete it, without finalizers and grace period."""
         self._do("PATCH", path, {"metadata": {"finalizers": None}})
         self._do("DELETE", f"{path}?gracePeriodSeconds=0")
 

@@ -1,7 +1,7 @@
-"""The GPU kit runs wherever it is copied to, with the system's Python and nothing else.
+"""The GPU kit runs in any directory, with the system's Python and nothing else.
 
-Here that is the stub; and, to take the way that a real GPU takes, a stub that is installed like a
-driver. What the tests in the kit claim stands in tests/gpu.
+Here it runs on the stub, and as with a real GPU on a stub that is installed like a driver.
+tests/gpu documents the tests in the kit.
 """
 
 import json
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(2 * DEADLINE)
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory) -> Path:
-    """What `make gpu-kit` built last, somewhere else."""
+    """The last result of `make gpu-kit`, copied to another directory."""
     built = ROOT / "build" / "gpu-kit"
     if not (built / "kit.json").is_file():
         raise FileNotFoundError(f"{built}: not built; run `make gpu-kit`")
@@ -41,7 +41,7 @@ def kit(tmp_path_factory) -> Path:
 
 
 def _without_modes(source: str, target: str) -> None:
-    """As some ways of copying do: what was executable is not any more."""
+    """Some ways of copying remove the executable bits."""
     shutil.copyfile(source, target)
 
 
@@ -75,7 +75,7 @@ def machine(gpu):
     return gpu.env
 
 
-def test_every_python_has_its_wheels_and_no_wheel_is_there_for_nothing(kit):
+def test_every_python_has_its_wheels_and_every_wheel_is_needed(kit):
     named = json.loads((kit / "kit.json").read_text())["wheels"]
     assert sorted(named) == ["3.10", "3.11", "3.12", "3.13", "3.14"]
     assert {name for names in named.values() for name in names} == {
@@ -110,7 +110,7 @@ def test_its_kernels_assemble_for_old_and_new_cards(kit, tmp_path):
 
 
 def test_all_its_tests_pass_on_the_stub(run_kit, result):
-    """Runs the whole kit: it travels to machines where nobody can look for what is missing."""
+    """Runs the whole kit: it is copied to machines without access to missing files."""
     done = run_kit("test", "--stub")
     tests = result("tests")
     wrong = [test for test in tests["tests"] if test["outcome"] not in {"passed", "skipped"}]
@@ -134,8 +134,8 @@ def test_all_its_measures_work_on_the_stub(run_kit, result):
         assert (found["driver"], found["command"]) == ("610.43.02", "python3 run.py bench --stub")
 
 
-def test_without_a_gpu_it_says_so(run_kit, tmp_path):
-    # A file that no loader takes stands before whatever driver this machine has.
+def test_without_a_gpu_it_reports_that(run_kit, tmp_path):
+    # A file that no loader accepts is found before the driver of this machine.
     (tmp_path / "libcuda.so.1").touch()
     done = run_kit("all", LD_LIBRARY_PATH=str(tmp_path))
     assert done.out.startswith("no GPU: ")
@@ -143,7 +143,7 @@ def test_without_a_gpu_it_says_so(run_kit, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_on_a_machine_with_a_driver_it_tests_that_and_what_is_installed(
+def test_on_a_machine_with_a_driver_it_tests_that_and_the_installed_frameworks(
     run_kit, result, machine, gpu
 ):
     """Takes the way of a machine with a GPU, with a stub that is installed like a driver."""
@@ -157,14 +157,14 @@ def test_on_a_machine_with_a_driver_it_tests_that_and_what_is_installed(
         name = f"{frameworks}cupy_sees_the_limit_and_stops_at_it[{job}]"
         assert by_name[name]["outcome"] == "passed", by_name[name]
     assert by_name[f"{frameworks}jax_sees_the_limit_and_stops_at_it"]["outcome"] == "skipped"
-    # What is pretended cannot compute: the one failure there is, and it is told.
+    # The pretended package cannot compute: this is the only failure, and it is reported.
     failed = [name for name, test in by_name.items() if test["outcome"] != "passed"]
     failed = [name for name in failed if by_name[name]["outcome"] != "skipped"]
     assert failed == [f"{frameworks}below_the_limit_it_computes_the_same[cupy-matmul]"]
     assert done.code == 1
 
 
-def test_what_runs_out_of_time_leaves_its_results_and_no_process(
+def test_a_run_that_times_out_leaves_its_results_and_no_process(
     run_kit, result, machine, kit, tmp_path
 ):
     """Waits for the kit's own deadline, which must keep the results so far."""

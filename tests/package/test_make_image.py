@@ -12,7 +12,7 @@ from support.artifacts import ROOT
 #: The version that deploy/ takes.
 TAG = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())["images"][0]["newTag"]
 
-#: What the recipe and make itself run.
+#: The programs that the recipe and make itself run.
 TOOLS = ("bash", "cp", "cut", "git", "grep", "id", "mkdir", "python3", "rm", "sed", "uname")
 
 #: Answers `info`, and writes down how it was called.
@@ -71,14 +71,14 @@ def test_the_first_builder_that_answers_builds(programs: Path) -> None:
     assert wheel.name.startswith(f"hami_py-{TAG}-")
 
 
-def test_its_name_is_what_deploy_says_where_no_other_is_given(programs: Path) -> None:
+def test_its_default_name_is_that_of_deploy(programs: Path) -> None:
     put(programs, "nerdctl", ANSWERS)
     assert make(programs).returncode == 0
     called = (programs / "nerdctl.called").read_text().splitlines()
     assert called[called.index("--tag") + 1] == f"docker.io/library/hami-py:{TAG}"
 
 
-def test_no_builder_is_said(programs: Path) -> None:
+def test_a_missing_builder_is_reported(programs: Path) -> None:
     put(programs, "docker", SILENT)
     done = make(programs)
     assert done.returncode != 0

@@ -15,7 +15,7 @@ from support.running import base_environment
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    """What `make wheel` built last."""
+    """The last result of `make wheel`."""
     wheels = sorted((ROOT / "dist").glob("hami_py-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         raise FileNotFoundError("dist/hami_py-*.whl: not built; run `make wheel`")
@@ -35,7 +35,7 @@ def test_one_wheel_serves_every_python_and_every_glibc_from_2_17(wheel: Path) ->
     assert re.search(r"-cp310-abi3-manylinux2014_x86_64\.", wheel.name)
 
 
-def test_it_holds_the_package_as_it_stands_and_the_preload_library(installed: Path) -> None:
+def test_it_contains_the_package_and_the_preload_library(installed: Path) -> None:
     sources = {path.relative_to(ROOT) for path in (ROOT / "hami_py").rglob("*.py")}
     packed = {path.relative_to(installed) for path in (installed / "hami_py").rglob("*.py")}
     assert packed == sources
@@ -53,7 +53,7 @@ def test_the_extension_needs_an_old_glibc_and_no_libpython(installed: Path) -> N
     assert not any("python" in name for name in needed(extension))
 
 
-def test_it_runs_from_where_it_was_installed(installed: Path) -> None:
+def test_it_runs_from_its_installed_directory(installed: Path) -> None:
     program = (
         "import hami_py as hami, hami_py.config as config; "
         "print(hami.limits().source, config.read().library.is_file(), hami.__file__)"

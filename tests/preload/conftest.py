@@ -1,4 +1,4 @@
-"""A program that does what a test tells it, and the two books that must say the same of it."""
+"""A program that executes the commands of a test, with account and ledger of its use."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping

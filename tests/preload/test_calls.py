@@ -39,12 +39,12 @@ def all_null(types: list[str]) -> str:
 
 
 def plausible(types: list[str]) -> str:
-    """Somewhere to write, no handle, and one of whatever is counted."""
+    """Valid outputs, no handle, and a count of one."""
     return "".join(BUFFER if "*" in t else ONE if is_number(t) else NULL for t in types)
 
 
 def unknown_handles(types: list[str]) -> str:
-    """Somewhere to write, one of whatever is counted, and handles that nobody gave out."""
+    """Valid outputs, a count of one, and handles that were never returned."""
     return "".join(ONE if is_number(t) else BUFFER for t in types)
 
 
@@ -71,7 +71,7 @@ def test_every_hooked_function_answers_as_the_driver(
     assert limited == bare
 
 
-def test_sizes_and_pointers_at_the_edge_are_the_driver_s_business(trace_pair):
+def test_extreme_sizes_and_pointers_reach_the_driver(trace_pair):
     bare, limited = trace_pair("odd_arguments", GIB)
     assert limited == bare
 
@@ -82,11 +82,11 @@ def test_a_size_that_no_card_has_is_out_of_memory(trace_pair):
     assert limited == bare
 
 
-def test_memory_info_may_be_asked_for_in_part(trace_pair):
+def test_memory_info_accepts_null_for_either_output(trace_pair):
     bare, limited = trace_pair("memory_info_null", GIB)
     assert limited == bare
 
 
-def test_nvml_asked_wrongly_is_answered_as_without_us(trace_pair):
+def test_wrong_nvml_calls_return_the_same_as_without_us(trace_pair):
     bare, limited = trace_pair("nvml_edges", GIB)
     assert limited == bare

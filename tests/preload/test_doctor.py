@@ -39,7 +39,7 @@ def failed(done: Run) -> dict[str, Any]:
     return checks
 
 
-def test_all_is_well(gpu: StubServer, hami: HamiCommand) -> None:
+def test_every_check_passes(gpu: StubServer, hami: HamiCommand) -> None:
     done = hami(gpu, "doctor")
     assert (done.code, done.err) == (0, "")
     assert not any(line.startswith("FAIL") for line in done.lines)
@@ -53,7 +53,7 @@ def test_all_is_well(gpu: StubServer, hami: HamiCommand) -> None:
     assert gpu.held() == 0
 
 
-def test_every_card_is_tried(stub_server: Stub, hami: HamiCommand) -> None:
+def test_every_card_is_tested(stub_server: Stub, hami: HamiCommand) -> None:
     gpu = stub_server("t4,a100")
     done = hami(gpu, "doctor", "--json")
     assert failed(done) == {}
@@ -74,7 +74,7 @@ def test_a_mig_slice_is_a_card(stub_server: Stub, hami: HamiCommand) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"), [("CUDA_DEVICE_MEMORY_LIMIT", "1x"), ("CUDA_DEVICE_SM_LIMIT_0", "150")]
 )
-def test_a_variable_for_which_cuda_is_refused_is_found_out(
+def test_a_variable_that_makes_the_library_refuse_cuda_is_reported(
     gpu: StubServer, hami: HamiCommand, variable: str, value: str
 ) -> None:
     env = {variable: value}
@@ -96,7 +96,7 @@ def test_in_a_slice_its_cards_are_counted_from_0(stub_server: Stub, hami: HamiCo
     assert nested.lines == [gpu.uuids()[1]]
 
 
-def test_a_library_that_does_nothing_is_found_out(
+def test_a_library_without_effect_is_detected(
     gpu: StubServer, hami: HamiCommand, program: Programs
 ) -> None:
     """The doctor's proof must be able to fail."""
@@ -104,13 +104,13 @@ def test_a_library_that_does_nothing_is_found_out(
     assert "a program sees" in failed(done)["limit on card 0"]["detail"]
 
 
-def test_no_visible_card_is_found_out(gpu: StubServer, hami: HamiCommand) -> None:
+def test_a_missing_visible_card_is_reported(gpu: StubServer, hami: HamiCommand) -> None:
     checks = failed(hami(gpu, "doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
     assert "limit" in checks
     assert "driver" in checks
 
 
-def test_on_a_busy_card_the_rest_is_tried(
+def test_on_a_busy_card_the_free_memory_is_tested(
     gpu: StubServer, hami: HamiCommand, program: Programs
 ) -> None:
     total = gpu.ledger()["cards"][0]["total"]
@@ -121,14 +121,14 @@ def test_on_a_busy_card_the_rest_is_tried(
         assert gpu.held() == taken << 20
 
 
-def test_in_a_slice_the_rest_of_the_slice_is_tried(gpu: StubServer, hami: HamiCommand) -> None:
+def test_in_a_slice_its_free_memory_is_tested(gpu: StubServer, hami: HamiCommand) -> None:
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     done = hami(gpu, "run", "--gpumem", "2GiB", "--", *inner)
     assert failed(done) == {}
     assert gpu.peak() <= 2 * GIB
 
 
-def test_in_a_tiny_slice_the_limit_is_named_and_not_other_programs(
+def test_in_a_tiny_slice_the_limit_is_reported_and_not_other_programs(
     gpu: StubServer, hami: HamiCommand
 ) -> None:
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
@@ -137,7 +137,7 @@ def test_in_a_tiny_slice_the_limit_is_named_and_not_other_programs(
     assert found["fix"].startswith("raise the limit")
 
 
-def test_a_slice_that_refuses_cuda_is_named_and_not_the_driver(
+def test_a_slice_that_refuses_cuda_is_reported_and_not_the_driver(
     gpu: StubServer, hami: HamiCommand
 ) -> None:
     damaged = 'echo > "$HAMI_SLICE/limits"; exec "$@"'
@@ -150,7 +150,7 @@ def test_a_slice_that_refuses_cuda_is_named_and_not_the_driver(
     assert done.err.startswith("hami: limits page ")
 
 
-def test_as_many_slices_inside_one_another_as_the_library_takes(
+def test_the_largest_allowed_number_of_nested_slices_works(
     gpu: StubServer, hami: HamiCommand, slice_dir: Callable[[dict[str, int | None]], Path]
 ) -> None:
     """`hami run` and the library agree about how many that is."""
@@ -161,12 +161,12 @@ def test_as_many_slices_inside_one_another_as_the_library_takes(
     assert (done.code, done.out) == (125, "")
 
 
-def test_hamis_variables_do_not_spoil_the_proof(gpu: StubServer, hami: HamiCommand) -> None:
+def test_hamis_variables_do_not_change_the_result(gpu: StubServer, hami: HamiCommand) -> None:
     done = hami(gpu, "doctor", "--json", env={"CUDA_DEVICE_MEMORY_LIMIT": "64m"})
     assert failed(done) == {}
 
 
-def test_a_program_gets_its_limit_and_no_more(gpu: StubServer, hami: HamiCommand) -> None:
+def test_a_program_gets_exactly_its_limit(gpu: StubServer, hami: HamiCommand) -> None:
     done = hami(gpu, "run", "--gpumem", "1536MiB", "--", *PROBE, "allocate")
     assert (done.code, done.err) == (0, "")
     report = json.loads(done.out)
@@ -175,7 +175,7 @@ def test_a_program_gets_its_limit_and_no_more(gpu: StubServer, hami: HamiCommand
     assert 0.99 * report["total"] <= report["allocated"] == gpu.peak() <= report["total"]
 
 
-def test_limits_by_card_follow_the_card_and_not_its_number(
+def test_limits_by_card_follow_the_uuid_and_not_the_index(
     stub_server: Stub, hami: HamiCommand
 ) -> None:
     gpu = stub_server("a100,a100")
@@ -185,7 +185,7 @@ def test_limits_by_card_follow_the_card_and_not_its_number(
     assert (gpu.peak(0), gpu.peak(1)) == (0, 2 * GIB)
 
 
-def test_a_card_that_was_not_chosen_is_not_seen(stub_server: Stub, hami: HamiCommand) -> None:
+def test_a_card_that_was_not_chosen_is_invisible(stub_server: Stub, hami: HamiCommand) -> None:
     gpu = stub_server("a100,a100")
     done = hami(gpu, "run", "--device", "1", "--", *PROBE)
     assert json.loads(done.out)["count"] == 1
@@ -248,7 +248,7 @@ def test_a_program_sees_its_containers_limit(
 
 
 @pytest.mark.parametrize("card", ["a100", "a100-mig-1g"])
-def test_a_program_sees_what_hamis_variables_limit(
+def test_a_program_sees_the_limits_of_hamis_variables(
     stub_server: Stub, hami: HamiCommand, card: str
 ) -> None:
     """Without `hami run`, with the library and a variable of HAMi's alone.
@@ -266,6 +266,7 @@ def test_a_program_sees_what_hamis_variables_limit(
 def test_the_examples_of_the_documentation_run(
     stub_server: Stub, artifacts: Artifacts, tmp_path: Path
 ) -> None:
+    """Every example of the page runs as a reader would run it; each starts several programs."""
     gpu = stub_server("a100,a100")
     programs = tmp_path / "bin"
     programs.mkdir()

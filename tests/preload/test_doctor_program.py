@@ -1,4 +1,4 @@
-"""`hami doctor -- PROGRAM`: what it says of a program is what happens to it in a slice."""
+"""`hami doctor -- PROGRAM` predicts what happens to the program in a slice."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def copy(program: Programs, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def doctor(hami: HamiCommand) -> Doctor:
-    """What is said of a program; none of it is run, so there is no GPU."""
+    """The doctor's result for a program. The program is not run, so no GPU is needed."""
 
     def doctor(path: Path, *, env: dict[str, str] | None = None) -> list[dict[str, Any]]:
         done = hami(None, "doctor", "--json", "--", path, "--option-of-its-own", env=env)
@@ -58,7 +58,7 @@ def in_a_slice(gpu: StubServer, hami: HamiCommand) -> Callable[[Path], Run]:
     return lambda path: hami(gpu, "run", "--", path)
 
 
-def test_a_dynamic_program_is_held(
+def test_a_dynamic_program_is_limited(
     doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run]
 ) -> None:
     checks = doctor(program("is_preloaded"))
@@ -73,7 +73,7 @@ def test_a_dynamic_program_is_held(
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
-def test_a_static_program_is_not_held(
+def test_a_static_program_is_not_limited(
     doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run], compiler: str
 ) -> None:
     static = program("is_preloaded", "-static", compiler=compiler)
@@ -97,7 +97,7 @@ def test_a_musl_program_does_not_start(
 
 @needs_root
 @pytest.mark.parametrize(("mode", "what"), [(0o4755, "setuid"), (0o2755, "setgid")])
-def test_a_program_that_gains_rights_is_not_held(
+def test_a_setuid_program_is_not_limited(
     doctor: Doctor, copy: Path, in_a_slice: Callable[[Path], Run], mode: int, what: str
 ) -> None:
     os.chown(copy, NOBODY, NOBODY)
@@ -106,7 +106,7 @@ def test_a_program_that_gains_rights_is_not_held(
     assert (failed["name"], failed["ok"]) == ("privileges", False)
     assert what in failed["detail"]
     assert in_a_slice(copy).lines == ["not preloaded"]
-    # What belongs to whoever runs it gains nothing.
+    # A setuid program of the user that runs it gains no rights.
     os.chown(copy, 0, 0)
     copy.chmod(mode)
     assert doctor(copy)[-1]["ok"]
@@ -114,7 +114,7 @@ def test_a_program_that_gains_rights_is_not_held(
 
 
 @needs_root
-def test_file_capabilities_are_rights_too_but_not_for_root(
+def test_file_capabilities_count_as_setuid_except_for_root(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Version 2, effective; permitted: CAP_NET_RAW. See linux/capability.h.
@@ -136,7 +136,7 @@ def test_file_capabilities_are_rights_too_but_not_for_root(
 @pytest.mark.parametrize(
     ("offset", "value", "what"), [(4, 1, "32-bit"), (18, 8, "another processor")]
 )
-def test_a_program_of_another_kind_is_not_held(
+def test_a_program_of_another_architecture_is_not_limited(
     doctor: Doctor, copy: Path, offset: int, value: int, what: str
 ) -> None:
     """Another class, and another machine (MIPS), in the header."""
@@ -149,7 +149,7 @@ def test_a_program_of_another_kind_is_not_held(
 
 
 @pytest.mark.parametrize("first_line", ["#!{program} -x", "#!/usr/bin/env {name}"])
-def test_of_a_script_the_program_that_runs_it_is_judged(
+def test_a_script_is_judged_by_its_interpreter(
     doctor: Doctor, program: Programs, tmp_path: Path, first_line: str
 ) -> None:
     static = program("is_preloaded", "-static")
@@ -164,7 +164,7 @@ def test_of_a_script_the_program_that_runs_it_is_judged(
 @pytest.mark.parametrize(
     ("content", "name"), [(None, "program"), (b"\x7fELF\x02", "program"), (b"text", "format")]
 )
-def test_what_is_no_program_is_said_to_be_none(
+def test_a_file_that_is_no_program_is_reported(
     doctor: Doctor, tmp_path: Path, content: bytes | None, name: str
 ) -> None:
     path = tmp_path / "file"
@@ -175,7 +175,7 @@ def test_what_is_no_program_is_said_to_be_none(
     assert (failed["name"], failed["ok"]) == (name, False)
 
 
-def test_a_loader_that_leaves_the_library_out_is_found_out(
+def test_a_loader_that_skips_the_library_is_detected(
     program: Programs, tmp_path: Path, artifacts: Artifacts
 ) -> None:
     """A library that is none: the loader says so and goes on without it."""
@@ -194,7 +194,7 @@ def test_the_loader_is_read_as_binutils_reads_it(program: Programs) -> None:
     assert f"[Requesting program interpreter: {file.interpreter}]" in readelf("--segments", path)
 
 
-def test_a_python_of_musl_is_told_so(program: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_musl_python_is_reported(program: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.read({})
     assert loading.c_library(settings).startswith("glibc 2.")
     monkeypatch.setattr(sys, "executable", str(program("hello", compiler="musl-gcc")))
@@ -203,7 +203,7 @@ def test_a_python_of_musl_is_told_so(program: Programs, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("version", ["2.12", "2.16.90", "1.99"])
-def test_a_glibc_that_is_too_old_is_told_so(version: str) -> None:
+def test_a_glibc_that_is_too_old_is_reported(version: str) -> None:
     assert loading.judge_glibc("2.17") == "glibc 2.17 (2.17 or newer is required)"
     with pytest.raises(UnsupportedPlatform, match=rf"glibc {version} is older than 2\.17"):
         loading.judge_glibc(version)

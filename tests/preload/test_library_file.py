@@ -1,6 +1,6 @@
-"""The library's file itself: what it needs, what it offers, how it is linked.
+"""The library's file: its requirements, its exports, and how it is linked.
 
-Everything a preload library needs, every program of a container needs from then on.
+Every program of a container needs all that the preload library needs.
 """
 
 import platform
@@ -35,7 +35,7 @@ def test_it_needs_no_private_interface_of_the_c_library(artifacts):
 
 
 def test_it_exports_the_hook_table_and_the_lookups_and_nothing_else(artifacts):
-    """Whatever else it exported would replace a program's own symbol of that name."""
+    """Any other export would replace a program's own symbol of that name."""
     table = hooks()
     assert {"cuMemAlloc_v2", "cuInit", "nvmlDeviceGetMemoryInfo", "cuLaunchKernel"} <= table
     assert exported(artifacts.library) == table | LOOKUPS
@@ -72,6 +72,16 @@ def test_it_runs_no_code_when_it_is_loaded_or_unloaded(artifacts):
         assert sizes in ([], allowed), f"{tag} has {sizes} bytes"
         if not tag.endswith("ARRAY"):
             assert f"({tag})" not in dynamic
+
+
+def test_the_loader_writes_to_few_of_its_pages(artifacts):
+    """Every process copies each page with a relocation. A table with pointers adds many: names
+    belong into one text, and rows have positions in it.
+    """
+    relocations = readelf("--relocs", artifacts.library)
+    offsets = re.findall(r"^([0-9a-f]{16}) .* R_\w+", relocations, re.MULTILINE)
+    assert len(offsets) > 500
+    assert len({int(offset, 16) // 4096 for offset in offsets}) <= 7
 
 
 def test_it_takes_no_static_tls(artifacts):

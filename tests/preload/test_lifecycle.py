@@ -1,4 +1,4 @@
-"""What ends gives back, and nothing else does: contexts, processes, forks, kills."""
+"""Contexts, processes, forks and kills release memory when they end, and nothing else does."""
 
 import pytest
 
@@ -22,25 +22,25 @@ def granted(done):
 # Contexts.
 
 
-def test_a_destroyed_context_gives_its_memory_back(gpu, run_limited):
+def test_a_destroyed_context_releases_its_memory(gpu, run_limited):
     done = run_limited(gpu, GIB, "destroy_context", MOST)
     assert granted(done) == [True, True, True]
     assert gpu.peak() == MOST * MIB
 
 
-def test_a_destroyed_context_gives_back_nothing_of_another(gpu, run_limited):
+def test_a_destroyed_context_releases_nothing_of_another(gpu, run_limited):
     done = run_limited(gpu, GIB, "destroy_one_context", 512)
     assert granted(done) == [True, True, True, False]
     assert gpu.peak() == GIB
 
 
-def test_a_primary_context_gives_back_at_its_last_release(gpu, run_limited):
+def test_a_primary_context_releases_its_memory_at_its_last_release(gpu, run_limited):
     done = run_limited(gpu, GIB, "release_primary", MOST)
     assert granted(done) == [True, False, True]
     assert gpu.peak() == MOST * MIB
 
 
-def test_a_primary_context_s_reset_gives_back_all(gpu, run_limited):
+def test_a_primary_context_s_reset_releases_all_memory(gpu, run_limited):
     done = run_limited(gpu, GIB, "reset_primary", MOST)
     assert granted(done) == [True, True]
     assert gpu.peak() == MOST * MIB
@@ -54,12 +54,12 @@ def test_contexts_below_the_limit_see_no_difference(trace_pair, name):
     assert limited == bare
 
 
-def test_freed_memory_is_there_again(gpu, run_limited):
+def test_freed_memory_is_available_again(gpu, run_limited):
     assert run_limited(gpu, GIB, "free_again", 1024).lines == ["200 rounds"]
     assert gpu.peak() == GIB
 
 
-def test_a_free_that_the_driver_refuses_gives_nothing_back(gpu, run_limited):
+def test_a_free_that_the_driver_refuses_releases_nothing(gpu, run_limited):
     done = run_limited(gpu, GIB, "failed_free", MOST)
     assert granted(done) == [True, False, True, False]
     assert gpu.peak() == MOST * MIB
@@ -80,23 +80,23 @@ def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, run_limited):
 # Processes.
 
 
-def assert_granted_within(asker, milliseconds):
+def assert_granted_within(requester, milliseconds):
     """`ask_until` is granted within this time; its tries are at least 5 ms apart."""
-    asker.tell("go")
-    line = asker.next_line()
+    requester.tell("go")
+    line = requester.next_line()
     if line == "refused":
-        line = asker.next_line()
+        line = requester.next_line()
     assert line.startswith("granted at try ")
     assert int(line.split()[-1]) <= milliseconds / 5
 
 
 def assert_soon_granted(program, env, size):
     """So many MiB are granted within the second that a death may cost."""
-    with Started([program("ask_until"), str(size)], env) as asker:
-        assert_granted_within(asker.wait_for("ready"), 1000)
+    with Started([program("allocate_until"), str(size)], env) as requester:
+        assert_granted_within(requester.wait_for("ready"), 1000)
 
 
-def test_a_process_that_ends_gives_back_what_it_did_not_free(gpu, program, slice_env):
+def test_a_process_that_ends_releases_its_memory(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
     for _ in range(3):
         assert_soon_granted(program, env, MOST)
@@ -112,10 +112,10 @@ def test_a_killed_process_s_memory_is_usable_once_the_driver_has_freed_it(
     env = slice_env(gpu, GIB)
     with Started([program("hold"), str(MOST)], env) as holder:
         holder.wait_for("holding")
-        with Started([program("ask_until"), str(MOST)], env) as asker:
-            asker.wait_for("ready")
+        with Started([program("allocate_until"), str(MOST)], env) as requester:
+            requester.wait_for("ready")
             holder.kill()
-            assert_granted_within(asker, delay + 1000)
+            assert_granted_within(requester, delay + 1000)
     assert gpu.peak() == MOST * MIB
 
 
@@ -132,9 +132,9 @@ def test_many_killed_processes_leave_nothing_behind(gpu, program, slice_env):
 
 def test_more_processes_than_slots_may_come_and_go(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
-    script = f"for i in $(seq 300); do {program('ask')} 1 || exit 1; done"
+    script = f"for i in $(seq 300); do {program('allocate')} 1 || exit 1; done"
     done = run(["sh", "-c", script], env)
-    assert done.lines == ["cuMemAlloc_v2(&allocation, asked) -> 0 pointer=p0"] * 300
+    assert done.lines == ["cuMemAlloc_v2(&allocation, requested) -> 0 pointer=p0"] * 300
     assert_soon_granted(program, env, 1024)
 
 
@@ -160,14 +160,14 @@ def test_a_fork_with_cuda_in_use_sees_no_difference(trace_pair):
     assert limited == bare
 
 
-def test_a_child_s_end_gives_back_nothing_of_its_parent(gpu, run_limited):
+def test_a_child_s_end_releases_nothing_of_its_parent(gpu, run_limited):
     done = run_limited(gpu, GIB, "fork_after_init", MOST)
     assert granted(done) == [True, False, False, True]
     assert gpu.peak() == MOST * MIB
 
 
 @pytest.mark.parametrize("env", [{}, {"VFORK": "1"}])
-def test_an_exec_d_child_is_a_process_of_its_own(gpu, run_limited, trace_pair, env):
+def test_an_exec_d_child_is_a_separate_process(gpu, run_limited, trace_pair, env):
     bare, limited = trace_pair("fork_worker", GIB, 256, env=env)
     assert limited == bare
     assert granted(run_limited(gpu, GIB, "fork_worker", 512, env=env)) == [True, True]
@@ -177,7 +177,7 @@ def test_an_exec_d_child_is_a_process_of_its_own(gpu, run_limited, trace_pair, e
 
 
 @pytest.mark.parametrize("delay", [0, 50])
-def test_exec_gives_back_what_the_process_held(stub_server, run_limited, delay):
+def test_exec_releases_the_memory_of_the_process(stub_server, run_limited, delay):
     gpu = stub_server(free_delay_ms=delay)
     done = run_limited(gpu, GIB, "exec_self", MOST)
     assert done.lines == ["before exec: 0", "after exec: 0"]
@@ -192,7 +192,7 @@ def test_threads_get_all_that_fits(gpu, run_limited):
 # Programs that pull the ground away.
 
 
-def test_a_program_that_closes_all_descriptors_keeps_what_it_holds(gpu, program, slice_env, probe):
+def test_a_program_that_closes_all_descriptors_keeps_its_memory(gpu, program, slice_env, probe):
     """Each with a card of its own in its own process, so that closing harms no connection."""
     env = slice_env(gpu, GIB)
     del env["STUB_GPU_SOCKET"]
@@ -207,7 +207,7 @@ def test_a_program_that_closes_all_descriptors_keeps_what_it_holds(gpu, program,
     assert_soon_granted(program, env, 1024)
 
 
-def test_a_program_that_drops_its_rights_goes_on(gpu, program, slice_env):
+def test_a_program_that_drops_its_rights_continues(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
     with Started([program("hold"), "64"], env) as neighbour:
         neighbour.wait_for("holding")
@@ -217,7 +217,7 @@ def test_a_program_that_drops_its_rights_goes_on(gpu, program, slice_env):
     assert gpu.peak() == GIB
 
 
-def test_a_program_that_shuts_itself_in_goes_on(gpu, program, tmp_path, slice_env):
+def test_a_program_in_a_chroot_continues(gpu, program, tmp_path, slice_env):
     empty = tmp_path / "empty"
     empty.mkdir()
     env = {**slice_env(gpu, GIB), "EMPTY": str(empty)}
@@ -229,7 +229,7 @@ def test_a_program_that_shuts_itself_in_goes_on(gpu, program, tmp_path, slice_en
     assert gpu.peak() == GIB
 
 
-def test_a_killed_process_does_not_hold_up_its_neighbours(gpu, program, slice_env):
+def test_a_killed_process_does_not_delay_its_neighbours(gpu, program, slice_env):
     """Kills in the middle of allocating: neighbours whose parts fit are never refused or stuck."""
     env = slice_env(gpu, GIB)
     with Started([program("partition"), "256", "20000", "1"], env) as survivor:

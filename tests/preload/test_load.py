@@ -25,9 +25,10 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("command", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_no_system_call_beyond_mapping_the_library(artifacts, program, tmp_path, command):
-    """What the dynamic linker does for any library is told apart by preloading an empty one.
+    """An empty preloaded library shows the dynamic linker's own calls for any library.
 
-    It needs what ours needs, and its path is as long, because the environment's size can matter.
+    It has the same requirements as ours and a path of the same length, because the size of the
+    environment can matter.
     """
     needs = needed(artifacts.library)
     ours, empty = tmp_path / "ours.so", tmp_path / "none.so"

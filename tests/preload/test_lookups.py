@@ -1,6 +1,6 @@
-"""dlsym, dlvsym and cuGetProcAddress answer as without the library.
+"""dlsym, dlvsym and cuGetProcAddress return the same as without the library.
 
-They are everybody's functions: a program that has nothing to do with CUDA uses them too.
+Programs without CUDA use these functions, too.
 """
 
 import re
@@ -31,7 +31,7 @@ def driver_names() -> list[str]:
     return sorted(set(re.findall(r'^\s*\("(cu\w+)"', text, re.MULTILINE)))
 
 
-def test_cu_get_proc_address_hands_out_the_form_that_was_asked_for(trace_pair):
+def test_cu_get_proc_address_returns_the_requested_version(trace_pair):
     names = [*driver_names(), "cuNoSuchThing", "cuMemAlloc_v2", "curl_easy_init"]
     bare, limited = trace_pair("proc_address_table", GIB, input="\n".join(names))
     assert len(bare) > 5000
@@ -43,10 +43,10 @@ def test_cu_get_proc_address_is_as_strict_as_the_driver(trace_pair):
     assert limited == bare
 
 
-def test_an_older_driver_s_missing_functions_stay_missing_in_cu_get_proc_address(
+def test_functions_that_an_older_driver_lacks_are_missing_in_cu_get_proc_address(
     stub_server, program, preload, slice_dir, tmp_path
 ):
-    """A driver of CUDA 11.4 knows nothing that came later, whatever version is asked for."""
+    """A driver of CUDA 11.4 has no later functions, for any requested version."""
     profile = tmp_path / "old.toml"
     text = (ROOT / "tests" / "stub" / "profiles" / "a100.toml").read_text()
     profile.write_text(f"cuda_version = 11040\n{text}")
@@ -69,7 +69,7 @@ def old_driver(program, tmp_path):
     return folder
 
 
-def test_dlsym_offers_nothing_that_the_driver_lacks(artifacts, program, old_driver):
+def test_dlsym_finds_no_symbol_that_the_driver_lacks(artifacts, program, old_driver):
     env = {"LD_LIBRARY_PATH": str(old_driver)}
     bare = run([program("missing_symbols")], env)
     limited = run([program("missing_symbols")], {**env, "LD_PRELOAD": str(artifacts.library)})
@@ -77,21 +77,21 @@ def test_dlsym_offers_nothing_that_the_driver_lacks(artifacts, program, old_driv
     assert limited == bare
 
 
-def test_a_direct_call_to_what_the_driver_lacks_is_not_supported(artifacts, program, old_driver):
+def test_a_direct_call_of_a_missing_function_is_not_supported(artifacts, program, old_driver):
     env = {"LD_LIBRARY_PATH": str(old_driver), "LD_PRELOAD": str(artifacts.library)}
     done = run([program("missing_symbol_call")], env)
     assert done.lines[-1].endswith(" -> 801 pointer=untouched")
     assert done.code == 0
 
 
-def test_a_program_that_looks_for_cuda_finds_none_where_there_is_none(artifacts, program):
+def test_without_a_driver_a_program_finds_no_cuda(artifacts, program):
     bare = run([program("lookup_without_driver")], {})
     limited = run([program("lookup_without_driver")], {"LD_PRELOAD": str(artifacts.library)})
     assert bare.out.count("-> NULL") == 8
     assert anonymous(limited.lines) == anonymous(bare.lines)
 
 
-def test_a_weak_reference_without_a_driver_is_answered_with_an_error(artifacts, program):
+def test_a_weak_reference_without_a_driver_returns_an_error(artifacts, program):
     """The dynamic linker binds it to our export; the call must not pretend that there is a GPU."""
     done = run([program("weak_reference")], {"LD_PRELOAD": str(artifacts.library)})
     assert done.code == 0
@@ -99,7 +99,7 @@ def test_a_weak_reference_without_a_driver_is_answered_with_an_error(artifacts, 
     assert not any(" -> 0" in line for line in done.lines)
 
 
-def test_dlerror_says_what_it_says_without_us(trace_pair):
+def test_dlerror_returns_the_same_as_without_us(trace_pair):
     bare, limited = trace_pair("lookup_errors", GIB)
     assert "undefined symbol: cuNoSuchThing" in "\n".join(bare)
     assert anonymous(limited) == anonymous(bare)
@@ -113,7 +113,7 @@ def test_the_next_definition_after_a_program_is_that_of_libc(artifacts, program)
 
 
 def subject(program, *preloaded):
-    """What the two calls of `wrapped` give below these preload libraries."""
+    """The results of the two calls of `wrapped` below these preload libraries."""
     return run([program("wrapped")], {"LD_PRELOAD": ":".join(map(str, preloaded))})
 
 
@@ -136,7 +136,7 @@ def test_two_wrappers_in_a_chain_each_find_the_next(artifacts, program, tmp_path
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_an_allocator_s_front_can_look_for_malloc(artifacts, program, gpu, slice_env, ours_first):
+def test_a_malloc_wrapper_can_look_up_malloc(artifacts, program, gpu, slice_env, ours_first):
     """dlsym of a name that is not ours allocates nothing, in programs with and without CUDA."""
     chain = [artifacts.library, program("malloc_wrapper")]
     preload = ":".join(map(str, chain if ours_first else reversed(chain)))

@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-from support.books import accounted, agreed, held, refusals, settle
 from support.console import OUT_OF_MEMORY, SUCCESS
+from support.memory_use import accounted, agreed, held, refusals, wait_for_use
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.traces import value
@@ -53,7 +53,7 @@ def test_pitched_memory_is_granted_up_to_the_last_row_that_fits(gpu, start, form
 
 
 @pytest.mark.parametrize(("form", "free"), [("pitch", "free a"), ("pitch_v1", "free_v1 a")])
-def test_freed_pitched_memory_is_there_again(gpu, start, form, free):
+def test_freed_pitched_memory_is_available_again(gpu, start, form, free):
     script = start(gpu, GIB)
     for _ in range(3):
         assert script(f"{form} a 1M 1000 4") == SUCCESS
@@ -99,9 +99,7 @@ def test_more_managed_memory_than_the_card_has_is_granted_as_without_us(trace_pa
 
 
 @each_kind
-def test_memory_of_every_kind_is_refused_over_the_limit_and_nothing_is_left_of_it(
-    gpu, start, command
-):
+def test_memory_of_every_kind_is_refused_over_the_limit_and_not_charged(gpu, start, command):
     script = start(gpu, 300 * MIB)
     script.do("alloc b 100M")
     assert script(command) == OUT_OF_MEMORY
@@ -113,7 +111,7 @@ def test_memory_of_every_kind_is_refused_over_the_limit_and_nothing_is_left_of_i
 
 
 @each_kind
-def test_memory_of_every_kind_leaves_as_much_less_for_others(gpu, start, preload, probe, command):
+def test_memory_of_every_kind_reduces_the_free_memory(gpu, start, preload, probe, command):
     script = start(gpu, GIB)
     script.do(command)
     other = probe(preload(gpu, script.slice))
@@ -151,7 +149,7 @@ def test_memory_is_charged_on_the_card_of_the_current_context(stub_server, start
 
 
 @pytest.mark.parametrize("command", [*KINDS, "async a 256M -", "from_pool a 256M m -"])
-def test_a_card_without_a_row_gives_memory_of_no_kind(stub_server, start, slice_dir, command):
+def test_a_card_without_a_row_refuses_memory_of_every_kind(stub_server, start, slice_dir, command):
     gpu = stub_server("a100,a100")
     script = start(gpu, slice_dir({gpu.uuids()[0]: GIB}))
     script.do("device 1", "pool m 1")
@@ -173,7 +171,7 @@ def test_without_a_limit_memory_of_every_kind_is_counted_all_the_same(
 
 
 @each_kind
-def test_a_destroyed_context_gives_memory_of_every_kind_back(gpu, start, command):
+def test_a_destroyed_context_releases_memory_of_every_kind(gpu, start, command):
     script = start(gpu, GIB)
     script.do("alloc k 128M", "context c 0", command, command.replace(" a ", " b "))
     assert agreed(gpu, script.slice) == (128 + 512) * MIB
@@ -183,14 +181,14 @@ def test_a_destroyed_context_gives_memory_of_every_kind_back(gpu, start, command
 
 @each_kind
 @pytest.mark.parametrize("end", ["reset 0", "release 0"])
-def test_the_end_of_the_primary_context_gives_memory_of_every_kind_back(gpu, start, command, end):
+def test_the_end_of_the_primary_context_releases_memory_of_every_kind(gpu, start, command, end):
     script = start(gpu, GIB)
     script.do(command, "context c 0", "alloc k 128M", end)
     assert agreed(gpu, script.slice) == 128 * MIB
 
 
 @each_kind
-def test_a_free_on_a_stream_gives_memory_of_every_kind_back(gpu, start, command):
+def test_a_free_on_a_stream_releases_memory_of_every_kind(gpu, start, command):
     """cuMemFreeAsync takes what cuMemAlloc and its like have made, too."""
     script = start(gpu, GIB)
     script.do("stream s", command)
@@ -201,7 +199,7 @@ def test_a_free_on_a_stream_gives_memory_of_every_kind_back(gpu, start, command)
 
 
 @each_kind
-def test_what_the_driver_itself_refuses_is_not_charged(gpu, start, command):
+def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, start, command):
     script = start(gpu, GIB)
     gpu.control({"command": "oom", "card": 0, "nth": 1})
     assert script(command) == OUT_OF_MEMORY
@@ -212,11 +210,11 @@ def test_what_the_driver_itself_refuses_is_not_charged(gpu, start, command):
 
 
 @each_kind
-def test_a_killed_process_gives_memory_of_every_kind_back(gpu, start, command):
+def test_a_killed_process_releases_memory_of_every_kind(gpu, start, command):
     script = start(gpu, GIB)
     script.do(command)
     script.kill()
-    settle(gpu, script.slice, 0)
+    wait_for_use(gpu, script.slice, 0)
 
 
 @each_kind
@@ -248,7 +246,7 @@ def test_processes_with_every_kind_never_pass_the_limit(gpu, program, slice_env)
 
 
 @pytest.mark.parametrize("kind", ["pitch", "managed", "async", "pool"])
-def test_of_those_who_ask_at_once_exactly_as_many_as_fit_get_it(gpu, program, slice_env, kind):
+def test_of_concurrent_requests_exactly_as_many_as_fit_are_granted(gpu, program, slice_env, kind):
     done = run([program("last_place_of_kind"), kind, "1024", "300"], slice_env(gpu, GIB))
     assert done.lines == ["4 granted in every round"]
     assert gpu.peak() <= GIB
@@ -300,7 +298,7 @@ def test_every_attribute_of_every_pointer_is_the_driver_s(trace_pair):
 
 @pytest.mark.parametrize("stage", ["loaded", "initialised", "ready"])
 @pytest.mark.parametrize("limit", [4 * GIB, None])
-def test_what_the_driver_refuses_it_refuses_in_the_same_words(trace_pair, stage, limit):
+def test_the_driver_s_refusals_keep_their_error_text(trace_pair, stage, limit):
     bare, limited = trace_pair("odd_memory", limit, stage)
     assert limited == bare
 
@@ -315,7 +313,7 @@ def test_below_the_limit_no_kind_makes_a_difference(trace_pair):
 
 
 @pytest.mark.parametrize("command", ["managed a 2G 0", "managed a 2G 7", "pitch a 1M 2048 5"])
-def test_what_is_wrong_at_any_size_is_not_out_of_memory_over_the_limit(trace_pair, command):
+def test_invalid_calls_over_the_limit_are_not_out_of_memory(trace_pair, command):
     bare, limited = trace_pair("console", GIB, input=f"init\ndevice 0\n{command}\n")
     assert bare[-3].startswith(f"{command} -> 1 ")
     assert limited == bare

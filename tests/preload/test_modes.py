@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hami_py._native import FORMATS, Account, LimitRow, LimitsPage
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.traces import value
@@ -110,7 +111,25 @@ def test_managed_a_slice_inside_may_lower_and_not_raise(
 # slice: HAMI_SLICE.
 
 
-def test_slices_in_slices_hold_all_at_once(gpu, program, preload, slice_dir, probe):
+def test_a_slice_of_the_previous_format_is_refused(artifacts, gpu, program, preload, tmp_path):
+    """Its own library uses it: processes with libraries of two formats never share an account."""
+    old, new = FORMATS
+    rows = [LimitRow(gpu.uuids()[0], GIB)]
+    for page, account in ((old, old), (new, old), (old, new)):
+        directory = tmp_path / f"{page}-{account}"
+        directory.mkdir()
+        LimitsPage.create(directory / "limits", rows, format=page)
+        Account.create(directory / "account", format=account)
+        words = (
+            directory,
+            f"has format {old}",
+            f"library has format {new}",
+            "make the slice again",
+        )
+        assert_refused(program, preload(gpu, directory), *words)
+
+
+def test_the_limits_of_nested_slices_apply_together(gpu, program, preload, slice_dir, probe):
     """Two inner slices of 2 GiB in an outer one of 3: both limits hold, and the sum's too."""
     uuid = gpu.uuids()[0]
     outer = slice_dir({uuid: 3 * GIB})
@@ -135,23 +154,25 @@ def test_an_inner_slice_cannot_raise(gpu, preload, slice_dir, assert_limit):
     assert_limit(env, GIB)
 
 
-def test_a_refusal_by_an_inner_slice_takes_nothing_of_the_outer(
+def test_a_refusal_by_an_inner_slice_is_not_charged_to_the_outer(
     gpu, program, preload, slice_dir, probe
 ):
     uuid = gpu.uuids()[0]
     outer, inner = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: GIB})
-    with Started([program("overask"), "1025"], preload(gpu, f"{outer}:{inner}")) as asker:
-        asker.wait_for("asking")
+    with Started(
+        [program("allocate_too_much"), "1025"], preload(gpu, f"{outer}:{inner}")
+    ) as requester:
+        requester.wait_for("requesting")
         outer_probe = probe(preload(gpu, outer))
         assert all(outer_probe.grants(2048) for _ in range(3000))
-        assert asker.finish(input="end").lines[-1] == "refused 1"
+        assert requester.finish(input="end").lines[-1] == "refused 1"
 
 
 def test_the_environment_may_lower_a_slice(gpu, slice_env, assert_limit):
     assert_limit({**slice_env(gpu, GIB), "CUDA_DEVICE_MEMORY_LIMIT": "256m"}, 256 * MIB)
 
 
-def test_a_card_without_a_row_has_nothing(stub_server, program, slice_env, probe):
+def test_a_card_without_a_row_has_no_memory(stub_server, program, slice_env, probe):
     gpu = stub_server("a100,a100")
     env = slice_env(gpu, {gpu.uuids()[0]: GIB})
     slice_probe = probe(env)
@@ -164,7 +185,7 @@ def test_a_card_without_a_row_has_nothing(stub_server, program, slice_env, probe
     assert gpu.peak(1) == 0
 
 
-def test_a_number_that_leads_out_of_the_slice_is_explained(stub_server, program, slice_env):
+def test_a_device_number_outside_the_slice_is_explained(stub_server, program, slice_env):
     """CUDA counts the machine's cards, NVML in a slice the slice's: easily confused."""
     gpu = stub_server("a100,a100")
     env = {**slice_env(gpu, {gpu.uuids()[1]: GIB}), "CUDA_VISIBLE_DEVICES": "0"}
@@ -181,11 +202,11 @@ def test_a_resize_takes_effect_in_a_running_program(gpu, program, preload, slice
 
     uuid = gpu.uuids()[0]
     ours = slice_dir({uuid: GIB})
-    with Started([program("ask_until"), "1536"], preload(gpu, ours)) as asker:
-        asker.wait_for("ready").tell("go")
-        assert asker.next_line() == "refused"
+    with Started([program("allocate_until"), "1536"], preload(gpu, ours)) as requester:
+        requester.wait_for("ready").tell("go")
+        assert requester.next_line() == "refused"
         LimitsPage.open(ours / "limits").set_memory_limits({uuid: 2 * GIB})
-        assert asker.next_line().startswith("granted")
+        assert requester.next_line().startswith("granted")
 
 
 # env-only: HAMi's variables.
@@ -274,7 +295,7 @@ def test_env_only_each_card_may_have_its_own_limit(
 @pytest.mark.parametrize(
     "text", ["", "abc", "-1", "1.5g", "1gg", "g", "0x10", "010g", "99999999999g", " 1g", "1g "]
 )
-def test_env_only_a_bad_value_refuses_cuda_and_says_why(program, hami_env, field, text):
+def test_env_only_a_bad_value_refuses_cuda_with_a_reason(program, hami_env, field, text):
     assert_refused(program, {**hami_env, field: text}, field, f'"{text}"')
 
 
@@ -296,7 +317,7 @@ def damage_version(limits: Path):
 
 
 def damage_both_copies(limits: Path):
-    for copy in (64, 2080):
+    for copy in (64, 4128):
         overwrite(limits, copy + 8, b"\xff" * 8)
 
 
@@ -336,14 +357,14 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_bad_page_refuses_cuda_and_says_why(gpu, program, preload, slice_dir, damage):
+def test_a_bad_page_refuses_cuda_with_a_reason(gpu, program, preload, slice_dir, damage):
     ours = slice_dir({gpu.uuids()[0]: GIB})
     damage(ours / "limits")
     assert_refused(program, preload(gpu, ours), ours / "limits")
 
 
 @pytest.mark.parametrize("damage", [d for d in DAMAGES if d is not damage_missing])
-def test_managed_a_bad_page_refuses_cuda_and_says_why(gpu, program, managed, damage):
+def test_managed_a_bad_page_refuses_cuda_with_a_reason(gpu, program, managed, damage):
     env = managed({gpu.uuids()[0]: GIB})
     limits = Path(env["LD_PRELOAD"]).parent / "limits"
     damage(limits)
@@ -351,7 +372,7 @@ def test_managed_a_bad_page_refuses_cuda_and_says_why(gpu, program, managed, dam
 
 
 @pytest.mark.parametrize("damage", [damage_magic, damage_version, damage_truncated, damage_missing])
-def test_a_bad_account_refuses_cuda_and_says_why(gpu, program, preload, slice_dir, damage):
+def test_a_bad_account_refuses_cuda_with_a_reason(gpu, program, preload, slice_dir, damage):
     ours = slice_dir({gpu.uuids()[0]: GIB})
     damage(ours / "account")
     assert_refused(program, preload(gpu, ours), ours / "account")
@@ -368,12 +389,12 @@ def test_a_missing_slice_directory_refuses_cuda(gpu, program, preload, tmp_path)
     assert_refused(program, preload(gpu, tmp_path / "gone"), tmp_path / "gone")
 
 
-def test_the_copy_that_is_not_in_force_may_be_anything(gpu, preload, slice_dir, assert_limit):
+def test_the_inactive_copy_of_the_page_may_be_damaged(gpu, preload, slice_dir, assert_limit):
     """A writer that was killed leaves half a copy behind; the other one holds."""
     ours = slice_dir({gpu.uuids()[0]: GIB})
     page = ours / "limits"
     active = int.from_bytes(page.read_bytes()[32:36], "little")
-    overwrite(page, 2080 if active == 0 else 64, b"\xff" * 500)
+    overwrite(page, 4128 if active == 0 else 64, b"\xff" * 500)
     assert_limit(preload(gpu, ours), GIB)
 
 
@@ -383,10 +404,10 @@ def test_a_refused_program_can_still_look_at_the_cards(gpu, program, preload, tm
     assert "nvmlShutdown() -> 0" in done.out
 
 
-def test_nothing_is_said_about_a_slice_in_order(gpu, program, slice_env):
+def test_a_valid_slice_causes_no_message(gpu, program, slice_env):
     with contextlib.ExitStack() as stack:
         env = slice_env(gpu, GIB)
         holder = stack.enter_context(Started([program("hold"), "1024"], env))
         holder.wait_for("holding")
-        assert run([program("ask"), "1"], env).err == ""
+        assert run([program("allocate"), "1"], env).err == ""
         assert holder.finish().err == ""

@@ -1,7 +1,7 @@
-"""What happens to programs of another C library: musl, as in Alpine images.
+"""Programs of another C library: musl, as in Alpine images.
 
-The library is built for glibc. A musl program that is started with it preloaded does not start; so
-nothing runs past its limit, and the line on standard error says which library is in the way.
+The library is built for glibc. A musl program with the library preloaded does not start. So no
+program runs without its limit, and a line on standard error names the library.
 """
 
 import shutil
@@ -26,7 +26,7 @@ def test_a_musl_program_does_not_start_with_the_library_and_names_it(artifacts, 
     assert str(artifacts.library) in done.err
 
 
-def test_a_static_program_knows_nothing_of_preloading(artifacts, musl_program):
+def test_a_static_program_ignores_preloading(artifacts, musl_program):
     """No dynamic linker, so no library: it cannot load a driver either."""
     bare = run([musl_program("-static")], {})
     assert bare.lines == ["hello"]

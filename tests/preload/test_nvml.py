@@ -1,6 +1,6 @@
-"""NVML inside a slice: its processes, and nobody else's. When a process becomes one of them.
+"""NVML in a slice lists only the slice's processes, and lists each from the right moment on.
 
-What is outside is known from NVML without the library, and from the stub's ledger.
+NVML without the library, and the stub's ledger, show the processes outside.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def two_tenants(gpu, slice_dir, preload, running):
 # Processes.
 
 
-def test_a_slice_sees_its_own_processes_and_the_outside_sees_all(gpu, two_tenants, running):
+def test_a_slice_lists_its_own_processes_and_the_outside_lists_all(gpu, two_tenants, running):
     outside = running(gpu.env, "hold", 256)
     for env, process in two_tenants:
         assert listed(env) == requested(gpu, process)
@@ -66,13 +66,13 @@ def test_the_list_adds_up_to_the_used_memory(gpu, slice_env, running):
     assert asked(env, "nvmlDeviceGetMemoryInfo(card).used") == (1024 + 512 + 3) * MIB
 
 
-def test_a_process_that_holds_nothing_yet_is_listed_with_0_bytes(gpu, slice_env, running):
+def test_a_process_without_memory_is_listed_with_0_bytes(gpu, slice_env, running):
     env = slice_env(gpu, GIB)
     process = running(env, "nvml_idle", "context")
     assert listed(env) == [[process.pid, 0]]
 
 
-def test_a_process_is_listed_no_more_once_it_has_ended(gpu, slice_env, running):
+def test_an_ended_process_is_not_listed(gpu, slice_env, running):
     env = slice_env(gpu, GIB)
     first, second = running(env, "hold", 64), running(env, "hold", 128)
     first.kill()
@@ -80,7 +80,7 @@ def test_a_process_is_listed_no_more_once_it_has_ended(gpu, slice_env, running):
     assert listed(env) == [[second.pid, 128 * MIB]]
 
 
-def test_a_process_that_the_driver_has_still_to_clear_away_is_listed_no_more(
+def test_a_process_that_the_driver_still_has_to_clean_up_is_not_listed(
     stub_server, slice_env, running
 ):
     gpu = stub_server(free_delay_ms=60_000)
@@ -112,7 +112,7 @@ def test_a_limit_by_hami_s_variable_is_a_slice_as_well(artifacts, gpu, tmp_path,
     assert listed(env) == requested(gpu, ours)
 
 
-def test_lists_of_all_versions_are_cut_and_stay_within_their_room(gpu, program, two_tenants):
+def test_lists_of_all_versions_are_filtered_and_stay_within_their_buffer(gpu, program, two_tenants):
     """The program checks the bytes behind what it offered; the unversioned row is the smaller."""
     (env, process), (_, neighbour) = two_tenants
     lines = run([program("nvml_processes")], env).lines
@@ -131,7 +131,7 @@ def test_lists_of_all_versions_are_cut_and_stay_within_their_room(gpu, program, 
     assert sorted(rows) == sorted([process.pid, neighbour.pid])
 
 
-def test_utilization_is_told_of_the_slice_s_processes(gpu, slice_env, two_tenants):
+def test_utilization_is_that_of_the_slice_s_processes(gpu, slice_env, two_tenants):
     question = "pids(nvmlDeviceGetProcessUtilization(card, 0))"
     for env, process in two_tenants:
         assert asked(env, question) == [process.pid]
@@ -139,7 +139,7 @@ def test_utilization_is_told_of_the_slice_s_processes(gpu, slice_env, two_tenant
     assert asked(slice_env(gpu, GIB), question) == NOT_FOUND
 
 
-#: Nobody keeps accounts of a card before they are switched on.
+#: Accounting of a card is off until it is switched on.
 ACCOUNTING = "nvmlDeviceSetAccountingMode(card, 1) is None"
 
 
@@ -151,7 +151,7 @@ ACCOUNTING = "nvmlDeviceSetAccountingMode(card, 1) is None"
         f"{ACCOUNTING} and sorted(nvmlDeviceGetAccountingPids(card))",
     ],
 )
-def test_newer_lists_are_cut_as_well(gpu, two_tenants, question):
+def test_newer_lists_are_filtered_too(gpu, two_tenants, question):
     assert len(asked(gpu.env, question)) == 2
     for env, process in two_tenants:
         (row,) = asked(env, question)
@@ -159,7 +159,7 @@ def test_newer_lists_are_cut_as_well(gpu, two_tenants, question):
 
 
 @pytest.mark.parametrize("version", ["", "_v2"])
-def test_the_accounting_of_a_stranger_is_not_found(gpu, two_tenants, version):
+def test_the_accounting_of_a_process_outside_is_not_found(gpu, two_tenants, version):
     (env, ours), (_, theirs) = two_tenants
     question = f"{ACCOUNTING} and nvmlDeviceGetAccountingStats{version}(card, {{}}).isRunning"
     assert asked(gpu.env, question.format(theirs.pid)) == 1
@@ -175,7 +175,7 @@ def test_the_accounting_of_a_stranger_is_not_found(gpu, two_tenants, version):
         "nvmlDeviceGetBAR1MemoryInfo(card).bar1Total",
     ],
 )
-def test_what_is_not_of_the_slice_is_the_driver_s_own_answer(gpu, slice_env, question):
+def test_queries_that_do_not_concern_the_slice_return_the_driver_s_result(gpu, slice_env, question):
     assert asked(slice_env(gpu, GIB), question) == asked(gpu.env, question)
 
 
@@ -196,7 +196,7 @@ def test_without_any_limit_processes_are_listed_as_without_us(artifacts, gpu, pr
     assert run([program("nvml_processes")], env) == run([program("nvml_processes")], gpu.env)
 
 
-def test_where_the_slice_is_refused_nothing_is_told_of_a_device(gpu, program, preload, slice_dir):
+def test_where_the_slice_is_refused_no_device_data_is_returned(gpu, program, preload, slice_dir):
     """No device is had from NVML, and so it is asked about none."""
     directory = slice_dir({gpu.uuids()[0]: GIB})
     (directory / "limits").write_bytes(b"")
@@ -253,14 +253,14 @@ def full(account):
         yield
 
 
-def test_a_full_account_is_told_by_the_first_allocation_and_not_by_cu_init(
+def test_a_full_account_is_reported_by_the_first_allocation_and_not_by_cu_init(
     gpu, slice_dir, preload, program
 ):
     directory = slice_dir({gpu.uuids()[0]: GIB})
     with full(directory / "account"):
         idle = run([program("initialise")], preload(gpu, directory))
         assert (idle.lines[0], idle.err) == ("cuInit(0) -> 0", "")
-        asking = run([program("ask"), "1"], preload(gpu, directory))
+        asking = run([program("allocate"), "1"], preload(gpu, directory))
     assert asking.out.endswith(" -> 2 pointer=untouched\n")
     (line,) = asking.err.splitlines()
     assert "all 256 process slots are taken" in line

@@ -1,4 +1,4 @@
-"""NVML inside a slice: its cards, and no others. What is outside is known from NVML without us."""
+"""NVML in a slice shows only its cards. NVML without us shows the others, to compare with."""
 
 import re
 
@@ -26,7 +26,7 @@ def names(stub_server):
     return gpu, asked(gpu.env, question)
 
 
-def test_cards_outside_are_neither_counted_nor_numbered(names, program, slice_env):
+def test_cards_outside_have_no_index_and_are_not_counted(names, program, slice_env):
     gpu, cards = names
     uuids = [card["uuid"] for card in cards]
     # In any order of rows: NVML's order counts.
@@ -45,7 +45,7 @@ def test_cards_outside_are_neither_counted_nor_numbered(names, program, slice_en
     ]
 
 
-def test_a_card_is_found_by_name_if_it_is_the_slice_s(names, program, slice_env):
+def test_a_card_of_the_slice_is_found_by_its_identifiers(names, program, slice_env):
     gpu, cards = names
     env = slice_env(gpu, {cards[1]["uuid"]: 2 * GIB, cards[3]["uuid"]: GIB})
     numbers = {1: f"0 index=0 total={2 * GIB}", 3: f"0 index=1 total={GIB}"}
@@ -55,7 +55,7 @@ def test_a_card_is_found_by_name_if_it_is_the_slice_s(names, program, slice_env)
         assert found == [f"{kind} -> {numbers.get(i, '6 untouched')}" for i in range(4)]
 
 
-def test_a_card_is_found_by_its_versioned_uuid_if_it_is_the_slice_s(names, slice_env):
+def test_a_card_of_the_slice_is_found_by_its_versioned_uuid(names, slice_env):
     gpu, cards = names
     env = slice_env(gpu, {cards[1]["uuid"]: GIB})
     question = "nvmlDeviceGetIndex(nvmlDeviceGetHandleByUUIDV({!r}.encode(), 1))"
@@ -64,7 +64,7 @@ def test_a_card_is_found_by_its_versioned_uuid_if_it_is_the_slice_s(names, slice
     assert inside == [NOT_FOUND, 0, NOT_FOUND, NOT_FOUND]
 
 
-def test_only_cards_of_every_level_are_shown(names, slice_dir, preload):
+def test_only_cards_of_every_layer_are_shown(names, slice_dir, preload):
     gpu, cards = names
     uuids = [card["uuid"] for card in cards]
     outer = slice_dir(dict.fromkeys(uuids[:3], GIB))
@@ -105,7 +105,7 @@ def test_where_the_slice_is_refused_there_is_no_card(gpu, program, preload, slic
     assert str(directory / "limits") in line
 
 
-def test_a_mig_slice_of_the_stub_is_numbered_among_the_slice_s(stub_server, program, slice_env):
+def test_a_mig_slice_has_an_index_in_the_slice(stub_server, program, slice_env):
     gpu = stub_server("a100-mig-1g,a100-mig-1g")
     second = gpu.uuids()[1]
     lines = run([program("nvml_cards")], slice_env(gpu, {second: GIB})).lines
@@ -134,7 +134,7 @@ def test_a_gpu_is_shown_for_the_slice_s_mig_slice_and_no_other_slice_of_it(
     assert run([program("nvml_mig")], env).lines == ["0 GPU-1", "  2 MIG-11"]
 
 
-def test_dlsym_offers_no_nvml_function_that_the_driver_lacks(own_nvml, artifacts, program):
+def test_dlsym_finds_no_nvml_symbol_that_the_driver_lacks(own_nvml, artifacts, program):
     hooked = sorted(name for name in exported(artifacts.library) if name.startswith("nvml"))
     bare = run([program("nvml_missing"), *hooked], own_nvml)
     limited = run(

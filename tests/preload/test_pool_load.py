@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from support.books import accounted, agreed, held, settle
 from support.console import OUT_OF_MEMORY, SUCCESS
+from support.memory_use import accounted, agreed, held, wait_for_use
 from support.running import Started, run
 from support.slices import GIB, MIB
 
@@ -14,7 +14,7 @@ from support.slices import GIB, MIB
 FOREVER = {"command": "kernels", "kernels": {"*": 3_600_000_000}}
 
 
-def test_memory_freed_on_a_busy_stream_is_that_stream_s_until_it_gets_there(gpu, start):
+def test_memory_freed_on_a_busy_stream_stays_with_the_stream_until_the_free_runs(gpu, start):
     gpu.control(FOREVER)
     script = start(gpu, GIB)
     script.do("stream s", "stream t", "busy s", "async a 600M s", "free_async a s", "sync t")
@@ -65,19 +65,19 @@ def rest(gpu, env, program, seeds, rounds):
 
 
 @pytest.mark.parametrize("limit", [256 * MIB, GIB])
-def test_threads_that_storm_their_pools_never_pass_the_limit(gpu, program, slice_env, limit):
+def test_threads_that_stress_their_pools_never_pass_the_limit(gpu, program, slice_env, limit):
     env = slice_env(gpu, limit)
     rest(gpu, env, program, seeds=[1], rounds=5000)
     assert limit // 2 < gpu.peak() <= limit
 
 
-def test_processes_that_storm_their_pools_never_pass_the_limit(gpu, program, slice_env):
+def test_processes_that_stress_their_pools_never_pass_the_limit(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
     rest(gpu, env, program, seeds=range(4), rounds=1500)
     assert GIB // 2 < gpu.peak() <= GIB
 
 
-def test_storms_that_are_killed_leave_nothing_behind(gpu, program, slice_env):
+def test_killed_stress_programs_leave_nothing_behind(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
     with contextlib.ExitStack() as stack:
         for seed in range(4):
@@ -85,15 +85,13 @@ def test_storms_that_are_killed_leave_nothing_behind(gpu, program, slice_env):
             stack.enter_context(storm)
             gpu.wait_until(lambda gpu: gpu.calls().get("cuMemAllocFromPoolAsync", 0) > 0)
         gpu.wait_until(lambda gpu: gpu.calls()["cuMemAllocFromPoolAsync"] > 2000)
-    settle(gpu, env["HAMI_SLICE"], 0)
+    wait_for_use(gpu, env["HAMI_SLICE"], 0)
     assert gpu.peak() <= GIB
-    assert run([program("ask"), "1024"], env).lines[0].endswith("-> 0 pointer=p0")
+    assert run([program("allocate"), "1024"], env).lines[0].endswith("-> 0 pointer=p0")
 
 
 @pytest.mark.parametrize("limit", [200 * MIB, 4 * GIB])
-def test_pools_that_are_made_and_destroyed_all_the_time_leave_nothing(
-    gpu, program, slice_env, limit
-):
+def test_pools_created_and_destroyed_repeatedly_leave_nothing(gpu, program, slice_env, limit):
     env = slice_env(gpu, limit)
     with Started([program("pool_churn"), "500"], env) as churn:
         churn.wait_for("at rest")

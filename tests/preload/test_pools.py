@@ -1,22 +1,22 @@
-"""Memory pools are charged with what they take of the card, not only with what is in use of them.
+"""Memory pools are charged for the memory that they reserve, not only for the part in use.
 
-The stub's pools grow by 32 MiB, more for bigger requests, and give whole chunks back at the next
-synchronisation. What they hold is the ledger's word; our account must say the same at rest, and
-what programs asked for must never pass the limit.
+The stub's pools grow by 32 MiB, more for bigger requests, and release whole chunks at the next
+synchronisation. The ledger has the memory that they hold. Our account must agree with it when no
+call is in progress, and the requests of programs must never pass the limit.
 """
 
 import pytest
 
-from support.books import accounted, agreed, held, refusals, settle
 from support.console import OUT_OF_MEMORY, SUCCESS
+from support.memory_use import accounted, agreed, held, refusals, wait_for_use
 from support.running import Started
 from support.slices import GIB, MIB
 
-#: What a pool takes for a small request.
+#: The memory that a pool reserves for a small request.
 CHUNK = 32 * MIB
 
-#: What must be done first, and how so many bytes are then taken from a pool.
-ROADS = {
+#: The preparation, and the command that allocates bytes from a pool.
+ALLOCATIONS = {
     "the default pool": ([], "async {to} {size} -"),
     "the default pool by name": (["default_pool m 0"], "from_pool {to} {size} m -"),
     "a stream": (["stream s"], "async {to} {size} s"),
@@ -29,9 +29,9 @@ ROADS = {
     "the per-thread form from a pool": (["pool m 0"], "ptsz from_pool {to} {size} m -"),
     "another thread": (["pool m 0"], "thread from_pool {to} {size} m -"),
 }
-each_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
+each_allocation = pytest.mark.parametrize("allocation", ALLOCATIONS.values(), ids=ALLOCATIONS)
 
-#: What gives a pool's free chunks back to the card.
+#: The calls that release a pool's free chunks to the card.
 ENDS = ["sync -", "sync s", "sync_context", "sync_new_event -", "query -", "query_new_event -"]
 ENDS += ["ptsz sync -", "ptsz query -", "trim d 0"]
 
@@ -40,13 +40,13 @@ def requested(gpu, card=0):
     return gpu.ledger()["cards"][card]["requested"]["now"]
 
 
-# What is charged.
+# Charges.
 
 
-@each_road
+@each_allocation
 @pytest.mark.parametrize("size", [512, MIB, 33 * MIB, 100 * MIB + 512])
-def test_a_pool_is_charged_with_what_it_has_taken(gpu, start, road, size):
-    first, take = road
+def test_a_pool_is_charged_for_its_reserved_memory(gpu, start, allocation, size):
+    first, take = allocation
     script = start(gpu, GIB)
     script.do(*first, take.format(to="a", size=size))
     assert requested(gpu) == size
@@ -56,9 +56,9 @@ def test_a_pool_is_charged_with_what_it_has_taken(gpu, start, road, size):
     assert agreed(gpu, script.slice) >= reserved
 
 
-@each_road
-def test_a_pool_is_refused_what_would_pass_the_limit_and_nothing_is_left_of_it(gpu, start, road):
-    first, take = road
+@each_allocation
+def test_a_pool_request_over_the_limit_is_refused_and_not_charged(gpu, start, allocation):
+    first, take = allocation
     script = start(gpu, GIB)
     script.do(*first, take.format(to="a", size="600M"))
     assert agreed(gpu, script.slice) == 600 * MIB
@@ -73,10 +73,10 @@ def test_a_pool_is_refused_what_would_pass_the_limit_and_nothing_is_left_of_it(g
     assert gpu.peak() <= GIB
 
 
-@each_road
+@each_allocation
 @pytest.mark.parametrize("free", ["free_async a -", "free a", "ptsz free_async a -"])
-def test_pool_memory_that_is_freed_is_given_back_at_the_next_wait(gpu, start, road, free):
-    first, take = road
+def test_freed_pool_memory_is_released_at_the_next_wait(gpu, start, allocation, free):
+    first, take = allocation
     script = start(gpu, GIB)
     for _ in range(3):
         script.do(*first, take.format(to="a", size="700M"), free)
@@ -106,7 +106,7 @@ def test_each_card_s_pools_are_charged_on_it_whichever_is_current(stub_server, s
     assert [agreed(gpu, script.slice, card) for card in range(2)] == [200 * MIB, 0]
 
 
-def test_a_stream_of_another_card_takes_from_that_card_s_pool(stub_server, start):
+def test_a_stream_of_another_card_uses_that_card_s_pool(stub_server, start):
     gpu = stub_server("a100,a100")
     script = start(gpu, GIB)
     script.do("device 1", "stream s", "device 0", "async a 600M s")
@@ -130,13 +130,13 @@ def test_a_thread_without_a_context_is_charged_as_its_stream_is(gpu, start, take
     assert agreed(gpu, script.slice) == 0
 
 
-def test_a_stream_that_is_destroyed_with_a_free_in_it_gives_the_memory_back(gpu, start):
+def test_a_stream_destroyed_with_a_pending_free_releases_the_memory(gpu, start):
     script = start(gpu, GIB)
     script.do("stream s", "async a 700M s", "free_async a s", "destroy_stream s", "sync_context")
     assert agreed(gpu, script.slice) == 0
 
 
-def test_a_pool_that_gets_the_handle_of_a_destroyed_one_is_charged_for_itself(gpu, start):
+def test_a_pool_with_the_handle_of_a_destroyed_one_is_charged_separately(gpu, start):
     script = start(gpu, GIB)
     for _ in range(3):
         script.do("pool m 0", "from_pool a 100M m -", "destroy_pool m")
@@ -158,11 +158,13 @@ def test_pools_are_charged_in_every_slice_around_them(gpu, slice_dir, preload, p
         assert accounted(outer) == accounted(inner) == {script.pid: 600 * MIB} == held(gpu)
 
 
-# What pools keep.
+# Memory that pools keep.
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_a_pool_keeps_is_taken_until_a_wait_gives_it_back(gpu, start, preload, probe, end):
+def test_memory_that_a_pool_keeps_is_charged_until_a_wait_releases_it(
+    gpu, start, preload, probe, end
+):
     script = start(gpu, GIB)
     other = probe(preload(gpu, script.slice))
     script.do("stream s", "default_pool d 0", "async a 800M -", "free_async a -")
@@ -187,7 +189,7 @@ def test_a_release_threshold_keeps_it_until_the_pool_is_trimmed(gpu, start, prel
     assert other.grants(1024)
 
 
-def test_what_fits_the_room_a_pool_keeps_is_granted_though_nothing_is_left(gpu, start, preload):
+def test_a_request_that_fits_into_a_pool_s_free_memory_is_granted_at_the_limit(gpu, start, preload):
     script = start(gpu, GIB)
     script.do("default_pool d 0", "set d 4 4G", "async a 1024M -", "free_async a -", "sync -")
     neighbour = start(gpu, script.slice)
@@ -199,8 +201,8 @@ def test_what_fits_the_room_a_pool_keeps_is_granted_though_nothing_is_left(gpu, 
     assert gpu.peak() == GIB
 
 
-def test_a_chunk_that_passes_the_limit_is_taken_back(gpu, start):
-    """What was asked for fits, what the pool takes for it does not; known only afterwards."""
+def test_a_chunk_over_the_limit_is_released(gpu, start):
+    """The request fits, but not the memory that the pool reserves for it, known only afterwards."""
     script = start(gpu, GIB)
     script.do("alloc a 1014M")
     assert script("async b 1M -") == OUT_OF_MEMORY
@@ -214,7 +216,7 @@ def test_a_chunk_that_passes_the_limit_is_taken_back(gpu, start):
 
 
 @pytest.mark.parametrize("command", ["alloc b 800M", "managed b 800M 1", "from_pool b 800M m -"])
-def test_what_a_program_s_own_pools_keep_does_not_refuse_it(gpu, start, command):
+def test_free_memory_in_its_own_pools_does_not_block_a_program(gpu, start, command):
     script = start(gpu, GIB)
     script.do("default_pool d 0", "set d 4 4G", "pool m 0", "async a 600M -", "free_async a -")
     script.do("sync -")
@@ -224,7 +226,7 @@ def test_what_a_program_s_own_pools_keep_does_not_refuse_it(gpu, start, command)
     assert gpu.peak() <= GIB
 
 
-def test_a_neighbour_gets_what_a_trimmed_pool_gave_back(gpu, start):
+def test_a_neighbour_gets_the_memory_of_a_trimmed_pool(gpu, start):
     script = start(gpu, GIB)
     neighbour = start(gpu, script.slice)
     script.do("pool m 0", "set m 4 4G", "from_pool a 1G m -", "free_async a -", "sync -")
@@ -246,7 +248,7 @@ def test_a_pool_destroyed_with_memory_in_use_holds_it_until_it_is_freed(gpu, sta
     assert agreed(gpu, script.slice) == 0
 
 
-def test_a_destroyed_pool_gives_back_what_it_kept(gpu, start):
+def test_a_destroyed_pool_releases_its_free_memory(gpu, start):
     script = start(gpu, GIB)
     script.do("pool m 0", "set m 4 4G", "from_pool a 700M m -", "free_async a -", "sync -")
     assert agreed(gpu, script.slice) == 700 * MIB
@@ -255,8 +257,8 @@ def test_a_destroyed_pool_gives_back_what_it_kept(gpu, start):
 
 
 @pytest.mark.parametrize("end", ["reset 0", "release 0", "destroy c"])
-def test_the_end_of_a_context_leaves_the_books_equal(gpu, start, end):
-    """Pools belong to the device: whatever the driver frees, we give back, and nothing else."""
+def test_the_end_of_a_context_leaves_account_and_ledger_equal(gpu, start, end):
+    """Pools belong to the device: we release exactly the memory that the driver frees."""
     script = start(gpu, GIB)
     script.do("alloc k 16M", "async a 100M -", "context c 0", "alloc l 16M", "async b 200M -", end)
     left = agreed(gpu, script.slice)
@@ -265,7 +267,7 @@ def test_the_end_of_a_context_leaves_the_books_equal(gpu, start, end):
     assert agreed(gpu, script.slice) <= left
 
 
-def test_what_the_driver_itself_refuses_is_not_charged(gpu, start):
+def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, start):
     script = start(gpu, GIB)
     script.do("async b 100M -")
     gpu.control({"command": "oom", "card": 0, "nth": 1})
@@ -288,28 +290,28 @@ def test_linear_and_pool_memory_share_the_limit(gpu, start):
 # Processes.
 
 
-def test_a_killed_process_gives_its_pools_back(gpu, start):
+def test_a_killed_process_releases_its_pools(gpu, start):
     script = start(gpu, GIB)
     script.do(
         "default_pool d 0", "set d 4 4G", "async a 400M -", "async b 400M -", "free_async b -"
     )
     assert agreed(gpu, script.slice) == 800 * MIB
     script.kill()
-    settle(gpu, script.slice, 0)
+    wait_for_use(gpu, script.slice, 0)
 
 
 @pytest.mark.parametrize("delay", [0, 50])
-def test_a_killed_process_s_pools_are_not_given_back_before_the_driver_has(
+def test_a_killed_process_s_pools_are_released_after_the_driver_releases_them(
     stub_server, start, program, preload, delay
 ):
     gpu = stub_server(free_delay_ms=delay)
     script = start(gpu, GIB)
     script.do("async a 900M -")
-    with Started([program("ask_until"), "900"], preload(gpu, script.slice)) as asker:
-        asker.wait_for("ready")
+    with Started([program("allocate_until"), "900"], preload(gpu, script.slice)) as requester:
+        requester.wait_for("ready")
         script.kill()
-        asker.tell("go")
-        while not (line := asker.next_line()).startswith("granted"):
+        requester.tell("go")
+        while not (line := requester.next_line()).startswith("granted"):
             assert line == "refused"
     assert gpu.ledger()["cards"][0]["held"]["peak"] == 900 * MIB
 
@@ -331,7 +333,7 @@ def test_a_forked_child_does_not_touch_its_parent_s_pools(gpu, start):
 ATTRIBUTES = [f"get d {attribute}" for attribute in range(9)]
 
 
-def test_a_program_that_asks_its_pools_sees_the_driver_s_own_values(trace_pair):
+def test_pool_attributes_are_the_driver_s(trace_pair):
     script = ["init", "device 0", "default_pool d 0", "current_pool c 0", *ATTRIBUTES]
     script += ["async a 5M -", "async b 70M -", *ATTRIBUTES, "free_async a -", *ATTRIBUTES]
     script += ["sync -", *ATTRIBUTES, "set d 4 64M", "free_async b -", "sync -", *ATTRIBUTES]
@@ -344,9 +346,9 @@ def test_a_program_that_asks_its_pools_sees_the_driver_s_own_values(trace_pair):
     assert limited == bare
 
 
-@each_road
-def test_below_the_limit_no_road_makes_a_difference(trace_pair, road):
-    first, take = road
+@each_allocation
+def test_below_the_limit_no_function_behaves_differently(trace_pair, allocation):
+    first, take = allocation
     script = ["init", "device 0", *first]
     for _ in range(2):
         script += [take.format(to="a", size="40M"), take.format(to="b", size=1)]
@@ -356,7 +358,7 @@ def test_below_the_limit_no_road_makes_a_difference(trace_pair, road):
 
 
 def test_the_refusal_is_the_driver_s_own(start, stub_server):
-    """What a full card answers bare, a full slice answers with the library: same calls after it."""
+    """A full slice with the library behaves like a full card without it, also in later calls."""
     script = [
         "async b 2M -",
         "free_async a -",

@@ -1,7 +1,7 @@
-"""Processes that race for one limit: never over it, and never refused what fits.
+"""Processes that race for one limit never exceed it, and are never refused a request that fits.
 
-Whether a request fits is decided by the test, not by the library: parts that together are no more
-than the limit fit in every order. That the limit was never passed is the ledger's word.
+The test and not the library decides whether a request fits: parts that together do not exceed the
+limit fit in every order. The ledger shows that the limit was never exceeded.
 """
 
 import contextlib
@@ -14,18 +14,17 @@ from support.slices import GIB, MIB
 
 @pytest.mark.parametrize("processes", [2, 8])
 @pytest.mark.parametrize("greedy", [0, 1, 2])
-def test_requests_that_fit_are_granted_however_others_race(
-    gpu, program, processes, greedy, slice_env
-):
+def test_requests_that_fit_are_granted_in_every_race(gpu, program, processes, greedy, slice_env):
     """Mixed sizes, the parts come to the whole limit; greedy neighbours ask for far too much."""
     env = slice_env(gpu, GIB)
     part, rounds = 1024 // processes, 40000 // processes
     with contextlib.ExitStack() as stack:
         neighbours = [
-            stack.enter_context(Started([program("overask"), "1025"], env)) for _ in range(greedy)
+            stack.enter_context(Started([program("allocate_too_much"), "1025"], env))
+            for _ in range(greedy)
         ]
         for neighbour in neighbours:
-            neighbour.wait_for("asking")
+            neighbour.wait_for("requesting")
         racers = [
             stack.enter_context(
                 Started([program("partition"), str(part), str(rounds), str(seed)], env)
@@ -34,12 +33,12 @@ def test_requests_that_fit_are_granted_however_others_race(
         ]
         assert [racer.finish().lines for racer in racers] == [["none refused"]] * processes
         for neighbour in neighbours:
-            assert neighbour.finish(input="end").lines == ["asking", "refused 1"]
+            assert neighbour.finish(input="end").lines == ["requesting", "refused 1"]
     assert gpu.peak() <= GIB
 
 
 @pytest.mark.parametrize(("processes", "places"), [(2, 1), (8, 1), (8, 4), (8, 7)])
-def test_of_those_who_ask_at_once_exactly_as_many_as_fit_get_it(
+def test_of_concurrent_requests_exactly_as_many_as_fit_are_granted(
     gpu, program, processes, places, slice_env
 ):
     env = slice_env(gpu, GIB)
@@ -48,7 +47,7 @@ def test_of_those_who_ask_at_once_exactly_as_many_as_fit_get_it(
     assert gpu.peak() <= GIB
 
 
-def test_a_slow_driver_leaves_room_for_nothing_wrong(gpu, program, slice_env):
+def test_a_slow_driver_causes_no_wrong_decision(gpu, program, slice_env):
     """The time between the charge and the driver's answer, and between a free and its uncharge."""
     for symbol in ("cuMemAlloc_v2", "cuMemFree_v2"):
         gpu.control({"command": "slow", "symbol": symbol, "us": 300})
@@ -57,17 +56,17 @@ def test_a_slow_driver_leaves_room_for_nothing_wrong(gpu, program, slice_env):
     assert gpu.peak() <= GIB
 
 
-def test_the_last_place_is_won_beside_a_greedy_neighbour(gpu, program, slice_env):
+def test_the_last_free_memory_is_granted_beside_a_greedy_neighbour(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
-    with Started([program("overask"), "1025"], env) as neighbour:
-        neighbour.wait_for("asking")
+    with Started([program("allocate_too_much"), "1025"], env) as neighbour:
+        neighbour.wait_for("requesting")
         done = run([program("last_place"), "4", "2", "1500"], env)
     assert done.lines == ["2 granted in every round"]
     assert gpu.peak() <= GIB
 
 
-def test_many_processes_that_all_want_too_much_never_pass_the_limit(gpu, program, slice_env):
-    """Here refusals are right; what must hold is the limit, to the byte."""
+def test_many_processes_with_large_requests_never_pass_the_limit(gpu, program, slice_env):
+    """Refusals are correct here; the limit must hold to the byte."""
     env = slice_env(gpu, GIB)
     with contextlib.ExitStack() as stack:
         racers = [

@@ -1,6 +1,6 @@
-"""What the library itself refuses: limits that it could not hold, places that it could not trust.
+"""Refusals of the library: limits that it cannot enforce, directories that it cannot trust.
 
-Each refusal is CUDA's "no device", and one line on standard error that says why and how to fix it.
+Each refusal is CUDA's "no device", and one line on standard error with the reason and the fix.
 """
 
 import os
@@ -15,7 +15,7 @@ from support.slices import GIB
 
 @pytest.fixture
 def refusal(program):
-    """What the program's one line says; CUDA was refused."""
+    """The program's one line on standard error; CUDA was refused."""
 
     def of(env):
         done = run([program("initialise")], env)
@@ -40,20 +40,18 @@ def hami_env(artifacts, gpu, tmp_path):
 
 @pytest.mark.parametrize("field", ["CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT_3"])
 @pytest.mark.parametrize("value", ["101", "abc", ""])
-def test_what_is_no_compute_share_is_refused(hami_env, refusal, field, value):
+def test_an_invalid_compute_share_is_refused(hami_env, refusal, field, value):
     line = refusal({**hami_env, field: value})
     assert f'{field}: "{value}" is refused' in line
 
 
 @pytest.mark.parametrize("value", ["0", "100"])
-def test_no_compute_limit_is_no_reason_to_refuse(hami_env, program, value):
+def test_values_without_a_compute_limit_are_accepted(hami_env, program, value):
     done = run([program("memory_info")], {**hami_env, "CUDA_DEVICE_SM_LIMIT": value})
     assert f"total={GIB}" in done.out
 
 
-def test_eight_slices_inside_one_another_hold_and_nine_are_refused(
-    gpu, preload, slice_dir, program, refusal
-):
+def test_eight_nested_slices_work_and_nine_are_refused(gpu, preload, slice_dir, program, refusal):
     uuid = gpu.uuids()[0]
     slices = [str(slice_dir({uuid: (9 - depth) * GIB})) for depth in range(9)]
     eight = run([program("memory_info")], preload(gpu, ":".join(slices[:8])))
@@ -84,7 +82,7 @@ def test_a_run_time_directory_of_another_user_is_refused(hami_env, tmp_path, ref
     assert f"{runtime}: it belongs to another user" in refusal(hami_env)
 
 
-def test_a_place_that_cannot_be_made_is_refused(hami_env, refusal):
+def test_a_directory_that_cannot_be_created_is_refused(hami_env, refusal):
     """/proc takes no directory, not even root's."""
     line = refusal({**hami_env, "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/proc/nowhere/cache"})
     assert "/proc/nowhere/cache.hami: No such file or directory" in line

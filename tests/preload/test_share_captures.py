@@ -57,7 +57,7 @@ def test_launches_of_the_capturing_thread_beside_its_capture(unchanged, mode):
     unchanged(lines)
 
 
-def test_captures_that_are_spoilt_or_refused(unchanged):
+def test_captures_that_are_invalidated_or_refused(unchanged):
     """Those that end so, that never began, and that end in the wrong place; launches go on."""
     lines = [*KERNELS, "event f", "end s g", "begin - 0", "begin s 0", "begin s 0"]
     lines += ["launch cuLaunchKernel k s", "sync s", "capturing s", "end s g", "capturing s"]
@@ -93,7 +93,7 @@ def test_many_threads_capture_and_launch_at_once(launcher, gpu):
 
 
 @MODES
-def test_a_capture_that_never_ends_lets_nothing_escape(launcher, gpu, mode):
+def test_a_capture_that_never_ends_launches_nothing(launcher, gpu, mode):
     script = launcher(gpu)
     script.do(*KERNELS, f"begin s {mode}", "launch cuLaunchKernel k s")
     script.do("on t launch cuLaunchKernel l o 1 500")

@@ -43,7 +43,7 @@ def streams_of(function):
 
 @pytest.mark.parametrize("lookup", ["link", "dlsym", "proc_address"])
 def test_every_kernel_reaches_the_card_once(unchanged, lookup):
-    """Alone, then often enough that tickets and batches begin and end, then another grid."""
+    """One launch, then enough launches for several budgets and batches, then another grid."""
     lines = [f"lookup {lookup}", *MAKE_STREAMS, "kernel k m short_20us", "kernel l m other_30us"]
     for function in [*KERNELS, ON_MADE_STREAMS]:
         for stream in streams_of(function):
@@ -69,7 +69,7 @@ def test_every_graph_reaches_the_card_once(unchanged, lookup):
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "no blocks", "no stream", "no kernel", "unloaded"])
-def test_what_the_driver_refuses_it_refuses(unchanged, wrong):
+def test_the_driver_s_refusals_are_returned(unchanged, wrong):
     lines = [*MAKE_STREAMS, "kernel k m short_20us", "kernel l m other_30us", *MAKE_GRAPH]
     lines += ["launch cuLaunchKernel k s 1 5"]
     stream, blocks = "s", 1
@@ -87,7 +87,7 @@ def test_what_the_driver_refuses_it_refuses(unchanged, wrong):
         kernel = "z" if wrong == "no kernel" else "k"
         lines += [f"launch {function} {kernel} {stream} {blocks}"]
     lines += [f"launch {function} x {stream}" for function in GRAPHS]
-    # What comes after is not spoilt by what was refused.
+    # Refused calls do not affect later ones.
     lines += ["current a", "module m", "kernel k m short_20us"]
     lines += ["launch cuLaunchKernel k b 1 5", "sync_context"]
     unchanged(lines)

@@ -1,19 +1,19 @@
-"""What the meter bills, against the ledger: as much engine time as the card was busy for.
+"""The meter bills as much engine time as the ledger has busy time of the card.
 
-Consistency, not accuracy over time, which tests/share is for: all launches of a pattern have ended,
-and what both books say of them must agree.
+This tests consistency, and tests/share tests accuracy over time: all launches of a pattern have
+ended, and account and ledger must agree about them.
 """
 
 import pytest
 
 from support.launcher import launched, until
 
-# Two books on the real clock agree the better, the less a thread is kept from running.
+# On the real clock, account and ledger agree better if threads are rarely interrupted.
 pytestmark = pytest.mark.alone
 
-#: Of the engine time; typical is a hundredth. Where a busy machine stops a thread between our event
-#: and its launch, that looks like work until enough was seen, so the bound is wide; what is exact
-#: is tried on the virtual clock, in tests/share.
+#: Relative to the engine time; a typical difference is a hundredth. If a busy machine stops a
+#: thread between our event and its launch, that looks like work until enough was measured, so the
+#: bound is wide. tests/share tests exact values on the virtual clock.
 TOLERANCE = 0.35
 
 #: Per launch: kernels of 20, 100 and 1,000 µs, and of 20 ms.
@@ -60,14 +60,14 @@ CONTEXTS = {
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS.keys())
-def test_what_was_billed_is_what_the_card_was_busy_for(launcher, gpu, pattern):
+def test_the_billed_time_is_the_busy_time_of_the_card(launcher, gpu, pattern):
     script = launcher(gpu, share=75)
     script.do(*SETUP, *(f"stream s{i}" for i in range(8)), *pattern, "sync_context")
     script.is_metered(TOLERANCE, at_least_ns=20_000_000)
 
 
 @pytest.mark.parametrize(("pattern", "too_much"), [("beside each other", 1.0), ("by turns", 0.1)])
-def test_two_contexts_are_billed_no_less_than_they_had(launcher, gpu, pattern, too_much):
+def test_two_contexts_are_billed_at_least_their_time(launcher, gpu, pattern, too_much):
     """At worst, where both always have work, each is billed the time of both."""
     script = launcher(gpu, share=75)
     script.do(*SETUP, "stream s0", "context b", "module n", "kernel o n there_100us", "pop")
@@ -77,7 +77,7 @@ def test_two_contexts_are_billed_no_less_than_they_had(launcher, gpu, pattern, t
     assert script.account("used_ns") <= (1 + too_much) * busy + TOLERANCE * busy
 
 
-def test_two_cards_are_metered_apart(launcher, stub_server):
+def test_two_cards_are_metered_separately(launcher, stub_server):
     gpu = stub_server("a100,a100")
     script = launcher(gpu, share=75)
     script.do(*SETUP, "stream s", "context b 1", "module n", "kernel o n there_1000us", "stream t")
@@ -87,8 +87,8 @@ def test_two_cards_are_metered_apart(launcher, stub_server):
     script.is_metered(TOLERANCE, at_least_ns=100_000_000, card=1)
 
 
-def test_two_processes_are_billed_what_each_had(launcher, gpu):
-    """In one slice, where nobody coordinates: each divides the time between them."""
+def test_two_processes_are_billed_their_own_time(launcher, gpu):
+    """In one slice without a coordinator: each divides the time between them."""
     one = launcher(gpu, share=60)
     other = launcher(gpu, slice=one.slice)
     for script in (one, other):

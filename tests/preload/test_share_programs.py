@@ -1,6 +1,6 @@
-"""Programs under a share that end, replace and leave what they launch on: nothing is lost.
+"""Programs under a share that end or replace the objects that they launch on lose no launch.
 
-Each is run without us first; what it is answered, and what reaches the card, must be the same.
+Each is run without us first; its results, and the kernels that reach the card, must be the same.
 """
 
 import os
@@ -65,7 +65,7 @@ def test_programs_that_launch_from_many_threads_at_once(unchanged, stream):
     unchanged([*lines, "sync_context"])
 
 
-def test_threads_that_end_with_what_they_launched_open(unchanged):
+def test_threads_that_end_with_an_open_batch(unchanged):
     lines = [SHORT]
     for stream in "-P":
         lines += [f"thread launch cuLaunchKernel k {stream} 1 3"] * 30
@@ -90,7 +90,7 @@ def test_children_of_an_initialised_parent_cannot_launch(unchanged):
     assert all("child=0" in answer for answer in answers if answer.startswith("fork"))
 
 
-def test_new_programs_launch_for_themselves(launcher, gpu):
+def test_an_executed_child_launches_its_own_kernels(launcher, gpu):
     script = launcher(gpu)
     script.do(SHORT, "launch cuLaunchKernel k - 1 5")
     child = "init;device 0 a;module m;kernel k m child_50us;launch cuLaunchKernel k - 1 5;sync -"
@@ -100,7 +100,7 @@ def test_new_programs_launch_for_themselves(launcher, gpu):
     assert launched(gpu) == {"short_50us": 10, "child_50us": 5}
 
 
-def test_a_child_that_initialises_itself_is_metered_for_itself(launcher, gpu):
+def test_a_child_that_initialises_cuda_is_metered_separately(launcher, gpu):
     script = launcher(gpu, begin=False)
     script.tell("fork init")
     assert script.next_line() == "fork init -> 0 child=0"
@@ -139,7 +139,7 @@ def test_a_program_s_own_events_and_callbacks(unchanged):
     unchanged([*lines, "query_event f", "launch cuLaunchKernel k s", "sync s"])
 
 
-def test_what_a_program_measures_of_its_kernels(launcher, gpu):
+def test_a_program_measures_its_own_kernels(launcher, gpu):
     """Between its two events lies its kernel alone, as long as that takes on the card."""
     script = launcher(gpu)
     script.do("kernel k m long_30000us", "event e", "event f", "stream s")

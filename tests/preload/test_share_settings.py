@@ -51,7 +51,7 @@ def test_hami_s_variables(launcher, gpu, tmp_path, *, share, policy, metered, in
         assert is_metered(script) is metered
 
 
-def test_a_policy_lifts_no_page_s_share(launcher, gpu):
+def test_a_policy_does_not_disable_the_share_of_a_page(launcher, gpu):
     script = launcher(gpu, 30, env={POLICY: "disable", "CUDA_DEVICE_SM_LIMIT": "100"})
     script.do(*WORK)
     assert is_metered(script)
@@ -69,7 +69,7 @@ def test_a_variable_s_share_is_its_card_s(launcher, stub_server):
     assert not is_metered(script)
 
 
-def test_a_share_that_comes_and_goes_while_a_program_runs(launcher, gpu):
+def test_a_share_that_is_set_and_removed_while_a_program_runs(launcher, gpu):
     """And launches on: the first of a new regime is under it."""
     script = launcher(gpu, None)
     script.do(*WORK)
@@ -80,7 +80,7 @@ def test_a_share_that_comes_and_goes_while_a_program_runs(launcher, gpu):
             assert is_metered(script) is (share in (30, 50))
 
 
-def test_a_share_that_is_lifted_lets_go_who_waits(launcher, gpu):
+def test_removing_a_share_releases_waiting_threads(launcher, gpu):
     """With a share of 1 the second of two long kernels would wait for seconds."""
     script = launcher(gpu, 1)
     script.do("kernel l m long_200000us", "stream s", "launch cuLaunchKernel l s", "sync s")

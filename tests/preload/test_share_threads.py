@@ -45,7 +45,7 @@ def test_the_first_limited_launch_starts_it_and_no_other_does(launcher, gpu):
     assert descriptors(script) == files
 
 
-def test_launches_that_are_captured_are_none(launcher, gpu):
+def test_captured_launches_do_not_start_it(launcher, gpu):
     script = launcher(gpu)
     script.do(WORK, "stream s", "begin s", "launch cuLaunchKernel k s 1 5", "end s g")
     assert script.tasks() == ["console"]
@@ -54,7 +54,7 @@ def test_launches_that_are_captured_are_none(launcher, gpu):
 
 
 @pytest.mark.parametrize("share", [None, 100])
-def test_without_a_share_there_is_none(launcher, gpu, share):
+def test_without_a_share_it_is_not_started(launcher, gpu, share):
     script = launcher(gpu, share)
     script.do(WORK, LAUNCH, f"threads 8 {LAUNCH}", "sync_context")
     assert script.tasks() == ["console"]
@@ -63,11 +63,11 @@ def test_without_a_share_there_is_none(launcher, gpu, share):
     assert script.account("used_ns") == 0
 
 
-def test_it_takes_none_of_the_program_s_signals(launcher, gpu):
+def test_it_receives_none_of_the_program_s_signals(launcher, gpu):
     script = launcher(gpu)
     script.do(WORK, LAUNCH, "sync_context")
     blocked = masks(script, "hami-meter")
-    # The kernel lets nobody block these two, and the C library not its own two.
+    # The kernel allows no thread to block these two, and the C library not its own two.
     never = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
     assert all(blocked >> (number - 1) & 1 for number in range(1, 65) if number not in never)
     # The program's own threads block what they blocked.
@@ -85,7 +85,7 @@ def test_children_of_a_fork_have_none_until_they_need_it(launcher, gpu):
     assert launched(gpu) == {"work_50us": 10}
 
 
-def test_a_child_that_is_the_first_to_use_the_card_has_its_own(launcher, gpu):
+def test_a_child_that_uses_the_card_first_has_its_own(launcher, gpu):
     """The parent never launched; nor does the child's meter outlive it."""
     script = launcher(gpu, begin=False)
     child = ";".join(["init", "device 0 a", "module m", WORK, LAUNCH, "sync -", "count_threads"])
@@ -98,7 +98,7 @@ def test_a_child_that_is_the_first_to_use_the_card_has_its_own(launcher, gpu):
     assert script.tasks() == ["console"]
 
 
-def test_a_program_without_cuda_sees_nothing_of_a_share(
+def test_a_share_has_no_effect_on_a_program_without_cuda(
     artifacts, program, launcher, gpu, tmp_path
 ):
     """The same system calls with a share in the slice as without one."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hami_py._native import Account
-from support.books import accounted, agreed, held, refusals, settle
 from support.console import OUT_OF_MEMORY, SUCCESS
+from support.memory_use import accounted, agreed, held, refusals, wait_for_use
 from support.running import Started, run
 from support.slices import GIB, KIB, MIB
 from support.traces import value
@@ -58,7 +58,7 @@ def end(script, how):
 # One slice.
 
 
-def test_sixty_four_processes_that_end_in_every_way_leave_what_the_others_hold(stub_server, start):
+def test_sixty_four_processes_end_and_release_only_their_own_memory(stub_server, start):
     """Each holds another size, so that no two can be mistaken for one another."""
     gpu = stub_server("h200")
     first = start(gpu, 8 * GIB)
@@ -79,24 +79,24 @@ def test_sixty_four_processes_that_end_in_every_way_leave_what_the_others_hold(s
         # The dead one's bytes may take their time, the others' are what they were.
         assert ours.pop(script.pid, gone) == gone
         assert {pid: ours[pid] for pid in expected} == expected
-    settle(gpu, first.slice, sum(expected.values()))
+    wait_for_use(gpu, first.slice, sum(expected.values()))
     assert first(f"alloc z {8 * GIB - sum(expected.values())}") == SUCCESS
     assert first("alloc y 1M") == OUT_OF_MEMORY
     assert gpu.peak() <= 8 * GIB
 
 
 @pytest.mark.parametrize("how", ENDS.values(), ids=ENDS)
-def test_a_process_that_ends_gives_everything_back(gpu, start, how):
+def test_a_process_that_ends_releases_everything(gpu, start, how):
     script = start(gpu, GIB)
     neighbour = start(gpu, script.slice)
     neighbour.do("alloc a 100M")
     script.do("alloc a 100M", "pitch b 1000 1000 4", "managed c 100M 1", "async d 100M -")
     end(script, how)
-    settle(gpu, script.slice, 100 * MIB)
+    wait_for_use(gpu, script.slice, 100 * MIB)
     assert accounted(script.slice) == {neighbour.pid: 100 * MIB}
 
 
-def test_a_process_is_in_the_account_from_cuinit_on_and_others_are_not(gpu, start):
+def test_a_process_is_in_the_account_from_cuinit_on(gpu, start):
     first = start(gpu, GIB)
     idle, late = start(gpu, first.slice, device=None), start(gpu, first.slice, device=None)
     late.do("init")
@@ -112,7 +112,7 @@ def test_a_process_is_in_the_account_from_cuinit_on_and_others_are_not(gpu, star
     assert accounted(first.slice) == {}
 
 
-def test_the_usage_that_python_tells_is_the_ledger_s(gpu, start, preload):
+def test_the_usage_in_python_equals_the_ledger(gpu, start, preload):
     script = start(gpu, GIB)
     neighbour = start(gpu, script.slice)
     script.do("alloc a 100M", "async b 1M -")
@@ -125,8 +125,8 @@ def test_the_usage_that_python_tells_is_the_ledger_s(gpu, start, preload):
     assert {pid: bytes for pid, bytes in told.items() if bytes} == held(gpu)
 
 
-def test_processes_that_come_and_go_are_each_accounted_for_themselves(gpu, start):
-    """Places in the account are used again; what was theirs before must not show."""
+def test_short_processes_are_each_accounted_separately(gpu, start):
+    """Slots of the account are reused; the values of earlier processes must not be visible."""
     first = start(gpu, 4 * GIB)
     first.do("alloc a 3M")
     for generation in range(3):
@@ -136,7 +136,7 @@ def test_processes_that_come_and_go_are_each_accounted_for_themselves(gpu, start
         assert agreed(gpu, first.slice) == 103 * MIB + 4 * generation * MIB
         for script in scripts:
             end(script, "leave exit")
-        settle(gpu, first.slice, 3 * MIB)
+        wait_for_use(gpu, first.slice, 3 * MIB)
 
 
 # Python's ways to share work.
@@ -167,7 +167,7 @@ def shown(started):
         ("executor", "forkserver", "cuda"),
     ],
 )
-def test_each_worker_of_a_python_pool_is_charged_for_itself(
+def test_each_worker_of_a_python_pool_is_charged_separately(
     gpu, python_slice, kind, method, parent
 ):
     directory, env = python_slice
@@ -180,13 +180,13 @@ def test_each_worker_of_a_python_pool_is_charged_for_itself(
         assert accounted(directory) == held(gpu) == expected
         started.tell("")
         shown(started)
-        settle(gpu, directory, 8 * MIB if parent == "cuda" else 0)
+        wait_for_use(gpu, directory, 8 * MIB if parent == "cuda" else 0)
         done = started.finish(input="\n")
         assert (done.code, done.err) == (0, "")
-    settle(gpu, directory, 0)
+    wait_for_use(gpu, directory, 0)
 
 
-def test_a_data_loader_s_forked_workers_cost_nothing(gpu, python_slice):
+def test_forked_data_loader_workers_are_not_charged(gpu, python_slice):
     directory, env = python_slice
     with workers(gpu, env, "load") as started:
         shown(started)
@@ -208,16 +208,16 @@ def test_a_python_child_forked_with_cuda_in_use_changes_nothing(gpu, stub_server
     assert limited == bare
 
 
-def test_a_worker_that_is_killed_leaves_its_memory_to_the_next(gpu, python_slice):
+def test_the_memory_of_a_killed_worker_is_available_to_the_next(gpu, python_slice):
     directory, env = python_slice
     with workers(gpu, env, "survive", "900") as started:
         done = started.finish()
     assert done.lines == ["broken", "next 0"]
     assert gpu.peak() == 900 * MIB
-    settle(gpu, directory, 0)
+    wait_for_use(gpu, directory, 0)
 
 
-def test_a_daemon_keeps_its_charge_when_its_ancestors_are_gone(gpu, python_slice):
+def test_a_daemon_keeps_its_charge_after_its_ancestors_exit(gpu, python_slice):
     directory, env = python_slice
     with workers(gpu, env, "daemonise") as started:
         daemon = shown(started)["daemon"]
@@ -225,7 +225,7 @@ def test_a_daemon_keeps_its_charge_when_its_ancestors_are_gone(gpu, python_slice
         assert accounted(directory) == held(gpu) == {daemon: 64 * MIB}
         # The daemon has the other end of our pipe, and ends with it.
         assert started.finish(input="\n").code == 0
-    settle(gpu, directory, 0)
+    wait_for_use(gpu, directory, 0)
 
 
 # Slices that promise more than the card has.
@@ -257,7 +257,7 @@ def test_a_limit_is_a_ceiling_and_no_reservation(gpu, start, crowded):
 
 
 @pytest.mark.parametrize("command", ["alloc b {}", "pitch b 1M {rows} 4", "async b {} -"])
-def test_a_full_card_is_the_driver_s_refusal_and_not_ours(gpu, start, crowded, command):
+def test_on_a_full_card_the_driver_refuses_and_not_we(gpu, start, crowded, command):
     first, second, limit = crowded
     one, two = start(gpu, first), start(gpu, second)
     one.do(f"alloc a {limit}")
@@ -293,7 +293,7 @@ def test_a_pool_takes_less_where_the_card_is_nearly_full_and_is_charged_so(gpu, 
     assert refusals(second) == 0
 
 
-def test_free_memory_is_what_the_limit_and_the_card_both_leave(gpu, start, crowded):
+def test_free_memory_is_the_lower_of_limit_and_card(gpu, start, crowded):
     first, second, limit = crowded
     one, two = start(gpu, first), start(gpu, second)
 

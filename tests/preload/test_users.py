@@ -1,8 +1,8 @@
-"""Two users on one machine: what is one's slice is nothing to the other.
+"""Two users on one machine: a slice of one is inaccessible to the other.
 
-Anna has a slice; Bert tries to see it, to read, join, change or remove it, and to lay things in the
-places where Anna's programs will look. No root and no other tenant is trusted with less than the
-kernel's own file rights: where those keep Bert out, CUDA is refused, not left without a limit.
+Anna has a slice. Bert tries to see, read, join, change or remove it, and creates files where Anna's
+programs will look. Only the kernel's file permissions protect the slice. If they deny Bert access,
+CUDA is refused and not left without a limit.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def cuda(place, artifacts, program):
 
     Its card is its own, in its own process. All files are copies: a user may not look into ours.
     """
-    programs = [program(name) for name in ("initialise", "ask", "hold")]
+    programs = [program(name) for name in ("initialise", "allocate", "hold")]
     for path in [artifacts.library, artifacts.libcuda, *programs]:
         shutil.copy(path, place / path.name)
         (place / path.name).chmod(0o755)
@@ -129,7 +129,7 @@ careless = pytest.mark.parametrize("layers", range(4))
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_a_slice_is_its_owner_s_alone(anna, uuid, umask):
+def test_only_the_owner_has_access_to_a_slice(anna, uuid, umask):
     def with_umask():
         os.umask(umask)
         return a_slice(common_place(ANNA), uuid)
@@ -213,14 +213,14 @@ def test_a_program_of_another_user_in_a_slice_has_no_cuda(annas, bert, cuda, lay
     assert done.err.startswith("hami: ")
     assert str(annas) in done.err
     assert "Permission denied" in done.err
-    asked = cuda(bert, {"HAMI_SLICE": str(annas)}, "ask", "1").finish()
+    asked = cuda(bert, {"HAMI_SLICE": str(annas)}, "allocate", "1").finish()
     assert asked.lines == ["FAILED cuInit(0) -> 100"]
     assert contents(annas) == before
 
 
-def test_a_slice_of_one_s_own_does_not_open_another_s(annas, bert, uuid, cuda):
+def test_an_own_slice_does_not_give_access_to_others(annas, bert, uuid, cuda):
     with bert.holding(a_slice(common_place(BERT), uuid)) as berts:
-        asked = cuda(bert, {"HAMI_SLICE": str(berts)}, "ask", "1024").finish()
+        asked = cuda(bert, {"HAMI_SLICE": str(berts)}, "allocate", "1024").finish()
         assert asked.out.endswith("-> 0 pointer=p0\n")
         for both in [f"{annas}:{berts}", f"{berts}:{annas}"]:
             done = cuda(bert, {"HAMI_SLICE": both}, "initialise").finish()
@@ -230,13 +230,14 @@ def test_a_slice_of_one_s_own_does_not_open_another_s(annas, bert, uuid, cuda):
 
 def test_the_owner_s_programs_run_in_it(annas, anna, cuda):
     beyond, within = (
-        cuda(anna, {"HAMI_SLICE": str(annas)}, "ask", size).finish() for size in ("1025", "1024")
+        cuda(anna, {"HAMI_SLICE": str(annas)}, "allocate", size).finish()
+        for size in ("1025", "1024")
     )
     assert beyond.out.endswith("-> 2 pointer=untouched\n")
     assert within.out.endswith("-> 0 pointer=p0\n")
 
 
-# What Bert lays where Anna will look.
+# Files that Bert creates where Anna's programs will look.
 
 
 TRAPS = {
@@ -275,7 +276,7 @@ def lay(anna, bert):
 
 
 @each_trap
-def test_a_runtime_directory_that_another_user_laid_is_not_used(anna, lay, uuid, trap):
+def test_a_runtime_directory_of_another_user_is_not_used(anna, lay, uuid, trap):
     def start():
         with pytest.raises(StateError, match=str(common_place(ANNA))):
             a_slice(common_place(ANNA), uuid).__enter__()
@@ -298,7 +299,7 @@ def account(request, place):
 
 
 @each_trap
-def test_an_account_that_another_user_laid_refuses_cuda(anna, lay, cuda, account, trap):
+def test_an_account_of_another_user_refuses_cuda(anna, lay, cuda, account, trap):
     path, variables = account
     with lay(trap, path):
         done = cuda(anna, variables, "initialise").finish()
@@ -310,8 +311,10 @@ def test_an_account_that_another_user_laid_refuses_cuda(anna, lay, cuda, account
 def test_users_with_the_same_variables_have_limits_of_their_own(anna, bert, cuda):
     variables = {"CUDA_DEVICE_MEMORY_LIMIT": "1g"}
     cuda(anna, variables, "hold", "900").wait_for("holding")
-    assert cuda(bert, variables, "ask", "900").finish().out.endswith("-> 0 pointer=p0\n")
-    assert cuda(anna, variables, "ask", "900").finish().out.endswith("-> 2 pointer=untouched\n")
+    assert cuda(bert, variables, "allocate", "900").finish().out.endswith("-> 0 pointer=p0\n")
+    assert (
+        cuda(anna, variables, "allocate", "900").finish().out.endswith("-> 2 pointer=untouched\n")
+    )
     for user in (ANNA, BERT):
         account = common_place(user) / "environment" / "account"
         assert (account.stat().st_uid, account.stat().st_mode & 0o777) == (user, 0o600)
@@ -346,7 +349,7 @@ def hami(user, *arguments, **variables):
 
 
 class TestCommands:
-    """What `hami` shows and does of another user's slices: nothing."""
+    """`hami` does not show or change another user's slices."""
 
     @careless
     @pytest.mark.parametrize("variables", [{}, {"XDG_RUNTIME_DIR": "{anna}"}], ids=["own", "hers"])
@@ -389,7 +392,7 @@ class TestCommands:
 
         bert.call(opens)
 
-    def test_their_owner_s_does_show_them(self, annas, anna):
+    def test_ps_of_the_owner_shows_them(self, annas, anna):
         code, out, err = hami(anna, "ps", "--json")
         assert (code, err) == (0, "")
         assert annas.name in out

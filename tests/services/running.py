@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from services import rubbish
+from services import malformed
 
 #: Seconds that one answer may take, on a busy machine.
 DEADLINE = 30.0
@@ -74,6 +74,6 @@ def trusting() -> ssl.SSLContext:
 def ask(connect: Connect, path: str, name: str) -> tuple[int, object]:
     """The answer to a recorded request."""
     with contextlib.closing(connect()) as connection:
-        connection.request("POST", path, json.dumps(rubbish.recorded(name)))
+        connection.request("POST", path, json.dumps(malformed.recorded(name)))
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())

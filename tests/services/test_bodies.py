@@ -1,4 +1,4 @@
-"""The webhook's memory has a bound, whoever sends what; ordinary reviews are answered meanwhile."""
+"""The webhook's memory has a bound for any input; ordinary reviews are answered meanwhile."""
 
 import contextlib
 import http.client
@@ -16,7 +16,7 @@ from services.running import DEADLINE, Connect, ask, command, resident, trusting
 CONNECTIONS = 300
 BODY = 4 << 20
 PIECE = 64 << 10
-#: What `deploy/webhook` gives it.
+#: The memory limit in `deploy/webhook`.
 LIMIT = 256 << 20
 
 
@@ -46,7 +46,7 @@ class Slow:
         return self.left > 0 and not self.is_cut
 
     def status(self) -> int:
-        """What it was answered."""
+        """The response to it."""
         self.link.settimeout(DEADLINE)
         return int(self.link.recv(4096).split()[1])
 

@@ -1,4 +1,4 @@
-"""Worlds of containers that share cards; what they are made of is compiled once."""
+"""Worlds of containers that share cards; their programs are compiled once."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One container alone gets its share of the card's time, whatever it runs."""
+"""One container alone gets its share of the card's time, for every workload."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ import pytest
 
 from share import workloads as w
 from share.workloads import Workload
-from support.played import Played
+from support.engine_time import Played
 from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
@@ -41,6 +41,7 @@ def _named(value: object) -> str:
 
 @pytest.mark.parametrize(("workload", "cap"), MATRIX, ids=_named)
 def test_share(world: Worlds, workload: Workload, cap: int) -> None:
+    """Within one point. Many seconds of the virtual clock: the error is that of a long run."""
     played = world().play([workload.alone(cap)], workload.seconds)
     assert played.share("alone") == pytest.approx(cap, abs=1.0)
 

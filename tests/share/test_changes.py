@@ -1,4 +1,4 @@
-"""What changes while programs run takes effect soon: shares, and who wants anything."""
+"""Changes while programs run take effect soon: of shares, and of activity."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,8 +29,8 @@ def test_a_share_is_raised_and_lowered(world: Worlds) -> None:
         assert played.share("alone", since, begin + 2.0) == pytest.approx(share, abs=1.0), begin
 
 
-def test_a_share_where_there_was_none_holds_for_what_is_launched_then(world: Worlds) -> None:
-    """What the driver has been given already runs: half a second of work, by the program's wish."""
+def test_a_first_share_applies_to_later_launches(world: Worlds) -> None:
+    """Launches that the driver already has are executed: half a second of work."""
     alone = w.ASYNC_500US.alone(None)
     played = world().play([alone], 6.0, [Event(2.0, "set", "alone", now=replace(alone, share=10))])
     queued = 0.5
@@ -64,7 +64,7 @@ def test_modes_and_priorities_change_too(world: Worlds) -> None:
     assert played.share("a", 4.0 + _CHANGE, 6.0) >= 98.5
 
 
-def test_a_share_that_was_lifted_and_set_again_holds(world: Worlds) -> None:
+def test_a_share_that_is_removed_and_set_again_is_enforced(world: Worlds) -> None:
     """Launches that were let pass without one do not go on unasked."""
     container = Container("one", [Program(("--work", "sync", "--kernel-us", "20000"))], 10)
     events = [
@@ -78,7 +78,7 @@ def test_a_share_that_was_lifted_and_set_again_holds(world: Worlds) -> None:
 
 @pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_50MS], ids=lambda one: one.name)
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_who_begins_to_want_something_gets_it_soon(
+def test_a_container_that_becomes_active_gets_the_card_soon(
     world: Worlds, workload: Workload, mode: str
 ) -> None:
     """Four containers want all they can get when the last of them begins."""

@@ -15,7 +15,7 @@ import clients.test_hashcat as hashcat
 from clients.harness import CLIENTS, Client, python
 from clients.installed import require
 from support.artifacts import Artifacts
-from support.played import Played
+from support.engine_time import Played
 from support.world import Container, Program, World
 
 Worlds = Callable[..., World]
@@ -42,7 +42,7 @@ def _span(played: Played) -> float:
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_library_s_loop_takes_as_long_as_its_share_says(
+def test_a_library_s_loop_takes_the_time_of_its_share(
     world: Worlds, tmp_path: Path, client: Client
 ) -> None:
     kernels = {"spin_500us": _KERNEL_US, "*": _KERNEL_US}
@@ -69,7 +69,7 @@ def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_pat
     assert _span(played) == pytest.approx(busy / 0.25, rel=0.04)
 
 
-def test_hashcat_s_benchmark_has_its_part_of_the_speed(
+def test_hashcat_s_benchmark_has_the_speed_of_its_share(
     world: Worlds, artifacts: Artifacts, tmp_path: Path, home: Path, nvrtc: Path
 ) -> None:
     """Runs a real program twice, which measures its own speed on the virtual clock."""

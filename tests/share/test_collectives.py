@@ -22,7 +22,7 @@ def _two_processes(microseconds: int = 500) -> list[Program]:
 
 @pytest.mark.parametrize("shares", [(30, 70), (10, 90), (50, 50)], ids=str)
 @pytest.mark.parametrize("programs", [_one_process, _two_processes])
-def test_collectives_of_two_containers_go_on(
+def test_collectives_of_two_containers_continue(
     world: Worlds, programs: Callable[[], list[Program]], shares: tuple[int, int]
 ) -> None:
     containers = [
@@ -42,7 +42,7 @@ def test_collectives_of_two_containers_go_on(
 
 
 def test_grants_by_card_would_deadlock(world: Worlds) -> None:
-    """The same under a coordinator that grants each card for itself: nobody gets anywhere."""
+    """The same under a coordinator that grants each card separately: both containers deadlock."""
     containers = [Container(name, _two_processes(), 50) for name in "ab"]
     # They would never end.
     end = [Event(_SECONDS + 1.0, "kill", name) for name in "ab"]

@@ -1,4 +1,4 @@
-"""What was used too early is paid back, however much it was, and whoever tells of it."""
+"""Time that was used too early is paid back, however much it was."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _WHOLE_CARD = 108
 def test_long_kernels_on_sixteen_streams_are_paid_back(
     world: Worlds, kernel_us: int, blocks: int, seconds: float
 ) -> None:
-    """A first kernel is let through on each stream, and no more while a debt is open."""
+    """One kernel is admitted on each stream, and no other while a debt is unpaid."""
     waves = Program((seconds, kernel_us, 16, blocks), name="waves")
     played = world().play([Container("alone", [waves], share=10)], seconds)
     # Ten percent of the time from one wave's beginning to the next one's: whole waves are looked
@@ -50,11 +50,12 @@ def _beginnings(history: list[float], pause: float) -> list[float]:
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_a_kernel_that_is_never_told_of_is_paid_for(world: Worlds, mode: str) -> None:
-    """Each process is killed in a kernel that is far beyond its turn, and the next one is there.
+def test_a_kernel_that_is_never_reported_is_paid_for(world: Worlds, mode: str) -> None:
+    """Each process is killed in a kernel far beyond its turn, and the next one starts.
 
-    No account ever says what they used; who keeps others waiting pays for it by the clock. And who
-    waited gets its part, though its neighbour is gone for a moment again and again.
+    No account contains their time. A container that keeps others waiting pays for it by the clock.
+    A container that waited gets its part, although its neighbour disappears for a moment again and
+    again.
     """
     kernel = ("--work", "sync", "--kernel-us", "5000000")
     count, each, kill = 12, 1.0, 0.95

@@ -33,15 +33,15 @@ def test_a_program_that_exits_while_its_kernel_runs_is_billed_so_far(world: Worl
     assert 0.04 <= played.busy("one") <= 0.06
 
 
-def test_a_context_that_has_ended_before_us_is_no_harm(world: Worlds) -> None:
+def test_a_context_destroyed_before_our_exit_handler_is_harmless(world: Worlds) -> None:
     """A handler that was registered after the first launch runs before ours."""
     played = world().play([Container("one", [_once("late")], 10)], 1.0)
     assert played.said["one"] == [{"launched": 1}]
     assert played.billed["one"] == pytest.approx(_KERNEL, rel=0.01)
 
 
-def test_what_a_handler_launches_at_the_exit_is_limited_and_does_not_hang(world: Worlds) -> None:
-    """The storage of the main thread is gone by then."""
+def test_launches_of_an_exit_handler_are_limited_and_do_not_hang(world: Worlds) -> None:
+    """The storage of the main thread is freed by then."""
     seconds = 12.0
     half = Container("half", [w.ASYNC_500US.program], 50)
     played = world().play([Container("one", [_once("handler")], 20), half], seconds)
@@ -50,7 +50,7 @@ def test_what_a_handler_launches_at_the_exit_is_limited_and_does_not_hang(world:
     assert played.share("half", 1.0) == pytest.approx(50, abs=1.5)
 
 
-def test_a_program_that_executes_itself_again_and_again_gets_its_share(world: Worlds) -> None:
+def test_a_program_that_executes_itself_repeatedly_gets_its_share(world: Worlds) -> None:
     loop = Program((10.0, 20_000), name="reexec")
     half = Container("half", [w.ASYNC_500US.program], 60)
     played = world().play([Container("loop", [loop], 10), half], 10.0)
@@ -68,14 +68,14 @@ def test_a_debt_left_behind_is_as_large_at_another_share(
     container = Container("one", [first, Program((_US, "exit"), 4.0, name="once")], before)
     change = Event(3.5, "set", "one", now=replace(container, share=after))
     played = world(coordinator=coordinator).play([container], 40.0, [change])
-    # By itself nobody pays between the change and the next one's beginning but at the old share.
+    # Between the change and the start of the next program, the debt is paid at the old share only.
     unpaid = 0.0 if coordinator else 0.5 * abs(after - before) / after
     assert played.first("one", 3.2) == pytest.approx(fair, abs=0.6 + unpaid)
 
 
 @pytest.mark.parametrize("coordinator", [True, False], ids=["coordinated", "by itself"])
 @pytest.mark.parametrize("share", [10, 30])
-def test_a_loop_of_them_gets_its_container_s_share(
+def test_a_loop_of_short_programs_gets_its_container_s_share(
     world: Worlds, kit: Kit, share: int, coordinator: bool
 ) -> None:
     """Each begins with what those before it have left to pay."""

@@ -1,4 +1,4 @@
-"""Who is killed or stopped costs the others one grant's deadline at most."""
+"""A container that is killed or stopped costs the others one grant's deadline at most."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: Seconds of a turn, and in which its holder must have answered at its end. What was launched in
-#: it, at most two batches of about 2 ms, still runs.
+#: Seconds of a turn, and of the deadline for its holder's answer at its end. Launches of the turn,
+#: at most two batches of about 2 ms, still run.
 _LOST = 0.02 + 0.05 + 0.005
 
 
@@ -27,8 +27,8 @@ def test_a_killed_process(world: Worlds) -> None:
     assert played.busy("b", 2.0, 4.0) >= 2.0 * 0.985 - _LOST
 
 
-def test_who_is_killed_while_it_waits_for_its_bucket_owes_no_more(world: Worlds) -> None:
-    """A kernel of 200 ms at ten percent is paid after two seconds, whoever waits for that."""
+def test_a_process_killed_while_it_waits_leaves_no_larger_debt(world: Worlds) -> None:
+    """A kernel of 200 ms at ten percent is paid after two seconds, whichever process waits."""
     kernel = ("--work", "sync", "--kernel-us", "200000")
     programs = [Program(kernel), Program(kernel, 1.2)]
     played = world().play(
@@ -56,7 +56,7 @@ def test_a_stopped_container(world: Worlds) -> None:
     assert after == pytest.approx([50, 50], abs=1.0)
 
 
-def test_a_stopped_container_of_hard_mode_takes_nothing_with_it(world: Worlds) -> None:
+def test_a_stopped_container_of_hard_mode_costs_others_nothing(world: Worlds) -> None:
     stop = [Event(2.0, "stop", "a"), Event(4.0, "go on", "a")]
     played = world().play(_two("hard"), 8.0, stop)
     assert played.share("b", 2.0, 4.0) == pytest.approx(50, abs=100 * _LOST / 2 + 1.0)
@@ -77,8 +77,8 @@ def test_a_killed_coordinator(world: Worlds) -> None:
     assert after == pytest.approx([30, 70], abs=1.0)
 
 
-def test_a_killed_coordinator_lends_nothing(world: Worlds) -> None:
-    """Soft shares are ceilings while nobody can say what is idle."""
+def test_without_a_coordinator_no_time_is_lent(world: Worlds) -> None:
+    """Soft shares are ceilings while it is unknown which slices are idle."""
     killed, again, end = 2.0, 4.0, 8.0
     events = [Event(killed, "kill", "coordinator", process=0)]
     played = world().play(_two(shares=(20, 30)), end, events, coordinators=(0.0, again))
@@ -90,6 +90,6 @@ def test_a_killed_coordinator_lends_nothing(world: Worlds) -> None:
     assert after == pytest.approx([40, 60], abs=1.0)
 
 
-def test_without_a_coordinator_one_container_holds_its_share(world: Worlds) -> None:
+def test_without_a_coordinator_one_container_keeps_its_share(world: Worlds) -> None:
     played = world(coordinator=False).play([w.ASYNC_500US.alone(30)], 6.0)
     assert played.share("alone") == pytest.approx(30, abs=1.0)

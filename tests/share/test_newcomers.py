@@ -1,4 +1,4 @@
-"""Who has no share does not fill the card's queue before those who have one."""
+"""A container without a share does not fill the card's queue before those with a share."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 
 from share import workloads as w
 from share.workloads import Workload
-from support.played import Played
+from support.engine_time import Played
 from support.world import Container, Program, World
 
 Worlds = Callable[..., World]
@@ -21,9 +21,7 @@ def _named(value: object) -> str:
 
 
 @pytest.mark.parametrize("workload", [w.ASYNC_20US, w.ASYNC_500US, w.ASYNC_5MS], ids=_named)
-def test_beside_a_share_that_does_nothing_no_work_is_lost(
-    world: Worlds, workload: Workload
-) -> None:
+def test_an_idle_container_with_a_share_costs_no_work(world: Worlds, workload: Workload) -> None:
     """Launches are metered then, and few are in flight."""
     seconds = 3.0
     bare = world().play([replace(workload.alone(None, bare=True), name="free")], seconds)
@@ -35,7 +33,7 @@ def test_beside_a_share_that_does_nothing_no_work_is_lost(
     assert held.billed["free"] >= 0.99 * held.busy("free") - 0.5
 
 
-def test_several_without_a_share_divide_the_card_as_without_us(world: Worlds) -> None:
+def test_containers_without_a_share_divide_the_card_as_without_us(world: Worlds) -> None:
     workloads = [w.ASYNC_20US, w.ASYNC_500US, w.ASYNC_5MS]
     bare = [Container(f"c{i}", [one.program], bare=True) for i, one in enumerate(workloads)]
     idle = Container("idle", [w.IDLE], 30)
@@ -60,7 +58,7 @@ def _until_busy(played: Played, name: str, begin: float, seconds: float) -> floa
 
 @pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_5MS, w.ASYNC_50MS], ids=_named)
 @pytest.mark.parametrize("already", [1, 2, 3])
-def test_who_begins_beside_programs_without_a_share(
+def test_a_container_that_starts_beside_programs_without_a_share(
     world: Worlds, workload: Workload, already: int
 ) -> None:
     early = [Container(f"c{index}", [workload.program]) for index in range(already)]
@@ -75,7 +73,7 @@ def test_who_begins_beside_programs_without_a_share(
 _QUEUE = ("--work", "async", "--kernel-us", 10_000, "--queue-ms", 5000)
 
 
-def test_a_queue_from_before_anybody_asked(world: Worlds) -> None:
+def test_a_queue_from_before_the_first_share(world: Worlds) -> None:
     """Five seconds of kernels that were launched before anybody with a share was there.
 
     While they last the driver divides the card, and the newcomer is billed the time that its
@@ -96,8 +94,8 @@ def test_a_queue_from_before_anybody_asked(world: Worlds) -> None:
     assert played.share("late", done + 0.1) == pytest.approx(30, abs=1.0)
 
 
-def test_a_queue_from_before_whose_owner_goes_on(world: Worlds) -> None:
-    """What it launches then stands behind its queue; the newcomer does not wait for that."""
+def test_a_queue_from_before_whose_owner_continues(world: Worlds) -> None:
+    """Its later launches are behind its queue; the newcomer does not wait for them."""
     free = Container("free", [Program(_QUEUE)])
     begin = 1.0
     late = Container("late", [replace(w.ASYNC_5MS.program, begin=begin)], 30)
@@ -124,7 +122,7 @@ def test_after_each_long_pause(world: Worlds, workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("already", [1, 3])
-def test_half_a_second_from_before_of_each(world: Worlds, already: int) -> None:
+def test_a_queue_of_half_a_second_from_each_before(world: Worlds, already: int) -> None:
     """As most programs queue; the newcomer's first kernel is one of several on the card."""
     early = [Container(f"c{index}", [w.ASYNC_5MS.program]) for index in range(already)]
     begin = 2.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.played import Played
+from support.engine_time import Played
 from support.world import Container, Program, World
 
 Worlds = Callable[..., World]
@@ -93,7 +93,7 @@ def test_two_contexts_of_a_process(world: Worlds, us: int, cap: int) -> None:
 
 
 def test_two_processes_with_two_contexts_and_no_coordinator(world: Worlds) -> None:
-    """Beside each other, with nobody to say whose turn it is, they keep below their share."""
+    """Beside each other, without a coordinator, they stay below their share."""
     programs = [Threads(2, 500, contexts=2).program(6.0)] * 2
     quiet = world(coordinator=False, server={"switch_us": 0})
     played = quiet.play([Container("two", programs, 40)], 6.0)

@@ -1,6 +1,6 @@
-"""A loop of short programs gets no more than one long one: what a process used, others pay.
+"""A loop of short programs gets no more than one long program: later ones pay for earlier ones.
 
-Whoever is killed cannot bill its last work, and whoever comes next begins with a bucket of its own.
+A killed process cannot bill its last work, and the next process starts with a new bucket.
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ class HamiCommand:
         self._artifacts, self._runtime = artifacts, runtime
 
     def env(self, gpu: StubServer | None) -> dict[str, str]:
-        """What it is run with."""
+        """The environment for it."""
         return {
             **(gpu.env if gpu else {}),
             "PYTHONPATH": str(ROOT),

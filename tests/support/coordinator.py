@@ -9,7 +9,7 @@ from pathlib import Path
 from hami_py.config import Settings
 from hami_py.slices import Running, running
 
-#: Seconds in which one must be there, or gone; far more than it takes.
+#: Seconds until one must be there, or have ended; far more than it takes.
 DEADLINE = 30.0
 
 
@@ -31,7 +31,7 @@ def wait_for(runtime: Path, *, other_than: int = 0) -> Running:
 
 
 def end(runtime: Path) -> None:
-    """End it, if one runs. It is nobody's child: gone is who has given the lock back."""
+    """End it, if one runs. It is not our child, so its end is the release of the lock."""
     until = time.monotonic() + DEADLINE
     while (seen := found(runtime)) is not None:
         if seen.pid:

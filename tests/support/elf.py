@@ -1,4 +1,4 @@
-"""What a shared library says of itself, read by binutils."""
+"""Reads the properties of a shared library with binutils."""
 
 import re
 import struct

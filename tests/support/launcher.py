@@ -1,7 +1,7 @@
-"""Programs that launch under a share, and the two books of their engine time.
+"""Programs that launch under a share, and their engine time by the ledger and by the account.
 
-The ledger is the driver's: every kernel that reached the card, and how long the card was busy with
-it. The account is ours: what the meter billed.
+The stub driver writes the ledger: every kernel that reached the card, and how long the card was
+busy with it. Our library writes the account: the engine time that the meter has billed.
 """
 
 import mmap
@@ -18,7 +18,7 @@ from support.stub import StubServer
 #: Seconds in which a state has to be reached; far more than any takes.
 _DEADLINE = 15.0
 
-#: Later than any instant: a pulse that never grows old, a turn that never ends.
+#: Later than any instant: for a pulse that never expires, and a turn that never ends.
 _NEVER = (1 << 63) - 1
 
 #: The start of every program: device 0 in use, a module.
@@ -26,7 +26,7 @@ BEGIN = ["init", "device 0 a", "module m"]
 
 
 class Launcher(Console):
-    """A console alone in its slice (None: in none)."""
+    """A console that is the only program of its slice; without a slice if that is None."""
 
     def __init__(
         self, program: Path, env: Mapping[str, str], gpu: StubServer, slice: Path | None
@@ -35,30 +35,30 @@ class Launcher(Console):
         self._gpu = gpu
 
     def launched(self, card: int = 0) -> dict[str, int]:
-        """How often each kernel has reached the card."""
+        """The number of launches that reached the card, by kernel."""
         return launched(self._gpu, card, self.pid)
 
     def busy_ns(self, card: int = 0) -> int:
-        """Engine time, by the ledger."""
+        """The engine time by the ledger."""
         rows = [p for p in self._gpu.ledger()["processes"] if p["pid"] == self.pid]
         return sum(row["cards"][card]["busy_ns"] for row in rows if row["library"] == "cuda")
 
     def account(self, field: str, card: int = 0) -> int:
-        """What our account says of this process: `used_ns`, `throttled_ns` or `debt_ns`."""
+        """A field of this process in our account: `used_ns`, `throttled_ns` or `debt_ns`."""
         from hami_py._native import Account
 
         snapshot = Account.open(self.slice / "account").snapshot()
         return sum(getattr(p, field)[card] for p in snapshot.processes if p.pid == self.pid)
 
     def waits(self) -> None:
-        """Wait until a thread of it has been waiting at the gate."""
+        """Wait until a thread of it has been waiting for permission to launch."""
         before = self.account("throttled_ns")
-        until(lambda: self.account("throttled_ns") > before, "it never waits at the gate")
+        until(lambda: self.account("throttled_ns") > before, "no thread waits for permission")
 
     def is_metered(self, tolerance: float, *, at_least_ns: int, card: int = 0) -> None:
-        """Wait until everything is billed, and as much as the ledger says that it was.
+        """Wait until the billed time equals the time in the ledger.
 
-        All that was launched must have ended. A meter that has yet to bill says too little.
+        All kernels must have ended. The meter bills them later.
         """
         busy = self.busy_ns(card)
         assert busy >= at_least_ns, f"the card was busy for {busy} ns only"
@@ -70,36 +70,36 @@ class Launcher(Console):
         assert self.busy_ns(card) == busy, "the program still had work in flight"
 
     def tasks(self) -> list[str]:
-        """The names of its threads, once each has its own."""
+        """The names of its threads, when all have been set."""
 
         def names() -> list[str]:
             threads = Path(f"/proc/{self.pid}/task").iterdir()
             return sorted((thread / "comm").read_text().strip() for thread in threads)
 
         own = Path(f"/proc/{self.pid}/comm").read_text().strip()
-        # A new thread has its maker's name until it takes its own.
+        # A new thread has the name of its creator until it sets its own.
         until(lambda: names().count(own) == 1, lambda: f"unnamed threads: {names()}")
         return names()
 
 
-class Gate:
-    """A coordinator's hand on one card of a slice: shut, nobody may launch.
+class LaunchPermission:
+    """Grants or revokes permission to launch on one card of a slice, in place of the coordinator.
 
-    Written by the layout that the library's page documents, by no code of ours.
+    It writes the page by its documented layout, without our code.
     """
 
     def __init__(self, slice: Path, row: int = 0) -> None:
         self._path, self._row, self._turn = slice / "grants", 64 + 64 * row, 0
 
-    def shut(self) -> None:
-        """A turn that is nobody's and never ends."""
-        self._grant(kind=2, holder=0xFFFE)
+    def revoke(self) -> None:
+        """Write a turn without a holder that never ends."""
+        self._write(kind=2, holder=0xFFFE)
 
-    def open(self) -> None:
-        """The card is everybody's: each process's own bucket decides."""
-        self._grant(kind=1, holder=0xFFFF)
+    def grant(self) -> None:
+        """Write a grant for all processes; the bucket of each process decides."""
+        self._write(kind=1, holder=0xFFFF)
 
-    def _grant(self, *, kind: int, holder: int) -> None:
+    def _write(self, *, kind: int, holder: int) -> None:
         self._turn += 1
         with self._path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as page:
             struct.pack_into("<Q", page, self._row + 8, _NEVER)
@@ -109,7 +109,7 @@ class Gate:
 
 
 def make_slice(directory: Path, gpu: StubServer, share: int | None) -> Path:
-    """A slice directory with a grants page, like those that `hami` makes."""
+    """Create a slice directory with a grants page, as `hami` does."""
     from hami_py._native import GrantsPage
 
     made = slices.make(directory, dict.fromkeys(gpu.uuids()), share)
@@ -118,7 +118,7 @@ def make_slice(directory: Path, gpu: StubServer, share: int | None) -> Path:
 
 
 def launched(gpu: StubServer, card: int = 0, pid: int | None = None) -> dict[str, int]:
-    """How often each kernel has reached the card, from one process or all."""
+    """The number of launches that reached the card, by kernel, of one process or all."""
     total: dict[str, int] = {}
     for process in gpu.ledger()["processes"]:
         if pid in (None, process["pid"]):
@@ -133,7 +133,7 @@ def _kernels(process: dict[str, Any], card: int) -> dict[str, Any]:
 
 
 def until(condition: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
-    """Wait for this, and say what is there instead where it never comes."""
+    """Wait for a condition; raise TimeoutError with the text if it does not come true."""
     deadline = time.monotonic() + _DEADLINE
     while not condition():
         if time.monotonic() > deadline:

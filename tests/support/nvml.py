@@ -7,12 +7,12 @@ from typing import Any
 
 from support.running import run
 
-#: What NVML answers.
+#: Error codes of NVML.
 UNKNOWN, NOT_FOUND, NOT_SUPPORTED = 999, 6, 3
 
 
 def asked(env: Mapping[str, str], question: str) -> Any:
-    """What nvidia-ml-py answers; `card` is the first card, an NVML error its number."""
+    """The result of nvidia-ml-py; `card` is the first card, an NVML error its number."""
     program = f"""
 import json, pynvml
 from pynvml import *

@@ -49,7 +49,7 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["shared_folder"] = node.config.stash[_SHARED].name
 
 
-# After the tiers' hook: what they leave out has no place in the order.
+# After the tiers' hook: deselected tests have no place in the order.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the files."""
     if shared_folder(config) is None:

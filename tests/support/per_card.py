@@ -1,10 +1,10 @@
-"""A coordinator as it must not be: it grants each card for itself.
+"""A wrong coordinator, which grants each card separately.
 
     python per_card.py SLICES    # JSON: two slice directories, each with the same two cards
 
-Card 0 is first granted to one slice and card 1 to the other; a card is handed on when its turn is
-over and its holder says that nothing of it runs there any more. It writes the grants pages as they
-are documented, by no code of ours, and reads what processes say of themselves in the account.
+Card 0 is first granted to one slice and card 1 to the other. A card is passed on when its turn is
+over and its holder reports that it has no work left there. The grants pages are written by their
+documented layout, without our code, and the processes' reports are read from the account.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ class Slice:
         struct.pack_into("<Q", self._grants, 32, now)
 
     def grant(self, card: int, until: int | None) -> None:
-        """The card to everyone of the slice, or to nobody."""
+        """Grant the card to every process of the slice, or to none."""
         self._turns[card] += 1
         row = 64 + 64 * card
         holder = _NOBODY if until is None else _EVERYONE

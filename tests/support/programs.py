@@ -1,8 +1,8 @@
-"""Compiling the small C programs of the tests.
+"""Compiles the small C programs of the tests.
 
-A program is one file; its first line has the flags that it is built with: `// build: -lcuda`.
-`-lcuda` is the stub's, and NVIDIA's headers are not used. What several folders use is in
-`programs/` here: the driver's declarations, and the console.
+A program is one file; its first line has the build flags: `// build: -lcuda`. `-lcuda` is the
+stub's, and NVIDIA's headers are not used. `programs/` here has the files that several folders use:
+the driver's declarations, and the console.
 """
 
 import fcntl

@@ -1,6 +1,6 @@
-"""Running a program to its end, or until a test has seen enough of it.
+"""Runs a program to its end, or until a test has seen enough of it.
 
-Every wait has a deadline, and whatever a test started is gone when the test is over.
+Every wait has a deadline, and every process that a test started is ended with the test.
 """
 
 import os
@@ -21,7 +21,7 @@ Command = Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Run:
-    """What a program that has ended did."""
+    """The result of a program that has ended."""
 
     code: int
     out: str
@@ -67,7 +67,7 @@ class Started:
             # A group of its own, so that the children can be ended with it.
             start_new_session=True,
         )
-        # Of standard output: what was read, and how much of it was handed to the test.
+        # Of standard output: the text that was read, and how much of it the test has received.
         self._seen, self._taken = "", 0
 
     @property

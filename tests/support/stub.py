@@ -60,7 +60,7 @@ class StubServer:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a program needs to find this GPU."""
+        """The environment with which a program finds this GPU."""
         return {
             "LD_LIBRARY_PATH": str(self._artifacts.stub_dir),
             "STUB_GPU_SOCKET": str(self._socket),
@@ -84,7 +84,7 @@ class StubServer:
         return answer
 
     def ledger(self) -> dict[str, Any]:
-        """Who holds what, now and at most: `cards` and `processes`."""
+        """The memory that each client holds, now and at most: `cards` and `processes`."""
         return self.control({"command": "ledger"})
 
     def uuids(self) -> list[str]:

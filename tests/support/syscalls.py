@@ -14,8 +14,8 @@ def trace(command: Command, env: Mapping[str, str], output: Path) -> list[str]:
     """One line per system call, the program's first, then those of each child.
 
     The address space is not randomised, so that the C library's own calls are the same each time. A
-    child's end may come before or while its parent waits for it: what that alone adds is left out.
-    ``output`` is a new folder for strace's files, one per process.
+    child may end before or while its parent waits for it; the calls that only this order adds are
+    left out. ``output`` is a new folder for strace's files, one per process.
     """
     output.mkdir()
     subprocess.run(
@@ -36,8 +36,9 @@ def trace(command: Command, env: Mapping[str, str], output: Path) -> list[str]:
 def without_loading(calls: list[str], libraries: set[str]) -> list[str]:
     """The calls without those that load one of these libraries.
 
-    Loading a library is opening it, up to closing it again; what is left of it is the protection
-    that the dynamic linker sets on its relocated data, one call per library, not told apart here.
+    Loading a library is opening it, up to closing it again. The dynamic linker also sets the
+    protection of its relocated data, one call per library; these calls cannot be assigned to a
+    library and stay.
     """
     left, inside = [], False
     for call in calls:

@@ -28,7 +28,7 @@ class User:
         return ["setpriv", f"--reuid={who}", f"--regid={who}", "--clear-groups", "--", *command]
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """What the function returns when this user calls it."""
+        """The result of the function when this user calls it."""
 
         @contextlib.contextmanager
         def called() -> Iterator[Any]:

@@ -1,12 +1,12 @@
 """A world: containers that share the cards of one stub GPU, for so many seconds of one clock.
 
-What runs in it is what people run: the preload library, the coordinator's process, the files of
-slices, programs of many kernels. On the virtual clock (tests/stub/clock) exactly one thread of all
-of them runs at a time and seconds pass when nobody has anything to do, so that the numbers are the
-same each time and a minute takes seconds. On the real clock the same is run as it comes.
+It runs the real parts: the preload library, the coordinator's process, slice directories, programs
+with many kernels. On the virtual clock (tests/stub/clock) exactly one thread of all runs at a time,
+and time passes when no thread has work. So the numbers are the same each time, and a minute takes
+seconds. On the real clock the same runs in real time.
 
-What happened is read from the stub's ledger and its history alone, which know nothing of us. Times
-are seconds since the world began, shares are percent of one card's time.
+The results are read from the stub's ledger and its history, which are independent of our code.
+Times are seconds since the world began, shares are percent of one card's time.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from typing import Any, Literal
 
 from support import processes
 from support.artifacts import ROOT, Artifacts
-from support.played import Played, read
+from support.engine_time import Played, read
 from support.programs import Programs
 from support.running import Started
 from support.stub import StubServer
 
 ClockName = Literal["virtual", "real"]
 
-#: What the virtual clock shows when a world begins.
+#: The virtual clock at the start of a world.
 _EPOCH_NS = 1_000_000_000_000
 
 #: Real seconds that a world may take; far more than any needs.
 _DEADLINE = 300.0
 
-#: Seconds of the world after which whoever has not ended by himself is killed.
+#: Seconds of the world after which programs that have not ended are killed.
 _PATIENCE = 60.0
 
 _GPU_PROGRAMS = ROOT / "tests" / "gpu" / "programs"
@@ -64,14 +64,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Container:
-    """A slice of the cards, and what runs in it.
+    """A slice of the cards, and the programs in it.
 
     Attributes:
-        name: under which the ledger sums its processes.
+        name: the group of its processes in the ledger.
         programs: its processes.
         share: percent of each card's time; None: no limit.
         mode: whether others' idle time is lent to it.
-        priority: who goes first.
+        priority: the order among containers.
         bare: without slice and library, as if there were no hami.
         variables: of the environment of its processes.
     """
@@ -108,7 +108,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Kit:
-    """What worlds are made of: the built files, and the programs that run in them."""
+    """The built files and the programs that worlds use."""
 
     artifacts: Artifacts
     load: Programs
@@ -135,17 +135,17 @@ class Kit:
 
 
 class World:
-    """Cards, and containers that may be put beside each other on them.
+    """Cards, and containers that can run beside each other on them.
 
     Args:
-        kit: what it is made of.
-        folder: for everything that is written here; must be there.
+        kit: the built files and programs.
+        folder: the directory for all files of the world; it must exist.
         cards: as the stub's ``--cards``.
-        clock: whether seconds are exact, or real ones.
-        late_us: how much later than asked threads run on; on the virtual clock only.
+        clock: whether seconds are virtual and exact, or real.
+        late_us: the delay of threads that wake up; on the virtual clock only.
         coordinator: whether there is one; "per card": one that knows no containers with two.
         server: more options of the stub's server.
-        kernels: how long kernels last whose names do not say so: the stub's command `kernels`.
+        kernels: durations of kernels whose names do not contain one: the stub's command `kernels`.
     """
 
     def __init__(
@@ -182,8 +182,8 @@ class World:
         Args:
             containers: with different names.
             seconds: how long; programs without an end of their own launch for so long.
-            events: what happens meanwhile.
-            coordinators: when one is started; the first that runs keeps the others away.
+            events: the planned events.
+            coordinators: when one is started; the first that runs excludes the others.
         """
         place = _new(self._folder)
         with StubServer(self._artifacts, place / "stub", self._cards, **self._server) as gpu:
@@ -229,7 +229,7 @@ class World:
                 started = start(self._kit.command(program, run.seconds), env, program.begin)
                 run.programs[container.name].append(started)
         plan = json.dumps(run.plan(events))
-        director = [sys.executable, str(Path(__file__).with_name("director.py")), plan]
+        director = [sys.executable, str(Path(__file__).with_name("scheduled_actions.py")), plan]
         run.director = start(director, self._preload({"PYTHONPATH": str(ROOT)}, limited=False), 0)
 
     def _clock_env(self, run: "_Run", expect: int) -> dict[str, str]:
@@ -289,7 +289,7 @@ class _Run:
         return group if container.bare else {**group, "HAMI_SLICE": str(self._slice(container))}
 
     def plan(self, events: Sequence[Event]) -> list[dict[str, Any]]:
-        """What the director does, with an end to everything behind it."""
+        """The plan for the process that executes events; it ends with the end of all programs."""
         everybody = [one.pid for started in self.programs.values() for one in started]
         end = self._signal(_KILL, everybody)
         return [
@@ -334,7 +334,7 @@ class _Run:
             ]
             for name, started in self.programs.items()
         }
-        # The director last: it may still have somebody to kill.
+        # The director last: it may still have to kill a program.
         assert self.director is not None
         self.director.kill()
         for coordinator in self.coordinators:
@@ -395,9 +395,10 @@ def _new(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _on_one_processor() -> Iterator[None]:
-    """What is started in this block stays on one processor.
+    """Keep processes that are started in this block on one processor.
 
-    Of a world's threads one runs at a time, so a second processor only adds the way to it.
+    One of a world's threads runs at a time, so a second processor would only add the cost of moving
+    between them.
     """
     before = os.sched_getaffinity(0)
     processors = sorted(before, reverse=True)

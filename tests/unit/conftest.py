@@ -23,7 +23,7 @@ from unit.machine import DEADLINE, Hami
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Path]:
-    """What XDG_RUNTIME_DIR names in a test; a coordinator that it was given ends with the test."""
+    """The value of XDG_RUNTIME_DIR in a test; a coordinator started there ends with the test."""
     path = tmp_path / "runtime"
     path.mkdir(mode=0o700)
     yield path

@@ -47,7 +47,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(runtime: Path, **more: str) -> dict[str, str]:
-    """What ``hami`` runs with: nothing of the tester's own settings."""
+    """The environment for ``hami``, without the tester's own settings."""
     return {
         "PATH": os.environ["PATH"],
         # The package that is tested here, also where it is not installed.

@@ -35,7 +35,7 @@ def allocator() -> Allocator:
     return allocator
 
 
-def test_names_in_bulk_are_answered_as_one_by_one(allocator: Allocator) -> None:
+def test_encoded_names_return_the_same_as_a_list(allocator: Allocator) -> None:
     """Also a name that JSON has to escape, and one that is escaped without need."""
     odd = 'o"d\\d'
     allocator.set_node(node(odd))
@@ -67,7 +67,7 @@ def test_names_in_bulk_are_answered_as_one_by_one(allocator: Allocator) -> None:
             allocator.filter_names(asked, wrong, 0)
 
 
-def test_a_pod_goes_its_way(allocator: Allocator) -> None:
+def test_a_pod_is_filtered_scored_reserved_and_placed(allocator: Allocator) -> None:
     empty = allocator.digest()
     allocator.set_node(node("small", 500))
     feasible, failed, unresolvable = allocator.filter(request("p"), ["b", "small", "a", "c"], 0)
@@ -108,7 +108,7 @@ def test_all_nodes_where_none_are_named(allocator: Allocator) -> None:
     assert list(unresolvable) == ["0"]
 
 
-def test_a_full_node_says_why(allocator: Allocator) -> None:
+def test_a_full_node_has_a_reason(allocator: Allocator) -> None:
     for uid in ("p", "q"):
         allocator.reserve(request(uid), "a", 0)
     with pytest.raises(Unfit, match="most free 400") as caught:
@@ -124,7 +124,7 @@ def test_a_full_node_says_why(allocator: Allocator) -> None:
     assert [card["containers"][0]["code"] for card in explained["cards"]] == ["memory", "memory"]
 
 
-def test_the_unimportant_go(allocator: Allocator) -> None:
+def test_pods_of_lower_priority_are_evicted(allocator: Allocator) -> None:
     for uid in ("p", "q"):
         allocator.place(request(uid), allocator.reserve(request(uid), "a", 0), True)
     candidates = json.dumps(
@@ -149,7 +149,7 @@ def test_quotas_are_counted(allocator: Allocator) -> None:
     assert allocator.filter(request("q"), ["b"], 0)[0] == ["b"]
 
 
-def test_what_is_held_is_given_up_in_time(allocator: Allocator) -> None:
+def test_holds_expire(allocator: Allocator) -> None:
     empty = allocator.digest()
     allocator.score(request("p"), ["a"], 0, 100)
     assert allocator.digest() != empty
@@ -162,7 +162,7 @@ def test_what_is_held_is_given_up_in_time(allocator: Allocator) -> None:
     assert allocator.digest() == empty
 
 
-def test_a_snapshot_can_be_gone_on_from(allocator: Allocator) -> None:
+def test_a_snapshot_can_be_restored(allocator: Allocator) -> None:
     allocator.reserve(request("p"), "a", 0)
     other = Allocator.restore(allocator.snapshot())
     assert other.digest() == allocator.digest()
@@ -275,7 +275,7 @@ def test_other_bad_values_are_refused(allocator: Allocator) -> None:
     assert allocator.digest() == before
 
 
-def test_threads_take_turns(allocator: Allocator) -> None:
+def test_threads_can_share_an_allocator(allocator: Allocator) -> None:
     """Sum <= card also where many ask at once."""
     allocator.set_node(node("wide", 100_000, cards=8))
     taken: list[bytes] = []

@@ -73,7 +73,7 @@ def test_devices(here: None) -> None:
     assert hami.devices() == CARDS
 
 
-def test_errors_say_what_why_and_fix_and_survive_a_process_pool() -> None:
+def test_errors_have_cause_and_fix_and_survive_a_process_pool() -> None:
     for error in (
         hami.StateError("what", "why", "fix"),
         CannotRun("what", "why", "fix", status=127),
@@ -90,7 +90,7 @@ def test_a_refused_value_is_one_short_line() -> None:
     assert text == f'field: "{shown}"… is refused: fix'
 
 
-def test_everything_that_is_raised_has_one_root() -> None:
+def test_all_exceptions_have_one_base_class() -> None:
     raised = [getattr(hami, name) for name in hami.__all__]
     kinds = [kind for kind in raised if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(kinds) >= 10
@@ -98,7 +98,7 @@ def test_everything_that_is_raised_has_one_root() -> None:
     assert {kind for kind in kinds if issubclass(kind, ValueError)} == {hami.InvalidValue}
 
 
-def test_what_limits_and_usage_raise_is_written_down(
+def test_the_exceptions_of_limits_and_usage_are_documented(
     here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_driver() -> list[hami.Card]:

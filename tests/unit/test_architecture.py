@@ -23,7 +23,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 #: A path of the repository in backquotes, alone or in a command.
 PATH = re.compile(r"(?<![\w./-])((?:hami_py|native|interposer|tests|deploy|docs)/[\w./-]*\w)")
-#: What a build makes.
+#: Files that a build creates.
 BUILT = {"hami_py/lib/libvgpu.so"}
 
 
@@ -34,7 +34,7 @@ def test_every_path_exists(page: Path) -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
-def test_every_new_path_of_the_moved_ones_exists() -> None:
+def test_every_new_path_of_the_moved_files_exists() -> None:
     rows = re.findall(
         r"^\| (`.*) \| (`.*) \|$", (ROOT / "docs" / "moved-paths.md").read_text(), re.M
     )
@@ -51,7 +51,7 @@ def section(heading: str) -> str:
     return ARCHITECTURE.split(f"# {heading}\n")[1].split("\n#")[0]
 
 
-def test_each_row_of_where_do_i_change_names_a_file() -> None:
+def test_each_row_of_where_do_i_change_has_a_file() -> None:
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|[^|]*\|$", section("Where do I change …?"), re.M)
     assert len(rows) >= 15
     assert [what for what, where in rows[1:] if not re.search(r"`[\w./-]+`", where)] == []

@@ -33,7 +33,7 @@ def test_version_and_help(hami: Hami) -> None:
         assert done.stdout.startswith("Usage: hami")
 
 
-def test_a_command_that_is_not_understood_is_2(hami: Hami) -> None:
+def test_an_invalid_command_has_exit_code_2(hami: Hami) -> None:
     for arguments in (["frobnicate"], ["devices", "--frob"], ["--frob"]):
         done = hami(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
@@ -42,7 +42,7 @@ def test_a_command_that_is_not_understood_is_2(hami: Hami) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["ps"], ["devices"], ["devices", "--json"], ["doctor"]])
-def test_an_output_that_cannot_be_written_is_said_in_one_line(
+def test_a_failed_write_of_output_is_reported_in_one_line(
     tmp_path: Path, arguments: list[str]
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -67,7 +67,7 @@ def test_no_command_is_one_line_too(hami: Hami, arguments: list[str]) -> None:
     assert done.stderr == f"hami: Missing command. See `{name} --help`.\n"
 
 
-def test_the_list_of_commands_cuts_no_sentence_off(hami: Hami) -> None:
+def test_the_list_of_commands_has_whole_sentences(hami: Hami) -> None:
     for arguments in ([], ["jupyter"]):
         assert "..." not in hami(*arguments, "--help").stdout.partition("Commands:")[2]
 
@@ -83,9 +83,7 @@ def test_the_module_is_the_command() -> None:
     assert done.stdout == f"hami, version {hami_py.__version__}\n"
 
 
-def test_every_failed_check_says_how_to_fix_it(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_failed_check_has_a_fix(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """No libcuda here, and a library that is not there."""
     missing = config_without_library(settings)
     found = {check.name: check for check in checks(missing)}
@@ -109,7 +107,7 @@ def config_without_library(settings: Settings) -> Settings:
     return config.read({**settings.environment, "HAMI_LIBRARY": "/nonexistent.so"})
 
 
-def test_a_library_that_cannot_be_loaded_is_found_out(settings: Settings, tmp_path: Path) -> None:
+def test_a_library_that_cannot_be_loaded_is_reported(settings: Settings, tmp_path: Path) -> None:
     from hami_py import config
 
     broken = tmp_path / "broken.so"
@@ -139,11 +137,11 @@ WELL = {
 }
 
 
-def test_a_limit_that_holds() -> None:
+def test_an_enforced_limit() -> None:
     assert "100.0%" in judge(WELL, 4 * GIB)
 
 
-def test_what_the_driver_itself_takes_is_said() -> None:
+def test_memory_of_the_driver_itself_is_reported() -> None:
     left = 3 * GIB
     assert f"uses {GIB} bytes" in judge({**WELL, "free": left, "allocated": left}, 4 * GIB)
 
@@ -158,6 +156,6 @@ def test_what_the_driver_itself_takes_is_said() -> None:
         ({"allocated": 2 * GIB}, "only 2147483648 of 4294967296 bytes"),
     ],
 )
-def test_a_limit_that_does_not_hold(seen: dict[str, object], why: str) -> None:
+def test_a_limit_that_is_not_enforced(seen: dict[str, object], why: str) -> None:
     with pytest.raises(HamiError, match=why):
         judge({**WELL, **seen}, 4 * GIB)

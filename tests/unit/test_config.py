@@ -1,4 +1,4 @@
-"""Settings: what the environment decides."""
+"""Settings from the environment."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_an_empty_shared_cache_is_none() -> None:
     assert settings.hami_account == FALLBACK / "environment"
 
 
-def test_a_relative_runtime_directory_is_passed_over(
+def test_a_relative_runtime_directory_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be another one in each working directory."""
@@ -84,12 +84,12 @@ def test_a_relative_runtime_directory_is_passed_over(
 
 
 @pytest.mark.parametrize("text", ["", "/nonexistent", "/proc/1/root/x"])
-def test_a_runtime_directory_that_is_not_there_is_passed_over(text: str) -> None:
+def test_a_missing_runtime_directory_is_skipped(text: str) -> None:
     settings = config.read({"XDG_RUNTIME_DIR": text})
     assert settings.runtime_directory == FALLBACK
 
 
-def test_a_runtime_directory_of_another_user_is_passed_over(tmp_path: Path) -> None:
+def test_a_runtime_directory_of_another_user_is_skipped(tmp_path: Path) -> None:
     """`sudo` and `su` leave the other user's variable behind."""
     foreign = tmp_path
     if os.geteuid() == 0:

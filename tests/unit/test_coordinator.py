@@ -1,6 +1,6 @@
-"""The coordinator's life: who starts it, that it is one and nobody's, how it ends, who is told.
+"""The coordinator's lifetime: its start, its uniqueness, its end, and its messages.
 
-What it says about turns is tested where it is made; here it is a process like any other.
+Other tests cover its decisions about turns; here it is a process like any other.
 """
 
 import fcntl
@@ -57,10 +57,10 @@ def ensure(settings: Settings, directory: Path) -> Running:
     return seen
 
 
-# Who starts it.
+# Its start.
 
 
-def test_a_slice_with_a_share_brings_one(stub: StubServer, ours: Path) -> None:
+def test_a_slice_with_a_share_starts_one(stub: StubServer, ours: Path) -> None:
     with hami_py.slice(gpumem="1GiB"):
         assert found(ours) is None
     with hami_py.slice(gpucores={"1": 30}):
@@ -74,7 +74,7 @@ def test_a_share_of_the_whole_card_needs_none(stub: StubServer, ours: Path) -> N
         assert found(ours) is None
 
 
-def test_a_share_that_is_set_later_brings_one(hami: Hami, ours: Path) -> None:
+def test_a_share_that_is_set_later_starts_one(hami: Hami, ours: Path) -> None:
     hami("run", "--name", "train", "--keep", "--", "true")
     assert found(ours) is None
     assert hami("set", "train", "--mode", "soft").returncode == 0
@@ -83,14 +83,14 @@ def test_a_share_that_is_set_later_brings_one(hami: Hami, ours: Path) -> None:
     assert found(ours) is not None
 
 
-def test_who_opens_or_joins_a_slice_with_a_share_brings_one(stub: StubServer, ours: Path) -> None:
+def test_opening_or_joining_a_slice_with_a_share_starts_one(stub: StubServer, ours: Path) -> None:
     with hami_py.slice(gpucores=30, name="train"):
         end(ours)
         with hami_py.open_slice("train"):
             assert found(ours) is not None
 
 
-def test_a_limit_on_this_process_brings_one(stub: StubServer, ours: Path, tmp_path: Path) -> None:
+def test_a_limit_on_this_process_starts_one(stub: StubServer, ours: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import hami_py as hami\n"
@@ -102,10 +102,10 @@ def test_a_limit_on_this_process_brings_one(stub: StubServer, ours: Path, tmp_pa
     assert found(ours) is not None
 
 
-# That it is one, and nobody's.
+# Its uniqueness, and that it is no child of a program.
 
 
-def test_it_is_a_process_of_its_own(settings: Settings, tmp_path: Path) -> None:
+def test_it_is_a_separate_process(settings: Settings, tmp_path: Path) -> None:
     """No child, group, terminal, open file or variable of who started it; no place in the slice."""
     with shared_slice(settings) as directory:
         inside = {**settings.environment, "LD_PRELOAD": "", "HAMI_SLICE": str(directory)}
@@ -132,7 +132,7 @@ def test_it_is_a_process_of_its_own(settings: Settings, tmp_path: Path) -> None:
         assert seen.pid not in {process.pid for process in processes_in(directory)}
 
 
-def test_its_log_cannot_grow_without_end(settings: Settings) -> None:
+def test_its_log_has_a_size_limit(settings: Settings) -> None:
     with shared_slice(settings) as directory:
         seen = ensure(settings, directory)
     (line,) = [
@@ -143,7 +143,7 @@ def test_its_log_cannot_grow_without_end(settings: Settings) -> None:
     assert line.split()[3:5] == [str(process.LOG_BYTES)] * 2
 
 
-def test_of_many_who_need_one_at_once_one_starts_it(settings: Settings) -> None:
+def test_concurrent_starts_start_one(settings: Settings) -> None:
     with shared_slice(settings) as directory, ThreadPoolExecutor(6) as pool:
         told = list(pool.map(lambda _: coordinator.ensure(settings, directory), range(12)))
         assert told == [()] * 12
@@ -160,7 +160,7 @@ def test_a_second_one_ends_at_once(settings: Settings) -> None:
         assert running(settings) == seen
 
 
-def test_who_only_looks_keeps_nobody_from_the_lock(tmp_path: Path) -> None:
+def test_a_reader_does_not_make_taking_the_lock_fail(tmp_path: Path) -> None:
     path = tmp_path / LOCK
     looking = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(looking, fcntl.LOCK_SH)
@@ -175,7 +175,7 @@ def test_who_only_looks_keeps_nobody_from_the_lock(tmp_path: Path) -> None:
     os.close(lock)
 
 
-def test_it_has_next_to_nothing_in_memory() -> None:
+def test_it_uses_little_memory() -> None:
     """It may be there for days: neither the package nor what that imports."""
     script = (
         "import importlib.util, sys\n"
@@ -194,7 +194,7 @@ def test_it_has_next_to_nothing_in_memory() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["relative"], ["--detach"], ["--frob", "/"]])
-def test_a_command_line_that_is_none_is_refused(arguments: list[str]) -> None:
+def test_an_invalid_command_line_is_refused(arguments: list[str]) -> None:
     done = run([sys.executable, "-I", "-S", coordinator.PROGRAM, *arguments], {})
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("usage: ")
@@ -203,7 +203,7 @@ def test_a_command_line_that_is_none_is_refused(arguments: list[str]) -> None:
 # How it ends.
 
 
-def test_with_no_slice_left_it_ends_by_itself(settings: Settings, ours: Path) -> None:
+def test_it_exits_after_the_last_slice(settings: Settings, ours: Path) -> None:
     """In the foreground, and as soon as it may."""
     with shared_slice(settings) as directory:
         script = (
@@ -221,7 +221,7 @@ def test_with_no_slice_left_it_ends_by_itself(settings: Settings, ours: Path) ->
     assert sorted(path.name for path in ours.iterdir()) == [LOCK, "slices"]
 
 
-def test_where_it_was_killed_the_next_who_needs_one_starts_another(settings: Settings) -> None:
+def test_a_killed_one_is_replaced_at_the_next_need(settings: Settings) -> None:
     with shared_slice(settings) as directory:
         first = ensure(settings, directory)
         end(settings.runtime_directory)
@@ -231,7 +231,7 @@ def test_where_it_was_killed_the_next_who_needs_one_starts_another(settings: Set
         assert coordinator.last_error(settings) is None
 
 
-def test_hami_run_looks_after_it(hami: Hami, running: Callable[..., Started], ours: Path) -> None:
+def test_hami_run_restarts_it(hami: Hami, running: Callable[..., Started], ours: Path) -> None:
     with running("run", "--gpucores", "30", "--", *HOLD) as program:
         first = wait_for(ours)
         os.kill(first.pid, signal.SIGKILL)
@@ -241,7 +241,7 @@ def test_hami_run_looks_after_it(hami: Hami, running: Callable[..., Started], ou
     assert listed(hami) == []
 
 
-def test_hami_run_brings_one_when_its_slice_is_given_a_share(
+def test_hami_run_starts_one_when_its_slice_gets_a_share(
     hami: Hami, running: Callable[..., Started], ours: Path
 ) -> None:
     with running("run", "--name", "train", "--", *HOLD) as program:
@@ -266,7 +266,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
     return replace
 
 
-def test_that_none_can_be_started_is_said_and_the_slice_is_made(
+def test_a_failed_start_is_reported_and_the_slice_is_created(
     stub: StubServer, broken: Callable[[str], None]
 ) -> None:
     broken("import sys; sys.exit('out of order')")
@@ -278,7 +278,7 @@ def test_that_none_can_be_started_is_said_and_the_slice_is_made(
             s.resize(gpucores=40)
 
 
-def test_one_that_does_not_begin_is_not_waited_for(
+def test_a_start_that_hangs_is_not_waited_for(
     settings: Settings, broken: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken("import signal; signal.pause()")
@@ -306,7 +306,7 @@ def test_a_python_that_is_part_of_another_program_starts_none(
     assert "this Python is embedded in another program" in told
 
 
-def test_one_that_fails_again_and_again_is_started_less_and_less_often(
+def test_repeated_failures_increase_the_restart_delay(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -333,7 +333,7 @@ def test_one_that_fails_again_and_again_is_started_less_and_less_often(
     ]
 
 
-def test_who_keeps_one_disturbs_nobody_where_the_slice_is_gone(settings: Settings) -> None:
+def test_the_supervisor_of_a_removed_slice_does_nothing(settings: Settings) -> None:
     with shared_slice(settings) as directory:
         supervisor = CoordinatorSupervisor(settings, directory)
     supervisor.check()
@@ -362,7 +362,7 @@ def stand_in(settings: Settings, version: str, pid: str = "me") -> Iterator[Star
         yield started.wait_for("up")
 
 
-def test_one_of_an_older_version_gives_way(settings: Settings) -> None:
+def test_one_of_an_older_version_is_replaced(settings: Settings) -> None:
     with shared_slice(settings) as directory, stand_in(settings, "0.0.9") as older:
         assert running(settings) == Running(older.pid, "0.0.9")
         seen = ensure(settings, directory)
@@ -371,14 +371,14 @@ def test_one_of_an_older_version_gives_way(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("version", [VERSION, "99.0.0", "unknown"])
-def test_no_other_does(settings: Settings, version: str) -> None:
+def test_one_of_any_other_version_is_kept(settings: Settings, version: str) -> None:
     """Two installations must not end each other's for ever."""
     with shared_slice(settings) as directory, stand_in(settings, version) as other:
         assert ensure(settings, directory) == Running(other.pid, version)
         assert other.finish() == Run(0, "up\n", "")
 
 
-def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(settings: Settings) -> None:
+def test_a_reused_pid_is_not_signalled(settings: Settings) -> None:
     with Started(["cat"], {}) as bystander, shared_slice(settings) as directory:
         with stand_in(settings, "0.0.9", str(bystander.pid)):
             ensure(settings, directory)
@@ -397,16 +397,16 @@ def test_an_odd_lock_file_is_no_error(settings: Settings, content: bytes) -> Non
         assert ensure(settings, directory).version == VERSION
 
 
-# Who is told.
+# Its messages.
 
 
 def told(settings: Settings) -> tuple[bool, str, str]:
-    """What the doctor says of it."""
+    """The doctor's line about it."""
     (check,) = [check for check in checks(settings) if check.name == "coordinator"]
     return check.ok, check.detail, check.fix
 
 
-def test_the_doctor_says_whether_one_runs(settings: Settings, hami: Hami) -> None:
+def test_the_doctor_reports_whether_one_runs(settings: Settings, hami: Hami) -> None:
     assert told(settings) == (True, "not running; the first slice with a share starts it", "")
     with shared_slice(settings) as directory:
         seen = ensure(settings, directory)
@@ -415,7 +415,7 @@ def test_the_doctor_says_whether_one_runs(settings: Settings, hami: Hami) -> Non
         assert named["coordinator"]["detail"] == f"process {seen.pid}, version {VERSION}"
 
 
-def test_the_doctor_says_why_the_last_one_failed(settings: Settings) -> None:
+def test_the_doctor_reports_why_the_last_one_failed(settings: Settings) -> None:
     with shared_slice(settings):
         log = settings.runtime_directory / LOG
         log.write_bytes(b"Traceback\n  there\nOSError: out of order\xff\n\n")

@@ -17,14 +17,14 @@ Start = Callable[..., "subprocess.Popen[str]"]
 Slices = Callable[[], list[Path]]
 
 
-def test_a_coroutine_makes_it_and_starts_programs_in_it(
+def test_a_coroutine_creates_it_and_starts_programs_in_it(
     stub: StubServer, program: Programs, slices_of: Slices
 ) -> None:
     async def use() -> list[bytes]:
         async with hami.slice(gpumem="100MiB") as s:
             processes = [
                 await s.create_subprocess_exec(
-                    str(program("ask")), size, stdout=asyncio.subprocess.PIPE
+                    str(program("allocate")), size, stdout=asyncio.subprocess.PIPE
                 )
                 for size in ("100", "101")
             ]
@@ -41,7 +41,7 @@ def test_a_coroutine_watches(stub: StubServer, program: Programs) -> None:
         seen = []
         async with hami.slice(gpumem="100MiB") as s:
             process = await s.create_subprocess_exec(
-                str(program("ask")), "101", stdout=asyncio.subprocess.DEVNULL
+                str(program("allocate")), "101", stdout=asyncio.subprocess.DEVNULL
             )
             async for event in s.watch():
                 assert event.pid in {process.pid, None}
@@ -54,7 +54,9 @@ def test_a_coroutine_watches(stub: StubServer, program: Programs) -> None:
     assert asyncio.run(use()) == ["joined", "refused", "left"]
 
 
-def test_a_coroutine_that_waits_for_a_lock_holds_nobody_up(stub: StubServer, runtime: Path) -> None:
+def test_a_coroutine_that_waits_for_a_lock_does_not_block_others(
+    stub: StubServer, runtime: Path
+) -> None:
     """In the loop itself it would wait for what only the loop can do, and fail."""
 
     async def use() -> None:
@@ -73,7 +75,7 @@ def test_a_coroutine_that_waits_for_a_lock_holds_nobody_up(stub: StubServer, run
     assert list(slices.iterdir()) == []
 
 
-def test_a_cancelled_task_gives_its_slice_back(stub: StubServer, slices_of: Slices) -> None:
+def test_a_cancelled_task_releases_its_slice(stub: StubServer, slices_of: Slices) -> None:
     async def use() -> None:
         entered = asyncio.Event()
 

@@ -18,7 +18,8 @@ from hami_py._native import Account, LimitsPage
 from hami_py.slices import create, remove_stale, runtime
 from hami_py.slices.processes import environment_of, start_time
 from hami_py.slices.programs import Command
-from support.running import Started
+from support.requirements import skip_or_fail
+from support.running import Started, run
 from unit import machine
 from unit.machine import DEADLINE, Hami, environment
 
@@ -31,7 +32,7 @@ def ours(runtime: Path) -> Path:
     return runtime / "hami"
 
 
-def test_what_is_in_it(ours: Path) -> None:
+def test_the_contents_of_a_slice(ours: Path) -> None:
     with create(ours, ROWS, ["python", "train.py"]) as directory:
         assert directory.parent == ours / "slices"
         assert directory.stat().st_mode & 0o777 == 0o700
@@ -53,7 +54,29 @@ def test_what_is_in_it(ours: Path) -> None:
         assert "T" in owner["created"]
 
 
-def test_a_command_that_is_not_text_is_written_down(ours: Path) -> None:
+def test_a_slice_says_whose_process_numbers_nvml_uses(ours: Path) -> None:
+    """Only the host's namespace is known: kernel threads, such as process 2, are only there."""
+    second = Path("/proc/2/comm")
+    on_host = second.exists() and second.read_text() == "kthreadd\n"
+    own = Path("/proc/self/ns/pid").stat()
+    with create(ours, ROWS, []) as directory:
+        page = LimitsPage.open(directory / "limits")
+    assert page.nvml_namespace() == ((own.st_dev, own.st_ino) if on_host else None)
+
+
+def test_in_a_container_it_is_unknown_whose_numbers_nvml_uses(ours: Path) -> None:
+    if os.geteuid():
+        skip_or_fail("only root may create a PID namespace")
+    program = """import sys; from pathlib import Path; from hami_py._native import LimitsPage
+from hami_py import CardLimit; from hami_py.slices import create
+with create(Path(sys.argv[1]), [CardLimit("GPU-1", None)], []) as directory:
+    print(LimitsPage.open(directory / "limits").nvml_namespace())"""
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    done = run([*inside, sys.executable, "-c", program, ours], environment(ours.parent))
+    assert (done.out, done.err) == ("None\n", "")
+
+
+def test_a_command_that_is_not_text_is_recorded(ours: Path) -> None:
     with create(ours, ROWS, ["\udcff\n"]) as directory:
         assert json.loads((directory / "slice.json").read_bytes())["command"] == ["\udcff\n"]
 
@@ -73,19 +96,19 @@ def test_a_command_may_be_all_that_subprocess_takes(
         assert json.loads((directory / "slice.json").read_bytes())["command"] == written
 
 
-def test_it_is_gone_at_the_end(ours: Path) -> None:
+def test_it_is_removed_at_the_end(ours: Path) -> None:
     with create(ours, ROWS, []) as directory:
         pass
     assert not directory.exists()
 
 
-def test_it_is_gone_after_an_error(ours: Path) -> None:
+def test_it_is_removed_after_an_error(ours: Path) -> None:
     with pytest.raises(ZeroDivisionError), create(ours, ROWS, []) as directory:
         raise ZeroDivisionError
     assert not directory.exists()
 
 
-def test_it_stays_while_a_program_goes_on_in_it(ours: Path) -> None:
+def test_it_stays_while_a_program_runs_in_it(ours: Path) -> None:
     """`nohup train.sh &`: it has not called CUDA yet and is in no account."""
     with create(ours, ROWS, []) as directory:
         variables = {"HAMI_SLICE": f"/outer:{directory}"}
@@ -110,7 +133,7 @@ print("up", flush=True)
 input()"""
 
 
-def test_a_program_that_was_just_started_is_known_by_its_environment() -> None:
+def test_a_program_that_just_started_is_found_by_its_environment() -> None:
     """The kernel says that it is executed a little before its new environment can be read."""
     for _ in range(200):
         with subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"]}) as process:
@@ -141,7 +164,7 @@ def test_it_stays_while_a_daemon_may_be_in_it_that_overwrote_its_environment(
     assert remove_stale(ours) == int(stays)
 
 
-def test_a_containers_library_keeps_no_slice(ours: Path, tmp_path: Path) -> None:
+def test_a_containers_library_does_not_keep_a_slice(ours: Path, tmp_path: Path) -> None:
     """Its limits lie beside it: such a process is in no slice of ours."""
     library = tmp_path / "libvgpu.so"
     library.write_bytes(b"library")
@@ -161,7 +184,7 @@ def test_it_stays_while_its_owner_lives(ours: Path) -> None:
         assert not other.exists()
 
 
-def test_what_a_killed_owner_left_is_removed_by_the_next(ours: Path) -> None:
+def test_the_slice_of_a_killed_owner_is_removed_by_the_next(ours: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from hami_py.slices import create\n"
         "with create(Path(sys.argv[1]), [], []): print('up', flush=True); input()"
@@ -175,7 +198,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next(ours: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [[], ["slice.json"], ["limits"], ["slice.json", "limits"]])
-def test_a_half_made_or_half_removed_slice_is_removed(ours: Path, kept: list[str]) -> None:
+def test_an_incomplete_slice_is_removed(ours: Path, kept: list[str]) -> None:
     ours.mkdir(mode=0o700)
     directory = ours / "slices" / "half"
     directory.mkdir(parents=True)
@@ -202,14 +225,14 @@ def test_nothing_to_remove_is_no_error(ours: Path) -> None:
     assert remove_stale(ours) == 0
 
 
-def test_a_full_or_broken_place_is_a_state_error(ours: Path) -> None:
+def test_a_full_or_broken_file_system_is_a_state_error(ours: Path) -> None:
     ours.mkdir(mode=0o700)
     (ours / "slices").touch()
     with pytest.raises(StateError, match="File exists"), create(ours, ROWS, []):
         pass
 
 
-def test_a_file_in_the_way_is_one_line(ours: Path, hami: Hami) -> None:
+def test_a_file_in_its_place_is_reported_in_one_line(ours: Path, hami: Hami) -> None:
     ours.mkdir(mode=0o700)
     (ours / "slices").touch()
     with pytest.raises(StateError, match="Not a directory"):
@@ -221,15 +244,13 @@ def test_a_file_in_the_way_is_one_line(ours: Path, hami: Hami) -> None:
     assert "Not a directory" in done.stdout
 
 
-def test_a_runtime_directory_that_goes_before_us_is_no_error(ours: Path, hami: Hami) -> None:
+def test_a_runtime_directory_removed_meanwhile_is_no_error(ours: Path, hami: Hami) -> None:
     """At the end of a session; the exit code is the program's all the same."""
     done = hami("run", "--", "sh", "-c", f"rm -r {ours}; exit 7")
     assert (done.returncode, done.stderr) == (7, "")
 
 
-def test_what_cannot_be_removed_is_left_to_the_next(
-    ours: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_removal_is_left_to_the_next(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "LOCK_DEADLINE", 0.0)
     with ExitStack() as another:
         with pytest.raises(StateError, match="another process"), create(ours, ROWS, []) as left:
@@ -238,7 +259,7 @@ def test_what_cannot_be_removed_is_left_to_the_next(
     assert remove_stale(ours) == 1
 
 
-def test_many_at_once_never_take_each_others(hami: Hami, slices_of: Slices) -> None:
+def test_concurrent_owners_never_remove_each_others_slices(hami: Hami, slices_of: Slices) -> None:
     """Each start cleans up; none may remove what another has just made."""
     script = 'for part in limits account slice.json; do test -f "$HAMI_SLICE/$part" || exit 9; done'
     with ThreadPoolExecutor(8) as pool:
@@ -247,12 +268,12 @@ def test_many_at_once_never_take_each_others(hami: Hami, slices_of: Slices) -> N
     assert slices_of() == []
 
 
-def test_the_owners_lock_is_not_handed_to_the_program(hami: Hami, slices_of: Slices) -> None:
+def test_the_owners_lock_is_not_inherited_by_the_program(hami: Hami, slices_of: Slices) -> None:
     done = hami("run", "--", "sh", "-c", "ls -l /proc/self/fd")
     assert "slice.json" not in done.stdout
 
 
-def test_hami_run_leaves_the_slice_to_a_process_that_goes_on(
+def test_hami_run_leaves_the_slice_to_a_process_that_continues(
     runtime: Path, hami: Hami, slices_of: Slices, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"

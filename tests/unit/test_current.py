@@ -1,4 +1,4 @@
-"""What a process sees of the slice that it is in."""
+"""A process's view of the slice that it is in."""
 
 import dataclasses
 import json
@@ -76,7 +76,7 @@ def test_an_inner_slice_can_only_lower(inside: Inside) -> None:
     assert [card.memory_free for card in current.usage(settings).cards] == [4 * GIB, 2 * GIB]
 
 
-def test_a_card_that_one_level_does_not_have_may_not_be_used(inside: Inside) -> None:
+def test_a_card_must_be_in_every_layer(inside: Inside) -> None:
     settings = inside({SECOND: None}, {FIRST: GIB, SECOND: GIB})
     assert current.limits(settings).cards == (CardLimit(SECOND, GIB),)
     assert current.cards(settings) == [CARDS[1]]
@@ -99,7 +99,7 @@ def test_the_driver_cannot_tell_a_gpu_from_a_mig_slice(one: str, other: str, sam
     assert same_card(other, one) is same
 
 
-def test_a_slice_that_spells_a_card_otherwise_has_it(inside: Inside) -> None:
+def test_a_card_is_found_under_another_form_of_its_uuid(inside: Inside) -> None:
     settings = inside({FIRST: 4 * GIB}, {FIRST.replace("GPU-", "MIG-"): GIB})
     assert current.cards(settings) == [CARDS[0]]
     (held,) = current.limits(settings).cards
@@ -117,7 +117,7 @@ def test_hamis_variables_can_only_lower_a_slice(inside: Inside) -> None:
     assert [card.memory_free for card in current.usage(settings).cards] == [2 * GIB, 8 * GIB]
 
 
-def test_what_is_left_is_the_least_over_all_levels(
+def test_free_memory_is_the_least_over_all_layers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes: one beside us in the outer slice, one with us in the inner."""
@@ -127,8 +127,8 @@ def test_what_is_left_is_the_least_over_all_levels(
         said = {"pid": pid, "alive": True, "memory": [memory], "refusals": [refusals]}
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
-    held = (CardLimit(FIRST, 5 * GIB),)
-    outer = Layer(held, [3 * GIB], [process(7, 2 * GIB, 0)], [0], [0], [0])
+    held, page = (CardLimit(FIRST, 5 * GIB),), (LimitRow(FIRST),)
+    outer = Layer(held, [3 * GIB], [process(7, 2 * GIB, 0)], [0], [0], [0], page)
     inner = Layer(
         (CardLimit(FIRST, 4 * GIB),),
         [1 * GIB],
@@ -136,6 +136,7 @@ def test_what_is_left_is_the_least_over_all_levels(
         [5],
         [0],
         [0],
+        page,
     )
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
@@ -181,14 +182,14 @@ def test_hamis_variables_alone(
 
 
 def regimes(settings: Settings) -> list[tuple[int | None, str, str]]:
-    """What is said of each card's time, by limits() and by usage()."""
+    """The share, mode and priority of each card, by limits() and by usage()."""
     held = [(card.share, card.mode, card.priority) for card in current.limits(settings).cards]
     seen = [(card.share, card.mode, card.priority) for card in current.usage(settings).cards]
     assert held == seen
     return held
 
 
-def test_the_lowest_share_over_all_levels_holds_and_so_does_its_mode(inside: Inside) -> None:
+def test_the_lowest_share_over_all_layers_applies_with_its_mode(inside: Inside) -> None:
     settings = inside(
         {FIRST: (None, 30, "hard", "normal"), SECOND: (None, 50, "soft", "low")},
         {FIRST: (None, 40, "soft", "high"), SECOND: (None, None, "hard", "high")},
@@ -196,7 +197,7 @@ def test_the_lowest_share_over_all_levels_holds_and_so_does_its_mode(inside: Ins
     assert regimes(settings) == [(30, "hard", "normal"), (50, "soft", "low")]
 
 
-def test_of_two_equal_shares_the_hard_one_holds(inside: Inside) -> None:
+def test_of_two_equal_shares_the_hard_one_applies(inside: Inside) -> None:
     settings = inside({FIRST: (None, 30, "soft")}, {FIRST: (None, 30, "hard")})
     assert regimes(settings) == [(30, "hard", "normal")]
 
@@ -303,7 +304,9 @@ def test_hamis_shares_alone(
         {"CUDA_DEVICE_SM_LIMIT": "100", "CUDA_DEVICE_SM_LIMIT_1": "0"},
     ],
 )
-def test_what_limits_nothing_is_no_limit(settings: Settings, variables: dict[str, str]) -> None:
+def test_values_that_limit_nothing_are_no_limit(
+    settings: Settings, variables: dict[str, str]
+) -> None:
     held = current.limits(config.read({**settings.environment, **variables}))
     assert (held.source, held.cards) == ("none", ())
 
@@ -317,7 +320,7 @@ def test_a_priority_that_is_no_number_is_refused(inside: Inside, text: str) -> N
     assert caught.value.fix.startswith("write 0 for high, 1 for normal")
 
 
-def test_a_bad_share_is_refused_also_where_it_does_not_hold(inside: Inside) -> None:
+def test_a_bad_share_is_refused_also_if_it_is_disabled(inside: Inside) -> None:
     settings = inside(
         {FIRST: GIB}, CUDA_DEVICE_SM_LIMIT="101", GPU_CORE_UTILIZATION_POLICY="disable"
     )
@@ -325,10 +328,10 @@ def test_a_bad_share_is_refused_also_where_it_does_not_hold(inside: Inside) -> N
         current.limits(settings)
 
 
-def test_engine_time_is_the_innermost_slices_in_seconds(
+def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the living and the dead; who has had or waited for time is told of."""
+    """Of living and dead processes; a process that has used or waited for time is listed."""
 
     def process(pid: int, alive: bool, used: int, throttled: int, debt: int) -> ProcessUse:
         said = {"pid": pid, "alive": alive, "memory": [0], "refusals": [0]}
@@ -336,19 +339,20 @@ def test_engine_time_is_the_innermost_slices_in_seconds(
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     limit = (CardLimit(FIRST, None, 30),)
-    outer = Layer(limit, [0], [], [0], [10**12], [10**12])
+    page = (LimitRow(FIRST),)
+    outer = Layer(limit, [0], [], [0], [10**12], [10**12], page)
     members = [
         process(8, True, 1_500_000_000, 0, 250_000_000),
         process(9, False, 0, 2_000_000_000, 10**9),
         process(10, True, 0, 0, 0),
     ]
-    inner = Layer(limit, [0], members, [0], [4_000_000_000], [2_500_000_000])
+    inner = Layer(limit, [0], members, [0], [4_000_000_000], [2_500_000_000], page)
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     inside = config.read({**settings.environment, "HAMI_SLICE": "/outer:/inner"})
     (card,) = current.usage(inside).cards
     assert (card.engine_time, card.throttled) == (4.0, 2.5)
-    # A dead one pays no more.
+    # A dead process pays no debt.
     assert card.debt == 0.25
     assert card.processes == (
         ProcessUsage(8, True, 0, 0, 1.5, 0.0, 0.25),
@@ -384,7 +388,7 @@ def test_a_missing_or_damaged_slice_is_an_error_and_not_no_limit(
         assert str(settings.slices[0]) in caught.value.what
 
 
-def test_a_level_is_said_only_where_the_library_is_at_work(settings: Settings) -> None:
+def test_the_level_is_preload_only_if_the_library_is_loaded(settings: Settings) -> None:
     """The harmless library is libc, which this process has; another it has not."""
     assert current.limits(settings).level == "preload"
     absent = dataclasses.replace(settings, library=harmless_library().with_name("libvgpu.so"))
@@ -395,12 +399,12 @@ REPORT = """import json, hami_py as hami
 print(json.dumps([hami.limits().source, [c.memory for c in hami.limits().cards]]))"""
 
 
-def test_a_program_sees_the_limits_that_it_was_started_with(hami: Hami) -> None:
+def test_a_program_has_the_limits_from_its_start(hami: Hami) -> None:
     done = hami("run", "--gpumem", "1=4GiB", "--", sys.executable, "-c", REPORT)
     assert json.loads(done.stdout) == ["slice", [None, 4 * GIB]]
 
 
-def test_a_limit_above_the_card_is_lowered_and_said(hami: Hami) -> None:
+def test_a_limit_above_the_card_is_lowered_and_reported(hami: Hami) -> None:
     done = hami("run", "--gpumem", "41GiB", "--device=1", "--", sys.executable, "-c", REPORT)
     assert json.loads(done.stdout) == ["slice", [40 * GIB]]
     assert done.stderr.startswith("hami: gpumem 41GiB is more than card 1")

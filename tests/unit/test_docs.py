@@ -11,7 +11,7 @@ from support.artifacts import ROOT, Artifacts
 from support.running import Run, run
 from support.stub import StubServer
 
-# What an example calls train.py: it takes what it can get, and ends well.
+# The program that examples call train.py: it allocates as much as it can, and exits with 0.
 TRAIN = """import runpy, sys
 sys.argv = ["probe", "allocate"]
 runpy.run_module("hami_py.gpu.probe", run_name="__main__")
@@ -114,18 +114,18 @@ def test_the_doctor_prints_what_the_page_shows(script: Callable[[str], Run]) -> 
     assert done.out == shown
 
 
-def test_a_refusal_is_seen_as_the_page_shows_it(script: Callable[[str], Run]) -> None:
+def test_a_refusal_is_printed_as_the_page_shows_it(script: Callable[[str], Run]) -> None:
     (text,) = [text for heading, text in PYTHON_PAGE if heading == "Events"]
     assert re.search(r"^\d+ was refused \d+ requests on GPU-", script(text).out, re.MULTILINE)
 
 
-def test_the_limit_on_a_program_is_what_the_page_says(script: Callable[[str], Run]) -> None:
+def test_the_limit_on_a_program_is_that_of_the_page(script: Callable[[str], Run]) -> None:
     (text,) = [text for heading, text in PYTHON_PAGE if heading == "A limit on this program"]
     assert script(text).out == f"{[1 << 30] * 2}\n"
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name of a page, as GitHub makes it of headings."""
+    """The anchors of a page that a link may use, as GitHub derives them from headings."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     headings = [heading.lower() for heading in re.findall(r"^#+ (.*)$", text, re.M)]
     return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
@@ -140,7 +140,7 @@ LINKED = [
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     text = page.read_text()
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

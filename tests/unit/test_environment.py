@@ -43,7 +43,7 @@ def test_ours_is_preloaded_first_and_once(before: str, after: str) -> None:
     assert compose({"LD_PRELOAD": before}, LIBRARY, [SLICE])["LD_PRELOAD"] == after
 
 
-def test_the_library_that_lies_beside_a_containers_limits_stays(tmp_path: Path) -> None:
+def test_the_library_beside_a_containers_limits_is_kept(tmp_path: Path) -> None:
     managed = tmp_path / LIBRARY.name
     (tmp_path / "limits").touch()
     base = {"LD_PRELOAD": f"/opt/trace.so:{managed}"}
@@ -98,7 +98,7 @@ names = "LD_PRELOAD", "HAMI_SLICE", "CUDA_VISIBLE_DEVICES"
 print(json.dumps({name: os.environ.get(name) for name in names}))"""
 
 
-def test_what_a_program_gets(hami: Hami) -> None:
+def test_the_environment_of_a_program(hami: Hami) -> None:
     done = hami("run", "--device", "1", "--device", "0", "--", sys.executable, "-c", PRINT)
     got = json.loads(done.stdout)
     assert got["LD_PRELOAD"] == str(harmless_library())
@@ -106,7 +106,7 @@ def test_what_a_program_gets(hami: Hami) -> None:
     assert got["CUDA_VISIBLE_DEVICES"] == f"{CARDS[1].uuid},{CARDS[0].uuid}"
 
 
-def test_what_a_program_gets_where_slices_nest(hami: Hami) -> None:
+def test_the_environment_of_a_program_in_nested_slices(hami: Hami) -> None:
     inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--"]
     done = hami("run", "--device", "1", "--", *inner, sys.executable, "-c", PRINT)
     assert done.stderr == ""
@@ -116,9 +116,7 @@ def test_what_a_program_gets_where_slices_nest(hami: Hami) -> None:
     assert got["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
 
 
-def test_more_slices_inside_one_another_than_the_library_takes_are_refused(
-    hami: Hami, tmp_path: Path
-) -> None:
+def test_too_many_nested_slices_are_refused(hami: Hami, tmp_path: Path) -> None:
     around = []
     for number in range(8):
         directory = tmp_path / f"slice{number}"
@@ -150,7 +148,7 @@ def test_an_outer_choice_is_respected(hami: Hami) -> None:
     assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == "1"
 
 
-def test_a_number_that_cuda_may_read_otherwise_is_refused_in_a_slice_of_some_cards(
+def test_an_ambiguous_card_number_is_refused_in_a_slice_of_some_cards(
     hami: Hami,
 ) -> None:
     """There `hami run` sees the slice's cards alone, counted from 0, and CUDA counts all."""

@@ -1,4 +1,4 @@
-"""What happens in a slice: the arithmetic of two looks, and real programs watched on a stub GPU."""
+"""The events of a slice: computed from two reads, and of real programs on a stub GPU."""
 
 import subprocess
 import sys
@@ -51,11 +51,11 @@ def short(*looks: SliceSnapshot) -> list[list[tuple[str, int | None, int]]]:
     return [[(e.kind, e.pid, e.count) for e in events] for events in told(*looks)]
 
 
-def test_nothing_happens_in_a_slice_that_stands_still() -> None:
+def test_an_idle_slice_has_no_events() -> None:
     assert short(seen(), seen(a=0), seen(a=0), seen(a=0)) == [[], [("joined", 10, 0)], [], []]
 
 
-def test_the_first_look_sums_up_what_was_before() -> None:
+def test_the_first_read_reports_earlier_totals() -> None:
     assert short(seen(used=101, total=5, a=2, b=3)) == [
         [
             ("joined", 10, 0),
@@ -67,13 +67,13 @@ def test_the_first_look_sums_up_what_was_before() -> None:
     ]
 
 
-def test_a_refusal_says_who_where_and_how_many() -> None:
+def test_a_refusal_has_process_card_and_count() -> None:
     assert told(seen(used=7, total=1, a=1), seen(used=8, total=4, a=4))[1] == [
         Event("refused", 10, "GPU-1", 3, memory_used=8, memory_limit=100)
     ]
 
 
-def test_over_and_within_are_said_once_each() -> None:
+def test_over_and_within_are_reported_once_each() -> None:
     looks = [seen(used=used) for used in (100, 101, 150, 100, 99)]
     assert short(*looks) == [[], [("over", None, 0)], [], [("within", None, 0)], []]
     # By the limit as well as by use; none is never over.
@@ -86,7 +86,7 @@ def test_over_and_within_are_said_once_each() -> None:
     ]
 
 
-def test_a_process_that_ended_leaves_once() -> None:
+def test_an_ended_process_leaves_once() -> None:
     gone = seen(a=(0, False))
     assert short(seen(a=0), gone, gone, seen()) == [
         [("joined", 10, 0)],
@@ -97,7 +97,7 @@ def test_a_process_that_ended_leaves_once() -> None:
     assert short(seen(a=0), seen())[1] == [("left", 10, 0)]
 
 
-def test_a_process_that_came_and_went_between_two_looks_is_told_of() -> None:
+def test_a_process_between_two_reads_is_reported() -> None:
     assert short(seen(), seen(total=2, a=(2, False)))[1] == [
         ("joined", 10, 0),
         ("refused", 10, 2),
@@ -105,7 +105,7 @@ def test_a_process_that_came_and_went_between_two_looks_is_told_of() -> None:
     ]
 
 
-def test_what_was_refused_to_one_that_is_gone_without_trace_is_nobodys() -> None:
+def test_refusals_of_an_unseen_process_have_no_pid() -> None:
     assert short(seen(), seen(total=4, b=1))[1] == [
         ("joined", 11, 0),
         ("refused", 11, 1),
@@ -113,7 +113,7 @@ def test_what_was_refused_to_one_that_is_gone_without_trace_is_nobodys() -> None
     ]
 
 
-def test_a_pid_that_is_used_again_is_another_process() -> None:
+def test_a_reused_pid_is_another_process() -> None:
     again = SliceSnapshot({}, {(1, 10, 101): ProcessSnapshot(True)})
     assert short(SliceSnapshot({}, {A: ProcessSnapshot(True)}), again)[1] == [
         ("joined", 10, 0),
@@ -121,7 +121,7 @@ def test_a_pid_that_is_used_again_is_another_process() -> None:
     ]
 
 
-def test_no_refusal_is_told_twice_while_the_books_are_being_moved() -> None:
+def test_no_refusal_is_reported_twice_while_a_slot_is_freed() -> None:
     """A dead process's count is for one look in neither place; another is refused meanwhile."""
     looks = [
         seen(total=5, a=5, b=0),
@@ -133,7 +133,7 @@ def test_no_refusal_is_told_twice_while_the_books_are_being_moved() -> None:
     assert refused == [5, 1]
 
 
-def test_a_changed_share_is_told_once_and_not_the_one_that_it_began_with() -> None:
+def test_only_a_changed_share_is_reported_and_once() -> None:
     def look(*regime: Any) -> SliceSnapshot:
         return SliceSnapshot({"GPU-1": CardSnapshot(7, 100, 0, *regime)})
 
@@ -150,7 +150,7 @@ def test_a_changed_share_is_told_once_and_not_the_one_that_it_began_with() -> No
 # Real programs.
 
 
-def test_a_refusal_is_told_with_pid_card_and_count(stub: StubServer, start: Start) -> None:
+def test_a_refusal_is_reported_with_pid_card_and_count(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem={"1": "100MiB"}, devices=["1"]) as s:
         probe = start(s, "probe")
         assert probe.stdin is not None
@@ -178,7 +178,7 @@ def test_over_and_within_as_a_slice_is_shrunk(stub: StubServer, start: Start) ->
         assert left["within"] == Event("within", None, card, 0, 0, 500 * MIB)
 
 
-def test_a_share_that_is_set_is_told(stub: StubServer, start: Start) -> None:
+def test_a_new_share_is_reported(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem="1GiB", gpucores=30, devices=["0"]) as s:
         holder = start(s, "hold", "100")
         events = s.events()
@@ -207,7 +207,7 @@ def test_a_damaged_account_is_an_error_and_not_silence(stub: StubServer) -> None
             next(s.events(timeout=0))
 
 
-def test_who_watches_is_not_seen(stub: StubServer, runtime: Path) -> None:
+def test_the_watching_process_is_not_listed(stub: StubServer, runtime: Path) -> None:
     """Watching takes no place in the account and charges nothing."""
     with hami.slice(gpumem="100MiB", name="seen") as s:
         script = "import hami_py as hami\nprint(list(hami.open_slice('seen').events(timeout=0.2)))"

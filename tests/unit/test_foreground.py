@@ -46,7 +46,7 @@ def test_a_shell_sees_the_signal(runtime: Path) -> None:
     assert done.stdout == "137\n"
 
 
-def test_a_death_by_signal_leaves_no_core_of_ours(runtime: Path, tmp_path: Path) -> None:
+def test_a_death_by_signal_leaves_no_core_file_of_ours(runtime: Path, tmp_path: Path) -> None:
     """The kernel says whether it dumped one, to a file or to a program."""
     raised = 'ulimit -S -c "$(ulimit -H -c)" && exec "$@"'
     program = ["sh", "-c", "ulimit -c 0; kill -SEGV $$"]
@@ -60,7 +60,7 @@ def test_a_death_by_signal_leaves_no_core_of_ours(runtime: Path, tmp_path: Path)
     assert (ended.si_code, ended.si_status) == (os.CLD_KILLED, signal.SIGSEGV)
 
 
-def test_a_program_that_is_not_there_is_127(hami: Hami) -> None:
+def test_a_missing_program_is_127(hami: Hami) -> None:
     for name in ("no-such-program", "/no/such/program"):
         done = hami("run", "--", name)
         assert done.returncode == 127
@@ -89,7 +89,7 @@ def test_a_program_that_cannot_be_executed_is_126(hami: Hami, tmp_path: Path) ->
     "arguments",
     [[], ["--gpumem"], ["--no-such-option", "true"], ["--device", "7", "true"], ["--gpumem", "x"]],
 )
-def test_a_command_line_that_is_not_understood_is_125(hami: Hami, arguments: list[str]) -> None:
+def test_an_invalid_command_line_is_125(hami: Hami, arguments: list[str]) -> None:
     done = hami("run", *arguments)
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.startswith("hami: ")

@@ -23,7 +23,7 @@ DOCKERFILE = (ROOT / "deploy" / "image" / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 KUSTOMIZATION = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())
 
-#: What a Debian from 12 on takes.
+#: The wheel tags that Debian 12 and later accept.
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)] + [
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
@@ -31,7 +31,7 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)] + [
 
 
 def last(instruction: str) -> str:
-    """What the image has of this instruction: of its last stage."""
+    """The value of this instruction in the last stage of the image."""
     stage = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
     (found,) = re.findall(rf"^{instruction} (.*)$", stage, re.M)
     return str(found)
@@ -63,12 +63,12 @@ def test_a_deployment_runs_as_the_images_user(part: str) -> None:
     assert f"'hami:x:{group}:'" in DOCKERFILE
 
 
-def test_deploy_takes_the_version_that_stands_here() -> None:
+def test_deploy_uses_the_version_of_this_checkout() -> None:
     ours = [each for each in KUSTOMIZATION["images"] if each["name"] == "hami-py"]
     assert ours == [{"name": "hami-py", "newName": "hami-py", "newTag": PROJECT["version"]}]
 
 
-def test_its_labels_are_the_projects() -> None:
+def test_its_labels_are_those_of_the_project() -> None:
     labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', DOCKERFILE))
     assert labels["title"] == PROJECT["name"]
     assert labels["licenses"] == PROJECT["license"]
@@ -102,7 +102,7 @@ def locked(extra: str, environment: dict[str, str]) -> list[dict[str, Any]]:
     return [package for (_, more), package in found.items() if not more]
 
 
-def test_all_that_is_locked_has_a_wheel_for_the_bases_python() -> None:
+def test_every_locked_package_has_a_wheel_for_the_base_image_python() -> None:
     """There is no compiler in the base, and nothing is built there."""
     version = base_python()
     written = ".".join(map(str, version))

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hami_py.cli import hami
 from hami_py.errors import HamiError, InvalidValue, StateError
 from hami_py.kube.errors import Forbidden, NotFound, Unavailable
-from unit.asked import refused, snapshot_and_pod
+from unit.cluster_commands import refused, snapshot_and_pod
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return snapshot_and_pod(tmp_path)
 
 
-def test_a_replay_says_where_pods_go(files: tuple[str, str]) -> None:
+def test_a_replay_shows_where_pods_are_placed(files: tuple[str, str]) -> None:
     done = CliRunner().invoke(hami, ["replay", *files], catch_exceptions=False)
     assert "default/p: a (main: GPU-0)" in done.output
     assert "state " in done.output
 
 
-def test_what_is_not_installed_is_said(
+def test_a_missing_package_is_reported(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
@@ -39,7 +39,7 @@ def test_what_is_not_installed_is_said(
 
 
 @pytest.mark.parametrize("listen", ["9380", ":9380", "127.0.0.1:", "127.0.0.1:65536", "a:b"])
-def test_an_address_that_is_none_is_refused(listen: str) -> None:
+def test_an_invalid_address_is_refused(listen: str) -> None:
     from hami_py.cli.kubernetes.common import parse_listen
 
     with pytest.raises(InvalidValue, match="an address and a port"):
@@ -60,7 +60,7 @@ users: [{name: u, user: {token: "two\\nlines"}}]
     ("content", "fix"),
     [("a: b: c", "--kubeconfig"), ("hello", "--kubeconfig"), (KUBECONFIG, "credentials")],
 )
-def test_a_kubeconfig_that_is_none_is_said(tmp_path: Path, content: str, fix: str) -> None:
+def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, content: str, fix: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     done = CliRunner().invoke(hami, ["snapshot", "--kubeconfig", str(path)])
@@ -75,7 +75,7 @@ def test_the_webhooks_allowed_preloads_are_exact_paths() -> None:
     assert done.exception.field == "allowed_preloads"
 
 
-def test_a_snapshot_that_is_none_is_said_with_its_file(
+def test_an_invalid_snapshot_is_reported_with_its_file(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     snapshot, manifest = files
@@ -104,7 +104,7 @@ def test_a_snapshot_that_is_none_is_said_with_its_file(
         ("webhook", "--runtime-class", ""),
     ],
 )
-def test_what_is_no_objects_name_is_refused(arguments: tuple[str, ...]) -> None:
+def test_an_invalid_object_name_is_refused(arguments: tuple[str, ...]) -> None:
     error = refused(*arguments)
     assert isinstance(error, InvalidValue)
     assert "as kubectl shows it" in error.fix
@@ -120,7 +120,7 @@ def test_what_is_no_objects_name_is_refused(arguments: tuple[str, ...]) -> None:
         (("webhook", "--listen", "9443"), "--listen", "an address and a port"),
     ],
 )
-def test_options_are_refused_before_anybody_is_asked(
+def test_invalid_options_are_refused_before_any_request(
     tmp_path: Path, arguments: tuple[str, ...], field: str, fix: str
 ) -> None:
     error = refused(*arguments, "--kubeconfig", str(tmp_path / "missing"))
@@ -129,7 +129,7 @@ def test_options_are_refused_before_anybody_is_asked(
     assert fix in error.fix
 
 
-def test_what_is_left_out_is_a_usage_error() -> None:
+def test_a_missing_argument_is_a_usage_error() -> None:
     for arguments in (["explain"], ["explain", "pod"], ["what-if"], ["replay", "x"]):
         with pytest.raises(click.UsageError) as told:
             hami.main(arguments, standalone_mode=False)
@@ -137,7 +137,7 @@ def test_what_is_left_out_is_a_usage_error() -> None:
         assert "\n" not in told.value.format_message()
 
 
-def test_an_address_that_cannot_be_listened_on_is_said(
+def test_an_unusable_listen_address_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """uvicorn wrote the reason elsewhere, and ours was "3"."""
@@ -162,7 +162,7 @@ def config(server: str) -> dict[str, Any]:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """What an API server answers to every request, to be filled in, and its kubeconfig."""
+    """The response of an API server to every request, which the test sets, and its kubeconfig."""
     told: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -198,7 +198,7 @@ FORBIDDEN = 'pods "p" is forbidden: User "me" cannot get resource "pods" in API 
         ({"code": 200, "body": b"<html>"}, HamiError, "JSON"),
     ],
 )
-def test_what_the_api_server_refuses_is_said(
+def test_a_refusal_of_the_api_server_is_reported(
     api: tuple[dict[str, Any], str],
     files: tuple[str, str],
     told: dict[str, Any],
@@ -214,7 +214,7 @@ def test_what_the_api_server_refuses_is_said(
         refused(*command, "--kubeconfig", kubeconfig)
 
 
-def test_no_answer_is_said(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_missing_response_is_reported(files: tuple[str, str], tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(json.dumps(config("http://127.0.0.1:1")))
     for command in (["snapshot"], ["what-if", files[1]], ["explain", "pod", "p"]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-#: What `make check-times` wrote last.
+#: The last results of `make check-times`.
 RECORD = ROOT / "docs" / "results" / "check.json"
 
 LONG_S = 5.0

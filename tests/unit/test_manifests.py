@@ -1,4 +1,4 @@
-"""Manifests that `hami what-if` and `hami replay` are given: pods, what makes pods, and rubbish."""
+"""Manifests for `hami what-if` and `hami replay`: pods, owners of pods, and invalid ones."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from hami_py.cli import hami
 from hami_py.errors import InvalidValue
-from unit.asked import POD, refused, snapshot_and_pod
+from unit.cluster_commands import POD, refused, snapshot_and_pod
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_manifest_of_an_owner_is_about_the_pods_that_it_makes(
         (owner("Job", parallelism=2, suspend=True, template=TEMPLATE), "spec.suspend is true"),
     ],
 )
-def test_who_makes_no_pod_now_is_said(
+def test_an_owner_without_pods_is_reported(
     files: tuple[str, str], tmp_path: Path, written: dict[str, Any], reason: str
 ) -> None:
     """It is an answer, as "nowhere" is one, and not a mistake in the manifest."""
@@ -161,7 +161,7 @@ def test_several_documents_with_nothing_between_them(
         ('"\\udc00\\ud800": Pod', "line 1, column 1", '"\\udc00\\ud800": Pod', "half"),
     ],
 )
-def test_what_is_no_manifest_is_said_with_its_place(
+def test_an_invalid_manifest_is_reported_with_its_position(
     tmp_path: Path, written: str, field: str, value: str, fix: str
 ) -> None:
     manifest = tmp_path / "given.yaml"
@@ -188,7 +188,7 @@ def test_what_is_no_manifest_is_said_with_its_place(
         ("!!timestamp x", "timestamp"),
     ],
 )
-def test_a_value_that_there_is_not_is_said(
+def test_an_unknown_value_is_reported(
     files: tuple[str, str], tmp_path: Path, value: str, kind: str
 ) -> None:
     """Python's own constructors fail there, behind the YAML."""
@@ -224,7 +224,7 @@ def nested(begin: str, each: str, levels: int = 40) -> str:
         ),
     ],
 )
-def test_aliases_that_stand_for_too_much_are_refused(
+def test_aliases_that_expand_too_much_are_refused(
     files: tuple[str, str], tmp_path: Path, written: str, line: int, problem: str
 ) -> None:
     """A few lines can stand for 10^39 entries, which a refusal would have to write out."""
@@ -236,7 +236,7 @@ def test_aliases_that_stand_for_too_much_are_refused(
     assert error.fix.startswith(problem)
 
 
-def test_aliases_of_yaml_stand_for_what_they_name(files: tuple[str, str], tmp_path: Path) -> None:
+def test_aliases_of_yaml_are_expanded(files: tuple[str, str], tmp_path: Path) -> None:
     manifest = tmp_path / "given.yaml"
     limits = "limits: &one {nvidia.com/gpumem: 4k}"
     main = f"&main {{name: main, resources: {{{limits}}}}}"
@@ -249,7 +249,7 @@ def test_aliases_of_yaml_stand_for_what_they_name(files: tuple[str, str], tmp_pa
     assert [given[name][0]["memory_mib"] for name in ("main", "other")] == [4000, 4000]
 
 
-def test_bytes_that_are_no_text_are_said(files: tuple[str, str], tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_reported(files: tuple[str, str], tmp_path: Path) -> None:
     manifest = tmp_path / "given.yaml"
     for content in (b"\xff\xfe\x00", b"kind: \xc3\x28", bytes(100)):
         manifest.write_bytes(content)
@@ -258,7 +258,7 @@ def test_bytes_that_are_no_text_are_said(files: tuple[str, str], tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["\x1b[31mx\ny", "x\x9b31m", "\u202ex"])
 @pytest.mark.parametrize("limits", [{"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 99}, {}])
-def test_a_name_does_not_speak_to_the_terminal(
+def test_control_characters_in_a_name_are_escaped(
     files: tuple[str, str], tmp_path: Path, name: str, limits: dict[str, int]
 ) -> None:
     manifest = tmp_path / "given.yaml"
@@ -272,7 +272,9 @@ def test_a_name_does_not_speak_to_the_terminal(
 
 
 @pytest.mark.parametrize("kind", ["\x1b[31mx\ny", "x\x9b31m", "\u202ex"])
-def test_neither_does_what_is_refused(files: tuple[str, str], tmp_path: Path, kind: str) -> None:
+def test_control_characters_in_a_refusal_are_escaped(
+    files: tuple[str, str], tmp_path: Path, kind: str
+) -> None:
     manifest = tmp_path / "given.yaml"
     manifest.write_text(json.dumps({"kind": kind}))
     said = str(refused("replay", files[0], str(manifest)))
@@ -280,7 +282,7 @@ def test_neither_does_what_is_refused(files: tuple[str, str], tmp_path: Path, ki
     assert json.dumps(kind) in said
 
 
-def test_a_snapshots_names_do_not_speak_to_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_a_snapshots_names_are_escaped(tmp_path: Path) -> None:
     snapshot, manifest = map(Path, snapshot_and_pod(tmp_path))
     state = json.loads(snapshot.read_text())
     state["nodes"][0]["name"] = "a\x1b[31m"

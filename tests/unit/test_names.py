@@ -25,13 +25,13 @@ Slices = Callable[[], list[Path]]
 
 
 @pytest.mark.parametrize("name", ["a", "0", "Train-3_b.c", "x" * 63])
-def test_a_name_that_can_be_given(hami: Hami, name: str) -> None:
+def test_a_valid_name(hami: Hami, name: str) -> None:
     assert hami("run", "--name", name, "--keep", "--", "true").returncode == 0
     assert [slice_["name"] for slice_ in listed(hami)] == [name]
 
 
 @pytest.mark.parametrize("name", ["", "-a", ".a", "_a", "a b", "a/b", "ä", "a\n", "x" * 64])
-def test_a_name_that_cannot(hami: Hami, slices_of: Slices, name: str) -> None:
+def test_an_invalid_name(hami: Hami, slices_of: Slices, name: str) -> None:
     refused(
         hami("run", f"--name={name}", "--", "echo", "ran"),
         125,
@@ -91,7 +91,7 @@ def test_a_program_joins_by_name_or_id(hami: Hami, slices_of: Slices, by: str) -
     assert slices_of() == [directory]
 
 
-def test_what_is_opened_has_its_own_name_and_is_given_back(stub: StubServer) -> None:
+def test_an_opened_slice_has_its_own_name_and_is_released(stub: StubServer) -> None:
     with hami_py.slice(name="train", keep=True) as made:
         opened = hami_py.open_slice(made.id[:8])
         assert (opened.name, opened.id, opened.directory) == ("train", made.id, made.directory)
@@ -101,7 +101,7 @@ def test_what_is_opened_has_its_own_name_and_is_given_back(stub: StubServer) -> 
     hami_py.remove_slice("train")
 
 
-def test_a_slice_that_is_forgotten_is_given_up(stub: StubServer, slices_of: Slices) -> None:
+def test_an_unreferenced_slice_is_released(stub: StubServer, slices_of: Slices) -> None:
     with pytest.warns(ResourceWarning, match=r"slice\.json"):
         assert hami_py.slice().directory.exists()
         gc.collect()
@@ -109,7 +109,7 @@ def test_a_slice_that_is_forgotten_is_given_up(stub: StubServer, slices_of: Slic
         assert slices_of() == [s.directory]
 
 
-def test_who_has_joined_keeps_the_slice_after_its_maker(
+def test_a_joined_program_keeps_the_slice_after_its_creator(
     hami: Hami, running: Callable[..., Started], slices_of: Slices
 ) -> None:
     with running("run", "--name", "train", "--", *HOLD) as maker:
@@ -120,8 +120,8 @@ def test_who_has_joined_keeps_the_slice_after_its_maker(
         assert slices_of() == []
 
 
-def test_to_join_can_only_lower(hami: Hami, slices_of: Slices) -> None:
-    """Who joins from inside another slice stays in that one too, and in those around the joined."""
+def test_joining_can_only_lower_limits(hami: Hami, slices_of: Slices) -> None:
+    """A program that joins from another slice stays in that one, and in those around the other."""
     me = [sys.executable, str(Path(machine.__file__))]
     inner = ["run", "--name", "inner", "--keep", "--gpumem", "8GiB", "--", "true"]
     hami("run", "--name", "outer", "--keep", "--gpumem", "4GiB", "--", *me, *inner)
@@ -144,7 +144,7 @@ def test_to_join_can_only_lower(hami: Hami, slices_of: Slices) -> None:
     "options",
     [["--gpumem=1GiB"], ["--device=0"], ["--name=x"], ["--keep"], ["--keep", "--name=x"]],
 )
-def test_to_join_is_to_take_the_slice_as_it_is(hami: Hami, options: list[str]) -> None:
+def test_joining_takes_no_other_options(hami: Hami, options: list[str]) -> None:
     hami("run", "--name", "train", "--keep", "--", "true")
     done = hami("run", "--join", "train", *options, "--", "echo", "ran")
     refused(done, 125, 'join: "train" is refused', "leave out --join for a new slice")
@@ -160,7 +160,7 @@ def test_the_name_of_a_slice_without_one_names_no_slice(stub: StubServer) -> Non
 
 
 @pytest.mark.parametrize("arguments", [["run", "--join", "{}", "--", "true"], ["rm", "{}"]])
-def test_a_slice_that_is_not_there(hami: Hami, arguments: list[str]) -> None:
+def test_a_missing_slice(hami: Hami, arguments: list[str]) -> None:
     code = 125 if arguments[0] == "run" else 1
     for name, shown in (("nope", "nope"), ("", '""'), ("a\nb", '"a\\nb"'), ("..", "..")):
         done = hami(*(argument.format(name) for argument in arguments))
@@ -186,7 +186,7 @@ def test_the_start_of_an_id_that_means_several_is_refused(
     assert len(slices_of()) == 17
 
 
-def test_a_name_goes_before_the_start_of_an_id(hami: Hami, slices_of: Slices) -> None:
+def test_a_name_wins_over_the_start_of_an_id(hami: Hami, slices_of: Slices) -> None:
     hami("run", "--keep", "--", "true")
     (first,) = slices_of()
     hami("run", "--keep", "--name", first.name[0], "--", "true")
@@ -221,7 +221,7 @@ def test_a_slice_that_python_has_open_is_in_use(stub: StubServer) -> None:
     assert hami_py.list_slices() == []
 
 
-def test_a_slice_that_its_maker_has_left_is_in_use_while_a_process_is_in_it(
+def test_a_slice_without_its_creator_is_in_use_while_a_process_is_in_it(
     stub: StubServer, start: Callable[..., Any]
 ) -> None:
     with hami_py.slice(keep=True) as s:
@@ -262,7 +262,7 @@ def test_a_damaged_record_cannot_be_joined(
         refused(done, 125, "its slice.json cannot be read", f"hami rm {directory.name}")
 
 
-def test_what_cannot_be_removed_is_said(hami: Hami, slices_of: Slices) -> None:
+def test_a_failed_removal_is_reported(hami: Hami, slices_of: Slices) -> None:
     hami("run", "--keep", "--name", "odd", "--", "true")
     (directory,) = slices_of()
     (directory / "folder").mkdir()

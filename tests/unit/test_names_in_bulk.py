@@ -44,7 +44,7 @@ def by_python(text: bytes) -> list[str] | None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_names_are_those_that_python_reads(seed: int) -> None:
+def test_names_are_parsed_as_by_python(seed: int) -> None:
     """However they are written, and also where the text is damaged."""
     prng = random.Random(seed)  # noqa: S311
     allocator, asked, refused = Allocator(), request("p"), 0
@@ -73,8 +73,8 @@ def test_names_are_those_that_python_reads(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_priorities_are_those_of_an_allocator_that_answered_no_filter(seed: int) -> None:
-    """What the filter answered is sent back; nodes may have come and gone meanwhile."""
+def test_priorities_do_not_depend_on_earlier_filters(seed: int) -> None:
+    """The answer of the filter is sent back; nodes may have been added and removed meanwhile."""
     prng = random.Random(seed)  # noqa: S311
     allocator = Allocator()
     names = [f"n{at}" for at in range(12)]
@@ -133,7 +133,7 @@ def go(value: Any) -> bytes:
         go({"Pod": POD, "NodeNames": ["a"]}) + b"\n",
     ],
 )
-def test_arguments_are_read_as_by_who_reads_all_of_them(body: bytes) -> None:
+def test_arguments_are_parsed_as_by_a_full_parser(body: bytes) -> None:
     whole, read = DECODE(body), filter_args(DECODE)
     # The second time the pod is known.
     for ours in (read(body), read(body)):
@@ -141,7 +141,7 @@ def test_arguments_are_read_as_by_who_reads_all_of_them(body: bytes) -> None:
         assert json.loads(ours.names) == json.loads(whole.names())
 
 
-def test_a_pod_is_read_once_and_another_is_another() -> None:
+def test_a_pod_is_parsed_once_and_another_pod_separately() -> None:
     read = filter_args(DECODE)
     arguments = {"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]}
     first = read(go(arguments))
@@ -164,7 +164,7 @@ def test_a_pod_is_read_once_and_another_is_another() -> None:
         b'{"Pod":' + go(POD) + b',,"NodeNames":["a"]}',
     ],
 )
-def test_arguments_that_are_none_are_refused_as_by_who_reads_all_of_them(body: bytes) -> None:
+def test_invalid_arguments_are_refused_as_by_a_full_parser(body: bytes) -> None:
     with pytest.raises(InvalidValue) as whole:
         DECODE(body)
     with pytest.raises(InvalidValue) as ours:

@@ -1,4 +1,4 @@
-"""What the Rust core must be to Python: a good neighbour of other threads."""
+"""The Rust core does not block other Python threads."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage, coordinate
+from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage, coordinate
 from hami_py.errors import InvalidValue
 from unit.machine import DEADLINE
 
@@ -30,10 +30,11 @@ def page(tmp_path: Path) -> Path:
     return tmp_path / "limits"
 
 
-def test_a_call_that_waits_lets_other_threads_go_on(page: Path) -> None:
-    """Nobody asks the caller for the interpreter, so it must have given it up by itself.
+def test_a_waiting_call_lets_other_threads_run(page: Path) -> None:
+    """The caller holds the interpreter's lock, so the call must have released it itself.
 
-    Held through the call, the lock of the page could not be freed and the call would fail.
+    If it were held through the call, the lock of the page could not be freed and the call would
+    fail.
     """
     opened = LimitsPage.open(page)
     blocker = lock_for_writing(page)
@@ -63,7 +64,7 @@ def test_a_call_that_waits_lets_other_threads_go_on(page: Path) -> None:
     assert LimitsPage.open(page).rows()[0].memory_limit == 2 << 30
 
 
-def test_a_lock_that_is_not_given_back_is_waited_for_with_a_deadline(page: Path) -> None:
+def test_waiting_for_a_held_lock_has_a_deadline(page: Path) -> None:
     opened = LimitsPage.open(page)
     blocker = lock_for_writing(page)
     try:
@@ -88,7 +89,7 @@ def test_a_snapshot_of_an_unused_account_is_empty(tmp_path: Path) -> None:
     assert (seen.used_ns, seen.throttled_ns) == ([0] * 16, [0] * 16)
 
 
-def test_a_row_keeps_how_its_card_is_shared(tmp_path: Path) -> None:
+def test_a_row_keeps_share_mode_and_priority(tmp_path: Path) -> None:
     rows = [LimitRow("GPU-1", None, 30, "soft", "high"), LimitRow("GPU-2")]
     LimitsPage.create(tmp_path / "limits", rows)
     page = LimitsPage.open(tmp_path / "limits")
@@ -112,7 +113,7 @@ def test_a_row_keeps_how_its_card_is_shared(tmp_path: Path) -> None:
         ((1, "hard", ""), "priority", ""),
     ],
 )
-def test_a_regime_that_no_page_has_is_refused(
+def test_an_invalid_regime_is_refused(
     page: Path, regime: tuple[int, str, str], field: str, value: str
 ) -> None:
     opened = LimitsPage.open(page)
@@ -122,16 +123,62 @@ def test_a_regime_that_no_page_has_is_refused(
     assert opened.rows() == [LimitRow("GPU-1", 1 << 30)]
 
 
-def test_a_page_of_grants_is_made_once(tmp_path: Path) -> None:
+def test_a_page_has_what_the_node_side_says_of_the_slice(tmp_path: Path) -> None:
+    rows = [
+        LimitRow(
+            "GPU-1",
+            context_memory=5 << 30,
+            injected_memory=[1 << 30, 2 << 30],
+            injected_shares=[30],
+        )
+    ]
+    page = LimitsPage.create(tmp_path / "limits", rows, nvml_namespace=(4, 7), gang=b"g" * 16)
+    opened = LimitsPage.open(tmp_path / "limits")
+    assert (opened.format(), opened.nvml_namespace(), opened.gang()) == (3, (4, 7), b"g" * 16)
+    assert opened.rows() == rows
+    page.add_injected("GPU-1", memory=3 << 30, share=50)
+    assert opened.rows()[0].injected_memory == [1 << 30, 2 << 30, 3 << 30]
+    assert opened.rows()[0].injected_shares == [30, 50]
+    with pytest.raises(InvalidValue, match="injected_shares"):
+        page.add_injected("GPU-1", share=101)
+    with pytest.raises(InvalidValue, match="uuid"):
+        page.add_injected("GPU-2", share=1)
+
+
+def test_files_of_the_previous_format_are_made_and_read(tmp_path: Path) -> None:
+    old, new = FORMATS
+    rows = [LimitRow("GPU-1", 1 << 30, 30, context_memory=1)]
+    page = LimitsPage.create(tmp_path / "limits", rows, format=old, gang=b"g" * 16)
+    Account.create(tmp_path / "account", format=old)
+    GrantsPage.create(tmp_path / "grants", format=old)
+    assert (page.format(), page.gang(), page.rows()) == (
+        old,
+        None,
+        [LimitRow("GPU-1", 1 << 30, 30)],
+    )
+    assert Account.open(tmp_path / "account").snapshot().processes == []
+    heads = [(tmp_path / name).read_bytes()[8:16] for name in ("limits", "account", "grants")]
+    assert heads == [struct.pack("<II", *head) for head in ((1, 4096), (2, 364544), (1, 4096))]
+    for create in (
+        lambda: Account.create(tmp_path / "x", format=new + 1),
+        lambda: GrantsPage.create(tmp_path / "x", format=0),
+        lambda: LimitsPage.create(tmp_path / "x", rows, format=1),
+    ):
+        with pytest.raises(InvalidValue, match="format"):
+            create()
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_grants_page_is_created_once(tmp_path: Path) -> None:
     GrantsPage.create(tmp_path / "grants")
-    assert (tmp_path / "grants").read_bytes() == (b"HAMIGRA1" + struct.pack("<II", 1, 4096)).ljust(
+    assert (tmp_path / "grants").read_bytes() == (b"HAMIGRA1" + struct.pack("<II", 3, 4096)).ljust(
         4096, b"\0"
     )
     with pytest.raises(FileExistsError):
         GrantsPage.create(tmp_path / "grants")
 
 
-def test_a_coordinator_without_slices_lingers_and_ends(tmp_path: Path) -> None:
+def test_a_coordinator_without_slices_exits_after_its_linger_time(tmp_path: Path) -> None:
     coordinate(tmp_path, 0.01)
     with pytest.raises(FileNotFoundError, match="missing"):
         coordinate(tmp_path / "missing", 0)
@@ -140,8 +187,8 @@ def test_a_coordinator_without_slices_lingers_and_ends(tmp_path: Path) -> None:
             coordinate(tmp_path, seconds)
 
 
-def test_a_coordinator_lets_other_threads_go_on(tmp_path: Path) -> None:
-    """Until its only slice is gone it works; Python goes on meanwhile, and removes the slice."""
+def test_a_coordinator_lets_other_threads_run(tmp_path: Path) -> None:
+    """It works until its only slice is removed, which Python does meanwhile."""
     slice_ = tmp_path / "slices" / "one"
     slice_.mkdir(parents=True)
     thread = threading.Thread(target=coordinate, args=(tmp_path, 0.01), daemon=True)

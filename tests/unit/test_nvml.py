@@ -72,7 +72,7 @@ def failing(code: int) -> Callable[..., None]:
     return fail
 
 
-def test_mig_slices_stand_in_place_of_their_gpu(nvml: Nvml) -> None:
+def test_mig_slices_replace_their_gpu(nvml: Nvml) -> None:
     assert gpu.cards() == [
         Card(0, "GPU0", "NVIDIA gpu0", 40 * GIB),
         Card(1, "MIG0", "NVIDIA mig0", 5 * GIB),
@@ -83,7 +83,7 @@ def test_mig_slices_stand_in_place_of_their_gpu(nvml: Nvml) -> None:
     assert nvml.initialised == 0
 
 
-def test_free_memory_is_told_by_the_callers_spelling(
+def test_free_memory_has_the_uuid_as_the_caller_wrote_it(
     nvml: Nvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"MIG-{handle}")
@@ -118,7 +118,7 @@ def test_an_nvml_that_does_not_start(
     assert gpu.memory_free(["GPU0"]) == {}
 
 
-def test_a_lost_card_is_said(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_card_is_reported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lost)
     with pytest.raises(DriverError, match="lost"):

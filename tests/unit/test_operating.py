@@ -1,4 +1,4 @@
-"""docs/install.md and docs/operate.md: what they list is what the code has."""
+"""docs/install.md and docs/operate.md list exactly what the code has."""
 
 import base64
 import io
@@ -35,14 +35,14 @@ ALLOCATOR = ROOT / "native" / "allocator" / "src"
 
 
 def section(heading: str, page: str = OPERATE) -> str:
-    """What stands under a heading, down to the next one."""
+    """The text under a heading, up to the next one."""
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", page, re.M | re.S)
     assert found, heading
     return found[1]
 
 
 def rows(text: str) -> list[list[str]]:
-    """The rows of tables whose first cell is one text in backquotes; its quotes are gone."""
+    """The rows of tables whose first cell is one text in backquotes, without the backquotes."""
     lines = [line for line in text.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return [[row[0].strip("`"), *row[1:]] for row in cells]
@@ -79,7 +79,7 @@ def said_of_nodes() -> set[str]:
 
 
 def test_every_reason_of_the_extender_is_on_the_page() -> None:
-    table, errors = section("Messages of the extender").split("An error instead")
+    table, errors = section("Messages of the extender").split("An error of the filter")
     with pytest.raises(InvalidValue) as no_room:
         check_annotations(1 << 20, {})
     of_the_pod = re.sub(r"\d+", "…", str(no_room.value)).partition(" bytes and")[0]
@@ -136,7 +136,7 @@ def test_every_metric_is_on_the_page_with_its_labels() -> None:
     assert {row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in table} == exposed()
 
 
-def test_every_query_on_the_page_asks_for_what_there_is() -> None:
+def test_every_query_on_the_page_uses_existing_metrics() -> None:
     asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", OPERATE + INSTALL))
     there = {name for known in exposed() for name in (known, f"{known}_bucket")}
     assert asked <= there
@@ -170,14 +170,14 @@ def test_every_setting_is_on_the_page_with_its_default() -> None:
 
 
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row[0])
-def test_the_example_of_a_setting_sets_it_and_nothing_else(row: list[str]) -> None:
+def test_the_example_of_a_setting_sets_only_that(row: list[str]) -> None:
     said = pods.decode_settings(yaml.safe_load(row[-1].strip("`")))
     defaults = pods.PodSettings()
     names = {field.name for field in fields(said)}
     assert {n for n in names if getattr(said, n) != getattr(defaults, n)} == {row[0]}
 
 
-def test_a_wrong_field_is_said_as_on_the_page(tmp_path: Path) -> None:
+def test_a_wrong_field_is_reported_as_on_the_page(tmp_path: Path) -> None:
     (said,) = re.findall(r"^    hami: (settings\.yaml: .*)$", INSTALL, re.M)
     name, value = re.findall(r"(\w+): \"([^\"]+)\" is refused", said)[0]
     (tmp_path / "settings.yaml").write_text(f"{name}: {value}")
@@ -186,7 +186,7 @@ def test_a_wrong_field_is_said_as_on_the_page(tmp_path: Path) -> None:
     assert str(told.value) == f"{tmp_path}/{said}"
 
 
-def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(
+def test_expired_certificates_are_replaced_step_by_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The program on the page; at no time is what is shown signed by what is not announced."""
@@ -214,7 +214,7 @@ def test_certificates_that_are_made_to_look_old_are_replaced_step_by_step(
 BY_HAND = section("Try it without the node agent", INSTALL)
 
 
-def test_the_node_made_by_hand_takes_the_first_pod_of_the_other_page() -> None:
+def test_the_manually_created_node_takes_the_first_pod_of_the_other_page() -> None:
     (written,) = re.findall(r"hami\.io/cards='([^']+)'", BY_HAND)
     cards = pods.decode_cards(written)
     assert pods.encode_cards(cards) == written

@@ -1,4 +1,4 @@
-"""``hami ps``: what it lists, and how it watches."""
+"""``hami ps``: its list, and its watch."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ HEADS += ["PROCESSES", "STATE", "COMMAND"]
 # Listing.
 
 
-def test_nothing_is_listed_as_its_heads(hami: Hami) -> None:
+def test_an_empty_list_has_its_headings(hami: Hami) -> None:
     assert hami("ps").stdout.split() == HEADS
     assert listed(hami) == []
 
@@ -74,7 +74,7 @@ def test_a_running_slice(hami: Hami, running: Callable[..., Started]) -> None:
     assert listed(hami) == []
 
 
-def test_memory_is_listed_by_process_and_card_as_the_ledger_has_it(
+def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
     stub: StubServer, program: Programs
 ) -> None:
     variables = {"PATH": os.environ["PATH"], **config_of(stub)}
@@ -126,11 +126,11 @@ def test_without_a_driver_the_slices_are_listed_all_the_same(
     assert [card.index for card in slice_.cards] == [None, None]
 
 
-def test_what_only_waits_to_be_cleared_away_is_not_listed(
+def test_slices_that_wait_for_removal_are_not_listed(
     hami: Hami, running: Callable[..., Started], slices_of: Callable[[], list[Path]]
 ) -> None:
     with running("run", "--", *HOLD) as killed:
-        # The whole group: nobody is left to take the slice away.
+        # The whole group: no process is left to remove the slice.
         killed.kill()
         until = time.monotonic() + DEADLINE
         while listed(hami):
@@ -144,7 +144,7 @@ def test_inside_a_slice_the_list_is_the_same(hami: Hami) -> None:
     assert (slice_["name"], slice_["state"]) == ("outer", "running")
 
 
-def test_what_a_command_holds_cannot_break_the_table() -> None:
+def test_the_text_of_a_command_cannot_break_the_table() -> None:
     assert legible_command(["a b", "c\n  d\x1b[31m", "\udcff"]) == "'a b' 'c d�[31m' '�'"
 
 
@@ -163,7 +163,7 @@ def test_what_a_command_holds_cannot_break_the_table() -> None:
         (1500 << 30, "1500GiB"),
     ],
 )
-def test_memory_is_shown_as_people_compare_it(memory: int, text: str) -> None:
+def test_memory_is_shown_in_comparable_units(memory: int, text: str) -> None:
     assert approximate(memory) == text
 
 
@@ -193,7 +193,7 @@ def slice_with(*cards: SliceCard, processes: tuple[SliceProcess, ...] = ()) -> S
         ({"mode": "soft"}, "-"),
     ],
 )
-def test_a_share_is_shown_with_what_is_special_about_it(told: dict[str, Any], shown: str) -> None:
+def test_a_share_is_shown_with_mode_and_priority(told: dict[str, Any], shown: str) -> None:
     head, line = lines([slice_with(share_of("GPU-1", **told))], processes=False)
     column = slice(head.text.index("SHARE"), head.text.index("GPU TIME"))
     assert line.text[column].strip() == shown
@@ -220,8 +220,8 @@ def test_engine_time_is_shown_by_card_and_process() -> None:
     )
 
 
-def test_a_card_on_which_nothing_is_measured_is_not_said_to_be_idle() -> None:
-    """Its share was lifted: its time does not grow any more, whatever it does."""
+def test_an_unmeasured_card_is_not_shown_as_idle() -> None:
+    """Its share was removed, so its engine time is no longer measured."""
     told = slice_with(
         share_of("GPU-0", engine_time=1.8),
         share_of("GPU-1", engine_time=1.8, share=30),
@@ -247,11 +247,11 @@ def test_a_card_on_which_nothing_is_measured_is_not_said_to_be_idle() -> None:
         (90_061, "25h01m"),
     ],
 )
-def test_durations_are_shown_as_people_compare_them(seconds: float, text: str) -> None:
+def test_durations_are_shown_in_comparable_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_the_pace_is_what_was_had_between_two_looks() -> None:
+def test_the_usage_rate_is_measured_between_two_reads() -> None:
     rate = UsageRate()
 
     def look(now: float, **times: float) -> dict[str, float]:
@@ -281,7 +281,7 @@ def test_shares_are_listed_for_programs(hami: Hami) -> None:
 # Watching.
 
 
-def test_watched_through_a_pipe_it_is_written_again_and_again(
+def test_watch_through_a_pipe_repeats_the_table(
     runtime: Path, running: Callable[..., Started]
 ) -> None:
     with running("run", "--name", "train", "--", *HOLD):
@@ -299,7 +299,7 @@ def test_watched_through_a_pipe_it_is_written_again_and_again(
             assert [line[0] for line in lines] == ["NAME", "train", "1"] * 2
 
 
-def test_watched_on_a_terminal_it_is_drawn_until_ctrl_c(runtime: Path, hami: Hami) -> None:
+def test_watch_on_a_terminal_redraws_until_ctrl_c(runtime: Path, hami: Hami) -> None:
     hami("run", "--name", "train", "--keep", "--gpumem", "4GiB", "--", "true")
     pid, terminal = pty.fork()
     if pid == 0:
@@ -311,7 +311,7 @@ def test_watched_on_a_terminal_it_is_drawn_until_ctrl_c(runtime: Path, hami: Ham
             seen += os.read(terminal, 4096).decode()
         assert "4GiB" in seen
         os.write(terminal, b"\x03")
-        # What comes after has to be read, or the end would wait for it.
+        # The rest of the output has to be read, or the program could not end.
         with contextlib.suppress(OSError):
             while more := os.read(terminal, 4096):
                 seen += more.decode()
@@ -332,7 +332,7 @@ def test_a_bad_interval_is_refused(hami: Hami, seconds: str) -> None:
     refused(hami("ps", f"--watch={seconds}"), 2, "--watch")
 
 
-def test_a_reader_that_goes_away_ends_the_watching_quietly(runtime: Path, hami: Hami) -> None:
+def test_a_closed_pipe_ends_the_watch_quietly(runtime: Path, hami: Hami) -> None:
     shell = '"$@" | head -n 1'
     done = subprocess.run(
         ["sh", "-c", shell, "sh", *machine.command("ps", "--watch", "0.1")],

@@ -1,4 +1,4 @@
-"""One grammar for sizes and shares, by every road they come."""
+"""One grammar for sizes and shares, from every source."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_size_from_each_source(text: str, ours: int | None, hami_env: int | No
 
 
 @pytest.mark.parametrize(("text", "ours", "hami_env"), SIZES)
-def test_a_size_on_our_roads(text: str, ours: int | None, hami_env: object) -> None:
+def test_a_size_from_options_and_python(text: str, ours: int | None, hami_env: object) -> None:
     """Command line and Python, for every card and for one."""
     if ours is BAD:
         refused(lambda: parse_options([text], []), "gpumem", text)
@@ -116,8 +116,8 @@ def test_a_size_in_hamis_variables(
 
 
 @pytest.mark.parametrize("memory", [None, 1, 4 * GIB, 2**64 - 2])
-def test_a_size_on_the_page(tmp_path: Path, memory: int | None) -> None:
-    """The page carries bytes; what goes in comes out, whoever reads it."""
+def test_a_size_on_the_limits_page(tmp_path: Path, memory: int | None) -> None:
+    """The page stores bytes; every reader gets the value that was written."""
     path = tmp_path / "limits"
     LimitsPage.create(path, [LimitRow("GPU-1", memory)])
     assert [row.memory_limit for row in LimitsPage.open(path).rows()] == [memory]
@@ -139,7 +139,7 @@ def test_a_share_from_each_source(text: str, ours: int | None, hami_env: int | N
 
 
 @pytest.mark.parametrize(("text", "ours", "hami_env"), SHARES)
-def test_a_share_on_our_roads(text: str, ours: int | None, hami_env: object) -> None:
+def test_a_share_from_options_and_python(text: str, ours: int | None, hami_env: object) -> None:
     """Command line and Python, for every card and for one."""
     if ours is BAD:
         refused(lambda: parse_options([], [text]), "gpucores", text)
@@ -168,7 +168,7 @@ def test_a_share_in_hamis_variables(
         assert [card.share for card in current.limits(settings).cards] == [None, hami_env]
 
 
-def test_the_whole_card_can_be_said_in_words() -> None:
+def test_the_whole_card_can_be_named() -> None:
     assert parse_options([], ["none"]).share == 100
     assert parse_options([], ["0=none", "1=30"]).share == {"0": 100, "1": 30}
     assert parse_arguments(gpucores={"0": "none", "1": 30}).share == {"0": 100, "1": 30}
@@ -187,7 +187,7 @@ def test_python_takes_a_number_for_a_share() -> None:
 
 
 @pytest.mark.parametrize("value", [30.0, True, b"30", [30], object])
-def test_what_is_no_whole_number_is_no_share(value: object) -> None:
+def test_a_share_must_be_a_whole_number(value: object) -> None:
     refused(lambda: parse_arguments(gpucores=value), "gpucores", repr(value))  # type: ignore[arg-type]
 
 
@@ -207,7 +207,7 @@ def test_mode_and_priority_are_words(field: str, good: list[str], bad: list[str]
     refused(lambda: parse_arguments(**{field: 1}), field, "1")  # type: ignore[arg-type]
 
 
-def test_the_command_line_says_it_in_one_line(hami: Hami) -> None:
+def test_the_command_line_reports_it_in_one_line(hami: Hami) -> None:
     for arguments, needed in [
         (["--gpumem", "4096m"], ("gpumem", "4096m", "4096MiB")),
         (["--gpumem", "0=4096m"], ("gpumem 0", "4096m", "4096MiB")),
@@ -226,7 +226,7 @@ def test_the_command_line_says_it_in_one_line(hami: Hami) -> None:
 
 
 @pytest.mark.parametrize("size", [1 * GIB, 1536 * MIB, 4 * 10**9, 81559 * MIB])
-def test_what_is_printed_can_be_typed_in(size: int) -> None:
+def test_printed_sizes_can_be_parsed(size: int) -> None:
     assert parse_options([format_memory(size)], []).memory == size
 
 

@@ -14,7 +14,7 @@ from support.stub import StubServer
 Python = Callable[..., Run]
 
 HEAD = "import os, sys, hami_py as hami\n"
-# What was begun with, and what holds: told by every interpreter that gets so far.
+# Every interpreter that gets this far prints the arguments that it began with, and its limits.
 TELL = """
 print("begun", os.getpid(), sys.argv, flush=True)
 held = hami.limit_this_process(gpumem="1GiB")
@@ -84,7 +84,7 @@ def test_it_is_really_limited(python: Python, gpu: StubServer) -> None:
     assert gpu.peak() == 64 << 20
 
 
-def test_the_slice_lives_with_the_process_and_is_taken_away_after_it(
+def test_the_slice_is_removed_with_the_process(
     variables: dict[str, str], slices_of: Callable[[], list[Path]], python: Python
 ) -> None:
     """Also where the process overwrites its environment, as daemons do to show a title."""
@@ -110,7 +110,7 @@ def test_the_slice_lives_with_the_process_and_is_taken_away_after_it(
     assert slices_of() == []
 
 
-def test_a_program_that_it_starts_is_in_the_slice_and_may_lower_itself(python: Python) -> None:
+def test_its_child_is_in_the_slice_and_may_lower_its_limits(python: Python) -> None:
     inner = HEAD + "print([c.memory for c in hami.limit_this_process(gpumem='1MiB').cards])"
     script = HEAD + (
         "import subprocess\n"
@@ -121,7 +121,7 @@ def test_a_program_that_it_starts_is_in_the_slice_and_may_lower_itself(python: P
     assert (done.err, done.out) == ("", f"{[1 << 20]}\n")
 
 
-def test_what_was_written_before_is_not_lost(python: Python) -> None:
+def test_earlier_output_is_not_lost(python: Python) -> None:
     script = HEAD + (
         "print('out', end=''); print('err', end='', file=sys.stderr)\n"
         "hami.limit_this_process(gpumem='1GiB')"
@@ -130,7 +130,7 @@ def test_what_was_written_before_is_not_lost(python: Python) -> None:
     assert (done.out, done.err) == ("outout", "errerr")
 
 
-def test_files_that_are_to_be_inherited_are(python: Python) -> None:
+def test_inheritable_files_are_inherited(python: Python) -> None:
     script = HEAD + (
         "if len(sys.argv) == 2 and 'HAMI_SLICE' not in os.environ:\n"
         "    for fd in map(int, ('7', '8')): os.dup2(1, fd, inheritable=fd == 7)\n"
@@ -174,7 +174,7 @@ CALL = "hami.limit_this_process(gpumem='1GiB')\n"
         ("if os.fork(): os._exit(os.wait()[1] >> 8)", "is a child of", "in the first process"),
     ],
 )
-def test_where_it_would_not_be_the_same(
+def test_it_is_refused_if_the_program_would_differ(
     python: Python, slices_of: Callable[[], list[Path]], before: str, why: str, fix: str
 ) -> None:
     refused(python("-c", HEAD + before + "\n" + CALL + "print('FAILED')"), why, fix)
@@ -230,7 +230,7 @@ def test_after_the_directory_was_changed(python: Python, tmp_path: Path) -> None
     refused(done, "train.py would not be found from /", "before changing the working directory")
 
 
-def test_an_interpreter_that_is_gone_leaves_no_slice(
+def test_a_killed_interpreter_leaves_no_slice(
     python: Python, slices_of: Callable[[], list[Path]]
 ) -> None:
     script = HEAD + (

@@ -79,7 +79,7 @@ def test_chosen_cards_come_in_the_chosen_order_and_once() -> None:
     assert [limit.uuid for limit in planned.limits] == [SECOND.uuid, FIRST.uuid]
 
 
-def test_without_a_choice_the_visible_cards_are_left_bypass_init() -> None:
+def test_without_a_choice_the_visible_cards_are_unchanged() -> None:
     assert plan(CARDS, LimitRequest(4 * GIB)).devices is None
 
 
@@ -93,7 +93,7 @@ def test_a_limit_on_a_card_that_was_not_chosen_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["2", "-1", "00", "", "GPU-1", "all"])
-def test_an_unknown_card_is_refused_with_those_there_are(name: str) -> None:
+def test_an_unknown_card_is_refused_with_the_existing_ones(name: str) -> None:
     for call in (
         lambda: plan(CARDS, NOTHING, [name]),
         lambda: plan(CARDS, LimitRequest({name: GIB})),
@@ -110,7 +110,7 @@ def test_a_hidden_card_cannot_be_chosen() -> None:
         plan(CARDS, NOTHING, ["0"], shown=[SECOND])
 
 
-def test_a_limit_above_the_card_is_the_card_and_is_said() -> None:
+def test_a_limit_above_the_card_is_lowered_to_it_and_reported() -> None:
     planned = plan(CARDS, LimitRequest({"1": 41 * GIB}))
     assert planned.limits[1].memory == 40 * GIB
     assert len(planned.notes) == 1
@@ -173,7 +173,7 @@ def test_a_share_of_a_card_that_cannot_have_one_is_refused() -> None:
         plan(CARDS, LimitRequest(share={"0": 30, FIRST.uuid: 20}))
 
 
-def test_what_a_resize_does_not_name_stays() -> None:
+def test_limits_that_a_resize_does_not_name_stay() -> None:
     rows = (
         CardLimit(FIRST.uuid, 4 * GIB, 30, "soft", "high"),
         CardLimit(SECOND.uuid, None, None, "hard", "low"),
@@ -240,7 +240,7 @@ def test_a_number_is_not_guessed_where_some_cards_cannot_be_seen() -> None:
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_a_mode_of_no_share_is_told(mode: str) -> None:
+def test_a_mode_without_a_share_is_reported(mode: str) -> None:
     said = (
         f"mode {mode} has no effect yet: the slice has no share of a card's time;"
         " set one with gpucores, like 30"
@@ -256,10 +256,10 @@ def test_a_mode_of_no_share_is_told(mode: str) -> None:
     [
         ([], {"priority": "high"}),
         (["0=30"], {"mode": "soft"}),
-        # Who lifts it knows that there is none.
+        # A user who removes the share knows that there is none.
         (["none"], {"mode": "hard"}),
     ],
 )
-def test_what_says_something_is_not_told(shares: list[str], options: dict[str, str]) -> None:
+def test_a_mode_with_effect_is_not_reported(shares: list[str], options: dict[str, str]) -> None:
     asked = parse_options([], shares, **options)
     assert ineffective(plan(CARDS, asked).limits, asked) == ()

@@ -16,7 +16,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fil
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_it_is_made_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+def test_it_is_created_for_its_owner_only(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         made = runtime_directory(tmp_path / "hami")
@@ -27,7 +27,7 @@ def test_it_is_made_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o777, 0o1777])
-def test_it_is_refused_where_others_may_write(tmp_path: Path, mode: int) -> None:
+def test_it_is_refused_if_others_may_write(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "hami"
     path.mkdir()
     path.chmod(mode)
@@ -63,7 +63,7 @@ def test_a_path_that_hami_slice_cannot_carry_is_refused(tmp_path: Path, name: st
         runtime_directory(tmp_path / name)
 
 
-def test_a_place_that_cannot_be_written_is_one_line_and_125(hami: Hami) -> None:
+def test_an_unwritable_directory_is_one_line_and_125(hami: Hami) -> None:
     """/proc takes no directory, not even root's."""
     missing = Path("/proc/hami")
     with pytest.raises(StateError, match="set XDG_RUNTIME_DIR"):

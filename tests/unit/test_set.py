@@ -31,7 +31,8 @@ def told(hami: Hami) -> list[tuple[Any, ...]]:
     return [tuple(card[name] for name in names) for card in slice_["cards"]]
 
 
-def test_what_is_named_is_set_and_the_rest_stays(hami: Hami, train: str) -> None:
+def test_only_the_named_limits_change(hami: Hami, train: str) -> None:
+    """Through the command line. Each of the steps starts `hami` twice, which takes the time."""
     begun = [(4 * GIB, 30, "hard", "normal"), (4 * GIB, None, "hard", "normal")]
     assert told(hami) == begun
     for arguments, after in [
@@ -51,7 +52,7 @@ def test_what_is_named_is_set_and_the_rest_stays(hami: Hami, train: str) -> None
         assert told(hami) == after
 
 
-def test_a_slice_is_named_by_id_too_and_its_programs_go_on(
+def test_a_slice_can_be_named_by_id_and_its_programs_continue(
     hami: Hami, running: Callable[..., Started]
 ) -> None:
     with running("run", "--", *HOLD) as program:
@@ -62,7 +63,7 @@ def test_a_slice_is_named_by_id_too_and_its_programs_go_on(
     assert listed(hami) == []
 
 
-def test_a_size_above_the_card_is_lowered_and_said(hami: Hami, train: str) -> None:
+def test_a_size_above_the_card_is_lowered_and_reported(hami: Hami, train: str) -> None:
     done = hami("set", train, "--gpumem", "1TiB")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines()[0].startswith("hami: gpumem 1TiB is more than card 0")
@@ -72,7 +73,7 @@ def test_a_size_above_the_card_is_lowered_and_said(hami: Hami, train: str) -> No
 SAYS_NOTHING = "mode soft has no effect yet: the slice has no share of a card's time"
 
 
-def test_a_mode_without_a_share_waits_for_one_and_that_is_said(hami: Hami) -> None:
+def test_a_mode_without_a_share_is_kept_and_reported(hami: Hami) -> None:
     done = hami("run", "--mode", "soft", "--keep", "--name", "late", "--", "true")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert done.stderr.startswith(f"hami: {SAYS_NOTHING}; set one with gpucores, like 30")
@@ -89,7 +90,7 @@ def test_a_share_that_hami_s_variables_set_has_a_mode(hami: Hami) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_python_says_so_as_well(stub: StubServer) -> None:
+def test_python_reports_it_too(stub: StubServer) -> None:
     with (
         pytest.warns(UserWarning, match=SAYS_NOTHING) as caught,
         hami_py.slice(mode="soft") as s,
@@ -112,7 +113,7 @@ def test_python_says_so_as_well(stub: StubServer) -> None:
         (["--priority", "1"], 2, ("'1'", "'low', 'normal', 'high'")),
     ],
 )
-def test_what_cannot_be_set_is_said_in_one_line_and_nothing_is_changed(
+def test_an_invalid_limit_is_reported_in_one_line_and_nothing_changes(
     hami: Hami, train: str, arguments: list[str], code: int, words: tuple[str, ...]
 ) -> None:
     before = told(hami)
@@ -120,7 +121,7 @@ def test_what_cannot_be_set_is_said_in_one_line_and_nothing_is_changed(
     assert told(hami) == before
 
 
-def test_a_slice_that_is_not_there_is_said(hami: Hami) -> None:
+def test_a_missing_slice_is_reported(hami: Hami) -> None:
     refused(hami("set", "nobody", "--gpucores", "30"), 1, "slice nobody", "`hami ps` lists")
 
 
@@ -151,7 +152,7 @@ def test_python_sets_them_as_the_command_line_does(stub: StubServer) -> None:
         ] * 2
 
 
-def test_the_page_carries_what_was_set(stub: StubServer) -> None:
+def test_the_page_has_the_set_limits(stub: StubServer) -> None:
     with hami_py.slice(gpucores=30, devices=["1"]) as s:
         s.resize(gpucores=40, mode="soft", priority="low")
         (row,) = LimitsPage.open(s.directory / "limits").rows()

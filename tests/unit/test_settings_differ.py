@@ -11,8 +11,8 @@ from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.verbs import Verbs
 from hami_py.webhook.review import Reviewer
 from support.artifacts import ROOT
-from support.asking import filtered
-from unit.asked import GPU, pod_of
+from support.extender_calls import filtered
+from unit.cluster_commands import GPU, pod_of
 from unit.scheduler.small import Server, node
 from unit.webhook.test_review import ask, patched
 
@@ -52,7 +52,7 @@ def mutated(settings: PodSettings, pod: dict[str, Any]) -> dict[str, Any]:
     return dict(patched(pod, response))
 
 
-def test_webhook_and_extender_read_the_names_that_the_file_turns_on() -> None:
+def test_webhook_and_extender_read_the_names_that_the_file_enables() -> None:
     settings = read_settings(ON)
     pod = mutated(settings, pod_of(THEIRS))
     assert pod["spec"]["schedulerName"] == "hami-scheduler"
@@ -68,7 +68,7 @@ def test_webhook_and_extender_read_the_names_that_the_file_turns_on() -> None:
     assert "too little memory" in said.failed_and_unresolvable_nodes["a"]
 
 
-def test_names_that_the_file_does_not_turn_on_are_left_alone() -> None:
+def test_names_that_the_file_does_not_enable_are_ignored() -> None:
     settings = read_settings(OFF)
     pod = pod_of(THEIRS)
     assert mutated(settings, pod) == pod
@@ -87,7 +87,7 @@ def bound(pod: dict[str, Any], mib: int) -> dict[str, Any]:
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": "a"}}
 
 
-def test_who_has_cards_keeps_them_when_settings_are_taken_back() -> None:
+def test_a_pod_keeps_its_cards_when_settings_are_reverted() -> None:
     theirs = bound(mutated(read_settings(ON), pod_of(THEIRS)), 4096)
     lowered = PodSettings(max_memory_mib=1000, default_memory_mib=500)
     for settings in (read_settings(ON), read_settings(OFF)):
@@ -100,7 +100,7 @@ def test_who_has_cards_keeps_them_when_settings_are_taken_back() -> None:
     assert room(verbs) == 500
 
 
-def test_where_the_webhook_wrote_nothing_the_extenders_default_counts() -> None:
+def test_without_values_of_the_webhook_the_extenders_default_counts() -> None:
     """As while new settings roll out."""
     pod = mutated(PodSettings(), pod_of(GPU))
     read = pods.read_request(pods.decode_pod.convert(pod), PodSettings(default_memory_mib=4096))

@@ -1,4 +1,4 @@
-"""The settings file: what is wrong in it, and which commands read it and judge by it."""
+"""The settings file: its errors, and the commands that read it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from hami_py.cli import hami
 from hami_py.errors import InvalidValue, StateError
 from hami_py.kube import read_settings
 from hami_py.model.pods import ALIYUN, HAMI, PodSettings
-from unit.asked import GPU, pod_of, refused, snapshot_and_pod
+from unit.cluster_commands import GPU, pod_of, refused, snapshot_and_pod
 
 Written = Callable[[str], str]
 
@@ -38,7 +38,7 @@ def test_an_empty_file_is_all_defaults(written: Written) -> None:
         assert read_settings(written(text)) == PodSettings()
 
 
-def test_every_field_can_be_said(written: Written) -> None:
+def test_every_field_can_be_set(written: Written) -> None:
     meant = PodSettings(
         profiles=(ALIYUN, HAMI),
         default_cards=2,
@@ -114,7 +114,7 @@ def test_every_field_can_be_said(written: Written) -> None:
         ("a: 1\n---\nb: 1", "", "2 documents", "write all fields into one"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_field_value_and_fix(
+def test_an_error_has_file_field_value_and_fix(
     written: Written, text: str, field: str, value: str, fix: str
 ) -> None:
     path = written(text)
@@ -160,7 +160,7 @@ def test_every_command_reads_it_and_ends_with_one_line(
     [("schedulers", "--scheduler", "one"), ("allowed_preloads", "--allow-preload", "/a.so")],
 )
 @pytest.mark.parametrize("command", ["webhook", "what-if", "replay"])
-def test_an_option_does_not_overrule_the_file(
+def test_an_option_does_not_override_the_file(
     written: Written, command: str, field: str, option: str, value: str
 ) -> None:
     """It would in this program alone."""
@@ -205,7 +205,7 @@ TCMALLOC = {"main": {"env": [{"name": "LD_PRELOAD", "value": "/lib/tc.so"}]}}
         (TCMALLOC, ("--allow-preload", "/lib/tc.so"), "allowed_preloads: [/lib/tc.so]"),
     ],
 )
-def test_what_if_judges_as_the_webhook_is_told(
+def test_what_if_uses_the_settings_of_the_webhook(
     written: Written, tmp_path: Path, spec: dict[str, Any], option: tuple[str, str], field: str
 ) -> None:
     pod = pod_of(GPU, **spec)
@@ -215,7 +215,7 @@ def test_what_if_judges_as_the_webhook_is_told(
     assert what_if(tmp_path, pod, *other)["node"] is None
 
 
-def test_defaults_of_the_file_are_those_of_the_answer(written: Written, tmp_path: Path) -> None:
+def test_defaults_of_the_file_are_used_in_answers(written: Written, tmp_path: Path) -> None:
     path = written("default_memory_mib: 3000\nwhole_card_cores: 0\ndefault_cores: 20")
     for command in ("what-if", "replay"):
         state, manifest = snapshot_and_pod(tmp_path)
@@ -227,7 +227,7 @@ def test_defaults_of_the_file_are_those_of_the_answer(written: Written, tmp_path
         assert (share["memory_mib"], share["cores"]) == (3000, 20)
 
 
-def test_both_programs_say_by_what_they_judge(written: Written, tmp_path: Path) -> None:
+def test_both_programs_log_their_settings(written: Written, tmp_path: Path) -> None:
     """In the same line, however it was said: by the file, or by an option."""
     kubeconfig = tmp_path / "config"
     server = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
@@ -237,7 +237,7 @@ def test_both_programs_say_by_what_they_judge(written: Written, tmp_path: Path) 
     kubeconfig.write_text(json.dumps({**config, **lists}))
     path = written("schedulers: [one]\nprofiles: [hami, aliyun]\ndefault_cards: 2")
     said = "hami: settings: profiles: hami, aliyun; default_cards: 2; schedulers: one"
-    # Nobody can listen there: they end before they ask for the API server, or when they do.
+    # No program can listen there: they end before they call the API server, or when they do.
     where = ("--listen", "203.0.113.1:9380", "--kubeconfig", str(kubeconfig))
     for command in ("webhook", "scheduler"):
         program = [sys.executable, "-m", "hami_py", command, "--settings", path, *where]

@@ -79,7 +79,7 @@ def test_a_signal_sent_to_us_is_passed_on_once(start: Start, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "USR1"])
-def test_a_signal_sent_to_us_all_reaches_the_program_once(start: Start, name: str) -> None:
+def test_a_signal_sent_to_the_group_reaches_the_program_once(start: Start, name: str) -> None:
     """`kill %1` sends it to the group, `timeout` to us and to the group, a service manager to each
     process by itself. Then one to us alone: by its number is seen what came before.
     """
@@ -105,8 +105,8 @@ def test_a_signal_sent_to_us_all_reaches_the_program_once(start: Start, name: st
         send()
         line(process, f"SIG{name}")
         process.send_signal(signal.SIGCONT)
-        # Sent to us later, and of a higher number, so taken later: whatever was to be passed on
-        # before it has arrived by then.
+        # This signal was sent later and has a higher number, so it is received later. Every signal
+        # to be passed on has arrived by then.
         process.send_signal(signal.SIGWINCH)
         line(process, "SIGWINCH")
     process.send_signal(number)
@@ -128,7 +128,7 @@ def group(leader: int) -> list[int]:
     return members
 
 
-def test_what_was_typed_before_does_not_swallow_a_signal_that_is_sent(runtime: Path) -> None:
+def test_earlier_terminal_signals_do_not_hide_a_sent_signal(runtime: Path) -> None:
     """Ctrl-C goes to all; the same signal, sent to us alone afterwards, is passed on."""
     terminal = Terminal(runtime, sys.executable, "-c", COUNTER, "SIGINT")
     terminal.wait_for("up")
@@ -145,7 +145,7 @@ def test_what_was_typed_before_does_not_swallow_a_signal_that_is_sent(runtime: P
 
 
 def until_asleep(pid: int) -> None:
-    """Wait until nothing is pending in a process any more and it sleeps."""
+    """Wait until no signal is pending in a process and it sleeps."""
     until = time.monotonic() + DEADLINE
     while True:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -155,14 +155,14 @@ def until_asleep(pid: int) -> None:
         assert time.monotonic() < until
 
 
-def test_nothing_of_ours_is_left_in_the_group(start: Start) -> None:
-    """Who waits for the end of a pipe, or for an empty group, must not wait for us."""
+def test_no_process_of_ours_is_left_in_the_group(start: Start) -> None:
+    """A program that waits for the end of a pipe, or for an empty group, must not wait for us."""
     process = start("sh", "-c", "echo up; read _", preexec_fn=lambda: os.setpgid(0, 0))
     ours = set(group(process.pid))
     assert len(ours) == 3
     process.kill()
     process.wait(DEADLINE)
-    # The program ends with its input; whoever still held our output would keep it open.
+    # The program ends with its input; a process that still held our output would keep it open.
     process.communicate(timeout=DEADLINE)
     until = time.monotonic() + DEADLINE
     while group(process.pid):
@@ -240,7 +240,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def test_what_the_terminal_sends_reaches_the_program_once(runtime: Path) -> None:
+def test_a_signal_of_the_terminal_reaches_the_program_once(runtime: Path) -> None:
     """Ctrl-C goes to the whole group; passed on by us, the program would get it twice."""
     terminal = Terminal(runtime, sys.executable, "-c", COUNTER, "SIGINT,SIGUSR1")
     terminal.wait_for("up")
@@ -249,7 +249,7 @@ def test_what_the_terminal_sends_reaches_the_program_once(runtime: Path) -> None
     terminal.type("\x03")
     terminal.wait_for("SIGINT")
     os.kill(terminal.pid, signal.SIGCONT)
-    # Sent later and passed on: whatever was passed on before it has arrived by then.
+    # Sent later and passed on: every earlier signal to be passed on has arrived by then.
     os.kill(terminal.pid, signal.SIGUSR1)
     terminal.wait_for("SIGUSR1")
     terminal.type("end\n")

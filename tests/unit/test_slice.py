@@ -53,9 +53,7 @@ def test_each_card_has_its_own_limit(stub: StubServer, start: Start) -> None:
     assert (stub.peak(0), stub.peak(1)) == (100 * MIB, 200 * MIB)
 
 
-def test_the_chosen_cards_are_seen_in_the_order_they_were_chosen(
-    stub: StubServer, start: Start
-) -> None:
+def test_the_chosen_cards_are_visible_in_the_chosen_order(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem="100MiB", devices=["1"]) as s:
         start(s, "hold", "64")
         assert (stub.held(0), stub.held(1)) == (0, 64 * MIB)
@@ -72,13 +70,17 @@ def test_run_is_subprocess_run(stub: StubServer) -> None:
             s.run(["false"], check=True)
 
 
-def test_the_environment_puts_programs_of_others_into_it(
+def test_programs_started_otherwise_join_by_the_environment(
     stub: StubServer, program: Programs
 ) -> None:
     with hami.slice(gpumem="100MiB") as s:
         environment = s.environment({**stub.env, "X": "1"})
         done = subprocess.run(
-            [program("ask"), "101"], env=environment, capture_output=True, text=True, check=True
+            [program("allocate"), "101"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert "-> 2" in done.stdout
         assert set(environment) - set(stub.env) == {"X", "LD_PRELOAD", "HAMI_SLICE"}
@@ -112,7 +114,7 @@ def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.Monk
         ({"name": 7}, "name", "7", "write 1 to 63 letters and digits"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is_made(
+def test_an_invalid_request_is_refused_before_anything_is_created(
     asked: dict[str, object], field: str, value: str, fix: str
 ) -> None:
     with pytest.raises(hami.InvalidValue) as caught:
@@ -121,7 +123,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_made(
     assert fix in caught.value.fix
 
 
-def test_a_slice_begins_with_the_share_that_hami_s_variables_set(
+def test_a_new_slice_has_the_share_of_hami_s_variables(
     stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def regime(**asked: object) -> tuple[object, ...]:
@@ -139,7 +141,7 @@ def test_a_slice_begins_with_the_share_that_hami_s_variables_set(
     assert regime() == (None, "hard", "high")
 
 
-def test_a_card_that_is_not_there_is_refused(stub: StubServer, slices_of: Slices) -> None:
+def test_a_missing_card_is_refused(stub: StubServer, slices_of: Slices) -> None:
     for asked in ({"devices": ["7"]}, {"gpumem": {"7": "1GiB"}}):
         with pytest.raises(hami.UnknownCard, match=r"7: there is no such card; choose from: 0"):
             hami.slice(**asked).directory  # type: ignore[arg-type]  # noqa: B018
@@ -148,7 +150,7 @@ def test_a_card_that_is_not_there_is_refused(stub: StubServer, slices_of: Slices
     assert slices_of() == []
 
 
-# What is used.
+# Usage.
 
 
 def test_usage_is_per_card_and_process_and_the_ledger_agrees(
@@ -170,7 +172,7 @@ def test_usage_is_per_card_and_process_and_the_ledger_agrees(
         assert cards[1].processes == (hami.ProcessUsage(second.pid, True, 300 * MIB, 0),)
 
 
-def test_its_processes_are_told_also_those_that_do_not_use_the_gpu(
+def test_its_processes_are_listed_also_those_without_gpu_use(
     stub: StubServer, start: Start
 ) -> None:
     with hami.slice(gpumem="1GiB") as s:
@@ -191,7 +193,7 @@ def test_its_processes_are_told_also_those_that_do_not_use_the_gpu(
         assert found[holder.pid].cards == (held,)
 
 
-def test_what_a_dead_process_held_is_not_counted(stub: StubServer, start: Start) -> None:
+def test_memory_of_a_dead_process_is_not_counted(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem="1GiB") as s:
         process = start(s, "hold", "100")
         process.kill()
@@ -207,7 +209,7 @@ def test_what_a_dead_process_held_is_not_counted(stub: StubServer, start: Start)
 # Resizing.
 
 
-def test_growing_is_at_once(stub: StubServer, start: Start) -> None:
+def test_growing_takes_effect_at_once(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem="100MiB") as s:
         probe = start(s, "probe")
         assert not grants(probe, 101)
@@ -216,7 +218,7 @@ def test_growing_is_at_once(stub: StubServer, start: Start) -> None:
         assert [card.memory for card in s.limits().cards] == [200 * MIB] * 2
 
 
-def test_shrinking_below_use_takes_nothing_and_gives_no_more(
+def test_shrinking_below_the_use_frees_nothing_and_stops_allocation(
     stub: StubServer, start: Start
 ) -> None:
     with hami.slice(gpumem="1GiB") as s:
@@ -230,7 +232,7 @@ def test_shrinking_below_use_takes_nothing_and_gives_no_more(
         assert not grants(probe, 501)
 
 
-def test_refusals_are_counted_also_of_who_is_gone(stub: StubServer, start: Start) -> None:
+def test_refusals_of_ended_processes_are_counted(stub: StubServer, start: Start) -> None:
     with hami.slice(gpumem="100MiB") as s:
         probe = start(s, "probe")
         assert not grants(probe, 101)
@@ -249,7 +251,7 @@ def test_one_card_alone_is_resized(stub: StubServer, start: Start) -> None:
         assert not grants(probe, 51, 1)
 
 
-def test_what_cannot_be_resized_is_said_and_nothing_is_changed(stub: StubServer) -> None:
+def test_an_invalid_resize_is_reported_and_nothing_changes(stub: StubServer) -> None:
     with hami.slice(gpumem="100MiB", devices=["1"]) as s:
         with pytest.raises(hami.InvalidValue) as bad:
             s.resize(gpumem="4 gigs")
@@ -265,7 +267,7 @@ def test_what_cannot_be_resized_is_said_and_nothing_is_changed(stub: StubServer)
         assert [card.memory for card in s.limits().cards] == [100 * MIB]
 
 
-def test_who_is_in_a_slice_resizes_another_as_it_was_asked(stub: StubServer) -> None:
+def test_a_process_in_a_slice_can_resize_another_slice(stub: StubServer) -> None:
     """There NVML shows the own slice's cards alone, and as large as its limit."""
     resize = (
         "import hami_py as hami, warnings\n"
@@ -287,7 +289,7 @@ def test_who_is_in_a_slice_resizes_another_as_it_was_asked(stub: StubServer) -> 
         assert [card.memory for card in other.limits().cards] == [3072 * MIB] * 2
 
 
-def test_a_size_above_the_card_is_lowered_and_said(stub: StubServer) -> None:
+def test_a_size_above_the_card_is_lowered_and_reported(stub: StubServer) -> None:
     total = stub.ledger()["cards"][0]["total"]
     with hami.slice(gpumem="100MiB", devices=["0"]) as s:
         with pytest.warns(UserWarning, match="gpumem 1TiB is more than card 0") as caught:
@@ -303,7 +305,9 @@ def test_a_size_above_the_card_is_lowered_and_said(stub: StubServer) -> None:
 # Its life.
 
 
-def test_nothing_is_made_before_it_is_entered_or_used(stub: StubServer, slices_of: Slices) -> None:
+def test_nothing_is_created_before_it_is_entered_or_used(
+    stub: StubServer, slices_of: Slices
+) -> None:
     s = hami.slice(gpumem="1GiB", name="later")
     assert (s.name, repr(s), slices_of()) == ("later", "<hami slice later (not created yet)>", [])
     assert s.directory == slices_of()[0]
@@ -312,7 +316,7 @@ def test_nothing_is_made_before_it_is_entered_or_used(stub: StubServer, slices_o
     assert slices_of() == []
 
 
-def test_it_is_gone_when_it_is_closed_and_says_so(stub: StubServer, slices_of: Slices) -> None:
+def test_a_closed_slice_is_removed_and_raises(stub: StubServer, slices_of: Slices) -> None:
     with hami.slice(gpumem="1GiB", name="train") as s:
         assert slices_of() == [s.directory]
     assert slices_of() == []
@@ -334,13 +338,13 @@ def test_it_is_gone_when_it_is_closed_and_says_so(stub: StubServer, slices_of: S
             call()
 
 
-def test_it_is_gone_after_an_error(stub: StubServer, slices_of: Slices) -> None:
+def test_it_is_removed_after_an_error(stub: StubServer, slices_of: Slices) -> None:
     with pytest.raises(ZeroDivisionError), hami.slice():
         raise ZeroDivisionError
     assert slices_of() == []
 
 
-def test_closed_with_a_program_in_it_it_lives_on_until_that_has_ended(
+def test_a_closed_slice_exists_until_its_last_program_ends(
     stub: StubServer, start: Start, slices_of: Slices
 ) -> None:
     with hami.slice(gpumem="100MiB") as s:
@@ -353,7 +357,7 @@ def test_closed_with_a_program_in_it_it_lives_on_until_that_has_ended(
         assert slices_of() == [other.directory]
 
 
-def test_a_slice_whose_files_were_taken_away_starts_nothing(stub: StubServer) -> None:
+def test_a_slice_without_its_files_starts_nothing(stub: StubServer) -> None:
     with hami.slice(name="gone") as s:
         for path in s.directory.iterdir():
             path.unlink()
@@ -367,7 +371,7 @@ def test_a_slice_whose_files_were_taken_away_starts_nothing(stub: StubServer) ->
         assert list(s.events(timeout=0)) == []
 
 
-def test_a_forked_child_does_not_take_it_away(stub: StubServer, slices_of: Slices) -> None:
+def test_a_forked_child_does_not_remove_it(stub: StubServer, slices_of: Slices) -> None:
     with hami.slice() as s:
         child = os.fork()
         if child == 0:

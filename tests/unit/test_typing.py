@@ -1,4 +1,4 @@
-"""What a caller under ``mypy --strict`` gets: types, and no ``Any``."""
+"""The types of the API under ``mypy --strict``, without ``Any``."""
 
 import subprocess
 import sys
@@ -82,10 +82,10 @@ def mypy(text: str, folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": error: " in line]
 
 
-def test_everything_has_its_type(tmp_path: Path) -> None:
+def test_the_api_is_typed(tmp_path: Path) -> None:
     assert mypy(CALLER, tmp_path) == []
 
 
-def test_mistakes_are_found(tmp_path: Path) -> None:
+def test_type_errors_are_found(tmp_path: Path) -> None:
     found = {int(line.split(":")[1]) for line in mypy(MISTAKES, tmp_path)}
     assert found == {3, 4, 5, 6, 7}

@@ -76,7 +76,7 @@ def test_roots_runtime_directory_is_not_touched(home: Path) -> None:
     as_nobody(test)
 
 
-def test_each_user_sees_the_own_slices_alone(home: Path, tmp_path: Path) -> None:
+def test_each_user_sees_only_the_own_slices(home: Path, tmp_path: Path) -> None:
     theirs = config.read({"XDG_RUNTIME_DIR": str(home)})
     assert theirs.runtime_directory != home / "hami"
 
@@ -95,7 +95,7 @@ def test_each_user_sees_the_own_slices_alone(home: Path, tmp_path: Path) -> None
             refused(dataclasses.replace(theirs, runtime_directory=home / "hami"))
 
 
-def test_a_program_that_may_not_be_executed(home: Path) -> None:
+def test_a_program_without_execute_permission(home: Path) -> None:
     def test() -> None:
         from hami_py.errors import CannotRun
 

@@ -1,7 +1,7 @@
 """Reading a pod's annotations: which cards it requests, and in which order.
 
 An empty annotation counts as absent, as in HAMi. Any other value must be valid: if a policy with a
-typing error were ignored, the pod would land where its author did not want it.
+typing error were ignored, the pod would run where its author did not want it.
 """
 
 import re

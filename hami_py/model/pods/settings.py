@@ -96,7 +96,7 @@ class PodSettings:
     library_directory: str = ""
     """A directory of every node that contains ``libvgpu.so`` and ``ld.so.preload``. The webhook
     mounts both into containers with a GPU: the library at the same path, the other file as
-    ``/etc/ld.so.preload``. Empty = it adds no volume: the device plugin brings the library, because
+    ``/etc/ld.so.preload``. Empty = it adds no volume: the device plugin mounts the library, because
     a ``hostPath`` breaks Pod Security's baseline level."""
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ class NodeSink:
         self._shared = shared
         self._lock = threading.Lock()
         self._seen: dict[str, bytes] = {}
-        # What the allocator has.
+        # By node, its encoded state in the allocator.
         self._allocated: dict[str, bytes] = {}
         # By node, cordoned cards that it does not have.
         self._unknown_cordons: dict[str, tuple[str, ...]] = {}

@@ -1,7 +1,7 @@
 //! Admission: the slow path of a launch whose thread has no budget left.
 //!
 //! A launch joins the open batch of its stream. If there is none with room, the card's limiter must
-//! admit a new batch, and the thread waits until it does. Whatever fails in here, the launch is
+//! admit a new batch, and the thread waits until it does. If anything fails in here, the launch is
 //! made: an error of the limiter must not stop a program.
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUstream};

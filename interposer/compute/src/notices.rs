@@ -1,4 +1,4 @@
-//! What the hooks report besides launches: other work on streams, and contexts, streams and
+//! Reports of the hooks besides launches: other work on streams, and contexts, streams and
 //! captures that begin or end.
 
 use vgpu_driver::guard::guard;

@@ -12,11 +12,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[inline]
 pub fn guard<T>(body: impl FnOnce() -> T) -> Option<T> {
     let before = set_cancellation(CANCEL_DISABLE);
-    // Bodies hold no state across a panic except locks, and the data behind a lock is consistent
-    // between any two statements. So asserting unwind safety is right.
-    let done = catch_unwind(AssertUnwindSafe(body)).ok();
+    let done = contain(body);
     set_cancellation(before);
     done
+}
+
+/// As [`guard`], for a body that reaches no cancellation point. Calls nothing but the body.
+#[inline]
+pub fn contain<T>(body: impl FnOnce() -> T) -> Option<T> {
+    // Bodies hold no state across a panic except locks, and the data behind a lock is consistent
+    // between any two statements. So asserting unwind safety is right.
+    catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
 /// `PTHREAD_CANCEL_DISABLE`

@@ -6,7 +6,8 @@
 //! | [`real`] | a typed caller for every driver function in the hook table |
 //! | [`symbols`] | the driver's address of each function |
 //! | [`context`] | the current context of a thread |
-//! | [`objects`], [`libdl`] | the libraries that are loaded; the C library's own `dlsym` |
+//! | [`objects`], [`elf`] | the libraries that are loaded; their names and functions |
+//! | [`libdl`] | the C library's own `dlsym` and what else a lookup needs |
 //! | [`guard`] | keeps panics and thread cancellation inside the library |
 //! | [`process`] | whether this process is a fork that inherited the driver's state |
 //! | [`racy_once`], [`report`] | values that are set once; lines on standard error |
@@ -16,6 +17,7 @@
 #![allow(clippy::doc_markdown)] // most names in comments are CUDA's
 
 pub mod context;
+pub mod elf;
 pub mod guard;
 pub mod libdl;
 pub mod objects;

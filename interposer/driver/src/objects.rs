@@ -1,47 +1,34 @@
 //! The loaded objects of this process, read from the loader's own lists.
 //!
-//! This finds the C library's own dlsym, and the library that an address belongs to, without a call
-//! to dlsym, which this library exports itself.
+//! This finds the library that an address belongs to. Most of it runs during a lookup by the program,
+//! so it calls no function of the C library by its name; see [`crate::libdl`].
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 
-/// Finds `name` in libc (or, before glibc 2.34, libdl) by its GNU hash table.
-pub fn find_in_libc(name: &str) -> Option<usize> {
-    let mut found = None;
-    each_object(|object| {
-        let Some(soname) = object.soname() else { return };
-        if found.is_none() && matches!(soname.to_bytes(), b"libc.so.6" | b"libdl.so.2") {
-            found = object.function(name);
-        }
-    });
-    found
-}
+use crate::elf::Dynamic;
+use crate::libdl;
 
 /// Whether an address is in an object with this SONAME.
 pub fn is_in(address: usize, soname: &CStr) -> bool {
     let mut found = false;
-    each_object(|object| found |= object.contains(address) && object.soname() == Some(soname));
+    each_object(|object| found |= object.contains(address) && object.is_named(soname));
     found
 }
 
 /// A handle of the loaded object with this SONAME; with `inside`, of the one that holds that
 /// address. The handle is never closed, so the object stays loaded.
 pub fn open_loaded(soname: &CStr, inside: Option<usize>) -> Option<*mut c_void> {
-    let mut path = None;
-    each_object(|object| {
-        let here = inside.is_none_or(|address| object.contains(address));
-        if path.is_none() && here && object.soname() == Some(soname) {
-            path = Some(object.path.to_owned());
-        }
-    });
-    open_by_path(&path?)
+    open_first(|object| {
+        inside.is_none_or(|address| object.contains(address)) && object.is_named(soname)
+    })
 }
 
 /// A handle of the program itself: the global scope.
 pub fn open_program() -> *mut c_void {
     // SAFETY: NULL is the program.
-    unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+    unsafe { libdl::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
 /// Loads a library by its SONAME, if it is not loaded, for the rest of the process's life.
@@ -51,17 +38,10 @@ pub fn load(soname: &CStr) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// A handle of the loaded object that holds an address.
+/// A handle of the loaded object that holds an address. The program itself has none: it has no path
+/// here, and no scope besides the global one.
 pub fn open_containing(address: usize) -> Option<*mut c_void> {
-    let mut path = None;
-    each_object(|object| {
-        if object.contains(address) {
-            path = Some(object.path.to_owned());
-        }
-    });
-    // The program itself has no path here, and no scope besides the global one.
-    let path = path.filter(|path| !path.is_empty())?;
-    open_by_path(&path)
+    open_first(|object| object.contains(address))
 }
 
 /// Whether an object between those that hold two addresses, in the order of search, has a function
@@ -72,7 +52,7 @@ pub fn defined_between(first: usize, last: usize, name: &str) -> bool {
         if object.contains(last) {
             inside = false;
         }
-        found |= inside && object.function(name).is_some();
+        found |= inside && object.function(name.as_bytes()).is_some();
         if object.contains(first) {
             inside = true;
         }
@@ -85,31 +65,59 @@ pub fn path_of(address: usize) -> Option<OsString> {
     let mut path = None;
     each_object(|object| {
         if object.contains(address) {
-            path = Some(OsStr::from_bytes(object.path.to_bytes()).to_owned());
+            // SAFETY: a C string of the loader.
+            let text = unsafe { CStr::from_ptr(object.path) };
+            path = Some(OsStr::from_bytes(text.to_bytes()).to_owned());
         }
     });
     path
 }
 
-fn open_by_path(path: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a C string; RTLD_NOLOAD loads nothing.
-    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+/// A handle of the first object for which `is_it` is true.
+fn open_first(is_it: impl Fn(&Object<'_>) -> bool) -> Option<*mut c_void> {
+    // A copy: no object may be opened during the visit, and this one may be unloaded after it.
+    let mut path = [const { MaybeUninit::<c_char>::uninit() }; libc::PATH_MAX as usize];
+    let mut length = 0;
+    each_object(|object| {
+        if length == 0 && is_it(object) {
+            // SAFETY: a C string of the loader.
+            length = unsafe { copy(object.path, &mut path) };
+        }
+    });
+    if length == 0 {
+        return None;
+    }
+    // SAFETY: `copy` wrote a C string; RTLD_NOLOAD loads nothing.
+    let handle =
+        unsafe { libdl::dlopen(path.as_ptr().cast(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     (!handle.is_null()).then_some(handle)
+}
+
+/// Copies a C string and returns its length; 0 if there is no room.
+///
+/// The reads are volatile because the compiler would turn others into a call of `strcpy`.
+///
+/// # Safety
+///
+/// `text` is a C string.
+unsafe fn copy(text: *const c_char, room: &mut [MaybeUninit<c_char>]) -> usize {
+    for (at, to) in room.iter_mut().enumerate() {
+        // SAFETY: the byte before this one was not the end.
+        let byte = unsafe { text.add(at).read_volatile() };
+        to.write(byte);
+        if byte == 0 {
+            return at;
+        }
+    }
+    0
 }
 
 /// One loaded object, as the loader describes it.
 struct Object<'a> {
     base: usize,
-    path: &'a CStr,
+    path: *const c_char,
     headers: &'a [libc::Elf64_Phdr],
 }
-
-// Tags of the dynamic section that the libc crate does not name.
-const DT_NULL: u64 = 0;
-const DT_STRTAB: u64 = 5;
-const DT_SYMTAB: u64 = 6;
-const DT_SONAME: u64 = 14;
-const DT_GNU_HASH: u64 = 0x6fff_fef5;
 
 impl Object<'_> {
     fn contains(&self, address: usize) -> bool {
@@ -119,81 +127,27 @@ impl Object<'_> {
         })
     }
 
-    /// A value of the dynamic section.
-    fn dynamic(&self, tag: u64) -> Option<usize> {
+    fn dynamic(&self) -> Option<Dynamic> {
         let header = self.headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
-        let mut entry = self.base.wrapping_add(header.p_vaddr as usize) as *const [u64; 2];
-        loop {
-            // SAFETY: the loader keeps the dynamic section mapped; it ends with DT_NULL.
-            let [found, value] = unsafe { *entry };
-            if found == DT_NULL {
-                return None;
-            }
-            if found == tag {
-                return Some(value as usize);
-            }
-            // SAFETY: not yet at the end.
-            entry = unsafe { entry.add(1) };
-        }
+        let entries = self.base.wrapping_add(header.p_vaddr as usize);
+        // SAFETY: the headers are those of the object that is loaded there.
+        Some(unsafe { Dynamic::new(self.base, entries as *const [u64; 2]) })
     }
 
-    /// An address of the dynamic section. The loader has made it absolute, except in the vDSO.
-    fn address(&self, tag: u64) -> Option<usize> {
-        let value = self.dynamic(tag)?;
-        Some(if value < self.base { self.base + value } else { value })
+    fn is_named(&self, soname: &CStr) -> bool {
+        self.dynamic().is_some_and(|dynamic| dynamic.is_named(soname.to_bytes()))
     }
 
-    fn soname(&self) -> Option<&CStr> {
-        let text = self.address(DT_STRTAB)? + self.dynamic(DT_SONAME)?;
-        // SAFETY: the string table is mapped as long as the object, which outlives this visit.
-        Some(unsafe { CStr::from_ptr(text as *const c_char) })
+    fn function(&self, name: &[u8]) -> Option<usize> {
+        self.dynamic()?.function(name)
     }
-
-    /// A defined function by name, through DT_GNU_HASH.
-    fn function(&self, name: &str) -> Option<usize> {
-        let strings = self.address(DT_STRTAB)?;
-        let symbols = self.address(DT_SYMTAB)? as *const libc::Elf64_Sym;
-        let table = self.address(DT_GNU_HASH)? as *const u32;
-        // SAFETY: the layout of DT_GNU_HASH: bucket count, first hashed symbol, bloom size, shift,
-        // the bloom filter (64-bit words), the buckets, the chains; all mapped with the object.
-        unsafe {
-            let (buckets, first, bloom) = (*table, *table.add(1), *table.add(2));
-            let bucket = table.add(4 + bloom as usize * 2);
-            let chain = bucket.add(buckets as usize);
-            let hash = gnu_hash(name);
-            if buckets == 0 {
-                return None;
-            }
-            let mut index = *bucket.add((hash % buckets) as usize);
-            while index >= first {
-                let entry = *chain.add((index - first) as usize);
-                let symbol = &*symbols.add(index as usize);
-                let text = CStr::from_ptr((strings + symbol.st_name as usize) as *const c_char);
-                if (entry | 1) == (hash | 1)
-                    && text.to_bytes() == name.as_bytes()
-                    && symbol.st_shndx != 0
-                {
-                    return Some(self.base.wrapping_add(symbol.st_value as usize));
-                }
-                if entry & 1 == 1 {
-                    return None;
-                }
-                index += 1;
-            }
-        }
-        None
-    }
-}
-
-fn gnu_hash(name: &str) -> u32 {
-    name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
 }
 
 /// Calls `visit` for every loaded object, under the loader's own lock.
 fn each_object(mut visit: impl FnMut(&Object<'_>)) {
     let mut visit: &mut dyn FnMut(&Object<'_>) = &mut visit;
     // SAFETY: `adapter` gets back exactly this pointer, and only during the call.
-    unsafe { libc::dl_iterate_phdr(Some(adapter), (&raw mut visit).cast()) };
+    unsafe { libdl::dl_iterate_phdr(adapter, (&raw mut visit).cast()) };
 }
 
 unsafe extern "C" fn adapter(
@@ -210,7 +164,7 @@ unsafe extern "C" fn adapter(
         }
         visit(&Object {
             base: info.dlpi_addr as usize,
-            path: CStr::from_ptr(info.dlpi_name),
+            path: info.dlpi_name,
             headers: std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)),
         });
     }

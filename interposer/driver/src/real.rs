@@ -17,7 +17,7 @@ use crate::symbols::Symbol;
 /// Success, or the driver's error.
 pub type Outcome<T = ()> = Result<T, CUresult>;
 
-/// What the driver returned, as a `Result`.
+/// Converts the driver's result code to a `Result`.
 #[inline]
 pub fn check(result: CUresult) -> Outcome {
     if result == CUDA_SUCCESS { Ok(()) } else { Err(result) }

@@ -4,7 +4,7 @@
 //! name and path. This module recognises the driver by its SONAME and looks all its functions up at
 //! once.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
@@ -31,10 +31,13 @@ impl Library {
     }
 }
 
-/// What is known of a symbol at compile time.
+/// The properties of a symbol that are known at compile time. A row has no pointer, because the loader
+/// would write it into each process.
 struct Row {
     library: Library,
-    name: &'static str,
+    /// In [`NAMES`].
+    start: usize,
+    end: usize,
 }
 
 /// Expands the hook table to [`Symbol`] and one [`Row`] per symbol.
@@ -54,14 +57,38 @@ macro_rules! symbols {
 
         const COUNT: usize = [$($($(Symbol::$name,)*)*)*].len();
 
-        /// In the order of [`Symbol`].
-        const ROWS: [Row; COUNT] = [
-            $($($(Row { library: Library::$library, name: stringify!($name) },)*)*)*
-        ];
+        /// All names in the order of [`Symbol`], each with the zero byte that ends a C string.
+        const NAMES: &str = concat!($($($(stringify!($name), "\0",)*)*)*);
+
+        const LIBRARIES: [Library; COUNT] = [$($($(symbols!(@$library $name),)*)*)*];
     };
+    (@$library:ident $name:ident) => { Library::$library };
 }
 
 vgpu_table::hook_table!(symbols);
+
+/// In the order of [`Symbol`].
+static ROWS: [Row; COUNT] = rows();
+
+#[allow(clippy::indexing_slicing)] // evaluated at compile time
+const fn rows() -> [Row; COUNT] {
+    let mut rows = [const { Row { library: Library::Cuda, start: 0, end: 0 } }; COUNT];
+    let (mut row, mut start, mut at) = (0, 0, 0);
+    while at < NAMES.len() {
+        if NAMES.as_bytes()[at] == 0 {
+            rows[row] = Row { library: LIBRARIES[row], start, end: at };
+            (row, start) = (row + 1, at + 1);
+        }
+        at += 1;
+    }
+    rows
+}
+
+impl Row {
+    fn name(&self) -> &'static str {
+        NAMES.get(self.start..self.end).unwrap_or_default()
+    }
+}
 
 /// In [`REAL`]: not looked up yet.
 const UNRESOLVED: usize = 0;
@@ -74,17 +101,17 @@ pub static REAL: [AtomicUsize; COUNT] = [const { AtomicUsize::new(UNRESOLVED) };
 
 impl Symbol {
     /// The name that the driver exports.
-    pub const fn name(self) -> &'static str {
-        self.row().name
+    pub fn name(self) -> &'static str {
+        self.row().name()
     }
 
     /// The library that exports it.
-    pub const fn library(self) -> Library {
+    pub fn library(self) -> Library {
         self.row().library
     }
 
     #[allow(clippy::indexing_slicing)] // there is one row per symbol
-    const fn row(self) -> &'static Row {
+    fn row(self) -> &'static Row {
         &ROWS[self as usize]
     }
 
@@ -143,14 +170,9 @@ pub fn resolve(library: Library, inside: Option<usize>) {
     let Some(handle) = objects::open_loaded(library.soname(), inside) else { return };
     for (row, real) in ROWS.iter().zip(&REAL) {
         if row.library == library && real.load(Ordering::Relaxed) == UNRESOLVED {
-            let found = lookup(handle, row.name);
+            // SAFETY: the handle is open and stays open; a zero byte follows the name.
+            let found = unsafe { libdl::dlsym(handle, row.name().as_ptr().cast()) } as usize;
             real.store(if found == 0 { ABSENT } else { found }, Ordering::Relaxed);
         }
     }
-}
-
-fn lookup(handle: *mut c_void, name: &str) -> usize {
-    let Ok(name) = CString::new(name) else { return 0 };
-    // SAFETY: the handle is open and stays open; the name is a C string.
-    unsafe { libdl::dlsym(handle, name.as_ptr()) as usize }
 }

@@ -8,7 +8,7 @@
 use vgpu_driver::real::Outcome;
 use vgpu_driver::symbols::Symbol;
 
-/// What a body returns.
+/// The return type of a body.
 pub(crate) trait Returned {
     /// The result code for the program.
     fn code(self) -> u32;
@@ -34,13 +34,16 @@ impl Returned for Outcome {
 /// A hooked symbol and its wrapper.
 pub(crate) struct Hook {
     pub(crate) symbol: Symbol,
-    wrapper: fn() -> usize,
+    wrapper: Wrapper,
 }
+
+/// The address of a wrapper, whatever its parameters are.
+type Wrapper = unsafe extern "C" fn();
 
 impl Hook {
     /// The address of the exported wrapper.
     pub(crate) fn wrapper(&self) -> usize {
-        (self.wrapper)()
+        self.wrapper as usize
     }
 }
 
@@ -70,11 +73,11 @@ macro_rules! wrappers {
 
         /// Every hooked symbol.
         pub(crate) static HOOKS: &[Hook] = &[$(
-            $(Hook { symbol: Symbol::$closed, wrapper: || exports::$closed as *const () as usize },)*
-            $(Hook { symbol: Symbol::$open, wrapper: || exports::$open as *const () as usize },)*
-            $(Hook { symbol: Symbol::$observed, wrapper: || exports::$observed as *const () as usize },)*
-            $(Hook { symbol: Symbol::$launch, wrapper: || exports::$launch as *const () as usize },)*
-            $(Hook { symbol: Symbol::$stream_op, wrapper: || exports::$stream_op as *const () as usize },)*
+            $(hook!($closed),)*
+            $(hook!($open),)*
+            $(hook!($observed),)*
+            $(hook!($launch),)*
+            $(hook!($stream_op),)*
         )*];
 
         /// The rows of launches and of other work on streams, which their wrappers name.
@@ -98,6 +101,18 @@ macro_rules! wrappers {
             #[allow(unused_imports)]
             use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
             $($($signature!($launch, then_close);)*)*
+        }
+    };
+}
+
+macro_rules! hook {
+    ($name:ident) => {
+        Hook {
+            symbol: Symbol::$name,
+            // SAFETY: only the address is used. A closure that returns it would be one more pointer.
+            wrapper: unsafe {
+                core::mem::transmute::<*const (), Wrapper>(exports::$name as *const ())
+            },
         }
     };
 }

@@ -205,7 +205,7 @@ fn allocate_from(
     let bytes = request.bytes as u64;
     let allocation = pools::allocate(pool, limited, bytes, request)?;
     charging::remember(limited, allocation).map_err(|Full| {
-        // What cannot be freed stays charged.
+        // Memory that cannot be freed stays charged.
         if pools::Request::undo(request) {
             pool.freed(limited, bytes);
         }

@@ -16,9 +16,9 @@ use vgpu_driver::guard::lock;
 pub struct Allocation {
     /// Where it starts on the card.
     pub pointer: u64,
-    /// What was charged for it.
+    /// The charged bytes.
     pub bytes: u64,
-    /// What it ends with.
+    /// The object whose end frees it.
     pub owner: Owner,
     /// The driver's number of the card.
     pub device: CUdevice,

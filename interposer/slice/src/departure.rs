@@ -1,11 +1,19 @@
-//! Whether the driver has freed the memory of a dead process. NVML lists a process until then.
+//! Whether the driver has freed the memory of a dead process.
 //!
-//! NVML uses the host's process numbers, so its list is useful only if this process and the dead
-//! one are numbered as on the host. In all other cases, and if NVML cannot be loaded or an MPS
-//! server stands for its clients, the account waits for its grace period instead.
+//! In a cluster the node knows: it compares NVML's lists with the processes of the host, and the
+//! coordinator writes what has departed into the grants page. Elsewhere the library asks NVML
+//! itself, which lists a process until its memory is free. NVML's process numbers belong to one PID
+//! namespace, so its list is useful only if this process and the dead one are in the namespace that
+//! the limits page names. In all other cases, and if NVML cannot be loaded or an MPS server stands
+//! for its clients, the account waits for its grace period instead.
+
+use std::os::unix::fs::MetadataExt;
 
 use driver_sys::nvml::{NVML_SUCCESS, nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t};
-use hami_account::{Departed, ProcessIdentity};
+use hami_account::{Dead, Departed, ProcessIdentity};
+use hami_limits::NamespaceId;
+use hami_limits::clock::monotonic_ns;
+use hami_limits::grants::{GrantsView, SWEEP_SILENCE_NS};
 use vgpu_driver::symbols::Library;
 use vgpu_driver::{objects, real};
 
@@ -14,16 +22,45 @@ const LISTED: usize = 512;
 
 /// Whether the driver has freed the memory of this dead process. Called rarely: before a request is
 /// refused, if a dead process still holds bytes.
-pub(crate) fn departed(process: &ProcessIdentity) -> Departed {
-    decide(&ProcessIdentity::own(), process, is_listed)
+pub(crate) fn departed(
+    dead: &Dead,
+    grants: Option<&GrantsView>,
+    nvml_namespace: Option<NamespaceId>,
+) -> Departed {
+    if let Some(said) = grants.and_then(|grants| said_by_the_node(dead, grants)) {
+        return said;
+    }
+    decide(
+        nvml_namespace.filter(|named| own_namespace() == Some(*named)),
+        &dead.identity,
+        is_listed,
+    )
 }
 
+/// What the grants page says; `None` if no recent sweep is recorded there.
+fn said_by_the_node(dead: &Dead, grants: &GrantsView) -> Option<Departed> {
+    let (now, swept_at) = (monotonic_ns(), grants.swept_at());
+    // A time in the future was written before a reboot.
+    if swept_at > now || now - swept_at > SWEEP_SILENCE_NS {
+        return None;
+    }
+    let is_free = dead.joined_at != 0 && grants.departed(dead.slot) == dead.joined_at;
+    Some(if is_free { Departed::Yes } else { Departed::No })
+}
+
+/// The PID namespace of this process; `None` without /proc.
+fn own_namespace() -> Option<NamespaceId> {
+    let file = std::fs::metadata("/proc/self/ns/pid").ok()?;
+    Some(NamespaceId { device: file.dev(), inode: file.ino() })
+}
+
+/// What NVML's lists say, if they have the numbers of the process's namespace.
 fn decide(
-    own: &ProcessIdentity,
+    nvml_namespace: Option<NamespaceId>,
     process: &ProcessIdentity,
     is_listed: impl FnOnce(u32) -> Option<bool>,
 ) -> Departed {
-    if !own.is_numbered_as_on_the_host() || !process.is_numbered_as_on_the_host() {
+    if nvml_namespace.is_none_or(|namespace| namespace.inode != process.pid_namespace) {
         return Departed::Unknown;
     }
     match is_listed(process.pid) {
@@ -92,31 +129,31 @@ fn processes(device: nvmlDevice_t, list: List) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
-    const HOST: u64 = 0xEFFF_FFFC;
-
     fn process(pid: u32, pid_namespace: u64) -> ProcessIdentity {
         ProcessIdentity { pid, start_time: 1, pid_namespace }
     }
 
+    const SEVEN: Option<NamespaceId> = Some(NamespaceId { device: 4, inode: 7 });
+
     #[test]
-    fn nvml_decides_if_both_are_numbered_as_on_the_host() {
-        let (own, dead) = (process(1, HOST), process(u32::MAX, HOST));
-        assert_eq!(decide(&own, &dead, |_| Some(true)), Departed::No);
-        assert_eq!(decide(&own, &dead, |_| Some(false)), Departed::Yes);
-        assert_eq!(decide(&own, &dead, |_| None), Departed::Unknown);
+    fn nvml_decides_if_its_numbers_are_the_namespace_of_the_process() {
+        let dead = process(u32::MAX, 7);
+        assert_eq!(decide(SEVEN, &dead, |_| Some(true)), Departed::No);
+        assert_eq!(decide(SEVEN, &dead, |_| Some(false)), Departed::Yes);
+        assert_eq!(decide(SEVEN, &dead, |_| None), Departed::Unknown);
     }
 
     #[test]
-    fn nvml_is_not_called_if_one_of_them_is_in_a_container() {
-        for (own, dead) in [(HOST, 7), (7, HOST), (7, 7), (HOST, 0)] {
-            let answer = decide(&process(1, own), &process(2, dead), |_| unreachable!());
-            assert_eq!(answer, Departed::Unknown);
+    fn nvml_is_not_called_for_a_process_of_another_namespace() {
+        for (namespace, dead) in [(SEVEN, process(2, 8)), (None, process(2, 7))] {
+            assert_eq!(decide(namespace, &dead, |_| unreachable!()), Departed::Unknown);
         }
     }
 
     #[test]
     fn a_number_that_another_program_has_after_exec_decides_nothing() {
-        let own = ProcessIdentity { pid_namespace: HOST, ..ProcessIdentity::own() };
-        assert_eq!(decide(&own, &own, |_| Some(true)), Departed::Unknown);
+        let own = ProcessIdentity::own();
+        let namespace = NamespaceId { device: 4, inode: own.pid_namespace };
+        assert_eq!(decide(Some(namespace), &own, |_| Some(true)), Departed::Unknown);
     }
 }

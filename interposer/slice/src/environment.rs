@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hami_account::Account;
-use hami_limits::{LimitsPage, Mode, Priority, Row, same_card};
+use hami_limits::{LimitsPage, Row, same_card};
 
 use crate::settings::Settings;
 
@@ -93,12 +93,6 @@ pub(crate) fn row_of(page: &Path, uuid: &str) -> Option<usize> {
         return Some(row);
     }
     // Another process may append the same card now. Then the page refuses ours, and has the card.
-    let _ = page.append(Row {
-        uuid: uuid.to_owned(),
-        memory_limit: None,
-        share: None,
-        mode: Mode::default(),
-        priority: Priority::default(),
-    });
+    let _ = page.append(Row::new(uuid));
     find(&page.rows().ok()?)
 }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::{Account, ComputeWords, Living, Member, Owed};
+use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
 use hami_limits::grants::GrantsView;
-use hami_limits::{LimitsView, NO_LIMIT, Regime};
+use hami_limits::{Format, LimitsView, NO_LIMIT, Regime, Row};
 use vgpu_driver::report::Once;
 
 use crate::departure::departed;
@@ -14,8 +14,9 @@ use crate::environment;
 /// A slice directory, opened.
 pub(crate) struct Layer {
     limits: Limits,
-    /// What the coordinator grants; `None` if there is no grants page.
-    grants: Option<GrantsView>,
+    /// The coordinator's grants; `None` if there is no grants page. Never unmapped, as the account
+    /// refers to it.
+    grants: Option<&'static GrantsView>,
     /// Never unmapped: memberships refer to it as long as the process lives.
     account: &'static Account,
     /// This process's membership, taken in cuInit, or else at the first charge.
@@ -30,7 +31,7 @@ enum Limits {
     Environment(PathBuf),
 }
 
-/// Who requests memory. A refusal counts only if the program sees it.
+/// The origin of a request for memory. A refusal counts only if the program sees it.
 #[derive(Clone, Copy)]
 pub(crate) enum Requester {
     Program,
@@ -47,6 +48,7 @@ impl Layer {
     /// The layer of a directory that has a limits page.
     pub(crate) fn open(directory: &Path) -> Result<Self, String> {
         let view = LimitsView::open(&directory.join("limits")).map_err(|e| e.to_string())?;
+        check_format(directory, view.format())?;
         Self::with(Limits::Page(view), directory)
     }
 
@@ -56,11 +58,18 @@ impl Layer {
     }
 
     fn with(limits: Limits, directory: &Path) -> Result<Self, String> {
+        // Slices that only variables make have no such page.
+        let grants = GrantsView::open(&directory.join("grants")).ok();
+        let grants = grants.map(|grants| &*Box::leak(Box::new(grants)));
+        let nvml_namespace = match &limits {
+            Limits::Page(view) => view.info().nvml_namespace,
+            Limits::Environment(_) => None,
+        };
+        let departed = move |dead: &Dead| departed(dead, grants, nvml_namespace);
         let account = Account::attach_with(&directory.join("account"), departed)
             .map_err(|e| e.to_string())?;
+        check_format(directory, account.format())?;
         let account = Box::leak(Box::new(account));
-        // Slices of older versions, and those that only variables make, have no such page.
-        let grants = GrantsView::open(&directory.join("grants")).ok();
         Ok(Self { limits, grants, account, member: AtomicPtr::default() })
     }
 
@@ -76,6 +85,14 @@ impl Layer {
             Limits::Environment(page) => environment::row_of(page, uuid),
         };
         row.and_then(|row| u8::try_from(row).ok())
+    }
+
+    /// The rows of its page when it was opened.
+    pub(crate) fn rows(&self) -> &[Row] {
+        match &self.limits {
+            Limits::Page(view) => view.rows(),
+            Limits::Environment(_) => &[],
+        }
     }
 
     #[inline]
@@ -99,7 +116,7 @@ impl Layer {
     pub(crate) fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
         match &self.limits {
             Limits::Page(view) => {
-                Some([Some(view.regulated()), self.grants.as_ref().map(GrantsView::regulated)])
+                Some([Some(view.regulated()), self.grants.map(GrantsView::regulated)])
             }
             Limits::Environment(_) => None,
         }
@@ -107,18 +124,18 @@ impl Layer {
 
     /// The grants page, if there is one.
     pub(crate) fn grants(&self) -> Option<&GrantsView> {
-        self.grants.as_ref()
+        self.grants
     }
 
-    /// What the members report of their use of a row, by slot.
+    /// The members' reports about their use of a row, by slot.
     pub(crate) fn computing(&self, row: usize) -> impl Iterator<Item = (u16, &ComputeWords)> {
         let members = if row < hami_account::CARDS { self.account.high_water() } else { 0 };
         (0..members).map(move |slot| (slot as u16, self.account.compute(slot, row)))
     }
 
     /// The debt on a row of processes that have exited.
-    pub(crate) fn unpaid_debt(&self, row: usize, now: u64) -> Owed {
-        if row < hami_account::CARDS { self.account.unpaid_debt(row, now) } else { Owed::default() }
+    pub(crate) fn unpaid_debt(&self, row: usize, now: u64) -> Debt {
+        if row < hami_account::CARDS { self.account.unpaid_debt(row, now) } else { Debt::default() }
     }
 
     #[inline]
@@ -136,7 +153,9 @@ impl Layer {
     /// every 10 ms.
     #[inline]
     pub(crate) fn reap(&self) {
-        self.account.reap_dead();
+        if let Ok(member) = self.joined() {
+            member.reap_dead();
+        }
     }
 
     #[inline]
@@ -227,4 +246,18 @@ impl Layer {
         // SAFETY: stored above, never freed (a membership ends with its process).
         unsafe { ours.as_ref() }.map(|joined| &joined.member)
     }
+}
+
+/// Only processes whose libraries have the same format may use a slice together.
+fn check_format(directory: &Path, format: Format) -> Result<(), String> {
+    if format == Format::Current {
+        return Ok(());
+    }
+    Err(format!(
+        "slice {}: it has format {}, and this library has format {}; end its programs, then make \
+         the slice again",
+        directory.display(),
+        format.number(),
+        Format::Current.number()
+    ))
 }

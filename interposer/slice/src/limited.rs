@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use driver_sys::cuda::CUdevice;
 use hami_account::Living;
-use hami_limits::{NO_LIMIT, VariableShare, Variables};
+use hami_limits::{NO_LIMIT, Row, VariableShare, Variables};
 use vgpu_driver::report::Once;
 
 use crate::layer::{Layer, Requester};
@@ -61,9 +61,42 @@ impl Limited {
             Index::OfPage => self.innermost(&rows).map(|(_, row)| row),
             Index::OfMachine => index,
         };
-        let memory_limit = self.variables.memory(index).unwrap_or(NO_LIMIT);
-        let share = self.variables.share(index);
+        let memory_limit = self.variable_memory(index).unwrap_or(NO_LIMIT);
+        let share = self.variable_share(index);
         Card { device, rows, memory_limit, share }
+    }
+
+    /// The memory limit that variables set for the i-th card.
+    fn variable_memory(&self, index: Option<usize>) -> Option<u64> {
+        match self.row(index) {
+            Some(row) => self.variables.memory_beside(index, row),
+            None => self.variables.memory(index),
+        }
+    }
+
+    /// The share that variables set for the i-th card.
+    fn variable_share(&self, index: Option<usize>) -> Option<VariableShare> {
+        match self.row(index) {
+            Some(row) => self.variables.share_beside(index, row),
+            None => self.variables.share(index),
+        }
+    }
+
+    /// The i-th row of the innermost page.
+    fn row(&self, index: Option<usize>) -> Option<&Row> {
+        let Index::OfPage = self.index else { return None };
+        self.layers.last()?.rows().get(index?)
+    }
+
+    /// Whether a variable sets a share of any card.
+    fn variables_set_a_share(&self) -> bool {
+        match self.index {
+            Index::OfMachine => self.variables.share(None).is_some(),
+            Index::OfPage => {
+                let rows = self.layers.last().map_or(0, |layer| layer.rows().len());
+                (0..rows).any(|row| self.variable_share(Some(row)).is_some())
+            }
+        }
     }
 
     /// This process's seats at a card, outermost first, in the layers that have a row for it.
@@ -82,9 +115,8 @@ impl Limited {
     /// admission; an inner `None` means a word that is always 0. `None` if two words are not
     /// enough: slices lie inside one another, or a variable sets a share.
     pub fn regulated_words(&self) -> Option<[Option<&AtomicU32>; 2]> {
-        let sets_share = self.variables.share(None).is_some();
         match self.layers.as_slice() {
-            _ if sets_share => None,
+            _ if self.variables_set_a_share() => None,
             // Without a page there is no share, and no way to set one.
             [layer] => layer.regulated_words().or(Some([None, None])),
             _ => None,

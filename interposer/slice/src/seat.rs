@@ -1,10 +1,10 @@
-//! What the compute layer sees of one card in one layer of the slice: the share, the coordinator's
+//! The compute layer's view of one card in one layer of the slice: the share, the coordinator's
 //! grant, and the words in which the process reports its own use.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hami_account::{ComputeState, ComputeWords, Owed};
+use hami_account::{ComputeState, ComputeWords, Debt};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime, VariableShare};
 use hami_share::turns::{ACTIVE_NS, SILENT_NS};
@@ -68,7 +68,7 @@ impl Seat {
     }
 
     /// The debt here of processes of the slice that have exited.
-    pub fn unpaid_debt(&self, now: u64) -> Owed {
+    pub fn unpaid_debt(&self, now: u64) -> Debt {
         self.layer.unpaid_debt(self.row, now)
     }
 

@@ -12,6 +12,8 @@
 //! - [`versions::VERSIONS`] says which symbol `cuGetProcAddress` hands out for which CUDA version.
 #![no_std]
 
+mod forms;
+
 /// cuda.h.
 #[allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals, clippy::all)]
 #[allow(clippy::pedantic)]
@@ -32,11 +34,10 @@ pub mod versions;
 /// that is not newer. A form for the thread's own default stream is preferred to a plain one of the
 /// same age. `None` if the header has no such name, or only newer forms.
 pub fn form_of(name: &str, version: i32, per_thread: bool) -> Option<&'static str> {
-    versions::VERSIONS
-        .iter()
-        .filter(|form| form.0 == name && form.1 <= version && (per_thread || !form.2))
-        .max_by_key(|form| (form.1, form.2))
-        .map(|form| form.3)
+    forms::of(name)
+        .filter(|form| form.version <= version && (per_thread || !form.per_thread))
+        .max_by_key(|form| (form.version, form.per_thread))
+        .and_then(forms::Form::symbol)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Measures a charge: `cargo run --release -p hami-account --example charge_cost`.
 //!
-//! It prints the best and the median of 31 runs, in nanoseconds per charge and uncharge together, with
-//! 1, 64 and 256 registered processes, then for a charge that is refused because the limit is reached.
+//! It prints the best and the median of 31 runs, in nanoseconds per charge and uncharge together,
+//! with 1, 64 and 256 registered processes, then for a charge that is refused because the limit is
+//! reached.
 
 use hami_account::{Account, SLOTS};
 use std::hint::black_box;

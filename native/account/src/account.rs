@@ -4,7 +4,8 @@ use crate::file::{AccountFile, Descriptor};
 use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
 use crate::layout::{CARDS, FILE, Layout, SIZE, SLOTS, TAKEN, UNIT, Word};
-use hami_limits::FileError;
+use hami_limits::{FileError, Format};
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -31,12 +32,22 @@ pub struct Living {
     pub bytes: u64,
 }
 
-/// A function that returns whether the driver has freed the memory of a dead process. Any thread that charges or joins
-/// may call it.
-pub type Oracle = fn(&ProcessIdentity) -> Departed;
+/// A process that has died and still holds bytes in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// Its slot in the account.
+    pub slot: usize,
+    /// When it joined ([`Account::joined_at`]).
+    pub joined_at: u64,
+    /// The process.
+    pub identity: ProcessIdentity,
+}
+
+/// A function that returns whether the driver has freed the memory of a dead process. Any thread
+/// that charges or joins may call it, and several at once.
+type Oracle = Box<dyn Fn(&Dead) -> Departed + Send + Sync>;
 
 /// The account file of a slice, mapped for the life of this value. It holds no descriptor.
-#[derive(Debug)]
 pub struct Account {
     map: NonNull<Layout>,
     pub(crate) file: AccountFile,
@@ -49,10 +60,15 @@ unsafe impl Send for Account {}
 unsafe impl Sync for Account {}
 
 impl Account {
-    /// Creates an empty account. The file must not exist. Only its owner may use it (mode 0600), until
-    /// the caller changes the mode.
+    /// Creates an empty account. The file must not exist. Only its owner may use it (mode 0600),
+    /// until the caller changes the mode.
     pub fn create(path: &Path) -> Result<(), FileError> {
-        FILE.create(path, 0o600, &FILE.head()).map(drop)
+        Self::create_in(Format::Current, path)
+    }
+
+    /// The same in a format, for the library of that format.
+    pub fn create_in(format: Format, path: &Path) -> Result<(), FileError> {
+        FILE.create(path, 0o600, format, &FILE.head(format)).map(drop)
     }
 
     /// Maps an existing account. Bytes of dead processes come back after [`Self::GRACE`].
@@ -61,11 +77,19 @@ impl Account {
     }
 
     /// Maps an existing account. `departed` decides when the bytes of a dead process come back.
-    pub fn attach_with(path: &Path, departed: Oracle) -> Result<Self, FileError> {
+    pub fn attach_with(
+        path: &Path,
+        departed: impl Fn(&Dead) -> Departed + Send + Sync + 'static,
+    ) -> Result<Self, FileError> {
         let _no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
         let (file, descriptor) = AccountFile::find(path, &FILE)?;
         let map = map(&descriptor).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map, file, departed })
+        Ok(Self { map, file, departed: Box::new(departed) })
+    }
+
+    /// The format of the file.
+    pub fn format(&self) -> Format {
+        self.file.format
     }
 
     /// Bytes committed on a card by all processes, including dead ones that were not reaped.
@@ -75,8 +99,8 @@ impl Account {
         words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
     }
 
-    /// When the process in a slot joined, in nanoseconds of `CLOCK_MONOTONIC`. The next process in the
-    /// slot has a later time.
+    /// When the process in a slot joined, in nanoseconds of `CLOCK_MONOTONIC`. The next process in
+    /// the slot has a later time.
     pub fn joined_at(&self, slot: usize) -> u64 {
         self.layout().records[slot].joined_at.load(Ordering::Relaxed)
     }
@@ -88,12 +112,12 @@ impl Account {
         (record.state.load(Ordering::Acquire) == TAKEN).then(|| ProcessIdentity::of(record))
     }
 
-    /// The living members in the PID namespace of the calling process, with the bytes that each holds
-    /// on a card (0 for a card that no account has).
+    /// The living members in the PID namespace of the calling process, with the bytes that each
+    /// holds on a card (0 for a card that no account has).
     ///
-    /// It probes the lock of each of them. If the locks cannot be probed, all count as alive. Unlike a
-    /// [`crate::Snapshot`] it reads the mapping, one number after the other, and copies nothing: a
-    /// process that joins or exits in the meantime may be included or not.
+    /// It probes the lock of each of them. If the locks cannot be probed, all count as alive.
+    /// Unlike a [`crate::Snapshot`] it reads the mapping, one number after the other, and copies
+    /// nothing: a process that joins or exits in the meantime may be included or not.
     pub fn living(&self, card: usize) -> impl Iterator<Item = Living> {
         let namespace = own_namespace();
         let records = &self.layout().records;
@@ -132,8 +156,8 @@ impl Account {
     }
 
     pub(crate) fn layout(&self) -> &Layout {
-        // SAFETY: the mapping is a complete Layout and lives as long as self; all its fields that are
-        // accessed are atomics, for which any bytes are a value.
+        // SAFETY: the mapping is a complete Layout and lives as long as self; all its fields that
+        // are accessed are atomics, for which any bytes are a value.
         unsafe { self.map.as_ref() }
     }
 
@@ -142,6 +166,12 @@ impl Account {
     pub(crate) fn words(&self, card: usize) -> &[AtomicU64] {
         let used = self.high_water();
         self.layout().words.get(card).map_or(&[], |words| &words[..used])
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("file", &self.file).finish_non_exhaustive()
     }
 }
 

@@ -1,29 +1,32 @@
 //! The processes' use of the cards' engines, as the coordinator reads it.
 //!
-//! The coordinator grants turns on a card but sees no launches. So each process writes its state and
-//! the turn that the state answers into a cache line per card that only it writes, and signals the
-//! account's wake-up word. The coordinator waits on that word, reads the states, and answers in the
-//! grants page. It trusts none of these values: with false ones a process can only appear idle, or
-//! make others wait as long as for a running kernel.
+//! The coordinator grants turns on a card but sees no launches. So each process writes its state
+//! and the turn that the state answers into a cache line per card that only it writes, and signals
+//! the account's wake-up word. The coordinator waits on that word, reads the states, and answers in
+//! the grants page. It trusts none of these values: with false ones a process can only appear idle,
+//! or make others wait as long as for a running kernel.
 
 use crate::account::Account;
 use crate::layout::{ComputeSums, ComputeWords, SLOTS};
 use hami_limits::grants::ComputeState;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A debt that outlives its process: the time when it will be paid, and the rate. A successor that pays
-/// at another rate computes the rest from both. Of two debts, the one that is paid later is larger.
+/// Engine time that a process has used beyond its share. It outlives the process, and the slice's
+/// other processes pay it.
+///
+/// It is stored as the time when it will be paid, and the rate. A process that pays at another rate
+/// computes the rest from both. Of two debts, the one that is paid later is larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owed(u64);
+pub struct Debt(u64);
 
-impl Owed {
-    /// A debt that will be paid at an instant (`CLOCK_MONOTONIC`, in ns; kept to the millisecond), at a
-    /// rate in millionths of the card's time.
+impl Debt {
+    /// A debt that will be paid at an instant (`CLOCK_MONOTONIC`, in ns; kept to the millisecond),
+    /// at a rate in millionths of the card's time.
     pub fn new(paid_at: u64, rate_ppm: u32) -> Self {
         Self((paid_at.div_ceil(1_000_000) << 20) | u64::from(rate_ppm & 0xf_ffff))
     }
 
-    /// The value of [`ComputeWords::owed`]; 0 is no debt.
+    /// The value of [`ComputeWords::debt`]; 0 is no debt.
     pub fn to_word(self) -> u64 {
         self.0
     }
@@ -47,8 +50,8 @@ pub struct Compute {
 }
 
 impl ComputeWords {
-    /// Stores the state of the process, which had seen `turn`. All that it wrote before is visible to a
-    /// reader of the state.
+    /// Stores the state of the process, which had seen `turn`. All that it wrote before is visible
+    /// to a reader of the state.
     #[inline]
     pub fn set_state(&self, turn: u32, state: ComputeState) {
         self.state.store(state.to_word(turn), Ordering::SeqCst);
@@ -62,8 +65,8 @@ impl ComputeWords {
 }
 
 impl ComputeSums {
-    /// Adds the times of a dead process to the sums and clears its words. If the reaper is killed in
-    /// between, one process's times on one card are lost.
+    /// Adds the times of a dead process to the sums and clears its words. If the reaper is killed
+    /// in between, one process's times on one card are lost.
     pub fn retire(&self, card: usize, words: &ComputeWords) {
         let add = |sum: &AtomicU64, word: &AtomicU64| {
             let value = word.swap(0, Ordering::SeqCst);
@@ -73,8 +76,15 @@ impl ComputeSums {
         };
         add(&self.used_ns[card], &words.used_ns);
         add(&self.throttled_ns[card], &words.throttled_ns);
-        self.owed[card].fetch_max(words.owed.swap(0, Ordering::SeqCst), Ordering::SeqCst);
-        for word in [&words.debt_ns, &words.active_at, &words.metered_at, &words.state] {
+        self.debt[card].fetch_max(words.debt.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+        let cleared = [
+            &words.debt_ns,
+            &words.active_at,
+            &words.metered_at,
+            &words.driver_memory,
+            &words.state,
+        ];
+        for word in cleared {
             word.store(0, Ordering::SeqCst);
         }
     }
@@ -96,18 +106,18 @@ impl Account {
         &self.layout().header.wake.0
     }
 
-    /// The unpaid debt on a card of processes that have exited, whether their slots are free again or
-    /// not. It probes the locks of the processes that owe something.
+    /// The unpaid debt on a card of processes that have exited, whether their slots are free again
+    /// or not. It probes the locks of the processes that have a debt.
     ///
     /// # Panics
     /// As [`Self::compute`].
-    pub fn unpaid_debt(&self, card: usize, now: u64) -> Owed {
-        let owed = |slot: usize| Owed(self.compute(slot, card).owed.load(Ordering::SeqCst));
-        let dead = self.find_dead(|slot| owed(slot).ns(now) > 0);
-        let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(owed).max();
+    pub fn unpaid_debt(&self, card: usize, now: u64) -> Debt {
+        let debt = |slot: usize| Debt(self.compute(slot, card).debt.load(Ordering::SeqCst));
+        let dead = self.find_dead(|slot| debt(slot).ns(now) > 0);
+        let of_dead = (0..SLOTS).filter(|slot| dead[*slot]).map(debt).max();
         // If a slot became free in the meantime, its debt is in the header by now.
         let departed = &self.layout().header.departed_compute;
-        Owed(departed.owed[card].load(Ordering::SeqCst)).max(of_dead.unwrap_or_default())
+        Debt(departed.debt[card].load(Ordering::SeqCst)).max(of_dead.unwrap_or_default())
     }
 
     /// The engine time on a card of processes whose slots are free again, in nanoseconds.
@@ -119,16 +129,16 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::Owed;
+    use super::Debt;
 
     #[test]
     fn a_debt_is_the_same_at_every_rate() {
         let second = 1_000_000_000;
-        let owed = Owed::new(30 * second, 100_000);
-        assert_eq!(owed.ns(0), 3 * second);
-        assert_eq!(owed.ns(20 * second), second);
-        assert_eq!(owed.ns(31 * second), 0);
-        assert_eq!(Owed::default().ns(0), 0);
-        assert!(owed < Owed::new(31 * second, 1));
+        let debt = Debt::new(30 * second, 100_000);
+        assert_eq!(debt.ns(0), 3 * second);
+        assert_eq!(debt.ns(20 * second), second);
+        assert_eq!(debt.ns(31 * second), 0);
+        assert_eq!(Debt::default().ns(0), 0);
+        assert!(debt < Debt::new(31 * second, 1));
     }
 }

@@ -1,15 +1,15 @@
 //! Opening the file inside a program that may close any descriptor at any time.
 //!
-//! A `close_range(3, ~0)` in another thread of the program can close a descriptor between two of our
-//! calls, and the program's next `open` gets its number. So no descriptor is kept, and one is used and
-//! closed only after `fstat` has shown that it is still our file. The result of a call counts only if
-//! the descriptor is still our file afterwards. A `close` of the program within the nanoseconds
-//! between our `fstat` and our `close` can still hit a descriptor of the program.
+//! A `close_range(3, ~0)` in another thread of the program can close a descriptor between two of
+//! our calls, and the program's next `open` gets its number. So no descriptor is kept, and one is
+//! used and closed only after `fstat` has shown that it is still our file. The result of a call
+//! counts only if the descriptor is still our file afterwards. A `close` of the program within the
+//! nanoseconds between our `fstat` and our `close` can still hit a descriptor of the program.
 //!
 //! `openat`, `pread64` and `close` are bare system calls, because libc's functions are cancellation
 //! points (`hami_limits::futex`).
 
-use hami_limits::{FileError, FileKind};
+use hami_limits::{FileError, FileKind, Format};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -30,6 +30,7 @@ struct FileId {
 #[derive(Debug)]
 pub(crate) struct AccountFile {
     pub path: PathBuf,
+    pub format: Format,
     id: FileId,
 }
 
@@ -49,22 +50,18 @@ impl AccountFile {
         // The program may change its directory later.
         let path = std::path::absolute(path).map_err(io_error)?;
         let id = FileId::of_path(&path).map_err(io_error)?;
-        let account = Self { path, id };
-        let file = account.open(libc::O_RDWR).map_err(io_error)?;
+        let file = Descriptor::open(&path, libc::O_RDWR, id).map_err(io_error)?;
         let (_, regular, size) = status(file.fd).map_err(io_error)?;
         let mut start = [0; 16];
-        if !regular
-            || size != kind.size as u64
-            || file.read_at(&mut start, 0).map_err(io_error)? < 16
-        {
-            return Err(kind.wrong_size(&account.path));
+        if !regular || !kind.has_size(size) || file.read_at(&mut start, 0).map_err(io_error)? < 16 {
+            return Err(kind.wrong_size(&path));
         }
-        kind.check_head(&start).map_err(|reason| kind.damaged(&account.path, reason))?;
-        Ok((account, file))
+        let format = kind.check_head(&start).map_err(|reason| kind.damaged(&path, reason))?;
+        Ok((Self { path, format, id }, file))
     }
 
-    /// Opens the account again. It fails if the path does not name the same file any more, or cannot be
-    /// opened (after chroot, setuid or a change of mounts).
+    /// Opens the account again. It fails if the path does not name the same file any more, or
+    /// cannot be opened (after chroot, setuid or a change of mounts).
     pub fn open(&self, access: libc::c_int) -> io::Result<Descriptor> {
         Descriptor::open(&self.path, access, self.id)
     }

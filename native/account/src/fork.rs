@@ -1,12 +1,12 @@
 //! The fork lock, and the number by which a child recognises that it is one.
 //!
-//! While one thread opens the account and has not yet hidden it from children, a fork in another thread
-//! would give the child the lock that proves that this process lives; the slot would then outlive its
-//! process. So those few instructions run under a lock that every fork takes first. The handlers are
-//! registered when the lock is first needed, never when the library is loaded.
+//! While one thread opens the account and has not yet hidden it from children, a fork in another
+//! thread would give the child the lock that proves that this process lives; the slot would then
+//! outlive its process. So those few instructions run under a lock that every fork takes first. The
+//! handlers are registered when the lock is first needed, never when the library is loaded.
 //!
-//! A child that a bare `clone` creates runs no handlers and is not recognised. A lock that it inherits in
-//! that window is released when the child exits.
+//! A child that a bare `clone` creates runs no handlers and is not recognised. A lock that it
+//! inherits in that window is released when the child exits.
 
 use hami_limits::futex::pause;
 use std::io;
@@ -40,13 +40,16 @@ impl NoFork {
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
         let guard = Self(());
-        if !REGISTERED.swap(true, Ordering::Relaxed) {
+        if !REGISTERED.load(Ordering::Relaxed) {
             // SAFETY: the handlers only use atomics and system calls.
             let failed = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
             if failed != 0 {
-                REGISTERED.store(false, Ordering::Relaxed);
                 return Err(io::Error::from_raw_os_error(failed));
             }
+            // Only afterwards: a fork meanwhile takes no lock yet, and a child that inherited this
+            // without the handlers would never register them. If it inherits the handlers without
+            // this, it registers them twice, which does no harm.
+            REGISTERED.store(true, Ordering::Release);
         }
         Ok(guard)
     }
@@ -64,8 +67,8 @@ fn this_thread() -> u64 {
     u64::from(pid as u32) << 32 | u64::from(tid as u32)
 }
 
-/// False after the deadline, or at once if this thread already holds the lock (a signal handler that
-/// forks).
+/// False after the deadline, or at once if this thread already holds the lock (a signal handler
+/// that forks).
 fn take() -> bool {
     let me = this_thread();
     let deadline = Instant::now() + DEADLINE;
@@ -94,7 +97,8 @@ extern "C" fn before() {
 }
 
 extern "C" fn parent() {
-    // Only if `before` took the lock in this thread: it may have timed out, and another thread may hold it.
+    // Only if `before` took the lock in this thread: it may have timed out, and another thread may
+    // hold it.
     if HOLDER.load(Ordering::Relaxed) == this_thread() && FORKING.swap(false, Ordering::Relaxed) {
         HOLDER.store(0, Ordering::Release);
     }

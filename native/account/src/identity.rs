@@ -6,9 +6,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
-/// The inode of the host's PID namespace, fixed by the kernel (`PROC_PID_INIT_INO`).
-const HOST_NAMESPACE: u64 = 0xEFFF_FFFC;
-
 /// A process, as it sees itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIdentity {
@@ -34,11 +31,6 @@ impl ProcessIdentity {
             start_time: record.start_time.load(Ordering::Relaxed),
             pid_namespace: record.pid_namespace.load(Ordering::Relaxed),
         }
-    }
-
-    /// Whether its pid is its number on the host.
-    pub fn is_numbered_as_on_the_host(&self) -> bool {
-        self.pid_namespace == HOST_NAMESPACE
     }
 
     /// Whether it runs and is no zombie. The caller must be in the same PID namespace.

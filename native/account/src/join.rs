@@ -7,6 +7,7 @@ use crate::member::Member;
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
 use hami_limits::FileError;
+use hami_limits::clock::monotonic_ns;
 use hami_limits::futex::pause;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -34,9 +35,17 @@ impl Account {
 
     /// Like [`Self::join`], but without waiting: `None` if every slot is taken.
     pub fn try_join(&self) -> Result<Option<Member<'_>>, FileError> {
-        // Look for dead processes here as well: a refusal, which also looks, may be long ago.
-        self.reap_dead();
-        self.claim_free_slot().map_err(|e| FILE.io(&self.file.path, e))
+        let io_error = |e| FILE.io(&self.file.path, e);
+        let mut joined = self.claim_free_slot().map_err(io_error)?;
+        if joined.is_none() {
+            self.reap_dead();
+            joined = self.claim_free_slot().map_err(io_error)?;
+        }
+        // A program that starts after another one has died is often the first to notice.
+        if let Some(member) = &joined {
+            member.reap_dead();
+        }
+        Ok(joined)
     }
 
     fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
@@ -46,8 +55,9 @@ impl Account {
             }
             let Some(lock) = SlotLock::try_take(&self.file, slot)? else { continue };
             at(Step::SlotLocked);
-            // Only the holder of the slot's lock changes its state.
-            if record.state.load(Ordering::Acquire) == FREE {
+            // Only the holder of the slot's lock makes it taken.
+            if record.state.load(Ordering::Acquire) == FREE && !self.is_being_reaped(slot) {
+                record.reset();
                 record_identity(record);
                 // Before anything is published there: sums run up to this mark.
                 self.layout().header.high_water.0.fetch_max(slot as u32 + 1, Ordering::SeqCst);
@@ -66,11 +76,4 @@ fn record_identity(record: &Record) {
     record.start_time.store(own.start_time, Ordering::Relaxed);
     record.pid_namespace.store(own.pid_namespace, Ordering::Relaxed);
     record.joined_at.store(monotonic_ns(), Ordering::Relaxed);
-}
-
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a local variable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,19 +1,22 @@
 //! The account file as a type, and a word as a number. The layout is documented in `lib.rs`.
 
-use hami_limits::FileKind;
+use hami_limits::{FileKind, FileLayout};
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The most processes of a slice. The kernel's time to probe their locks grows with the square.
-pub const SLOTS: usize = 256;
+pub const SLOTS: usize = hami_limits::grants::SLOTS;
 /// The most cards of a slice. Row i of the limits page is card i.
 pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 /// Bytes per unit; a request is rounded up to whole units.
 pub const UNIT: u64 = 512;
 
 pub(crate) const SIZE: usize = size_of::<Layout>();
-pub(crate) const FILE: FileKind =
-    FileKind { name: "account", magic: *b"HAMIACC1", version: 2, size: SIZE };
+pub(crate) const FILE: FileKind = FileKind {
+    name: "account",
+    magic: *b"HAMIACC1",
+    layouts: [FileLayout { version: 2, size: SIZE }, FileLayout { version: 3, size: SIZE }],
+};
 
 /// `Record::state` of a free slot. All its words are zero.
 pub(crate) const FREE: u32 = 0;
@@ -57,9 +60,12 @@ pub(crate) struct Record {
     /// How often the process has started to lower one of its words, and how often it has finished.
     pub releases_begun: AtomicU32,
     pub releases_done: AtomicU32,
-    /// When the process joined, in nanoseconds since boot. It distinguishes a process from the one that runs
-    /// under the same pid after exec.
+    /// When the process joined, in nanoseconds since boot. It distinguishes a process from the one
+    /// that runs under the same pid after exec.
     pub joined_at: AtomicU64,
+    /// 1 + the slot of the dead process that this process is reaping now, or 0. While this process
+    /// lives, no process joins in that slot.
+    pub reaping: AtomicU32,
     pub counters: Counters,
 }
 
@@ -75,8 +81,9 @@ pub(crate) struct Counters {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ComputeWords {
-    /// A [`crate::ComputeState`] in the low half; in the high half the turn that the process had seen
-    /// when it wrote the state. If that turn is not the current one, the state answers an older grant.
+    /// A [`crate::ComputeState`] in the low half; in the high half the turn that the process had
+    /// seen when it wrote the state. If that turn is not the current one, the state answers an
+    /// older grant.
     pub state: AtomicU64,
     /// Engine time so far: how long the card was busy with kernels of the process.
     pub used_ns: AtomicU64,
@@ -84,15 +91,17 @@ pub struct ComputeWords {
     pub throttled_ns: AtomicU64,
     /// How far the process's own bucket is below zero now.
     pub debt_ns: AtomicU64,
-    /// When the process last checked its work on the card (`CLOCK_MONOTONIC`): a heartbeat while work
-    /// runs.
+    /// When the process last checked its work on the card (`CLOCK_MONOTONIC`): a heartbeat while
+    /// work runs.
     pub active_at: AtomicU64,
     /// The same time for the other processes of the slice, which divide its share if there is no
     /// coordinator, or if the slice is inside another one that has the turns.
     pub metered_at: AtomicU64,
-    /// The debt of the process's own bucket ([`crate::Owed::to_word`]).
-    pub owed: AtomicU64,
-    reserved: u64,
+    /// The debt of the process's own bucket ([`crate::Debt::to_word`]).
+    pub debt: AtomicU64,
+    /// The bytes of the process's committed units that the driver has taken for itself, such as for
+    /// its context. Zero in the previous format.
+    pub driver_memory: AtomicU64,
 }
 
 /// Sums per card over the processes whose slots are free again.
@@ -100,8 +109,8 @@ pub struct ComputeWords {
 pub(crate) struct ComputeSums {
     pub used_ns: [AtomicU64; CARDS],
     pub throttled_ns: [AtomicU64; CARDS],
-    /// The one of their debts that would be paid last.
-    pub owed: [AtomicU64; CARDS],
+    /// The largest of their debts.
+    pub debt: [AtomicU64; CARDS],
 }
 
 /// A value in its own cache line.
@@ -118,6 +127,7 @@ const _: () = assert!(offset_of!(Header, probed_at) == 192);
 const _: () = assert!(offset_of!(Header, departed) == 256);
 const _: () = assert!(offset_of!(Header, wake) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);
+const _: () = assert!(offset_of!(Record, reaping) == 48);
 const _: () = assert!(offset_of!(Record, counters) == 64);
 const _: () = assert!(size_of::<ComputeWords>() == 64);
 const _: () = assert!(offset_of!(ComputeWords, used_ns) == 8);
@@ -125,38 +135,65 @@ const _: () = assert!(offset_of!(ComputeWords, throttled_ns) == 16);
 const _: () = assert!(offset_of!(ComputeWords, debt_ns) == 24);
 const _: () = assert!(offset_of!(ComputeWords, active_at) == 32);
 const _: () = assert!(offset_of!(ComputeWords, metered_at) == 40);
-const _: () = assert!(offset_of!(ComputeWords, owed) == 48);
+const _: () = assert!(offset_of!(ComputeWords, debt) == 48);
+const _: () = assert!(offset_of!(ComputeWords, driver_memory) == 56);
 
 /// One process's units on one card: `committed` is charged, `tentative` is requested.
+///
+/// A *revoked* word does not count as tentative in any sum, and none of it can be committed. It is
+/// revoked until all of it is withdrawn, so that a commit can tell a revoked request from a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub u64);
+
+const REVOKED: u64 = 1 << 31;
+const TENTATIVE: u64 = REVOKED - 1;
+const MAX_COMMITTED: u64 = 0xffff_ffff;
 
 impl Word {
     pub const fn committed(self) -> u64 {
         self.0 >> 32
     }
 
+    /// The units that are requested, whether revoked or not.
     pub const fn tentative(self) -> u64 {
-        self.0 & 0xffff_ffff
+        self.0 & TENTATIVE
     }
 
+    pub const fn is_revoked(self) -> bool {
+        self.0 & REVOKED != 0
+    }
+
+    /// The units that count against a limit.
     pub const fn total(self) -> u64 {
-        self.committed() + self.tentative()
+        self.committed() + if self.is_revoked() { 0 } else { self.tentative() }
     }
 
-    /// The word with `units` more tentative; `None` if one half could then overflow into the other.
+    /// The word with `units` more tentative; `None` if one part could then overflow into another.
     pub const fn publish(self, units: u64) -> Option<Word> {
-        if self.total() + units > 0xffff_ffff { None } else { Some(Word(self.0 + units)) }
+        let tentative = self.tentative() + units;
+        if tentative > TENTATIVE || self.committed() + tentative > MAX_COMMITTED {
+            return None;
+        }
+        Some(Word(self.0 + units))
     }
 
-    /// The number that, added to a word, turns `units` of its tentative into committed.
-    pub const fn commit(units: u64) -> u64 {
-        (units << 32) - units
+    /// The word with `units` of its tentative committed; `None` if it is revoked.
+    pub const fn commit(self, units: u64) -> Option<Word> {
+        if self.is_revoked() { None } else { Some(Word(self.0 + (units << 32) - units)) }
+    }
+
+    /// The revoked word; `None` if there is nothing to revoke.
+    pub const fn revoke(self) -> Option<Word> {
+        if self.tentative() == 0 || self.is_revoked() { None } else { Some(Word(self.0 | REVOKED)) }
     }
 
     /// The word without `units` of its tentative.
     pub const fn withdraw(self, units: u64) -> Option<Word> {
-        if self.tentative() < units { None } else { Some(Word(self.0 - units)) }
+        match self.tentative() {
+            tentative if tentative < units => None,
+            tentative if tentative == units => Some(self.without_tentative()),
+            _ => Some(Word(self.0 - units)),
+        }
     }
 
     /// The word without `units` of its committed.
@@ -165,7 +202,7 @@ impl Word {
     }
 
     pub const fn without_committed(self) -> Word {
-        Word(self.tentative())
+        Word(self.0 & (TENTATIVE | REVOKED))
     }
 
     pub const fn without_tentative(self) -> Word {
@@ -178,25 +215,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_half_of_a_word_never_overflows_into_the_other() {
-        let full = Word(0).publish(0xffff_ffff).unwrap();
-        assert_eq!((full.committed(), full.tentative()), (0, 0xffff_ffff));
+    fn no_part_of_a_word_overflows_into_another() {
+        let most = Word(0).publish(TENTATIVE).unwrap();
+        assert_eq!((most.committed(), most.tentative()), (0, TENTATIVE));
+        assert_eq!(most.publish(1), None);
+        let half = most.commit(TENTATIVE).unwrap();
+        let full = half.publish(TENTATIVE).unwrap().commit(TENTATIVE).unwrap();
+        let full = full.publish(1).unwrap().commit(1).unwrap();
+        assert_eq!((full.committed(), full.tentative()), (MAX_COMMITTED, 0));
         assert_eq!(full.publish(1), None);
-        let committed = Word(full.0 + Word::commit(0xffff_ffff));
-        assert_eq!((committed.committed(), committed.tentative()), (0xffff_ffff, 0));
-        assert_eq!(committed.publish(1), None);
-        assert_eq!(committed.withdraw(1), None);
-        assert_eq!(committed.release(0xffff_ffff), Some(Word(0)));
+        assert_eq!(full.withdraw(1), None);
+        assert_eq!(full.release(MAX_COMMITTED), Some(Word(0)));
         assert_eq!(Word(0).release(1), None);
     }
 
     #[test]
-    fn the_halves_change_separately() {
-        let word = Word(0).publish(7).unwrap().publish(5).unwrap();
-        let word = Word(word.0 + Word::commit(7));
+    fn the_parts_change_separately() {
+        let word = Word(0).publish(7).unwrap().publish(5).unwrap().commit(7).unwrap();
         assert_eq!((word.committed(), word.tentative(), word.total()), (7, 5, 12));
         assert_eq!(word.without_committed(), Word(5));
         assert_eq!(word.without_tentative(), Word(7 << 32));
         assert_eq!(word.withdraw(5).unwrap().release(7), Some(Word(0)));
+    }
+
+    #[test]
+    fn a_word_is_revoked_until_all_its_requests_are_withdrawn() {
+        let word = Word(0).publish(3).unwrap().commit(3).unwrap();
+        assert_eq!(word.revoke(), None, "nothing is requested");
+        let word = word.publish(5).unwrap().publish(7).unwrap().revoke().unwrap();
+        assert_eq!((word.committed(), word.tentative(), word.total()), (3, 12, 3));
+        assert_eq!((word.commit(5), word.revoke()), (None, None));
+        let word = word.release(3).unwrap().withdraw(5).unwrap();
+        assert!(word.is_revoked() && word.without_committed() == word);
+        assert_eq!(word.withdraw(7), Some(Word(0)));
     }
 }

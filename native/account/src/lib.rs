@@ -1,10 +1,10 @@
 //! The account file: the processes of a slice, and how much of each card they hold.
 //!
-//! Every allocation of every process is charged here before the driver is called. So the account must
-//! be exact (never over the limit, and a request that fits is never refused), fast (a charge is a few
-//! atomic operations without a system call), and it must survive the death of any process at any
-//! instruction. There is no server and no global counter to repair: each process writes only its own
-//! words, and they are cleared with its slot after its death.
+//! Every allocation of every process is charged here before the driver is called. So the account
+//! must be exact (never over the limit, and a request that fits is never refused), fast (a charge
+//! is a few atomic operations without a system call), and it must survive the death of any process
+//! at any instruction. There is no server and no global counter to repair: each process writes only
+//! its own words, and they are cleared with its slot after its death.
 //!
 //! | module | content |
 //! |---|---|
@@ -12,29 +12,36 @@
 //! | `account` | the file, mapped: which process has which slot, and how much is used |
 //! | `join`, `slot_lock`, `fork` | membership: a slot and the lock that proves that its process lives |
 //! | `member` | charging and uncharging: the path of every allocation |
-//! | `slow_lock` | the lock for requests that compete near the limit |
+//! | `contend`, `slow_lock` | requests that compete near the limit, and their lock |
 //! | `reap`, `identity` | dead processes: finding them and clearing their slots |
 //! | `compute` | the processes' use of the cards' engines, for the coordinator |
 //! | `snapshot` | reading the file from outside, without trusting it |
 //! | `file` | opening it inside a program that may close any descriptor |
 //! | `steps` | instants at which tests delay or kill a process |
 //!
-//! The preload library joins and charges, the coordinator reads the engine times and states, and the
-//! Python package reads snapshots. The limits themselves are in `hami-limits`: row i of the limits page
-//! is card i of the account.
+//! The preload library joins and charges, the coordinator reads the engine times and states, and
+//! the Python package reads snapshots. The limits themselves are in `hami-limits`: row i of the
+//! limits page is card i of the account.
 //!
 //! # How a charge works
 //!
-//! A process has one word per card, `committed:32 | tentative:32`, in units of 512 bytes.
+//! A process has one word per card, `committed:32 | revoked:1 | tentative:31`, in units of 512 bytes.
 //!
-//! 1. Read only: if the committed sum plus the request is over the limit, publish nothing. Otherwise a
-//!    process that keeps requesting far too much would block its neighbours.
-//! 2. Publish the request as tentative in the own word, then sum all words up to the high-water mark.
-//!    Of two racing processes, at least one sees the other. If the sum fits, one atomic addition turns
-//!    tentative into committed.
-//! 3. Otherwise withdraw. If the committed bytes alone refuse the request, refuse it. Otherwise retry
-//!    under the slow lock, published, until the request fits, the committed bytes refuse it, or a
-//!    second has passed ([`Member::charge`]).
+//! 1. Read only: if the committed sum plus the request is over the limit, publish nothing.
+//!    Otherwise a process that keeps requesting far too much would block its neighbours.
+//! 2. Publish the request as tentative in the own word, then sum all words up to the high-water
+//!    mark. Of two racing processes, at least one sees the other. If the sum fits, one
+//!    compare-and-swap turns tentative into committed.
+//! 3. Otherwise withdraw. If the committed bytes alone refuse the request, refuse it. Otherwise
+//!    retry under the slow lock, published, until the request fits, the committed bytes refuse it,
+//!    or a second has passed ([`Member::charge`]).
+//!
+//! A process may be stopped at any of these steps for as long as it likes. So a request that waits
+//! for a millisecond *revokes* the tentative bytes of the others: they count in no sum any more, and
+//! a revoked request cannot be committed. Its process withdraws it and publishes it again. A word
+//! stays revoked until it has no tentative bytes, and nothing is published in it meanwhile, so
+//! whoever commits knows that its request was counted all the time. The slow lock is taken over from
+//! a holder that is stopped.
 //!
 //! A sum of the committed bytes is a proof only for words from which nothing was taken while all of
 //! them were read: bytes that move during a sum would count twice. Therefore a record counts its
@@ -42,21 +49,23 @@
 //!
 //! # How a death is noticed
 //!
-//! A slot belongs to the process that holds the kernel's lock on the slot's byte of the file. Only a
-//! living process can hold it (`slot_lock`). Before a request is refused, the locks of the processes
-//! that hold memory of that card are probed. All locks are probed at most every 10 ms, when a process
-//! only needs to know how much is free. The process that finds a dead one takes over its lock and with
-//! it the slot: tentative bytes are dropped at once, committed bytes when the driver has freed them.
-//! NVML shows that if processes are numbered as on the host; otherwise 750 ms must have passed since
-//! the death was noticed (`reap`). If the file cannot be opened any more, every process counts as
-//! alive.
+//! A slot belongs to the process that holds the kernel's lock on the slot's byte of the file. Only
+//! a living process can hold it (`slot_lock`). Before a request is refused, the locks of the
+//! processes that hold memory of that card are probed. All locks are probed at most every 10 ms,
+//! when a process only needs to know how much is free. The slot of a dead process is cleared
+//! without a lock (`reap`): tentative bytes are dropped at once, committed bytes when the driver has
+//! freed them. A function of the caller says whether it has ([`Account::attach_with`]); where it
+//! does not know, 750 ms must have passed since the death was noticed. A request that fits only with
+//! those bytes waits for them, two seconds at most. If the file cannot be opened any more, every
+//! process counts as alive.
 //!
 //! # Engine times
 //!
 //! Each process has a cache line per card for its use of the card's engine ([`ComputeWords`]): the
-//! engine time so far, the time for which its threads waited to launch, its debt, signs of life, and
-//! its state with the turn that it had seen. Only the process itself writes there; after a new state it
-//! signals the account's wake-up word. When a slot is reaped, its times are added to sums in the header.
+//! engine time so far, the time for which its threads waited to launch, its debt, signs of life,
+//! and its state with the turn that it had seen. Only the process itself writes there; after a new
+//! state it signals the account's wake-up word. When a slot is reaped, its times are added to sums
+//! in the header.
 //!
 //! # The file
 //!
@@ -65,32 +74,35 @@
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]             "HAMIACC1"
-//!      8  version: u32, size: u32    2, 364544
+//!      8  version: u32, size: u32    3, 364544 (version 2 in the previous format)
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
 //!    448  wake: u32                  the wake-up word of the coordinator; a futex
-//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; owed [u64; 16]
-//!   4096  words: [[u64; 256]; 16]    per card, per slot: committed in the high half
+//!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; debt [u64; 16]
+//!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)
 //!           32 releases_begun: u32, releases_done: u32 | 40 joined_at: u64 (ns since boot)
+//!           48 reaping: u32 (1 + the slot that the process reaps now, or 0)
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
 //! compute:  0 state: u64 (turn in the high half; 0 idle, 1 waiting, 2 running) | 8 used_ns: u64
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
-//!          48 owed: u64 | zero
+//!          48 debt: u64 | 56 driver_memory: u64 (bytes; part of the committed units)
 //! ```
 //!
-//! Byte i of the file carries the lock of slot i. Words are packed per card, because every charge reads
-//! all of them. Records and engine times are apart, because their writers would slow down those reads.
+//! Bytes i and 256 + i of the file carry the locks of slot i. Words are packed per card, because every charge
+//! reads all of them. Records and engine times are apart, because their writers would slow down
+//! those reads.
 
 mod account;
 mod compute;
+mod contend;
 mod file;
 pub mod fork;
 mod identity;
@@ -104,8 +116,8 @@ mod snapshot;
 #[doc(hidden)]
 pub mod steps;
 
-pub use account::{Account, Departed, Living, Oracle};
-pub use compute::{Compute, Owed};
+pub use account::{Account, Dead, Departed, Living};
+pub use compute::{Compute, Debt};
 pub use hami_limits::grants::ComputeState;
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, ComputeWords, SLOTS, UNIT};

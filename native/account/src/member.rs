@@ -1,28 +1,21 @@
-//! Charging and uncharging: the path of every allocation.
+//! Charging and uncharging: the path of every allocation. The rare cases are in `contend`.
 
 use crate::account::Account;
 use crate::fork::generation;
-use crate::layout::{CARDS, ComputeWords, Record, SLOTS, UNIT, Word};
+use crate::layout::{CARDS, ComputeWords, Record, UNIT, Word};
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
-use hami_limits::futex::{pause, wake_all};
+use hami_limits::futex::wake_all;
 use std::fmt;
-use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// How long a request that may fit waits for competing requests to be decided. Those need nanoseconds,
-/// unless the scheduler keeps their processes from running: on two cores with thirty busy processes,
-/// 20 ms were too short for one request in ten thousand, and a refusal here ends a program. Dead
-/// processes do not delay a request that long, because it looks for them before.
-const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Why a charge was refused. The program sees "out of memory" in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The committed bytes leave less room than the request needs.
     OverLimit,
-    /// Competing requests were undecided until the deadline. A retry may succeed.
+    /// Competing requests got in the way until the deadline. A retry may succeed.
     Busy,
     /// This process is a forked child of the member: it has to join itself.
     Forked,
@@ -40,10 +33,11 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// The membership of this process in an account. Any number of threads may charge through it at once.
+/// The membership of this process in an account. Any number of threads may charge through it at
+/// once.
 ///
-/// It ends when it is dropped, when the process exits, or with `exec`. Another process then releases
-/// the bytes that it still holds, by [`Account::reap_dead`].
+/// It ends when it is dropped, when the process exits, or with `exec`. Another process then
+/// releases the bytes that it still holds, by [`Member::reap_dead`].
 #[derive(Debug)]
 pub struct Member<'a> {
     account: &'a Account,
@@ -52,16 +46,20 @@ pub struct Member<'a> {
     _lock: SlotLock,
 }
 
-struct Request {
-    card: usize,
-    units: u64,
-    limit: u64,
+/// A request for units of a card.
+pub(crate) struct Request {
+    pub card: usize,
+    pub units: u64,
+    pub limit: u64,
 }
 
-enum Outcome {
-    Granted,
-    Over,
-    TimedOut,
+/// What became of publishing a request.
+pub(crate) enum Published {
+    Yes,
+    /// One process cannot hold that much.
+    TooMuch,
+    /// Older requests of this process are revoked and not withdrawn yet.
+    Revoked,
 }
 
 impl<'a> Member<'a> {
@@ -77,49 +75,77 @@ impl<'a> Member<'a> {
     /// Charges `bytes` on a card whose limit for the whole slice is `limit` bytes, or refuses. A
     /// card that no account has is refused.
     ///
-    /// It never takes the committed sum over the limit. It never refuses a request that fits throughout
-    /// the call, unless competing processes cannot run for the whole deadline of a second.
+    /// It never takes the committed sum over the limit. It never refuses a request that fits
+    /// throughout the call, unless this process does not run for the whole deadline of a second. If
+    /// the request fits only with the memory of processes that have died, it waits for that memory,
+    /// two seconds at most.
     #[inline]
     pub fn charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        self.try_charge(card, bytes, limit).inspect_err(|refused| self.count(card, *refused))
+        let charged = self.charge_within(card, bytes, limit, Self::DEPARTURE);
+        charged.inspect_err(|refused| self.count(card, *refused))
     }
 
-    /// Like [`Self::charge`], for a request that the program has not made: a refusal is not counted.
+    /// Like [`Self::charge`], for a request that the program has not made: it does not wait for the
+    /// memory of dead processes, and a refusal is not counted.
     #[inline]
     pub fn try_charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
+        self.charge_within(card, bytes, limit, Duration::ZERO)
+    }
+
+    #[inline]
+    fn charge_within(
+        &self,
+        card: usize,
+        bytes: u64,
+        limit: u64,
+        patience: Duration,
+    ) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
         // Only read: a request that cannot be granted must not block others.
         let committed: u64 = self.words(&request).map(Word::committed).sum();
-        if committed + request.units <= request.limit && self.publish(&request) {
-            if self.fits(&request) {
-                self.commit(&request);
+        if committed + request.units <= request.limit
+            && let Published::Yes = self.publish(&request)
+        {
+            if self.fits(&request) && self.commit(&request) {
                 return Ok(());
             }
             self.withdraw(&request);
         }
-        self.charge_slowly(&request)
+        self.charge_slowly(&request, patience)
     }
 
     /// Refuses a request that [`Self::charge`] would refuse now, without charging. A process that
-    /// charges several accounts calls it first, so that it takes nothing from one account if another
-    /// refuses. A refusal is counted.
+    /// charges several accounts calls it first, so that it takes nothing from one account if
+    /// another refuses. It waits for the memory of dead processes, and a refusal is counted.
     pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        self.would_admit(card, bytes, limit).inspect_err(|refused| self.count(card, *refused))
+        let admitted = self.admits_within(card, bytes, limit, Self::DEPARTURE);
+        admitted.inspect_err(|refused| self.count(card, *refused))
     }
 
-    /// Like [`Self::admits`], for a request that the program has not made: a refusal is not counted.
+    /// Like [`Self::admits`], for a request that the program has not made: it does not wait, and a
+    /// refusal is not counted.
     pub fn would_admit(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
+        self.admits_within(card, bytes, limit, Duration::ZERO)
+    }
+
+    fn admits_within(
+        &self,
+        card: usize,
+        bytes: u64,
+        limit: u64,
+        patience: Duration,
+    ) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
+        let deadline = Instant::now() + patience;
         while self.is_over(&request) {
-            if self.account.reap_dead_holders(card) == 0 {
-                return Err(Refused::OverLimit);
-            }
+            self.make_room(&request, deadline)?;
         }
         Ok(())
     }
 
-    /// Uncharges `bytes` on a card. If that is more than was charged, all of the charge is released and
-    /// an anomaly is counted. In a forked child nothing happens, because the child holds nothing.
+    /// Uncharges `bytes` on a card. If that is more than was charged, all of the charge is released
+    /// and an anomaly is counted. In a forked child nothing happens, because the child holds
+    /// nothing.
     #[inline]
     pub fn uncharge(&self, card: usize, bytes: u64) {
         if self.generation != generation() || card >= CARDS {
@@ -147,8 +173,8 @@ impl<'a> Member<'a> {
         self.slot as u16
     }
 
-    /// The words in which this process reports its use of a card's engine. `None` for a card that no
-    /// account has, and in a forked child, which has to join itself.
+    /// The words in which this process reports its use of a card's engine. `None` for a card that
+    /// no account has, and in a forked child, which has to join itself.
     #[inline]
     pub fn compute(&self, card: usize) -> Option<&'a ComputeWords> {
         let mine = self.generation == generation() && card < CARDS;
@@ -174,114 +200,58 @@ impl<'a> Member<'a> {
         Ok(Request { card, units: bytes.div_ceil(UNIT), limit: limit / UNIT })
     }
 
-    /// The rare case: the limit is near, or another process is charging at the same time.
-    #[cold]
-    fn charge_slowly(&self, request: &Request) -> Result<(), Refused> {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            let outcome =
-                if self.is_over(request) { Outcome::Over } else { self.contend(request, deadline) };
-            let refused = match outcome {
-                Outcome::Granted => return Ok(()),
-                Outcome::Over => Refused::OverLimit,
-                Outcome::TimedOut => Refused::Busy,
-            };
-            // The bytes in the way may belong to dead processes.
-            if self.account.reap_dead_holders(request.card) == 0 {
-                return Err(refused);
-            }
-        }
-    }
-
-    /// Stays published until the request fits. The slow lock makes sure that no other request does.
-    fn contend(&self, request: &Request, deadline: Instant) -> Outcome {
-        let Some(_lock) = self.account.slow_lock(self.slot, deadline) else {
-            return Outcome::TimedOut;
-        };
-        if !self.publish(request) {
-            return Outcome::Over;
-        }
-        for attempt in 0_u32.. {
-            if self.fits(request) {
-                self.commit(request);
-                return Outcome::Granted;
-            }
-            if self.is_over(request) {
-                self.withdraw(request);
-                return Outcome::Over;
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
-            if attempt < 16 {
-                spin_loop();
-            } else {
-                // A process with a published request was interrupted, or has died.
-                self.account.reap_dead();
-                pause(Duration::from_micros(50));
-            }
-        }
-        self.withdraw(request);
-        Outcome::TimedOut
-    }
-
-    /// Makes the request visible to all sums. False if one process cannot hold that much.
+    /// Makes the request visible to all sums.
     ///
     /// The exchange and the loads of [`Self::fits`] are sequentially consistent: of two racing
     /// processes, at least one sees the other.
     #[inline]
-    fn publish(&self, request: &Request) -> bool {
+    pub(crate) fn publish(&self, request: &Request) -> Published {
         let word = self.word(request.card);
-        let add = |old| Word(old).publish(request.units).map(|new| new.0);
-        let published = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, add).is_ok();
-        if published {
-            at(Step::Published);
+        let mut old = word.load(Ordering::Relaxed);
+        loop {
+            if Word(old).is_revoked() {
+                return Published::Revoked;
+            }
+            let Some(new) = Word(old).publish(request.units) else { return Published::TooMuch };
+            match word.compare_exchange_weak(old, new.0, Ordering::SeqCst, Ordering::Relaxed) {
+                Err(now) => old = now,
+                Ok(_) => break,
+            }
         }
-        published
+        at(Step::Published);
+        Published::Yes
     }
 
     #[inline]
-    fn fits(&self, request: &Request) -> bool {
+    pub(crate) fn fits(&self, request: &Request) -> bool {
         self.words(request).map(Word::total).sum::<u64>() <= request.limit
     }
 
+    /// Charges a published request that fits. False if another process has revoked it: then it has
+    /// to be withdrawn, because others may have been granted what it requests.
     #[inline]
-    fn commit(&self, request: &Request) {
+    pub(crate) fn commit(&self, request: &Request) -> bool {
         at(Step::BeforeCommit);
-        self.word(request.card).fetch_add(Word::commit(request.units), Ordering::SeqCst);
+        let word = self.word(request.card);
+        let mut old = word.load(Ordering::Relaxed);
+        loop {
+            let Some(new) = Word(old).commit(request.units) else { return false };
+            match word.compare_exchange_weak(old, new.0, Ordering::SeqCst, Ordering::Relaxed) {
+                Err(now) => old = now,
+                Ok(_) => break,
+            }
+        }
         at(Step::Committed);
+        true
     }
 
-    fn withdraw(&self, request: &Request) {
+    pub(crate) fn withdraw(&self, request: &Request) {
         at(Step::BeforeWithdraw);
         self.lower(request.card, |word| word.withdraw(request.units), Word::without_tentative);
     }
 
-    /// Whether the committed bytes alone refuse the request, beyond doubt.
-    ///
-    /// One sum is no proof: while it runs, bytes may leave a word that was read, enter a word that was
-    /// not, and be counted twice. So a word counts only if nothing was taken from it until all words
-    /// were read: then all bytes that count were committed at one instant.
-    fn is_over(&self, request: &Request) -> bool {
-        let records = &self.account.layout().records;
-        let words = self.account.words(request.card);
-        let mut seen = [(0, 0); SLOTS];
-        for (seen, (word, record)) in seen.iter_mut().zip(words.iter().zip(records)) {
-            at(Step::Summing);
-            let done = record.releases_done.load(Ordering::SeqCst);
-            *seen = (done, Word(word.load(Ordering::SeqCst)).committed());
-        }
-        at(Step::Counted);
-        let still_there = seen
-            .iter()
-            .zip(records)
-            .filter(|((done, _), record)| record.releases_begun.load(Ordering::SeqCst) == *done);
-        let committed: u64 = still_there.map(|((_, committed), _)| committed).sum();
-        committed + request.units > request.limit
-    }
-
     #[inline]
-    fn words(&self, request: &Request) -> impl Iterator<Item = Word> {
+    pub(crate) fn words(&self, request: &Request) -> impl Iterator<Item = Word> {
         self.account.words(request.card).iter().map(|word| {
             at(Step::Summing);
             Word(word.load(Ordering::SeqCst))
@@ -323,7 +293,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &Record {
         &self.account.layout().records[self.slot]
     }
 }

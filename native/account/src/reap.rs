@@ -1,53 +1,67 @@
 //! Reaping: clearing the slots of dead processes.
 //!
-//! Before a process is refused, it checks whether some of the bytes in its way belong to dead processes.
-//! All work on a dead process's slot is done while holding the slot's lock. So only one process does it
-//! at a time, never on a slot that has a new process, and the next reaper finishes the work of a killed
-//! one.
+//! Before a process is refused, it checks whether some of the bytes in its way belong to dead
+//! processes. Tentative bytes are dropped at once, because the driver is only called after the
+//! commit. Committed bytes may have been allocated, and the driver may still be freeing them after
+//! the process has disappeared for us. If they were reused too early, the card would be over its
+//! limit. So they count until the oracle reports that the driver has freed them, or without an
+//! oracle's answer for [`Account::GRACE`].
 //!
-//! Tentative bytes are dropped at once, because the driver is only called after the commit. Committed
-//! bytes may have been allocated, and the driver may still be freeing them after the process has
-//! disappeared for us. If they were reused too early, the card would be over its limit. So they count
-//! until the oracle reports that the driver has freed them, or without an oracle's answer for
-//! [`Account::GRACE`].
+//! # Without a lock
+//!
+//! A process may be stopped while it reaps, so it holds no lock meanwhile. Several processes may
+//! reap a slot at the same time, and each step is one that two of them may take: words are lowered
+//! by compare-and-swap, counters are moved by swaps, and what is stored is the same for both.
+//!
+//! Only a new process in the slot must not meet a reaper that is late. So a member first writes the
+//! slot into its own record ([`Reaping`]), and then tests once more that the slot's process is dead.
+//! A process that joins takes the slot's lock first, and then leaves the slot if a living member
+//! has written it there. One of the two sees the other.
+//!
+//! A process that is no member has no record. It takes over the lock of the dead process instead,
+//! so that no process joins there.
 
-use crate::account::{Account, Departed};
+use crate::account::{Account, Dead, Departed};
 use crate::identity::ProcessIdentity;
 use crate::layout::{CARDS, FREE, Record, SLOTS, UNIT, Word};
+use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
+use hami_limits::futex::pause;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often all locks of an account are probed when no request is about to be refused, over all
 /// processes together. To probe 256 locks costs 0.15 ms.
 const PROBE_INTERVAL_MS: u64 = 10;
 
+/// How long a thread waits while another one of its process reaps. That one may be asking NVML.
+const TURN: Duration = Duration::from_millis(50);
+
 impl Account {
-    /// How long the bytes of a dead process count if the oracle has no answer, from the time when its
-    /// death was first noticed.
+    /// How long the bytes of a dead process count if the oracle has no answer, from the time when
+    /// its death was first noticed.
     pub const GRACE: Duration = Duration::from_millis(750);
 
-    /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that came
-    /// back.
+    /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that
+    /// came back. It is meant for processes that are no members; others call
+    /// [`Member::reap_dead`].
     ///
     /// It may be called often: within 10 ms of the last call by any process it does nothing.
     pub fn reap_dead(&self) -> u64 {
-        if self.probe_is_due() { self.reap_if(|_| true) } else { 0 }
+        if !self.probe_is_due() {
+            return 0;
+        }
+        let dead = self.find_dead(|_| true);
+        (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_locked(slot)).sum()
     }
 
-    /// The same before a refusal on a card: only for processes that hold memory of that card, but
-    /// always. A process may have died since the last call, and a program that starts right after
-    /// another one must get the memory of that one.
-    pub(crate) fn reap_dead_holders(&self, card: usize) -> u64 {
-        self.reap_if(|slot| {
-            self.words(card).get(slot).is_some_and(|word| word.load(Ordering::SeqCst) != 0)
-        })
-    }
-
-    fn reap_if(&self, wanted: impl Fn(usize) -> bool) -> u64 {
-        let dead = self.find_dead(wanted);
-        (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_if_dead(slot)).sum()
+    /// Reaps one slot if its process is dead. It returns the bytes that came back.
+    pub(crate) fn reap_locked(&self, slot: usize) -> u64 {
+        match SlotLock::try_take(&self.file, slot) {
+            Ok(Some(_lock)) => self.clear(slot),
+            _ => 0,
+        }
     }
 
     /// The wanted slots that belong to dead processes. It costs some system calls, and one more for
@@ -72,30 +86,26 @@ impl Account {
         due && probed_at.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Reaps one slot if its process is dead. It returns the bytes that came back.
-    pub(crate) fn reap_if_dead(&self, slot: usize) -> u64 {
-        let Ok(Some(_lock)) = SlotLock::try_take(&self.file, slot) else { return 0 };
+    /// Clears the slot of a dead process as far as the driver has freed its memory. It returns the
+    /// bytes that came back through this call. No process may join in the slot meanwhile.
+    pub(crate) fn clear(&self, slot: usize) -> u64 {
         at(Step::Reaping);
-        self.release_slow_lock_of(slot);
         let record = &self.layout().records[slot];
         if record.state.load(Ordering::Acquire) == FREE {
             return 0;
         }
-        // The process may have died during an uncharge.
-        let begun = record.releases_begun.load(Ordering::SeqCst);
-        record.releases_done.store(begun, Ordering::SeqCst);
+        notice(record);
         let dropped = self.lower_words(slot, Word::without_tentative);
         at(Step::TentativeDropped);
         let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0);
-        if !holds_nothing && !self.driver_has_freed(record) {
+        if !holds_nothing && !self.driver_has_freed(slot, record) {
             return dropped;
         }
-        record.releases_begun.store(begun.wrapping_add(1), Ordering::SeqCst);
+        // Until the words are zero, none of them proves a refusal (`Member::committed_at_once`).
+        record.releases_begun.fetch_add(1, Ordering::SeqCst);
         let cleared = self.lower_words(slot, Word::without_committed);
-        record.releases_done.store(begun.wrapping_add(1), Ordering::SeqCst);
         self.retire_counters(record);
         self.retire_compute(slot);
-        record.dead_since.store(0, Ordering::Relaxed);
         at(Step::BeforeFree);
         record.state.store(FREE, Ordering::Release);
         dropped + cleared
@@ -105,12 +115,9 @@ impl Account {
     fn lower_words(&self, slot: usize, lower: fn(Word) -> Word) -> u64 {
         let mut units = 0;
         for word in self.words_of(slot) {
-            let old = Word(word.load(Ordering::SeqCst));
-            let new = lower(old);
-            // No exchange is needed: a dead process does not write.
-            if new != old {
-                word.store(new.0, Ordering::SeqCst);
-                units += old.total() - new.total();
+            let lowered = |old| Some(lower(Word(old)).0).filter(|new| *new != old);
+            if let Ok(old) = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowered) {
+                units += held(Word(old)) - held(lower(Word(old)));
                 at(Step::CardCleared);
             }
         }
@@ -121,16 +128,16 @@ impl Account {
         self.layout().words.iter().map(move |words| &words[slot])
     }
 
-    fn driver_has_freed(&self, record: &Record) -> bool {
-        let now = boot_ms();
-        let noticed = record.dead_since.load(Ordering::Relaxed);
-        // A time in the future was written before a reboot.
-        let since = if noticed == 0 || noticed > now { now } else { noticed };
-        record.dead_since.store(since, Ordering::Relaxed);
-        match (self.departed)(&ProcessIdentity::of(record)) {
+    fn driver_has_freed(&self, slot: usize, record: &Record) -> bool {
+        let identity = ProcessIdentity::of(record);
+        let dead = Dead { slot, joined_at: record.joined_at.load(Ordering::Relaxed), identity };
+        match (self.departed)(&dead) {
             Departed::Yes => true,
             Departed::No => false,
-            Departed::Unknown => now - since >= Self::GRACE.as_millis() as u64,
+            Departed::Unknown => {
+                let (now, noticed) = (boot_ms(), record.dead_since.load(Ordering::SeqCst));
+                noticed != 0 && now.saturating_sub(noticed) >= Self::GRACE.as_millis() as u64
+            }
         }
     }
 
@@ -142,8 +149,8 @@ impl Account {
         }
     }
 
-    /// Adds the counters of the slot to those in the header, so that refusals add up to what programs
-    /// saw, including programs that have exited.
+    /// Adds the counters of the slot to those in the header, so that refusals add up to what
+    /// programs saw, including programs that have exited.
     fn retire_counters(&self, record: &Record) {
         let departed = &self.layout().header.departed;
         for card in 0..CARDS {
@@ -153,6 +160,117 @@ impl Account {
         let anomalies = record.counters.anomalies.swap(0, Ordering::Relaxed);
         departed.anomalies.fetch_add(anomalies, Ordering::Relaxed);
     }
+
+    /// Whether a living member may be reaping this slot.
+    pub(crate) fn is_being_reaped(&self, slot: usize) -> bool {
+        let name = slot as u32 + 1;
+        let names = |record: &Record| record.reaping.load(Ordering::SeqCst) == name;
+        let records = &self.layout().records[..self.high_water()];
+        if !records.iter().any(names) {
+            return false;
+        }
+        // If the locks cannot be probed, the reaper counts as alive.
+        let Ok(probe) = Probe::open(&self.file) else { return true };
+        records.iter().enumerate().any(|(reaper, record)| names(record) && probe.is_held(reaper))
+    }
+}
+
+impl Member<'_> {
+    /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that
+    /// came back.
+    ///
+    /// It may be called often: within 10 ms of the last call by any process it does nothing.
+    pub fn reap_dead(&self) -> u64 {
+        let account = self.account();
+        if !account.probe_is_due() {
+            return 0;
+        }
+        let dead = account.find_dead(|_| true);
+        (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap(slot)).sum()
+    }
+
+    /// Reaps the dead processes that hold memory of a card. It returns the units of that card that
+    /// the driver may not have freed yet.
+    ///
+    /// It probes each time: a process may have died since the last call, and a program that starts
+    /// right after another one must get the memory of that one.
+    pub(crate) fn reap_dead_holders(&self, card: usize) -> u64 {
+        let words = self.account().words(card);
+        let holds = |slot: usize| words.get(slot).map_or(0, |word| word.load(Ordering::SeqCst));
+        let dead = self.account().find_dead(|slot| holds(slot) != 0);
+        let dead = (0..SLOTS).filter(|slot| dead[*slot]);
+        dead.map(|slot| {
+            self.reap(slot);
+            Word(holds(slot)).committed()
+        })
+        .sum()
+    }
+
+    /// Reaps one slot, if its process is dead and no other thread of this process reaps for long.
+    fn reap(&self, slot: usize) -> u64 {
+        let Some(_reaping) = Reaping::begin(self.record(), slot) else { return 0 };
+        let dead = self.account().find_dead(|wanted| wanted == slot);
+        if dead[slot] { self.account().clear(slot) } else { 0 }
+    }
+}
+
+/// While it exists, no process joins in the slot that the record names.
+struct Reaping<'a>(&'a Record);
+
+impl<'a> Reaping<'a> {
+    fn begin(record: &'a Record, slot: usize) -> Option<Self> {
+        let deadline = Instant::now() + TURN;
+        let name = slot as u32 + 1;
+        while record.reaping.compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst).is_err()
+        {
+            if Instant::now() >= deadline {
+                return None;
+            }
+            pause(Duration::from_micros(50));
+        }
+        Some(Self(record))
+    }
+}
+
+impl Drop for Reaping<'_> {
+    fn drop(&mut self) {
+        self.0.reaping.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Record {
+    /// Makes the record that of a process that has not released anything and is not known dead.
+    /// Only the process that joins calls it, while no process reaps the slot.
+    pub(crate) fn reset(&self) {
+        let begun = self.releases_begun.load(Ordering::SeqCst);
+        self.releases_done.store(begun, Ordering::SeqCst);
+        self.dead_since.store(0, Ordering::SeqCst);
+        self.reaping.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Stores when the death of a process was first noticed. The process may have died during an
+/// uncharge, which is over now.
+fn notice(record: &Record) {
+    let begun = record.releases_begun.load(Ordering::SeqCst);
+    let (now, noticed) = (boot_ms(), record.dead_since.load(Ordering::SeqCst));
+    // A time in the future was written before a reboot.
+    if noticed != 0 && noticed <= now {
+        return;
+    }
+    let done = record.releases_done.load(Ordering::SeqCst);
+    // Only one process gets here, and before any other one lowers a word.
+    let first =
+        record.dead_since.compare_exchange(noticed, now, Ordering::SeqCst, Ordering::SeqCst);
+    if first.is_ok() {
+        let _ =
+            record.releases_done.compare_exchange(done, begun, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// The units of a word that count or are requested.
+fn held(word: Word) -> u64 {
+    word.committed() + word.tentative()
 }
 
 /// Milliseconds since boot, also those spent suspended: the same for all processes and namespaces.

@@ -1,28 +1,36 @@
-//! The lock that proves that a process lives: only that process can hold it, and the kernel releases it.
+//! The lock that proves that a process lives: only that process can hold it, and the kernel
+//! releases it.
 //!
-//! A pid is no proof: it is reused, and it differs between namespaces. So a process owns its slot by
-//! an open-file-description lock on the slot's byte of the file. Three things can break such a lock:
+//! A pid is no proof: it is reused, and it differs between namespaces. So a process owns its slot
+//! by an open-file-description lock on a byte of the file. Four things can break such a lock:
 //!
 //! * The program closes all descriptors. So a mapping of the same open file keeps the lock, and we
 //!   close the descriptor ourselves.
-//! * A child inherits it. So the mapping is hidden from children, and no thread can fork before it is.
-//! * It is released before the process has stopped using memory. The kernel removes mappings after all
-//!   threads have exited, and measurements show that it removes the lowest addresses last. So the
-//!   mapping is placed as low as possible.
+//! * A child inherits it. So the mapping is hidden from children, and no thread can fork before it
+//!   is.
+//! * It is released before the process has stopped using memory. The kernel removes mappings after
+//!   all threads have exited, and measurements show that it removes the lowest addresses last. So
+//!   the mapping is placed as low as possible.
+//! * The program removes the mapping, or maps something over it: an emulator uses low addresses for
+//!   its guest. So there is a second lock, on another byte, by another open file that the kernel
+//!   maps where it maps libraries. A process lives while either is held. Two mappings of one open
+//!   file would not do: measurements show that its lock is released as early as that of the higher
+//!   one.
 //!
-//! To reap a slot, a process takes over the lock of the dead one. So only one of several reapers
+//! To reap a slot, a process takes over the locks of the dead one. So only one of several reapers
 //! proceeds, none touches a slot that has a new process, and a killed reaper blocks no other.
 
 use crate::file::{AccountFile, Descriptor};
 use crate::fork::{NoFork, generation};
+use crate::layout::SLOTS;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
 const MAP_SIZE: usize = 4096;
-/// The addresses to try: from the lowest one that a program may usually map to the lowest one at which
-/// programs are usually loaded.
+/// The addresses to try: from the lowest one that a program may usually map to the lowest one at
+/// which programs are usually loaded.
 const LOW: std::ops::Range<usize> = 0x1_0000..0x40_0000;
 /// A multiple of every page size.
 const LOW_STEP: usize = 0x1_0000;
@@ -30,30 +38,58 @@ const LOW_STEP: usize = 0x1_0000;
 /// A slot's lock. It is held until this value is dropped, or until the process exits or calls exec.
 #[derive(Debug)]
 pub(crate) struct SlotLock {
+    // In this order they are released.
+    _spare: ByteLock,
+    _last: ByteLock,
+}
+
+impl SlotLock {
+    /// Takes the lock of a slot; `None` if a living process has it.
+    pub fn try_take(account: &AccountFile, slot: usize) -> io::Result<Option<Self>> {
+        let _no_fork = NoFork::begin()?;
+        let [last, spare] = bytes_of(slot);
+        let Some(last) = ByteLock::try_take(account, last, map_low)? else { return Ok(None) };
+        let Some(spare) = ByteLock::try_take(account, spare, map_anywhere)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self { _spare: spare, _last: last }))
+    }
+}
+
+/// The bytes of the file that carry a slot's locks: of the one that is released last, and of the
+/// other.
+fn bytes_of(slot: usize) -> [usize; 2] {
+    [slot, SLOTS + slot]
+}
+
+/// A lock on one byte of the file, and the mapping that keeps it.
+#[derive(Debug)]
+struct ByteLock {
     map: NonNull<libc::c_void>,
     generation: u32,
 }
 
 // SAFETY: the mapping is never accessed, only kept.
-unsafe impl Send for SlotLock {}
+unsafe impl Send for ByteLock {}
 // SAFETY: as above.
-unsafe impl Sync for SlotLock {}
+unsafe impl Sync for ByteLock {}
 
-impl SlotLock {
-    /// Takes the lock of a slot; `None` if a living process has it.
-    pub fn try_take(account: &AccountFile, slot: usize) -> io::Result<Option<Self>> {
+type Map = fn(RawFd) -> io::Result<NonNull<libc::c_void>>;
+
+impl ByteLock {
+    /// The caller keeps other threads from forking.
+    fn try_take(account: &AccountFile, byte: usize, map: Map) -> io::Result<Option<Self>> {
         // To fail, the program would have to close the descriptor at the same moment each time.
         const ATTEMPTS: u32 = 5;
-        let _no_fork = NoFork::begin()?;
         for _ in 0..ATTEMPTS {
             let file = account.open(libc::O_RDWR)?;
-            let kept = map_low(file.fd).map(|map| Self { map, generation: generation() });
+            let kept = map(file.fd).map(|map| Self { map, generation: generation() });
             if !file.is_ours() {
                 continue;
             }
             let kept = kept?;
             hide_from_children(kept.map)?;
-            match lock_call(file.fd, libc::F_OFD_SETLK, slot) {
+            match lock_call(file.fd, libc::F_OFD_SETLK, byte) {
                 Ok(_) if file.is_ours() => return Ok(Some(kept)),
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                     return Ok(None);
@@ -66,7 +102,7 @@ impl SlotLock {
     }
 }
 
-impl Drop for SlotLock {
+impl Drop for ByteLock {
     fn drop(&mut self) {
         // A child does not have the mapping; something else may be at its address.
         if self.generation == generation() {
@@ -98,15 +134,17 @@ impl Probe {
 /// Whether the lock of a slot is held, tested with any descriptor of the file. Yes if in doubt.
 pub(crate) fn is_held(fd: RawFd, slot: usize) -> bool {
     let unlocked = libc::F_UNLCK as libc::c_short;
-    !lock_call(fd, libc::F_OFD_GETLK, slot).is_ok_and(|lock| lock.l_type == unlocked)
+    let is_free =
+        |byte| lock_call(fd, libc::F_OFD_GETLK, byte).is_ok_and(|lock| lock.l_type == unlocked);
+    !bytes_of(slot).into_iter().all(is_free)
 }
 
-fn lock_call(fd: RawFd, command: libc::c_int, slot: usize) -> io::Result<libc::flock> {
+fn lock_call(fd: RawFd, command: libc::c_int, byte: usize) -> io::Result<libc::flock> {
     // SAFETY: flock is plain data for which zero is a value; `l_pid` must be zero.
     let mut lock: libc::flock = unsafe { zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_start = slot as libc::off_t;
+    lock.l_start = byte as libc::off_t;
     lock.l_len = 1;
     // SAFETY: `lock` is valid for the call.
     match unsafe { libc::fcntl(fd, command, &raw mut lock) } {
@@ -115,24 +153,27 @@ fn lock_call(fd: RawFd, command: libc::c_int, slot: usize) -> io::Result<libc::f
     }
 }
 
-/// Maps the file as low as possible, without access: the mapping only has to exist.
+/// Maps the file as low as possible.
 fn map_low(fd: RawFd) -> io::Result<NonNull<libc::c_void>> {
-    let low = LOW.step_by(LOW_STEP).map(|address| (address, libc::MAP_FIXED_NOREPLACE));
-    for (address, fixed) in low.chain([(0, 0)]) {
-        let flags = libc::MAP_SHARED | fixed;
-        // SAFETY: no existing mapping is replaced. Kernels that do not know the flag use the address as
-        // a hint and map elsewhere, which is good enough.
-        let map = unsafe {
-            libc::mmap(address as *mut libc::c_void, MAP_SIZE, libc::PROT_NONE, flags, fd, 0)
-        };
-        if map == libc::MAP_FAILED {
-            continue;
-        }
-        if let Some(map) = NonNull::new(map) {
-            return Ok(map);
-        }
-    }
-    Err(io::Error::last_os_error())
+    // Kernels that do not know the flag use the address as a hint and map elsewhere, which is good
+    // enough.
+    let at = |address| map(fd, address, libc::MAP_FIXED_NOREPLACE).ok();
+    LOW.step_by(LOW_STEP).find_map(at).map_or_else(|| map_anywhere(fd), Ok)
+}
+
+/// Maps the file where the kernel chooses.
+fn map_anywhere(fd: RawFd) -> io::Result<NonNull<libc::c_void>> {
+    map(fd, 0, 0)
+}
+
+/// Maps the file without access: the mapping only has to exist.
+fn map(fd: RawFd, address: usize, fixed: libc::c_int) -> io::Result<NonNull<libc::c_void>> {
+    let address = address as *mut libc::c_void;
+    let flags = libc::MAP_SHARED | fixed;
+    // SAFETY: no existing mapping is replaced.
+    let map = unsafe { libc::mmap(address, MAP_SIZE, libc::PROT_NONE, flags, fd, 0) };
+    let mapped = (map != libc::MAP_FAILED).then(|| NonNull::new(map)).flatten();
+    mapped.ok_or_else(io::Error::last_os_error)
 }
 
 fn hide_from_children(map: NonNull<libc::c_void>) -> io::Result<()> {

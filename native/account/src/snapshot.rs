@@ -1,8 +1,8 @@
 //! The account, read from outside without trusting the processes of the slice.
 //!
-//! Those processes can write anything into the file, truncate it or replace it. So it is read once into
-//! a private buffer, and every number is checked before it is used. A snapshot is not of one instant:
-//! the processes continue while it is being read.
+//! Those processes can write anything into the file, truncate it or replace it. So it is read once
+//! into a private buffer, and every number is checked before it is used. A snapshot is not of one
+//! instant: the processes continue while it is being read.
 
 use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
@@ -25,8 +25,10 @@ pub struct ProcessUse {
     pub identity: ProcessIdentity,
     /// False once it has died. Its bytes still count until the slot is reaped.
     pub alive: bool,
-    /// Bytes per card.
+    /// Bytes per card, including the driver's own.
     pub memory: [u64; CARDS],
+    /// The bytes of `memory` per card that the driver has taken for itself.
+    pub driver_memory: [u64; CARDS],
     /// Refused charges per card.
     pub refusals: [u64; CARDS],
     /// Its engine times per card.
@@ -44,8 +46,8 @@ pub struct Snapshot {
     pub refusals: [u64; CARDS],
     /// Engine time per card in nanoseconds, including processes that have exited.
     pub used_ns: [u64; CARDS],
-    /// The time per card, in nanoseconds, for which threads waited to launch, including processes that
-    /// have exited.
+    /// The time per card, in nanoseconds, for which threads waited to launch, including processes
+    /// that have exited.
     pub throttled_ns: [u64; CARDS],
     /// Subtractions that would have gone below zero. Any other number than 0 is a bug.
     pub anomalies: u64,
@@ -93,6 +95,7 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
         }
         let memory = std::array::from_fn(|card| held(bytes, card, slot));
         add(&mut used, &memory);
+        let driver_memory = std::array::from_fn(|card| driver_memory(bytes, card, slot));
         let (own_refusals, own_anomalies) = counters(bytes, at + offset_of!(Record, counters));
         add(&mut refusals, &own_refusals);
         anomalies = anomalies.saturating_add(own_anomalies);
@@ -110,7 +113,14 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
             }
             let alive = alive(slot);
             let refusals = own_refusals;
-            processes.push(ProcessUse { identity, alive, memory, refusals, compute });
+            processes.push(ProcessUse {
+                identity,
+                alive,
+                memory,
+                driver_memory,
+                refusals,
+                compute,
+            });
         }
     }
     Ok(Snapshot { processes, used, refusals, used_ns, throttled_ns, anomalies })
@@ -126,9 +136,19 @@ fn counters(bytes: &[u8], at: usize) -> ([u64; CARDS], u64) {
     (u64s(bytes, refusals), u64_at(bytes, at + offset_of!(Counters, anomalies)))
 }
 
+fn driver_memory(bytes: &[u8], card: usize, slot: usize) -> u64 {
+    let at = compute_words(card, slot) + offset_of!(ComputeWords, driver_memory);
+    // A plausible bound: it is a part of what is held.
+    u64_at(bytes, at).min(held(bytes, card, slot))
+}
+
+/// The offset of the words of a process for a card.
+fn compute_words(card: usize, slot: usize) -> usize {
+    offset_of!(Layout, compute) + (card * SLOTS + slot) * size_of::<ComputeWords>()
+}
+
 fn compute(bytes: &[u8], card: usize, slot: usize) -> Compute {
-    let words = (card * SLOTS + slot) * size_of::<ComputeWords>();
-    let at = offset_of!(Layout, compute) + words;
+    let at = compute_words(card, slot);
     Compute {
         used_ns: u64_at(bytes, at + offset_of!(ComputeWords, used_ns)),
         throttled_ns: u64_at(bytes, at + offset_of!(ComputeWords, throttled_ns)),

@@ -1,7 +1,7 @@
 //! Named instants at which a test can delay or kill a process.
 //!
-//! Races in this crate last nanoseconds, and a crash test must hit single instructions; tests that wait
-//! for chance pass with broken code. A release build has no hook and no cost.
+//! Races in this crate last nanoseconds, and a crash test must hit single instructions; tests that
+//! wait for chance pass with broken code. A release build has no hook and no cost.
 
 /// An instant between two instructions that another process could observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +26,13 @@ pub enum Step {
     SlowLocked,
     /// Charging: the slow lock will be released next.
     BeforeSlowUnlock,
+    /// Charging: the requests of others are being revoked.
+    Revoked,
     /// Uncharging: the word will be lowered next.
     BeforeUncharge,
     /// Uncharging: the word is lowered, and the release is not counted yet.
     Uncharged,
-    /// Reaping: the dead process's lock was taken over, and nothing was changed.
+    /// Reaping: no process can join in the dead process's slot, and nothing was changed.
     Reaping,
     /// Reaping: tentative bytes are dropped, and committed ones still count.
     TentativeDropped,

@@ -1,4 +1,5 @@
-//! Tests of the engine times and states: read by other processes, kept after an exit, never trusted.
+//! Tests of the engine times and states: read by other processes, kept after an exit, never
+//! trusted.
 
 mod common;
 
@@ -77,8 +78,8 @@ fn a_forked_child_writes_nothing_for_its_parent() {
     assert_eq!(child.wait(), 0);
 }
 
-/// The times of a dead process stay in the sums, its state is cleared, and the next process in its slot
-/// starts at zero.
+/// The times of a dead process stay in the sums, its state is cleared, and the next process in its
+/// slot starts at zero.
 #[test]
 fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
     let scratch = Scratch::new("compute-departed");

@@ -1,10 +1,12 @@
-//! Tests of which processes count as alive: fork, closed descriptors, exec, full and moved accounts.
+//! Tests of which processes count as alive: fork, closed descriptors, removed mappings, exec, full
+//! and moved accounts.
 
 mod common;
 
 use common::{Child, MIB, Scratch, shared, wait_for};
 use hami_account::{Account, CARDS, Departed, Living, Refused, SLOTS, Snapshot, fork};
 use hami_limits::FileError;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -75,7 +77,8 @@ fn a_child_forked_while_others_join_inherits_no_slot() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // All members have exited and all children live: a slot that seems alive belongs to a child.
+        // All members have exited and all children live: a slot that seems alive belongs to a
+        // child.
         let leaked = alive(&scratch).into_iter().filter(|alive| *alive).count();
         assert_eq!(leaked, 0, "slots that live on in forked children");
         children.into_iter().for_each(Child::kill_and_wait);
@@ -102,25 +105,120 @@ fn closing_all_descriptors_does_not_end_a_membership() {
     assert_eq!(alive(&scratch), [false]);
 }
 
-/// Whatever the program closes and opens in the meantime, joining fails or creates a member. It never
-/// mistakes the program's files for the account.
+/// Maps memory at all addresses below the lowest programs, as an emulator does for its guest.
+fn map_over_low_memory(_account: &Path) {
+    let (start, length) = (0x1_0000 as *mut libc::c_void, 0x3f_0000);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: nothing but the lock's mapping is there.
+    let map = unsafe { libc::mmap(start, length, libc::PROT_NONE, flags, -1, 0) };
+    assert_eq!(map, start);
+}
+
+/// Removes the mappings of the lock that are not at such a low address.
+fn unmap_high_memory(account: &Path) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    // The account itself is mapped with access.
+    for line in maps.lines().filter(|line| line.contains(" ---s ")) {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).unwrap());
+        if start >= 0x40_0000 && line.ends_with(account.to_str().unwrap()) {
+            // SAFETY: a mapping without access that nothing refers to.
+            assert_eq!(unsafe { libc::munmap(start as *mut libc::c_void, end - start) }, 0);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_removes_a_mapping_of_the_lock_stays_alive() {
+    for remove in [map_over_low_memory, unmap_high_memory] {
+        let scratch = Scratch::new("removed");
+        let flags = flags();
+        let child = Child::run(|| {
+            let account = Account::attach(&scratch.path()).unwrap();
+            let member = account.join().unwrap();
+            member.charge(0, MIB, LIMIT).unwrap();
+            remove(&scratch.path());
+            flags[0].store(1, Ordering::SeqCst);
+            wait_for(&flags[1]);
+        });
+        wait_for(&flags[0]);
+        assert_eq!(alive(&scratch), [true]);
+        // Another process does not get its slot either.
+        let account = Account::attach(&scratch.path()).unwrap();
+        let other = account.join().unwrap();
+        assert_eq!(other.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
+        drop(other);
+        flags[1].store(1, Ordering::SeqCst);
+        assert_eq!(child.wait(), 0);
+        assert!(!alive(&scratch).contains(&true));
+    }
+}
+
+/// A driver frees memory of the card when the kernel removes the last mapping of its file. A file of
+/// ours in /dev/shm stands for it: its pages must be free before the process counts as dead.
+#[test]
+fn a_process_is_alive_until_the_kernel_has_removed_its_other_mappings() {
+    const PAGES: usize = 32 << 20;
+    let scratch = Scratch::new("last");
+    let flags = flags();
+    let free = || {
+        // SAFETY: statvfs is plain data for which zero is a value, and valid for the call.
+        unsafe {
+            let mut status: libc::statvfs = std::mem::zeroed();
+            assert_eq!(libc::statvfs(c"/dev/shm".as_ptr(), &raw mut status), 0);
+            status.f_bfree as usize * status.f_frsize as usize
+        }
+    };
+    let before = free();
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let _member = account.join().unwrap();
+        // SAFETY: a new file without a name, and a new mapping, which lies between those of the lock.
+        unsafe {
+            let flags = libc::O_RDWR | libc::O_TMPFILE;
+            let file = libc::open(c"/dev/shm".as_ptr(), flags, 0o600);
+            assert!(file >= 0 && libc::ftruncate(file, PAGES as i64) == 0);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let how = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+            let start = 0x2000_0000_0000_usize as *mut libc::c_void;
+            let start = libc::mmap(start, PAGES, access, how, file, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            std::ptr::write_bytes(start.cast::<u8>(), 1, PAGES);
+            libc::close(file);
+        }
+        flags[0].store(1, Ordering::SeqCst);
+        wait_for(&flags[1]);
+    });
+    wait_for(&flags[0]);
+    assert!(before - free() > PAGES / 2);
+    child.kill();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while alive(&scratch) == [true] {
+        assert!(Instant::now() < deadline, "still alive after its death");
+    }
+    assert!(before.saturating_sub(free()) < PAGES / 2, "dead before its memory was free");
+    assert_eq!(child.wait(), -libc::SIGKILL);
+}
+
+/// While the program closes and opens files, joining fails or creates a member. It never mistakes
+/// the program's files for the account.
 #[test]
 fn closing_all_descriptors_while_joining_leaves_no_half_member() {
     let scratch = Scratch::new("close-storm");
     let child = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
         // The phase requested of the other thread, and the one it is in: 0 wait, 1 storm, 2 end.
-        let (asked, done) = (AtomicU32::new(0), AtomicU32::new(0));
-        let ask = |what: u32| {
-            asked.store(what, Ordering::SeqCst);
+        let (requested, done) = (AtomicU32::new(0), AtomicU32::new(0));
+        let request = |what: u32| {
+            requested.store(what, Ordering::SeqCst);
             while done.load(Ordering::SeqCst) != what {
                 std::hint::spin_loop();
             }
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while asked.load(Ordering::SeqCst) != 2 {
-                    let storm = asked.load(Ordering::SeqCst);
+                while requested.load(Ordering::SeqCst) != 2 {
+                    let storm = requested.load(Ordering::SeqCst);
                     if storm == 1 {
                         close_everything();
                         // SAFETY: takes the numbers that were just freed, until the next round.
@@ -133,14 +231,14 @@ fn closing_all_descriptors_while_joining_leaves_no_half_member() {
             let mut joined = 0;
             let until = Instant::now() + Duration::from_secs(2);
             while Instant::now() < until {
-                ask(1);
+                request(1);
                 let member = account.join();
-                ask(0);
+                request(0);
                 let alive = alive(&scratch).into_iter().filter(|alive| *alive).count();
                 joined += alive;
                 assert_eq!(alive, usize::from(member.is_ok()), "a member without a lock");
             }
-            ask(2);
+            request(2);
             assert!(joined > 0);
         });
     });

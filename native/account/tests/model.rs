@@ -4,8 +4,9 @@ mod common;
 
 use common::{Child, MIB, Random, Scratch};
 use hami_account::{Account, CARDS, Departed, Member, Refused, Snapshot, UNIT};
-use hami_limits::FileError;
+use hami_limits::{FileError, Format};
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The account as plain arithmetic.
@@ -84,16 +85,18 @@ fn the_ends_of_the_scale() {
     let account = Account::attach(&scratch.path()).unwrap();
     let member = account.join().unwrap();
     let no_limit = u64::MAX;
-    let two_tib = 2 << 40;
+    let tib = 1 << 40;
     assert_eq!(member.charge(0, u64::MAX, no_limit), Err(Refused::OverLimit));
-    assert_eq!(member.charge(0, two_tib, no_limit), Err(Refused::OverLimit));
-    assert_eq!(member.charge(0, two_tib - UNIT, no_limit), Ok(()));
+    assert_eq!(member.charge(0, tib, no_limit), Err(Refused::OverLimit), "1 TiB at once");
+    assert_eq!(member.charge(0, tib - UNIT, no_limit), Ok(()));
+    assert_eq!(member.charge(0, tib - UNIT, no_limit), Ok(()));
+    assert_eq!(member.charge(0, UNIT, no_limit), Ok(()));
     assert_eq!(
         member.charge(0, 1, no_limit),
         Err(Refused::OverLimit),
         "2 TiB per process and card"
     );
-    assert_eq!(account.join().unwrap().charge(0, two_tib - UNIT, no_limit), Ok(()));
+    assert_eq!(account.join().unwrap().charge(0, tib - UNIT, no_limit), Ok(()));
     assert_eq!(member.charge(1, 0, 0), Ok(()));
     assert_eq!(member.charge(1, 1, 511), Err(Refused::OverLimit));
     assert_eq!(member.charge(CARDS, 0, no_limit), Err(Refused::OverLimit));
@@ -133,8 +136,9 @@ fn refusals_and_anomalies_outlive_their_process() {
 #[test]
 fn a_process_records_its_identity() {
     let scratch = Scratch::new("identity");
-    let account = Account::attach_with(&scratch.path(), |identity| {
-        assert!(identity.start_time > 0 && identity.pid_namespace > 0);
+    let account = Account::attach_with(&scratch.path(), |dead| {
+        let identity = dead.identity;
+        assert!(identity.start_time > 0 && identity.pid_namespace > 0 && dead.joined_at > 0);
         Departed::Yes
     });
     let account = account.unwrap();
@@ -165,7 +169,8 @@ fn another_file_is_no_account() {
     }
     for byte in 0..16 {
         let mut bytes = good.clone();
-        bytes[byte] ^= 1;
+        // Bit 0 of the version leads to the previous format.
+        bytes[byte] ^= 4;
         fs::write(scratch.path(), &bytes).unwrap();
         assert_damaged(&scratch);
     }
@@ -209,4 +214,27 @@ fn invalid_content_harms_no_process() {
         member.uncharge(0, MIB);
     }
     assert!(read > 0 && rejected > 0, "{read} read, {rejected} rejected");
+}
+
+/// The coordinator and the node side read accounts of both formats.
+#[test]
+fn an_account_of_the_previous_format_is_read() {
+    let scratch = Scratch::new("formats");
+    for (format, version) in [(Format::Previous, 2), (Format::Current, 3)] {
+        fs::remove_file(scratch.path()).unwrap();
+        Account::create_in(format, &scratch.path()).unwrap();
+        assert_eq!(fs::read(scratch.path()).unwrap()[8], version);
+        let account = Account::attach(&scratch.path()).unwrap();
+        assert_eq!(account.format(), format);
+        let member = account.join().unwrap();
+        member.charge(0, MIB, 4 * MIB).unwrap();
+        let words = member.compute(0).unwrap();
+        words.driver_memory.store(MIB / 2, Ordering::Relaxed);
+        let seen = &Snapshot::read(&scratch.path()).unwrap().processes[0];
+        assert_eq!((seen.memory[0], seen.driver_memory[0]), (MIB, MIB / 2));
+        // A process can write anything there, but it cannot hold more of the driver than in all.
+        words.driver_memory.store(u64::MAX, Ordering::Relaxed);
+        let seen = &Snapshot::read(&scratch.path()).unwrap().processes[0];
+        assert_eq!((seen.memory[0], seen.driver_memory[0]), (MIB, MIB));
+    }
 }

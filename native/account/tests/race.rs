@@ -1,7 +1,7 @@
 //! Races between processes, checked against a ledger that knows nothing of the account.
 //!
-//! Without the injected yields, wrong schemes pass these tests; with equal sizes only, several more do.
-//! The neighbour that requests far too much is what made small requests fail.
+//! Without the injected yields, wrong schemes pass these tests; with equal sizes only, several more
+//! do. The neighbour that requests far too much is what made small requests fail.
 #![cfg(debug_assertions)]
 
 mod common;
@@ -33,8 +33,8 @@ thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(u64::from(std::process::id())));
 }
 
-/// Yields the processor at the worst moments. The words between which it yields are random; the rest
-/// happens each time.
+/// Yields the processor at the worst moments. The words between which it yields are random; the
+/// rest happens each time.
 fn yield_at_the_worst_time(step: Step) {
     let one_in = match step {
         Step::Published | Step::BeforeWithdraw => 1,
@@ -59,7 +59,7 @@ fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared,
         let member = account.join().unwrap();
         set_hook(Some(yield_at_the_worst_time));
         while shared.stop.load(Ordering::Relaxed) == 0 {
-            let granted = ask(&member, shared, limit + MIB, limit);
+            let granted = request(&member, shared, limit + MIB, limit);
             shared.over.fetch_add(u64::from(granted), Ordering::Relaxed);
         }
     });
@@ -89,11 +89,11 @@ fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared,
 }
 
 /// Whether the request fits. A charge that timed out does not tell, so it is repeated.
-fn ask(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
+fn request(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
     loop {
-        let asked = member.charge(0, size, limit);
-        if asked != Err(Refused::Busy) {
-            return asked.is_ok();
+        let charged = member.charge(0, size, limit);
+        if charged != Err(Refused::Busy) {
+            return charged.is_ok();
         }
         shared.busy.fetch_add(1, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ fn rounds(
     for _ in 0..ROUNDS {
         let size = size(&mut random);
         shared.barrier.wait();
-        let granted = ask(member, shared, size, limit);
+        let granted = request(member, shared, size, limit);
         if granted {
             enter(shared, size, limit);
         }
@@ -136,8 +136,8 @@ fn rounds(
     }
 }
 
-/// Enters a granted request. Bytes leave the ledger before they leave the account, so the ledger never
-/// holds more than the account should.
+/// Enters a granted request. Bytes leave the ledger before they leave the account, so the ledger
+/// never holds more than the account should.
 fn enter(shared: &Shared, size: u64, limit: u64) {
     shared.granted.fetch_add(1, Ordering::Relaxed);
     let held = shared.ledger.with(|held| {
@@ -197,7 +197,7 @@ fn admitted(member: &Member, shared: &Shared, me: usize, limit: u64) {
             yield_now();
             continue;
         }
-        if ask(member, shared, size, limit) {
+        if request(member, shared, size, limit) {
             shared.granted.fetch_add(1, Ordering::Relaxed);
             member.uncharge(0, size);
         } else {
@@ -219,7 +219,7 @@ fn greedy(member: &Member, shared: &Shared, me: usize, limit: u64) {
     let mut random = Random::new(me as u64 + 1);
     for _ in 0..ROUNDS {
         let size = 512 * (1 + random.below(limit / 512));
-        if ask(member, shared, size, limit) {
+        if request(member, shared, size, limit) {
             enter(shared, size, limit);
             shared.ledger.with(|held| *held -= size);
             member.uncharge(0, size);
@@ -250,8 +250,8 @@ fn wait_for_the_next_holder(step: Step) {
     }
 }
 
-/// Two processes pass the same bytes to and fro; the bytes leave one word before they enter the other. A
-/// third requests the rest, and is interrupted between any two words that it reads.
+/// Two processes pass the same bytes to and fro; the bytes leave one word before they enter the
+/// other. A third requests the rest, and is interrupted between any two words that it reads.
 fn passed_on(member: &Member, shared: &'static Shared, me: usize, limit: u64) {
     let rest = MIB;
     let turn = &shared.refused[0];
@@ -279,7 +279,7 @@ fn passed_on(member: &Member, shared: &'static Shared, me: usize, limit: u64) {
 }
 
 fn charge_what_fits(member: &Member, shared: &Shared, size: u64, limit: u64) {
-    let granted = ask(member, shared, size, limit);
+    let granted = request(member, shared, size, limit);
     shared.granted.fetch_add(u64::from(granted), Ordering::Relaxed);
     shared.refusals.fetch_add(u64::from(!granted), Ordering::Relaxed);
     shared.false_refusals.fetch_add(u64::from(!granted), Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Measures the processor time of filter, score, reserve and place in a large cluster, and the memory of that cluster:
-//! `cargo run --release -p hami-allocator --example scale [NODES [PODS]]`.
+//! Measures the processor time of filter, score, reserve and place in a large cluster, and the
+//! memory of that cluster: `cargo run --release -p hami-allocator --example scale [NODES [PODS]]`.
 //!
-//! The default is 5,000 nodes of eight cards and 100,000 pods, on one core. It prints one row per number. Processor
-//! time does not include what other programs take.
+//! The default is 5,000 nodes of eight cards and 100,000 pods, on one core. It prints one row per
+//! number. Processor time does not include what other programs take.
 
 use hami_allocator::Allocator;
 use hami_allocator::wire::{
@@ -40,7 +40,7 @@ fn main() {
     let names: Vec<String> = (0..nodes).map(node_name).collect();
     cold(&mut allocator, &names);
     warm(&mut allocator, &names, pods);
-    promised(&mut allocator, &names);
+    without_unbound(&mut allocator, &names);
     println!("memory at the end: {} MiB", (resident_kib() - empty) / 1024);
 }
 
@@ -115,7 +115,7 @@ fn warm(allocator: &mut Allocator, names: &[String], pods: usize) {
 }
 
 /// Requests that fit nowhere while two thousand pods hold cards: would they fit without these?
-fn promised(allocator: &mut Allocator, names: &[String]) {
+fn without_unbound(allocator: &mut Allocator, names: &[String]) {
     let now = HOLD_NS * 100;
     allocator.expire(now);
     let mut pods = (2_000_000..2_100_000).map(|at| request(at, 0)).enumerate();
@@ -135,12 +135,13 @@ fn promised(allocator: &mut Allocator, names: &[String]) {
         let mut pod = request(at + 3_000_000, 0);
         pod.containers[0].memory = Memory::Mib(81_920);
         pod.containers[0].cards = 8;
-        let (took, promised) =
-            timed(|| allocator.only_promised(&pod, names, now, now + HOLD_NS).expect("good"));
-        assert!(!promised);
+        let (took, fits) = timed(|| {
+            allocator.fits_without_unbound(&pod, names, now, now + HOLD_NS).expect("good")
+        });
+        assert!(!fits);
         times.push(took);
     }
-    report("only promised, 2,000 held", &mut times);
+    report("without unbound, 2,000 held", &mut times);
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {

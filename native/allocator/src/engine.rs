@@ -1,8 +1,9 @@
 //! The state of the allocator, and the events that change it.
 //!
-//! Nodes, quotas and bound pods come from watches of the API server: whole objects, possibly repeated, late, or about
-//! things that are not known yet. Each event states what exists, not what changed. So repeating an event changes
-//! nothing, and the order of events about different objects does not matter.
+//! Nodes, quotas and bound pods come from watches of the API server: whole objects, possibly
+//! repeated, late, or about things that are not known yet. Each event states what exists, not what
+//! changed. So repeating an event changes nothing, and the order of events about different objects
+//! does not matter.
 
 use crate::rules::quota::Quotas;
 use crate::search::chosen::ChosenCard;
@@ -50,7 +51,8 @@ impl Allocator {
         Self::default()
     }
 
-    /// Adds or replaces a published node. Pods that are bound to it stay, even if their cards are gone.
+    /// Adds or replaces a published node. Pods that are bound to it stay, even if their cards are
+    /// missing.
     pub fn set_node(&mut self, node: wire::Node) -> Result<(), InvalidValue> {
         check::node(&node)?;
         let number = self.number_or_new(&node.name);
@@ -90,8 +92,9 @@ impl Allocator {
         self.quotas.remove(namespace, name);
     }
 
-    /// Records a bound pod. Its assignment is taken as it is, even if it is more than a card has, and replaces what
-    /// was held or reserved for the pod. `started` means that its ordinary init containers are done.
+    /// Records a bound pod. Its assignment is taken as it is, even if it is more than a card has,
+    /// and replaces what was held or reserved for the pod. `started` means that its ordinary init
+    /// containers are done.
     pub fn place(
         &mut self,
         request: &PodRequest,
@@ -124,15 +127,15 @@ impl Allocator {
         }
     }
 
-    /// Releases what is held or reserved for a pod. What is bound stays.
+    /// Releases the cards that are held or reserved for a pod. A bound pod keeps its cards.
     pub fn release(&mut self, uid: &str) {
         if self.allocations.find(uid).is_some_and(|allocation| allocation.state != State::Placed) {
             self.remove(uid);
         }
     }
 
-    /// Ends the hold for a pod. What is reserved or bound stays.
-    pub fn unhold(&mut self, uid: &str) {
+    /// Ends the hold for a pod. A reservation or a bound pod keeps its cards.
+    pub fn end_hold(&mut self, uid: &str) {
         if self
             .allocations
             .find(uid)
@@ -156,7 +159,8 @@ impl Allocator {
         self.evaluations
     }
 
-    /// How often so far pods that were refused because of their namespace's debt could have been retried.
+    /// How often so far pods that were refused because of their namespace's debt could have been
+    /// retried.
     pub fn returned(&mut self, now_ns: u64) -> u64 {
         self.spending.returned(now_ns)
     }

@@ -1,16 +1,18 @@
 //! The cluster allocator decides which pod gets which cards of which node.
 //!
-//! The state is nodes with their cards, and pods with the cards that are allocated to them. From it the allocator
-//! answers which nodes fit another pod and why the others do not, how good each node would be, and which cards the
-//! pod gets there. The scheduler extender, `hami explain pod`, `hami what-if` and `hami replay` all use it.
+//! The state is nodes with their cards, and pods with the cards that are allocated to them. From it
+//! the allocator answers which nodes fit another pod and why the others do not, how good each node
+//! would be, and which cards the pod gets there. The scheduler extender, `hami explain pod`, `hami
+//! what-if` and `hami replay` all use it.
 //!
-//! It does no I/O and reads no clock: `now_ns` is an argument. The same state gives the same answers, except for
-//! nodes that are not searched because a namespace has used its search steps (`state::spending`). Names and indexes
-//! break ties.
+//! It does no I/O and reads no clock: `now_ns` is an argument. The same state gives the same
+//! answers, except for nodes that are not searched because a namespace has used its search steps
+//! (`state::spending`). Names and indexes break ties.
 //!
-//! **Invariant:** no answer of [`Allocator::reserve`] takes what is allocated on a card beyond the card, in memory, cores
-//! and slots, in any phase of the pods, whatever the kubelet picks where it has a choice. What the API server reports
-//! as bound is recorded as it is. If that is too much, it is reported, and nothing is added.
+//! **Invariant:** no answer of [`Allocator::reserve`] takes what is allocated on a card beyond the
+//! card, in memory, cores and slots, in any phase of the pods, whatever the kubelet picks where it
+//! has a choice. A pod that the API server reports as bound is recorded as it is. If a card then
+//! has too much, it is reported, and gets no other pod.
 //!
 //! | folder | content |
 //! |---|---|
@@ -26,17 +28,20 @@
 //!
 //! # One request
 //!
-//! 1. `questions::filter` receives a [`wire::PodRequest`] and the names of nodes. `wire::check` rejects invalid values,
-//!    and `state::names` looks up the numbers of the nodes.
-//! 2. `speed::cache` finds the class of the request (`rules::class`), or creates it: how the kubelet will distribute the
-//!    device IDs (`rules::shape`), and what each ID takes of a card (`rules::demand`).
-//! 3. `questions::judge` goes through the nodes. A node that has not changed since the last request of the class has a
-//!    cached verdict (`speed::verdict`). Otherwise `speed::fast_path` judges the common case, and `search::find` the rest.
-//!    Both ask `rules::fit` whether a card has room, `search::order` which card comes first, and `search::score` for the
-//!    score of the node.
-//! 4. `questions::prioritize` turns the scores into priorities for kube-scheduler, and holds the cards of the best node.
-//! 5. `questions::reserve` allocates the cards when the pod is bound. Later `Allocator::place` records what the API server
-//!    reports. Each of these goes through `engine::update`, which sums up the node and starts a new generation of it.
+//! 1. `questions::filter` receives a [`wire::PodRequest`] and the names of nodes. `wire::check`
+//!    rejects invalid values, and `state::names` looks up the numbers of the nodes.
+//! 2. `speed::cache` finds the class of the request (`rules::class`), or creates it: how the
+//!    kubelet will distribute the device IDs (`rules::shape`), and what each ID takes of a card
+//!    (`rules::demand`).
+//! 3. `questions::judge` goes through the nodes. A node that has not changed since the last request
+//!    of the class has a cached verdict (`speed::verdict`). Otherwise `speed::fast_path` judges the
+//!    common case, and `search::find` the rest. Both ask `rules::fit` whether a card has room,
+//!    `search::order` which card comes first, and `search::score` for the score of the node.
+//! 4. `questions::prioritize` turns the scores into priorities for kube-scheduler, and holds the
+//!    cards of the best node.
+//! 5. `questions::reserve` allocates the cards when the pod is bound. Later `Allocator::place`
+//!    records what the API server reports. Each of these goes through `engine::update`, which sums
+//!    up the node and starts a new generation of it.
 //!
 //! # Where to change
 //!

@@ -1,4 +1,4 @@
-//! What a request takes of a card, whether the card has room, and why not.
+//! The rules: how much of a card a request takes, whether the card has room, and why not.
 
 pub mod card;
 pub mod card_reason;

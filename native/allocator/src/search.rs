@@ -1,4 +1,5 @@
-//! Which cards of a node a pod gets, for all its containers together, and how good the node would be.
+//! Which cards of a node a pod gets, for all its containers together, and how good the node would
+//! be.
 
 pub mod candidates;
 pub mod chosen;

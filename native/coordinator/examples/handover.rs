@@ -1,15 +1,17 @@
 //! Measures a handover: `cargo run --release -p hami-coordinator --example handover`.
 //!
-//! It prints, one line each: the time from a signal to the grant that answers it (published: for a process
-//! that polls; awake: for a process that sleeps), and the CPU time of the coordinator while slices take
-//! turns and while all are idle.
+//! It prints, one line each: the time from a signal to the grant that answers it (published: for a
+//! process that polls; awake: for a process that sleeps), and the CPU time of the coordinator while
+//! slices take turns, while all are idle, and while a sweeper lists the processes of idle slices.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use common::processes::Child;
 use common::{Player, Runtime, now, player, stage};
 use hami_account::{Account, ComputeState};
 use hami_limits::grants::Kind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -23,9 +25,11 @@ fn main() {
     }
     usage("4 idle slices", 4, false);
     usage("100 idle slices", 100, false);
+    swept(50);
 }
 
-/// Two processes wait one after the other, and are idle again at once: each gets a turn immediately.
+/// Two processes wait one after the other, and are idle again at once: each gets a turn
+/// immediately.
 fn latency(name: &str, wait: impl Fn(&Player, u32)) {
     let runtime = Runtime::new("latency");
     let directories = [runtime.slice("first", Some(50)), runtime.slice("second", Some(50))];
@@ -70,6 +74,43 @@ fn usage(name: &str, slices: usize, active: bool) {
     } else {
         Vec::new()
     };
+    measure(&runtime, name);
+    drop(players);
+}
+
+/// Slices with one process each and without shares, while a sweep arrives every 100 ms.
+fn swept(slices: usize) {
+    let runtime = Runtime::new("swept");
+    let members: Vec<_> = (0..slices)
+        .map(|slice| {
+            let path = runtime.slice(&slice.to_string(), None).join("account");
+            Child::run(move || {
+                let account = Account::attach(&path).unwrap();
+                let _member = account.join().unwrap();
+                std::thread::sleep(FOR_EVER);
+            })
+        })
+        .collect();
+    let (file, aside) = (runtime.path().join("sweep"), runtime.path().join(".sweep"));
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                let started_at = now();
+                let text = format!(r#"{{"version":1,"started_at":{started_at},"processes":[]}}"#);
+                std::fs::write(&aside, text).unwrap();
+                std::fs::rename(&aside, &file).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        measure(&runtime, &format!("{slices} idle slices with a process each, and a sweeper"));
+        end.store(true, Ordering::Relaxed);
+    });
+    drop(members);
+}
+
+/// The coordinator of a runtime directory, for five seconds.
+fn measure(runtime: &Runtime, name: &str) {
     let coordinator = runtime.coordinator(FOR_EVER);
     std::thread::sleep(Duration::from_millis(500));
     let (ran, slept, began) = (cpu(coordinator.pid()), sleeps(coordinator.pid()), now());
@@ -79,7 +120,6 @@ fn usage(name: &str, slices: usize, active: bool) {
     let wakes = (sleeps(coordinator.pid()) - slept) as f64 / seconds;
     println!("coordinator, {name}: {percent:.2} % of a CPU, {wakes:.0} wake-ups/s");
     coordinator.kill_and_wait();
-    drop(players);
 }
 
 /// The CPU time of a process in seconds, by the scheduler's count.

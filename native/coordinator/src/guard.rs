@@ -1,9 +1,9 @@
 //! Files that are truncated while they are mapped.
 //!
-//! The programs of a slice write its account and may truncate it. A process that then reads the mapping
-//! beyond the new end is killed by SIGBUS; if that were the coordinator, all slices would lose their turns.
-//! So the coordinator installs a handler for that signal. It replaces a mapping that cannot be read any
-//! more by zeroes and marks it, and the coordinator stops using that slice.
+//! The programs of a slice write its account and may truncate it. A process that then reads the
+//! mapping beyond the new end is killed by SIGBUS; if that were the coordinator, all slices would
+//! lose their turns. So the coordinator installs a handler for that signal. It replaces a mapping
+//! that cannot be read any more by zeroes and marks it, and the coordinator stops using that slice.
 //!
 //! The handler may run between any two instructions, so the mappings are in a table of atomics.
 
@@ -96,8 +96,8 @@ extern "C" fn replace(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::
     // SAFETY: the errno of the thread that was interrupted.
     let errno = unsafe { *libc::__errno_location() };
     if region.is_none_or(|region| !map_zeroes(region)) {
-        // The fault is not in our mappings: it recurs, and kills the process as it would without us.
-        // SAFETY: the default action is always there.
+        // The fault is not in our mappings: it recurs, and kills the process as it would without
+        // us. SAFETY: the default action is always there.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     }
     // SAFETY: as above.

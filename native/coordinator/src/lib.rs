@@ -1,10 +1,11 @@
 //! The coordinator: one process per runtime directory that grants turns on the cards.
 //!
-//! If slices share a card by time, a launch needs permission, and permissions must not overlap. So one
-//! process per runtime directory reads what the processes of all its slices have stored in their accounts,
-//! calls [`hami_share::turns`] to choose the next one, and writes the grants into the slices' grants pages. It
-//! receives no messages and stores nothing of its own: if it is killed at any instant, the files hold all
-//! that the next one needs, and after 50 ms without a pulse each process limits itself.
+//! If slices share a card by time, a launch needs permission, and permissions must not overlap. So
+//! one process per runtime directory reads what the processes of all its slices have stored in
+//! their accounts, calls [`hami_share::turns`] to choose the next one, and writes the grants into
+//! the slices' grants pages. It receives no messages and stores nothing of its own: if it is killed
+//! at any instant, the files hold all that the next one needs, and after 50 ms without a pulse each
+//! process limits itself.
 //!
 //! ```text
 //! <runtime>/slices/<id>/limits   ─┐
@@ -18,63 +19,100 @@
 //! | `slices` | the slices of the directory: found, read together, written to |
 //! | `slice` | the three files of one slice, mapped |
 //! | `guard` | files that are truncated while they are mapped |
+//! | `sweep` | which processes' memory the driver still holds: the sweeper's file |
+//! | `departures` | when a process was alive, and when its death was noticed |
 //! | `wait` | waiting for any of many wake-up words; the clock |
 //!
-//! The coordinator sleeps until a wake-up word is signalled, until the next decision is due, or until the
-//! next tick. At a tick it writes its pulse, looks for new and removed slices, and probes processes that
-//! may have died: every 10 ms while launches need permission, otherwise every 100 ms.
+//! The coordinator sleeps until a wake-up word is signalled, until the next decision is due, or
+//! until the next tick. At a tick it writes its pulse, looks for new and removed slices, and probes
+//! processes that may have died: every 10 ms while launches need permission, otherwise every 100
+//! ms.
 //!
-//! It trusts no account: the programs of a slice write it and may truncate it. A slice with a truncated
-//! file gets no turns any more, so it does not launch; other slices are not affected. One thread does all
-//! the work, and all its waits and clocks are libc's, so that tests can replace the clock.
+//! # Departures
 //!
-//! `hami_py/coordinator` runs this crate in a process of its own. The first slice with a share starts that
-//! process, and `hami run` restarts it within a second if it is killed.
+//! In a container the library cannot know when the driver has freed the memory of a dead process:
+//! NVML uses the host's process numbers. A *sweeper* outside lists NVML's processes in the file
+//! `<runtime>/sweep` (`sweep`). While that file is fresh, the coordinator probes the processes of
+//! all slices every 40 ms. At each tick it writes into the grants pages which dead processes'
+//! memory is free, and then the time of the sweep. A process's memory is free if a sweep that
+//! started after its death was noticed does not list it. A listed process that the sweeper never
+//! saw alive may be any process that has died since. If the process is listed and runs, it has
+//! called exec, and its memory counts as free 750 ms after the old program's death was noticed.
+//!
+//! It trusts no account: the programs of a slice write it and may truncate it. A slice with a
+//! truncated file gets no turns any more, so it does not launch; other slices are not affected. One
+//! thread does all the work, and all its waits and clocks are libc's, so that tests can replace the
+//! clock.
+//!
+//! `hami_py/coordinator` runs this crate in a process of its own. The first slice with a share
+//! starts that process, and `hami run` restarts it within a second if it is killed.
 
+mod departures;
 mod guard;
 mod slice;
 mod slices;
+mod sweep;
 mod wait;
 
 use crate::guard::Handler;
+use crate::slice::Scope;
 use crate::slices::Slices;
+use crate::sweep::SweepFile;
 use crate::wait::{Waiting, now};
 use hami_share::turns::{Turns, View};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often to write the pulse, look for slices, and probe processes with work, while launches need
-/// permission. It is a fifth of the age at which a pulse is too old.
+/// How often to write the pulse, look for slices, and probe processes with work, while launches
+/// need permission. It is a fifth of the age at which a pulse is too old.
 const BUSY_TICK_NS: u64 = 10_000_000;
 /// How often to look for slices while no launch needs permission, and to probe all processes.
 const IDLE_TICK_NS: u64 = 100_000_000;
+/// The same while a fresh sweep exists: a death must be noticed before a sweep can confirm it.
+const SWEPT_TICK_NS: u64 = 40_000_000;
 
 /// Grants turns to the slices under `<runtime>/slices`, until there has been none for `linger`.
 ///
-/// It runs on the calling thread, and installs a handler for SIGBUS for that time. The caller makes sure
-/// that only one process at a time does this for a runtime directory.
+/// It runs on the calling thread, and installs a handler for SIGBUS for that time. The caller makes
+/// sure that only one process at a time does this for a runtime directory.
 ///
 /// # Errors
 /// The runtime directory cannot be read, or the handler cannot be installed.
 pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
     let mut slices = Slices::new(runtime)?;
+    let mut sweeps = SweepFile::new(runtime);
     let _handler = Handler::install()?;
     let linger_ns = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
     let mut turns = Turns::new();
     let mut view = View::default();
     let mut waiting = Waiting::new();
-    let (mut last_tick, mut last_full_probe, mut empty_since) = (None, None, None);
+    let (mut last_tick, mut last_scan, mut last_full_probe) = (None, None, None);
+    let mut empty_since = None;
     loop {
         let begin = now();
-        let tick_ns = if slices.any_regulated() { BUSY_TICK_NS } else { IDLE_TICK_NS };
-        if last_tick.is_none_or(|last: u64| begin >= last + tick_ns) {
+        if is_due(last_tick, tick_ns(&slices, &sweeps, begin), begin) {
             last_tick = Some(begin);
             slices.pulse(begin);
-            slices.scan();
-            let all = last_full_probe.is_none_or(|last| begin >= last + IDLE_TICK_NS);
-            last_full_probe = if all { Some(begin) } else { last_full_probe };
-            slices.probe(all);
+            if slices.any_regulated() || is_due(last_scan, IDLE_TICK_NS, begin) {
+                last_scan = Some(begin);
+                slices.scan();
+            }
+            sweeps.read();
+            let sweep = sweeps.fresh(begin);
+            let (all, every) = match sweep {
+                Some(_) => (Scope::All, SWEPT_TICK_NS),
+                None => (Scope::WithShare, IDLE_TICK_NS),
+            };
+            if is_due(last_full_probe, every, begin) {
+                last_full_probe = Some(begin);
+                slices.probe(all);
+            } else {
+                slices.probe(Scope::WaitedFor);
+            }
+            if let Some(sweep) = sweep {
+                slices.publish_sweep(sweep, begin);
+            }
             slices.reset_wakes();
             empty_since = if slices.found_any() { None } else { empty_since.or(Some(begin)) };
             if empty_since.is_some_and(|since| begin - since >= linger_ns) {
@@ -85,10 +123,24 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
         let decision = turns.step(begin, &view);
         slices.publish(&decision, begin);
 
-        let tick_ns = if slices.any_regulated() { BUSY_TICK_NS } else { IDLE_TICK_NS };
-        let tick = last_tick.unwrap_or(begin) + tick_ns;
+        let tick = last_tick.unwrap_or(begin) + tick_ns(&slices, &sweeps, begin);
         let until = decision.wake_at.map_or(tick, |wake_at| wake_at.min(tick));
         let until = empty_since.map_or(until, |since| until.min(since.saturating_add(linger_ns)));
         waiting.wait(slices.wake_words(), until);
+    }
+}
+
+/// Whether something that is done this often is due.
+fn is_due(last: Option<u64>, every_ns: u64, now: u64) -> bool {
+    last.is_none_or(|last| now >= last + every_ns)
+}
+
+fn tick_ns(slices: &Slices, sweeps: &SweepFile, now: u64) -> u64 {
+    if slices.any_regulated() {
+        BUSY_TICK_NS
+    } else if sweeps.fresh(now).is_some() {
+        SWEPT_TICK_NS
+    } else {
+        IDLE_TICK_NS
     }
 }

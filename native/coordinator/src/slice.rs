@@ -1,18 +1,21 @@
 //! A slice in the coordinator: its three files, mapped.
 
+use crate::departures::Life;
 use crate::guard::Guarded;
-use crate::wait::WakeWord;
+use crate::sweep::Sweep;
+use crate::wait::{WakeWord, now};
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
-use hami_limits::{FileError, LimitsView};
+use hami_limits::{FileError, Format, LimitsView};
 use hami_share::turns::{ProcessView, SliceCardView, SliceView, State};
 use std::hint::black_box;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// How many wake-ups of a slice count between two ticks, for each of its cards. A handover takes a few of
-/// them and some hundred microseconds. A slice that signals more often only delays itself, until the tick.
+/// How many wake-ups of a slice count between two ticks, for each of its cards. A handover takes a
+/// few of them and some hundred microseconds. A slice that signals more often only delays itself,
+/// until the tick.
 const WAKES_PER_TICK: usize = 100;
 
 pub(crate) struct Slice {
@@ -26,11 +29,25 @@ pub(crate) struct Slice {
     guards: [Guarded; 3],
     /// Whether launches need permission because of a neighbour; `None` until the word is written.
     regulated: Option<bool>,
-    /// The wake-up word before the account was last read, and the number of wake-ups since the last tick.
+    /// The wake-up word before the account was last read, and the number of wake-ups since the last
+    /// tick.
     wakes_seen: u32,
     wakes_since_tick: u32,
-    /// The processes that were found dead, by slot. The slot may have another process by now.
-    dead: [Option<ProcessIdentity>; SLOTS],
+    /// The processes that were probed, by slot. The slot may have another process by now.
+    lives: [Option<Life>; SLOTS],
+}
+
+/// Which processes to probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those that others wait for: with running work, or with the turn. A process that died while
+    /// it waited is found when its turn comes.
+    WaitedFor,
+    /// Also the idle ones of slices with a share, because their neighbours need permission while
+    /// such a slice is present.
+    WithShare,
+    /// All of them.
+    All,
 }
 
 /// Why a directory cannot be opened as a slice.
@@ -68,7 +85,7 @@ impl Slice {
             regulated: None,
             wakes_seen,
             wakes_since_tick: 0,
-            dead: [None; SLOTS],
+            lives: [None; SLOTS],
         }))
     }
 
@@ -81,13 +98,14 @@ impl Slice {
         self.guards.iter().any(Guarded::is_truncated)
     }
 
-    /// Whether its launches need permission because of a neighbour. Then its processes need a pulse too.
+    /// Whether its launches need permission because of a neighbour. Then its processes need a pulse
+    /// too.
     pub fn regulated(&self) -> bool {
         self.regulated == Some(true)
     }
 
-    /// The wake-up word with its value before the account was last read. `None` if no launch of the slice
-    /// needs permission, so that none signals, or if a process signals too often.
+    /// The wake-up word with its value before the account was last read. `None` if no launch of the
+    /// slice needs permission, so that none signals, or if a process signals too often.
     pub fn wake_word(&self) -> Option<WakeWord<'_>> {
         let takes_part = self.regulated() || self.limits.regulated().load(Ordering::Relaxed) != 0;
         let too_often = self.wakes_since_tick as usize > WAKES_PER_TICK * self.cards.len();
@@ -119,11 +137,10 @@ impl Slice {
         }
     }
 
-    /// Probes the processes that others wait for: those with running work, and those that have the turn. A
-    /// process that died while it waited is found when its turn comes. `all`: probes idle processes as
-    /// well if the slice has a share, because its neighbours need permission while it is present.
-    pub fn probe(&mut self, all: bool) {
-        let all = all && self.limits.regulated().load(Ordering::Relaxed) != 0;
+    /// Probes the processes of this scope.
+    pub fn probe(&mut self, scope: Scope) {
+        let has_share = self.limits.regulated().load(Ordering::Relaxed) != 0;
+        let all = scope == Scope::All || scope == Scope::WithShare && has_share;
         let grants: Vec<Grant> = (0..self.cards.len()).map(|row| self.grants.grant(row)).collect();
         let is_waited_for = |slot: usize| {
             grants.iter().enumerate().any(|(row, grant)| {
@@ -135,25 +152,59 @@ impl Slice {
                 }
             })
         };
-        let slots = 0..self.account.high_water();
-        let candidates: Vec<(usize, ProcessIdentity)> = slots
-            .filter(|slot| all || is_waited_for(*slot))
-            .filter_map(|slot| Some((slot, self.account.holder(slot)?)))
-            .collect();
+        let slots = (0..self.account.high_water()).filter(|slot| all || is_waited_for(*slot));
+        let candidates: Vec<(usize, Life)> =
+            slots.filter_map(|slot| Some((slot, self.life(slot)?))).collect();
         if candidates.is_empty() {
             return;
         }
-        // Read the identities before probing: a slot may be reaped and taken again in the meantime.
-        let dead = self
-            .account
-            .find_dead(|slot| candidates.iter().any(|(candidate, _)| *candidate == slot));
-        for (slot, holder) in candidates.into_iter().filter(|(slot, _)| dead[*slot]) {
-            self.dead[slot] = Some(holder);
+        let mut wanted = [false; SLOTS];
+        for (slot, _) in &candidates {
+            wanted[*slot] = true;
+        }
+        // The identities were read before: a slot may be reaped and taken again in the meantime.
+        let begin = now();
+        let dead = self.account.find_dead(|slot| wanted[slot]);
+        let end = now();
+        for (slot, found) in candidates {
+            let known = self.lives[slot].filter(|life| life.is_of(&found));
+            let mut life = known.unwrap_or(found);
+            life.probed(dead[slot], begin, end);
+            self.lives[slot] = Some(life);
         }
     }
 
-    /// Reads the processes of a row, and the time of processes that have exited. When a slot is reaped, its
-    /// time moves from the former to the latter: then both are read again, so that it counts once.
+    /// Writes which dead processes' memory the driver has freed, and the time of the sweep. A page
+    /// of the previous format has no place for it.
+    pub fn publish_sweep(&self, sweep: &Sweep, now: u64) {
+        if self.account.format() == Format::Previous {
+            return;
+        }
+        for slot in 0..self.account.high_water() {
+            if let Some(life) = self.known_life(slot)
+                && sweep.shows_freed(&life, now)
+            {
+                self.grants.set_departed(slot, life.joined_at);
+            }
+        }
+        self.grants.set_swept_at(sweep.started_at);
+    }
+
+    /// The process that has a slot now; `None` if it is free.
+    fn life(&self, slot: usize) -> Option<Life> {
+        let process = self.account.holder(slot)?;
+        Some(Life::new(process, self.account.joined_at(slot)))
+    }
+
+    /// The process that has a slot now, if it was probed.
+    fn known_life(&self, slot: usize) -> Option<Life> {
+        let found = self.life(slot)?;
+        self.lives[slot].filter(|life| life.is_of(&found))
+    }
+
+    /// Reads the processes of a row, and the time of processes that have exited. When a slot is
+    /// reaped, its time moves from the former to the latter: then both are read again, so that it
+    /// counts once.
     fn read_processes(&self, row: usize, slots: usize, view: &mut SliceCardView) {
         for _ in 0..3 {
             view.departed_ns = self.account.departed_used_ns(row);
@@ -176,7 +227,7 @@ impl Slice {
             turn,
             used_ns: words.used_ns.load(Ordering::SeqCst),
             active_at: words.active_at.load(Ordering::SeqCst),
-            dead: self.dead[slot] == Some(holder),
+            dead: self.known_life(slot).is_some_and(|life| life.dead_since.is_some()),
         })
     }
 
@@ -189,7 +240,8 @@ impl Slice {
         }
     }
 
-    /// Writes the word of a slice that was just opened: an earlier coordinator may have written another.
+    /// Writes the word of a slice that was just opened: an earlier coordinator may have written
+    /// another.
     pub fn initialise(&mut self, now: u64) {
         if self.regulated.is_none() {
             self.set_regulated(false, now);
@@ -201,8 +253,8 @@ impl Slice {
         self.set_regulated(true, now);
         for row in 0..self.cards.len() {
             let turn = self.grants.grant(row).turn.wrapping_add(1);
-            let nobody = Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 };
-            self.grants.set(row, nobody);
+            let revoked = Grant { turn, kind: Kind::Turn, holder: Holder::None, until: 0 };
+            self.grants.set(row, revoked);
         }
     }
 
@@ -223,9 +275,9 @@ fn id_of(process: ProcessIdentity, joined_at: u64) -> u64 {
 
 fn has_turn(grant: &Grant, slot: usize) -> bool {
     match grant.holder {
-        Holder::Nobody => false,
+        Holder::None => false,
         Holder::Slot(holder) => grant.kind != Kind::Own && usize::from(holder) == slot,
-        Holder::Everyone => grant.kind != Kind::Own,
+        Holder::All => grant.kind != Kind::Own,
     }
 }
 

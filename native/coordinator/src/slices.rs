@@ -1,21 +1,34 @@
 //! The slices of a runtime directory: found, read together, written to.
 
-use crate::slice::{OpenError, Slice};
+use crate::slice::{OpenError, Scope, Slice};
+use crate::sweep::Sweep;
 use crate::wait::{WakeWord, now};
 use hami_limits::same_card;
 use hami_share::turns::{Decision, SliceView, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A directory of a slice. One that was removed and made again under its name is another one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    name: OsString,
+    device: u64,
+    inode: u64,
+    /// A file system may use the inode again; not all know when it was created.
+    created: Option<SystemTime>,
+}
 
 pub(crate) struct Slices {
     directory: PathBuf,
     /// The open slices, ordered by name, so that the same files always give the same turns.
-    open: BTreeMap<OsString, Box<Slice>>,
-    /// Directories that must not be opened again. A slice that was open keeps getting a pulse and no turn;
-    /// without a pulse its processes would launch by their own buckets.
-    damaged: BTreeMap<OsString, Option<Box<Slice>>>,
+    open: BTreeMap<Place, Box<Slice>>,
+    /// Directories that must not be opened again. A slice that was open keeps getting a pulse and
+    /// no turn; without a pulse its processes would launch by their own buckets.
+    damaged: BTreeMap<Place, Option<Box<Slice>>>,
     /// Whether the last scan found any directory, damaged or not.
     found_any: bool,
     /// The number of keys used so far.
@@ -25,7 +38,8 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// The slices of a runtime directory. The directory must exist; its `slices` may be created later.
+    /// The slices of a runtime directory. The directory must exist; its `slices` may be created
+    /// later.
     pub fn new(runtime: &Path) -> io::Result<Self> {
         std::fs::read_dir(runtime)?;
         Ok(Self {
@@ -40,34 +54,42 @@ impl Slices {
 
     /// Opens new slices and drops removed ones. A slice exists as long as its directory.
     pub fn scan(&mut self) {
-        let found = match self.names() {
+        let found = match self.places() {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             // Keep the slices until the directory can be read again.
             Err(_) => return,
         };
         self.found_any = !found.is_empty();
-        self.open.retain(|name, _| found.contains(name));
-        self.damaged.retain(|name, _| found.contains(name));
-        for name in found {
-            if !self.open.contains_key(&name) && !self.damaged.contains_key(&name) {
-                self.try_open(name);
+        self.open.retain(|place, _| found.contains(place));
+        self.damaged.retain(|place, _| found.contains(place));
+        for place in found {
+            if !self.open.contains_key(&place) && !self.damaged.contains_key(&place) {
+                self.try_open(place);
             }
         }
     }
 
-    fn names(&self) -> io::Result<BTreeSet<OsString>> {
-        let mut names = BTreeSet::new();
+    fn places(&self) -> io::Result<BTreeSet<Place>> {
+        let mut places = BTreeSet::new();
         for entry in std::fs::read_dir(&self.directory)? {
             let entry = entry?;
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                names.insert(entry.file_name());
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
             }
+            // It may have been removed since.
+            let Ok(metadata) = entry.metadata() else { continue };
+            places.insert(Place {
+                name: entry.file_name(),
+                device: metadata.dev(),
+                inode: metadata.ino(),
+                created: metadata.created().ok(),
+            });
         }
-        Ok(names)
+        Ok(places)
     }
 
-    fn try_open(&mut self, name: OsString) {
+    fn try_open(&mut self, place: Place) {
         let cards = &mut self.cards;
         let card = |uuid: &str| {
             let known = cards.iter().position(|card| same_card(card, uuid));
@@ -76,13 +98,13 @@ impl Slices {
                 cards.len() - 1
             }) as u64
         };
-        match Slice::open(&self.directory.join(&name), self.keys, card) {
+        match Slice::open(&self.directory.join(&place.name), self.keys, card) {
             Ok(slice) => {
                 self.keys += 1;
-                self.open.insert(name, slice);
+                self.open.insert(place, slice);
             }
             Err(OpenError::NotYet) => {}
-            Err(OpenError::Damaged) => _ = self.damaged.insert(name, None),
+            Err(OpenError::Damaged) => _ = self.damaged.insert(place, None),
         }
     }
 
@@ -90,7 +112,8 @@ impl Slices {
         self.found_any
     }
 
-    /// Whether the launches of any slice need permission, so that processes wait for the next decision.
+    /// Whether the launches of any slice need permission, so that processes wait for the next
+    /// decision.
     pub fn any_regulated(&self) -> bool {
         self.open.values().any(|slice| slice.regulated()) || self.blocked().next().is_some()
     }
@@ -100,9 +123,14 @@ impl Slices {
         self.damaged.values().flatten().map(Box::as_ref)
     }
 
-    /// Looks for dead processes with work; `all`: for idle ones too, where they matter.
-    pub fn probe(&mut self, all: bool) {
-        self.open.values_mut().for_each(|slice| slice.probe(all));
+    /// Looks for dead processes.
+    pub fn probe(&mut self, scope: Scope) {
+        self.open.values_mut().for_each(|slice| slice.probe(scope));
+    }
+
+    /// Writes what a sweep shows of the dead processes of all slices.
+    pub fn publish_sweep(&self, sweep: &Sweep, now: u64) {
+        self.open.values().for_each(|slice| slice.publish_sweep(sweep, now));
     }
 
     /// Lets the wake-ups of all slices count again.
@@ -122,16 +150,16 @@ impl Slices {
     fn leave_out_damaged(&mut self, view: &mut View) {
         let now = now();
         let damaged: Vec<_> = self.open.iter().filter(|(_, slice)| slice.is_damaged()).collect();
-        let (keys, names): (BTreeSet<u64>, Vec<OsString>) =
-            damaged.into_iter().map(|(name, slice)| (slice.key(), name.clone())).unzip();
-        if !names.is_empty() {
+        let (keys, places): (BTreeSet<u64>, Vec<Place>) =
+            damaged.into_iter().map(|(place, slice)| (slice.key(), place.clone())).unzip();
+        if !places.is_empty() {
             view.slices.retain(|slice| !keys.contains(&slice.key));
-            for name in names {
-                let mut slice = self.open.remove(&name);
+            for place in places {
+                let mut slice = self.open.remove(&place);
                 if let Some(slice) = &mut slice {
                     slice.block(now);
                 }
-                self.damaged.insert(name, slice);
+                self.damaged.insert(place, slice);
             }
         }
     }

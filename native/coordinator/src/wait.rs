@@ -83,8 +83,8 @@ impl Waiting {
     /// The kernel's error, if there is one.
     fn wait_for_any(&self, until: u64) -> Option<i32> {
         let until = timespec(until);
-        // SAFETY: waiters and time are valid for the call; only the kernel reads the words, and it reports
-        // addresses that are not mapped any more.
+        // SAFETY: waiters and time are valid for the call; only the kernel reads the words, and it
+        // reports addresses that are not mapped any more.
         let woken = unsafe {
             libc::syscall(
                 libc::SYS_futex_waitv,

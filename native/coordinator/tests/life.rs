@@ -150,5 +150,5 @@ fn the_state_left_by_an_earlier_one_is_corrected() {
     let _coordinator = runtime.coordinator(FOR_EVER);
     let view = GrantsView::open(&slice.join("grants")).unwrap();
     let regulated = || view.regulated().load(std::sync::atomic::Ordering::SeqCst);
-    wait_until(|| regulated() == 0, || "it is asked for ever".into());
+    wait_until(|| regulated() == 0, || "it stays regulated".into());
 }

@@ -5,6 +5,7 @@ mod common;
 use common::processes::Child;
 use common::{Player, Runtime, grant, is_silent, play, player, stage, wait_until};
 use hami_account::{Account, ComputeState};
+use hami_limits::Format;
 use hami_limits::grants::{GrantsView, Holder, Kind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +27,19 @@ fn programs_of_two_slices_take_turns_and_never_meet() {
     wait_until(|| !is_silent(&second), || "it is forgotten".into());
 }
 
+/// A container that restarts after an upgrade has its old library, which needs the old files.
+#[test]
+fn slices_of_both_formats_take_turns() {
+    let runtime = Runtime::new("formats");
+    let old = runtime.slice_in(Format::Previous, "old", Some(30));
+    let new = runtime.slice("new", Some(30));
+    let stage = stage();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let _players = [player(&old, 0, stage), player(&new, 1, stage)];
+    stage.wait_for_turns(&[0, 1], 5);
+    stage.assert_none_met();
+}
+
 #[test]
 fn without_a_share_no_launch_needs_permission() {
     let runtime = Runtime::new("unregulated");
@@ -45,9 +59,15 @@ fn without_a_share_no_launch_needs_permission() {
     );
     // The capped one starts: from now on both need permission.
     let player = player(&capped, 1, stage);
-    wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 1, || "it is not asked".into());
+    wait_until(
+        || free_view.regulated().load(Ordering::SeqCst) == 1,
+        || "it is not regulated".into(),
+    );
     player.kill_and_wait();
-    wait_until(|| free_view.regulated().load(Ordering::SeqCst) == 0, || "it is still asked".into());
+    wait_until(
+        || free_view.regulated().load(Ordering::SeqCst) == 0,
+        || "it is still regulated".into(),
+    );
 }
 
 /// Also when it dies idle, which no other process notices.
@@ -66,13 +86,13 @@ fn a_slice_without_a_share_is_metered_while_one_with_a_share_is_present() {
             std::thread::sleep(Duration::from_secs(1));
         }
     });
-    wait_until(|| view.regulated().load(Ordering::SeqCst) == 1, || "it is not asked".into());
+    wait_until(|| view.regulated().load(Ordering::SeqCst) == 1, || "it is not regulated".into());
     wait_until(
-        || (view.grant(0).kind, view.grant(0).holder) == (Kind::Alone, Holder::Everyone),
+        || (view.grant(0).kind, view.grant(0).holder) == (Kind::Alone, Holder::All),
         || format!("it may not launch: {:?}", view.grant(0)),
     );
     idle.kill_and_wait();
-    wait_until(|| view.regulated().load(Ordering::SeqCst) == 0, || "it is still asked".into());
+    wait_until(|| view.regulated().load(Ordering::SeqCst) == 0, || "it is still regulated".into());
     wait_until(|| view.grant(0).kind == Kind::Own, || "it is still granted".into());
 }
 
@@ -169,7 +189,7 @@ fn a_slice_that_truncates_its_account_harms_only_itself() {
         // No process of it launches any more: without a grant it would launch as if it were alone.
         let is_shut = || {
             let grant = grant(&cut);
-            (grant.kind, grant.holder) == (Kind::Turn, Holder::Nobody) && !is_silent(&cut)
+            (grant.kind, grant.holder) == (Kind::Turn, Holder::None) && !is_silent(&cut)
         };
         wait_until(is_shut, || "its processes may launch".into());
         // That remains so as long as its directory exists.

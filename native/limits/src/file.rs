@@ -8,6 +8,7 @@
 //! All of them begin with the same 16 bytes: a magic, a version and the size of the file
 //! ([`FileKind`]). A file that begins differently is never read further.
 
+use crate::format::{FileLayout, Format};
 use crate::quantity::InvalidValue;
 use std::ffi::OsString;
 use std::fmt;
@@ -24,42 +25,61 @@ pub struct FileKind {
     pub name: &'static str,
     /// The first eight bytes.
     pub magic: [u8; 8],
-    /// The version of the layout.
-    pub version: u32,
-    /// The size of every file of this kind, in bytes.
-    pub size: usize,
+    /// Version and size in each format, in the order of [`Format::ALL`].
+    pub layouts: [FileLayout; 2],
 }
 
 impl FileKind {
+    /// Version and size in a format.
+    pub const fn layout(&self, format: Format) -> FileLayout {
+        self.layouts[format as usize]
+    }
+
     /// The first bytes of a file, which never change: magic, version and size. Little-endian.
-    pub fn head(&self) -> [u8; 16] {
+    pub fn head(&self, format: Format) -> [u8; 16] {
+        let FileLayout { version, size } = self.layout(format);
         let mut head = [0; 16];
         head[..8].copy_from_slice(&self.magic);
-        head[8..12].copy_from_slice(&self.version.to_le_bytes());
-        head[12..].copy_from_slice(&(self.size as u32).to_le_bytes());
+        head[8..12].copy_from_slice(&version.to_le_bytes());
+        head[12..].copy_from_slice(&(size as u32).to_le_bytes());
         head
     }
 
-    /// Checks the first bytes of a file. The error is the reason for [`Self::damaged`].
-    pub fn check_head(&self, found: &[u8]) -> Result<(), String> {
-        let head = self.head();
-        if found.get(..8) != Some(&head[..8]) {
+    /// The format of a file with these first bytes. The error is the reason for [`Self::damaged`].
+    pub fn check_head(&self, found: &[u8]) -> Result<Format, String> {
+        if found.get(..8) != Some(&self.magic) {
             return Err(format!("it does not begin with {}", String::from_utf8_lossy(&self.magic)));
         }
-        if found.get(8..12) != Some(&head[8..12]) {
-            return Err(format!("its version is not {}", self.version));
-        }
+        let heads = Format::ALL.map(|format| (format, self.head(format)));
+        let versions = self.layouts.map(|layout| layout.version);
+        let same_version =
+            heads.into_iter().find(|(_, head)| found.get(8..12) == Some(&head[8..12]));
+        let Some((format, head)) = same_version else {
+            return Err(format!("its version is not {} or {}", versions[0], versions[1]));
+        };
         if found.get(12..16) != Some(&head[12..]) {
-            return Err(format!("its size field is not {}", self.size));
+            return Err(format!("its size field is not {}", self.layout(format).size));
         }
-        Ok(())
+        Ok(format)
+    }
+
+    /// Whether a file of this kind can have this size, in some format.
+    pub fn has_size(&self, size: u64) -> bool {
+        self.layouts.iter().any(|layout| layout.size as u64 == size)
     }
 
     /// Creates a file of this kind with these first bytes, its size and its mode (less the umask).
-    /// All blocks are allocated, because a store to a mapped page without one kills the program. The
-    /// file must not exist.
-    pub fn create(&self, path: &Path, mode: u32, start: &[u8]) -> Result<File, FileError> {
-        create(path, mode, self.size, start).map_err(|error| self.io(path, error))
+    /// All blocks are allocated, because a store to a mapped page without one kills the program.
+    /// The file must not exist.
+    pub fn create(
+        &self,
+        path: &Path,
+        mode: u32,
+        format: Format,
+        start: &[u8],
+    ) -> Result<File, FileError> {
+        let size = self.layout(format).size;
+        create(path, mode, size, start).map_err(|error| self.io(path, error))
     }
 
     /// The kernel refused.
@@ -74,7 +94,13 @@ impl FileKind {
 
     /// The file is no regular file, or has another size.
     pub fn wrong_size(&self, path: &Path) -> FileError {
-        self.damaged(path, format!("it is not a file of {} bytes", self.size))
+        let [previous, current] = self.layouts.map(|layout| layout.size);
+        let sizes = if previous == current {
+            current.to_string()
+        } else {
+            format!("{previous} or {current}")
+        };
+        self.damaged(path, format!("it is not a file of {sizes} bytes"))
     }
 }
 

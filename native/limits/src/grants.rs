@@ -1,18 +1,21 @@
 //! The grants page: a file of 4096 bytes that says which process may launch on the slice's cards.
 //!
-//! The coordinator writes it from outside. The limited programs read it before they launch, and wait
-//! for it. It is mapped read-only inside, so a slice cannot grant itself a turn. Grants count only
-//! while the coordinator's pulse is recent, so a dead coordinator stops no program.
+//! The coordinator writes it from outside. The limited programs read it before they launch, and
+//! wait for it. It is mapped read-only inside, so a slice cannot grant itself a turn. Grants count
+//! only while the coordinator's pulse is recent, so a dead coordinator stops no program.
 //!
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]           "HAMIGRA1"
-//!      8  version: u32, size: u32  1, 4096
+//!      8  version: u32, size: u32  3, 4096 (version 1 in the previous format)
 //!     16  zero
 //!     32  pulse: u64               time of the coordinator's last pulse, ns of CLOCK_MONOTONIC
 //!     40  regulated: u32           1 while launches need permission because of a neighbour
 //!     44  zero
+//!     48  swept_at: u64            time of the last complete sweep, ns of CLOCK_MONOTONIC
+//!     56  zero
 //!     64  rows: 16 of 64 bytes     row i is row i of the limits page
+//!   1088  departed: [u64; 256]     slot i is slot i of the account
 //!
 //! a row:  0 turn: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
@@ -20,29 +23,42 @@
 //!
 //! Numbers are little-endian. The kinds are [`Kind::Own`] (no coordinator decides), [`Kind::Alone`]
 //! (the holder needs no turns: it is alone on the card, or it is every process of a slice without a
-//! share while no slice with a share is active) and [`Kind::Turn`] (only the holder may launch, until
-//! `until`). The holder is one process, named by its slot in the account, every process of the slice,
-//! or none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
-//! until it changes.
+//! share while no slice with a share is active) and [`Kind::Turn`] (only the holder may launch,
+//! until `until`). The holder is one process, named by its slot in the account, every process of
+//! the slice, or none. `turn` counts the grants of a row and is a futex: a process that has seen
+//! turn n waits until it changes.
 //!
 //! `until` is stored apart from its word. A process that read an old word with a new `until` would
-//! continue its old turn for the length of the next one. So the writer first takes the turn from its
-//! holder, then stores `until`, then the new word; a reader reads the word before and after `until`.
-//! If the coordinator is killed in between, the turn has no holder until the pulse is too old.
+//! continue its old turn for the length of the next one. So the writer first takes the turn from
+//! its holder, then stores `until`, then the new word; a reader reads the word before and after
+//! `until`. If the coordinator is killed in between, the turn has no holder until the pulse is too
+//! old.
+//!
+//! # Departures
+//!
+//! A dead process of a container cannot be looked up from inside: NVML uses the host's process
+//! numbers. A *sweeper* outside reads NVML's lists. The coordinator compares them with the accounts
+//! and stores the result here: `departed` of a slot is the `joined_at` of the process whose memory
+//! the driver has freed. While `swept_at` is recent, any other value means that the driver has not
+//! freed it yet. If `swept_at` is too old ([`SWEEP_SILENCE_NS`]), nobody knows. In the previous
+//! format these bytes are zero.
 
 mod layout;
 mod reader;
 mod state;
 mod writer;
 
-pub use layout::{Grant, Holder, Kind};
+pub use layout::{Grant, Holder, Kind, SLOTS};
 pub use reader::GrantsView;
 pub use state::ComputeState;
 pub use writer::GrantsPage;
 
-/// The age, in nanoseconds, at which a pulse is too old. With such a pulse, or one of 0, there is no
-/// coordinator: every grant counts as [`Kind::Own`].
+/// The age, in nanoseconds, at which a pulse is too old. With such a pulse, or one of 0, there is
+/// no coordinator: every grant counts as [`Kind::Own`].
 pub const SILENCE_NS: u64 = 50_000_000;
+
+/// The age, in nanoseconds, at which a sweep is too old to say that the driver still holds memory.
+pub const SWEEP_SILENCE_NS: u64 = 500_000_000;
 
 #[cfg(test)]
 mod tests;

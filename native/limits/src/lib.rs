@@ -1,4 +1,4 @@
-//! What a slice may use: the values that people write, and the two pages that carry them.
+//! The limits of a slice: the values that people write, and the two pages that carry them.
 //!
 //! A slice is what one container, or one `hami run`, may use of the cards. The node side writes its
 //! limits, and the preload library reads them inside the limited program. Both use this crate, so
@@ -10,8 +10,9 @@
 //! <slice>/grants    whose turn it is: the grants page    written by the coordinator, read-only inside
 //! ```
 //!
-//! A row is one card of the slice, named by its UUID. Row i of the limits page is row i of the account
-//! and of the grants page for the slice's whole life: rows may be appended, never moved or removed.
+//! A row is one card of the slice, named by its UUID. Row i of the limits page is row i of the
+//! account and of the grants page for the slice's whole life: rows may be appended, never moved or
+//! removed.
 //!
 //! | module | content |
 //! |---|---|
@@ -19,14 +20,17 @@
 //! | [`variables`] | HAMi's variables, `CUDA_DEVICE_MEMORY_LIMIT` and others |
 //! | [`page`] | the limits page |
 //! | [`grants`] | the grants page, and the state with which a process answers a grant |
+//! | [`mod@format`] | the formats of the files that this version reads and writes |
 //! | [`mod@file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
-//! | [`futex`] | waiting for a word of a mapped file |
+//! | [`futex`], [`clock`] | waiting for a word of a mapped file; the clock of the times in the files |
 //!
-//! The layouts stand at the top of [`page`] and [`grants`]. A change needs a new version, because a
+//! The layouts stand at the top of [`page`] and [`grants`]. A change needs a new format, because a
 //! running container keeps its old library. This crate reads no environment, starts no thread and
 //! prints nothing: it is linked into the preload library, which runs inside other programs.
 
+pub mod clock;
 pub mod file;
+pub mod format;
 pub mod futex;
 pub mod grants;
 mod mapped;
@@ -35,6 +39,10 @@ pub mod quantity;
 pub mod variables;
 
 pub use file::{FileError, FileKind};
-pub use page::{LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, same_card};
+pub use format::{FileLayout, Format};
+pub use page::{
+    LimitsPage, LimitsView, Mode, NO_LIMIT, NamespaceId, Priority, Regime, Row, SliceInfo,
+    same_card,
+};
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};
 pub use variables::{VariableShare, Variables};

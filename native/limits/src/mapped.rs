@@ -1,8 +1,8 @@
 //! Opening a small file and mapping it, inside a program that may close any descriptor.
 //!
-//! Between two of our calls, another thread of the program may close all descriptors and open a file
-//! that gets the number of ours. So the result of a call on a descriptor counts only if the descriptor
-//! is still our file afterwards, and only then do we close it.
+//! Between two of our calls, another thread of the program may close all descriptors and open a
+//! file that gets the number of ours. So the result of a call on a descriptor counts only if the
+//! descriptor is still our file afterwards, and only then do we close it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;

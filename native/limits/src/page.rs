@@ -1,48 +1,63 @@
-//! The limits page: a file of 4096 bytes with the limits of a slice.
+//! The limits page: a file of 8192 bytes with the limits of a slice.
 //!
 //! It is written outside (by `hami run`, or by the side that prepares a container) and read inside
 //! the limited program for every allocation, while limits change. So it keeps one inode for life (a
-//! rename over a bind-mounted file is never seen), and it holds everything twice, with a checksum and
-//! a word that names the active copy. A writer fills the inactive copy and then flips that word: a
-//! writer killed at any instruction leaves a complete page, and readers never wait.
+//! rename over a bind-mounted file is never seen), and it holds everything twice, with a checksum
+//! and a word that names the active copy. A writer fills the inactive copy and then flips that
+//! word: a writer killed at any instruction leaves a complete page, and readers never wait.
 //!
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]           "HAMILIM1"
-//!      8  version: u32, size: u32  1, 4096
+//!      8  version: u32, size: u32  3, 8192
 //!     16  slice_id: [u8; 16]       random
 //!     32  active: u32              0 or 1: the copy in force
 //!     36  regulated: u32           1 while a row in force has a share of 1 to 99
 //!     40  reserved, zero
-//!     64  copy 0, 2016 bytes
-//!   2080  copy 1, 2016 bytes
+//!     64  copy 0, 4064 bytes
+//!   4128  copy 1, 4064 bytes
 //!
-//! a copy: 0 checksum: u64 | 8 count: u32 | 12 generation: u32 | 16 rows: 16 of 96 bytes | zero
+//! a copy: 0 checksum: u64 | 8 count: u32 | 12 generation: u32 | 16 rows: 16 of 128 bytes
+//!      2064 gang: [u8; 16], zero for none
+//!      2080 nvml_namespace: device u64, inode u64, zero for unknown | 2096 zero
 //! a row:  0 uuid: [u8; 64]  | 64 memory_limit: u64
 //!        72 share: u32 | 76 mode: u8 (0 hard, 1 soft) | 77 priority: i8 | 78 zero
+//!        80 context_memory: u64, zero for unknown
+//!        88 injected_memory: [u64; 4] | 120 injected_shares: [u8; 4], both filled up with zeros
+//!       124 zero
 //! ```
 //!
-//! Numbers are little-endian. The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of
-//! the copy, so a copy is valid in its own page only. The eight bytes from `share` on are the *regime*
-//! of a row: share in percent, mode and priority. They are read with one load, as the limit is.
+//! In the previous format ([`crate::Format`]) the version is 1, the size 4096, a copy has 2016
+//! bytes and a row 96. Its rows end after `priority`, and its copies have neither a gang nor a
+//! namespace.
 //!
-//! A reader checks magic, version, size and checksum once, when it opens the page. Afterwards a limit
-//! or a regime is one aligned 8-byte load from the active copy. The reader then checks that this copy
-//! is still the active one, so every value that it returns has been in force.
+//! Numbers are little-endian. The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of
+//! the copy, so a copy is valid in its own page only. The eight bytes from `share` on are the
+//! *regime* of a row: share in percent, mode and priority. They are read with one load, as the
+//! limit is.
+//!
+//! A reader checks magic, version, size and checksum once, when it opens the page. Afterwards a
+//! limit or a regime is one aligned 8-byte load from the active copy. The reader then checks that
+//! this copy is still the active one, so every value that it returns has been in force.
+//!
+//! The *injected values* of a row are the limits that the control plane has put into the
+//! environment of the container. The kubelet resolves them late, so after a resize a container may
+//! have an older one. A variable with one of these values says nothing that the page does not say
+//! better.
 //!
 //! `regulated` tells the launch path that some row has a share, so that one load is enough where no
 //! row has one. A writer raises it before the flip and lowers it after the flip. If the writer is
-//! killed in between, the word may stay 1 without need until the next change, but it is never 0 while
-//! a share is in force.
+//! killed in between, the word may stay 1 without need until the next change, but it is never 0
+//! while a share is in force.
 //!
-//! `layout` encodes and checks the bytes, `writer` is the file as its owner sees it, and `reader` is
-//! the mapping that the limited program keeps.
+//! `layout` encodes and checks the bytes, `writer` is the file as its owner sees it, and `reader`
+//! is the mapping that the limited program keeps.
 
 mod layout;
 mod reader;
 mod writer;
 
-pub use layout::{MAX_ROWS, NO_LIMIT};
+pub use layout::{MAX_INJECTED, MAX_ROWS, NO_LIMIT};
 pub use reader::LimitsView;
 pub use writer::LimitsPage;
 
@@ -59,12 +74,51 @@ pub struct Row {
     pub mode: Mode,
     /// The order among slices that compete for the card.
     pub priority: Priority,
+    /// Bytes that the driver takes for a context of a process on this card; `None` if unknown.
+    pub context_memory: Option<u64>,
+    /// The memory limits, in bytes, that the control plane has put into the environment: the four
+    /// newest, oldest first.
+    pub injected_memory: Vec<u64>,
+    /// The shares that the control plane has put into the environment, likewise.
+    pub injected_shares: Vec<u32>,
 }
 
 impl Row {
+    /// A card without limits.
+    pub fn new(uuid: impl Into<String>) -> Self {
+        Self {
+            uuid: uuid.into(),
+            memory_limit: None,
+            share: None,
+            mode: Mode::default(),
+            priority: Priority::default(),
+            context_memory: None,
+            injected_memory: Vec::new(),
+            injected_shares: Vec::new(),
+        }
+    }
+
     pub(crate) fn regime(&self) -> Regime {
         Regime { share: self.share.unwrap_or(0), mode: self.mode, priority: self.priority }
     }
+}
+
+/// The values of a page that apply to the slice as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SliceInfo {
+    /// The PID namespace whose numbers NVML uses; `None` if unknown.
+    pub nvml_namespace: Option<NamespaceId>,
+    /// The gang: all slices with this value get their turns together. Not zero.
+    pub gang: Option<[u8; 16]>,
+}
+
+/// A namespace, as the files in `/proc/<pid>/ns` name it. Not zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceId {
+    /// The device of the file.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
 }
 
 /// How a share holds.

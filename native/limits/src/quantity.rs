@@ -1,9 +1,9 @@
 //! Sizes and shares as people write them.
 //!
-//! The same limit can come from an option, a pod's resource, or a variable of another project. There
-//! is one grammar for all of them, a whole number and a unit, and one table of what each source adds
-//! to it. A value that cannot be understood is an error that says how to write it; it never means
-//! "no limit". docs/configuration.md has the grammar for users.
+//! The same limit can come from an option, a pod's resource, or a variable of another project.
+//! There is one grammar for all of them, a whole number and a unit, and one table of what each
+//! source adds to it. A value that cannot be understood is an error that says how to write it; it
+//! never means "no limit". docs/configuration.md has the grammar for users.
 
 use std::fmt;
 
@@ -12,7 +12,8 @@ use std::fmt;
 pub enum Source {
     /// hami-py's own options and Python arguments: a unit is required.
     Api,
-    /// Variables such as `CUDA_DEVICE_MEMORY_LIMIT`: a bare size is bytes, `k`, `m`, `g` are binary.
+    /// Variables such as `CUDA_DEVICE_MEMORY_LIMIT`: a bare size is bytes, `k`, `m`, `g` are
+    /// binary.
     HamiEnv,
 }
 
@@ -63,7 +64,7 @@ pub struct InvalidValue {
     pub field: String,
     /// The text, unchanged.
     pub value: String,
-    /// What to write instead.
+    /// A value that is valid.
     pub fix: String,
 }
 
@@ -89,7 +90,8 @@ impl std::error::Error for InvalidValue {}
 const MEMORY_EXAMPLE: &str = "write a whole number and a unit, like 4GiB or 4096MiB";
 const SHARE_EXAMPLE: &str = "write a whole percentage from 1 to 100, like 30 or 30%";
 
-/// The bytes that `text` means. `None` is "no limit", which only [`Source::HamiEnv`] can mean (`0`).
+/// The bytes that `text` means. `None` is "no limit", which only [`Source::HamiEnv`] can mean
+/// (`0`).
 ///
 /// Only whole numbers are allowed: no sign, blank, fraction or exponent. A leading zero is refused,
 /// because people read `010g` as ten and C reads it as eight.

@@ -5,18 +5,19 @@
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `…_<i>` | the memory limit of every card, or of the i-th |
 //! | `CUDA_DEVICE_SM_LIMIT`, `…_<i>` | the compute share in percent; 0 or 100 is no limit |
 //! | `GPU_CORE_UTILIZATION_POLICY` | `force`: the shares are hard; `disable`: no share holds; otherwise they are soft |
-//! | `CUDA_TASK_PRIORITY` | 0 is high, 1 is normal, any other whole number is low |
+//! | `CUDA_TASK_PRIORITY` | 0 is high, 1 is normal, any other whole number is low; only Python reads it |
 //!
-//! The preload library reads them in the limited program; the Python package reads them to show and
-//! to announce the same limits. Both call this parser with a function that looks up a variable, so
-//! they cannot disagree.
+//! The preload library reads the others in the limited program. The Python package reads all of
+//! them, to show the same limits and to set them on new slices. Both call this parser, so they
+//! cannot disagree.
 //!
 //! Inside a slice the variables bind the innermost slice only and can only lower its limits: other
-//! processes live in the slices around it. Without a limits page they are the limit. The caller
-//! decides which card the `i` of `…_<i>` is: row i of the innermost limits page, or without a page the
-//! machine's i-th card, as in HAMi.
+//! processes live in the slices around it. A value that the control plane has injected itself, and
+//! recorded in the limits page, says nothing new and sets no limit: the page may have changed since.
+//! Without a limits page the variables are the limit. The caller decides which card the `i` of `…_<i>` is: row i of the innermost limits page, or without a page
+//! the machine's i-th card, as in HAMi.
 
-use crate::page::{MAX_ROWS, Mode, Priority};
+use crate::page::{MAX_ROWS, Mode, Priority, Row};
 use crate::quantity::{InvalidValue, Source, parse_memory, parse_share};
 use std::ffi::OsString;
 
@@ -26,7 +27,7 @@ pub const MEMORY_LIMIT: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 pub const SHARE_LIMIT: &str = "CUDA_DEVICE_SM_LIMIT";
 /// How the shares hold.
 pub const UTILIZATION_POLICY: &str = "GPU_CORE_UTILIZATION_POLICY";
-/// The priority of the program's launches.
+/// The priority of a new slice. The preload library ignores it.
 pub const TASK_PRIORITY: &str = "CUDA_TASK_PRIORITY";
 
 /// The limits that HAMi's variables set, by card.
@@ -73,14 +74,25 @@ impl Variables {
         self.memory(None).is_some() || self.share(None).is_some()
     }
 
-    /// The memory limit of the i-th card, in bytes. Where the index is not known, the lowest of all.
+    /// The memory limit of the i-th card, in bytes. Where the index is not known, the lowest of
+    /// all.
     pub fn memory(&self, index: Option<usize>) -> Option<u64> {
         self.memory.of(index)
+    }
+
+    /// The same beside a row of a limits page: `None` if the control plane has injected the value.
+    pub fn memory_beside(&self, index: Option<usize>, row: &Row) -> Option<u64> {
+        self.memory(index).filter(|limit| !row.injected_memory.contains(limit))
     }
 
     /// The share of the i-th card. Where the index is not known, the lowest of all.
     pub fn share(&self, index: Option<usize>) -> Option<VariableShare> {
         self.shares.of(index).map(|share| VariableShare { share, mode: self.mode })
+    }
+
+    /// The same beside a row of a limits page: `None` if the control plane has injected the value.
+    pub fn share_beside(&self, index: Option<usize>, row: &Row) -> Option<VariableShare> {
+        self.share(index).filter(|set| !row.injected_shares.contains(&set.share))
     }
 }
 

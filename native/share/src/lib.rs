@@ -1,9 +1,10 @@
 //! How a card's time is shared: the arithmetic, without a card.
 //!
-//! A share is percent of a card's *engine time*: the time in which the card's compute engine was busy
-//! with kernels of the slice. Two programs account for it. Inside each limited process, the interposer
-//! measures its kernels and admits launches as the share allows: [`limiter`]. Outside, one coordinator
-//! per runtime directory grants turns on the cards that several slices use: [`turns`].
+//! A share is percent of a card's *engine time*: the time in which the card's compute engine was
+//! busy with kernels of the slice. Two programs account for it. Inside each limited process, the
+//! interposer measures its kernels and admits launches as the share allows: [`limiter`]. Outside,
+//! one coordinator per runtime directory grants turns on the cards that several slices use:
+//! [`turns`].
 //!
 //! | on the card | the launches are limited by |
 //! |---|---|
@@ -13,12 +14,12 @@
 //! | several processes, and no slice with a share is active, but one has called `cuInit` | the driver; launches of slices without a share are metered, so that little of their work is queued when the slice with a share becomes active |
 //! | no slice with a share | nothing; the driver |
 //!
-//! Slices inside one another take turns by the outermost one. The shares of the inner ones, and those of
-//! HAMi's variables, are enforced by the own bucket, during turns too.
+//! Slices inside one another take turns by the outermost one. The shares of the inner ones, and
+//! those of HAMi's variables, are enforced by the own bucket, during turns too.
 //!
-//! This crate has no files, clocks or waits: callers pass the time, so every rule is tested with exact
-//! times. `hami-coordinator` and the interposer call it. All instants are nanoseconds of one monotonic
-//! clock, all durations nanoseconds.
+//! This crate has no files, clocks or waits: callers pass the time, so every rule is tested with
+//! exact times. `hami-coordinator` and the interposer call it. All instants are nanoseconds of one
+//! monotonic clock, all durations nanoseconds.
 
 pub mod limiter;
 #[cfg(test)]

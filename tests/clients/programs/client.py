@@ -1,9 +1,9 @@
-"""What every client program does, so that each file shows only how its library does it.
+"""The common part of every client program, so that each file contains only the use of its library.
 
-A client is run as ``python NAME.py JOB AMOUNT`` and prints one JSON object. *fill* allocates
-chunks of so many MiB until its library says that memory is out; *hold* does so, says "holding" and
-waits for the end of its input; *work* sends a pattern of so many MiB to the card and back and
-launches a kernel, and with ``--launches`` so many more; *compute* says "ready", waits for a line,
+A client is run as ``python NAME.py JOB AMOUNT`` and prints one JSON object. *fill* allocates chunks
+of so many MiB until its library reports that memory is out. *hold* does the same, prints "holding"
+and waits for the end of its input. *work* copies a pattern of so many MiB to the card and back and
+launches a kernel, and with ``--launches`` so many more. *compute* prints "ready", waits for a line,
 and launches kernels for so many seconds.
 """
 
@@ -18,7 +18,7 @@ from typing import Protocol
 
 MIB = 1 << 20
 
-#: What `launch` is given is a multiple of it.
+#: The argument of `launch` is a multiple of this.
 BATCH = 10
 
 #: Launches of *compute* between two waits.
@@ -84,7 +84,7 @@ def _fill(client: Client, size: int, blocks: list[object]) -> dict[str, object]:
 
 
 def _compute(client: Client, seconds: int) -> dict[str, object]:
-    # What compiles and loads does so before the clock runs.
+    # Compile and load before the clock runs.
     client.launch(ROUND)
     print("ready", flush=True)
     sys.stdin.readline()

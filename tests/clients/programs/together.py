@@ -2,8 +2,8 @@
 
     python together.py COUNT PROGRAM ARGS...
 
-With *hold* it says "holding" when all of them do, and ends them when its own input ends. One JSON
-list on standard output: what each of them reported.
+With *hold* it prints "holding" when all copies do, and ends them when its own input ends. It prints
+one JSON list on standard output: the result of each copy.
 """
 
 import json

@@ -2,7 +2,7 @@
 
     python -m gpu.measures memory|calls|share --card stub|gpu --built DIR --out DIR --head FILE
 
-Results are written after each group, so that they survive whatever happens next.
+Results are written after each group, so that they survive a later crash.
 """
 
 import argparse

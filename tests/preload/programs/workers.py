@@ -96,7 +96,7 @@ def load():
 
 
 def fork():
-    """os.fork with CUDA in use: what the child tries, and what the parent still has."""
+    """os.fork with CUDA in use: the child's attempts, and the parent's memory afterwards."""
     hold(64)
     child = os.fork()
     if child == 0:
@@ -138,7 +138,7 @@ def survive(mebibytes):
 
 
 def daemonise():
-    """Fork, setsid, fork, as a daemon starts: the grandchild holds, its ancestors are gone."""
+    """Fork, setsid, fork, as a daemon starts: the grandchild holds, its ancestors have ended."""
     if os.fork():
         return
     os.setsid()

@@ -3,6 +3,6 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    // As the real one: what it hands out are its own functions, whoever else exports the name.
+    // As the real library: it returns its own functions, even if another library exports the name.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 }

@@ -163,14 +163,14 @@ DRIPPING = {
 
 
 @pytest.mark.parametrize("how", DRIPPING)
-def test_an_answer_in_drops_ends_with_the_deadline(scripted: Scripted, how: str) -> None:
+def test_a_slow_response_ends_with_the_deadline(scripted: Scripted, how: str) -> None:
     """A socket's timeout is for each read, and each of these comes in time."""
     scripted.answers.append(scripted.drops(*DRIPPING[how]))
     ends(lambda: scripted.api.post("/x", {}, deadline_s=SHORT))
 
 
 @pytest.mark.parametrize("first", [b"", OK, OK + b"Content-Length: 10\r\n\r\n", OK + CHUNKED])
-def test_an_answer_that_stalls_ends(scripted: Scripted, first: bytes) -> None:
+def test_a_stalled_response_ends(scripted: Scripted, first: bytes) -> None:
     """With the deadline while its head is not there, else after twice that at most."""
     scripted.answers.append(scripted.stalls(first))
     ends(lambda: scripted.api.post("/x", {}, deadline_s=SHORT))
@@ -195,7 +195,7 @@ def test_a_write_is_not_sent_after_the_deadline(
 
 
 @pytest.mark.parametrize("how", ["one page", "pages"])
-def test_a_list_in_drops_ends_with_the_deadline(scripted: Scripted, how: str) -> None:
+def test_a_slow_list_ends_with_the_deadline(scripted: Scripted, how: str) -> None:
     """Of its pages, too, each comes in time."""
     metadata = b'{"resourceVersion": "1", "continue": "x"}'
     page = b'{"kind": "PodList", "metadata": %s, "items": []}' % metadata
@@ -206,14 +206,14 @@ def test_a_list_in_drops_ends_with_the_deadline(scripted: Scripted, how: str) ->
     ends(lambda: list_objects(scripted.api, "/x", objects.Pod, deadline_s=SHORT))
 
 
-def test_a_deadline_that_is_over_is_no_fault_of_the_credentials(scripted: Scripted) -> None:
+def test_an_expired_deadline_is_not_a_credentials_error(scripted: Scripted) -> None:
     for deadline_s in (0.0, -1.0):
         with pytest.raises(Unavailable):
             scripted.api.get("/x", deadline_s=deadline_s)
     assert scripted.connections == 0
 
 
-def test_answers_that_come_whole_share_a_connection(scripted: Scripted) -> None:
+def test_complete_responses_share_a_connection(scripted: Scripted) -> None:
     status = b'{"kind": "Status", "message": "not so", "code": 409}'
     scripted.answers += [
         [sized(b"a" * 300_000)],
@@ -232,13 +232,13 @@ def test_answers_that_come_whole_share_a_connection(scripted: Scripted) -> None:
     assert scripted.connections == 1
 
 
-def test_of_a_failure_not_more_is_read_than_it_can_say(scripted: Scripted) -> None:
+def test_the_body_of_an_error_is_read_up_to_a_limit(scripted: Scripted) -> None:
     sent = itertools.count()
     endless = (chunk(b" " * 10_000) for _ in sent)
     scripted.answers.append(itertools.chain([b"HTTP/1.1 409 Conflict\r\n" + CHUNKED], endless))
     with pytest.raises(Conflict):
         scripted.api.post("/x", {}, deadline_s=LONG)
-    # The rest is not waited for, and nobody else gets it.
+    # The rest is not waited for, and no other request gets it.
     scripted.answers.append([sized(b"next")])
     assert scripted.api.get("/x", deadline_s=LONG) == b"next"
     assert scripted.connections == 2
@@ -271,9 +271,7 @@ def test_a_watch_that_does_not_begin_is_lost(scripted: Scripted) -> None:
             scripted.api.stream("/x", {}, silence_s=SHORT)
 
 
-def test_an_event_that_does_not_end_is_given_up(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_event_is_abandoned(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_LINE_BYTES", 100_000)
     whole = b"w" * 99_999
     endless = (chunk(b"x" * 10_000) for _ in itertools.count())
@@ -284,7 +282,7 @@ def test_an_event_that_does_not_end_is_given_up(
         next(lines)
 
 
-def test_events_are_cut_at_line_ends_wherever_chunks_end(scripted: Scripted) -> None:
+def test_events_are_split_at_line_ends_whatever_the_chunks(scripted: Scripted) -> None:
     text = b'{"a": 1}\n\n{"b": 2}\n{"c": 3}'
     for at in range(len(text) + 1):
         parts = [part for part in (text[:at], text[at:]) if part]

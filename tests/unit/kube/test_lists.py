@@ -1,4 +1,4 @@
-"""What is no list is not taken for an empty one, and all pages have one deadline."""
+"""An invalid list is not treated as an empty one, and all pages have one deadline."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def made(*answers: object) -> tuple[Follower[objects.Node], Names]:
 
 
 @pytest.mark.parametrize("what", NO_LISTS)
-def test_what_is_no_list_changes_nothing_and_is_asked_again(what: str) -> None:
-    """Each was taken for the whole list: no pod was there any more, and all cards looked free."""
+def test_an_invalid_list_changes_nothing_and_is_retried(what: str) -> None:
+    """Each was treated as the whole list: no pod existed, and all cards looked free."""
     follower, sink = made(listed(NODE), NO_LISTS[what], listed(NODE, NODE))
     list(follower.pages())
     follower.version = None
@@ -77,7 +77,7 @@ def test_what_is_no_list_changes_nothing_and_is_asked_again(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", NO_LISTS)
-def test_a_later_page_that_is_none_is_not_the_end(what: str) -> None:
+def test_an_invalid_later_page_is_not_the_end(what: str) -> None:
     follower, sink = made(listed(NODE, rest="more"), NO_LISTS[what])
     with pytest.raises(Unavailable):
         list(follower.pages())
@@ -85,14 +85,14 @@ def test_a_later_page_that_is_none_is_not_the_end(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", NO_LISTS)
-def test_whoever_lists_once_is_told_too(what: str) -> None:
-    """The takeover takes it that nobody is there who is not in the list."""
+def test_list_objects_raises_for_an_invalid_list(what: str) -> None:
+    """A new leader assumes that pods that are not in the list do not exist."""
     with pytest.raises(Unavailable):
         list_objects(cast(ApiServer, Server(NO_LISTS[what])), NODES, objects.Node)
 
 
 @pytest.mark.parametrize("name", ["list-empty", "list-custom-empty", "list-page"])
-def test_what_the_api_server_sends_is_a_list(name: str) -> None:
+def test_real_lists_are_valid(name: str) -> None:
     answer = recordings.read(name)
     answer["metadata"].pop("continue", None)
     there, undecoded = list_objects(cast(ApiServer, Server(answer)), NODES, objects.Node)

@@ -1,4 +1,4 @@
-"""What the webhook does with a pod: refusals, warnings, and the same the second time."""
+"""The webhook's decisions about a pod: refusals, warnings, and the same result the second time."""
 
 import json
 import random
@@ -82,7 +82,7 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("inside", "around", "rule", "field", "value", "fix"), REFUSED)
-def test_what_defeats_a_limit_is_refused(  # noqa: PLR0917
+def test_settings_that_defeat_a_limit_are_refused(  # noqa: PLR0917
     inside: Manifest, around: Manifest, rule: str, field: str, value: str, fix: str
 ) -> None:
     (finding,) = pods.admit(pod(container(limits=GPU, **inside), **around)).refusals
@@ -103,7 +103,7 @@ HARMLESS: list[tuple[Manifest, Manifest]] = [
 
 
 @pytest.mark.parametrize(("inside", "around"), HARMLESS)
-def test_what_is_common_and_harmless_is_let_in(inside: Manifest, around: Manifest) -> None:
+def test_common_harmless_settings_are_accepted(inside: Manifest, around: Manifest) -> None:
     admission = pods.admit(pod(container(limits=GPU, **inside), **around))
     assert admission.findings == ()
     assert admission.request is not None
@@ -118,14 +118,14 @@ def test_what_is_common_and_harmless_is_let_in(inside: Manifest, around: Manifes
         mount("/etc/ld.so.preload"),
     ],
 )
-def test_a_container_without_a_gpu_may_do_so(inside: Manifest) -> None:
+def test_a_container_without_a_gpu_may_use_them(inside: Manifest) -> None:
     """Such as an init container that sets a sysctl, or a sidecar that needs the network."""
     written = pod(container(limits=GPU), init=(container("sysctl", **inside),))
     assert pods.admit(written).findings == ()
 
 
 @pytest.mark.parametrize("name", ["SYS_PTRACE", "CAP_SYS_PTRACE"])
-def test_the_hosts_processes_are_remarked_upon_and_with_ptrace_refused(name: str) -> None:
+def test_host_pid_is_a_warning_and_with_ptrace_refused(name: str) -> None:
     (finding,) = pods.admit(pod(container(limits=GPU), hostPID=True)).findings
     assert (finding.rule, finding.action, finding.field) == ("host-pid", "remark", "spec.hostPID")
     assert '"true" is admitted: ' in str(finding)
@@ -135,7 +135,7 @@ def test_the_hosts_processes_are_remarked_upon_and_with_ptrace_refused(name: str
     assert "spec.hostPID" in refusal.fix
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     bad = {"securityContext": {"privileged": True}, "env": {"LD_PRELOAD": "/x.so"}}
     written = pod(
         container(limits=GPU, **bad), container("b", limits=GPU, **able("ALL")), nodeName="n1"
@@ -155,7 +155,7 @@ def test_a_request_that_cannot_be_read_is_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("value", [1, 3, 99])
-def test_a_memory_that_is_too_small_for_cuda_is_remarked_upon(value: int) -> None:
+def test_memory_too_small_for_cuda_is_a_warning(value: int) -> None:
     (finding,) = pods.admit(asking(gpumem=value)).findings
     assert (finding.rule, finding.action, finding.value) == ("small-memory", "remark", str(value))
     assert "nvidia.com/gpumem counts MiB" in finding.fix
@@ -182,7 +182,7 @@ def test_a_forged_assignment_is_removed(limits: Manifest) -> None:
     assert pods.admit(read(done)).warnings == ()
 
 
-# What is added.
+# Additions.
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_forged_assignment_is_removed(limits: Manifest) -> None:
         ({"gpumem-percentage": 100}, {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "100"}),
     ],
 )
-def test_limits_that_are_left_out_are_added(limits: Manifest, added: Manifest) -> None:
+def test_missing_limits_are_added(limits: Manifest, added: Manifest) -> None:
     edits = pods.admit(pod(container(limits=limits))).edits
     assert (dict(edits[0].limits) if edits else {}) == added
 
@@ -215,7 +215,7 @@ def test_the_kubelets_resource_is_added_for_other_names_too() -> None:
     assert again.request == admission.request
 
 
-def test_containers_that_need_nothing_are_left_alone() -> None:
+def test_complete_containers_are_unchanged() -> None:
     written = manifest(
         container("proxy", env={"A": "b"}),
         container("train", limits={"gpumem": 3000}),
@@ -232,7 +232,7 @@ def test_containers_that_need_nothing_are_left_alone() -> None:
 # Twice.
 
 
-def test_done_twice_is_done_once() -> None:
+def test_a_second_mutation_changes_nothing() -> None:
     chosen = random.Random(4)  # noqa: S311
     let_in = 0
     for number in range(3000):

@@ -51,7 +51,7 @@ def test_the_order_in_which_containers_were_named_does_not_matter() -> None:
     assert len(texts) == 1
 
 
-def test_random_assignments_come_back_as_they_were() -> None:
+def test_random_assignments_survive_a_round_trip() -> None:
     chosen = random.Random(1)  # noqa: S311
     for _ in range(500):
         containers = {
@@ -123,7 +123,7 @@ def test_a_bad_one_is_refused(written: Any, place: str, value: str, fix: str) ->
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", TEXT + "x", "a" * (MAX_BYTES + 1), "\udcff"])
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.decode_assignment(text)
     assert caught.value.field == FIELD
@@ -138,7 +138,7 @@ def test_two_instances_of_one_card_are_two() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, -1, 10**6])
-def test_another_version_is_waited_for_not_guessed(version: int) -> None:
+def test_another_version_is_not_parsed(version: int) -> None:
     later = json.dumps({"version": version, "cards": "whatever they are then"})
     with pytest.raises(pods.UnknownVersion) as caught:
         pods.decode_assignment(later)
@@ -148,7 +148,7 @@ def test_another_version_is_waited_for_not_guessed(version: int) -> None:
 
 
 @pytest.mark.parametrize("containers", [MAX_POD_CARDS // 16, MAX_POD_CONTAINERS])
-def test_the_largest_pod_that_is_let_in_can_be_bound(containers: int) -> None:
+def test_the_largest_accepted_pod_can_be_bound(containers: int) -> None:
     """With the longest of everything: names, numbers and instances."""
     instance = Instance("4g.141gb+me.all", 15, 16)
     each = MAX_POD_CARDS // containers
@@ -174,7 +174,7 @@ def test_it_stays_small() -> None:
         pods.encode_assignment(too_many)
 
 
-# Whose it is.
+# The pod of an assignment.
 
 
 def bound(text: str | None, node: str | None = "n1") -> pods.Pod:
@@ -197,13 +197,13 @@ def test_before_a_binding_an_assignment_is_forged() -> None:
     ("written", "field", "value"),
     [(changed(pod="another"), "pod", "another"), (changed(node="n2"), "node", "n2")],
 )
-def test_a_copied_assignment_is_another_pods(written: Any, field: str, value: str) -> None:
+def test_a_copied_assignment_is_rejected(written: Any, field: str, value: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.assignment_of(bound(json.dumps(written)))
     says(caught.value, f"{FIELD}.{field}", value, "delete the pod")
 
 
-def test_a_pod_whose_numbers_nobody_can_read_asks_for_what_it_has() -> None:
+def test_a_pod_with_an_unreadable_request_requests_its_assignment() -> None:
     written = written_pod(
         container("train", limits={"gpumem": "?"}),
         container("log"),
@@ -228,7 +228,7 @@ def test_a_pod_whose_numbers_nobody_can_read_asks_for_what_it_has() -> None:
     )
 
 
-# What the binding writes.
+# The annotations of a binding.
 
 
 def request_of(written: pods.Pod) -> pods.wire.PodRequest:
@@ -237,7 +237,7 @@ def request_of(written: pods.Pod) -> pods.wire.PodRequest:
     return request
 
 
-def test_a_number_that_is_in_the_pod_is_not_written_again() -> None:
+def test_numbers_of_the_pod_are_not_repeated_in_annotations() -> None:
     request = request_of(asking(gpumem=3000, gpucores=30))
     assert pods.bind_annotations(request, MEANT) == {"hami.io/assignment": TEXT}
 
@@ -309,7 +309,7 @@ def test_keys_are_different_for_different_containers_and_cards() -> None:
         ("nvidia.com/gpumem.train", False),
     ],
 )
-def test_what_only_we_write(key: str, ours: bool) -> None:
+def test_only_we_write_these_annotations(key: str, ours: bool) -> None:
     assert annotations.is_written_by_us(key) is ours
 
 

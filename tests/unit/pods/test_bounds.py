@@ -38,7 +38,7 @@ def host(path: str) -> Manifest:
     return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
 
 
-def test_a_path_that_no_kernel_opens_is_refused_unread(normalised: list[str]) -> None:
+def test_a_path_above_the_kernel_limit_is_refused(normalised: list[str]) -> None:
     longest = "/" + 2047 * "d/"
     for path, is_refused in ((longest, False), (longest + "d", True), ("/" + 500_000 * "a/", True)):
         written = pod(container(limits=GPU, **mount("/x")), **host(path))
@@ -52,14 +52,14 @@ def test_a_path_that_no_kernel_opens_is_refused_unread(normalised: list[str]) ->
     assert max(map(len, normalised)) == len(longest)
 
 
-def test_a_long_path_cannot_be_let_in_by_being_read_only() -> None:
+def test_a_long_read_only_path_is_refused() -> None:
     path = "/" + 3000 * "a/"
     mounted = mount("/x", readOnly=True, recursiveReadOnly="Enabled")
     (refusal,) = pods.admit(pod(container(limits=GPU, **mounted), **host(path))).refusals
     assert refusal.rule == "host-path"
 
 
-def test_a_volume_is_judged_once_however_often_it_is_mounted(normalised: list[str]) -> None:
+def test_a_volume_is_checked_once_however_often_it_is_mounted(normalised: list[str]) -> None:
     path = "/data/" + 1000 * "a/"
     ways: list[Manifest] = [
         {},
@@ -130,12 +130,12 @@ def test_lists_are_counted_over_all_containers_later_ones_too() -> None:
         {"volumeMounts": [{"name": "v", "mountPath": "/etc/ld.so.preload"}] * MOST},
     ],
 )
-def test_after_reasons_enough_no_more_are_looked_for(inside: Manifest) -> None:
+def test_the_check_stops_after_enough_refusals(inside: Manifest) -> None:
     assert len(pods.admit(read(asks(inside, {}))).findings) == 32
 
 
 @pytest.mark.parametrize("limits", [GPU, {}])
-def test_annotations_that_would_not_be_stored_are_not_read(limits: Manifest) -> None:
+def test_annotations_above_the_api_limit_are_not_read(limits: Manifest) -> None:
     most = {f"a{i:04}": "x" * 59 for i in range(4096)}
     assert sum(len(key) + len(value) for key, value in most.items()) == 256 << 10
     assert pods.admit(pod(container(limits=limits), annotations=most)).findings == ()
@@ -180,7 +180,7 @@ def test_thousands_of_entries_are_not_removed_one_by_one(limits: Manifest) -> No
     assert "write each variable once" in finding.fix
 
 
-def test_a_list_of_libraries_that_cannot_be_passed_on_is_not_taken_apart() -> None:
+def test_a_preload_list_above_the_kernel_limit_is_not_parsed() -> None:
     settings = PodSettings(allowed_preloads=("/x",))
     for times, is_refused in ((40_000, False), (50_000, True)):
         written = pod(container(limits=GPU, env={"LD_PRELOAD": "/x:" * times}))
@@ -188,14 +188,14 @@ def test_a_list_of_libraries_that_cannot_be_passed_on_is_not_taken_apart() -> No
         assert rules == ["loader-variable"] * is_refused
 
 
-def test_what_is_too_long_for_a_number_is_not_kept() -> None:
+def test_a_text_too_long_for_a_number_is_not_cached() -> None:
     quantities._whole_number.cache_clear()
     for digits in (64, 65, 100_000):
         pods.admit(pod(container(limits={"gpu": "1".zfill(digits)})))
     assert quantities._whole_number.cache_info().currsize == 1
 
 
-def test_what_is_too_long_for_a_key_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_too_long_for_a_key_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
 
     def record(word: str, *_: Any) -> list[str]:

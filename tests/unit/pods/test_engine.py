@@ -1,4 +1,4 @@
-"""What Python writes the engine reads and says again: both sides of the wire have one schema."""
+"""The allocator reads and writes the same JSON as Python: both sides have one schema."""
 
 import re
 from typing import Any, get_args
@@ -77,7 +77,7 @@ ASSIGNMENT = wire.Assignment(
 )
 
 
-def test_each_type_comes_back_as_it_went_in() -> None:
+def test_each_type_survives_a_round_trip() -> None:
     engine = Allocator()
     for node in NODES:
         engine.set_node(wire.encode(node))
@@ -93,12 +93,12 @@ def test_each_type_comes_back_as_it_went_in() -> None:
         msgspec.convert(pod["containers"], tuple[wire.ContainerRequest, ...]) == REQUEST.containers
     )
     assert msgspec.convert(pod["pod"], wire.PodName) == REQUEST.pod
-    # A wish decides once and is not kept: that it is understood is all that can be seen.
+    # A card_request decides once and is not kept: that it is understood is all that can be seen.
     engine.filter(wire.encode(REQUEST), None, 0)
     assert Allocator.restore(engine.snapshot()).digest() == engine.digest()
 
 
-def test_the_words_of_both_sides_are_the_same() -> None:
+def test_both_sides_have_the_same_field_names() -> None:
     """Of a word that it does not know the engine says which ones it does."""
     node, request = (msgspec.to_builtins(each) for each in (wire.Node("n", ()), REQUEST))
     engine = Allocator()
@@ -106,7 +106,7 @@ def test_the_words_of_both_sides_are_the_same() -> None:
     def tell(**changes: str) -> None:
         engine.set_node(msgspec.json.encode({**node, **changes}))
 
-    def wish(**changes: Any) -> None:
+    def card_request(**changes: Any) -> None:
         asked = {**request, "card_request": {**request["card_request"], **changes}}
         engine.filter(msgspec.json.encode(asked), None, 0)
 
@@ -117,9 +117,9 @@ def test_the_words_of_both_sides_are_the_same() -> None:
     for say, literal in (
         (lambda: tell(mode="?"), wire.NodeMode),
         (lambda: tell(placement="?"), wire.Placement),
-        (lambda: wish(mode="?"), wire.Sharing),
-        (lambda: wish(topology="?"), wire.Topology),
-        (lambda: wish(order=["?"]), wire.Order),
+        (lambda: card_request(mode="?"), wire.Sharing),
+        (lambda: card_request(topology="?"), wire.Topology),
+        (lambda: card_request(order=["?"]), wire.Order),
         (lambda: ask(kind="?"), wire.Kind),
     ):
         with pytest.raises(InvalidValue) as caught:

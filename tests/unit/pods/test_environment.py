@@ -17,7 +17,7 @@ DEFAULT, FORCED = PodSettings(), PodSettings(core_policy="force")
 
 
 def environment(settings: PodSettings = DEFAULT, **limits: Any) -> dict[str, Any]:
-    """What the container gets: values, and annotations as ``{key}``."""
+    """The variables of the container: values, and annotations as ``{key}``."""
     named = {name.replace("_", "-"): value for name, value in limits.items()}
     written = manifest(container(limits=named))
     (edit,) = pods.admit(read(written), settings).edits or (None,)
@@ -63,13 +63,13 @@ MEMORY, CORES = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
         ),
     ],
 )
-def test_what_a_container_is_told(
+def test_the_variables_of_a_container(
     limits: Manifest, settings: Manifest, meant: dict[str, Any]
 ) -> None:
     assert environment(PodSettings(**settings), **limits) == meant
 
 
-def test_the_kubelet_is_told_where_a_percentage_will_stand() -> None:
+def test_a_percentage_is_read_from_an_annotation_by_the_kubelet() -> None:
     written = manifest(container(limits={"gpu": 1, "gpumem-percentage": 50}))
     done = carried_out(written, pods.admit(read(written)))
     assert done["spec"]["containers"][0]["env"] == [
@@ -88,7 +88,7 @@ def test_the_kubelet_is_told_where_a_percentage_will_stand() -> None:
 @pytest.mark.parametrize("mib", [1, 100, 3000, 81920, (1 << 20) - 1])
 @pytest.mark.parametrize("cores", [0, 1, 30, 99, 100])
 @pytest.mark.parametrize("priority", [None, 0, 1])
-def test_who_reads_the_variables_understands_what_the_pod_said(
+def test_the_variables_parse_to_the_request_of_the_pod(
     mib: int, cores: int, priority: int | None
 ) -> None:
     """The preload library has the same rules; docs/configuration.md says so and its tests too."""
@@ -104,7 +104,7 @@ def test_who_reads_the_variables_understands_what_the_pod_said(
 
 
 @pytest.mark.parametrize("mibs", [[20000], [20000, 40000], list(range(1000, 1016))])
-def test_who_reads_the_variables_understands_what_the_binding_wrote(mibs: list[int]) -> None:
+def test_the_variables_parse_to_the_annotations_of_the_binding(mibs: list[int]) -> None:
     """As the kubelet resolves them."""
     asked = environment(gpu=len(mibs), gpumem_percentage=50)
     grants = tuple(pods.wire.CardAllocation(f"GPU-{i}", mib, 0) for i, mib in enumerate(mibs))
@@ -118,16 +118,16 @@ def test_who_reads_the_variables_understands_what_the_binding_wrote(mibs: list[i
     assert [variables.limit(i).memory for i in range(len(mibs))] == [mib * MIB for mib in mibs]
 
 
-def test_a_binding_that_wrote_nothing_is_no_unlimited_container() -> None:
-    """The kubelet puts an empty text there, and that is an error to everybody who reads it."""
+def test_without_the_binding_annotations_a_container_is_not_unlimited() -> None:
+    """The kubelet writes an empty text there, which is an error for every reader."""
     (annotation,) = environment(gpumem_percentage=50)[MEMORY]
     assert annotation == memory_key("train")
     with pytest.raises(InvalidValue):
         HamiVariables(config.read({MEMORY: ""}).hami_limits)
 
 
-# What a container brings itself. Resources; its variables; the names that stay as they are, those
-# that are ours afterwards, what its author is told.
+# A container's own variables. Its resources; its variables; the names that stay unchanged; those
+# that have our value afterwards; and the findings for its author.
 OWN: list[tuple[Manifest, dict[str, Any], dict[str, Any], list[tuple[str, str]]]] = [
     ({"gpumem": 3000}, {MEMORY: "2000m"}, {MEMORY: "2000m"}, []),
     ({"gpumem": 3000}, {MEMORY: "3000m"}, {MEMORY: "3000m"}, []),
@@ -203,7 +203,7 @@ OWN: list[tuple[Manifest, dict[str, Any], dict[str, Any], list[tuple[str, str]]]
 
 
 @pytest.mark.parametrize(("limits", "own", "meant", "told"), OWN)
-def test_what_becomes_of_a_containers_own_variables(
+def test_a_containers_own_variables_are_kept_replaced_or_refused(
     limits: Manifest, own: dict[str, Any], meant: dict[str, Any], told: list[tuple[str, str]]
 ) -> None:
     # Another container asks, so that the pod is ours in any case.
@@ -241,7 +241,7 @@ def told_to(written: Manifest) -> dict[str, Any]:
         ({"gpumem-percentage": 50}, MEMORY, "$(OTHER)", "write a whole number and a unit"),
     ],
 )
-def test_a_variable_that_cuda_would_be_refused_for_is_refused_now(
+def test_a_variable_that_would_make_the_library_refuse_cuda_is_refused(
     limits: Manifest, name: str, value: str, fix: str | None
 ) -> None:
     written = manifest(container(limits=limits, env={name: value}))

@@ -21,7 +21,7 @@ def test_there_are_pods() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_what_is_made_of_a_pod(path: Path) -> None:
+def test_the_result_of_each_pod(path: Path) -> None:
     written, expected = yaml.safe_load_all(path.read_text())
     profiles = tuple(PROFILES[name] for name in expected.pop("profiles", ["hami"]))
     settings = PodSettings(profiles=profiles)

@@ -37,7 +37,7 @@ def said(written: Manifest, verb: str = "mutate") -> str:
     return str(response["status"]["message"])
 
 
-def test_where_the_device_plugin_brings_it_nothing_is_mounted() -> None:
+def test_if_the_device_plugin_provides_it_nothing_is_mounted() -> None:
     written = manifest(container(limits=GPU))
     done = patched(written, ask(reviewer(), "mutate", written))
     assert "volumes" not in done["spec"]
@@ -45,7 +45,7 @@ def test_where_the_device_plugin_brings_it_nothing_is_mounted() -> None:
 
 
 @pytest.mark.parametrize("there", [{}, {"volumes": [{"name": "data", "emptyDir": {}}]}])
-def test_it_is_mounted_into_each_container_that_asks_for_a_gpu(there: Manifest) -> None:
+def test_it_is_mounted_into_each_container_that_requests_a_gpu(there: Manifest) -> None:
     data = {"name": "data", "mountPath": "/data"}
     asks = container(limits=GPU, **({"volumeMounts": [data]} if there else {}))
     sidecar = {**container("side", limits=GPU), "restartPolicy": "Always"}
@@ -92,7 +92,7 @@ def test_another_volume_of_that_name_is_refused(volume: Manifest) -> None:
     ],
 )
 @pytest.mark.parametrize("where", ["containers", "ephemeralContainers"])
-def test_our_volume_is_mounted_by_nobody_else(mount: Manifest, where: str) -> None:
+def test_other_containers_must_not_mount_our_volume(mount: Manifest, where: str) -> None:
     """By any container of the pod: one without a GPU would write to the node's library."""
     written = manifest(container(limits=GPU))
     other = {"name": "other", "volumeMounts": [mount]}
@@ -110,7 +110,7 @@ def test_our_volume_is_mounted_by_nobody_else(mount: Manifest, where: str) -> No
 
 
 @pytest.mark.parametrize("path", [LIBRARY, f"{DIRECTORY}//x/../libvgpu.so/"])
-def test_nothing_is_mounted_over_it(path: str) -> None:
+def test_a_mount_over_it_is_refused(path: str) -> None:
     mounted = [{"name": "v", "mountPath": path}]
     one = container(limits=GPU, volumeMounts=mounted)
     settings = PodSettings(library_directory=DIRECTORY)
@@ -142,7 +142,7 @@ def test_the_nodes_directory_is_not_mounted_to_be_written(path: str) -> None:
         ),
     ],
 )
-def test_what_another_webhook_takes_away_is_refused(undo: Any, field: str) -> None:
+def test_removal_by_another_webhook_is_refused(undo: Any, field: str) -> None:
     done = mutated(manifest(container(limits=GPU)))
     undo(done["spec"])
     told = said(done, "validate")
@@ -151,7 +151,7 @@ def test_what_another_webhook_takes_away_is_refused(undo: Any, field: str) -> No
 
 
 @pytest.mark.parametrize("path", ["lib", "/", "/lib/", "/a/../b", "/a b", "/a:b", "/$LIB", "/a#b"])
-def test_what_is_no_directory_is_refused(path: str) -> None:
+def test_an_invalid_directory_is_refused(path: str) -> None:
     with pytest.raises(InvalidValue, match="library_directory") as caught:
         PodSettings(library_directory=path)
     assert caught.value.value == path

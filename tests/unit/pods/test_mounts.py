@@ -16,7 +16,7 @@ def found(mounted: Manifest, around: Manifest) -> tuple[Finding, ...]:
 
 
 @pytest.mark.parametrize("path", ["/etc/ld.so.preload", "//etc/./x/../ld.so.preload/"])
-def test_nothing_comes_over_what_loads_the_library(path: str) -> None:
+def test_a_mount_over_the_preload_files_is_refused(path: str) -> None:
     (finding,) = found(mount(path), {})
     assert (finding.rule, finding.action) == ("mount", "refuse")
     assert finding.field == "spec.containers[0].volumeMounts[0].mountPath"
@@ -47,7 +47,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize("path", [*FURTHER_IN, *AROUND, *LINKS])
-def test_a_directory_of_the_limits_is_not_written_to(path: str) -> None:
+def test_a_writable_mount_of_the_limits_is_refused(path: str) -> None:
     (finding,) = found(mount("/host"), host(path))
     assert (finding.rule, finding.action) == ("host-path", "refuse")
     assert (finding.field, finding.value) == ("spec.containers[0].volumeMounts[0]", path)
@@ -66,9 +66,7 @@ def test_a_directory_of_the_limits_is_not_written_to(path: str) -> None:
         {"recursiveReadOnly": "Enabled"},
     ],
 )
-def test_what_is_mounted_below_a_volume_has_to_be_read_only_too(
-    path: str, written: Manifest
-) -> None:
+def test_mounts_below_a_volume_have_to_be_read_only_too(path: str, written: Manifest) -> None:
     """With ``readOnly`` alone the kubelet leaves a tmpfs below the volume writable."""
     (finding,) = found(mount("/host", **written), host(path))
     assert (finding.rule, finding.action, finding.value) == ("host-path", "refuse", path)
@@ -89,5 +87,5 @@ HARMLESS: list[tuple[Manifest, Manifest]] = [
 
 
 @pytest.mark.parametrize(("mounted", "around"), HARMLESS)
-def test_what_changes_no_limit_is_let_in(mounted: Manifest, around: Manifest) -> None:
+def test_mounts_that_change_no_limit_are_accepted(mounted: Manifest, around: Manifest) -> None:
     assert found(mounted, around) == ()

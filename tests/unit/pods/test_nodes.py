@@ -43,7 +43,7 @@ def test_cards_are_these_bytes_whatever_their_order() -> None:
     assert pods.decode_cards(TEXT) == CARDS
 
 
-def test_random_cards_come_back_as_they_were() -> None:
+def test_random_cards_survive_a_round_trip() -> None:
     chosen = random.Random(3)  # noqa: S311
     for _ in range(300):
         cards = tuple(
@@ -132,9 +132,7 @@ def test_aliyuns_labels(labels: dict[str, str], mode: str, placement: str) -> No
         ),
     ],
 )
-def test_labels_that_are_not_understood(
-    labels: dict[str, str], field: str, value: str, fix: str
-) -> None:
+def test_invalid_labels(labels: dict[str, str], field: str, value: str, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.read_node(described(labels), BOTH)
     says(caught.value, field, value, fix)
@@ -163,7 +161,7 @@ def test_cordons_of_both_names_add_up() -> None:
     assert cordoned(**both) == [FIRST, SECOND]
 
 
-def test_a_cordon_of_a_card_that_is_not_there_is_told_of() -> None:
+def test_a_cordon_of_a_missing_card_is_reported() -> None:
     there = described(**{"hami.io/cordon": f"{FIRST},GPU-gone,all"})
     assert pods.unknown_cordons(there) == ("GPU-gone",)
     assert pods.unknown_cordons(described()) == ()
@@ -175,7 +173,7 @@ def test_a_cordon_that_names_no_card_is_refused() -> None:
     says(caught.value, "metadata.annotations[hami.io/cordon]", "0", "UUIDs of cards")
 
 
-def test_a_cordon_is_the_operators_and_not_in_what_the_plugin_writes() -> None:
+def test_a_cordon_is_not_part_of_the_plugins_annotation() -> None:
     text = pods.encode_cards(
         tuple(Card(c.uuid, c.index, c.model, c.memory_mib, cordoned=True) for c in CARDS)
     )
@@ -211,7 +209,7 @@ def test_bad_cards_are_refused(written: Any, place: str, value: str, fix: str) -
     says(caught.value, FIELD + place, value, fix)
 
 
-def test_cards_of_another_version_are_left_alone() -> None:
+def test_cards_of_another_version_are_ignored() -> None:
     with pytest.raises(pods.UnknownVersion) as caught:
         pods.decode_cards('{"version":2,"cards":{}}')
     assert caught.value.version == 2
@@ -252,7 +250,7 @@ def test_a_quota_with_hamis_names() -> None:
     assert encode(Quota("ml", "team", gpu=0)) == b'{"namespace":"ml","name":"team","gpu":0}'
 
 
-def test_a_quota_without_them_is_none_of_ours() -> None:
+def test_a_quota_without_them_is_ignored() -> None:
     assert quota({"pods": "10", "requests.nvidia.com/gpumem": "40k"}) is None
     assert quota({}) is None
     metadata = {"metadata": {"name": "team"}}
@@ -274,7 +272,7 @@ def test_a_quota_without_them_is_none_of_ours() -> None:
         ("gpucores", "200%", "it counts percent"),
     ],
 )
-def test_a_quota_that_is_not_understood(name: str, value: str, fix: str) -> None:
+def test_an_invalid_quota(name: str, value: str, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         quota({f"limits.nvidia.com/{name}": value})
     says(caught.value, f"spec.hard[limits.nvidia.com/{name}]", value, fix)
@@ -284,7 +282,7 @@ def test_a_quota_with_aliyuns_names_is_in_gib() -> None:
     assert quota({"limits.aliyun.com/gpu-mem": 40}, BOTH) == Quota("ml", "team", memory_mib=40960)
 
 
-def test_a_quota_that_says_two_things_under_two_names() -> None:
+def test_a_quota_with_two_values_under_two_names() -> None:
     hard = {"limits.nvidia.com/gpumem": 1024, "limits.aliyun.com/gpu-mem": 2}
     with pytest.raises(InvalidValue) as caught:
         quota(hard, BOTH)

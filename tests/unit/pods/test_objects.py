@@ -1,4 +1,4 @@
-"""Kubernetes' objects: what we read of them, and what is said of a wrong type."""
+"""Kubernetes' objects: the fields that we read, and the errors for a wrong type."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ WRONG: list[tuple[Any, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("written", "field", "value", "fix"), WRONG)
-def test_a_wrong_type_is_named_with_its_path(
+def test_a_wrong_type_is_reported_with_its_path(
     written: Any, field: str, value: str, fix: str
 ) -> None:
     for decode in (
@@ -85,14 +85,14 @@ def test_a_wrong_type_is_named_with_its_path(
         json.dumps({"metadata": {"name": "p"}}).encode("utf-16"),
     ],
 )
-def test_what_is_no_json_is_one_error_of_the_whole(text: bytes) -> None:
+def test_invalid_json_is_one_error(text: bytes) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.decode_pod(text)
     assert caught.value.field == "pod"
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_fields_and_null_are_what_they_are_to_kubernetes() -> None:
+def test_unknown_fields_and_null_are_treated_as_in_kubernetes() -> None:
     written = {
         "kind": "Pod",
         "metadata": {"name": "p", "labels": None, "annotations": None, "managedFields": [{}]},
@@ -121,7 +121,7 @@ def test_unknown_fields_and_null_are_what_they_are_to_kubernetes() -> None:
         ("Failed", True),
     ],
 )
-def test_a_pod_is_over_when_all_its_containers_are(phase: str, over: bool) -> None:
+def test_a_pod_is_finished_when_all_its_containers_are(phase: str, over: bool) -> None:
     assert pods.decode_pod(json.dumps({"status": {"phase": phase}})).is_over is over
 
 
@@ -136,7 +136,7 @@ def test_a_pod_is_over_when_all_its_containers_are(phase: str, over: bool) -> No
         (None, "True", False),
     ],
 )
-def test_a_pod_is_started_when_its_init_containers_are_done_for_good(
+def test_a_pod_is_started_when_its_init_containers_are_completed(
     policy: str | None, status: str, started: bool
 ) -> None:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": status}]
@@ -148,7 +148,7 @@ def test_a_pod_is_started_when_its_init_containers_are_done_for_good(
 
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
-def test_containers_that_may_start_all_others_again_are_never_done(kind: str) -> None:
+def test_containers_that_may_restart_all_others_are_never_completed(kind: str) -> None:
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
     container = {"name": "c", "restartPolicy": "Never", "restartPolicyRules": [rule]}
     written = {
@@ -158,7 +158,7 @@ def test_containers_that_may_start_all_others_again_are_never_done(kind: str) ->
     assert not pods.decode_pod(json.dumps(written)).is_started
 
 
-def test_a_pod_in_a_larger_thing_is_named_with_the_whole_path() -> None:
+def test_a_pod_in_a_larger_object_is_reported_with_the_whole_path() -> None:
     class Review(msgspec.Struct):
         object: objects.Pod
 

@@ -27,13 +27,13 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda each: each["metadata"]["name"])
-def test_an_example_is_let_in(manifest: dict[str, Any]) -> None:
+def test_an_example_is_accepted(manifest: dict[str, Any]) -> None:
     admission = pods.admit(read(pod_of(manifest)))
     assert admission.findings == ()
     assert admission.request is not None
 
 
-def test_the_first_example_is_what_it_says() -> None:
+def test_the_request_of_the_first_example() -> None:
     request = pods.read_request(read(pod_of(EXAMPLES[0])))
     assert request is not None
     (ask,) = request.containers
@@ -76,7 +76,7 @@ def test_there_are_errors() -> None:
 
 
 @pytest.mark.parametrize(("written", "said"), ROWS)
-def test_an_error_is_said_as_on_the_page(written: str, said: str) -> None:
+def test_an_error_is_reported_as_on_the_page(written: str, said: str) -> None:
     limits = dict(re.findall(r"`(nvidia\.com/[a-z-]+): ([^`]+)`", written))
     (finding,) = pods.admit(pod(container(limits=limits))).findings
     assert finding.fix == said.strip()
@@ -88,7 +88,7 @@ RESOURCES = re.findall(r"^\| `(nvidia\.com/\S+)` \|[^|]+\| (\d+) to (\d+) \|", P
 
 
 @pytest.mark.parametrize(("name", "least", "most"), RESOURCES)
-def test_the_range_of_a_resource_is_the_pages(name: str, least: str, most: str) -> None:
+def test_the_range_of_a_resource_is_that_of_the_page(name: str, least: str, most: str) -> None:
     assert len(RESOURCES) == len(HAMI.resources)
     beside = {} if name == HAMI.gpu else {"gpu": 1}
     for number, good in (
@@ -101,7 +101,7 @@ def test_the_range_of_a_resource_is_the_pages(name: str, least: str, most: str) 
         assert (pods.admit(written).refusals == ()) is good
 
 
-def test_the_fields_of_a_card_are_the_pages() -> None:
+def test_the_fields_of_a_card_are_those_of_the_page() -> None:
     table = PAGE.split("### The cards of a node\n")[1].split("\n## ")[0]
     written = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.M))
     fields = {field.name: field for field in msgspec.structs.fields(wire.Card)}
@@ -116,7 +116,7 @@ def test_the_fields_of_a_card_are_the_pages() -> None:
     assert profile <= set(re.findall(r"`(\w+)`", table.split("`mig`")[1]))
 
 
-def test_the_assignment_on_the_page_is_one() -> None:
+def test_the_assignment_on_the_page_is_valid() -> None:
     (text,) = re.findall(r"^(\{\"version\".*)$", PAGE, re.M)
     assignment = pods.decode_assignment(text)
     assert pods.encode_assignment(assignment) == text
@@ -126,7 +126,7 @@ def test_the_assignment_on_the_page_is_one() -> None:
 REFUSED = re.findall(r"^\| (a `hostPath` .*?) \|", PAGE, re.M)
 
 
-def test_the_directories_that_are_guarded_are_the_pages() -> None:
+def test_the_protected_directories_are_those_of_the_page() -> None:
     around, _ = REFUSED
     guarded, examples = around.split(", like ", 1)
     assert tuple(re.findall(r"`(/[^`]+)`", guarded)) == pods.PodSettings().guarded_host_paths

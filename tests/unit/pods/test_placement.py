@@ -1,4 +1,4 @@
-"""What keeps a pod from a node beside cards: by kube-scheduler's documented rules."""
+"""Reasons other than cards that exclude a pod from a node, by kube-scheduler's documented rules."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ TOLERATIONS = [
         {"key": "key1", "operator": "Exists", "tolerationSeconds": 3},
         True,
     ),
-    # Operators that are not known let nobody in.
+    # Unknown operators admit no pod.
     (taint("key1", "5"), {"key": "key1", "operator": "Lt", "value": "9"}, False),
     (taint("key1", "5"), {"key": "key1", "operator": "exists"}, False),
 ]
@@ -56,7 +56,7 @@ def test_tolerations(there: Object, toleration: Object, *, is_in: bool) -> None:
     assert bool(why) is not is_in, why
 
 
-def test_taints_that_only_ask_keep_nobody_away() -> None:
+def test_prefer_no_schedule_taints_exclude_no_pod() -> None:
     assert kept({}, taints=[taint(effect="PreferNoSchedule")]) == ()
     assert kept({}, taints=None) == ()
 
@@ -80,7 +80,7 @@ def test_every_taint_has_to_be_tolerated() -> None:
 CORDON = "node.kubernetes.io/unschedulable"
 
 
-def test_a_cordoned_node_and_who_goes_there_all_the_same() -> None:
+def test_a_cordoned_node_and_pods_that_tolerate_it() -> None:
     # kubectl writes the field, the node controller the taint: it is one thing.
     cordoned = {"unschedulable": True, "taints": [taint(CORDON)]}
     assert kept({}, unschedulable=True) == ("the node is cordoned",)
@@ -193,7 +193,7 @@ def test_fields(requirement: Object, *, is_met: bool) -> None:
     assert bool(why) is not is_met, why
 
 
-def test_one_term_is_enough_and_of_it_everything() -> None:
+def test_one_matching_term_is_enough_and_all_its_requirements_count() -> None:
     zone = {"matchExpressions": [wants("zone", "In", "b"), wants("cards", "Gt", "4")]}
     name = {"matchFields": [wants("metadata.name", "In", "n1")]}
     assert kept(affinity(zone, name), LABELS) == ()
@@ -209,7 +209,7 @@ def test_one_term_is_enough_and_of_it_everything() -> None:
     )
 
 
-def test_a_term_that_asks_for_nothing_is_met_by_no_node() -> None:
+def test_an_empty_term_matches_no_node() -> None:
     assert kept(affinity({})) == kept(affinity()) != ()
     assert kept(affinity({"matchExpressions": None, "matchFields": []})) != ()
     assert kept(affinity({}, {"matchExpressions": [wants("zone", "Exists")]}), LABELS) == ()
@@ -221,7 +221,7 @@ def test_selector_and_affinity_both_count() -> None:
     assert kept({**asked, "nodeSelector": {"cards": "8"}}, LABELS) == ()
 
 
-def test_what_is_only_preferred_or_of_other_pods_is_not_asked() -> None:
+def test_preferences_and_pod_affinity_are_ignored() -> None:
     preferred = {"preference": {"matchExpressions": [wants("zone", "In", "b")]}, "weight": 1}
     said = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
     assert kept({"affinity": said}, LABELS) == ()
@@ -229,7 +229,7 @@ def test_what_is_only_preferred_or_of_other_pods_is_not_asked() -> None:
     assert kept({"affinity": None}) == ()
 
 
-def test_all_reasons_are_told_and_each_on_one_line() -> None:
+def test_all_reasons_are_listed_each_on_one_line() -> None:
     asked = {**affinity({"matchExpressions": [wants("zone", "In", "b\n\x1b[2J")]}), "nodeName": "x"}
     why = kept(asked, LABELS, unschedulable=True, taints=[taint()])
     assert len(why) == 4

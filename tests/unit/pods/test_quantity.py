@@ -94,12 +94,12 @@ BAD = [
 
 
 @pytest.mark.parametrize(("written", "meant"), GOOD)
-def test_a_quantity_that_counts(written: str | float, meant: int) -> None:
+def test_a_valid_quantity(written: str | float, meant: int) -> None:
     assert count(written, "gpumem", MEMORY) == meant
 
 
 @pytest.mark.parametrize(("what", "written", "fix"), BAD)
-def test_a_quantity_that_does_not(what: CountRule, written: str | float, fix: str) -> None:
+def test_an_invalid_quantity(what: CountRule, written: str | float, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         count(written, "spec.gpumem", what)
     says(caught.value, "spec.gpumem", str(written), fix)

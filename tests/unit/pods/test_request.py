@@ -42,7 +42,7 @@ GOOD: list[tuple[Manifest, int, Any, int]] = [
 
 
 @pytest.mark.parametrize(("limits", "cards", "memory", "cores"), GOOD)
-def test_what_a_container_asks_for(limits: Manifest, cards: int, memory: Any, cores: int) -> None:
+def test_the_request_of_a_container(limits: Manifest, cards: int, memory: Any, cores: int) -> None:
     meant = [ContainerRequest("train", "app", cards, memory, cores)]
     assert asks(pod(container(limits=limits))) == meant
     assert asks(pod(container(requests=limits))) == meant
@@ -63,7 +63,7 @@ def test_what_a_container_asks_for(limits: Manifest, cards: int, memory: Any, co
         {"limits": {"amd.com/gpu": 1}},
     ],
 )
-def test_a_pod_that_asks_for_none(resources: Manifest | None) -> None:
+def test_a_pod_without_a_gpu_request(resources: Manifest | None) -> None:
     assert pods.read_request(pod(container(resources=resources))) is None
 
 
@@ -106,7 +106,7 @@ BAD: list[tuple[Manifest, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("limits", "name", "value", "fix"), BAD)
-def test_what_is_wrong_is_never_no_request(
+def test_an_invalid_request_is_not_an_empty_one(
     limits: Manifest, name: str, value: str, fix: str
 ) -> None:
     for where in ("limits", "requests"):
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_never_no_request(
         refused(written, field, value, fix)
 
 
-def test_limits_and_requests_that_say_the_same() -> None:
+def test_equal_limits_and_requests() -> None:
     written = pod(container(limits={"gpumem": "1Ki"}, requests={"gpumem": "1024"}))
     assert asks(written)[0].memory == Size(mib=1024)
 
@@ -168,7 +168,7 @@ def test_an_init_container_is_named_as_such() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a" * 64, "a\n", "ä"])
-def test_a_name_that_is_none(name: str) -> None:
+def test_an_invalid_container_name(name: str) -> None:
     written = pod(container(name, limits={"gpu": 1}))
     refused(written, "spec.containers[0].name", name, "write a container's name")
 
@@ -178,7 +178,7 @@ def test_a_name_that_two_containers_have() -> None:
     refused(both, "spec.containers[0].name", "train", "another container has this name")
 
 
-def test_the_pod_is_named_as_far_as_it_is_known() -> None:
+def test_the_request_has_the_known_names_of_the_pod() -> None:
     request = pods.read_request(asking(gpu=1))
     assert request is not None
     assert request.pod == pods.wire.PodName(UID, "ml", "p")
@@ -212,7 +212,7 @@ def test_a_request_is_what_the_allocator_reads() -> None:
 # Settings.
 
 
-def test_defaults_can_be_others() -> None:
+def test_defaults_can_be_changed() -> None:
     others = PodSettings(
         default_cards=2, default_memory_mib=1000, default_cores=10, whole_card_cores=0
     )
@@ -256,7 +256,7 @@ def test_other_prefixes() -> None:
         ({"profiles": ()}, "profiles", ""),
     ],
 )
-def test_settings_that_cannot_be_meant(settings: Manifest, field: str, value: str) -> None:
+def test_invalid_settings(settings: Manifest, field: str, value: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         PodSettings(**settings)
     says(caught.value, field, value, "")
@@ -341,11 +341,11 @@ def test_aliyun_contradictions(
     refused(written, field, value, fix, profiles=ACK.profiles)
 
 
-def test_names_that_are_not_switched_on_ask_for_nothing() -> None:
+def test_disabled_names_request_nothing() -> None:
     assert pods.read_request(pod(container(limits={"aliyun.com/gpu-mem": 3}))) is None
 
 
-def test_the_request_type_is_the_allocators() -> None:
+def test_the_request_has_the_fields_of_the_allocator() -> None:
     """Field by field, as they were agreed on; the Rust side is compared where it is built."""
     assert PodRequest.__struct_fields__ == ("pod", "priority", "containers", "card_request")
     assert ContainerRequest.__struct_fields__ == ("container", "kind", "cards", "memory", "cores")

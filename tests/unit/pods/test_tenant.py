@@ -1,4 +1,4 @@
-"""What the makers of pods may try to get past the limits, and what the operator may allow them."""
+"""Attempts of pod authors to bypass the limits, and exceptions that the operator can allow."""
 
 from typing import Any
 
@@ -29,9 +29,7 @@ TCMALLOC, JEMALLOC = "/usr/lib/libtcmalloc.so.4", "/usr/lib/libjemalloc.so.2"
         ("LD_AUDIT", TCMALLOC, False),
     ],
 )
-def test_an_allocator_that_the_operator_allows_may_be_preloaded(
-    name: str, value: Any, is_let_in: bool
-) -> None:
+def test_an_allowed_library_may_be_preloaded(name: str, value: Any, is_let_in: bool) -> None:
     settings = PodSettings(allowed_preloads=(TCMALLOC, JEMALLOC))
     written = pod(container(limits=GPU, env={name: value}))
     refusals = pods.admit(written, settings).refusals
@@ -42,7 +40,7 @@ def test_an_allocator_that_the_operator_allows_may_be_preloaded(
 
 
 @pytest.mark.parametrize("path", ["", "libx.so", "/a:/b", "/a /b", "/usr/$LIB/x.so"])
-def test_what_is_no_exact_path_cannot_be_allowed(path: str) -> None:
+def test_only_exact_paths_can_be_allowed(path: str) -> None:
     with pytest.raises(InvalidValue, match="an absolute path"):
         PodSettings(allowed_preloads=(path,))
 
@@ -58,7 +56,7 @@ def test_what_is_no_exact_path_cannot_be_allowed(path: str) -> None:
         ("mine", False),
     ],
 )
-def test_only_a_scheduler_that_knows_cards_may_be_named(name: str | None, is_let_in: bool) -> None:
+def test_only_a_scheduler_with_the_extender_may_be_named(name: str | None, is_let_in: bool) -> None:
     settings = PodSettings(schedulers=("hami-scheduler", "second"))
     refusals = pods.admit(pod(container(limits=GPU), schedulerName=name), settings).refusals
     assert (refusals == ()) == is_let_in
@@ -67,7 +65,7 @@ def test_only_a_scheduler_that_knows_cards_may_be_named(name: str | None, is_let
         assert "write hami-scheduler or second" in refusal.fix
 
 
-def test_a_pod_cannot_leave_itself_out() -> None:
+def test_a_pod_cannot_opt_out() -> None:
     labels = {"hami.io/webhook": "ignore"}
     bad = container(limits=GPU, env={"LD_PRELOAD": "/x.so"})
     found = pods.admit(pod(bad, labels=labels)).findings
@@ -95,24 +93,24 @@ E = "spec.ephemeralContainers[0]"
         ({"env": {"NVIDIA_VISIBLE_DEVICES": "all"}}, {}, f"{E}.env[NVIDIA_VISIBLE_DEVICES]"),
     ],
 )
-def test_what_defeats_a_limit_from_beside_is_refused(
+def test_other_containers_that_defeat_a_limit_are_refused(
     inside: Manifest, around: Manifest, field: str
 ) -> None:
     around = {**around, "ephemeralContainers": [container("debug", **inside)]}
     (refusal,) = pods.judge_ephemeral(pod(container(limits=GPU), **around))
     assert (refusal.action, refusal.field) == ("refuse", field)
-    # One in a pod that asks for nothing is nobody's business.
+    # A container in a pod without a GPU request is ignored.
     assert pods.judge_ephemeral(pod(container(), **around)) == ()
     assert pods.judge_ephemeral(pod(container(limits={"gpumem": "x"}), **around)) == (refusal,)
 
 
-def test_an_ordinary_container_to_debug_is_let_in() -> None:
+def test_an_ordinary_debug_container_is_accepted() -> None:
     debug = container("debug", env={"NVIDIA_VISIBLE_DEVICES": "none", "LD_PRELOAD": "/x.so"})
     written = pod(container(limits=GPU), ephemeralContainers=[{**debug, **able("SYS_PTRACE")}])
     assert pods.judge_ephemeral(written) == ()
 
 
-def test_variables_that_are_not_seen_are_remarked_upon() -> None:
+def test_invisible_variables_are_a_warning() -> None:
     brought = {"envFrom": [{"configMapRef": {"name": "mine"}}]}
     (finding,) = pods.admit(pod(container(limits=GPU, **brought))).findings
     assert (finding.rule, finding.action) == ("unseen-variables", "remark")
@@ -128,7 +126,7 @@ def test_more_containers_than_the_allocator_takes_are_refused() -> None:
     assert "split the pod" in refusal.fix
 
 
-def test_more_cards_than_an_assignment_has_room_for_are_refused() -> None:
+def test_more_cards_than_fit_into_an_assignment_are_refused() -> None:
     """Else such a pod would be filtered and never bound, again and again."""
     asking = [container(f"c{i}", limits={**GPU, "nvidia.com/gpu": 16}) for i in range(20)]
     assert pods.admit(pod(*asking)).refusals == ()

@@ -43,7 +43,7 @@ class Leases(Server):
             "holderIdentity": self.holder,
             "leaseDurationSeconds": LASTS_S,
             "acquireTime": time(self.taken_s),
-            # Nobody compares it with a clock: hosts' clocks differ.
+            # It is compared with no clock: hosts' clocks differ.
             "renewTime": time(1_000_000 + self._renewals),
             "leaseTransitions": self.transitions,
             **self.more,

@@ -15,7 +15,7 @@ from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.verbs import Verbs
-from support.asking import filtered
+from support.extender_calls import filtered
 from support.fields import parsed
 
 Object = dict[str, Any]
@@ -116,7 +116,7 @@ class Small:
         self.cluster.quotas.replace([objects.decode_quota.convert(quota)])
 
     def create(self, name: str, mib: int = 10_000, **metadata: Any) -> objects.Pod:
-        """A pod; the API server has it, and nobody has told us of it."""
+        """Create a pod at the API server, without an event to us."""
         limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib)}
         self.server.pods[name] = {
             "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}", **metadata},
@@ -129,7 +129,7 @@ class Small:
         return pods.decode_pod.convert(self.server.pods[name])
 
     def bound_elsewhere(self, name: str, node: str, *grants: pods.wire.CardAllocation) -> None:
-        """Another replica has bound it, with these cards; nobody has told us."""
+        """Bind the pod with these cards as another replica, without an event to us."""
         assignment = pods.wire.Assignment(1, f"uid-{name}", node, {"main": grants})
         pod = self.server.pods[name]
         pod["spec"]["nodeName"] = node
@@ -146,7 +146,7 @@ class Small:
         return found.node_names or []
 
     def bind(self, name: str, node: str) -> str:
-        """What bind says; nothing is success."""
+        """The error of a bind; empty for success."""
         return self.verbs.bind(BindArgs(name, "ml", f"uid-{name}", node)).error
 
 

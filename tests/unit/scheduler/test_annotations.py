@@ -11,7 +11,7 @@ from hami_py.kube import annotation_bytes, check_annotations
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.view import ClusterView
-from support.asking import filtered
+from support.extender_calls import filtered
 from unit.scheduler.small import Small
 
 MOST = 256 * 1024
@@ -49,7 +49,7 @@ def test_annotations_that_just_fit_are_written(small: Small) -> None:
 @pytest.mark.parametrize(
     "key", ["", "a b", "/a", "a/", "a/b/c", "x" * 64, "hami.io/-a", "ha_mi.io/a", "ü/a"]
 )
-def test_a_key_that_is_none_is_refused(key: str) -> None:
+def test_an_invalid_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         check_annotations(0, {key: "1"})
     assert caught.value.value == key
@@ -61,11 +61,11 @@ def test_annotations_are_counted_in_bytes() -> None:
 
 
 @pytest.mark.parametrize("key", ["a", "A.b_c-9", "hami.io/gpumem-0.main", "HAMI.io/a", "x" * 63])
-def test_a_key_that_is_one_is_taken(key: str) -> None:
+def test_a_valid_key_is_accepted(key: str) -> None:
     check_annotations(0, {key: "1"})
 
 
-def test_percentages_are_written_with_keys_that_are_some(small: Small) -> None:
+def test_percentages_are_written_with_valid_keys(small: Small) -> None:
     """The longest name that a container can have."""
     small.create("p")
     container = small.server.pods["p"]["spec"]["containers"][0]
@@ -101,7 +101,7 @@ def test_a_pod_without_room_for_ours_fits_nowhere(small: Small) -> None:
     assert small.fits("p") == ["a", "b"]
 
 
-def test_what_the_filter_lets_through_can_be_written(small: Small) -> None:
+def test_a_pod_that_passes_the_filter_can_be_written(small: Small) -> None:
     """The most that it lets through; and not much less than there is room for."""
     room = MOST // 2, MOST
     while room[1] - room[0] > 1:
@@ -117,10 +117,10 @@ def test_what_the_filter_lets_through_can_be_written(small: Small) -> None:
 
 @pytest.mark.parametrize("memory", [wire.Size(percent=100), wire.Size(mib=1), "whole"])
 @pytest.mark.parametrize("cards", [(320,), (5,) * 64, (1,)])
-def test_no_binding_writes_more_than_is_kept_free_for_it(
+def test_no_binding_writes_more_than_the_reserved_size(
     cards: tuple[int, ...], memory: wire.Memory
 ) -> None:
-    """Of half of all: below that nobody looks."""
+    """The names are longer than half of the limit; below that there is no check."""
     names = [f"{number:063}" for number in range(len(cards))]
     asks = tuple(
         wire.ContainerRequest(name, "app", count, memory)
@@ -141,7 +141,7 @@ def test_no_binding_writes_more_than_is_kept_free_for_it(
     assert written <= annotation_bytes(pods.longest_annotations(request)) <= MOST // 2
 
 
-def test_the_view_says_it_of_a_pod_that_has_no_cards_yet(small: Small) -> None:
+def test_the_view_reports_it_for_a_pod_without_cards(small: Small) -> None:
     view = ClusterView.restore(small.cluster.allocator.snapshot())
     pod = noted(small, MOST - 100)
     with pytest.raises(InvalidValue, match="shorten the pod's own annotations to"):

@@ -1,4 +1,4 @@
-"""Bind, when it does not go well: who has the cards then."""
+"""Failed bindings, and the pods that have the cards then."""
 
 import threading
 
@@ -17,7 +17,7 @@ def small() -> Small:
     return Small().listed()
 
 
-def test_what_was_never_written_is_free_again_after_a_while(small: Small) -> None:
+def test_an_unwritten_binding_is_released_after_a_while(small: Small) -> None:
     small.create("p")
     small.server.before = away
     assert "no answer" in small.bind("p", "a")
@@ -30,7 +30,7 @@ def test_what_was_never_written_is_free_again_after_a_while(small: Small) -> Non
     assert small.fits("next", "a") == ["a"]
 
 
-def test_what_was_written_without_an_answer_is_kept(small: Small) -> None:
+def test_a_written_binding_without_an_answer_is_kept(small: Small) -> None:
     small.create("p")
     small.server.after = away
     assert "no answer" in small.bind("p", "a")
@@ -48,7 +48,7 @@ def test_what_was_written_without_an_answer_is_kept(small: Small) -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_it_is_kept_while_the_api_server_stays_away(small: Small) -> None:
+def test_it_is_kept_while_the_api_server_is_unreachable(small: Small) -> None:
     small.create("p")
     small.told("p")
     small.server.before = away
@@ -64,7 +64,7 @@ def test_it_is_kept_while_the_api_server_stays_away(small: Small) -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_pod_whose_binding_may_yet_come_goes_nowhere_else(small: Small) -> None:
+def test_a_pod_with_a_binding_in_doubt_is_bound_nowhere_else(small: Small) -> None:
     small.create("p")
     small.server.before = away
     small.bind("p", "a")
@@ -77,7 +77,7 @@ def test_a_pod_whose_binding_may_yet_come_goes_nowhere_else(small: Small) -> Non
     assert small.fits("next") == ["b"]
 
 
-def test_bound_it_goes_nowhere_else_before_the_watch_has_told(small: Small) -> None:
+def test_a_bound_pod_is_bound_nowhere_else_before_its_event(small: Small) -> None:
     small.create("p")
     assert small.bind("p", "a") == ""
     assert small.bind("p", "b") != ""
@@ -86,7 +86,7 @@ def test_bound_it_goes_nowhere_else_before_the_watch_has_told(small: Small) -> N
     assert small.bind("p", "a") == ""
 
 
-def test_what_is_bound_is_not_kept_among_those_that_wait(small: Small) -> None:
+def test_a_bound_pod_is_not_kept_as_waiting(small: Small) -> None:
     """The watch may be away for long."""
     small.create("p")
     small.told("p")
@@ -95,21 +95,21 @@ def test_what_is_bound_is_not_kept_among_those_that_wait(small: Small) -> None:
     assert small.cluster.waiting.find("uid-p") is None
 
 
-def test_a_binding_under_way_is_not_asked_about(small: Small) -> None:
+def test_a_binding_in_progress_is_not_read_again(small: Small) -> None:
     """It is not written yet, which tells nothing of what becomes of it."""
     small.create("p")
     small.now_s = 31.0
 
-    def settles(_: Object) -> None:
+    def checks(_: Object) -> None:
         small.verbs.binder.check_unreported()
 
-    small.server.before = settles
+    small.server.before = checks
     assert small.bind("p", "a") == ""
     small.create("next")
     assert small.fits("next", "a") == []
 
 
-def test_what_the_watch_has_told_of_is_not_asked_about(small: Small) -> None:
+def test_a_watched_binding_is_not_read_again(small: Small) -> None:
     small.create("p")
     assert small.bind("p", "a") == ""
     small.told("p")
@@ -121,7 +121,7 @@ def test_what_the_watch_has_told_of_is_not_asked_about(small: Small) -> None:
     assert read == []
 
 
-def test_what_became_of_a_binding_is_not_asked_each_second(small: Small) -> None:
+def test_a_binding_in_doubt_is_not_read_each_second(small: Small) -> None:
     """It is there, and the watch is away."""
     small.create("p")
     small.told("p")
@@ -135,7 +135,7 @@ def test_what_became_of_a_binding_is_not_asked_each_second(small: Small) -> None
 
 
 @pytest.mark.parametrize("how", ["it is over", "another of that name"])
-def test_cards_that_a_pod_has_no_more_are_released(small: Small, how: str) -> None:
+def test_cards_of_a_lost_binding_are_released(small: Small, how: str) -> None:
     """The watch has told of none of it."""
     small.create("p")
     small.server.after = away
@@ -152,14 +152,14 @@ def test_cards_that_a_pod_has_no_more_are_released(small: Small, how: str) -> No
 
 
 def test_a_pod_of_the_same_name_is_another(small: Small) -> None:
-    """Nobody has told of it; it was made when the first was to be bound."""
+    """There was no event; it was created when the first was to be bound."""
     small.create("p", uid="uid-other")
     assert "it was replaced by another pod of the same name" in small.bind("p", "a")
     small.create("next")
     assert small.fits("next", "a") == ["a"]
 
 
-def test_what_came_and_went_while_the_watch_was_away_is_released(small: Small) -> None:
+def test_a_pod_created_and_deleted_without_a_watch_is_released(small: Small) -> None:
     small.create("p")
     assert small.bind("p", "a") == ""
     small.now_s = 31.0
@@ -198,7 +198,7 @@ def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small, node: 
     assert small.fits("next") == ["b"]
 
 
-def test_bound_by_another_replica_the_cards_stay_until_the_watch_tells(small: Small) -> None:
+def test_cards_of_another_replicas_binding_stay_until_its_event(small: Small) -> None:
     small.create("p")
     small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
     assert "409" in small.bind("p", "a")
@@ -211,7 +211,7 @@ def test_bound_by_another_replica_the_cards_stay_until_the_watch_tells(small: Sm
 @pytest.mark.parametrize(
     "how", ["bound without cards", "another of that name", "gone", "forbidden"]
 )
-def test_what_was_refused_for_good_is_released_at_once(small: Small, how: str) -> None:
+def test_a_rejected_binding_is_released_at_once(small: Small, how: str) -> None:
     small.create("p")
     small.told("p")
 
@@ -232,7 +232,7 @@ def test_what_was_refused_for_good_is_released_at_once(small: Small, how: str) -
     assert small.fits("next", "a") == ["a"]
 
 
-def test_gone_between_the_conflict_and_the_look_it_is_released(small: Small) -> None:
+def test_a_pod_deleted_after_the_conflict_is_released(small: Small) -> None:
     small.create("p")
     small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
 
@@ -247,7 +247,7 @@ def test_gone_between_the_conflict_and_the_look_it_is_released(small: Small) -> 
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_node_that_has_gone_meanwhile_gets_no_binding(small: Small) -> None:
+def test_a_node_deleted_meanwhile_gets_no_binding(small: Small) -> None:
     small.create("p")
     small.server.before = away
     small.bind("p", "a")
@@ -259,7 +259,7 @@ def test_a_node_that_has_gone_meanwhile_gets_no_binding(small: Small) -> None:
     assert small.server.written == []
 
 
-def test_a_fault_of_ours_leaves_the_cards_in_doubt_only(small: Small) -> None:
+def test_an_internal_error_leaves_the_binding_in_doubt(small: Small) -> None:
     def fault(_: Object) -> None:
         raise ZeroDivisionError
 
@@ -273,7 +273,7 @@ def test_a_fault_of_ours_leaves_the_cards_in_doubt_only(small: Small) -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_binding_is_one_write_of_all_of_it(small: Small) -> None:
+def test_a_binding_is_one_write(small: Small) -> None:
     small.create("p", 3_000)
     assert small.bind("p", "a") == ""
     (written,) = small.server.written
@@ -306,7 +306,7 @@ def test_a_binding_is_one_write_of_all_of_it(small: Small) -> None:
         ("ml", "", "a"),
     ],
 )
-def test_what_names_no_object_is_not_asked_for(
+def test_an_invalid_object_name_is_not_requested(
     small: Small, namespace: str, name: str, node: str
 ) -> None:
     """With our account any path of the API could be read; the server resolves the dots."""

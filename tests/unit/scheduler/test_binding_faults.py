@@ -1,4 +1,4 @@
-"""Whatever the API server answers, at whichever point of a binding: a card is given once."""
+"""A card is assigned once, for every response of the API server at every point of a binding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fails(status: int) -> None:
 
 
 class Failing(Leases):
-    """What is read at one point fails; ``point`` empty: nothing."""
+    """The reads at one point fail; none if ``point`` is empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def ends_well(replica: Replica, server: Failing) -> None:
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("point", READS)
-def test_a_read_that_fails_binds_nothing_and_keeps_no_card(point: str, status: int) -> None:
+def test_a_failed_read_binds_nothing_and_reserves_no_card(point: str, status: int) -> None:
     replica, server = begun(point, status, told=point != "pod")
     said = replica.bind("p", "a")
     assert server.met == [point]
@@ -87,7 +87,7 @@ def test_a_read_that_fails_binds_nothing_and_keeps_no_card(point: str, status: i
 
 @pytest.mark.parametrize("look", [None, *STATUSES])
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_write_that_fails_gives_the_card_once(status: int, look: int | None) -> None:
+def test_a_failed_write_assigns_the_card_once(status: int, look: int | None) -> None:
     """And after a 409 the look at what is there may fail as well."""
     replica, server = begun() if look is None else begun("pod", look)
     server.before = lambda _: fails(status)
@@ -98,14 +98,12 @@ def test_a_write_that_fails_gives_the_card_once(status: int, look: int | None) -
 
 @pytest.mark.parametrize("look", [None, *STATUSES])
 @pytest.mark.parametrize("status", [0, 409, 429, 500, 503, 504])
-def test_a_write_that_is_done_and_not_answered_so_keeps_its_card(
-    status: int, look: int | None
-) -> None:
+def test_a_write_without_its_answer_keeps_its_card(status: int, look: int | None) -> None:
     replica, server = begun() if look is None else begun("pod", look)
     server.after = lambda _: fails(status)
     replica.bind("p", "a")
     server.before = server.after = lambda _: None
-    # 404 after 409: the pod is gone, by the API server's own word.
+    # 404 after 409: the API server says that the pod does not exist.
     if (status, look) != (409, 404):
         assert replica.fits("next", "a") == []
         assert replica.bind("next", "a") != ""

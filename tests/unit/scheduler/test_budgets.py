@@ -1,4 +1,4 @@
-"""Whom a preemption adds, where disruption budgets protect some, and what it says of that."""
+"""The victims that a preemption adds beside disruption budgets, and the reported violations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def budget(small: Small, allowed: int, name: str = "b", **more: Object) -> Budge
 
 
 def preempted(small: Small, *chosen: str, violations: int = 0) -> tuple[set[str], int]:
-    """Who goes for a pod of 7000 MiB, which needs room of two, and how many violations are said."""
+    """The victims for a pod of 7000 MiB, which replaces two, and the reported violations."""
     small.create("urgent", 7000)
     small.server.pods["urgent"]["spec"]["priority"] = 1000
     victims = MetaVictims([MetaPod(f"uid-{name}") for name in chosen], violations)
@@ -47,33 +47,33 @@ def preempted(small: Small, *chosen: str, violations: int = 0) -> tuple[set[str]
 
 
 @pytest.mark.parametrize("name", ["one", "three"])
-def test_those_whom_no_budget_protects_are_added_first(name: str) -> None:
+def test_pods_without_a_budget_are_added_first(name: str) -> None:
     small = stand(name)
     budget(small, 0)
     (other,) = {"one", "three"} - {name}
     assert preempted(small, "two") == ({"two", other}, 0)
 
 
-def test_where_all_are_protected_the_number_says_so() -> None:
+def test_if_all_are_protected_the_number_of_violations_is_returned() -> None:
     small = stand("one", "three")
     budget(small, 0)
     who, violations = preempted(small, "two", violations=3)
     assert (len(who), violations) == (2, 4)
 
 
-def test_a_budget_that_allows_one_is_used_up_by_who_was_chosen() -> None:
+def test_a_budget_that_allows_one_is_used_by_a_chosen_victim() -> None:
     small = stand("one", "two")
     budget(small, 1)
     assert preempted(small, "two") == ({"two", "three"}, 0)
 
 
-def test_a_budget_that_allows_two_protects_nobody_from_it() -> None:
+def test_a_budget_that_allows_two_protects_no_pod() -> None:
     small = stand("one", "two", "three")
     budget(small, 2)
     assert preempted(small, "two")[1] == 0
 
 
-def test_each_added_pod_uses_a_budget_up() -> None:
+def test_each_added_pod_counts_against_its_budget() -> None:
     small = stand("one", "two", "three")
     budget(small, 1)
     who, violations = preempted(small)
@@ -100,14 +100,14 @@ SELECTORS: dict[str, tuple[Object, bool]] = {
 
 
 @pytest.mark.parametrize("name", SELECTORS)
-def test_a_budget_is_for_those_whom_it_selects(name: str) -> None:
+def test_a_budget_protects_the_pods_that_it_selects(name: str) -> None:
     selector, takes = SELECTORS[name]
     small = stand("one", "two", "three")
     budget(small, 0, spec={"selector": selector})
     assert preempted(small, "two")[1] == takes
 
 
-def test_a_budget_is_for_its_namespace_and_for_those_not_counted_yet() -> None:
+def test_a_budget_protects_its_namespace_and_pods_not_counted_yet() -> None:
     small = stand("one", "two", "three")
     budget(small, 0, metadata={"name": "b", "namespace": "other"})
     budget(small, 0, "none", spec={})
@@ -116,7 +116,7 @@ def test_a_budget_is_for_its_namespace_and_for_those_not_counted_yet() -> None:
     assert preempted(small, "two")[1] == 0
 
 
-def test_labels_that_change_count_as_they_are() -> None:
+def test_changed_labels_count() -> None:
     small = stand()
     budget(small, 0)
     small.server.pods["one"]["metadata"]["labels"] = WEB
@@ -124,11 +124,11 @@ def test_labels_that_change_count_as_they_are() -> None:
     assert preempted(small, "two") == ({"two", "three"}, 0)
 
 
-def test_a_budget_that_is_gone_protects_nobody() -> None:
+def test_a_deleted_budget_protects_no_pod() -> None:
     small = stand("one", "three")
     there = budget(small, 0)
     strange = Undecoded(Naming("b", "ml"), msgspec.Raw(b"{}"))
-    # It cannot be decoded any more, and is as it was.
+    # It can no longer be decoded, so its last state counts.
     small.cluster.budgets.undecoded(strange)
     small.cluster.budgets.replace([], [strange])
     assert preempted(small, "two")[1] == 1
@@ -141,7 +141,7 @@ def test_a_budget_that_is_gone_protects_nobody() -> None:
     assert preempted(small, "two")[1] == 0
 
 
-def test_nobody_is_evicted_before_budgets_are_known() -> None:
+def test_no_pod_is_evicted_before_budgets_are_known() -> None:
     small = stand()
     small.cluster.budgets.is_listed = False
     small.create("urgent", 7000, labels={})

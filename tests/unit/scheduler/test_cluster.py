@@ -1,4 +1,4 @@
-"""What the watches tell, when some of it cannot be read: nobody guesses, nobody else suffers."""
+"""Unreadable objects in events: no value is guessed, and no other object is affected."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
-from support.asking import filtered
+from support.extender_calls import filtered
 from unit.scheduler.small import Small, node
 
 UNREADABLE = '{"version":2}'
@@ -41,7 +41,7 @@ def test_a_node_that_the_allocator_refuses_hides_no_other() -> None:
     assert small.fits("p", "a", "b") == ["b"]
 
 
-def test_a_node_whose_cards_cannot_be_read_any_more_gets_nothing_new() -> None:
+def test_a_node_whose_cards_became_unreadable_gets_no_new_pod() -> None:
     small = Small().listed()
     small.create("p")
     small.cluster.nodes.changed(cards("a", UNREADABLE))
@@ -50,7 +50,7 @@ def test_a_node_whose_cards_cannot_be_read_any_more_gets_nothing_new() -> None:
     assert small.fits("p") == ["a", "b"]
 
 
-def test_a_node_that_a_list_leaves_out_is_gone() -> None:
+def test_a_node_missing_from_a_list_is_removed() -> None:
     small = Small().listed()
     small.create("p")
     small.cluster.nodes.replace(small._listed[1:])
@@ -59,7 +59,7 @@ def test_a_node_that_a_list_leaves_out_is_gone() -> None:
 
 
 @pytest.mark.parametrize("first", ["the pod", "the node"])
-def test_a_pod_with_cards_that_nobody_can_read_bars_its_node(first: str) -> None:
+def test_a_pod_with_an_unreadable_assignment_blocks_its_node(first: str) -> None:
     small = Small(nodes="b").listed()
     small.create("p")
     small.server.pods["p"]["spec"]["nodeName"] = "a"
@@ -72,14 +72,14 @@ def test_a_pod_with_cards_that_nobody_can_read_bars_its_node(first: str) -> None
     assert small.fits("next") == ["b"]
     assert "node a" in small.bind("next", "a")
     small.now_s = 10
-    # A node that changes stays barred; when the pod is gone it is not any more.
+    # A changed node stays blocked; without the pod it is usable.
     small.cluster.nodes.changed(node("a", 2))
     assert small.fits("next") == ["b"]
     small.cluster.pods.deleted(small.seen("p"))
     assert small.fits("next") == ["a", "b"]
 
 
-def test_a_node_is_free_again_when_its_pods_are_listed_without_the_unreadable() -> None:
+def test_a_node_is_usable_again_when_a_list_lacks_the_unreadable_pod() -> None:
     small = Small(nodes="a").listed()
     small.create("p")
     small.server.pods["p"]["spec"]["nodeName"] = "a"
@@ -91,7 +91,7 @@ def test_a_node_is_free_again_when_its_pods_are_listed_without_the_unreadable() 
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_readable_assignment_lifts_the_bar() -> None:
+def test_a_readable_assignment_unblocks_the_node() -> None:
     small = Small(nodes="a").listed()
     placed(small, "p", "a", 4000)
     annotations = small.server.pods["p"]["metadata"]["annotations"]
@@ -108,8 +108,8 @@ def test_a_readable_assignment_lifts_the_bar() -> None:
     assert small.fits("large", "a") == []
 
 
-def test_a_pod_that_asks_for_no_card_bars_nothing_whatever_it_says() -> None:
-    """Who may make pods could bar nodes otherwise."""
+def test_a_pod_without_cards_never_blocks_a_node() -> None:
+    """Otherwise a user who can create pods could block nodes."""
     small = Small(nodes="a").listed()
     small.create("p")
     del small.server.pods["p"]["spec"]["containers"][0]["resources"]
@@ -120,7 +120,7 @@ def test_a_pod_that_asks_for_no_card_bars_nothing_whatever_it_says() -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_quota_that_nobody_can_read_lets_nothing_in_before_and_after_a_restart() -> None:
+def test_an_unreadable_quota_allows_nothing_before_and_after_a_restart() -> None:
     for hard in ({"limits.nvidia.com/gpumem": "20000"}, None):
         small = Small(nodes="a").listed()
         metadata = objects.Metadata(name="q", namespace="ml")
@@ -134,7 +134,7 @@ def test_a_quota_that_nobody_can_read_lets_nothing_in_before_and_after_a_restart
         assert small.fits("p", "a") == ["a"]
 
 
-def test_where_one_node_is_left_it_is_held() -> None:
+def test_a_single_fitting_node_is_held() -> None:
     """kube-scheduler asks for no priorities then, and filters the next pod before it has bound."""
     small = Small(nodes="a").listed()
     small.create("first")
@@ -146,7 +146,7 @@ def test_where_one_node_is_left_it_is_held() -> None:
     assert small.bind("first", "a") == ""
 
 
-def test_a_bind_that_is_tried_again_gets_no_card_that_failed() -> None:
+def test_a_retried_bind_gets_no_failed_card() -> None:
     def away(*_: object) -> None:
         raise OSError
 
@@ -179,34 +179,34 @@ def preempted(small: Small, chosen: list[str]) -> list[str]:
     return [pod.uid.removeprefix("uid-") for pod in found.pods or []]
 
 
-def test_a_preemption_evicts_nobody_beyond_those_that_are_enough() -> None:
+def test_a_preemption_evicts_no_more_pods_than_needed() -> None:
     small = Small(nodes="a", cards=2).listed()
     placed(small, "one", "a", priority=1)
     placed(small, "two", "a", priority=2)
     assert preempted(small, ["two"]) == ["two"]
 
 
-def test_a_preemption_adds_only_what_is_missing() -> None:
+def test_a_preemption_adds_only_missing_victims() -> None:
     small = Small(nodes="a").listed()
     for name in ("one", "two"):
         placed(small, name, "a", 5000, priority=1)
     assert sorted(preempted(small, ["two"])) == ["one", "two"]
 
 
-def test_a_preemption_spares_nobody_whom_kube_scheduler_has_chosen() -> None:
+def test_a_preemption_keeps_the_victims_of_kube_scheduler() -> None:
     """It has reasons of its own: a pod without a card may have to go for its memory."""
     small = Small(nodes="a").listed()
     placed(small, "one", "a", priority=1)
     assert sorted(preempted(small, ["stranger", "one"])) == ["one", "stranger"]
 
 
-def test_a_preemption_that_would_not_help_is_none() -> None:
+def test_a_preemption_that_would_not_help_is_rejected() -> None:
     small = Small(nodes="a").listed()
     placed(small, "more", "a", priority=2000)
     assert preempted(small, ["more"]) == []
 
 
-def test_init_containers_that_are_done_for_good_make_room() -> None:
+def test_completed_init_containers_free_their_cards() -> None:
     small = Small(nodes="a").listed()
     small.create("p", 2000)
     spec = small.server.pods["p"]["spec"]
@@ -235,7 +235,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("how", ODD)
-def test_a_bound_pod_that_cannot_be_taken_stops_nobody_elsewhere(how: str) -> None:
+def test_an_invalid_bound_pod_does_not_affect_other_nodes(how: str) -> None:
     container, limits = ODD[how]
     small = Small().listed()
     grants = [{"card": "GPU-a-0", "memory_mib": 100, "cores": 0}]
@@ -249,13 +249,13 @@ def test_a_bound_pod_that_cannot_be_taken_stops_nobody_elsewhere(how: str) -> No
     small.create("new", 100)
     fits = small.fits("new")
     assert "b" in fits
-    # The watch has told of it: nobody waits for that any more.
+    # The watch has reported it, so no request waits for it.
     for at, name in enumerate(fits):
         small.create(f"new-{at}", 100)
         assert small.bind(f"new-{at}", name) == ""
 
 
-def test_a_cordoned_card_that_is_not_there_is_told_of_once(
+def test_a_cordon_of_a_missing_card_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     small = Small(["a"]).listed()

@@ -1,4 +1,4 @@
-"""The same card on two nodes: said when it comes, counted while it is so, and nobody is refused."""
+"""The same card on two nodes is reported once and counted, and no pod is refused."""
 
 import logging
 import random
@@ -22,7 +22,7 @@ def duplicated(small: Small) -> str:
     return next(line for line in lines if line.startswith("hami_scheduler_duplicated_cards "))
 
 
-def test_a_cloned_node_is_said_counted_and_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cloned_node_is_reported_counted_and_used(caplog: pytest.LogCaptureFixture) -> None:
     small = Small(nodes="a", cards=2).listed()
     with caplog.at_level(logging.WARNING):
         small.cluster.nodes.changed(clone(node("a", 2), "b"))
@@ -44,7 +44,7 @@ def test_a_cloned_node_is_said_counted_and_used(caplog: pytest.LogCaptureFixture
     assert duplicated(small) == "hami_scheduler_duplicated_cards 0.0"
 
 
-def test_a_duplicate_is_none_when_one_of_its_nodes_cannot_be_read_any_more() -> None:
+def test_a_duplicate_ends_when_one_of_its_nodes_becomes_unreadable() -> None:
     small = Small(nodes="a").listed()
     small.cluster.nodes.changed(clone(node("a", 1), "b"))
     broken = {pods.annotations.CARDS: "{"}
@@ -53,7 +53,7 @@ def test_a_duplicate_is_none_when_one_of_its_nodes_cannot_be_read_any_more() -> 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_duplicates_are_those_on_two_nodes_in_whatever_order_they_come(seed: int) -> None:
+def test_duplicates_do_not_depend_on_the_order_of_events(seed: int) -> None:
     prng = random.Random(seed)  # noqa: S311
     found, truth = Duplicates(), dict[str, set[str]]()
     for _ in range(300):

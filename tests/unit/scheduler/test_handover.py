@@ -1,4 +1,4 @@
-"""One replica takes over from another: what the one before has sent must not be given once more."""
+"""A replica takes over from another, and does not assign the cards of the other's writes again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Small
 
 
-def test_the_next_holder_waits_for_what_the_one_before_has_sent() -> None:
+def test_the_next_holder_waits_for_writes_of_the_previous_one() -> None:
     """kube-scheduler gives its lease back when it ends, and the next has it within a second."""
     server = Leases()
     one, other = Replica(server), Replica(server, "other")
@@ -43,7 +43,7 @@ def test_the_next_holder_waits_for_what_the_one_before_has_sent() -> None:
     assert given(server) == 9_000
 
 
-def test_one_that_went_on_asking_does_not_bind_beside_the_next_holder() -> None:
+def test_a_former_holder_does_not_bind_beside_the_next() -> None:
     """A kube-scheduler that stood still sends what it has decided before it notices."""
     server = Leases()
     one, other = Replica(server), Replica(server, "other")
@@ -77,8 +77,8 @@ def test_one_that_went_on_asking_does_not_bind_beside_the_next_holder() -> None:
     assert given(server) == 10_000
 
 
-def test_one_that_gets_the_lease_back_looks_at_a_node_once_more() -> None:
-    """It was asked so shortly before that, but for the lease, nobody else can have been."""
+def test_a_replica_that_acquires_the_lease_again_lists_the_node_again() -> None:
+    """It was called so shortly before that, apart from the lease, no other can have been called."""
     server = Leases()
     one = Replica(server)
     one.now_s = 100.0
@@ -103,7 +103,7 @@ def test_one_that_gets_the_lease_back_looks_at_a_node_once_more() -> None:
     assert given(server) == 10_000
 
 
-def test_who_has_the_lease_looks_once_however_long_nobody_asks() -> None:
+def test_a_holder_lists_once_however_long_it_is_idle() -> None:
     """A list of a large namespace is not read again after each pause."""
     server = Leases()
     one = Replica(server)
@@ -125,7 +125,7 @@ def test_who_has_the_lease_looks_once_however_long_nobody_asks() -> None:
         one.now_s += 600.0
 
 
-def test_the_time_of_a_binding_begins_when_it_is_asked_for() -> None:
+def test_the_time_of_a_binding_starts_with_the_request() -> None:
     """Many are asked for at once and wait for each other; the lease may be another's meanwhile."""
     small = Small(["a"]).listed()
     small.create("p", 1_000)
@@ -136,8 +136,8 @@ def test_the_time_of_a_binding_begins_when_it_is_asked_for() -> None:
     assert small.bind("p", "a") == ""
 
 
-def test_each_request_of_a_binding_gets_what_is_left_of_its_time() -> None:
-    """The write is the last one: what is later, the next holder of the lease does not wait for."""
+def test_each_request_of_a_binding_gets_the_remaining_time() -> None:
+    """The write is the last request: the next holder does not wait for anything later."""
     server = Leases()
     one = Replica(server)
     one.now_s = 100.0

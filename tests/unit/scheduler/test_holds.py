@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.asking import filtered, rated
+from support.extender_calls import filtered, rated
 from unit.scheduler.small import Object, Small, node
 
 CLAIMING: dict[str, Object] = {
@@ -31,7 +31,7 @@ def scheduled(small: Small, name: str = "first") -> None:
 
 
 def later(small: Small, seconds: float) -> None:
-    """What the service does every second."""
+    """The periodic work of the service, every second."""
     for _ in range(int(seconds)):
         small.now_s += 1
         small.verbs.holds.expire()
@@ -144,7 +144,7 @@ def test_an_earlier_attempts_failure_that_only_kube_scheduler_knows_ends_no_hold
     assert small.fits("next", "a") == []
 
 
-def test_an_earlier_attempts_failure_that_is_told_late_leaves_the_first_seconds() -> None:
+def test_a_late_event_of_an_earlier_failure_leaves_the_short_hold() -> None:
     small = stand()
     small.told("first")
     scheduled(small)
@@ -154,8 +154,8 @@ def test_an_earlier_attempts_failure_that_is_told_late_leaves_the_first_seconds(
     assert small.fits("next", "a") == []
 
 
-def test_a_pod_that_no_watch_tells_of_is_held_for_seconds() -> None:
-    """Nobody would hear that it is gone."""
+def test_a_pod_outside_the_watch_is_held_for_seconds() -> None:
+    """Its deletion would go unnoticed."""
     small = stand()
     scheduled(small)
     later(small, 4)
@@ -164,7 +164,7 @@ def test_a_pod_that_no_watch_tells_of_is_held_for_seconds() -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_binding_that_was_not_answered_is_no_hold() -> None:
+def test_a_binding_without_an_answer_is_not_a_hold() -> None:
     def away(*_: object) -> None:
         raise OSError
 
@@ -207,7 +207,7 @@ def test_the_hold_is_where_kube_scheduler_waits() -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_nothing_is_held_where_it_could_not_be_used() -> None:
+def test_a_hold_does_not_move_to_a_card_that_is_taken() -> None:
     """The chosen node's card was given away before kube-scheduler said what it had chosen."""
     small = on_two()
     assert small.bind("next", "b") == ""
@@ -217,7 +217,7 @@ def test_nothing_is_held_where_it_could_not_be_used() -> None:
     assert small.fits("third", "a") == ["a"]
 
 
-def test_a_hold_ends_when_no_node_is_waited_for_any_more() -> None:
+def test_a_hold_ends_when_the_nominated_node_is_removed() -> None:
     """The attempt fails for the same reason as the last one: the condition stays as it was."""
     small = on_two()
     nominated(small, "b")
@@ -227,7 +227,7 @@ def test_a_hold_ends_when_no_node_is_waited_for_any_more() -> None:
     assert small.fits("next") == ["a", "b"]
 
 
-def test_a_failure_that_is_told_before_the_node_is_an_earlier_attempts() -> None:
+def test_a_failure_before_the_nomination_is_an_earlier_attempts() -> None:
     """A pod that is tried again at once is faster than what is written of the attempt before."""
     small = on_two()
     says(small, "0/1 nodes are available")
@@ -255,7 +255,7 @@ def test_the_node_of_an_earlier_attempt_is_not_followed() -> None:
     assert small.fits("next", "b") == ["b"]
 
 
-def test_a_binding_that_was_not_answered_stays_where_it_is() -> None:
+def test_a_binding_without_an_answer_stays_on_its_node() -> None:
     def away(*_: object) -> None:
         raise OSError
 
@@ -268,8 +268,8 @@ def test_a_binding_that_was_not_answered_stays_where_it_is() -> None:
     assert small.fits("next", "a", "none") == []
 
 
-def test_a_long_hold_keeps_nobody_from_evicting_others() -> None:
-    """An error would have kube-scheduler try again, and evict nobody on any node."""
+def test_a_long_hold_does_not_block_preemption() -> None:
+    """With an error kube-scheduler would retry the pod, and evict no pod on any node."""
     small = stand()
     small.told("first")
     scheduled(small)
@@ -282,7 +282,7 @@ def test_a_long_hold_keeps_nobody_from_evicting_others() -> None:
     assert "held for other pods" in filtered(small.verbs, small.seen("next"), ["a"]).error
 
 
-def test_a_short_hold_is_waited_for() -> None:
+def test_a_pod_waits_for_a_short_hold() -> None:
     small = stand()
     small.create("quick")
     assert small.fits("quick", "a") == ["a"]

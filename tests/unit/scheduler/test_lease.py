@@ -18,7 +18,7 @@ from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given, l
 from unit.scheduler.small import Object, Small
 
 
-def test_where_clocks_differ_who_begins_waits_by_its_own() -> None:
+def test_with_different_clocks_a_new_holder_waits_by_its_own() -> None:
     replica = Replica(Leases())
     replica.now_s = 50.0
     replica.skew_s = -1_000.0
@@ -55,7 +55,7 @@ def test_the_time_of_another_host_is_not_compared_with_ours(is_here: bool) -> No
 
 
 @pytest.mark.parametrize(("then_s", "now_s"), [(0.0, 3600.0), (-3600.0, -1800.0)])
-def test_a_clock_that_is_set_makes_nobody_the_holder_for_long(then_s: float, now_s: float) -> None:
+def test_a_changed_clock_makes_no_replica_the_holder_for_long(then_s: float, now_s: float) -> None:
     """As after a machine stood still: kube-scheduler takes the lease, then the clock is set."""
     server = Leases()
     replica = Replica(server)
@@ -69,7 +69,7 @@ def test_a_clock_that_is_set_makes_nobody_the_holder_for_long(then_s: float, now
     assert replica.bind("p", "a") == ""
 
 
-def test_it_may_have_been_taken_when_the_answer_came() -> None:
+def test_the_wait_counts_from_the_end_of_the_read() -> None:
     """The answer took two seconds: the holder before may have begun a binding in the first."""
     server = Leases()
     replica = Replica(server)
@@ -89,7 +89,7 @@ def test_it_may_have_been_taken_when_the_answer_came() -> None:
     assert replica.bind("p", "a") == ""
 
 
-def test_one_that_gets_it_back_waits_once_more() -> None:
+def test_a_replica_that_acquires_the_lease_again_waits_again() -> None:
     """It was another's in between, of which this one has seen nothing."""
     server = Leases()
     replica = leader(server, "p", "q")
@@ -103,7 +103,7 @@ def test_one_that_gets_it_back_waits_once_more() -> None:
     assert replica.bind("q", "a") == ""
 
 
-def test_it_was_renewed_before_it_was_asked_for() -> None:
+def test_the_lifetime_counts_from_the_start_of_the_read() -> None:
     """The answer took three seconds, which are none of its life."""
     server = Leases()
     server.is_renewed = False
@@ -121,7 +121,7 @@ def test_it_was_renewed_before_it_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("holder", ["", "one", "one-more_c0ffee", "x_one_c0ffee"])
-def test_nobody_binds_with_a_lease_that_names_no_kube_scheduler_of_this_host(holder: str) -> None:
+def test_no_replica_binds_if_the_holder_is_not_on_its_host(holder: str) -> None:
     server = Leases()
     server.holder = holder
     replica = Replica(server)
@@ -156,7 +156,7 @@ def test_a_lease_that_is_not_renewed_is_not_held() -> None:
     ],
     ids="".join,
 )
-def test_whichever_field_tells_of_another_holder_begins_the_wait_anew(change: Object) -> None:
+def test_each_field_that_shows_another_holder_restarts_the_wait(change: Object) -> None:
     server = Leases()
     server.more = {"acquireTime": None}
     replica = leader(server, "p", "q")
@@ -169,7 +169,7 @@ def test_whichever_field_tells_of_another_holder_begins_the_wait_anew(change: Ob
     assert given(server) == 1_000
 
 
-def test_a_lease_that_was_made_anew_is_another() -> None:
+def test_a_recreated_lease_is_another_lease() -> None:
     """Its changes are counted from 0 again."""
     server = Leases()
     server.transitions = 0
@@ -187,7 +187,7 @@ def test_a_lease_that_was_made_anew_is_another() -> None:
     assert replica.bind("q", "a") == ""
 
 
-def test_a_holder_that_took_long_to_take_it_has_not_had_it_since() -> None:
+def test_an_acquisition_may_take_as_long_as_the_lease_lasts() -> None:
     """It notes the time first; the write may come seconds later, and others bind until then."""
     server = Leases()
     replica = Replica(server)
@@ -198,7 +198,7 @@ def test_a_holder_that_took_long_to_take_it_has_not_had_it_since() -> None:
     assert replica.bind("p", "a") == ""
 
 
-def test_without_a_lease_there_is_no_other() -> None:
+def test_without_a_lease_there_is_no_other_holder() -> None:
     """One that was there until a moment ago would not be either, and its holder may be binding."""
     server = Leases()
     server.taken_s = None
@@ -219,8 +219,8 @@ def test_without_a_lease_there_is_no_other() -> None:
         {"holderIdentity": 3},
     ],
 )
-def test_a_lease_with_a_field_that_is_none_is_not_believed(more: dict[str, Any]) -> None:
-    """A time without a zone, too: it is nobody knows when."""
+def test_a_lease_with_an_invalid_field_is_not_trusted(more: dict[str, Any]) -> None:
+    """Also a time without a zone, which is ambiguous."""
     server = Leases()
     server.more = more
     replica = Replica(server)
@@ -250,7 +250,7 @@ def test_while_the_lease_cannot_be_read_nothing_is_bound(lease: str) -> None:
     assert given(server) == 0
 
 
-def test_who_has_the_lease_for_long_does_not_wait() -> None:
+def test_a_long_time_holder_does_not_wait() -> None:
     server = Leases()
     replica = Replica(server)
     for at in range(3):

@@ -12,7 +12,7 @@ from hami_py.scheduler.settings import Timing
 from unit.scheduler.leases import TAKEN_AT_S, Leases, given, leader
 
 
-def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
+def test_the_lease_is_read_after_the_request_for_a_binding() -> None:
     """Another may have taken it between two of them, however shortly one follows the other."""
     server = Leases()
     one = leader(server, "first", "second")
@@ -23,7 +23,7 @@ def test_the_lease_is_read_after_a_binding_was_asked_for() -> None:
     assert given(server) == 1_000
 
 
-def test_an_answer_that_was_under_way_is_none_to_who_asks_meanwhile() -> None:
+def test_a_read_in_progress_is_not_used_for_a_later_request() -> None:
     """It may be of before: another has taken the lease since."""
     server = Leases()
     one = leader(server, "first", "second")
@@ -41,7 +41,7 @@ def test_an_answer_that_was_under_way_is_none_to_who_asks_meanwhile() -> None:
     assert given(server) == 1_000
 
 
-def test_who_waits_for_anothers_look_waits_no_longer_than_its_own_time() -> None:
+def test_a_shared_read_is_waited_for_until_the_own_deadline() -> None:
     server = Leases()
     one = leader(server)
     said: list[str] = []
@@ -67,7 +67,7 @@ def test_who_waits_for_anothers_look_waits_no_longer_than_its_own_time() -> None
 
 
 @pytest.mark.parametrize("taken_s", [TAKEN_AT_S, None])
-def test_many_bindings_at_once_read_it_together(taken_s: float | None) -> None:
+def test_concurrent_bindings_share_a_read(taken_s: float | None) -> None:
     """Also where there is none."""
     server = Leases()
     server.taken_s = taken_s
@@ -91,7 +91,7 @@ def test_many_bindings_at_once_read_it_together(taken_s: float | None) -> None:
     assert len(reads) == 1
 
 
-def test_that_there_is_none_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_lease_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """It may be another's name that was given."""
     server = Leases()
     server.taken_s = None

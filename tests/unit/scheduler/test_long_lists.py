@@ -61,7 +61,7 @@ class Large(Leases):
 
 
 def slow(replica: Replica, takes_s: float) -> Callable[[str, float], None]:
-    """Each page takes so long, by the replica's clock; who waits for less gets none."""
+    """Each page takes so long by the replica's clock; a request with less time gets none."""
 
     def takes(_: str, deadline_s: float) -> None:
         replica.now_s += min(takes_s, deadline_s)
@@ -72,7 +72,7 @@ def slow(replica: Replica, takes_s: float) -> Callable[[str, float], None]:
 
 
 def goes_on(replica: Replica) -> None:
-    """What the service's thread does, until there is nothing left to read."""
+    """The work of the service's thread, until there is nothing left to read."""
     for _ in range(100):
         if not replica.verbs.binder.continue_listing():
             return
@@ -108,14 +108,14 @@ def large() -> tuple[Replica, Large]:
         (30.0, 0, ["", "", "500", "1000", "1500"]),
     ],
 )
-def test_it_is_listed_to_the_end_beside_the_bindings(
+def test_the_list_is_completed_beside_the_bindings(
     takes_s: float, listed: int, asked: list[str]
 ) -> None:
     replica, server = large()
     server.paging = slow(replica, takes_s)
     assert PATH in replica.bind("new", "a")
     for _ in range(3):
-        # Nobody begins it once more, or waits for it.
+        # No request starts it again, or waits for it.
         assert f"{listed} pods are listed so far" in replica.bind("new", "a")
         replica.now_s += 10.0
     goes_on(replica)
@@ -129,7 +129,7 @@ def test_it_is_listed_to_the_end_beside_the_bindings(
 
 
 @pytest.mark.parametrize("page", [1, PAGES])
-def test_whom_the_leader_before_has_bound_counts_on_whichever_page(page: int) -> None:
+def test_pods_of_the_previous_leader_count_on_every_page(page: int) -> None:
     replica, server = large()
     name = f"p{page * 500 - 2:04}"
     replica.server.pods.pop(name)
@@ -165,8 +165,8 @@ def with_cards(server: Large) -> Leases:
     return found
 
 
-def test_who_goes_while_it_is_listed_is_not_waited_for() -> None:
-    """Later pages are as old as the first one, and the watch has told that they are gone."""
+def test_a_pod_deleted_during_the_list_is_not_waited_for() -> None:
+    """Later pages are as old as the first one, and the watch has reported the deletions."""
     replica, server = large()
     gone = [f"p{number:04}" for number in range(1400, 1900, 100)]
     for name in gone:
@@ -195,10 +195,8 @@ def expired(rest: str) -> Exception:
 
 @pytest.mark.parametrize("rest", ["1000", "", None])
 @pytest.mark.parametrize("is_beside", [True, False])
-def test_a_page_that_is_not_kept_any_more_is_read_as_it_is_now(
-    rest: str | None, is_beside: bool
-) -> None:
-    """A list that takes minutes would begin anew for ever. Another server may know no such page."""
+def test_an_expired_page_is_read_in_its_present_state(rest: str | None, is_beside: bool) -> None:
+    """A list that takes minutes would restart forever. Another server may not know such a page."""
     replica, server = large()
     usual = slow(replica, 1.5 if is_beside else 0.0)
     went: list[str] = []
@@ -220,7 +218,7 @@ def test_a_page_that_is_not_kept_any_more_is_read_as_it_is_now(
     assert server.asked.count("1500") == 1
 
 
-def test_a_list_that_begins_anew_counts_anew() -> None:
+def test_a_restarted_list_counts_from_zero() -> None:
     replica, server = large()
 
     def too_old(asked: str, _: float) -> None:
@@ -250,7 +248,7 @@ def test_a_page_that_two_have_read_counts_once() -> None:
     assert server.asked == ["", "", "500", "1000", "1500"]
 
 
-def test_a_failure_beside_leaves_it_to_the_next_binding() -> None:
+def test_a_failure_leaves_the_list_to_the_next_binding() -> None:
     replica, server = large()
     usual = slow(replica, 1.5)
     server.paging = usual
@@ -270,7 +268,7 @@ def test_a_failure_beside_leaves_it_to_the_next_binding() -> None:
     assert server.asked == ["", "500", "1000", "1000", "1000", "1000", "1500"]
 
 
-def test_what_is_listed_whole_is_not_listed_on() -> None:
+def test_a_complete_list_is_not_continued() -> None:
     """The time was over while a pod was asked for by its name."""
     replica, server = large()
     theirs(server, "p0001", "uid-p1")["spec"]["nodeName"] = "b"
@@ -288,7 +286,7 @@ def test_what_is_listed_whole_is_not_listed_on() -> None:
     assert "the watch has not yet reported that pod ml/p0001 is bound" in replica.bind("new", "a")
 
 
-def test_what_was_listed_under_another_lease_does_not_count() -> None:
+def test_a_list_under_another_lease_does_not_count() -> None:
     """Others have bound since, also who was on a page that is read by now."""
     replica, server = large()
     server.paging = slow(replica, 1.5)
@@ -308,7 +306,7 @@ def test_what_was_listed_under_another_lease_does_not_count() -> None:
     assert server.written == []
 
 
-def test_a_thread_of_the_extender_reads_it() -> None:
+def test_a_thread_of_the_extender_reads_the_list() -> None:
     """Pages come when the test lets them; a binding waits for a moment alone."""
     server, small = Large(), Small(["a"])
     server.holder, server.taken_s = f"{socket.gethostname()}_c0ffee", time.time() - 3600

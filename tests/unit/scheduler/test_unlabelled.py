@@ -55,7 +55,7 @@ def follows_label(server: Server) -> Small:
         ({"major": "2", "minor": "0"}, True),
     ],
 )
-def test_where_labels_of_bindings_are_dropped_only_labelled_pods_are_bound(
+def test_if_labels_of_bindings_are_dropped_only_labelled_pods_are_bound(
     said: dict[str, str], binds: bool
 ) -> None:
     server = Versioned(**said)
@@ -79,7 +79,7 @@ def test_while_the_version_is_not_known_no_such_pod_is_bound(said: dict[str, str
     assert small.server.written == []
 
 
-def test_who_follows_all_pods_asks_for_no_version() -> None:
+def test_a_watch_of_all_pods_needs_no_version() -> None:
     small = Small(["a"]).listed()
 
     def reading(path: str) -> None:
@@ -91,7 +91,7 @@ def test_who_follows_all_pods_asks_for_no_version() -> None:
     assert small.bind("one", "a") == ""
 
 
-def test_whom_the_watch_does_not_follow_nobody_waits_for() -> None:
+def test_unwatched_pods_are_not_waited_for() -> None:
     """Neither while all of a node are looked at, nor when one of them is asked for."""
     small = follows_label(Versioned(major="1", minor="36"))
     for name in ("theirs", "new"):

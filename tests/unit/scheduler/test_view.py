@@ -51,7 +51,7 @@ def test_a_node_that_is_cordoned_does_not_fit_and_is_not_chosen() -> None:
     assert "b" in second.reasons
 
 
-def test_cards_and_everything_else_are_told_together() -> None:
+def test_reasons_for_cards_and_others_are_shown_together() -> None:
     seen = view(node("a", CARD, taints=[{"key": "k", "effect": "NoExecute"}]))
     (there,) = seen.explain(pod(20_000, nodeSelector={"host": "b"}))
     (outcome,) = seen.what_if([pod(20_000, nodeSelector={"host": "b"})])
@@ -63,11 +63,11 @@ def test_cards_and_everything_else_are_told_together() -> None:
         assert len(reason.split("; ")) == 3
 
 
-def test_the_node_that_a_pod_was_bound_to_is_no_wish_of_its_own() -> None:
+def test_explain_ignores_the_node_of_a_pod_that_we_bound() -> None:
     seen = view(node("a", CARD), node("b", OTHER))
     bound = pod(nodeName="a", annotations={pods.annotations.ASSIGNMENT: "{}"})
     assert [each.fits for each in seen.explain(bound)] == [True, True]
-    # By somebody else, or its author: kube-scheduler is never asked.
+    # Another program has set the node: kube-scheduler is never called.
     elsewhere = pod(nodeName="a")
     assert [(each.node, each.fits) for each in seen.explain(elsewhere)] == [
         ("a", True),
@@ -84,7 +84,7 @@ def test_a_snapshot_has_cards_alone() -> None:
 
 
 @pytest.mark.parametrize("offline", [False, True])
-def test_a_card_on_two_nodes_is_told_of_on_both_and_counts_on_both(*, offline: bool) -> None:
+def test_a_card_on_two_nodes_is_reported_and_counted_on_both(*, offline: bool) -> None:
     seen = view(node("a", CARD), node("b", CARD), node("c", OTHER))
     if offline:
         seen = ClusterView.restore(seen.snapshot())

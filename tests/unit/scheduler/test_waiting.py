@@ -1,4 +1,4 @@
-"""What is remembered of pods that wait to be bound, and for how long."""
+"""The kept data of pods that wait to be bound, and how long it is kept."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hami_py.scheduler.state.waiting import WaitingPods
 from unit.scheduler.small import Small
 
 
-def test_pods_that_no_watch_tells_of_are_not_kept_for_ever() -> None:
+def test_unwatched_pods_are_forgotten_after_a_while() -> None:
     small = Small().listed()
     for i in range(3000):
         small.create(f"p{i}")
@@ -15,7 +15,7 @@ def test_pods_that_no_watch_tells_of_are_not_kept_for_ever() -> None:
     assert len(small.cluster.waiting) <= 1024
 
 
-def test_of_those_the_last_that_were_asked_for_are_kept() -> None:
+def test_the_most_recently_filtered_unwatched_pods_are_kept() -> None:
     small = Small().listed()
     for i in range(1024):
         small.create(f"p{i}")
@@ -27,7 +27,7 @@ def test_of_those_the_last_that_were_asked_for_are_kept() -> None:
     assert [name for name in ("p0", "p1", "last") if find(f"uid-{name}")] == ["p0", "last"]
 
 
-def test_those_that_the_watch_tells_of_are_kept_until_it_says_that_they_are_gone() -> None:
+def test_watched_pods_are_kept_until_they_are_deleted() -> None:
     small = Small().listed()
     for i in range(3000):
         small.create(f"p{i}")
@@ -40,7 +40,7 @@ def test_those_that_the_watch_tells_of_are_kept_until_it_says_that_they_are_gone
     assert len(small.cluster.waiting) == 0
 
 
-def test_whose_request_is_not_here_any_more_is_read_when_it_is_bound(
+def test_a_pod_without_a_kept_request_is_read_when_it_is_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = Small().listed()
@@ -50,7 +50,7 @@ def test_whose_request_is_not_here_any_more_is_read_when_it_is_bound(
     assert small.bind("p", "a") == ""
 
 
-def test_a_pod_that_has_ended_or_is_gone_holds_nothing_whatever_comes_late() -> None:
+def test_an_ended_or_deleted_pod_holds_nothing_after_late_events() -> None:
     small = Small(nodes="a").listed()
     for name, phase in (("done", "Succeeded"), ("broken", "Failed"), ("deleted", "Running")):
         small.create(name)
@@ -70,6 +70,6 @@ def test_a_pod_that_has_ended_or_is_gone_holds_nothing_whatever_comes_late() -> 
         assert small.fits("next", "a") == ["a"]
         # The hold for it is over.
         small.now_s += 10
-    # A late filter, and a late bind, of what is gone.
+    # A late filter, and a late bind, of a deleted pod.
     assert small.bind("deleted", "a") != ""
     assert small.fits("next", "a") == ["a"]

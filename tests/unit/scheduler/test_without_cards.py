@@ -24,7 +24,7 @@ def create(small: Small, limits: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("limits", NONE)
-def test_they_fit_everywhere_and_are_bound_without_cards(
+def test_such_pods_fit_everywhere_and_are_bound_without_cards(
     small: Small, limits: dict[str, str]
 ) -> None:
     create(small, limits)
@@ -36,7 +36,7 @@ def test_they_fit_everywhere_and_are_bound_without_cards(
     assert small.cluster.allocator.snapshot() == Small().listed().cluster.allocator.snapshot()
 
 
-def test_one_whose_answer_was_lost_is_bound(small: Small) -> None:
+def test_a_pod_whose_bind_response_was_lost_is_bound(small: Small) -> None:
     create(small, NONE[0])
     small.server.after = away
     assert "no answer" in small.bind("p", "a")
@@ -46,7 +46,7 @@ def test_one_whose_answer_was_lost_is_bound(small: Small) -> None:
     assert len(small.server.written) == 1
 
 
-def test_one_of_that_name_that_is_bound_there_is_not_this_one(small: Small) -> None:
+def test_a_bound_pod_of_the_same_name_is_another_pod(small: Small) -> None:
     create(small, NONE[0])
 
     def made_anew(_: Object) -> None:

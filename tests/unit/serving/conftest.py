@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unit.serving.site import LONG, Open, Site
+from unit.serving.listener import LONG, Listener, Open
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
@@ -12,12 +12,12 @@ def has_tls(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def opened(has_tls: bool) -> Iterator[Open]:
-    sites: list[Site] = []
+    listeners: list[Listener] = []
 
-    def one(connections: int = 8, head_s: float = LONG) -> Site:
-        sites.append(Site(connections, head_s, has_tls=has_tls))
-        return sites[-1]
+    def one(connections: int = 8, head_s: float = LONG) -> Listener:
+        listeners.append(Listener(connections, head_s, has_tls=has_tls))
+        return listeners[-1]
 
     yield one
-    for site in sites:
-        site.end()
+    for listener in listeners:
+        listener.end()

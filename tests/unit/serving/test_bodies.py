@@ -24,7 +24,7 @@ def is_in(body: Body, size: int) -> bool:
     return True
 
 
-def test_the_largest_makes_room_and_is_not_gone_on_with() -> None:
+def test_the_largest_body_is_dropped_for_others() -> None:
     bodies = Bodies(BUDGET)
     small, large, next_ = bodies.new(), bodies.new(), bodies.new()
     assert is_in(small, 30_000)
@@ -40,7 +40,7 @@ def test_the_largest_makes_room_and_is_not_gone_on_with() -> None:
     assert is_in(next_, 0)
 
 
-def test_one_that_is_too_large_alone_takes_nobody_with_it() -> None:
+def test_a_body_above_the_limit_drops_no_others() -> None:
     bodies = Bodies(BUDGET)
     small = bodies.new()
     assert is_in(small, 10)
@@ -50,7 +50,7 @@ def test_one_that_is_too_large_alone_takes_nobody_with_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_held_has_a_bound_and_small_ones_stay(seed: int) -> None:
+def test_held_bytes_are_limited_and_small_bodies_stay(seed: int) -> None:
     prng = random.Random(seed)  # noqa: S311
     bodies, count = Bodies(BUDGET), 20
     there: dict[Body, int] = {}
@@ -97,7 +97,7 @@ def answer(link: socket.socket) -> tuple[int, str]:
         return got.status, got.read().decode()
 
 
-def test_it_is_told_who_has_to_come_again(listening: tuple[int, Bodies]) -> None:
+def test_a_dropped_request_is_answered_with_503(listening: tuple[int, Bodies]) -> None:
     port, bodies = listening
     larger = begun(port, 85_000, b'"' + b"x" * 80_000)
     other = begun(port, 50_000, b'"' + b"x" * 45_000)

@@ -87,14 +87,14 @@ def test_a_reader_that_lags_behind_by_the_overlap_never_fails():
     assert all(len(state.authorities) <= 2 for _, state in history)
 
 
-def test_another_name_makes_another_certificate_of_the_same_authority():
+def test_a_changed_name_causes_a_new_certificate_of_the_same_authority():
     made = step(Certificates(), NAMES, START, LIVES)
     again = step(made, [*NAMES, "10.96.0.7"], START + 1, LIVES)
     assert bundle(again) == bundle(made)
     handshake(again, bundle(made), "10.96.0.7")
 
 
-def test_after_a_long_time_away_everything_is_new():
+def test_after_a_long_downtime_everything_is_new():
     made = step(Certificates(), NAMES, START, LIVES)
     again = step(made, NAMES, START + 10_000, LIVES)
     assert bundle(again) != bundle(made)
@@ -112,7 +112,7 @@ def valid_at(certificates: Certificates, now: float) -> bool:
 
 @pytest.mark.parametrize("ahead_s", [310.0, 450.0, 3_000.0, 10_000.0])
 def test_a_clock_that_was_ahead(ahead_s: float):
-    """What was made by it is not valid yet, and nobody could make a pod until it is."""
+    """Its certificate is not valid yet, and no pod could be created until it is."""
     made = step(Certificates(), NAMES, START, LIVES)
     ahead = step(made, NAMES, START + ahead_s, LIVES)
     assert not valid_at(ahead, START + 2)
@@ -128,7 +128,7 @@ def test_a_clock_that_is_a_little_ahead_changes_nothing():
     assert valid_at(ahead, START)
 
 
-def test_what_is_no_certificate_or_no_key_is_seen():
+def test_an_invalid_certificate_or_key_is_detected():
     made, other = (step(Certificates(), NAMES, START, LIVES) for _ in range(2))
     assert is_whole(made)
     assert is_whole(Certificates())

@@ -1,4 +1,4 @@
-"""What the keeper of certificates makes of a Secret that somebody else has made or written."""
+"""The keeper of certificates and a Secret that another program has created or written."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def of_another(made: Certificates) -> Certificates:
 
 
 @pytest.mark.parametrize("damage", [cut, of_another])
-def test_a_secret_that_was_damaged_is_made_anew(damage: Any) -> None:
-    """The webhook ended at its start, each time, until somebody deleted the Secret."""
+def test_a_damaged_secret_is_recreated(damage: Any) -> None:
+    """The webhook ended at each start, until an operator deleted the Secret."""
     damaged = damage(step(Certificates(), NAMES, NOW, Lifetimes()))
     server, tls = Server(msgspec.json.encode(damaged)), Tls()
     keeper = Keeper(cast(ApiServer, server), PLACE, tls, Lifetimes(), clock=lambda: NOW)
@@ -126,13 +126,13 @@ def test_a_secret_that_was_damaged_is_made_anew(damage: Any) -> None:
     assert held != damaged
     assert server.trusted() == bundle(held)
     assert ssl.create_default_context(cadata=server.trusted()).cert_store_stats()["x509_ca"] == 1
-    # What is whole stays.
+    # A valid Secret stays unchanged.
     keeper.round()
     assert server.held() == held
 
 
-def test_the_other_configuration_goes_on_where_one_is_missing() -> None:
-    """Nothing new was shown then, and after a week the API server trusted nobody."""
+def test_the_other_configuration_is_updated_if_one_is_missing() -> None:
+    """It served no new certificate then, and after a week the API server trusted none."""
     times = [NOW]
     server, tls = Server(b"{}"), Shown()
     place = WebhookObjects("default", "secret", "mutating", "missing", NAMES)
@@ -148,7 +148,7 @@ def test_the_other_configuration_goes_on_where_one_is_missing() -> None:
     assert keeper.expires_at > NOW + 7 * 86_400
 
 
-def test_of_two_that_fill_the_secret_at_once_both_show_what_one_wrote() -> None:
+def test_two_replicas_that_fill_the_secret_at_once_serve_one_certificate() -> None:
     server, both_have_read = Server(None), threading.Barrier(2, timeout=60)
 
     class Together:
@@ -182,7 +182,7 @@ def test_of_two_that_fill_the_secret_at_once_both_show_what_one_wrote() -> None:
     assert [each.writes for each in requests] == [1, 1]
 
 
-def test_what_others_wrote_to_the_secret_beside_its_data_stays() -> None:
+def test_other_fields_of_the_secret_are_kept() -> None:
     """Labels and annotations went at each renewal, and `kubectl diff` told of them."""
     server = Server(None)
     theirs = {"name": "secret", "labels": {"a": "b"}, "annotations": {"c": "d"}}
@@ -193,7 +193,7 @@ def test_what_others_wrote_to_the_secret_beside_its_data_stays() -> None:
     assert server.secret["type"] == "example.com/own"
 
 
-def test_who_has_a_certificate_goes_on_while_the_secret_is_missing() -> None:
+def test_a_replica_with_a_certificate_continues_without_the_secret() -> None:
     server, tls = Server(None), Shown()
     keeper = Keeper(cast(ApiServer, server), PLACE, tls, Lifetimes(), clock=lambda: NOW)
     keeper.round()
@@ -203,7 +203,7 @@ def test_who_has_a_certificate_goes_on_while_the_secret_is_missing() -> None:
         keeper.round()
     assert keeper.is_ready
     assert (tls.certificate, server.trusted()) == (before, trusted)
-    # Made anew it is empty, as after a key has leaked: the old one is not written back.
+    # A recreated Secret is empty, as after a leaked key: the old data is not written back.
     server.secret = {"metadata": {"resourceVersion": "9"}}
     keeper.round()
     held = server.held()
@@ -224,7 +224,7 @@ def without_secret() -> Iterator[tuple[Server, Webhook]]:
     webhook.stop()
 
 
-def test_without_the_secret_it_is_alive_and_not_ready_until_it_is_made(
+def test_without_the_secret_it_is_live_and_not_ready_until_it_exists(
     without_secret: tuple[Server, Webhook], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The kubelet's probes take any certificate; the API server takes the trusted one alone."""
@@ -252,7 +252,7 @@ def test_without_the_secret_it_is_alive_and_not_ready_until_it_is_made(
     assert (status("/healthz", trusting), status("/readyz", trusting)) == (200, 200)
 
 
-def test_it_asks_for_what_deploy_grants_and_for_all_of_it() -> None:
+def test_its_requests_need_exactly_the_rights_of_deploy() -> None:
     server, times = Server(None), [NOW]
     place = WebhookObjects("hami-system", *3 * ["hami-webhook"], NAMES)
     keeper = Keeper(cast(ApiServer, server), place, Tls(), Lifetimes(), clock=lambda: times[-1])

@@ -81,6 +81,7 @@ def dressed(pod: Manifest, chosen: random.Random) -> Manifest:
 
 
 def test_mutated_twice_is_mutated_once_and_valid() -> None:
+    """2,500 random pods that pass: rare combinations of fields are the ones that break this."""
     chosen = random.Random(11)  # noqa: S311
     let_in = 0
     while let_in < 2500:
@@ -117,7 +118,7 @@ def test_a_label_for_cards_beside_a_default_memory(name: str, label: str) -> Non
     assert ask(judge, "validate", once)["allowed"]
 
 
-def test_who_names_no_scheduler_gets_the_first_of_the_settings() -> None:
+def test_the_default_scheduler_is_the_first_of_the_settings() -> None:
     judge = Reviewer(PodSettings(schedulers=("one", "two")))
     for theirs, gets in (({}, "one"), ({"schedulerName": "two"}, "two")):
         pod = manifest(container(limits={"gpu": 1}), **theirs)
@@ -144,7 +145,7 @@ def test_a_refusal_is_422_with_field_value_and_fix(verb: str) -> None:
     )
 
 
-def test_a_scheduler_that_knows_no_cards_is_refused() -> None:
+def test_a_scheduler_without_the_extender_is_refused() -> None:
     pod = manifest(container(limits={"gpu": 1}), schedulerName="mine")
     response = ask(reviewer(), "mutate", pod)
     assert not response["allowed"]
@@ -152,7 +153,7 @@ def test_a_scheduler_that_knows_no_cards_is_refused() -> None:
     assert ask(reviewer(schedulers=()), "mutate", pod)["allowed"]
 
 
-def test_who_leaves_itself_out_is_told() -> None:
+def test_a_pod_with_the_opt_out_label_gets_a_warning() -> None:
     pod = manifest(container(limits={"gpu": 1}), labels={"hami.io/webhook": "ignore"})
     response = ask(reviewer(), "mutate", pod)
     (warning,) = response["warnings"]
@@ -160,7 +161,7 @@ def test_who_leaves_itself_out_is_told() -> None:
     assert patched(pod, response)["metadata"]["labels"]["hami.io/pod"] == "true"
 
 
-def test_a_container_that_comes_later_is_judged() -> None:
+def test_an_ephemeral_container_is_reviewed() -> None:
     debug = container("debug", securityContext={"privileged": True})
     pod = manifest(container(limits={"gpu": 1}), ephemeralContainers=[debug])
     later = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
@@ -173,12 +174,12 @@ def test_a_container_that_comes_later_is_judged() -> None:
     assert judge.counts() == {}
 
 
-def test_a_review_without_a_uid_is_none() -> None:
+def test_a_review_without_a_uid_is_invalid() -> None:
     with pytest.raises(InvalidValue, match="uid"):
         read_review(b'{"request": {"operation": "CREATE"}}')
 
 
-def test_a_misspelled_wish_is_a_warning() -> None:
+def test_a_misspelled_annotation_is_a_warning() -> None:
     slip = {"nvidia.com/use-gputyp": "A100"}
     pod = manifest(container(limits={"gpu": 1, "gpumem": 3000}), annotations=slip)
     response = ask(reviewer(), "mutate", pod)
@@ -230,7 +231,7 @@ def test_a_large_review_has_a_small_answer(verb: str, pod: Manifest) -> None:
     assert len(json.dumps(response)) < 10_000
 
 
-def test_a_refusal_says_that_it_stopped_looking() -> None:
+def test_a_refusal_reports_that_the_check_stopped() -> None:
     for times in (31, 33):
         message = ask(reviewer(), "mutate", large(env("LD_AUDIT", times)))["status"]["message"]
         assert message.count("is refused") == min(times, 32)

@@ -6,7 +6,7 @@ below the volume. A node's ``/run`` is nearly always a mount of its own, so ``ho
 ``/run/cdi`` whatever ``readOnly`` is. ``recursiveReadOnly: Enabled`` holds for everything below, or
 the kubelet does not start the container.
 
-Where the webhook brings the library, and not the device plugin, each container that requests a GPU
+If the webhook mounts the library, and not the device plugin, each container that requests a GPU
 gets two files of the node as volumes: the library, and ``ld.so.preload``. They are mounted as
 files: with a directory and ``subPath`` the kubelet would create what is missing, and the container
 would start without a limit.
@@ -132,7 +132,7 @@ def _library_files(settings: PodSettings) -> dict[str, tuple[str, str]]:
 
 
 def library_volumes(settings: PodSettings) -> tuple[Volume, ...]:
-    """The volumes for a pod that requests a GPU; none if the device plugin brings it."""
+    """The volumes for a pod that requests a GPU; none if the device plugin mounts it."""
     files = _library_files(settings).items()
     return tuple(Volume(name, HostPath(host_path, "File")) for name, (host_path, _) in files)
 

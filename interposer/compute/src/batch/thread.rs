@@ -29,7 +29,7 @@ const SAMPLED: u32 = 16;
 /// closed, and idle time after its last launch is billed.
 const MAX_OPEN: usize = 64;
 
-/// What a launch does after its admission.
+/// The next step of a launch after its admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// It goes to the driver.
@@ -44,7 +44,7 @@ pub(crate) struct Thread {
     open: Mutex<Open>,
 }
 
-/// What a thread keeps between its launches.
+/// The state of a thread between its launches.
 #[derive(Default)]
 struct Open {
     batches: Vec<Batch>,

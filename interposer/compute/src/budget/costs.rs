@@ -25,12 +25,12 @@ pub fn learn(key: u64, each: u64, launches: u32) {
     }
 }
 
-/// What a launch of a kernel takes; `None` if it was never measured.
+/// The measured cost of a launch of a kernel; `None` if it was never measured.
 pub(crate) fn cost_of(key: u64) -> Option<u64> {
     with_costs(|costs| costs.cost(key))
 }
 
-/// What a launch of a kernel is predicted to take.
+/// The predicted cost of a launch of a kernel.
 pub(crate) fn estimate_of(key: u64) -> u64 {
     cost_of(key).unwrap_or(UNKNOWN_NS)
 }

@@ -31,7 +31,7 @@ pub struct Kind {
     pub function: usize,
     /// The grid; all 0 for a graph.
     pub grid: [u32; 3],
-    /// What one launch takes off the budget.
+    /// The part of the budget that one launch uses.
     pub estimate: Estimate,
 }
 
@@ -170,7 +170,7 @@ impl Kinds {
     }
 }
 
-/// What a launch takes off a budget, until it is known to be of the batch's own kind.
+/// The part of a budget that a launch uses, until it is known to be of the batch's own kind.
 fn estimate(cost: Option<u64>) -> Estimate {
     // A kernel may have been too short to be measured.
     let ns = cost.map(|cost| cost.clamp(1, u64::from(Estimate::UNPAYABLE_NS)));

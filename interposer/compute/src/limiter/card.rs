@@ -202,12 +202,12 @@ impl CardLimiter {
         let at = now();
         let mut state = self.state();
         let billed = state.end(queue, predicted, time, at);
-        self.book(&mut state, billed, at);
+        self.debit(&mut state, billed, at);
         drop(state);
         self.changed.wake_all();
     }
 
-    fn book(&self, state: &mut State, billed: u64, at: u64) {
+    fn debit(&self, state: &mut State, billed: u64, at: u64) {
         state.debit(self.seats.rate(self.seats.grant(at).as_ref(), at), billed, at);
         for words in self.seats.words() {
             words.used_ns.fetch_add(billed, Ordering::Relaxed);
@@ -263,7 +263,7 @@ impl CardLimiter {
         let grant = self.seats.grant(at);
         if let Some(ran) = ran {
             let billed = state.advance(ran, at);
-            self.book(&mut state, billed, at);
+            self.debit(&mut state, billed, at);
         }
         if state.outstanding.is_empty() {
             let turn = grant.map_or(state.reported.turn, |grant| grant.turn);
@@ -286,7 +286,7 @@ impl CardLimiter {
     }
 }
 
-/// What the meter must do for a card.
+/// The next work of the meter for a card.
 pub(crate) struct Look {
     /// When to look again.
     pub(crate) again_at: u64,

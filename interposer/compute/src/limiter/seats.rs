@@ -32,13 +32,13 @@ impl Seats {
     pub(super) fn is_granted(&self, grant: &Grant, at: u64) -> bool {
         let Some(seat) = self.outermost() else { return true };
         let is_ours = match grant.holder {
-            Holder::Everyone => true,
+            Holder::All => true,
             Holder::Slot(slot) => seat.slot() == Some(slot),
-            Holder::Nobody => false,
+            Holder::None => false,
         };
         let is_now = grant.kind == Kind::Alone
             || at < grant.until
-            || grant.holder == Holder::Everyone
+            || grant.holder == Holder::All
                 && at < grant.until + PARTNER_NS
                 && seat.runs_elsewhere(at);
         is_ours && is_now
@@ -80,5 +80,5 @@ impl Seats {
 
 /// Whether a grant keeps others from the card, so that all elapsed time is this process's own.
 fn is_exclusive(grant: &Grant) -> bool {
-    grant.kind == Kind::Turn || grant.holder != Holder::Everyone
+    grant.kind == Kind::Turn || grant.holder != Holder::All
 }

@@ -1,10 +1,10 @@
-//! What a process has in flight on a card and owes for it, and what it reports of that in the
+//! A process's launches in flight on a card, its debt, and what it reports of them in the
 //! accounts of its slices.
 
 use std::sync::atomic::Ordering;
 
 use hami_account::ComputeState::{self, Idle, Running};
-use hami_account::{ComputeWords, Owed};
+use hami_account::{ComputeWords, Debt};
 use hami_share::limiter::{Bucket, DEBT_NS, Wall};
 
 use super::outstanding::Outstanding;
@@ -15,13 +15,13 @@ use crate::launch::Queue;
 pub(super) struct State {
     pub(super) bucket: Bucket,
     /// The debt that earlier processes of the slices have left.
-    unpaid_debt: Owed,
+    unpaid_debt: Debt,
     /// Batches that are open or in flight.
     pub(super) outstanding: Outstanding,
     /// Since when the unbilled part of the outstanding work has been running.
     pub(super) unbilled_since: Option<u64>,
     wall: Wall,
-    /// What was reported last.
+    /// The last report.
     pub(super) reported: Report,
     /// Since when nothing has been in flight.
     pub(super) idle_since: u64,
@@ -103,7 +103,7 @@ impl State {
     /// The coordinator accounts for the whole slice, and makes later processes of a slice in debt
     /// wait.
     pub(super) fn leave_debts_to_the_coordinator(&mut self) {
-        self.unpaid_debt = Owed::default();
+        self.unpaid_debt = Debt::default();
     }
 
     fn set_unbilled(&mut self, at: u64, since: Option<u64>) {
@@ -111,13 +111,13 @@ impl State {
         self.bucket.set_unbilled(at, since);
     }
 
-    /// Reports how much is owed, and until when.
+    /// Reports the debt, and when it will be paid.
     pub(super) fn report_debt(&self, words: &ComputeWords, at: u64) {
         let debt = self.bucket.balance(at).min(0).unsigned_abs();
         let paid_at = if debt > 0 { self.bucket.positive_at(at) } else { None };
-        let owed = paid_at.map_or(Owed::default(), |at| Owed::new(at, self.bucket.rate_ppm()));
+        let carried = paid_at.map_or(Debt::default(), |at| Debt::new(at, self.bucket.rate_ppm()));
         words.debt_ns.store(debt, Ordering::Relaxed);
-        words.owed.store(owed.to_word(), Ordering::Relaxed);
+        words.debt.store(carried.to_word(), Ordering::Relaxed);
     }
 
     /// Reports what this process does in the outermost slice's account, which the coordinator
@@ -170,7 +170,7 @@ impl State {
     }
 }
 
-/// What a process reports to the coordinator.
+/// The report of a process to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) state: ComputeState,

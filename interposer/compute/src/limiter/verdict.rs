@@ -27,7 +27,7 @@ const IN_FLIGHT_ALL_NS: u64 = 8 * BATCH_NS;
 /// This many streams may have one batch in any case, because their kernels may wait for each other.
 const IN_FLIGHT_STREAMS: usize = 16;
 
-/// What happens to a launch that needs a new batch. `turn` is the number of the grant that was
+/// The decision about a launch that needs a new batch. `turn` is the number of the grant that was
 /// seen.
 pub(super) enum Verdict {
     /// No share binds this process now.

@@ -102,7 +102,7 @@ fn run() {
     }
 }
 
-/// What the thread keeps.
+/// The state of the meter's thread.
 #[derive(Default)]
 struct Meter {
     flights: Vec<Flight>,

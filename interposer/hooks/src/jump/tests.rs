@@ -17,7 +17,7 @@ use vgpu_compute::launch::Launch;
 const STREAM: usize = 0x7f00_1234_5678_9ab0;
 const AMPLE: u64 = 1_000_000_000;
 
-/// What the launches of this thread use: an own table of kinds, and its budget. One test at a time.
+/// The table of kinds and the budget that the launches of this thread use. One test at a time.
 struct Launches {
     kinds: Kinds,
     _alone: MutexGuard<'static, ()>,
@@ -169,7 +169,7 @@ fn a_kernel_that_was_never_measured_never_uses_the_budget() {
     assert_eq!((launches.look_up(strange), launches.look_up(long)), (None, Some(50_000_000)));
     launches.grant(hami_share::limiter::BATCH_NS, 1000);
     assert_eq!((take(strange), take(long)), (None, None));
-    // What was measured meanwhile counts from the next admission on.
+    // A measurement counts from the next admission on.
     known(strange, 123);
     assert_eq!(launches.look_up(long), Some(50_000_000));
     launches.grant(AMPLE, 1000);

@@ -2,14 +2,20 @@
 //!
 //! Both are exported, because a program that loads the driver itself finds its functions through
 //! them. Names that cannot be hooked ones never reach Rust (see [`crate::jump`]).
+//!
+//! Both may be called before `main`, and by a sanitizer, a profiler or a program that defines a
+//! function of the C library itself. So nothing here calls a function of the C library by its name;
+//! see [`libdl`]. A lookup reaches no cancellation point.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
-use vgpu_driver::guard::guard;
+use vgpu_driver::elf::is;
+use vgpu_driver::guard::contain;
 use vgpu_driver::symbols::{self, Library};
 use vgpu_driver::{libdl, objects};
 
-use super::{hook_named, wrapper_of};
+use super::wrapper_of;
+use crate::boundary::HOOKS;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
@@ -47,7 +53,7 @@ extern "C" fn decide_dlsym(
 ) -> Decision {
     // SAFETY: name is the program's own argument, as it would be read by libc.
     let look_up = |from| unsafe { libdl::dlsym(from, name) } as usize;
-    guard(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
+    contain(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
 }
 
 extern "C" fn decide_dlvsym(
@@ -58,7 +64,7 @@ extern "C" fn decide_dlvsym(
 ) -> Decision {
     // SAFETY: as above.
     let look_up = |from| unsafe { libdl::dlvsym(from, name, version) } as usize;
-    guard(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
+    contain(|| decide(handle, name, caller, &look_up)).unwrap_or(Decision::PASS)
 }
 
 /// The result of a lookup of `name`. `look_up` is the real function with this library as its
@@ -70,12 +76,14 @@ fn decide(
     look_up: &dyn Fn(*mut c_void) -> usize,
 ) -> Decision {
     // SAFETY: not null (the assembly looked), and the program's own argument.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if let Some(own) = own_lookup(name) {
+    let named = |text: &[u8]| unsafe { is(name, text) };
+    if let Some(own) = own_lookup(named) {
         // A lookup of the lookup itself: `dlvsym(h, "dlsym", …)`.
         return if look_up(handle) == 0 { Decision::PASS } else { Decision::of(own) };
     }
-    let Some(hook) = hook_named(name) else { return Decision::PASS };
+    let Some(hook) = HOOKS.iter().find(|hook| named(hook.symbol.name().as_bytes())) else {
+        return Decision::PASS;
+    };
     let (library, wrapper) = (hook.symbol.library(), hook.wrapper());
     // The library is linked so that its own references find itself first (build.rs). With
     // RTLD_DEFAULT the loader does the same for lookups by this library. The program's handle is
@@ -84,7 +92,7 @@ fn decide(
     match look_up(scope) {
         found if found == wrapper => {
             // A search of the global scope finds our export first, even if no driver is loaded.
-            // What counts is what it would have found without this library.
+            // The result must be the one without this library.
             let is_there = if belongs(library, look_up(libc::RTLD_NEXT)) {
                 true
             } else {
@@ -109,11 +117,13 @@ fn decide(
     }
 }
 
-fn own_lookup(name: &[u8]) -> Option<usize> {
-    match name {
-        b"dlsym" => Some(dlsym as *const () as usize),
-        b"dlvsym" => Some(dlvsym as *const () as usize),
-        _ => None,
+fn own_lookup(named: impl Fn(&[u8]) -> bool) -> Option<usize> {
+    if named(b"dlsym") {
+        Some(dlsym as *const () as usize)
+    } else if named(b"dlvsym") {
+        Some(dlvsym as *const () as usize)
+    } else {
+        None
     }
 }
 

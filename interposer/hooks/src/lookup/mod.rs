@@ -15,14 +15,9 @@
 mod dlsym;
 mod proc_address;
 
-use crate::boundary::{HOOKS, Hook};
+use crate::boundary::HOOKS;
 
 pub(crate) use proc_address::{get_proc_address, get_proc_address_v1};
-
-/// The hook of a symbol with this name, in either library.
-fn hook_named(name: &[u8]) -> Option<&'static Hook> {
-    HOOKS.iter().find(|hook| hook.symbol.name().as_bytes() == name)
-}
 
 /// The wrapper for an address in the driver, if the function there is hooked.
 fn wrapper_of(address: usize) -> Option<usize> {

@@ -13,8 +13,8 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::real;
 
-use super::{hook_named, wrapper_of};
-use crate::boundary::Hook;
+use super::wrapper_of;
+use crate::boundary::{HOOKS, Hook};
 
 pub(crate) unsafe fn get_proc_address_v1(
     name: *const c_char,
@@ -74,5 +74,5 @@ unsafe fn replace(
 fn by_version(name: &str, version: i32, flags: cuuint64_t) -> Option<usize> {
     let per_thread = flags & cuuint64_t::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     let symbol = driver_sys::form_of(name, version, per_thread)?;
-    hook_named(symbol.as_bytes()).map(Hook::wrapper)
+    HOOKS.iter().find(|hook| hook.symbol.name() == symbol).map(Hook::wrapper)
 }

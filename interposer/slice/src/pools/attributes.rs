@@ -1,4 +1,4 @@
-//! What the driver reports about memory pools.
+//! The driver's attributes of memory pools.
 
 use driver_sys::cuda::{
     CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_ALLOCATION_TYPE,

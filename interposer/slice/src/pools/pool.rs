@@ -48,12 +48,12 @@ pub struct Pool {
     state: Mutex<State>,
 }
 
-/// What is known of a pool's memory, in bytes.
+/// The known sizes of a pool's memory, in bytes.
 struct State {
     /// In whole units of the account, which rounds every charge up.
     charged: u64,
-    /// What the program has requested and not freed. The driver counts this as well, but does not
-    /// document whether before or after the free has run in its stream.
+    /// The bytes that the program has requested and not freed. The driver counts this as well, but
+    /// does not document whether before or after the free has run in its stream.
     live: u64,
     origin: Origin,
 }

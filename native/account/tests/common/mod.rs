@@ -5,6 +5,7 @@ use hami_account::Account;
 use std::mem::{size_of, zeroed};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const MIB: u64 = 1 << 20;
@@ -57,8 +58,10 @@ pub unsafe fn shared<T>() -> &'static T {
 pub struct Child(libc::pid_t);
 
 impl Child {
-    /// Runs `body` in a child that exits after five minutes at the latest, whatever happens to its parent.
+    /// Runs `body` in a child that exits after five minutes at the latest, whatever happens to its
+    /// parent.
     pub fn run(body: impl FnOnce()) -> Self {
+        print_panics_of_children();
         // SAFETY: the child does what glibc allows after fork, and leaves through _exit.
         match unsafe { libc::fork() } {
             0 => {
@@ -99,6 +102,17 @@ impl Child {
         }
     }
 
+    /// Waits until it is stopped; returns at once if it has ended.
+    pub fn wait_until_stopped(&self) {
+        let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: siginfo_t is plain data for which zero is a value, and valid for the call.
+        unsafe {
+            let mut stopped: libc::siginfo_t = zeroed();
+            let pid = self.0 as libc::id_t;
+            assert_eq!(libc::waitid(libc::P_PID, pid, &raw mut stopped, flags), 0);
+        }
+    }
+
     /// Waits for its exit: the exit code, or minus the signal that killed it.
     pub fn wait(self) -> i32 {
         let mut status = 0;
@@ -122,6 +136,24 @@ impl Drop for Child {
     }
 }
 
+/// From now on, a panic of a child is written to standard error. The test harness collects in memory
+/// what a panic prints, and a child's memory ends with it.
+fn print_panics_of_children() {
+    static ONCE: Once = Once::new();
+    // It has ended before any fork, so no child waits for it.
+    ONCE.call_once(|| {
+        let (parent, print) = (std::process::id(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::process::id() == parent {
+                return print(panic);
+            }
+            let text = format!("child {}: {panic}\n", std::process::id());
+            // SAFETY: the text is valid for its length.
+            unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+        }));
+    });
+}
+
 /// A barrier for processes. It is libc's, so the tests use nothing that they test.
 pub struct Barrier(libc::pthread_barrier_t);
 
@@ -143,8 +175,8 @@ impl Barrier {
     }
 }
 
-/// The bytes that the processes hold, guarded by an ordinary mutex: the oracle of the race tests. It
-/// shares no code and no mechanism with the account.
+/// The bytes that the processes hold, guarded by an ordinary mutex: the oracle of the race tests.
+/// It shares no code and no mechanism with the account.
 pub struct Ledger {
     mutex: libc::pthread_mutex_t,
     held: u64,

@@ -1,6 +1,7 @@
 //! Adds and removes allocations, and updates the nodes.
 //!
-//! A node is summed up after each change. The charges of its pods are only derived again if its cards have changed.
+//! A node is summed up after each change. The charges of its pods are only derived again if its
+//! cards have changed.
 
 use crate::ContainerCards;
 use crate::engine::Allocator;
@@ -132,7 +133,8 @@ impl Allocator {
         self.generations[number as usize] = self.generation;
     }
 
-    /// Starts the next generation. When the numbers wrap around, no cached verdict of an earlier generation may match.
+    /// Starts the next generation. When the numbers wrap around, no cached verdict of an earlier
+    /// generation may match.
     fn begin_generation(&mut self) {
         self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
             self.cache = Cache::default();
@@ -179,7 +181,8 @@ mod tests {
         parse("node", text.as_bytes()).expect("a good node")
     }
 
-    /// Generations wrap around once in 4,294,967,294 changes, so the test sets the generation shortly before that.
+    /// Generations wrap around once in 4,294,967,294 changes, so the test sets the generation
+    /// shortly before that.
     #[test]
     fn cached_verdicts_do_not_match_after_generations_wrap_around() {
         let names: Vec<String> = (0..NODES).map(|at| format!("n{at}")).collect();

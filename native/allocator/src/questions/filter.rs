@@ -1,7 +1,7 @@
 //! Filter: which nodes fit a pod, and why the others do not.
 //!
-//! Filter judges nodes and caches the verdicts. It ends expired holds and changes nothing else. If the pod itself has
-//! an allocation on a node, the node is judged without it.
+//! Filter judges nodes and caches the verdicts. It ends expired holds and changes nothing else. If
+//! the pod itself has an allocation on a node, the node is judged without it.
 
 use crate::engine::Allocator;
 use crate::search::effort::Effort;
@@ -20,8 +20,8 @@ pub struct Filtered {
     pub feasible: Vec<u32>,
     /// The nodes that are full, with the reason.
     pub failed: Vec<(u32, Arc<str>)>,
-    /// The nodes where no eviction would help, with the reason: the pod would not fit the empty node, a quota is used
-    /// up, or the search steps of the namespace are.
+    /// The nodes where no eviction would help, with the reason: the pod would not fit the empty
+    /// node, a quota is used up, or the search steps of the namespace are.
     pub unresolvable: Vec<(u32, Arc<str>)>,
     /// Whether some nodes in `failed` were not searched, so that the next filter can find more.
     pub is_partial: bool,
@@ -57,8 +57,8 @@ impl Allocator {
         Ok((list, filtered))
     }
 
-    /// Filters all nodes, ordered by name, on a copy of the state where no other question waits: without a limit of
-    /// steps.
+    /// Filters all nodes, ordered by name, on a copy of the state where no other question waits:
+    /// without a limit of steps.
     #[allow(clippy::type_complexity, reason = "all names, and where the pod could go")]
     pub fn filter_all(
         &mut self,

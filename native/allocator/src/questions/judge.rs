@@ -1,7 +1,8 @@
 //! Judge: the verdicts on one node or thousands of nodes for one request.
 //!
-//! Verdicts come from the cache, except on a node where the pod itself has an allocation. If a quota depends on the
-//! chosen card, verdicts are cached together with what the quota left ([`crate::speed::answers`]).
+//! Verdicts come from the cache, except on a node where the pod itself has an allocation. If a
+//! quota depends on the chosen card, verdicts are cached together with what the quota left
+//! ([`crate::speed::answers`]).
 
 use crate::engine::Allocator;
 use crate::rules::card_reason::{self, KINDS};
@@ -24,28 +25,29 @@ use crate::wire::PodRequest;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// If more nodes than this have changed since the class was judged, they are read in the order of memory.
+/// If more nodes than this have changed since the class was judged, they are read in the order of
+/// memory.
 const MANY: u32 = 256;
 
 impl Allocator {
-    /// Calls `look` with the view of a node without this pod and without those in `gone`.
+    /// Calls `look` with the view of a node without this pod and the pods in `removed`.
     pub(crate) fn with_view<T>(
         &self,
         request: &PodRequest,
         number: u32,
-        gone: &[&str],
+        removed: &[&str],
         look: impl FnOnce(&View<'_>) -> T,
     ) -> T {
         let node = self.node(number);
         let here = |uid: &str| {
             self.allocations.find(uid).is_some_and(|allocation| allocation.node == number)
         };
-        if gone.is_empty() && !here(&request.pod.uid) {
+        if removed.is_empty() && !here(&request.pod.uid) {
             return look(&node.view());
         }
         let stays = |allocation: &&PodAllocation| {
             let uid = allocation.pod.uid.as_str();
-            uid != request.pod.uid && !gone.contains(&uid)
+            uid != request.pod.uid && !removed.contains(&uid)
         };
         let pods = node.pods.iter().map(|pod| self.allocations.get(*pod)).filter(stays);
         let (mut allocated, mut rooms) = (Vec::new(), Vec::new());
@@ -54,9 +56,10 @@ impl Allocator {
         look(&node.view_with(&rooms, &allocated, totals))
     }
 
-    /// What the quotas leave for the pod without itself and without those in `gone`; `None` if there are no quotas.
-    pub(crate) fn room(&self, request: &PodRequest, gone: &[&str]) -> Option<QuotaRoom<'_>> {
-        let out = gone
+    /// The room that the quotas leave for the pod, without the pod and the pods in `removed`;
+    /// `None` if there are no quotas.
+    pub(crate) fn room(&self, request: &PodRequest, removed: &[&str]) -> Option<QuotaRoom<'_>> {
+        let out = removed
             .iter()
             .copied()
             .filter(|uid| *uid != request.pod.uid)
@@ -146,7 +149,8 @@ impl Allocator {
     }
 }
 
-/// Calls `tell` with each of the numbers once, in ascending order, which is the order of the nodes in memory.
+/// Calls `tell` with each of the numbers once, in ascending order, which is the order of the nodes
+/// in memory.
 fn in_order(numbers: &[Option<u32>], count: usize, mut tell: impl FnMut(u32)) {
     let mut requested = vec![0_u64; count.div_ceil(64)];
     for number in numbers.iter().flatten() {
@@ -189,7 +193,8 @@ pub struct Judge<'a> {
     pub evaluations: u64,
     /// The texts of reasons. Many nodes have the same reason.
     texts: FxHashMap<NodeReason, Arc<str>>,
-    /// The texts of the fast path, by the kind of the card that is closest to fitting; the last one is for none.
+    /// The texts of the fast path, by the kind of the card that is closest to fitting; the last one
+    /// is for none.
     obstacles: [Option<Arc<str>>; KINDS + 1],
     loads: Vec<(u8, crate::rules::card::Allocated)>,
     fast: FastPath<'a>,

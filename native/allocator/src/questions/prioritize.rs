@@ -1,7 +1,7 @@
 //! Prioritize: how good each node would be with the pod, and the priorities for kube-scheduler.
 //!
-//! The scores come from the verdicts of filter. The cards of the best node are held for a moment, because
-//! kube-scheduler binds asynchronously and filters the next pod meanwhile.
+//! The scores come from the verdicts of filter. The cards of the best node are held for a moment,
+//! because kube-scheduler binds asynchronously and filters the next pod meanwhile.
 
 use crate::engine::Allocator;
 use crate::speed::verdict::Verdict;
@@ -26,8 +26,9 @@ pub struct Rated {
 impl Rated {
     /// The priorities: 10 for the best node alone, whose cards are held, and 0 to 9 for the others.
     ///
-    /// A pod is often so small beside a node that all nodes have the same score in tenths of the scale.
-    /// kube-scheduler picks any of equal nodes, and would not fill nodes one after the other.
+    /// A pod is often so small beside a node that all nodes have the same score in tenths of the
+    /// scale. kube-scheduler picks any of equal nodes, and would not fill nodes one after the
+    /// other.
     pub fn priorities(&self) -> impl Iterator<Item = usize> {
         let most = self.scores.iter().max().copied().unwrap_or(0);
         let least = self.scores.iter().min().copied().unwrap_or(0);

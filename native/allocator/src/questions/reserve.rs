@@ -1,4 +1,5 @@
-//! Reserve: allocates the cards of a pod when it is bound, or holds them for a moment after it was scored.
+//! Reserve: allocates the cards of a pod when it is bound, or holds them for a moment after it was
+//! scored.
 
 use crate::engine::Allocator;
 use crate::questions::judge;
@@ -33,8 +34,8 @@ impl From<NodeReason> for Refusal {
 }
 
 impl Allocator {
-    /// Reserves cards on a node. Repeating it for the same pod and node returns the same assignment, as long as its
-    /// cards take new pods.
+    /// Reserves cards on a node. Repeating it for the same pod and node returns the same
+    /// assignment, as long as its cards take new pods.
     pub fn reserve(
         &mut self,
         request: &PodRequest,

@@ -1,7 +1,8 @@
 //! Snapshots: the state as JSON, and a digest to compare states.
 //!
-//! Everything is sorted by name, so the order of events leaves no trace. A snapshot is for replays (`hami replay`)
-//! and for questions on a copy. The extender never starts from a snapshot: it reads the API server.
+//! Everything is sorted by name, so the order of events leaves no trace. A snapshot is for replays
+//! (`hami replay`) and for questions on a copy. The extender never starts from a snapshot: it reads
+//! the API server.
 
 use crate::engine::Allocator;
 use crate::state::allocations::{PodAllocation, State};
@@ -72,8 +73,8 @@ impl Allocator {
         // Read the version first, because another version may have other fields.
         let AnyVersion { version } = parse("snapshot", json)?;
         if version != VERSION {
-            let mend = format!("take a snapshot with this version; it writes {VERSION}");
-            return Err(InvalidValue::new("snapshot.version", &version.to_string(), mend));
+            let fix = format!("take a snapshot with this version; it writes {VERSION}");
+            return Err(InvalidValue::new("snapshot.version", &version.to_string(), fix));
         }
         let all: Snapshot = parse("snapshot", json)?;
         let mut allocator = Self::new();
@@ -83,7 +84,8 @@ impl Allocator {
         Ok(allocator)
     }
 
-    /// A digest that is equal for equal states, however they came about: 128 bits of FNV-1a over the snapshot.
+    /// A digest that is equal for equal states, however they came about: 128 bits of FNV-1a over
+    /// the snapshot.
     pub fn digest(&mut self) -> String {
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
         const BASIS: u128 = 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D;

@@ -7,7 +7,8 @@ use crate::state::node::Node;
 use crate::wire::Mode;
 use serde::Serialize;
 
-/// The number of nodes in a part. Reading a part takes about as long as a filter, which is how long a filter may wait.
+/// The number of nodes in a part. Reading a part takes about as long as a filter, which is how long
+/// a filter may wait.
 const PART: usize = 256;
 
 /// The usage of a node.
@@ -79,8 +80,8 @@ impl Allocator {
         nodes.into_iter().map(|node| node_usage(node, &self.pods_on(node))).collect()
     }
 
-    /// The usage part by part, unordered and without pods, so that other questions need not wait; `None` after the
-    /// last part.
+    /// The usage part by part, unordered and without pods, so that other questions need not wait;
+    /// `None` after the last part.
     pub fn usage_part(&self, part: usize) -> Option<Vec<NodeUsage>> {
         let nodes = self.nodes.chunks(PART).nth(part)?;
         Some(nodes.iter().flatten().map(|node| node_usage(node, &[])).collect())

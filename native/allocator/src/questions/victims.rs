@@ -1,11 +1,12 @@
 //! Victims: which pods to evict so that a pod fits on a node.
 //!
-//! The pods that kube-scheduler has chosen are evicted in any case, and often they are enough. Beyond them the
-//! allocator searches for a set of pods with lower priority that makes room. The best set violates the fewest
-//! disruption budgets; then it has the lowest highest priority; then it is the smallest. Evicting more pods never
-//! makes less room, so the first two are found by widening the set step by step. The smallest set is searched by
-//! size. If there are too many sets, pods are spared one by one, the most important first, as kube-scheduler does,
-//! and the better of the two sets is taken. Sparing has its own limit of steps; pods that are not spared by then are
+//! The pods that kube-scheduler has chosen are evicted in any case, and often they are enough.
+//! Beyond them the allocator searches for a set of pods with lower priority that makes room. The
+//! best set violates the fewest disruption budgets; then it has the lowest highest priority; then
+//! it is the smallest. Evicting more pods never makes less room, so the first two are found by
+//! widening the set step by step. The smallest set is searched by size. If there are too many sets,
+//! pods are spared one by one, the most important first, as kube-scheduler does, and the better of
+//! the two sets is taken. Sparing has its own limit of steps; pods that are not spared by then are
 //! evicted.
 
 use crate::engine::Allocator;
@@ -17,8 +18,8 @@ use crate::wire::{Candidate, PodRequest};
 use hami_limits::InvalidValue;
 use std::cell::{Cell, RefCell};
 
-/// The number of sets after which the exact search ends. kube-scheduler asks for a hundred nodes or more at once, and a
-/// set takes about 10 us.
+/// The number of sets after which the exact search ends. kube-scheduler asks for a hundred nodes or
+/// more at once, and a set takes about 10 us.
 const TRIES: u32 = 1_000;
 
 struct Search<'a> {
@@ -33,9 +34,10 @@ struct Search<'a> {
 }
 
 impl Allocator {
-    /// The UIDs of the pods to evict, or `None` if evictions would not help or the namespace has used its steps.
-    /// Candidates on other nodes are ignored, and candidates whose priority is not lower, by the request *and* by the
-    /// allocation. All nodes that are asked about for one pod at one time are one question.
+    /// The UIDs of the pods to evict, or `None` if evictions would not help or the namespace has
+    /// used its steps. Candidates on other nodes are ignored, and candidates whose priority is not
+    /// lower, by the request *and* by the allocation. All nodes that are asked about for one pod at
+    /// one time are one question.
     pub fn victims(
         &mut self,
         request: &PodRequest,
@@ -86,7 +88,8 @@ impl Allocator {
         (uids, search.tries.get())
     }
 
-    /// Whether the search for victims of this pod at this time has used its steps, so that no further node is searched.
+    /// Whether the search for victims of this pod at this time has used its steps, so that no
+    /// further node is searched.
     pub fn preemption_is_over(&self, uid: &str, now_ns: u64) -> bool {
         self.spending.preemption_is_over(uid, now_ns)
     }
@@ -101,15 +104,16 @@ impl<'a> Search<'_> {
         here && candidate.priority < below && candidate.uid != self.request.pod.uid
     }
 
-    fn fits_without(&self, gone: &[&Candidate]) -> bool {
+    fn fits_without(&self, removed: &[&Candidate]) -> bool {
         self.tries.set(self.tries.get() + 1);
         let effort = &mut **self.effort.borrow_mut();
         if effort.is_spent() {
             return false;
         }
-        let gone: Vec<&str> = self.chosen.iter().chain(gone).map(|one| one.uid.as_str()).collect();
-        let room = self.allocator.room(self.request, &gone);
-        self.allocator.with_view(self.request, self.node, &gone, |view| {
+        let removed: Vec<&str> =
+            self.chosen.iter().chain(removed).map(|one| one.uid.as_str()).collect();
+        let room = self.allocator.room(self.request, &removed);
+        self.allocator.with_view(self.request, self.node, &removed, |view| {
             let chosen = &mut Vec::new();
             judge::try_fit(self.class, view, room.as_ref(), effort, chosen).is_ok()
         })
@@ -140,8 +144,9 @@ impl<'a> Search<'_> {
     fn smallest(&self, lower: &[&'a Candidate]) -> Vec<&'a Candidate> {
         let (protected, free): (Vec<&Candidate>, Vec<&Candidate>) =
             lower.iter().partition(|one| one.pdb_violating);
-        let fits =
-            |gone: &[&Candidate], with: &[&Candidate]| self.fits_without(&[with, gone].concat());
+        let fits = |removed: &[&Candidate], with: &[&Candidate]| {
+            self.fits_without(&[with, removed].concat())
+        };
         // The fewest violations; of several such choices the one that leads to the best set.
         for count in 0..=protected.len() {
             let mut best: Option<Vec<&Candidate>> = None;
@@ -164,9 +169,10 @@ impl<'a> Search<'_> {
         lower.to_vec()
     }
 
-    /// The rest of a set with these violations: up to the lowest priority that makes room, and as few pods as possible.
+    /// The rest of a set with these violations: up to the lowest priority that makes room, and as
+    /// few pods as possible.
     fn with_free(&self, free: &[&'a Candidate], violated: &[&'a Candidate]) -> Vec<&'a Candidate> {
-        let with = |gone: &[&'a Candidate]| [violated, gone].concat();
+        let with = |removed: &[&'a Candidate]| [violated, removed].concat();
         let floor = violated.iter().map(|one| one.priority).max();
         // The pods are sorted by priority: find the shortest prefix that makes room.
         let enough = (0..=free.len()).find(|count| self.fits_without(&with(&free[..*count])));
@@ -176,10 +182,10 @@ impl<'a> Search<'_> {
             free.iter().copied().filter(|one| Some(one.priority) <= limit).collect();
         for count in 0..=within.len() {
             let mut found = None;
-            let (_, whole) = self.each_choice(&within, count, &mut |gone| {
-                let fits = self.fits_without(&with(gone));
+            let (_, whole) = self.each_choice(&within, count, &mut |removed| {
+                let fits = self.fits_without(&with(removed));
                 if fits {
-                    found = Some(with(gone));
+                    found = Some(with(removed));
                 }
                 fits
             });
@@ -193,7 +199,8 @@ impl<'a> Search<'_> {
         with(&within)
     }
 
-    /// Tries all choices of `count` pods until one is taken. Returns whether one was taken, and whether all were tried.
+    /// Tries all choices of `count` pods until one is taken. Returns whether one was taken, and
+    /// whether all were tried.
     fn each_choice(
         &self,
         from: &[&'a Candidate],
@@ -222,19 +229,20 @@ impl<'a> Search<'_> {
         }
     }
 
-    /// The set without the pods that need not be evicted. Violations and high priorities are spared first.
+    /// The set without the pods that need not be evicted. Violations and high priorities are spared
+    /// first.
     fn spare(&self, from: &[&'a Candidate]) -> Vec<&'a Candidate> {
-        let mut gone = from.to_vec();
-        let mut order = gone.clone();
+        let mut removed = from.to_vec();
+        let mut order = removed.clone();
         order.sort_by_key(|one| (!one.pdb_violating, -i64::from(one.priority)));
         for one in order {
             let without: Vec<&Candidate> =
-                gone.iter().copied().filter(|other| other.uid != one.uid).collect();
+                removed.iter().copied().filter(|other| other.uid != one.uid).collect();
             if self.fits_without(&without) {
-                gone = without;
+                removed = without;
             }
         }
-        gone
+        removed
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::rules::fullness::{self, Scale};
 use crate::wire::Card;
 
-/// What a card has.
+/// The properties of a card that pods do not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     memory_mib: u32,
@@ -32,7 +32,7 @@ pub enum CardState {
     Schedulable,
 }
 
-/// What of a card is allocated.
+/// The allocated part of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocated {
     /// Limits and overheads.
@@ -47,7 +47,8 @@ pub struct Allocated {
     pub mig: u64,
 }
 
-/// What room a card has for new pods. A filter reads tens of thousands of these, so each takes only 12 bytes.
+/// The room of a card for new pods. A filter reads tens of thousands of these, so each takes only
+/// 12 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
     full: u32,
@@ -56,7 +57,7 @@ pub struct Room {
     allocated_slots: u16,
 }
 
-/// What one pod takes of one card of its node.
+/// The part of a card that one pod takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// The index of the card on the node.
@@ -208,7 +209,8 @@ impl Room {
     }
 }
 
-/// Published values fit (`wire::check`). Sums over bound pods may not; then they are far more than a card has.
+/// Published values fit (`wire::check`). Sums over bound pods may not; then they are far more than
+/// a card has.
 fn as_u32(value: u64) -> u32 {
     value.try_into().unwrap_or(u32::MAX)
 }

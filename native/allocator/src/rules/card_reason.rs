@@ -1,6 +1,7 @@
 //! The reasons why a card does not fit, and the summary of the reasons of all cards of a node.
 //!
-//! To add a reason: add a variant here with its kind, code and texts, and return it from `rules/fit.rs`.
+//! To add a reason: add a variant here with its kind, code and texts, and return it from
+//! `rules/fit.rs`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,7 +10,7 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CardReason {
     /// The node no longer publishes the card.
-    Gone,
+    Missing,
     /// The node agent reports that the card does not work.
     Unhealthy,
     /// The operator keeps new pods off the card.
@@ -25,7 +26,7 @@ pub enum CardReason {
         /// MiB.
         free: u64,
     },
-    /// The requested share of the memory is not larger than the overhead.
+    /// The requested percentage of the memory is not larger than the overhead.
     Overhead {
         /// MiB.
         share: u64,
@@ -84,7 +85,7 @@ impl CardReason {
             Self::NotNamed => 11,
             Self::Cordoned => 12,
             Self::Unhealthy => 13,
-            Self::Gone => 14,
+            Self::Missing => 14,
         }
     }
 
@@ -105,7 +106,7 @@ impl CardReason {
             "not-named",
             "cordoned",
             "unhealthy",
-            "gone",
+            "missing",
         ];
         CODES[self.kind()]
     }
@@ -164,7 +165,8 @@ impl Tally {
         (0..KINDS).find(|kind| self.counts[*kind] > 0)
     }
 
-    /// Writes one kind of reason. `most` is the word before the available amount if there are several cards.
+    /// Writes one kind of reason. `most` is the word before the available amount if there are
+    /// several cards.
     pub(crate) fn sentence(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -194,19 +196,20 @@ impl Tally {
             8 => write!(f, "{is} not in MIG mode"),
             9 => write!(
                 f,
-                "{has} overhead beyond the requested share ({requested} MiB of {available})"
+                "{has} overhead beyond the requested percentage of memory \
+                 ({requested} MiB of {available})"
             ),
             10 => write!(f, "{is} of another type"),
             11 => write!(f, "{is} excluded by UUID"),
             12 => write!(f, "{is} cordoned"),
             13 => write!(f, "{is} unhealthy"),
-            _ => write!(f, "{is} gone"),
+            _ => write!(f, "{is} missing"),
         }
     }
 }
 
-/// Why too few cards of a node fit, by the kind of the card that is closest to fitting. It has no amounts, so that
-/// nodes have the same text.
+/// Why too few cards of a node fit, by the kind of the card that is closest to fitting. It has no
+/// amounts, so that nodes have the same text.
 pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
     const TEXTS: [&str; KINDS] = [
         "too little memory free on its cards",
@@ -218,12 +221,12 @@ pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
         "no free placement for the MIG profile",
         "no MIG profile so large",
         "its cards are not in MIG mode",
-        "overhead beyond the requested share",
+        "overhead beyond the requested percentage of memory",
         "its cards are of another type",
         "its cards are excluded by UUID",
         "its cards are cordoned",
         "its cards are unhealthy",
-        "its cards are gone",
+        "its cards are missing",
     ];
     nearest.map_or("too few cards", |kind| TEXTS[kind])
 }
@@ -298,6 +301,6 @@ mod tests {
         tally.count(CardReason::Cores { requested: 30, free: 10 });
         let text = "2 cards: 1 fits (2 requested), 1 has too few cores (30 % requested, free 10)";
         assert_eq!(tally.to_string(), text);
-        assert_eq!(CardReason::Gone.to_string(), "is gone");
+        assert_eq!(CardReason::Missing.to_string(), "is missing");
     }
 }

@@ -1,5 +1,5 @@
-//! Classes of requests. Requests that differ only in names are one class: whatever follows from a request alone,
-//! without a node, is computed once for the class.
+//! Classes of requests. Requests that differ only in names are one class: whatever follows from a
+//! request alone, without a node, is computed once for the class.
 
 use crate::rules::demand::Demand;
 use crate::rules::fullness::Scale;
@@ -29,7 +29,7 @@ impl ClassKey {
     }
 }
 
-/// What follows from a request alone.
+/// The properties that follow from a request alone.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// The containers in the order of the pod, with the names of the first request of the class.
@@ -73,7 +73,8 @@ impl Class {
         }
     }
 
-    /// Decides on models that the class does not know yet. `names` are all models in lower case; the list only grows.
+    /// Decides on models that the class does not know yet. `names` are all models in lower case;
+    /// the list only grows.
     pub fn meet_models(&mut self, names: &[Box<str>]) {
         let holds = |name: &str, parts: &[String]| {
             parts.iter().any(|part| name.contains(part.to_lowercase().as_str()))

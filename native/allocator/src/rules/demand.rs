@@ -1,12 +1,14 @@
 //! How much of a card a container takes.
 //!
-//! * Memory in MiB: the limit of the container is the requested amount. The overhead of the card is added to it.
-//! * Memory as a percentage, or the whole card: a share *of the card*, with the overhead inside. Otherwise two halves
-//!   would not fit on one card. The limit is the share less the overhead. Shares are rounded down to MiB, so that
-//!   shares of 100 % together always fit.
+//! * Memory in MiB: the limit of the container is the requested amount. The overhead of the card is
+//!   added to it.
+//! * Memory as a percentage, or the whole card: a share *of the card*, with the overhead inside.
+//!   Otherwise two halves would not fit on one card. The limit is the share less the overhead.
+//!   Shares are rounded down to MiB, so that shares of 100 % together always fit.
 //!
-//! One device ID can serve several containers, one at a time ([`crate::rules::shape`]). A [`Demand`] is the maximum
-//! over these containers, and a [`Need`] is a demand on nodes of one mode.
+//! One device ID can serve several containers, one at a time ([`crate::rules::shape`]). A
+//! [`Demand`] is the maximum over these containers, and a [`Need`] is a demand on nodes of one
+//! mode.
 
 use crate::rules::card::Facts;
 use crate::rules::shape::{Set, members};
@@ -86,7 +88,7 @@ impl Demand {
     }
 }
 
-/// What a card must have for a [`Demand`], on nodes of one mode.
+/// The requirements of a [`Demand`] for a card, on nodes of one mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     mib: u64,
@@ -110,8 +112,8 @@ impl Need {
         plain.max(card.memory_mib() * self.percent / 100)
     }
 
-    /// Whether a container must have the card for itself. On a card with more than 100 cores, 100 cores are not the
-    /// whole card.
+    /// Whether a container must have the card for itself. On a card with more than 100 cores, 100
+    /// cores are not the whole card.
     #[inline]
     pub fn own_card(&self, card: &Facts) -> bool {
         self.alone && card.cores() <= 100
@@ -127,7 +129,8 @@ impl Need {
         self.least_percent > 0
     }
 
-    /// The smallest requested share in MiB, if it is not larger than the overhead: the container would have no memory.
+    /// The smallest requested share in MiB, if it is not larger than the overhead: the container
+    /// would have no memory.
     #[inline]
     pub fn share_within_overhead(&self, card: &Facts) -> Option<u64> {
         if self.least_percent == 0 {

@@ -1,7 +1,8 @@
 //! Whether one card has room for one more device ID of a pod, and why not.
 //!
-//! This file states each rule for a card once. The search, the fast path and `explain` all call it. A card is
-//! described by what it has ([`Facts`]) and by the room that it has for new pods ([`Room`]).
+//! This file states each rule for a card once. The search, the fast path and `explain` all call it.
+//! A card is described by what it has ([`Facts`]) and by the room that it has for new pods
+//! ([`Room`]).
 
 use crate::rules::card::{CardState, Facts, Room};
 use crate::rules::card_reason::CardReason;
@@ -11,34 +12,36 @@ use crate::rules::mig;
 use crate::rules::view::View;
 use crate::wire::Mode;
 
-/// What the device IDs of one pod take of one card at a time.
+/// The part of a card that the device IDs of one pod take at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Required {
     /// Memory in MiB.
     pub memory: u64,
     /// Cores in percent.
     pub cores: u32,
-    /// The cores that must be free. A container without a cores limit has no cores counted, but must find at least one
-    /// that no other container has.
+    /// The cores that must be free. A container without a cores limit has no cores counted, but
+    /// must find at least one that no other container has.
     least_cores: u32,
 }
 
 impl Required {
-    /// What one ID takes.
+    /// The part that one ID takes.
     #[inline]
     pub fn of(need: &Need, facts: &Facts) -> Self {
         let least_cores = need.cores.max(need.without_cores.into());
         Self { memory: need.memory(facts), cores: need.cores, least_cores }
     }
 
-    /// What two IDs take together. An ID without cores needs one core that the other ID leaves.
+    /// The part that two IDs take together. An ID without cores needs one core that the other ID
+    /// leaves.
     fn and(self, other: Self) -> Self {
         let least_cores = (self.least_cores + other.cores).max(other.least_cores + self.cores);
         let (memory, cores) = (self.memory + other.memory, self.cores + other.cores);
         Self { memory, cores, least_cores }
     }
 
-    /// Whether the room is large enough. There is no branch, because its outcome could not be predicted.
+    /// Whether the room is large enough. There is no branch, because its outcome could not be
+    /// predicted.
     #[inline]
     pub fn fits(&self, room: &Room) -> bool {
         (self.memory <= room.mib()) & (self.least_cores <= room.cores())
@@ -66,7 +69,7 @@ pub fn usable(class: &Class, facts: &Facts) -> Result<(), CardReason> {
     match facts.state {
         CardState::Schedulable if class.takes_model(facts.model) => Ok(()),
         CardState::Schedulable => Err(CardReason::OtherType),
-        CardState::Missing => Err(CardReason::Gone),
+        CardState::Missing => Err(CardReason::Missing),
         CardState::Unhealthy => Err(CardReason::Unhealthy),
         CardState::Cordoned => Err(CardReason::Cordoned),
     }
@@ -81,8 +84,8 @@ pub fn allowed(class: &Class, view: &View<'_>, card: usize) -> Result<(), CardRe
     if named && !card_request.avoid.contains(uuid) { Ok(()) } else { Err(CardReason::NotNamed) }
 }
 
-/// The reason why the card is excluded however little memory and cores the pod requests, if it is. `own` is the number
-/// of the pod's IDs on the card.
+/// The reason why the card is excluded however little memory and cores the pod requests, if it is.
+/// `own` is the number of the pod's IDs on the card.
 #[inline]
 pub fn may_join(
     class: &Class,
@@ -107,13 +110,14 @@ pub fn may_join(
     Ok(())
 }
 
-/// Whether [`may_join`] only depends on a free slot. Then [`Required::fits`] alone decides on a usable card, because a
-/// card without a free slot has no room.
+/// Whether [`may_join`] only depends on a free slot. Then [`Required::fits`] alone decides on a
+/// usable card, because a card without a free slot has no room.
 pub fn only_room_matters(class: &Class, need: &Need) -> bool {
     !need.has_share() && !need.requires_own_card() && !class.idle_only
 }
 
-/// The reason why a usable card has no room for the first ID of the pod on it, if it has none. Not for MIG.
+/// The reason why a usable card has no room for the first ID of the pod on it, if it has none. Not
+/// for MIG.
 #[inline]
 pub fn room_for_one(
     class: &Class,
@@ -125,8 +129,9 @@ pub fn room_for_one(
     Required::of(need, facts).check(room)
 }
 
-/// The reason why this card has no room for an ID of `group`, if it has none. The pod's IDs of the groups `on` are on
-/// the card already; on a card in MIG mode the search calls [`mig::free_placements`] for these.
+/// The reason why this card has no room for an ID of `group`, if it has none. The pod's IDs of the
+/// groups `on` are on the card already; on a card in MIG mode the search calls
+/// [`mig::free_placements`] for these.
 pub fn room(
     class: &Class,
     view: &View<'_>,

@@ -29,7 +29,8 @@ impl Totals {
 
 /// Converts allocated amounts to fullness, for cards or nodes of one capacity at a time.
 ///
-/// Division is slow, and most cards of a cluster have the same capacity. So the factors of the last capacity are kept.
+/// Division is slow, and most cards of a cluster have the same capacity. So the factors of the last
+/// capacity are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// They add up to a million.

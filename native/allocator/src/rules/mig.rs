@@ -1,9 +1,9 @@
 //! MIG instances: which profile, and at which placement on the card.
 //!
-//! The profile is the smallest one that is large enough, at one of the placements that NVML lists for it. An instance
-//! belongs to a device ID. If an init container leaves the ID to an app container, the instance stays as it is, so it
-//! is large enough for every container that may get the ID. The memory of the instance is the limit of the container,
-//! with the overhead inside.
+//! The profile is the smallest one that is large enough, at one of the placements that NVML lists
+//! for it. An instance belongs to a device ID. If an init container leaves the ID to an app
+//! container, the instance stays as it is, so it is large enough for every container that may get
+//! the ID. The memory of the instance is the limit of the container, with the overhead inside.
 
 use crate::rules::card::Allocated;
 use crate::rules::card_reason::CardReason;
@@ -34,8 +34,8 @@ pub fn cores(mig: &Mig, profile: &MigProfile) -> u32 {
     profile.slices * 100 / all_slices(mig).max(1)
 }
 
-/// The compute slices of the card: the most that instances side by side can have. The largest profile may have fewer,
-/// if the node does not publish all profiles.
+/// The compute slices of the card: the most that instances side by side can have. The largest
+/// profile may have fewer, if the node does not publish all profiles.
 fn all_slices(mig: &Mig) -> u32 {
     // By the number of memory slices from the start of the card.
     let mut most = [0; SLICES + 1];
@@ -54,7 +54,8 @@ fn all_slices(mig: &Mig) -> u32 {
 /// The smallest profile that is large enough.
 fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReason> {
     let largest = mig.profiles.iter().map(|profile| profile.memory_mib).max().unwrap_or(0);
-    // The largest instance has slightly less memory and time than the card, and serves requests for the whole card.
+    // The largest instance has slightly less memory and time than the card, and serves requests for
+    // the whole card.
     let share = (card_mib * u64::from(demand.percent) / 100).min(largest);
     let requested = demand.mib.max(share);
     let slices = match demand.on(Mode::Mig).cores {

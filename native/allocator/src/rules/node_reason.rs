@@ -16,7 +16,8 @@ pub enum NodeReason {
     WholeOnly,
     /// Too few cards fit.
     Cards {
-        /// The index of the container that has too few, and the number of containers that request cards.
+        /// The index of the container that has too few, and the number of containers that request
+        /// cards.
         container: (u8, u8),
         /// The reasons of the cards.
         tally: Box<Tally>,
@@ -63,13 +64,15 @@ pub struct QuotaReason {
 }
 
 impl NodeReason {
-    /// Whether no eviction would help: the reason is the node itself, a quota, or that the pod is bound elsewhere.
+    /// Whether no eviction would help: the reason is the node itself, a quota, or that the pod is
+    /// bound elsewhere.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::NoCards | Self::Mode(_) | Self::WholeOnly | Self::Quota(_))
             || matches!(self, Self::Elsewhere(_))
     }
 
-    /// A short text without amounts. kube-scheduler groups nodes by text and shows all texts on the pod.
+    /// A short text without amounts. kube-scheduler groups nodes by text and shows all texts on the
+    /// pod.
     pub fn brief(&self) -> String {
         match self {
             Self::Cards { tally, .. } => card_reason::brief(tally.nearest()).to_owned(),

@@ -1,8 +1,9 @@
 //! `ResourceQuota` objects with HAMi's `limits.` names: cards, memory and cores.
 //!
-//! The API server does not enforce these names, and it would count containers instead of cards. So the allocator counts
-//! all pods of a namespace against each quota of the namespace. Memory that is requested as a share of a card counts as
-//! the limit on the allocated card, so it is only known when the cards are chosen.
+//! The API server does not enforce these names, and it would count containers instead of cards. So
+//! the allocator counts all pods of a namespace against each quota of the namespace. Memory that is
+//! requested as a share of a card counts as the limit on the allocated card, so it is only known
+//! when the cards are chosen.
 
 use crate::rules::card::Facts;
 use crate::rules::class::Class;
@@ -13,7 +14,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What a pod, or all pods of a namespace, use of a quota.
+/// The use of a quota by a pod, or by all pods of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUse {
     /// Cards, summed over containers.
@@ -25,7 +26,8 @@ pub struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// The use of a pod: the peak over its phases, or without its init containers once it has `started`.
+    /// The use of a pod: the peak over its phases, or without its init containers once it has
+    /// `started`.
     pub fn of<'a>(
         containers: &[ContainerRequest],
         container_cards: impl Fn(usize) -> &'a [CardAllocation],
@@ -102,7 +104,7 @@ pub struct Quotas {
     namespaces: BTreeMap<String, Namespace>,
 }
 
-/// What the quotas of a namespace leave for one pod.
+/// The room that the quotas of a namespace leave for one pod.
 pub struct QuotaRoom<'a> {
     namespace: &'a Namespace,
     quota_use: QuotaUse,
@@ -144,14 +146,16 @@ impl Quotas {
         self.forget(namespace);
     }
 
-    /// What the quotas leave if the pods with these uses did not exist; `None` if the namespace has no quotas.
+    /// The room that the quotas leave without the pods with these uses; `None` if the namespace has
+    /// no quotas.
     pub fn room<'a>(
         &self,
         namespace: &str,
         without: impl Iterator<Item = &'a QuotaUse>,
     ) -> Option<QuotaRoom<'_>> {
         let namespace = self.namespaces.get(namespace).filter(|there| !there.quotas.is_empty())?;
-        let quota_use = without.fold(namespace.quota_use, |quota_use, gone| quota_use.less(gone));
+        let quota_use =
+            without.fold(namespace.quota_use, |quota_use, removed| quota_use.less(removed));
         Some(QuotaRoom { namespace, quota_use })
     }
 
@@ -205,7 +209,8 @@ impl QuotaRoom<'_> {
     }
 }
 
-/// Checks choices of cards against quotas, and remembers for which remaining memory the outcome would be the same.
+/// Checks choices of cards against quotas, and remembers for which remaining memory the outcome
+/// would be the same.
 pub struct QuotaCheck<'a> {
     room: &'a QuotaRoom<'a>,
     /// The memory of the last choice that was allowed, in MiB.
@@ -251,9 +256,10 @@ impl<'a> QuotaCheck<'a> {
     }
 }
 
-/// What quotas decide about a node before its cards are chosen.
+/// The decision of quotas about a node before its cards are chosen.
 ///
-/// Mostly a share is equally large on all cards of the node, and then it does not matter which card is chosen.
+/// Mostly a share is equally large on all cards of the node, and then it does not matter which card
+/// is chosen.
 pub enum Bound {
     /// They allow every choice of cards.
     Allows,

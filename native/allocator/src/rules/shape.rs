@@ -1,16 +1,17 @@
 //! How the kubelet will distribute device IDs among the containers of a pod.
 //!
-//! The kubelet allocates devices container by container. The devices of an ordinary init container are reused first
-//! by the containers after it, in an order that nobody can predict. A sidecar or an app container keeps its devices
-//! (see `devicesToReuse` in the kubelet's device manager; sidecars since Kubernetes 1.29). So it is not enough to
-//! reserve the maximum over init containers and the sum over apps on each card: the kubelet may combine containers
-//! and cards in another way. If a container requests fewer cards than can be reused, it may get any of them.
+//! The kubelet allocates devices container by container. The devices of an ordinary init container
+//! are reused first by the containers after it, in an order that cannot be predicted. A sidecar or
+//! an app container keeps its devices (see `devicesToReuse` in the kubelet's device manager;
+//! sidecars since Kubernetes 1.29). So it is not enough to reserve the maximum over init containers
+//! and the sum over apps on each card: the kubelet may combine containers and cards in another way.
+//! If a container requests fewer cards than can be reused, it may get any of them.
 //!
-//! A *group* is the device IDs that are first allocated to one container. Which containers may hold an ID of a group,
-//! and in which phase of the pod, follows from the kinds and counts alone, and is the same for all IDs of the group.
-//! At most one container holds an ID at a time. So an ID counts as much as the largest container that may hold it. If
-//! all IDs have room in this way, the pod fits whatever the kubelet picks, and no more room is reserved than some
-//! pick needs.
+//! A *group* is the device IDs that are first allocated to one container. Which containers may hold
+//! an ID of a group, and in which phase of the pod, follows from the kinds and counts alone, and is
+//! the same for all IDs of the group. At most one container holds an ID at a time. So an ID counts
+//! as much as the largest container that may hold it. If all IDs have room in this way, the pod
+//! fits whatever the kubelet picks, and no more room is reserved than some pick needs.
 //!
 //! The phases of a pod are its ordinary init containers, one each, and then the apps.
 
@@ -115,8 +116,9 @@ impl Shape {
         shape
     }
 
-    /// Distributes cards among the containers as planned: in the order of the containers, the IDs that have waited
-    /// longest first. `by_group` has the cards of each group; the result has those of each container.
+    /// Distributes cards among the containers as planned: in the order of the containers, the IDs
+    /// that have waited longest first. `by_group` has the cards of each group; the result has those
+    /// of each container.
     pub fn deal<T: Copy>(
         &self,
         containers: &[ContainerRequest],

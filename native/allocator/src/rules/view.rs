@@ -1,4 +1,5 @@
-//! The view of a node that the rules, the search and the score read: the node as it is, or without some of its pods.
+//! The view of a node that the rules, the search and the score read: the node as it is, or without
+//! some of its pods.
 
 use crate::rules::card::{Allocated, Facts, Room};
 use crate::rules::fullness::Totals;
@@ -13,11 +14,11 @@ pub struct View<'a> {
     pub placement: Option<Placement>,
     /// The cards as published.
     pub cards: &'a [Card],
-    /// What each card has.
+    /// The properties of each card.
     pub facts: &'a [Facts],
     /// The room of each card.
     pub rooms: &'a [Room],
-    /// What of each card is allocated.
+    /// The allocated part of each card.
     pub allocated: &'a [Allocated],
     /// The link scores of all pairs of cards, row by row.
     pub links: &'a [u32],

@@ -18,7 +18,7 @@ pub struct ChosenCard {
     pub instance: Option<InstancePlacement>,
 }
 
-/// What the chosen cards must provide: the peak over the phases of the pod, by card.
+/// The load of the pod on each chosen card: the peak over the phases of the pod.
 pub fn loads(
     class: &Class,
     view: &View<'_>,

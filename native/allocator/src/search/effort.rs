@@ -1,11 +1,13 @@
 //! Limits of the search: the number of steps for one node and for one question.
 //!
-//! With several containers and linked cards the number of choices multiplies. A question is answered under a lock, so
-//! its duration must not depend on the request: it takes at most [`QUESTION`] steps. The remaining nodes are reported
-//! as not searched; the results of the others are cached by class, and the pod is tried again. `state::spending`
-//! limits what all questions of a namespace may take together.
+//! With several containers and linked cards the number of choices multiplies. A question is
+//! answered under a lock, so its duration must not depend on the request: it takes at most
+//! [`QUESTION`] steps. The remaining nodes are reported as not searched; the results of the others
+//! are cached by class, and the pod is tried again. `state::spending` limits what all questions of
+//! a namespace may take together.
 
-/// Steps for one node. That is enough for all choices of eight cards for one container, and takes a few milliseconds.
+/// Steps for one node. That is enough for all choices of eight cards for one container, and takes a
+/// few milliseconds.
 const NODE: u64 = 50_000;
 
 /// Steps for all nodes of one question; at most 0.1 s.

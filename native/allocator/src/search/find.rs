@@ -1,9 +1,9 @@
 //! Finds cards for all groups of a request on one node.
 //!
-//! Nearly every pod has one container with one card. Then the first card in order that has room is the answer. With
-//! several groups, the first choice for one group may leave no room for another. So the search goes back and tries
-//! other choices, in order, until its steps are used up ([`crate::search::effort`]): a hopeless request must not
-//! block others.
+//! Nearly every pod has one container with one card. Then the first card in order that has room is
+//! the answer. With several groups, the first choice for one group may leave no room for another.
+//! So the search goes back and tries other choices, in order, until its steps are used up
+//! ([`crate::search::effort`]): a hopeless request must not block others.
 
 use crate::rules::class::Class;
 use crate::rules::fit;
@@ -20,8 +20,8 @@ use crate::search::topology::{self, Choice};
 use crate::wire::{Mode, Topology};
 use std::cmp::Reverse;
 
-/// Fills `chosen`, or returns why the node does not fit. `quota` is given if only the chosen cards decide what counts
-/// against it.
+/// Fills `chosen`, or returns why the node does not fit. `quota` is given if only the chosen cards
+/// decide what counts against it.
 pub fn find(
     class: &Class,
     view: &View<'_>,
@@ -53,8 +53,8 @@ pub fn find(
     Err(search.failure())
 }
 
-/// The order in which groups get their cards. If all must have the best links, large groups have the fewest choices and
-/// come first. But groups that may meet in one container follow each other.
+/// The order in which groups get their cards. If all must have the best links, large groups have
+/// the fewest choices and come first. But groups that may meet in one container follow each other.
 fn in_turn(class: &Class, topology: Topology) -> Vec<usize> {
     let groups = &class.shape.groups;
     let mut order: Vec<usize> = (0..groups.len()).collect();
@@ -211,8 +211,9 @@ impl Search<'_> {
         self.topology == Topology::Strict && self.view.mode != Mode::Mig
     }
 
-    /// Whether each container that is complete with this group has the best links, whichever IDs the kubelet picks
-    /// for it. It is checked as early as possible, so that fewer choices are tried.
+    /// Whether each container that is complete with this group has the best links, whichever IDs
+    /// the kubelet picks for it. It is checked as early as possible, so that fewer choices are
+    /// tried.
     fn is_well_linked(&mut self, group: usize) -> bool {
         if !self.is_strict() {
             return true;

@@ -1,8 +1,9 @@
 //! The order in which the cards of a node are tried.
 //!
-//! The pod's annotation has HAMi's list of keys: the first key decides, the next one breaks ties, and the index of
-//! the card breaks the remaining ties. Fullness is the fullness with the pod. If one card is requested and links
-//! matter, the card with the worst links comes first, so that well linked cards stay together.
+//! The pod's annotation has HAMi's list of keys: the first key decides, the next one breaks ties,
+//! and the index of the card breaks the remaining ties. Fullness is the fullness with the pod. If
+//! one card is requested and links matter, the card with the worst links comes first, so that well
+//! linked cards stay together.
 
 use crate::rules::card::{Facts, Room};
 use crate::rules::class::Class;
@@ -92,8 +93,9 @@ pub fn fullest_first(class: &Class, placement: Option<Placement>) -> bool {
     keys(class, placement)[0] != Some(Order::Spread)
 }
 
-/// Cards of NUMA nodes that can serve the whole group come first, and of these the NUMA nodes with the fewest cards to
-/// spare. The number of the NUMA node breaks ties, so that a group that fits on none is on few.
+/// Cards of NUMA nodes that can serve the whole group come first, and of these the NUMA nodes with
+/// the fewest cards to spare. The number of the NUMA node breaks ties, so that a group that fits on
+/// none is on few.
 fn company(class: &Class, view: &View<'_>, group: usize, all: &[u8], card: u8) -> i64 {
     let numa = |card: u8| view.numa(card);
     let Some(node) = numa(card) else { return i64::MAX };

@@ -1,18 +1,18 @@
-//! How good a node would be *with* the pod, from 0 to 10,000. The state without the pod would rate a node that the pod
-//! fills no better than one that it hardly uses.
+//! How good a node would be *with* the pod, from 0 to 10,000. The state without the pod would rate
+//! a node that the pod fills no better than one that it hardly uses.
 //!
-//! `explain` shows hundredths of the score, 0 to 100. The extender answers 0 to 10, by the position of the node between
-//! the lowest and the highest score of the question (`questions::prioritize`).
+//! `explain` shows hundredths of the score, 0 to 100. The extender answers 0 to 10, by the position
+//! of the node between the lowest and the highest score of the question (`questions::prioritize`).
 //!
 //! The score is a weighted mean of:
 //!
 //! * 6 parts: how full the node is (binpack), or how empty (spread);
-//! * 3 parts, if links matter and a container has several cards: how well they are linked. A pair with score 100, which is
-//!   one `NVLink`, counts half. The scale is the same on all nodes;
+//! * 3 parts, if links matter and a container has several cards: how well they are linked. A pair
+//!   with score 100, which is one `NVLink`, counts half. The scale is the same on all nodes;
 //! * 3 parts, if the order has `numa`: the containers whose cards are on one NUMA node;
-//! * 1 part: how little the pod wastes. If the pod's cards were filled with more pods like it, waste is the part of their
-//!   memory and cores that would remain. It needs no guess about other pods, and it makes 24 GiB go to a card with 24 or
-//!   48 GiB of room rather than to one with 40.
+//! * 1 part: how little the pod wastes. If the pod's cards were filled with more pods like it,
+//!   waste is the part of their memory and cores that would remain. It needs no guess about other
+//!   pods, and it makes 24 GiB go to a card with 24 or 48 GiB of room rather than to one with 40.
 
 use crate::rules::card::{Allocated, Facts, Room};
 use crate::rules::class::Class;
@@ -61,8 +61,8 @@ impl Score {
     }
 }
 
-/// The score of a node with these chosen cards and their [`loads`](crate::search::chosen::loads). `scale` is a scale
-/// for nodes.
+/// The score of a node with these chosen cards and their [`loads`](crate::search::chosen::loads).
+/// `scale` is a scale for nodes.
 pub fn score(
     class: &Class,
     scale: &mut Scale,

@@ -1,8 +1,8 @@
 //! Finds the best linked subset of some cards, by branch and bound.
 //!
-//! With eight cards it always finds the best subset. With sixteen it stops after a fixed number of steps and keeps
-//! the best subset so far. On most nodes all links are equal, and then that is the first one. If it has found none by
-//! then, it returns none.
+//! With eight cards it always finds the best subset. With sixteen it stops after a fixed number of
+//! steps and keeps the best subset so far. On most nodes all links are equal, and then that is the
+//! first one. If it has found none by then, it returns none.
 
 use crate::rules::view::View;
 use crate::search::effort::{Effort, Step};

@@ -1,17 +1,19 @@
 //! Caches verdicts that depend on a quota, for pods that request memory as a share of a card.
 //!
-//! Such a verdict does not follow from the node and the class alone, because the quota counts what the chosen card
-//! comes to. But it does not depend on every MiB that the quota leaves either. A choice that was allowed stays
-//! allowed while there is enough memory for it, and stays the first choice until an earlier one becomes affordable. A
-//! rejection stands until the smallest choice becomes affordable. So an answer is kept with the [`Span`] of remaining
-//! memory that it holds for, and changes of other pods in the namespace seldom invalidate it.
+//! Such a verdict does not follow from the node and the class alone, because the quota counts what
+//! the chosen card comes to. But it does not depend on every MiB that the quota leaves either. A
+//! choice that was allowed stays allowed while there is enough memory for it, and stays the first
+//! choice until an earlier one becomes affordable. A rejection stands until the smallest choice
+//! becomes affordable. So an answer is kept with the [`Span`] of remaining memory that it holds
+//! for, and changes of other pods in the namespace seldom invalidate it.
 
 use crate::rules::node_reason::NodeReason;
 use crate::rules::quota::{QuotaCheck, QuotaRoom, QuotaUse};
 use crate::speed::verdict::Verdict;
 use std::ops::Range;
 
-/// The number of answers that are kept for a node: namespaces that share a class may have different quotas.
+/// The number of answers that are kept for a node: namespaces that share a class may have different
+/// quotas.
 const ANSWERS: usize = 4;
 
 /// The remaining memory for which an answer holds, in MiB.
@@ -82,7 +84,8 @@ impl Answers {
         each.iter().find(|answer| answer.span.has(left_mib))
     }
 
-    /// Adds an answer. Answers for an earlier generation are removed, and the oldest one if there are too many.
+    /// Adds an answer. Answers for an earlier generation are removed, and the oldest one if there
+    /// are too many.
     pub fn add(&mut self, generation: u32, answer: Answer) {
         if self.generation != generation {
             self.generation = generation;

@@ -1,12 +1,13 @@
 //! Caches the verdicts on nodes by class of request, as long as the node does not change.
 //!
-//! Between two requests of a class only a few nodes change; the verdicts on all others come from this cache. If there
-//! are too many classes, a class of the namespace with the most classes is evicted, so that no namespace can evict
-//! the classes of others.
+//! Between two requests of a class only a few nodes change; the verdicts on all others come from
+//! this cache. If there are too many classes, a class of the namespace with the most classes is
+//! evicted, so that no namespace can evict the classes of others.
 //!
-//! A question can end before it has searched all nodes, and the next one of the class continues there. If more such
-//! classes took turns than the cache holds, evicting the least recently used one would evict each class before its
-//! turn. So unfinished classes are kept, except for the most recent one, which has lost the least.
+//! A question can end before it has searched all nodes, and the next one of the class continues
+//! there. If more such classes took turns than the cache holds, evicting the least recently used
+//! one would evict each class before its turn. So unfinished classes are kept, except for the most
+//! recent one, which has lost the least.
 
 use crate::rules::class::{Class, ClassKey};
 use crate::speed::answers::Answers;
@@ -15,12 +16,12 @@ use crate::wire::PodRequest;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The number of classes in the cache. With 5,000 nodes each takes 120 KB, and half a MB more if verdicts depend on a
-/// quota and the cards.
+/// The number of classes in the cache. With 5,000 nodes each takes 120 KB, and half a MB more if
+/// verdicts depend on a quota and the cards.
 const CLASSES: usize = 64;
 
-/// An unfinished class is evicted like the others after this time. kube-scheduler retries a pod within half of it, so
-/// by then its pod no longer exists.
+/// An unfinished class is evicted like the others after this time. kube-scheduler retries a pod
+/// within half of it, so by then its pod no longer exists.
 const WAITING_NS: u64 = 600_000_000_000;
 
 /// A class and its verdicts.
@@ -54,7 +55,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Takes the class of the request out of the cache, so that it can change while the allocator is read.
+    /// Takes the class of the request out of the cache, so that it can change while the allocator
+    /// is read.
     pub fn take(&mut self, request: &PodRequest, now_ns: u64) -> (Arc<ClassKey>, Cached) {
         self.clock += 1;
         let key = ClassKey::of(request);
@@ -77,9 +79,10 @@ impl Cache {
         self.classes.insert(key, cached);
     }
 
-    /// Evicts a class if the cache is full, and returns its verdicts, whose memory can be reused. It is a class of
-    /// the namespace with the most classes: the least recently used one that is finished, or the most recently used
-    /// unfinished one if more than half of its classes are unfinished.
+    /// Evicts a class if the cache is full, and returns its verdicts, whose memory can be reused.
+    /// It is a class of the namespace with the most classes: the least recently used one that is
+    /// finished, or the most recently used unfinished one if more than half of its classes are
+    /// unfinished.
     fn make_room(&mut self, now_ns: u64) -> Verdicts {
         if self.classes.len() < CLASSES {
             return Verdicts::default();
@@ -92,14 +95,14 @@ impl Cache {
         let of_most =
             self.classes.iter().filter(|(_, one)| counts.get(&*one.namespace) == most.as_ref());
         let (left, done): (Vec<_>, Vec<_>) = of_most.partition(|(_, one)| one.fits(now_ns));
-        let gone = if left.len() > done.len() {
+        let evicted = if left.len() > done.len() {
             left.into_iter().max_by_key(|(_, one)| one.used_at)
         } else {
             done.into_iter().min_by_key(|(_, one)| one.used_at)
         };
-        let gone = gone.map(|(key, _)| key.clone());
-        let gone = gone.and_then(|key| self.classes.remove(&key));
-        gone.map_or_else(Verdicts::default, |cached| cached.verdicts)
+        let evicted = evicted.map(|(key, _)| key.clone());
+        let evicted = evicted.and_then(|key| self.classes.remove(&key));
+        evicted.map_or_else(Verdicts::default, |cached| cached.verdicts)
     }
 }
 

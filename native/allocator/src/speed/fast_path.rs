@@ -1,8 +1,10 @@
-//! Judges the common request on common nodes: one container, and no relation between the cards that matters.
+//! Judges the common request on common nodes: one container, and no relation between the cards that
+//! matters.
 //!
 //! Then each card can be judged by itself, and the first cards in order are chosen. The rules
-//! ([`crate::rules::fit`]), the order ([`crate::search::order`]) and the score ([`crate::search::score`]) are those
-//! of the search; only the search is left out. A test compares the results.
+//! ([`crate::rules::fit`]), the order ([`crate::search::order`]) and the score
+//! ([`crate::search::score`]) are those of the search; only the search is left out. A test compares
+//! the results.
 
 use crate::rules::card::{Allocated, Facts, Room};
 use crate::rules::card_reason::CardReason;
@@ -29,7 +31,7 @@ pub struct FastPath<'a> {
     candidates: [i64; MOST + 1],
 }
 
-/// What follows from the class and the mode and placement of a node.
+/// The values that follow from the class, and the mode and placement of a node.
 struct Setup {
     mode: Mode,
     placement: Option<Placement>,
@@ -39,7 +41,7 @@ struct Setup {
     only_room_matters: bool,
 }
 
-/// What follows from the class and the facts of a card, without its room.
+/// The values that follow from the class and the facts of a card, without its room.
 #[derive(Clone, Copy)]
 struct Terms {
     usable: bool,

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-/// What a class of pods gets on a node.
+/// The result of a filter and a score for a class of pods on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It fits, with this score.
     Fits(u16),
     /// It does not fit, and evicting pods may help.
     Full(Arc<str>),
-    /// It does not fit, and no pod must be evicted for it (kube-scheduler's `FailedAndUnresolvableNodes`).
+    /// It does not fit, and no pod must be evicted for it (kube-scheduler's
+    /// `FailedAndUnresolvableNodes`).
     Unresolvable(Arc<str>),
 }
 

@@ -38,9 +38,9 @@ pub struct PodAllocation {
     pub state: State,
     /// Whether its ordinary init containers are done.
     pub started: bool,
-    /// What it takes of each card of the node.
+    /// Its charge on each card of the node.
     pub charges: Box<[Charge]>,
-    /// What it uses of the quotas.
+    /// Its use of the quotas.
     pub quota_use: QuotaUse,
 }
 
@@ -69,7 +69,7 @@ pub struct Allocations {
     /// The ends of holds.
     ends: BTreeSet<(u64, u32)>,
     /// The allocations that are held or reserved.
-    promised: BTreeSet<u32>,
+    unbound: BTreeSet<u32>,
 }
 
 impl Allocations {
@@ -103,7 +103,7 @@ impl Allocations {
             self.ends.insert((until_ns, number));
         }
         if allocation.state != State::Placed {
-            self.promised.insert(number);
+            self.unbound.insert(number);
         }
         self.numbers.insert(allocation.pod.uid.as_str().into(), number);
         self.entries[number as usize] = Some(allocation);
@@ -117,7 +117,7 @@ impl Allocations {
         if let State::Held { until_ns } = allocation.state {
             self.ends.remove(&(until_ns, number));
         }
-        self.promised.remove(&number);
+        self.unbound.remove(&number);
         self.free.push(number);
         allocation
     }
@@ -127,13 +127,14 @@ impl Allocations {
         self.ends.first().filter(|(until_ns, _)| *until_ns <= now_ns).map(|(_, number)| *number)
     }
 
-    /// The allocations that will soon be bound or released: those reserved, and those held until then at most.
-    pub fn promised(&self, soon_ns: u64) -> impl Iterator<Item = &PodAllocation> {
+    /// The allocations that will soon be bound or released: the reserved ones, and those held until
+    /// `soon_ns` at most.
+    pub fn unbound(&self, soon_ns: u64) -> impl Iterator<Item = &PodAllocation> {
         let is_soon = move |allocation: &&PodAllocation| match allocation.state {
             State::Held { until_ns } => until_ns <= soon_ns,
             State::Reserved | State::Placed => true,
         };
-        self.promised.iter().map(|number| self.get(*number)).filter(is_soon)
+        self.unbound.iter().map(|number| self.get(*number)).filter(is_soon)
     }
 
     /// All allocations, by UID.

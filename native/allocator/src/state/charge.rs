@@ -1,9 +1,9 @@
-//! What a pod takes of each card, now and at the peak of what is still to come.
+//! The charge of a pod on each card: now, and at the peak of its remaining phases.
 //!
-//! Before its ordinary init containers are done (`started`), a pod counts as much as in its largest phase. If the
-//! kubelet can still choose between cards, it counts as much as in the worst choice ([`crate::rules::shape`]).
-//! Afterwards its sidecars and apps count as allocated. Slots are different: the kubelet keeps the device IDs of an
-//! init container until the pod is deleted.
+//! Before its ordinary init containers are done (`started`), a pod counts as much as in its largest
+//! phase. If the kubelet can still choose between cards, it counts as much as in the worst choice
+//! ([`crate::rules::shape`]). Afterwards its sidecars and apps count as allocated. Slots are
+//! different: the kubelet keeps the device IDs of an init container until the pod is deleted.
 
 use crate::rules::card::{Allocated, Charge, Facts};
 use crate::rules::demand::Demand;
@@ -118,8 +118,8 @@ fn allocated(card: &CardAllocation, facts: &Facts) -> Allocated {
     }
 }
 
-/// Raises the peaks to the worst choice of the kubelet, if it has a choice and the allocated cards are a distribution
-/// that the shape allows. Otherwise the allocated cards are all that is known.
+/// Raises the peaks to the worst choice of the kubelet, if it has a choice and the allocated cards
+/// are a distribution that the shape allows. Otherwise the allocated cards are all that is known.
 fn worst_choice(
     counts: &mut Vec<Count>,
     containers: &[ContainerRequest],

@@ -1,6 +1,7 @@
 //! Reads a JSON list of node names in place, and looks the names up.
 //!
-//! In a large cluster each request has thousands of names; parsing them into strings takes longer than a filter.
+//! In a large cluster each request has thousands of names; parsing them into strings takes longer
+//! than a filter.
 
 use crate::state::names::{Names, Numbers};
 use crate::state::sequence::Walk;

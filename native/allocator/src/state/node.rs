@@ -1,7 +1,8 @@
 //! A node: its published cards, cards that only its pods still have (ghosts), and its pods.
 //!
-//! What is allocated is always summed up again from the charges of the pods, never added and subtracted. So it cannot
-//! drift. A node has a few dozen pods, and summing up takes about a microsecond.
+//! Allocated amounts are always summed up again from the charges of the pods, never added and
+//! subtracted. So they cannot drift. A node has a few dozen pods, and summing up takes about a
+//! microsecond.
 
 use crate::rules::card::{Allocated, CardState, Charge, Facts, Room};
 use crate::rules::fullness::{Scale, Totals};
@@ -28,11 +29,11 @@ pub struct Node {
     pub cards: Vec<Card>,
     /// The number of published cards.
     pub published: usize,
-    /// What each card has.
+    /// The properties of each card.
     pub facts: Vec<Facts>,
     /// The room of each card.
     pub rooms: Vec<Room>,
-    /// What of each card is allocated.
+    /// The allocated part of each card.
     pub allocated: Vec<Allocated>,
     links: Vec<u32>,
     /// The numbers of its pods, in no particular order.

@@ -1,22 +1,24 @@
 //! Predicts which name follows which, so that names need not be looked up by hash.
 //!
-//! kube-scheduler lists its nodes in the same order in most requests. Its workers take chunks of nodes and append what
-//! they find to one list, so two or more orders may be interleaved.
+//! kube-scheduler lists its nodes in the same order in most requests. Its workers take chunks of
+//! nodes and append what they find to one list, so two or more orders may be interleaved.
 //!
-//! A name is identified by its slot in memory. A prediction is fastest if the next name is in the next slot, because
-//! the processor has loaded that one already. So the sequence counts how often it was in another one, and then the
-//! names move ([`crate::state::names`]).
+//! A name is identified by its slot in memory. A prediction is fastest if the next name is in the
+//! next slot, because the processor has loaded that one already. So the sequence counts how often
+//! it was in another one, and then the names move ([`crate::state::names`]).
 
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// One of this many steps may lead to another slot: the last name of a chunk is followed by the first one of any chunk.
+/// One of this many steps may lead to another slot: the last name of a chunk is followed by the
+/// first one of any chunk.
 const ELSEWHERE: usize = 8;
 
-/// What followed each name. The entry of a name is one behind its slot; the first entry is for the start of the list.
+/// The successor of each name in lists. The entry of a name is one behind its slot; the first entry
+/// is for the start of the list.
 #[derive(Debug, Default)]
 pub struct Sequence {
-    /// What follows mostly, and what followed the last time that it did not.
+    /// The usual successor, and the last other one.
     next: Vec<[u32; 2]>,
     /// The number of steps to other slots since the names last moved, in lists with many of them.
     elsewhere: usize,
@@ -51,7 +53,8 @@ impl Sequence {
         self.elsewhere >= self.next.len()
     }
 
-    /// All slots in the order of the sequence. Afterwards the sequence expects that the names have moved so.
+    /// All slots in the order of the sequence. Afterwards the sequence expects that the names have
+    /// moved so.
     pub fn arrange(&mut self) -> Vec<u32> {
         let mut order = Vec::with_capacity(self.next.len() - 1);
         let mut moved = vec![NONE; self.next.len() - 1];

@@ -1,18 +1,21 @@
-//! Limits how much search the pods of a namespace can cause, so that they cannot delay the pods of others.
+//! Limits how much search the pods of a namespace can cause, so that they cannot delay the pods of
+//! others.
 //!
-//! Anyone who can create pods can create requests that are hard to search. So the steps of a question beyond [`FREE`]
-//! are a debt of its namespace. The debt is paid back with time, one step in [`BACK_NS`]. While a namespace owes
-//! [`NAMESPACE`] steps, its questions only get the free steps, and nodes that they do not reach are refused. Pods of
-//! several containers without constraints on links need fewer steps than are free, even on thousands of nodes.
+//! Anyone who can create pods can create requests that are hard to search. So the steps of a
+//! question beyond [`FREE`] are a debt of its namespace. The debt is paid back with time, one step
+//! in [`BACK_NS`]. While a namespace owes [`NAMESPACE`] steps, its questions only get the free
+//! steps, and nodes that they do not reach are refused. Pods of several containers without
+//! constraints on links need fewer steps than are free, even on thousands of nodes.
 //!
-//! The search for victims of one pod is one question over all nodes, and takes what the namespace has left. A node is
-//! searched completely or not at all, so that no pod is evicted that could be spared; the last node may take more
-//! steps.
+//! The search for victims of one pod is one question over all nodes, and takes what the namespace
+//! has left. A node is searched completely or not at all, so that no pod is evicted that could be
+//! spared; the last node may take more steps.
 //!
-//! kube-scheduler retries a refused pod when something happens, but does not see that a debt is paid. So the
-//! allocator reports when a retry is worthwhile ([`Spending::returned`]): as soon as the debt is paid, including the
-//! steps of the refused questions. Then retrying all pods of a namespace takes about a twentieth of the time, however
-//! many they are. A retry concerns the pods of all namespaces, so it happens at most once in [`BETWEEN_NS`].
+//! kube-scheduler retries a refused pod when something happens, but does not see that a debt is
+//! paid. So the allocator reports when a retry is worthwhile ([`Spending::returned`]): as soon as
+//! the debt is paid, including the steps of the refused questions. Then retrying all pods of a
+//! namespace takes about a twentieth of the time, however many they are. A retry concerns the pods
+//! of all namespaces, so it happens at most once in [`BETWEEN_NS`].
 
 use crate::search::effort::{Effort, QUESTION};
 use crate::wire::Pod;
@@ -24,7 +27,8 @@ const FREE: u64 = 300_000;
 /// The largest debt of a namespace.
 const NAMESPACE: u64 = 10 * QUESTION;
 
-/// The time after which a step is paid back. A step takes at most 0.1 us, so this is a twentieth of all time.
+/// The time after which a step is paid back. A step takes at most 0.1 us, so this is a twentieth of
+/// all time.
 const BACK_NS: u64 = 2_000;
 
 /// The time between two retries of refused pods.

@@ -1,6 +1,7 @@
 //! Rejects values that JSON can express but no cluster can mean.
 //!
-//! The bounds also keep all sums far below 64 bits, so that no other code has to check for overflow.
+//! The bounds also keep all sums far below 64 bits, so that no other code has to check for
+//! overflow.
 
 use crate::wire::{Assignment, Card, Kind, Memory, MigProfile, Node, PodRequest, Quota};
 use hami_limits::InvalidValue;
@@ -82,8 +83,8 @@ pub fn request(request: &PodRequest) -> Result<(), InvalidValue> {
     named("request.pod.namespace".into(), &request.pod.namespace)?;
     let containers = &request.containers;
     if containers.is_empty() || containers.len() > MOST {
-        let mend = format!("name 1 to {MOST} containers that request cards");
-        return refuse("request.containers".into(), containers.len(), mend);
+        let fix = format!("name 1 to {MOST} containers that request cards");
+        return refuse("request.containers".into(), containers.len(), fix);
     }
     let mut names = BTreeSet::new();
     let mut apps = false;
@@ -128,16 +129,16 @@ fn card_request(request: &PodRequest) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// Rejects an assignment that is not one of this request. The amounts in it are not compared with the request: they are
-/// already bound, and are recorded as they are.
+/// Rejects an assignment that is not one of this request. The amounts in it are not compared with
+/// the request: they are already bound, and are recorded as they are.
 pub fn assignment(assignment: &Assignment, request: &PodRequest) -> Result<(), InvalidValue> {
     if assignment.version != Assignment::VERSION {
-        let mend = format!("write {}", Assignment::VERSION);
-        return refuse("assignment.version".into(), assignment.version, mend);
+        let fix = format!("write {}", Assignment::VERSION);
+        return refuse("assignment.version".into(), assignment.version, fix);
     }
     if assignment.pod != request.pod.uid {
-        let mend = format!("write the request's, {:?}", request.pod.uid);
-        return refuse("assignment.pod".into(), &assignment.pod, mend);
+        let fix = format!("write the request's, {:?}", request.pod.uid);
+        return refuse("assignment.pod".into(), &assignment.pod, fix);
     }
     named("assignment.node".into(), &assignment.node)?;
     for (container, container_cards) in &assignment.containers {

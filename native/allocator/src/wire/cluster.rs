@@ -27,7 +27,8 @@ pub enum Mode {
     /// Memory and cores are counted and enforced.
     #[default]
     Full,
-    /// Memory is counted and enforced. Cores are not, but 100 still means a card that the container does not share.
+    /// Memory is counted and enforced. Cores are not, but 100 still means a card that the container
+    /// does not share.
     Memory,
     /// Only whole cards are allocated.
     Exclusive,
@@ -73,7 +74,8 @@ pub struct Card {
     /// The cores that can be allocated: 100, or more if the operator overcommits them.
     #[serde(default = "hundred")]
     pub cores: u32,
-    /// How many containers can share the card: the number of device IDs that the device plugin offers.
+    /// How many containers can share the card: the number of device IDs that the device plugin
+    /// offers.
     #[serde(default = "slots")]
     pub slots: u32,
     /// The NUMA node of the card, if known.

@@ -1,8 +1,8 @@
 //! Parses JSON. An error names the field, its value and the fix.
 //!
-//! `serde_json` alone reports a line and a column, which do not help the author of a pod. `serde_path_to_error`
-//! reports the path of the field. It parses again, and only after a plain parse has failed, so valid JSON costs no
-//! more.
+//! `serde_json` alone reports a line and a column, which do not help the author of a pod.
+//! `serde_path_to_error` reports the path of the field. It parses again, and only after a plain
+//! parse has failed, so valid JSON costs no more.
 
 use hami_limits::InvalidValue;
 use serde::de::DeserializeOwned;

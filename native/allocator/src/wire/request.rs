@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// An ordinary init container. They run one after another, and end before the app containers start.
+    /// An ordinary init container. They run one after another, and end before the app containers
+    /// start.
     Init,
-    /// A sidecar: an init container with `restartPolicy: Always`. It runs from its start to the end of the pod.
+    /// A sidecar: an init container with `restartPolicy: Always`. It runs from its start to the end
+    /// of the pod.
     Sidecar,
     /// An app container. They run at the same time.
     App,
@@ -122,7 +124,8 @@ pub struct CardRequest {
     pub avoid_types: Vec<String>,
     /// Whether all cards of a container must be on one NUMA node.
     pub numa: bool,
-    /// The keys of the order in which cards are tried. The first key decides; the next one breaks its ties.
+    /// The keys of the order in which cards are tried. The first key decides; the next one breaks
+    /// its ties.
     pub order: Vec<Order>,
     /// Whether the links between the cards of a container matter.
     pub topology: Topology,

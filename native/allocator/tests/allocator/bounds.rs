@@ -1,5 +1,5 @@
-//! The limits of searches: every question ends after a number of steps, and so do all questions of a namespace
-//! together, until time has passed.
+//! The limits of searches: every question ends after a number of steps, and so do all questions of
+//! a namespace together, until time has passed.
 
 use crate::build::{app, card, node, pod, with};
 use hami_allocator::wire::{Candidate, ContainerRequest, PodRequest, Topology};
@@ -15,9 +15,11 @@ fn cluster() -> (Allocator, Vec<String>) {
     (with(names.iter().map(|name| node(name, cards(name))).collect()), names)
 }
 
-/// It fits nowhere, and every node needs all its steps to find that out. Each number is a class of its own.
+/// It fits nowhere, and every node needs all its steps to find that out. Each number is a class of
+/// its own.
 fn hard(number: usize, namespace: &str) -> PodRequest {
-    // Each of the small containers takes a card of its own, and then the large one has one card too few.
+    // Each of the small containers takes a card of its own, and then the large one has one card too
+    // few.
     let mut containers: Vec<ContainerRequest> =
         (0..3).map(|_| app(1, 8_100 + number as u64, 0)).collect();
     containers.push(app(14, 15_000, 0));
@@ -27,7 +29,8 @@ fn hard(number: usize, namespace: &str) -> PodRequest {
     request
 }
 
-/// The number of nodes that were not searched in time, and that were not searched because of earlier questions.
+/// The number of nodes that were not searched in time, and that were not searched because of
+/// earlier questions.
 fn left(filtered: &Filtered) -> (usize, usize) {
     assert!(filtered.feasible.is_empty());
     let of = |list: &[(u32, std::sync::Arc<str>)], text: &str| {
@@ -83,7 +86,8 @@ fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
             assert_eq!(filtered.is_partial, later > 0);
             tried_again += usize::from(later > 0);
             let now = NODES - later - never;
-            // A question with all its steps reaches twenty nodes; one with only the free steps reaches fewer.
+            // A question with all its steps reaches twenty nodes; one with only the free steps
+            // reaches fewer.
             let most = if rounds.is_empty() { 20 } else { 8 };
             assert!(now - *before <= most, "{before} {now}");
             *before = now;
@@ -106,22 +110,22 @@ fn many_hopeless_choices_of_one_namespace_cost_no_more_than_a_few() {
 }
 
 #[test]
-fn where_not_all_promises_can_be_looked_at_in_time_the_pod_is_tried_again() {
+fn a_pod_is_retried_if_not_all_reservations_can_be_searched() {
     let (mut allocator, mut names) = cluster();
     // The pod would fit here without what is reserved for others.
     let cards = (0..17).map(|at| card(&format!("z-g{at:02}"), 16_000)).collect();
     allocator.set_node(node("z", cards)).expect("a good node");
     names.push("z".into());
     for name in &names {
-        let promised = pod(&format!("promised-{name}"), &[app(1, 16_000, 0)]);
-        allocator.reserve(&promised, name, 0).expect("room");
+        let reserved = pod(&format!("reserved-{name}"), &[app(1, 16_000, 0)]);
+        allocator.reserve(&reserved, name, 0).expect("room");
     }
     let mut number = 0;
     while allocator.filter(&hard(number, "evil"), &names[..NODES], 0).expect("good").is_partial {
         number += 1;
     }
     let mut only = |number, names: &[String]| {
-        allocator.only_promised(&hard(number, "evil"), names, 0, SECOND).expect("good")
+        allocator.fits_without_unbound(&hard(number, "evil"), names, 0, SECOND).expect("good")
     };
     assert!(only(number, &names));
     // With few nodes the answer is exact.
@@ -158,11 +162,14 @@ fn many_hard_preemptions_of_one_namespace_cost_no_more_than_a_few() {
         .collect::<Vec<Option<Vec<String>>>>()
     };
     let first = container(0, "evil", 0);
-    assert!(first.iter().all(|victims| victims.as_ref().is_some_and(|gone| gone.len() == 20)));
+    assert!(
+        first.iter().all(|victims| victims.as_ref().is_some_and(|removed| removed.len() == 20))
+    );
     // The first few get the same answer as the first one.
     let next =
         (1..30).find(|number| container(*number, "evil", 0) != first).expect("there is an end");
-    // Then some nodes are searched, and none of them evicts a pod needlessly; the others evict none.
+    // Then some nodes are searched, and none of them evicts a pod needlessly; the others evict
+    // none.
     let judge = |answer: &[Option<Vec<String>>]| {
         let judge = answer.iter().take_while(|victims| victims.is_some()).count();
         assert_eq!(answer[..judge], first[..judge]);
@@ -184,7 +191,8 @@ fn a_first_preemption_has_an_end_too() {
     let (mut allocator, candidates) = full(&names);
     let mut urgent = pod("urgent", &[app(4, 1_000, 0)]);
     urgent.priority = 10;
-    // The nodes that are asked about at one time are one question, as if there were hundreds of them.
+    // The nodes that are asked about at one time are one question, as if there were hundreds of
+    // them.
     let all = names.iter().zip(&candidates).cycle().take(200);
     let victims: Vec<Option<Vec<String>>> = all
         .map(|(name, candidates)| {
@@ -193,6 +201,6 @@ fn a_first_preemption_has_an_end_too() {
         .collect();
     let judge = victims.iter().take_while(|victims| victims.is_some()).count();
     assert!((12..150).contains(&judge), "{judge} nodes");
-    assert!(victims[..judge].iter().flatten().all(|gone| gone.len() == 20));
-    assert!(victims[judge..].iter().all(Option::is_none), "nobody goes from the others");
+    assert!(victims[..judge].iter().flatten().all(|removed| removed.len() == 20));
+    assert!(victims[judge..].iter().all(Option::is_none), "no pod is evicted from the others");
 }

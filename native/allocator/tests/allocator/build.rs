@@ -68,7 +68,7 @@ pub fn pod(uid: &str, containers: &[ContainerRequest]) -> PodRequest {
     }
 }
 
-pub fn wishing(mut request: PodRequest, card_request: CardRequest) -> PodRequest {
+pub fn with_card_request(mut request: PodRequest, card_request: CardRequest) -> PodRequest {
     request.card_request = card_request;
     request
 }

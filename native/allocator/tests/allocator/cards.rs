@@ -1,8 +1,8 @@
 //! How much of a card a pod takes, and which card it gets.
 
 use crate::build::{
-    allocated_mib, app, card, container, init, names, node, plain, pod, reserve, sidecar, wishing,
-    with,
+    allocated_mib, app, card, container, init, names, node, plain, pod, reserve, sidecar, with,
+    with_card_request,
 };
 use hami_allocator::Allocator;
 use hami_allocator::wire::{
@@ -52,7 +52,10 @@ fn overhead_is_part_of_shares_and_added_to_mib() {
     let said =
         reserve(&mut allocator, &pod("d", &[container(Kind::App, 1, Memory::Percent(3), 0)]))
             .unwrap_err();
-    assert_eq!(said, "1 card: 1 has overhead beyond the requested share (30 MiB of 30)");
+    assert_eq!(
+        said,
+        "1 card: 1 has overhead beyond the requested percentage of memory (30 MiB of 30)"
+    );
 }
 
 #[test]
@@ -122,18 +125,18 @@ fn modes() {
     let mut exclusive = of(Mode::Exclusive);
     assert!(reserve(&mut exclusive, &whole).is_ok());
     assert_eq!(exclusive.usage()[0].cards[0].cores_allocated, 100);
-    let wishes = |sharing| {
+    let requests = |sharing| {
         let card_request = CardRequest { mode: Some(sharing), ..CardRequest::default() };
-        wishing(pod("a", &[app(1, 1, 0)]), card_request)
+        with_card_request(pod("a", &[app(1, 1, 0)]), card_request)
     };
-    let said = reserve(&mut of(Mode::Mps), &wishes(Sharing::HamiCore)).unwrap_err();
+    let said = reserve(&mut of(Mode::Mps), &requests(Sharing::HamiCore)).unwrap_err();
     assert_eq!(said, "its mode is mps, another is requested");
-    let said = reserve(&mut of(Mode::Mps), &wishes(Sharing::Mig)).unwrap_err();
+    let said = reserve(&mut of(Mode::Mps), &requests(Sharing::Mig)).unwrap_err();
     assert_eq!(said, "its mode is mps, another is requested");
-    assert!(reserve(&mut of(Mode::Mps), &wishes(Sharing::Mps)).is_ok());
+    assert!(reserve(&mut of(Mode::Mps), &requests(Sharing::Mps)).is_ok());
     for mode in [Mode::Full, Mode::Memory, Mode::Share, Mode::Topology] {
-        assert!(reserve(&mut of(mode), &wishes(Sharing::HamiCore)).is_ok(), "{mode}");
-        let said = reserve(&mut of(mode), &wishes(Sharing::Mps)).unwrap_err();
+        assert!(reserve(&mut of(mode), &requests(Sharing::HamiCore)).is_ok(), "{mode}");
+        let said = reserve(&mut of(mode), &requests(Sharing::Mps)).unwrap_err();
         assert_eq!(said, format!("its mode is {mode}, another is requested"));
     }
 }
@@ -150,17 +153,17 @@ fn types_uuids_health_and_cordons() {
         avoid: vec!["g3".into()],
         ..CardRequest::default()
     };
-    let request = wishing(pod("a", &[app(2, 1, 0)]), card_request);
+    let request = with_card_request(pod("a", &[app(2, 1, 0)]), card_request);
     let said = "5 cards: 1 fits (2 requested), 1 is of another type, 1 is excluded by UUID, 1 is cordoned, 1 is unhealthy";
     assert_eq!(reserve(&mut allocator, &request).unwrap_err(), said);
     let card_request = CardRequest { avoid_types: vec!["A100".into()], ..CardRequest::default() };
     assert_eq!(
-        reserve(&mut allocator, &wishing(pod("b", &[app(1, 1, 0)]), card_request)),
+        reserve(&mut allocator, &with_card_request(pod("b", &[app(1, 1, 0)]), card_request)),
         Ok(vec![names(&["g0"])])
     );
     let card_request = CardRequest { uuids: names(&["g4", "g2"]), ..CardRequest::default() };
     assert_eq!(
-        reserve(&mut allocator, &wishing(pod("c", &[app(1, 1, 0)]), card_request)),
+        reserve(&mut allocator, &with_card_request(pod("c", &[app(1, 1, 0)]), card_request)),
         Ok(vec![names(&["g4"])])
     );
 }
@@ -170,13 +173,15 @@ fn orders_of_cards() {
     let start = || {
         let mut allocator = with(vec![plain("n", 3)]);
         let on = |uuid: &str| CardRequest { uuids: names(&[uuid]), ..CardRequest::default() };
-        reserve(&mut allocator, &wishing(pod("x", &[app(1, 600, 10)]), on("g1"))).expect("room");
-        reserve(&mut allocator, &wishing(pod("y", &[app(1, 100, 50)]), on("g2"))).expect("room");
+        reserve(&mut allocator, &with_card_request(pod("x", &[app(1, 600, 10)]), on("g1")))
+            .expect("room");
+        reserve(&mut allocator, &with_card_request(pod("y", &[app(1, 100, 50)]), on("g2")))
+            .expect("room");
         allocator
     };
     let taken = |card_request: CardRequest| {
-        reserve(&mut start(), &wishing(pod("a", &[app(1, 100, 10)]), card_request)).expect("room")
-            [0][0]
+        reserve(&mut start(), &with_card_request(pod("a", &[app(1, 100, 10)]), card_request))
+            .expect("room")[0][0]
             .clone()
     };
     let order = |order: &[Order]| CardRequest { order: order.to_vec(), ..CardRequest::default() };
@@ -188,8 +193,8 @@ fn orders_of_cards() {
     assert_eq!(taken(order(&[Order::Mutex, Order::Binpack])), "g0");
     let mut allocator = start();
     let card_request = CardRequest { mutex: true, ..CardRequest::default() };
-    let said =
-        reserve(&mut allocator, &wishing(pod("a", &[app(2, 1, 0)]), card_request)).unwrap_err();
+    let said = reserve(&mut allocator, &with_card_request(pod("a", &[app(2, 1, 0)]), card_request))
+        .unwrap_err();
     assert_eq!(said, "3 cards: 1 fits (2 requested), 2 are not idle");
     let mut published = plain("n", 3);
     published.placement = Some(Placement::Binpack);

@@ -1,5 +1,5 @@
-//! Small clusters in which every plan is tried: the allocator finds a plan exactly if there is one, and its plan works
-//! whatever the kubelet picks.
+//! Small clusters in which every plan is tried: the allocator finds a plan exactly if there is one,
+//! and its plan works whatever the kubelet picks.
 
 use crate::build::{cards, container, node, pod, with};
 use crate::kubelet::{Machine, Others, Plan, weight};
@@ -67,8 +67,9 @@ fn is_charged(allocator: &hami_allocator::Allocator, machine: &Machine<'_>) {
     let usage = allocator.usage();
     for (at, worst) in machine.worst.borrow().iter().enumerate() {
         let others = machine.others[at];
-        let given = &usage[0].cards[at];
-        let charged = (given.memory_allocated_mib, given.cores_allocated, given.slots_allocated);
+        let allocated = &usage[0].cards[at];
+        let charged =
+            (allocated.memory_allocated_mib, allocated.cores_allocated, allocated.slots_allocated);
         let counted =
             (others.memory + worst.memory, others.cores + worst.cores, others.slots + worst.slots);
         assert_eq!(charged, counted, "{:?}", machine.request);

@@ -1,5 +1,6 @@
-//! Long random histories. The allocations are counted from the answers alone and never exceed a card; nothing is left
-//! behind; the same history gives the same answers; and the order of events does not matter.
+//! Long random histories. The allocations are counted from the answers alone and never exceed a
+//! card; nothing is left behind; the same history gives the same answers; and the order of events
+//! does not matter.
 
 use crate::build::{app, container, init, node, pod, sidecar};
 use crate::ledger::Ledger;
@@ -16,14 +17,14 @@ const NODES: usize = 4;
 type Event<'a> = Box<dyn Fn(&mut Allocator) + 'a>;
 
 #[test]
-fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
-    let (mut reserved, mut promised) = (0, 0);
+fn no_card_is_overcommitted_and_nothing_stays_behind() {
+    let (mut reserved, mut unblocked) = (0, 0);
     for seed in 0..HISTORIES {
         let (mut allocator, mut ledger, mut answers) =
             (Allocator::new(), Ledger::default(), Vec::new());
         history(seed, &mut allocator, &mut ledger, &mut answers);
         reserved += answers.iter().filter(|answer| answer.starts_with("reserved")).count();
-        promised += answers.iter().filter(|answer| *answer == "promised true").count();
+        unblocked += answers.iter().filter(|answer| *answer == "without unbound true").count();
 
         // The same history again.
         let (mut again, mut other, mut repeated) =
@@ -49,7 +50,7 @@ fn no_answer_is_ever_too_much_and_nothing_stays_behind() {
         assert_eq!(json(&allocator), json(&empty), "seed {seed}");
     }
     assert!(reserved > 1200, "{reserved} reservations");
-    assert!(promised > 1200, "{promised} only promised");
+    assert!(unblocked > 1200, "{unblocked} fit without unbound ones");
 }
 
 /// The final state is the same if its events come in any other order, and after a snapshot.
@@ -223,8 +224,8 @@ fn schedule(
 
     if filtered.feasible.is_empty() {
         let soon = now + random.pick(&[0, 2_000_000_000, 10_000_000_000]);
-        let promised = allocator.only_promised(&request, &names, now, soon).expect("good");
-        answers.push(format!("promised {promised}"));
+        let unblocked = allocator.fits_without_unbound(&request, &names, now, soon).expect("good");
+        answers.push(format!("without unbound {unblocked}"));
         // The same request without anything that is held or reserved for others.
         let mut kept = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
         kept.expire(soon);
@@ -234,7 +235,7 @@ fn schedule(
         let of_quota = filtered.failed.is_empty()
             && filtered.unresolvable.iter().all(|(_, reason)| reason.starts_with("quota"));
         let fits = !found.feasible.is_empty();
-        assert!(promised == fits || promised && of_quota, "{request:?}: {found:?}");
+        assert!(unblocked == fits || unblocked && of_quota, "{request:?}: {found:?}");
     }
 
     let scores =

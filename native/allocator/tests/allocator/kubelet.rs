@@ -1,12 +1,12 @@
 //! The kubelet's allocation of devices, step by step, with every choice that it can make.
 //!
-//! This is the oracle for plans. It knows cards, what other pods take of them, and how `devicesToReuse` works. It
-//! does not know groups or peaks.
+//! This is the oracle for plans. It knows cards, what other pods take of them, and how
+//! `devicesToReuse` works. It does not know groups or peaks.
 
 use hami_allocator::wire::{Card, ContainerRequest, Kind, Memory, Mode, PodRequest};
 use std::cell::RefCell;
 
-/// What other pods take of a card.
+/// The part of a card that other pods take.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Others {
     pub memory: u64,
@@ -153,7 +153,8 @@ impl Machine<'_> {
     }
 }
 
-/// The MiB that a container takes of a card. (These tests request no share that is smaller than the overhead.)
+/// The MiB that a container takes of a card. (These tests request no share that is smaller than the
+/// overhead.)
 pub fn weight(container: &ContainerRequest, card: &Card) -> u64 {
     match container.memory {
         Memory::Mib(mib) => mib + card.overhead_mib,

@@ -3,7 +3,7 @@
 use hami_allocator::wire::{Assignment, ContainerRequest, Kind, Node, PodRequest, Quota};
 use std::collections::BTreeMap;
 
-/// What an observer of the answers knows.
+/// The state that follows from the answers alone.
 #[derive(Default)]
 pub struct Ledger {
     /// The nodes by name.
@@ -108,8 +108,8 @@ fn peak(
     peak
 }
 
-/// The peak of an amount over the phases of a pod: an init container with the sidecars before it, or the sidecars and
-/// apps.
+/// The peak of an amount over the phases of a pod: an init container with the sidecars before it,
+/// or the sidecars and apps.
 fn most(request: &PodRequest, started: bool, of: impl Fn(&ContainerRequest) -> u64) -> u64 {
     let steady = |before: usize| {
         request.containers[..before]

@@ -1,21 +1,21 @@
-//! Tests of the allocator through its public interface: its rules one by one, and whole histories against simple
-//! checkers that know nothing of how it works and count from its answers alone.
+//! Tests of the allocator through its public interface: its rules one by one, and whole histories
+//! against simple checkers that know nothing of how it works and count from its answers alone.
 
 mod bounds;
 mod build;
+mod caching;
 mod cards;
 mod feasible;
 mod histories;
+mod holds;
 mod kubelet;
 mod ledger;
 mod mig;
 mod names;
 mod nodes;
 mod prng;
-mod promises;
 mod quotas;
-mod remembered;
+mod relations;
 mod shares;
 mod topology;
-mod unseen;
 mod victims;

@@ -1,6 +1,6 @@
 //! Cards in MIG mode.
 
-use crate::build::{app, card, init, node, pod, reserve, wishing, with};
+use crate::build::{app, card, init, node, pod, reserve, with, with_card_request};
 use hami_allocator::wire::{
     Card, CardRequest, ContainerRequest, Memory, Mig, MigProfile, Mode, Node, Order,
 };
@@ -87,7 +87,7 @@ fn instances_of_one_container_may_be_of_one_card() {
     let assignment = allocator.reserve(&request, "n", 0).expect("the same again");
     let mut starts: Vec<u32> = assignment.containers["c0"]
         .iter()
-        .map(|grant| grant.mig.as_ref().expect("cut").start)
+        .map(|grant| grant.mig.as_ref().expect("an instance").start)
         .collect();
     starts.sort_unstable();
     starts.dedup();
@@ -95,7 +95,7 @@ fn instances_of_one_container_may_be_of_one_card() {
 }
 
 #[test]
-fn an_instance_is_handed_on_as_it_is() {
+fn an_instance_is_reused_unchanged() {
     let mut allocator = with(vec![mig(vec![a100("g0")])]);
     let request = pod("p", &[init(1, 30_000, 0), app(1, 5_000, 0)]);
     reserve(&mut allocator, &request).expect("room");
@@ -115,7 +115,7 @@ fn an_instance_is_handed_on_as_it_is() {
 }
 
 #[test]
-fn whole_cards_and_cut_ones_do_not_mix() {
+fn whole_and_partitioned_cards_do_not_mix() {
     let mut allocator = with(vec![node("n", vec![a100("g0")])]);
     let plain = pod("plain", &[app(1, 1_000, 0)]);
     assert_eq!(reserve(&mut allocator, &plain), Ok(vec![vec!["g0".into()]]));
@@ -143,7 +143,7 @@ fn shares_of_a_card_are_of_all_of_it_also_where_no_profile_has_that() {
         (&["2g.20gb"], app(1, 5_000, 33), 33),
     ] {
         let mut card = a100("g0");
-        card.mig.as_mut().expect("cut").profiles.retain(|it| offered.contains(&&*it.name));
+        card.mig.as_mut().expect("an instance").profiles.retain(|it| offered.contains(&&*it.name));
         let mut allocator = with(vec![mig(vec![card])]);
         let mut sum = 0;
         for at in 0.. {
@@ -179,7 +179,7 @@ fn of_profiles_with_as_much_memory_the_one_with_fewer_slices_goes() {
 }
 
 #[test]
-fn what_is_spoiled_counts_by_its_size() {
+fn blocked_placements_count_by_their_size() {
     let profiles = vec![
         profile("small", 5_000, 1, 1, &[0, 4]),
         profile("large", 20_000, 4, 4, &[0]),
@@ -191,12 +191,12 @@ fn what_is_spoiled_counts_by_its_size() {
 }
 
 #[test]
-fn what_is_spoiled_already_does_not_count_again() {
+fn placements_that_are_already_blocked_do_not_count() {
     let mut allocator = with(vec![mig(vec![a100("g0")])]);
     let first = pod("first", &[app(1, 5_000, 0)]);
     let mut assignment = allocator.reserve(&first, "n", 0).expect("room");
-    let grant = &mut assignment.containers.get_mut("c0").expect("it containers")[0];
-    grant.mig.as_mut().expect("cut").start = 0;
+    let grant = &mut assignment.containers.get_mut("c0").expect("the container")[0];
+    grant.mig.as_mut().expect("an instance").start = 0;
     allocator.place(&first, assignment, true).expect("a good place");
     // All large profiles that start at 0 are blocked already, so the neighbour blocks nothing else.
     let place = instance(&mut allocator, "second", app(1, 5_000, 0));
@@ -214,7 +214,7 @@ fn an_instance_is_enough_for_the_largest_of_those_who_get_it() {
 }
 
 #[test]
-fn a_cut_card_has_slots_and_may_be_wanted_idle() {
+fn a_partitioned_card_has_slots_and_may_be_requested_idle() {
     let mut full = a100("g0");
     full.slots = 1;
     let mut allocator = with(vec![mig(vec![full])]);
@@ -225,7 +225,7 @@ fn a_cut_card_has_slots_and_may_be_wanted_idle() {
     let mut allocator = with(vec![mig(vec![a100("g0")])]);
     instance(&mut allocator, "one", app(1, 5_000, 0)).expect("room");
     let alone = CardRequest { order: vec![Order::Mutex], ..CardRequest::default() };
-    let request = wishing(pod("two", &[app(1, 5_000, 0)]), alone);
+    let request = with_card_request(pod("two", &[app(1, 5_000, 0)]), alone);
     assert!(reserve(&mut allocator, &request).is_err());
     allocator.remove("one");
     assert!(reserve(&mut allocator, &request).is_ok());

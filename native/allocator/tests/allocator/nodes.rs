@@ -1,6 +1,6 @@
 //! Which nodes fit, which one is the best, and why the others do not fit.
 
-use crate::build::{app, card, init, node, plain, pod, reserve, wishing, with};
+use crate::build::{app, card, init, node, plain, pod, reserve, with, with_card_request};
 use hami_allocator::Allocator;
 use hami_allocator::wire::{CardRequest, Placement, Weights};
 
@@ -25,7 +25,12 @@ fn scores_are_of_the_node_with_the_pod() {
     let score = |allocator: &mut Allocator, node_order, mib| {
         let card_request = CardRequest { node_order, ..CardRequest::default() };
         allocator
-            .score(&wishing(pod("b", &[app(1, mib, 10)]), card_request), &["n", "m"], 0, 0)
+            .score(
+                &with_card_request(pod("b", &[app(1, mib, 10)]), card_request),
+                &["n", "m"],
+                0,
+                0,
+            )
             .expect("good")
     };
     let scores = score(&mut allocator, None, 100);
@@ -45,7 +50,7 @@ fn waste_is_avoided() {
         ..CardRequest::default()
     };
     let scores = allocator
-        .score(&wishing(pod("a", &[app(1, 400, 0)]), card_request), &["n", "m"], 0, 0)
+        .score(&with_card_request(pod("a", &[app(1, 400, 0)]), card_request), &["n", "m"], 0, 0)
         .expect("good");
     assert!(scores[0] > scores[1], "{scores:?}");
 }
@@ -65,7 +70,7 @@ fn a_pod_that_is_small_beside_a_node_makes_a_difference() {
     }
     let mut scores = |node_order| {
         let card_request = CardRequest { node_order, ..CardRequest::default() };
-        let asked = wishing(pod("next", &[app(1, 100, 0)]), card_request);
+        let asked = with_card_request(pod("next", &[app(1, 100, 0)]), card_request);
         allocator.score(&asked, &names, 0, 0).expect("good")
     };
     let (packed, spread) = (scores(Some(Placement::Binpack)), scores(Some(Placement::Spread)));
@@ -74,7 +79,7 @@ fn a_pod_that_is_small_beside_a_node_makes_a_difference() {
 }
 
 #[test]
-fn why_card_by_card() {
+fn explain_has_a_reason_for_each_card() {
     let mut allocator = with(vec![plain("n", 2)]);
     reserve(&mut allocator, &pod("a", &[app(1, 600, 0)])).expect("room");
     let why = allocator.explain(&pod("b", &[app(1, 500, 0)]), "n").expect("good");

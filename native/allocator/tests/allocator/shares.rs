@@ -1,5 +1,5 @@
-//! Shares of cards under quotas, where the use of a quota depends on the chosen cards. The cached verdicts must be
-//! those that an evaluation without a cache finds.
+//! Shares of cards under quotas, where the use of a quota depends on the chosen cards. The cached
+//! verdicts must be those that an evaluation without a cache finds.
 
 use crate::build::{card, container, node, pod, with};
 use crate::prng::Prng;
@@ -59,7 +59,7 @@ fn afresh(allocator: &mut Allocator, request: &PodRequest, names: &[String]) -> 
 }
 
 #[test]
-fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
+fn an_expensive_choice_under_a_quota_continues_and_ends() {
     const NODES: usize = 30;
     // Eight of the sixteen different cards exceed the quota, but the eight smallest do not.
     let cards =
@@ -89,7 +89,8 @@ fn a_hard_choice_under_a_quota_goes_on_where_it_ended_and_comes_to_its_end() {
         allocator.place(&small, assignment, true).expect("our own answer");
     }
     assert!(questions > 1, "it was too much for one question");
-    // What holds for a remaining amount holds for smaller ones too, with the amounts of the current request.
+    // A verdict for a remaining amount applies to smaller ones too, with the amounts of the current
+    // request.
     for request in [wanted.clone(), of(wanted, "other")] {
         let filtered = allocator.filter(&request, &names, questions * 10 * SECOND).expect("good");
         assert!(!filtered.is_partial);
@@ -138,7 +139,7 @@ fn some_request(random: &mut Prng, uid: &str) -> PodRequest {
 }
 
 #[test]
-fn what_is_remembered_is_what_would_be_found_out_anew() {
+fn cached_verdicts_are_those_of_a_new_allocator() {
     const NODES: usize = 6;
     let (mut fits, mut quotas, mut full) = (0, 0, BTreeSet::new());
     for seed in 0..12 {

@@ -1,6 +1,6 @@
 //! Links and NUMA nodes.
 
-use crate::build::{app, card, node, pod, reserve, wishing, with};
+use crate::build::{app, card, node, pod, reserve, with, with_card_request};
 use crate::kubelet::subsets;
 use crate::prng::Prng;
 use hami_allocator::Allocator;
@@ -22,13 +22,14 @@ fn topology(topology: Topology) -> CardRequest {
 fn the_best_linked_cards_are_taken_and_strict_takes_no_others() {
     let node = linked(&[(0, 1, 10), (0, 2, 40), (1, 3, 40), (2, 3, 10)], 4);
     let mut allocator = with(vec![node]);
-    let pair =
-        |uid: &str, card_request| wishing(pod(uid, &[app(2, 900, 0)]), topology(card_request));
+    let pair = |uid: &str, card_request| {
+        with_card_request(pod(uid, &[app(2, 900, 0)]), topology(card_request))
+    };
     assert_eq!(
         reserve(&mut allocator, &pair("a", Topology::Strict)),
         Ok(vec![vec!["g0".into(), "g2".into()]])
     );
-    let one = wishing(
+    let one = with_card_request(
         pod("b", &[app(1, 900, 0)]),
         CardRequest { uuids: vec!["g1".into()], ..CardRequest::default() },
     );
@@ -42,7 +43,7 @@ fn the_best_linked_cards_are_taken_and_strict_takes_no_others() {
     allocator.remove("a");
     allocator.remove("c");
     for uid in ["g0", "g3"] {
-        let one = wishing(
+        let one = with_card_request(
             pod(uid, &[app(1, 900, 0)]),
             CardRequest { uuids: vec![uid.into()], ..CardRequest::default() },
         );
@@ -64,7 +65,7 @@ fn one_card_is_the_worst_linked_one() {
     let node = linked(&[(0, 1, 10), (1, 2, 40), (0, 2, 10)], 3);
     let card_request =
         CardRequest { order: vec![Order::Topology, Order::Binpack], ..CardRequest::default() };
-    let request = wishing(pod("a", &[app(1, 10, 0)]), card_request);
+    let request = with_card_request(pod("a", &[app(1, 10, 0)]), card_request);
     assert_eq!(reserve(&mut with(vec![node]), &request), Ok(vec![vec!["g0".into()]]));
 }
 
@@ -79,8 +80,10 @@ fn the_best_of_all_subsets_is_found() {
                 .for_each(|other| links.push((one, other, random.pick(&[0, 10, 50, 100, 300]))));
         }
         let wanted = 2 + random.below(count - 1);
-        let request =
-            wishing(pod("a", &[app(wanted as u32, 10, 0)]), topology(Topology::BestEffort));
+        let request = with_card_request(
+            pod("a", &[app(wanted as u32, 10, 0)]),
+            topology(Topology::BestEffort),
+        );
         let hand = &reserve(&mut with(vec![linked(&links, count)]), &request).expect("room")[0];
         let score = |one: usize, other: usize| {
             let pair = (one.max(other), one.min(other));
@@ -108,7 +111,7 @@ fn a_container_stays_on_one_numa_node() {
     }
     let mut allocator = with(vec![node("n", cards)]);
     let bound = |uid: &str, count| {
-        wishing(
+        with_card_request(
             pod(uid, &[app(count, 900, 0)]),
             CardRequest { numa: true, ..CardRequest::default() },
         )
@@ -129,7 +132,7 @@ fn numa_as_an_order_prefers_company_but_takes_what_there_is() {
     let request = |count| {
         let card_request =
             CardRequest { order: vec![Order::Numa, Order::Spread], ..CardRequest::default() };
-        wishing(pod("a", &[app(count, 10, 0)]), card_request)
+        with_card_request(pod("a", &[app(count, 10, 0)]), card_request)
     };
     let taken = |count| {
         reserve(&mut with(vec![node("n", cards.clone())]), &request(count)).expect("room").remove(0)
@@ -145,7 +148,7 @@ fn sixteen_cards_take_no_forever() {
     for one in 0..16 {
         (0..one).for_each(|other| links.push((one, other, random.below(1000) as u32)));
     }
-    let request = wishing(pod("a", &[app(8, 10, 0)]), topology(Topology::BestEffort));
+    let request = with_card_request(pod("a", &[app(8, 10, 0)]), topology(Topology::BestEffort));
     let mut allocator: Allocator = with(vec![linked(&links, 16)]);
     assert_eq!(reserve(&mut allocator, &request).expect("room")[0].len(), 8);
 }
@@ -225,13 +228,15 @@ fn strict_is_placed_exactly_where_there_is_a_way() {
             for at in &busy {
                 let card_request =
                     CardRequest { uuids: vec![format!("g{at}")], ..CardRequest::default() };
-                let one = wishing(pod(&format!("busy-{at}"), &[app(1, 900, 0)]), card_request);
+                let one =
+                    with_card_request(pod(&format!("busy-{at}"), &[app(1, 900, 0)]), card_request);
                 reserve(&mut allocator, &one).expect("room");
             }
             for counts in (2..=8 - busy.len()).flat_map(sums) {
                 let containers: Vec<_> =
                     counts.iter().map(|count| app(*count as u32, 900, 0)).collect();
-                let asked = wishing(pod("asked", &containers), topology(Topology::Strict));
+                let asked =
+                    with_card_request(pod("asked", &containers), topology(Topology::Strict));
                 let answer = reserve(&mut allocator, &asked);
                 allocator.remove("asked");
                 let possible = is_possible(&best, &counts, &busy);

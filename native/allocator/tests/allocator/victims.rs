@@ -30,9 +30,9 @@ fn full_node(random: &mut Prng) -> (Allocator, Vec<Candidate>) {
     (allocator, candidates)
 }
 
-fn fits_without(allocator: &mut Allocator, request: &PodRequest, gone: &[&Candidate]) -> bool {
+fn fits_without(allocator: &mut Allocator, request: &PodRequest, removed: &[&Candidate]) -> bool {
     let mut other = Allocator::restore(&allocator.snapshot()).expect("our own snapshot");
-    for one in gone {
+    for one in removed {
         other.remove(&one.uid);
     }
     other.reserve(request, "n", 0).is_ok()
@@ -40,9 +40,9 @@ fn fits_without(allocator: &mut Allocator, request: &PodRequest, gone: &[&Candid
 
 type Cost = (usize, Option<i32>, usize);
 
-fn cost(gone: &[&Candidate]) -> Cost {
-    let violations = gone.iter().filter(|one| one.pdb_violating).count();
-    (violations, gone.iter().map(|one| one.priority).max(), gone.len())
+fn cost(removed: &[&Candidate]) -> Cost {
+    let violations = removed.iter().filter(|one| one.pdb_violating).count();
+    (violations, removed.iter().map(|one| one.priority).max(), removed.len())
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn the_best_set_is_evicted() {
             (0..lower.len()).filter(of).map(|at| lower[at]).collect::<Vec<&Candidate>>()
         });
         let cheapest: Option<Cost> = sets
-            .filter(|gone| fits_without(&mut allocator, &request, gone))
-            .map(|gone| cost(&gone))
+            .filter(|removed| fits_without(&mut allocator, &request, removed))
+            .map(|removed| cost(&removed))
             .min();
         let before = allocator.digest();
         let victims = allocator.victims(&request, "n", &candidates, 0).expect("a good request");
@@ -82,8 +82,8 @@ fn the_best_set_is_evicted() {
     assert!(some > 50 && none > 10, "{some} {none}");
 }
 
-/// Randomly linked cards with four pods on each, and a pod that requests this many of them with the best links in
-/// each of its containers.
+/// Randomly linked cards with four pods on each, and a pod that requests this many of them with the
+/// best links in each of its containers.
 fn linked(seed: u64, count: usize, containers: usize) -> (Allocator, Vec<Candidate>, PodRequest) {
     let random = &mut Prng::new(seed);
     let mut cards: Vec<_> =
@@ -271,7 +271,7 @@ fn pods_on_other_nodes_and_the_pod_itself_are_not_evicted() {
 }
 
 #[test]
-fn beside_an_important_one_that_has_to_go_others_of_its_rank_cost_nothing() {
+fn a_necessary_victim_makes_others_of_its_priority_free() {
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 1)]);
     let protected = placed(&mut allocator, "protected", 300, 10);
     let candidates = [
@@ -285,8 +285,8 @@ fn beside_an_important_one_that_has_to_go_others_of_its_rank_cost_nothing() {
     assert_eq!(found, Ok(Some(vec!["middle".into(), "protected".into()])));
 }
 
-/// Five pods on each of eight cards, of which four must be empty: more sets than can be tried. `says` returns the
-/// priority and the budget of the pods of a card.
+/// Five pods on each of eight cards, of which four must be empty: more sets than can be tried.
+/// `says` returns the priority and the budget of the pods of a card.
 fn crowded(says: impl Fn(u32) -> (i32, bool)) -> (Allocator, Vec<Candidate>) {
     let mut allocator = crate::build::with(vec![crate::build::plain("n", 8)]);
     let mut candidates = Vec::new();
@@ -312,15 +312,15 @@ fn going<'a>(allocator: &mut Allocator, candidates: &'a [Candidate]) -> Vec<&'a 
 #[test]
 fn with_too_many_sets_pods_under_a_budget_are_spared_first() {
     let (mut allocator, candidates) = crowded(|card| (0, card > 2));
-    let gone = going(&mut allocator, &candidates);
-    assert_eq!(gone.len(), 20);
-    assert_eq!(gone.iter().filter(|one| one.pdb_violating).count(), 5, "of one card");
+    let removed = going(&mut allocator, &candidates);
+    assert_eq!(removed.len(), 20);
+    assert_eq!(removed.iter().filter(|one| one.pdb_violating).count(), 5, "of one card");
 }
 
 #[test]
 fn with_too_many_sets_important_pods_are_spared_first() {
     let (mut allocator, candidates) = crowded(|card| (if card > 2 { 5 } else { 0 }, false));
-    let gone = going(&mut allocator, &candidates);
-    assert_eq!(gone.len(), 20);
-    assert_eq!(gone.iter().filter(|one| one.priority == 5).count(), 5, "of one card");
+    let removed = going(&mut allocator, &candidates);
+    assert_eq!(removed.len(), 20);
+    assert_eq!(removed.iter().filter(|one| one.priority == 5).count(), 5, "of one card");
 }

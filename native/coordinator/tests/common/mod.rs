@@ -1,5 +1,5 @@
-//! A runtime directory with slices, a coordinator in its own process, and members that simulate programs:
-//! they wait, run while they have the turn, signal, and detect each other.
+//! A runtime directory with slices, a coordinator in its own process, and members that simulate
+//! programs: they wait, run while they have the turn, signal, and detect each other.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 #[path = "../../../account/tests/common/mod.rs"]
@@ -7,7 +7,7 @@ pub mod processes;
 
 use hami_account::{Account, ComputeState, Member};
 use hami_limits::grants::{Grant, GrantsPage, GrantsView, Holder, Kind, SILENCE_NS};
-use hami_limits::{LimitsPage, Mode, Priority, Row};
+use hami_limits::{Format, LimitsPage, Mode, Row, SliceInfo};
 use processes::Child;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,14 +39,18 @@ impl Runtime {
 
     /// A new slice with a share of one card.
     pub fn slice(&self, name: &str, share: Option<u32>) -> PathBuf {
+        self.slice_in(Format::Current, name, share)
+    }
+
+    /// The same in a format.
+    pub fn slice_in(&self, format: Format, name: &str, share: Option<u32>) -> PathBuf {
         let directory = self.at(name);
         std::fs::create_dir(&directory).unwrap();
-        let (mode, priority) = (Mode::Soft, Priority::Normal);
-        let uuid = CARD.to_owned();
-        let row = Row { uuid, memory_limit: None, share, mode, priority };
-        LimitsPage::create(&directory.join("limits"), &[row]).unwrap();
-        Account::create(&directory.join("account")).unwrap();
-        drop(GrantsPage::create(&directory.join("grants")).unwrap());
+        let row = Row { share, mode: Mode::Soft, ..Row::new(CARD) };
+        let info = SliceInfo::default();
+        LimitsPage::create_in(format, &directory.join("limits"), &info, &[row]).unwrap();
+        Account::create_in(format, &directory.join("account")).unwrap();
+        drop(GrantsPage::create_in(format, &directory.join("grants")).unwrap());
         directory
     }
 
@@ -98,8 +102,8 @@ impl Stage {
         );
     }
 
-    /// Asserts that two never had the card at once. A player that cannot run during its turn is skipped
-    /// like a stopped one, and may then meet another.
+    /// Asserts that two never had the card at once. A player that cannot run during its turn is
+    /// skipped like a stopped one, and may then meet another.
     pub fn assert_none_met(&self) {
         let met = self.overlaps.load(Ordering::SeqCst);
         let late = self.late.load(Ordering::SeqCst);
@@ -149,8 +153,8 @@ impl<'a> Player<'a> {
 
     /// Until when this program may work; `None` if it may not.
     pub fn may_until(&self, grant: Grant) -> Option<u64> {
-        let me = matches!(grant.holder, Holder::Everyone)
-            || grant.holder == Holder::Slot(self.member.slot());
+        let me =
+            matches!(grant.holder, Holder::All) || grant.holder == Holder::Slot(self.member.slot());
         let until = match grant.kind {
             Kind::Turn => grant.until,
             // As long as its bucket allows, and no other process waits.

@@ -4,18 +4,27 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::file::FileKind;
+use crate::format::FileLayout;
 use crate::page::MAX_ROWS;
 
+/// The slots of an account.
+pub const SLOTS: usize = 256;
+
 pub(super) const SIZE: usize = size_of::<Layout>();
-pub(super) const FILE: FileKind =
-    FileKind { name: "grants page", magic: *b"HAMIGRA1", version: 1, size: SIZE };
+pub(super) const FILE: FileKind = FileKind {
+    name: "grants page",
+    magic: *b"HAMIGRA1",
+    layouts: [FileLayout { version: 1, size: SIZE }, FileLayout { version: 3, size: SIZE }],
+};
 
 #[repr(C, align(4096))]
 pub(super) struct Layout {
     head: [u8; 32],
     pub pulse: AtomicU64,
     pub regulated: AtomicU32,
+    pub swept_at: AtomicU64,
     pub rows: [GrantRow; MAX_ROWS],
+    pub departed: [AtomicU64; SLOTS],
 }
 
 #[repr(C, align(64))]
@@ -28,7 +37,9 @@ pub(super) struct GrantRow {
 const _: () = assert!(SIZE == 4096 && size_of::<GrantRow>() == 64);
 const _: () = assert!(offset_of!(Layout, pulse) == 32);
 const _: () = assert!(offset_of!(Layout, regulated) == 40);
+const _: () = assert!(offset_of!(Layout, swept_at) == 48);
 const _: () = assert!(offset_of!(Layout, rows) == 64);
+const _: () = assert!(offset_of!(Layout, departed) == 1088);
 const _: () = assert!(offset_of!(GrantRow, word) == 0 && offset_of!(GrantRow, until) == 8);
 
 /// The content of a row: which process may launch on the card.
@@ -61,21 +72,21 @@ pub enum Kind {
 pub enum Holder {
     /// No process of the slice.
     #[default]
-    Nobody,
+    None,
     /// The process in this slot of the account.
     Slot(u16),
     /// Every process of the slice.
-    Everyone,
+    All,
 }
 
-const EVERYONE: u16 = 0xffff;
-const NOBODY: u16 = 0xfffe;
+const ALL: u16 = 0xffff;
+const NONE: u16 = 0xfffe;
 
 impl Grant {
     pub(super) fn encode(self) -> u64 {
         let holder = match self.holder {
-            Holder::Everyone => EVERYONE,
-            Holder::Nobody => NOBODY,
+            Holder::All => ALL,
+            Holder::None => NONE,
             Holder::Slot(slot) => slot,
         };
         u64::from(self.turn) | (self.kind as u64) << 32 | u64::from(holder) << 48
@@ -89,8 +100,8 @@ impl Grant {
             _ => Kind::Own,
         };
         let holder = match (word >> 48) as u16 {
-            EVERYONE => Holder::Everyone,
-            NOBODY => Holder::Nobody,
+            ALL => Holder::All,
+            NONE => Holder::None,
             slot => Holder::Slot(slot),
         };
         Self { turn: word as u32, kind, holder, until }
@@ -111,7 +122,7 @@ impl GrantRow {
             word = still;
         }
         let turn = Grant::decode(word, 0).turn;
-        Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 }
+        Grant { turn, kind: Kind::Turn, holder: Holder::None, until: 0 }
     }
 
     /// Stores a grant. Only the coordinator calls it.
@@ -127,7 +138,7 @@ impl GrantRow {
 
     /// Takes the turn from its holder. Afterwards `until` may belong to another turn.
     pub(super) fn close(&self, turn: u32) {
-        let closed = Grant { turn, kind: Kind::Turn, holder: Holder::Nobody, until: 0 };
+        let closed = Grant { turn, kind: Kind::Turn, holder: Holder::None, until: 0 };
         self.word.store(closed.encode().to_le(), Ordering::Relaxed);
         fence(Ordering::Release);
     }

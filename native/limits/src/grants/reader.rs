@@ -2,12 +2,13 @@
 
 use super::layout::{FILE, Grant, GrantRow, Layout, SIZE};
 use crate::file::FileError;
+use crate::format::Format;
 use crate::futex;
 use crate::mapped::{self, Mapping, Opened};
 use crate::page::MAX_ROWS;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 /// A grants page mapped read-only. No file descriptor is kept.
@@ -17,41 +18,63 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct GrantsView {
     map: Mapping,
+    format: Format,
 }
 
 impl GrantsView {
     /// Checks the page and maps it.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let file = open_checked(path, false)?;
+        let (file, format) = open_checked(path, false)?;
         let map = file.map(SIZE, libc::PROT_READ).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map })
+        Ok(Self { map, format })
     }
 
-    /// The grant for the card of `row`. It counts only while the pulse is recent ([`Self::pulse`]). For
-    /// a row that no page has it is [`super::Kind::Own`].
+    /// The format of the page.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The grant for the card of `row`. It counts only while the pulse is recent ([`Self::pulse`]).
+    /// For a row that no page has it is [`super::Kind::Own`].
     #[inline]
     pub fn grant(&self, row: usize) -> Grant {
         self.row(row).map_or(Grant::default(), GrantRow::read)
     }
 
-    /// The time of the coordinator's last pulse, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never. If it
-    /// is older than [`super::SILENCE_NS`], no grant of the page counts.
+    /// The time of the coordinator's last pulse, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never.
+    /// If it is older than [`super::SILENCE_NS`], no grant of the page counts.
     #[inline]
     pub fn pulse(&self) -> u64 {
         u64::from_le(layout(&self.map).pulse.load(Ordering::Relaxed))
     }
 
-    /// The word that is 1 while launches of this slice need permission because of a neighbour. Every
-    /// launch loads it (relaxed).
+    /// The word that is 1 while launches of this slice need permission because of a neighbour.
+    /// Every launch loads it (relaxed).
     #[inline]
     pub fn regulated(&self) -> &AtomicU32 {
         &layout(&self.map).regulated
     }
 
-    /// The turn of a row, to be loaded (relaxed) or waited on. Rows that no page has share the last row's.
+    /// The turn of a row, to be loaded (relaxed) or waited on. Rows that no page has share the last
+    /// row's.
     #[inline]
     pub fn turn_word(&self, row: usize) -> &AtomicU32 {
         layout(&self.map).rows[row.min(MAX_ROWS - 1)].turn_word()
+    }
+
+    /// The time of the last complete sweep, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never. If it
+    /// is older than [`super::SWEEP_SILENCE_NS`], [`Self::departed`] says nothing.
+    pub fn swept_at(&self) -> u64 {
+        let swept_at = u64::from_le(layout(&self.map).swept_at.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        swept_at
+    }
+
+    /// When the last process of this slot of the account whose memory the driver has freed had
+    /// joined; 0 for none, and for a slot that no account has.
+    pub fn departed(&self, slot: usize) -> u64 {
+        let departed = layout(&self.map).departed.get(slot);
+        departed.map_or(0, |joined_at| u64::from_le(joined_at.load(Ordering::Relaxed)))
     }
 
     /// Sleeps until the row's turn is another than `seen_turn`, or the row was written, or about
@@ -71,7 +94,7 @@ pub(super) fn layout(map: &Mapping) -> &Layout {
 }
 
 /// Opens the file if it is a valid page.
-pub(super) fn open_checked(path: &Path, write: bool) -> Result<Opened<'_>, FileError> {
+pub(super) fn open_checked(path: &Path, write: bool) -> Result<(Opened<'_>, Format), FileError> {
     let refused = |e| FILE.io(path, e);
     let file = mapped::open(path, write).map_err(refused)?;
     let metadata = file.metadata().map_err(refused)?;
@@ -80,6 +103,6 @@ pub(super) fn open_checked(path: &Path, write: bool) -> Result<Opened<'_>, FileE
     }
     let mut head = [0; 16];
     file.read_exact_at(&mut head, 0).map_err(refused)?;
-    FILE.check_head(&head).map_err(|reason| FILE.damaged(path, reason))?;
-    Ok(file)
+    let format = FILE.check_head(&head).map_err(|reason| FILE.damaged(path, reason))?;
+    Ok((file, format))
 }

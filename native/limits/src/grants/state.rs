@@ -7,12 +7,13 @@
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputeState {
-    /// Nothing is in flight, and no permission is requested. A thread may still wait for the process's
-    /// own bucket during a turn of the process, because no grant fills that bucket.
+    /// Nothing is in flight, and no permission is requested. A thread may still wait for the
+    /// process's own bucket during a turn of the process, because no grant fills that bucket.
     #[default]
     Idle = 0,
-    /// A thread waits to launch, for a turn or, without turns, for the process's own bucket. Nothing is
-    /// in flight, or the work in flight has not ended for so long that it may wait for that launch.
+    /// A thread waits to launch, for a turn or, without turns, for the process's own bucket.
+    /// Nothing is in flight, or the work in flight has not ended for so long that it may wait for
+    /// that launch.
     Waiting = 1,
     /// Work may be in flight; the last may have just ended.
     Running = 2,
@@ -25,8 +26,8 @@ impl ComputeState {
         u64::from(turn) << 32 | self as u64
     }
 
-    /// The turn and the state in a word. An unknown state is read as idle, so that no process waits for
-    /// another that writes invalid words.
+    /// The turn and the state in a word. An unknown state is read as idle, so that no process waits
+    /// for another that writes invalid words.
     #[inline]
     pub fn from_word(word: u64) -> (u32, Self) {
         let state = match word as u32 {

@@ -3,6 +3,7 @@
 use super::layout::{FILE, Grant, GrantRow, SIZE};
 use super::reader::{layout, open_checked};
 use crate::file::FileError;
+use crate::format::Format;
 use crate::futex;
 use crate::mapped::Mapping;
 use std::ops::Range;
@@ -19,13 +20,18 @@ impl GrantsPage {
     /// Creates the page of a new slice, without grants and without a coordinator. The file must not
     /// exist; its mode is 0644 less the umask.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        FILE.create(path, 0o644, &FILE.head())?;
+        Self::create_in(Format::Current, path)
+    }
+
+    /// The same in a format, for the library of that format.
+    pub fn create_in(format: Format, path: &Path) -> Result<Self, FileError> {
+        FILE.create(path, 0o644, format, &FILE.head(format))?;
         Self::open(path)
     }
 
     /// Opens a page for writing. Grants of an earlier coordinator are kept.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let file = open_checked(path, true)?;
+        let (file, _) = open_checked(path, true)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let map = file.map(SIZE, access).map_err(|e| FILE.io(path, e))?;
         Ok(Self { map })
@@ -36,10 +42,11 @@ impl GrantsPage {
         self.row(row).map_or(Grant::default(), GrantRow::read)
     }
 
-    /// Stores a grant and wakes the processes that wait for the row. A row that no page has is ignored.
+    /// Stores a grant and wakes the processes that wait for the row. A row that no page has is
+    /// ignored.
     ///
-    /// If turn, kind or holder differ from the old grant, the old turn loses its holder with the first
-    /// store. If only `until` differs, the turn is prolonged and keeps its holder throughout.
+    /// If turn, kind or holder differ from the old grant, the old turn loses its holder with the
+    /// first store. If only `until` differs, the turn is prolonged and keeps its holder throughout.
     pub fn set(&self, row: usize, grant: Grant) {
         if let Some(row) = self.row(row) {
             row.write(grant);
@@ -56,6 +63,20 @@ impl GrantsPage {
     /// Sets whether launches of the slice need permission because of a neighbour.
     pub fn set_regulated(&self, regulated: bool) {
         layout(&self.map).regulated.store(u32::from(regulated).to_le(), Ordering::Release);
+    }
+
+    /// Stores that the driver has freed the memory of the process that joined the account at this
+    /// time. A slot that no account has is ignored.
+    pub fn set_departed(&self, slot: usize, joined_at: u64) {
+        if let Some(departed) = layout(&self.map).departed.get(slot) {
+            departed.store(joined_at.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Stores the time of the last complete sweep, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never.
+    /// All departures that it found must have been stored before.
+    pub fn set_swept_at(&self, now: u64) {
+        layout(&self.map).swept_at.store(now.to_le(), Ordering::Release);
     }
 
     /// The addresses of the mapping, for a process that must survive a truncated file.

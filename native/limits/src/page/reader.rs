@@ -5,12 +5,11 @@
 //! after it was mapped, reading it kills the program. In a container the page is mounted read-only,
 //! so a tenant cannot truncate it; elsewhere page and program belong to the same user.
 
-use super::layout::{
-    ACTIVE, Contents, FILE, MAX_ROWS, PAGE_SIZE, REGULATED, memory_limit_offset, regime_offset,
-};
+use super::layout::{ACTIVE, Contents, FILE, MAX_ROWS, REGULATED, Shape};
 use super::writer::read_page;
-use super::{Regime, Row, same_card};
+use super::{Regime, Row, SliceInfo, same_card};
 use crate::file::FileError;
+use crate::format::Format;
 use crate::mapped::{self, Mapping};
 use std::ops::Range;
 use std::path::Path;
@@ -21,6 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct LimitsView {
     map: Mapping,
+    shape: Shape,
     contents: Contents,
 }
 
@@ -30,8 +30,19 @@ impl LimitsView {
         let io_error = |e| FILE.io(path, e);
         let file = mapped::open(path, false).map_err(io_error)?;
         let (contents, _) = read_page(&file, path)?;
-        let map = file.map(PAGE_SIZE, libc::PROT_READ).map_err(io_error)?;
-        Ok(Self { map, contents })
+        let shape = Shape::of(contents.format);
+        let map = file.map(shape.page, libc::PROT_READ).map_err(io_error)?;
+        Ok(Self { map, shape, contents })
+    }
+
+    /// The format of the page.
+    pub fn format(&self) -> Format {
+        self.contents.format
+    }
+
+    /// The values for the slice as a whole when the page was opened.
+    pub fn info(&self) -> SliceInfo {
+        self.contents.info
     }
 
     /// The rows at the time when the page was opened. They map cards to row numbers.
@@ -44,14 +55,14 @@ impl LimitsView {
         self.contents.rows.iter().position(|row| same_card(&row.uuid, uuid))
     }
 
-    /// The bytes that the slice may hold on the card of `row` now. It is [`super::NO_LIMIT`] without a
-    /// limit, and 0 for a row that no page has.
+    /// The bytes that the slice may hold on the card of `row` now. It is [`super::NO_LIMIT`]
+    /// without a limit, and 0 for a row that no page has.
     #[inline]
     pub fn memory_limit(&self, row: usize) -> u64 {
         if row >= MAX_ROWS {
             return 0;
         }
-        self.in_force(|active| self.u64_at(memory_limit_offset(active, row)))
+        self.in_force(|active| self.u64_at(self.shape.memory_limit(active, row)))
     }
 
     /// The regime of the card of `row` now. It has no share for a row that no page has, and for one
@@ -61,12 +72,12 @@ impl LimitsView {
         if row >= MAX_ROWS {
             return Regime::default();
         }
-        let bytes = self.in_force(|active| self.u64_at(regime_offset(active, row)));
+        let bytes = self.in_force(|active| self.u64_at(self.shape.regime(active, row)));
         Regime::decode(bytes.to_le_bytes()).unwrap_or_default()
     }
 
-    /// The word that is 1 while the share of a row is 1 to 99. Every launch loads it (relaxed): while
-    /// it is 0, no regime has to be read.
+    /// The word that is 1 while the share of a row is 1 to 99. Every launch loads it (relaxed):
+    /// while it is 0, no regime has to be read.
     #[inline]
     pub fn regulated(&self) -> &AtomicU32 {
         // SAFETY: aligned, inside the page, and an atomic.
@@ -78,10 +89,10 @@ impl LimitsView {
         self.map.range()
     }
 
-    /// Reads from the active copy. If the reader is stopped between its two loads, a writer may have
-    /// refilled that copy with values that are not in force yet. So the reader checks afterwards that
-    /// the copy is still active. Four attempts are enough: no writer changes the page several times
-    /// within nanoseconds.
+    /// Reads from the active copy. If the reader is stopped between its two loads, a writer may
+    /// have refilled that copy with values that are not in force yet. So the reader checks
+    /// afterwards that the copy is still active. Four attempts are enough: no writer changes the
+    /// page several times within nanoseconds.
     #[inline]
     fn in_force<T>(&self, load: impl Fn(u32) -> T) -> T {
         let mut active = self.active();

@@ -1,8 +1,9 @@
 //! Tests of the page with damaged files, killed writers and racing readers.
 
-use super::layout::{PAGE_SIZE, decode, encode_copy, encode_page};
+use super::layout::{Contents, Shape, decode, encode_copy, encode_page};
 use super::*;
 use crate::file::FileError;
+use crate::format::Format;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
+const PAGE_SIZE: usize = Shape::of(Format::Current).page;
 
 /// The path of a file for one test, removed at its end.
 struct Scratch(PathBuf);
@@ -30,8 +32,22 @@ impl Drop for Scratch {
 }
 
 fn row(uuid: &str, memory_limit: Option<u64>, share: Option<u32>) -> Row {
-    let (mode, priority) = (Mode::default(), Priority::default());
-    Row { uuid: uuid.to_owned(), memory_limit, share, mode, priority }
+    Row { memory_limit, share, ..Row::new(uuid) }
+}
+
+/// A row and a slice that have a value for everything.
+fn full() -> (SliceInfo, Row) {
+    let info = SliceInfo {
+        nvml_namespace: Some(NamespaceId { device: 4, inode: 0xffff_ffff_0000_0001 }),
+        gang: Some([9; 16]),
+    };
+    let row = Row {
+        context_memory: Some(5 << 30),
+        injected_memory: vec![MIB, 2, NO_LIMIT - 1],
+        injected_shares: vec![1, 100, 7, 8],
+        ..row("GPU-a", Some(3), Some(30))
+    };
+    (info, row)
 }
 
 fn hard(share: u32) -> Regime {
@@ -151,28 +167,111 @@ fn an_invalid_value_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_flipped_bit_anywhere_is_found_or_without_effect() {
-    let mut page = encode_page([7; 16], &two_rows());
-    let copy = encode_copy(&page, 2, &[row("GPU-old", Some(1), None)]);
-    page[super::layout::copy_offset(1)..].copy_from_slice(&copy);
-    let whole = decode(&page).unwrap();
-    for bit in 0..PAGE_SIZE * 8 {
-        let mut damaged = page;
-        damaged[bit / 8] ^= 1 << (bit % 8);
-        match decode(&damaged) {
-            Err(_) => {}
-            // The other copy is complete too: it was in force one update earlier.
-            Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
-            // A hint, which the next change corrects.
-            Ok(contents) if bit == super::layout::REGULATED * 8 => assert_eq!(contents, whole),
-            Ok(contents) => assert_eq!(contents, whole, "bit {bit}"),
+    for format in Format::ALL {
+        let (info, full) = full();
+        let mut page = encode_page(format, [7; 16], &info, &[full, two_rows()[1].clone()]);
+        let copy = encode_copy(&page, format, 2, &info, &[row("GPU-old", Some(1), None)]);
+        page[Shape::of(format).copy_at(1)..].copy_from_slice(&copy);
+        let whole = decode(&page).unwrap();
+        for bit in 0..page.len() * 8 {
+            let mut damaged = page.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            match decode(&damaged) {
+                Err(_) => {}
+                // The other copy is complete too: it was in force one update earlier.
+                Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
+                // A hint, which the next change corrects.
+                Ok(contents) if bit == super::layout::REGULATED * 8 => assert_eq!(contents, whole),
+                Ok(contents) => assert_eq!(contents, whole, "bit {bit}"),
+            }
         }
     }
 }
 
 #[test]
+fn every_value_is_read_as_written() {
+    let file = Scratch::new("full");
+    let (info, full) = full();
+    let rows = [full, row("GPU-b", None, None)];
+    let page = LimitsPage::create_in(Format::Current, &file.0, &info, &rows).unwrap();
+    assert_eq!((page.format().unwrap(), page.info().unwrap()), (Format::Current, info));
+    assert_eq!(page.rows().unwrap(), rows);
+    let view = LimitsView::open(&file.0).unwrap();
+    assert_eq!((view.format(), view.info(), view.rows()), (Format::Current, info, &rows[..]));
+}
+
+/// A container that restarts after an upgrade has its old library, which reads these bytes.
+#[test]
+fn the_previous_format_is_written_as_it_was() {
+    let file = Scratch::new("previous");
+    let (info, full) = full();
+    let mut page = LimitsPage::create_in(Format::Previous, &file.0, &info, &[full]).unwrap();
+    page.set_memory_limits(&[("GPU-a", Some(MIB))]).unwrap();
+    let view = LimitsView::open(&file.0).unwrap();
+    assert_eq!((view.memory_limit(0), view.regime(0)), (MIB, hard(30)));
+    page.set_memory_limits(&[("GPU-a", Some(3))]).unwrap();
+    page.add_injected("GPU-a", Some(1), Some(1)).unwrap();
+    assert_eq!((view.memory_limit(0), view.regime(0)), (3, hard(30)));
+    assert_eq!(
+        (page.format().unwrap(), page.info().unwrap()),
+        (Format::Previous, SliceInfo::default())
+    );
+    assert_eq!(page.rows().unwrap(), [row("GPU-a", Some(3), Some(30))]);
+
+    let bytes = fs::read(&file.0).unwrap();
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    assert_eq!(bytes.len(), 4096);
+    assert_eq!(bytes[..16], *b"HAMILIM1\x01\0\0\0\0\x10\0\0");
+    assert_eq!(bytes[32..40], [1, 0, 0, 0, 1, 0, 0, 0]);
+    let copy = 2080;
+    assert_eq!(number(copy + 8), 1 | 4 << 32);
+    assert_eq!(bytes[copy + 16..copy + 22], *b"GPU-a\0");
+    assert_eq!((number(copy + 80), number(copy + 88)), (3, 30));
+    assert!(bytes[copy + 96..].iter().all(|byte| *byte == 0));
+    // FNV-1a over the page's identity and the copy.
+    let checked = bytes[..32].iter().chain(&bytes[copy + 8..]);
+    let checksum = checked.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    assert_eq!(number(copy), checksum);
+}
+
+#[test]
+fn a_row_keeps_the_four_newest_injected_values() {
+    let file = Scratch::new("injected");
+    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    for value in [1, 2, 3, 2, 4, 5] {
+        page.add_injected("GPU-a", Some(value), None).unwrap();
+        page.add_injected("MIG-b", None, Some(value as u32)).unwrap();
+    }
+    let rows = page.rows().unwrap();
+    assert_eq!(
+        (&rows[0].injected_memory, &rows[1].injected_shares),
+        (&vec![3, 2, 4, 5], &vec![3, 2, 4, 5])
+    );
+    assert!(rows[0].injected_shares.is_empty() && rows[1].injected_memory.is_empty());
+    let refused = |result: Result<(), FileError>| match result {
+        Err(FileError::Invalid(e)) => (e.field, e.value),
+        other => panic!("{other:?}"),
+    };
+    let named = |field: &str, value: &str| (field.to_owned(), value.to_owned());
+    assert_eq!(refused(page.add_injected("GPU-x", Some(1), None)), named("uuid", "GPU-x"));
+    assert_eq!(refused(page.add_injected("GPU-a", Some(0), None)), named("injected_memory", "0"));
+    assert_eq!(
+        refused(page.add_injected("GPU-a", None, Some(101))),
+        named("injected_shares", "101")
+    );
+    assert_eq!(page.rows().unwrap(), rows);
+    let zero = Row { context_memory: Some(0), ..Row::new("GPU-c") };
+    assert_eq!(refused(page.append(zero)), named("context_memory", "0"));
+    let many = Row { injected_shares: vec![1; 5], ..Row::new("GPU-c") };
+    assert_eq!(refused(page.append(many)), named("injected_shares", "5 values"));
+}
+
+#[test]
 fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     let file = Scratch::new("damage");
-    let good = encode_page([7; 16], &two_rows());
+    let good = encode_page(Format::Current, [7; 16], &SliceInfo::default(), &two_rows());
     // xorshift: the same damage in every run.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
@@ -183,7 +282,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     };
     let mut views = 0;
     for round in 0..40 {
-        let mut bytes = good.to_vec();
+        let mut bytes = good.clone();
         match round % 4 {
             0 => bytes.truncate(random() % PAGE_SIZE),
             1 => bytes.extend([0; 5]),
@@ -239,10 +338,11 @@ fn a_writer_killed_at_any_byte_of_the_copy_leaves_the_page_whole() {
     let page = LimitsPage::create(&file.0, &two_rows()).unwrap();
     let (mut contents, bytes) = page.read();
     contents.rows[0].memory_limit = Some(MIB);
-    let copy = encode_copy(&bytes, contents.generation + 1, &contents.rows);
+    let Contents { format, generation, info, rows, .. } = &contents;
+    let copy = encode_copy(&bytes, *format, generation + 1, info, rows);
     for cut in 0..=copy.len() {
-        let mut page = bytes;
-        page[super::layout::copy_offset(1)..][..cut].copy_from_slice(&copy[..cut]);
+        let mut page = bytes.clone();
+        page[Shape::of(*format).copy_at(1)..][..cut].copy_from_slice(&copy[..cut]);
         assert_eq!(decode(&page).unwrap().rows, two_rows(), "cut at {cut}");
     }
 }
@@ -329,8 +429,8 @@ fn two_writers_lose_no_change() {
             scope.spawn(move || {
                 let mut page = LimitsPage::open(path).unwrap();
                 for value in 1..=2_000 {
-                    // The other writer never pauses, so the lock may time out. That is an error, and
-                    // the page is unchanged.
+                    // The other writer never pauses, so the lock may time out. That is an error,
+                    // and the page is unchanged.
                     while let Err(refused) = page.set_memory_limits(&[(uuid, Some(value))]) {
                         let FileError::Io { source, .. } = refused else { panic!("{refused}") };
                         assert_eq!(source.kind(), io::ErrorKind::TimedOut);

@@ -4,11 +4,12 @@
 //! many slices, and a file that is truncated under a mapping would kill it.
 
 use super::layout::{
-    ACTIVE, Contents, FILE, PAGE_SIZE, Page, REGULATED, check_rows, copy_offset, decode,
-    encode_copy, encode_page, is_regulated,
+    ACTIVE, Contents, FILE, MAX_INJECTED, REGULATED, Shape, check_rows, decode, encode_copy,
+    encode_page, is_regulated,
 };
-use super::{Regime, Row};
+use super::{Regime, Row, SliceInfo};
 use crate::file::FileError;
+use crate::format::Format;
 use crate::mapped::open_file;
 use crate::quantity::InvalidValue;
 use std::fs::File;
@@ -33,9 +34,20 @@ pub struct LimitsPage {
 impl LimitsPage {
     /// Creates the page of a new slice. The file must not exist; its mode is 0644 less the umask.
     pub fn create(path: &Path, rows: &[Row]) -> Result<Self, FileError> {
+        Self::create_in(Format::Current, path, &SliceInfo::default(), rows)
+    }
+
+    /// The same in a format, for the library of that format. Values that the previous format has no
+    /// place for are left out.
+    pub fn create_in(
+        format: Format,
+        path: &Path,
+        info: &SliceInfo,
+        rows: &[Row],
+    ) -> Result<Self, FileError> {
         check_rows(rows)?;
         let id = random_id().map_err(|e| FILE.io(path, e))?;
-        let file = FILE.create(path, 0o644, &encode_page(id, rows))?;
+        let file = FILE.create(path, 0o644, format, &encode_page(format, id, info, rows))?;
         Ok(Self { file, path: path.to_owned() })
     }
 
@@ -48,6 +60,16 @@ impl LimitsPage {
         let file = file.map_err(|e| FILE.io(path, e))?;
         read_page(&file, path)?;
         Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// The format of the page, which never changes.
+    pub fn format(&self) -> Result<Format, FileError> {
+        read_page(&self.file, &self.path).map(|(contents, _)| contents.format)
+    }
+
+    /// The page's values for the slice as a whole.
+    pub fn info(&self) -> Result<SliceInfo, FileError> {
+        read_page(&self.file, &self.path).map(|(contents, _)| contents.info)
     }
 
     /// The rows that are in force now.
@@ -73,6 +95,22 @@ impl LimitsPage {
                     (row.mode, row.priority) = (regime.mode, regime.priority);
                 })
             })
+        })
+    }
+
+    /// Records that the control plane has put these limits of a card into the environment. The four
+    /// newest values of each kind are kept.
+    pub fn add_injected(
+        &mut self,
+        uuid: &str,
+        memory: Option<u64>,
+        share: Option<u32>,
+    ) -> Result<(), FileError> {
+        self.update(|rows| {
+            let row = row_mut(rows, uuid)?;
+            push_newest(&mut row.injected_memory, memory);
+            push_newest(&mut row.injected_shares, share);
+            Ok(())
         })
     }
 
@@ -106,9 +144,10 @@ impl LimitsPage {
         self.file.write_all_at(&value.to_le_bytes(), offset as u64)
     }
 
-    pub(super) fn fill_inactive(&self, contents: &Contents, page: &Page) -> io::Result<()> {
-        let copy = encode_copy(page, contents.generation.wrapping_add(1), &contents.rows);
-        self.file.write_all_at(&copy, copy_offset(contents.active ^ 1) as u64)
+    pub(super) fn fill_inactive(&self, contents: &Contents, page: &[u8]) -> io::Result<()> {
+        let Contents { format, active, generation, info, rows } = contents;
+        let copy = encode_copy(page, *format, generation.wrapping_add(1), info, rows);
+        self.file.write_all_at(&copy, Shape::of(*format).copy_at(active ^ 1) as u64)
     }
 
     #[cfg(test)]
@@ -120,22 +159,24 @@ impl LimitsPage {
     }
 
     #[cfg(test)]
-    pub(super) fn read(&self) -> (Contents, Page) {
+    pub(super) fn read(&self) -> (Contents, Vec<u8>) {
         read_page(&self.file, &self.path).unwrap()
     }
 }
 
-/// The page's contents and bytes. A read that overlaps two changes may see a mixture, so it is retried.
-pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Page), FileError> {
+/// The page's contents and bytes. A read that overlaps two changes may see a mixture, so it is
+/// retried.
+pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Vec<u8>), FileError> {
     const ATTEMPTS: u32 = 10;
-    let mut page = [0; PAGE_SIZE];
+    let mut page = Vec::new();
     let mut attempt = 0;
     loop {
         attempt += 1;
         let metadata = file.metadata().map_err(|e| FILE.io(path, e))?;
-        if !metadata.is_file() || metadata.len() != PAGE_SIZE as u64 {
+        if !metadata.is_file() || !FILE.has_size(metadata.len()) {
             return Err(FILE.wrong_size(path));
         }
+        page.resize(metadata.len() as usize, 0);
         file.read_exact_at(&mut page, 0).map_err(|e| FILE.io(path, e))?;
         match decode(&page) {
             Ok(contents) => return Ok((contents, page)),
@@ -150,6 +191,15 @@ fn row_mut<'a>(rows: &'a mut [Row], uuid: &str) -> Result<&'a mut Row, InvalidVa
     rows.iter_mut().find(|row| row.uuid == uuid).ok_or_else(|| {
         InvalidValue::new("uuid", uuid, format!("name a card of the slice: {}", known.join(", ")))
     })
+}
+
+/// Makes a value the newest one.
+fn push_newest<T: PartialEq>(values: &mut Vec<T>, value: Option<T>) {
+    let Some(value) = value else { return };
+    values.retain(|known| *known != value);
+    values.push(value);
+    let surplus = values.len().saturating_sub(MAX_INJECTED);
+    values.drain(..surplus);
 }
 
 fn read_only(error: &io::Error) -> bool {

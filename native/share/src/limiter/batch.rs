@@ -1,13 +1,14 @@
 //! Batches of launches: their size, and their bill.
 
-/// The engine time that a batch should take. It is short enough that two batches in flight end soon, and
-/// long enough that two events per batch cost a thousandth.
+/// The engine time that a batch should take. It is short enough that two batches in flight end
+/// soon, and long enough that two events per batch cost a thousandth.
 pub const BATCH_NS: u64 = 2_000_000;
 
 /// The most launches in a batch, so that a wrong prediction for very short kernels has a bound.
 pub const LARGEST_BATCH: u32 = 512;
 
-/// The number of launches of a kernel that takes `cost` ns in one batch; 1 while the cost is unknown.
+/// The number of launches of a kernel that takes `cost` ns in one batch; 1 while the cost is
+/// unknown.
 pub fn batch_size(cost: Option<u64>) -> u32 {
     match cost {
         None => 1,
@@ -17,25 +18,26 @@ pub fn batch_size(cost: Option<u64>) -> u32 {
 
 /// The engine time of a batch, in ns.
 ///
-/// The batch took `span` from its first event to its last. The engine may have been idle in between, but
-/// for at most [`idle`], so the result lies between `span - idle` and `span`. Within these bounds the
-/// `predicted` time of the kernels decides; without a prediction, all of the span counts.
+/// The batch took `span` from its first event to its last. The engine may have been idle in
+/// between, but for at most [`idle`], so the result lies between `span - idle` and `span`. Within
+/// these bounds the `predicted` time of the kernels decides; without a prediction, all of the span
+/// counts.
 pub fn bill(span: u64, window: u64, predicted: Option<u64>, launches: u32) -> u64 {
     let Some(predicted) = predicted else { return span };
     predicted.clamp(span.saturating_sub(idle(window, predicted, launches)), span)
 }
 
-/// The longest time for which the engine may have been idle in a batch, in ns. It can only be idle while
-/// the host still launches, which takes `window`; and in that time it does the `predicted` work of all
-/// launches except the last.
+/// The longest time for which the engine may have been idle in a batch, in ns. It can only be idle
+/// while the host still launches, which takes `window`; and in that time it does the `predicted`
+/// work of all launches except the last.
 pub fn idle(window: u64, predicted: u64, launches: u32) -> u64 {
     let last = predicted / u64::from(launches.max(1));
     window.saturating_sub(predicted - last)
 }
 
-/// Whether a holder may launch more in a turn that ends at `until`. It may not if its work in flight is
-/// predicted to take until then. Otherwise every turn would be longer by two batches, and with kernels of
-/// 50 ms that is 100 ms.
+/// Whether a holder may launch more in a turn that ends at `until`. It may not if its work in
+/// flight is predicted to take until then. Otherwise every turn would be longer by two batches, and
+/// with kernels of 50 ms that is 100 ms.
 pub fn fits(now: u64, in_flight_ns: u64, until: u64) -> bool {
     now.saturating_add(in_flight_ns) < until
 }

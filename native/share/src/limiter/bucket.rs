@@ -1,18 +1,18 @@
 //! A process's own bucket: credit by the clock, debit by measured engine time.
 
-/// The most that a process saves up while it does not use its share: one turn. More would let it return
-/// with a burst that its neighbours notice.
+/// The most that a process saves up while it does not use its share: one turn. More would let it
+/// return with a burst that its neighbours notice.
 pub const SAVED_NS: i64 = 20_000_000;
 
-/// The most debt that is carried. Long kernels of many streams at once are paid back in full, and still a
-/// wrong measurement cannot stop a process for ever.
+/// The most debt that is carried. Long kernels of many streams at once are paid back in full, and
+/// still a wrong measurement cannot stop a process for ever.
 pub const DEBT_NS: i64 = 60_000_000_000;
 
 /// The rate of a whole card.
 pub const WHOLE_PPM: u32 = 1_000_000;
 
-/// One nanosecond of balance. The balance is kept in millionths of it, so that no credit is rounded away,
-/// however often it is computed.
+/// One nanosecond of balance. The balance is kept in millionths of it, so that no credit is rounded
+/// away, however often it is computed.
 const NS: i64 = WHOLE_PPM as i64;
 
 /// The engine time that a process may use before it has to wait; negative while it owes some.
@@ -38,14 +38,16 @@ impl Bucket {
         self.rate_ppm
     }
 
-    /// Credits `rate_ppm` millionths of the time from `now` on. More than the whole card counts as the whole.
+    /// Credits `rate_ppm` millionths of the time from `now` on. More than the whole card counts as
+    /// the whole.
     pub fn set_rate(&mut self, now: u64, rate_ppm: u32) {
         self.advance(now);
         self.rate_ppm = rate_ppm.min(WHOLE_PPM);
     }
 
-    /// From `now` on, work is in flight that started at `since`, or none is. Its time is debited only when
-    /// it has ended, so the credit that comes in the meantime is kept beyond [`SAVED_NS`].
+    /// From `now` on, work is in flight that started at `since`, or none is. Its time is debited
+    /// only when it has ended, so the credit that comes in the meantime is kept beyond
+    /// [`SAVED_NS`].
     pub fn set_unbilled(&mut self, now: u64, since: Option<u64>) {
         self.advance(now);
         self.unbilled_since = since;

@@ -1,12 +1,12 @@
 //! The union of measured spans: two streams that work at the same time use the card once.
 //!
-//! A span may contain idle time at unknown positions. So each interval of time stores how much of it is
-//! still *free*, that is, not used by the spans that were added before. A new span takes free time at the
-//! rate at which the span itself was busy, because streams work independently of each other. For spans
-//! without idle time the result is exactly their union.
+//! A span may contain idle time at unknown positions. So each interval of time stores how much of
+//! it is still *free*, that is, not used by the spans that were added before. A new span takes free
+//! time at the rate at which the span itself was busy, because streams work independently of each
+//! other. For spans without idle time the result is exactly their union.
 
-/// The most intervals. If there are more, the two oldest are joined to one with the free time of both, so
-/// a span that began before them finds all of that time.
+/// The most intervals. If there are more, the two oldest are joined to one with the free time of
+/// both, so a span that began before them finds all of that time.
 const KEPT: usize = 256;
 
 /// The time for which a card was busy with the work of a process, in whatever order its batches are
@@ -60,17 +60,17 @@ impl Busy {
         Self::default()
     }
 
-    /// Adds the span `start..end`, in which the card was busy all the time. It returns the time of it, in
-    /// ns, that no span covered before.
+    /// Adds the span `start..end`, in which the card was busy all the time. It returns the time of
+    /// it, in ns, that no span covered before.
     ///
-    /// `oldest_open_start` is a time before which no later span begins: `u64::MAX` if no batch is in
-    /// flight, 0 if it is unknown. Intervals before it are removed.
+    /// `oldest_open_start` is a time before which no later span begins: `u64::MAX` if no batch is
+    /// in flight, 0 if it is unknown. Intervals before it are removed.
     pub fn add(&mut self, start: u64, end: u64, oldest_open_start: u64) -> u64 {
         self.add_partly(start, end, u64::MAX, oldest_open_start)
     }
 
-    /// The same for a span in which the card was busy for `busy` ns at unknown positions. It returns an
-    /// estimate of the new part of this time.
+    /// The same for a span in which the card was busy for `busy` ns at unknown positions. It
+    /// returns an estimate of the new part of this time.
     pub fn add_partly(&mut self, start: u64, end: u64, busy: u64, oldest_open_start: u64) -> u64 {
         let new = self.cover(start.max(self.floor), end, busy.min(end.saturating_sub(start)));
         self.last_end = self.last_end.max(end);
@@ -103,8 +103,8 @@ impl Busy {
         new
     }
 
-    /// Fills the gaps between the intervals of `start..end`, which begin at the index `from`, with new
-    /// intervals. It returns the index after the last one.
+    /// Fills the gaps between the intervals of `start..end`, which begin at the index `from`, with
+    /// new intervals. It returns the index after the last one.
     fn fill(&mut self, from: usize, start: u64, end: u64) -> usize {
         let (mut index, mut at) = (from, start);
         while at < end {

@@ -2,13 +2,13 @@
 
 use std::iter::repeat_n;
 
-/// The size of the cache: a set of [`WAYS`] kernels for each of [`SETS`] hash values. A training step has
-/// a few hundred kinds of launches.
+/// The size of the cache: a set of [`WAYS`] kernels for each of [`SETS`] hash values. A training
+/// step has a few hundred kinds of launches.
 const SETS: usize = 256;
 const WAYS: usize = 4;
 
-/// The most that past launches weigh, and the most that new ones weigh, in launches. So one launch moves
-/// the cost by a 25th, a batch of eight or more by a quarter.
+/// The most that past launches weigh, and the most that new ones weigh, in launches. So one launch
+/// moves the cost by a 25th, a batch of eight or more by a quarter.
 const PAST: u64 = 24;
 const FRESH: u64 = 8;
 
@@ -45,7 +45,8 @@ impl Costs {
         Self::default()
     }
 
-    /// The time in ns that one launch of the kind `key` is expected to take; `None` if it is unknown.
+    /// The time in ns that one launch of the kind `key` is expected to take; `None` if it is
+    /// unknown.
     #[inline]
     pub fn cost(&self, key: u64) -> Option<u64> {
         let key = key.max(1);

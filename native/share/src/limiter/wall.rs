@@ -1,7 +1,7 @@
 //! The most that can be billed: the wall time in which work was outstanding on the card.
 //!
-//! The measured time may be more. Two contexts of a process take turns on the card, and the elapsed time
-//! of each one includes the turns of the other.
+//! The measured time may be more. Two contexts of a process take turns on the card, and the elapsed
+//! time of each one includes the turns of the other.
 
 /// The wall time in which a process had work outstanding on a card, less the time that was billed.
 #[derive(Clone, Debug, Default)]
@@ -17,8 +17,8 @@ impl Wall {
         self.since.get_or_insert(now);
     }
 
-    /// Bills `measured` ns of engine time, but no more than is possible. It returns the billed time.
-    /// `rest`: other work is still outstanding.
+    /// Bills `measured` ns of engine time, but no more than is possible. It returns the billed
+    /// time. `rest`: other work is still outstanding.
     pub fn bill(&mut self, now: u64, measured: u64, rest: bool) -> u64 {
         self.advance(now);
         let billed = measured.min(self.unused);
@@ -26,8 +26,8 @@ impl Wall {
         billed
     }
 
-    /// The same for work that was not measured and is billed as predicted: it may still run when it does
-    /// not count as outstanding any more.
+    /// The same for work that was not measured and is billed as predicted: it may still run when it
+    /// does not count as outstanding any more.
     pub fn bill_unmeasured(&mut self, now: u64, predicted: u64, rest: bool) {
         self.advance(now);
         self.use_up(predicted, now, rest);

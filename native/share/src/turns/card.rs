@@ -14,22 +14,22 @@ pub(super) struct Card {
     pub sharing: Sharing,
     pub active_slices: u64,
     pub active_processes: usize,
-    /// The part of the card that the shares of the active slices leave, in thousandths of a percent, and
-    /// the number of active slices without a share.
+    /// The part of the card that the shares of the active slices leave, in thousandths of a
+    /// percent, and the number of active slices without a share.
     remaining: u64,
     without_share: u64,
-    /// By priority: the time of the least served slice in the queue. New ones start with it, so it never
-    /// falls.
+    /// By priority: the time of the least served slice in the queue. New ones start with it, so it
+    /// never falls.
     floor: [u64; 3],
     /// The slice that has it.
     pub holder: Option<usize>,
-    /// Slices whose usable grant is being revoked. No other slice gets the card until another step has
-    /// read whether they used the grant in the meantime.
+    /// Slices whose usable grant is being revoked. No other slice gets the card until another step
+    /// has read whether they used the grant in the meantime.
     pub revoked: Vec<usize>,
     /// Slices whose work runs on the card without a turn.
     pub overdue: Vec<usize>,
-    /// The card is reserved from this time on for the slice that is next; a shorter turn of another slice
-    /// may come before.
+    /// The card is reserved from this time on for the slice that is next; a shorter turn of another
+    /// slice may come before.
     pub reserved_at: Option<u64>,
 }
 

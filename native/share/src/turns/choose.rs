@@ -23,7 +23,8 @@ struct Candidate {
 }
 
 /// The smallest comes first: slices that need unblocking (no other slice can use their cards), high
-/// priority, newcomers without debt, the least served, the longest waiting. The key makes it unambiguous.
+/// priority, newcomers without debt, the least served, the longest waiting. The key makes it
+/// unambiguous.
 type Order = (Reverse<bool>, Reverse<i8>, Reverse<bool>, u64, u64, u64);
 
 impl Turns {
@@ -42,8 +43,8 @@ impl Turns {
         }
     }
 
-    /// A process that is the only active one on its card needs no turns there. The next step sees others
-    /// that have started in the meantime.
+    /// A process that is the only active one on its card needs no turns there. The next step sees
+    /// others that have started in the meantime.
     fn grant_alone(&mut self) {
         for s in 0..self.slices.len() {
             let Some(slot) = self.alone_on(s) else { continue };
@@ -89,7 +90,7 @@ impl Turns {
         let holder = match slice.gang[..] {
             [] => return None,
             [row] => Holder::Slot(slice.next_process(row, self.now)?),
-            _ => Holder::Everyone,
+            _ => Holder::All,
         };
         if slice.turn.as_ref().is_some_and(|turn| turn.idle || turn.holder != holder)
             && slice.gang.len() == 1
@@ -144,8 +145,8 @@ impl Turns {
             let cut = reserved_at.is_none()
                 && cards.iter().all(|card| self.may_cut_short(*card, candidate));
             for card in cards {
-                // Until all cards are free, other slices may use a free one. The next turn on a card that
-                // is not free is the candidate's.
+                // Until all cards are free, other slices may use a free one. The next turn on a
+                // card that is not free is the candidate's.
                 let lent = if self.free_at(card, candidate) > now { now } else { free_at };
                 self.cards[card].reserved_at.get_or_insert(lent);
                 if cut {
@@ -211,8 +212,7 @@ impl Turns {
         let turn = holder.and_then(|holder| self.slices[holder].turn.as_ref());
         let mut free_at = turn.filter(|turn| !turn.idle).map_or(now, |turn| turn.until);
         // A gang may continue on its own cards while its work still runs.
-        let in_the_way =
-            |s: &&usize| candidate.holder != Holder::Everyone || **s != candidate.slice;
+        let in_the_way = |s: &&usize| candidate.holder != Holder::All || **s != candidate.slice;
         if card.revoked.iter().any(|s| in_the_way(&s)) {
             free_at = free_at.max(now + 1);
         }
@@ -225,10 +225,10 @@ impl Turns {
         free_at
     }
 
-    /// Whether the candidate may have the rest of the turn on a card: it returned while another slice had
-    /// the card, and that slice has had it for a while. So a program that waits for each of its kernels
-    /// does not wait for a whole turn after each. Programs that always want more never cut each other
-    /// short.
+    /// Whether the candidate may have the rest of the turn on a card: it returned while another
+    /// slice had the card, and that slice has had it for a while. So a program that waits for each
+    /// of its kernels does not wait for a whole turn after each. Programs that always want more
+    /// never cut each other short.
     fn may_cut_short(&self, card: usize, candidate: &Candidate) -> bool {
         let candidate_slice = &self.slices[candidate.slice];
         let asked_at = candidate_slice
@@ -239,7 +239,7 @@ impl Turns {
             .unwrap_or(0);
         let holder = self.cards[card].holder.filter(|holder| *holder != candidate.slice);
         holder.and_then(|holder| self.slices[holder].turn.as_ref()).is_none_or(|turn| {
-            let gang = turn.holder == Holder::Everyone;
+            let gang = turn.holder == Holder::All;
             !gang && asked_at > turn.began && self.now >= turn.began + SHORTEST_NS
         })
     }

@@ -1,5 +1,5 @@
-//! The ledger of a slice on a card: the balance that limits a hard slice, and the time served that orders
-//! the card's queue.
+//! The ledger of a slice on a card: the balance that limits a hard slice, and the time served that
+//! orders the card's queue.
 
 use super::MS;
 use crate::limiter::DEBT_NS;
@@ -17,8 +17,8 @@ const CLAIM: i64 = 2_000 * MS as i64 * NS;
 /// The most that it owes: as much as a process's own bucket.
 const DEBT: i64 = DEBT_NS * NS;
 
-/// How far behind the others of a queue a slice may be when it returns from a short pause, in its own
-/// engine time.
+/// How far behind the others of a queue a slice may be when it returns from a short pause, in its
+/// own engine time.
 const BEHIND_NS: u64 = 40 * MS;
 
 /// How far ahead of them it may be; the rest is forgiven.
@@ -42,7 +42,8 @@ pub(super) enum Unused {
 pub(super) struct Ledger {
     /// Credit less engine time, in units of 1/[`NS`] ns.
     balance: i64,
-    /// The most that the balance may be while the slice does not wait: its value when it last waited.
+    /// The most that the balance may be while the slice does not wait: its value when it last
+    /// waited.
     cap: i64,
     weight: u64,
     /// Engine time over weight, in ns of a whole card. The slice with the least is next.
@@ -62,8 +63,9 @@ impl Ledger {
         self.balance.div_euclid(NS)
     }
 
-    /// Bills `growth` of engine time, reported after `passed` of wall time: never more than the time in
-    /// which work can have been in flight. `runs`: some still is. `in_turns`: it counts in the queue.
+    /// Bills `growth` of engine time, reported after `passed` of wall time: never more than the
+    /// time in which work can have been in flight. `runs`: some still is. `in_turns`: it counts in
+    /// the queue.
     pub fn bill(&mut self, growth: u64, passed: u64, runs: bool, in_turns: bool) {
         self.unbilled = self.unbilled.saturating_add(passed);
         let billed = growth.min(self.unbilled);

@@ -6,8 +6,8 @@ use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, SILENT_NS,
 pub(super) struct Process {
     /// Its last report.
     pub last: ProcessView,
-    /// Its engine time, which orders the slice's processes. It is raised to that of the others when the
-    /// process starts, so that the time before its start is no debt of theirs.
+    /// Its engine time, which orders the slice's processes. It is raised to that of the others when
+    /// the process starts, so that the time before its start is no debt of theirs.
     pub served: u64,
     /// It waits or works.
     pub busy: bool,
@@ -31,9 +31,9 @@ enum Overdue {
         since: u64,
         until: u64,
     },
-    /// Others do not wait for the work to end, because it may itself wait for a launch of its slice on
-    /// another card. The process still counts as active: otherwise its slice would get turns on the
-    /// other card alone, and all slices could end up waiting for a card that another one has.
+    /// Others do not wait for the work to end, because it may itself wait for a launch of its slice
+    /// on another card. The process still counts as active: otherwise its slice would get turns on
+    /// the other card alone, and all slices could end up waiting for a card that another one has.
     NotWaitedFor,
 }
 
@@ -117,8 +117,8 @@ impl Process {
         *self = Self { overdue, ..Self::new(now, seen, metered) };
     }
 
-    /// If it has just died: the time for which it can have worked and that it will not report any more.
-    /// Work goes on for at most as long after a heartbeat as a heartbeat may be old.
+    /// If it has just died: the time for which it can have worked and that it will not report any
+    /// more. Work goes on for at most as long after a heartbeat as a heartbeat may be old.
     pub fn unreported_at_death(&self, now: u64) -> u64 {
         let until = now.min(self.last.active_at.saturating_add(SILENT_NS));
         self.unreported_since.map_or(0, |since| until.saturating_sub(since))
@@ -157,7 +157,8 @@ impl Process {
         self.takes_part() && self.last.state == State::Running
     }
 
-    /// Whether it works, perhaps on work that it launched without permission: that is never measured.
+    /// Whether it works, perhaps on work that it launched without permission: that is never
+    /// measured.
     pub fn runs_backlog(&self) -> bool {
         self.is_running() && self.backlog && self.overdue != Overdue::NotWaitedFor
     }

@@ -46,7 +46,7 @@ pub(super) struct TurnRow {
 impl Turn {
     pub fn covers(&self, row: usize, slot: u16) -> bool {
         let has_row = self.rows.iter().any(|place| place.row == row);
-        has_row && (self.holder == Holder::Everyone || self.holder == Holder::Slot(slot))
+        has_row && (self.holder == Holder::All || self.holder == Holder::Slot(slot))
     }
 
     pub fn has_row(&self, row: usize) -> bool {
@@ -167,8 +167,8 @@ impl Slice {
 
     /// Updates which work goes on without a turn, and stops waiting for it if that is useless.
     pub fn update_overdue(&mut self, now: u64) {
-        // Work on one card may wait for a launch on another, which waits for a turn. So in a slice that is
-        // active on several cards, work without a turn need not end.
+        // Work on one card may wait for a launch on another, which waits for a turn. So in a slice
+        // that is active on several cards, work without a turn need not end.
         let in_gang = self.gang.len() > 1;
         let useless = self.overdue_since.is_some_and(|since| now - since > SILENT_NS)
             && in_gang
@@ -190,15 +190,15 @@ impl Slice {
         }
     }
 
-    /// Whether its kernels go on past the turn for longer than two short batches while the slice has
-    /// several cards. They may wait for one of its launches.
+    /// Whether its kernels go on past the turn for longer than two short batches while the slice
+    /// has several cards. They may wait for one of its launches.
     pub fn needs_unblocking(&self, now: u64) -> bool {
         let late = self.overdue_since.is_some_and(|since| now - since >= BATCHES_NS);
         late && self.turn.is_none() && self.gang.len() > 1
     }
 
-    /// Whether the turn is about to end, or does not have all cards on which launches wait, while its
-    /// holder responds.
+    /// Whether the turn is about to end, or does not have all cards on which launches wait, while
+    /// its holder responds.
     pub fn may_go_on(&self, now: u64) -> bool {
         self.turn.as_ref().is_some_and(|turn| {
             let ends = now.saturating_add(AHEAD_NS) >= turn.until;
@@ -208,7 +208,8 @@ impl Slice {
         })
     }
 
-    /// Whether a holder of the turn has reported that it saw it, or works. A stopped one gets no more.
+    /// Whether a holder of the turn has reported that it saw it, or works. A stopped one gets no
+    /// more.
     fn responds(&self, turn: &Turn, now: u64) -> bool {
         turn.rows.iter().any(|place| {
             let row = &self.rows[place.row];
@@ -219,7 +220,8 @@ impl Slice {
         })
     }
 
-    /// The engine time on a row that will still be billed to the turn, if its holder works to its end.
+    /// The engine time on a row that will still be billed to the turn, if its holder works to its
+    /// end.
     pub fn expected(&self, row: usize, now: u64) -> u64 {
         let Some(turn) = self.turn.as_ref().filter(|turn| !turn.idle) else { return 0 };
         let Some(place) = turn.rows.iter().find(|place| place.row == row) else { return 0 };
@@ -234,7 +236,7 @@ impl Slice {
         let row = &self.rows[r];
         let usable = match row.grant.kind {
             Kind::Own | Kind::Alone => true,
-            Kind::Turn => row.grant.holder != Holder::Nobody && row.grant.until > now,
+            Kind::Turn => row.grant.holder != Holder::None && row.grant.until > now,
         };
         row.sharing == Sharing::Turns
             && usable
@@ -246,13 +248,13 @@ impl Slice {
         let turn = self.turn.as_ref().filter(|turn| turn.has_row(r));
         let row = &mut self.rows[r];
         let (kind, holder, until) = match turn {
-            _ if row.sharing == Sharing::Unregulated => (Kind::Own, Holder::Everyone, 0),
-            _ if row.sharing == Sharing::Metered => (Kind::Alone, Holder::Everyone, 0),
+            _ if row.sharing == Sharing::Unregulated => (Kind::Own, Holder::All, 0),
+            _ if row.sharing == Sharing::Metered => (Kind::Alone, Holder::All, 0),
             Some(turn) if turn.kind == Kind::Turn => (Kind::Turn, turn.holder, turn.until),
             Some(turn) => (turn.kind, turn.holder, 0),
             // A turn that has expired need not be revoked.
             None if row.grant.kind == Kind::Turn && row.grant.until <= now => return None,
-            None => (Kind::Turn, Holder::Nobody, 0),
+            None => (Kind::Turn, Holder::None, 0),
         };
         let grant = Grant { turn: row.grant.turn.wrapping_add(1), kind, holder, until };
         let same = (kind, holder, until) == (row.grant.kind, row.grant.holder, row.grant.until);
@@ -295,8 +297,8 @@ impl Slice {
         self.rows[row].processes.iter().any(Process::is_overdue)
     }
 
-    /// Of the processes that wait on a row, the one with the least engine time. Time of a turn that is not
-    /// billed yet counts.
+    /// Of the processes that wait on a row, the one with the least engine time. Time of a turn that
+    /// is not billed yet counts.
     pub fn next_process(&self, r: usize, now: u64) -> Option<u16> {
         let entitled = |slot| self.turn.as_ref().is_some_and(|turn| turn.covers(r, slot));
         let wanting = self.rows[r].processes.iter().filter(|process| {

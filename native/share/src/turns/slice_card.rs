@@ -11,8 +11,8 @@ pub(super) enum Sharing {
     /// By the driver; launches need no permission.
     #[default]
     Unregulated,
-    /// A slice with a share is present, but not active. Slices without a share launch as they like, but
-    /// metered, so that little of their work is queued when it becomes active.
+    /// A slice with a share is present, but not active. Slices without a share launch as they like,
+    /// but metered, so that little of their work is queued when it becomes active.
     Metered,
     /// A slice with a share is active: only the holder of the turn launches.
     Turns,
@@ -87,8 +87,9 @@ impl SliceCard {
         self.queue_processes();
     }
 
-    /// The time to bill, where all work is measured in the end. A process that makes others wait beyond
-    /// its turn is billed for that time by the clock; what it reports of it later is already paid.
+    /// The time to bill, where all work is measured in the end. A process that makes others wait
+    /// beyond its turn is billed for that time by the clock; what it reports of it later is already
+    /// paid.
     fn growth(&mut self, reported: u64, passed: u64, overdue: bool) -> u64 {
         let known = reported.min(self.advanced_ns);
         self.advanced_ns -= known;
@@ -100,8 +101,8 @@ impl SliceCard {
         passed
     }
 
-    /// Reads the processes. It returns the engine time that they report, and that of dead processes that
-    /// will not report it any more.
+    /// Reads the processes. It returns the engine time that they report, and that of dead processes
+    /// that will not report it any more.
     fn read(&mut self, now: u64, seen: &SliceCardView) -> u64 {
         let metered = self.sharing != Sharing::Unregulated || limit(self.regime).is_some();
         let in_turns = self.sharing == Sharing::Turns;
@@ -137,8 +138,9 @@ impl SliceCard {
         let exited = self.processes.extract_if(.., |process| !process.found);
         unreported = exited
             .fold(unreported, |sum, exited| sum.saturating_add(exited.unreported_at_death(now)));
-        // While a slot is reaped, its time may be missing or counted twice for a moment; the bill allows
-        // no more than the time that passed. The sum also has the reported time of dead processes.
+        // While a slot is reaped, its time may be missing or counted twice for a moment; the bill
+        // allows no more than the time that passed. The sum also has the reported time of dead
+        // processes.
         let growth = used.saturating_sub(self.used_ns);
         self.used_ns = used;
         growth.max(reported.saturating_add(unreported))
@@ -173,7 +175,8 @@ impl SliceCard {
         self.processes.iter().any(|process| !process.last.dead)
     }
 
-    /// Whether it has had more than its share. New processes have to wait, even if the others have exited.
+    /// Whether it has had more than its share. New processes have to wait, even if the others have
+    /// exited.
     pub fn owes(&self) -> bool {
         !self.ledger.may_run(self.regime, 0)
     }
@@ -192,16 +195,17 @@ impl SliceCard {
         active.next().filter(|_| active.next().is_none())
     }
 
-    /// Whether the slice owes more than this process has ever used. The process's own bucket has only its
-    /// own debts, so the debts of processes before it are waited for here. Otherwise a loop of short
-    /// programs would start without debt each time.
+    /// Whether the slice owes more than this process has ever used. The process's own bucket has
+    /// only its own debts, so the debts of processes before it are waited for here. Otherwise a
+    /// loop of short programs would start without debt each time.
     pub fn owes_for_others(&self, slot: u16) -> bool {
         let own = self.processes.iter().find(|process| process.last.slot == slot);
         let used = own.map_or(0, |process| process.last.used_ns);
         self.owes() && self.ledger.balance_ns().unsigned_abs() > used
     }
 
-    /// Engine time that it may still report beyond the billed time: of kernels that take long, or wait.
+    /// Engine time that it may still report beyond the billed time: of kernels that take long, or
+    /// wait.
     pub fn unreported(&self, now: u64) -> u64 {
         let longest = self.processes.iter().map(|process| process.unreported(now)).max();
         longest.unwrap_or(0).saturating_sub(self.advanced_ns)

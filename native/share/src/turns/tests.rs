@@ -54,7 +54,8 @@ impl Desk {
         process.active_at = now;
     }
 
-    /// A step after `passed`. It returns the published grants: slice, kind, holder and the turn's length.
+    /// A step after `passed`. It returns the published grants: slice, kind, holder and the turn's
+    /// length.
     fn step(&mut self, passed: u64) -> Vec<(u64, Kind, Holder, u64)> {
         self.now += passed;
         let mut published = Vec::new();
@@ -85,8 +86,8 @@ fn turn(slice: u64, length: u64) -> (u64, Kind, Holder, u64) {
     (slice, Kind::Turn, ME, length)
 }
 
-fn nobody(slice: u64) -> (u64, Kind, Holder, u64) {
-    (slice, Kind::Turn, Holder::Nobody, 0)
+fn no_turn(slice: u64) -> (u64, Kind, Holder, u64) {
+    (slice, Kind::Turn, Holder::None, 0)
 }
 
 /// Two slices that both wait; the first has the first turn and works.
@@ -94,18 +95,18 @@ fn two(shares: [u32; 2]) -> Desk {
     let mut desk = Desk::new(&shares);
     desk.reports(0, State::Waiting);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(0), [nobody(0), nobody(1), turn(0, 5 * MS)]);
+    assert_eq!(desk.step(0), [no_turn(0), no_turn(1), turn(0, 5 * MS)]);
     desk.reports(0, State::Running);
     assert_eq!(desk.step(MS), []);
     desk
 }
 
 fn metered(slice: u64) -> (u64, Kind, Holder, u64) {
-    (slice, Kind::Alone, Holder::Everyone, 0)
+    (slice, Kind::Alone, Holder::All, 0)
 }
 
 fn own(slice: u64) -> (u64, Kind, Holder, u64) {
-    (slice, Kind::Own, Holder::Everyone, 0)
+    (slice, Kind::Own, Holder::All, 0)
 }
 
 #[test]
@@ -115,12 +116,12 @@ fn a_slice_alone_has_the_card_until_another_one_starts() {
     let decision = desk.turns.step(T, &desk.view);
     assert_eq!(decision.regulated, [(0, true), (1, true)]);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
-    assert_eq!(grants, [nobody(1), (0, Kind::Alone, ME, 0)]);
+    assert_eq!(grants, [no_turn(1), (0, Kind::Alone, ME, 0)]);
     desk.reports(0, State::Running);
     assert_eq!(desk.step(MS), []);
     // The other gets it when the running work has ended.
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(MS), [nobody(0)]);
+    assert_eq!(desk.step(MS), [no_turn(0)]);
     assert_eq!(desk.step(MS), []);
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
@@ -152,13 +153,13 @@ fn the_next_turn_waits_for_the_end_of_running_work() {
 fn a_turn_that_is_given_up_goes_to_the_next_at_once() {
     let mut desk = two([50, 50]);
     desk.reports(0, State::Idle);
-    assert_eq!(desk.step(MS), [nobody(0), turn(1, 20 * MS)]);
+    assert_eq!(desk.step(MS), [no_turn(0), turn(1, 20 * MS)]);
     // The first returns; the second has had the shortest turn by then, and more than its part.
     desk.reports(1, State::Running);
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), []);
     desk.works(1, 4 * MS);
-    assert_eq!(desk.step(0), [nobody(1)]);
+    assert_eq!(desk.step(0), [no_turn(1)]);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_revoked_card_is_read_once_more_before_it_is_granted() {
     desk.now += MS;
     let decision = desk.turns.step(desk.now, &desk.view);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
-    assert_eq!((grants, decision.wake_at), (vec![nobody(0)], Some(desk.now)));
+    assert_eq!((grants, decision.wake_at), (vec![no_turn(0)], Some(desk.now)));
     // It has launched before it saw the revocation: the other waits for that.
     desk.process(0).state = State::Running;
     assert_eq!(desk.step(0), []);
@@ -184,7 +185,7 @@ fn a_process_with_nothing_to_do_passes_its_turn_on_within_the_slice() {
     desk.view.slices.truncate(1);
     desk.row(0).processes[0].state = State::Idle;
     let now_has = (0, Kind::Turn, Holder::Slot(9), 20 * MS);
-    assert_eq!(desk.step(MS), [nobody(0), now_has]);
+    assert_eq!(desk.step(MS), [no_turn(0), now_has]);
 }
 
 #[test]
@@ -205,7 +206,7 @@ fn a_dead_holder_is_not_waited_for() {
     let mut desk = two([50, 50]);
     desk.process(0).dead = true;
     // The other is the only one then.
-    assert_eq!(desk.step(MS), [nobody(0), (1, Kind::Alone, ME, 0)]);
+    assert_eq!(desk.step(MS), [no_turn(0), (1, Kind::Alone, ME, 0)]);
 }
 
 #[test]
@@ -213,14 +214,14 @@ fn a_process_that_does_not_respond_gets_no_turns_until_it_does() {
     let mut desk = Desk::new(&[50, 25, 25]);
     (0..3).for_each(|slice| desk.reports(slice, State::Waiting));
     desk.process(2).active_at = 0;
-    assert_eq!(desk.step(0), [nobody(0), nobody(1), nobody(2), turn(0, 5 * MS)]);
+    assert_eq!(desk.step(0), [no_turn(0), no_turn(1), no_turn(2), turn(0, 5 * MS)]);
     assert_eq!(desk.step(5 * MS), [turn(1, 5 * MS)]);
     // Now only the third may be alive, and at the next step it is the only one.
     assert_eq!(desk.step(5 * MS), [turn(2, 20 * MS)]);
     assert_eq!(desk.step(MS), [(2, Kind::Alone, ME, 0)]);
     desk.reports(0, State::Waiting);
     desk.reports(2, State::Running);
-    assert_eq!(desk.step(MS), [nobody(2)]);
+    assert_eq!(desk.step(MS), [no_turn(2)]);
     desk.reports(2, State::Waiting);
     assert_eq!(desk.step(MS), [turn(0, 20 * MS)]);
 }
@@ -230,7 +231,7 @@ fn a_stopped_process_is_waited_for_fifty_milliseconds_and_a_long_kernel_for_four
     for (heartbeat, patience) in [(false, 50 * MS), (true, 4_000 * MS)] {
         let mut desk = two([50, 50]);
         let began = desk.now;
-        while desk.row(1).published.holder == Holder::Nobody {
+        while desk.row(1).published.holder == Holder::None {
             assert!(desk.now - began < patience + 20 * MS, "heartbeat: {heartbeat}");
             if heartbeat {
                 desk.process(0).active_at = desk.now;
@@ -266,7 +267,7 @@ fn a_new_coordinator_continues_where_the_old_one_was_killed() {
     desk.turns = Turns::new();
     desk.works(0, 2 * MS);
     // The turn is revoked, and its work is waited for.
-    assert_eq!(desk.step(0), [nobody(0)]);
+    assert_eq!(desk.step(0), [no_turn(0)]);
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS).len(), 1);
 }
@@ -301,13 +302,13 @@ fn a_share_that_changes_changes_the_turns() {
     desk.row(1).regime.share = 0;
     assert_eq!(desk.step(MS), [own(0), own(1)]);
     desk.row(1).regime = Regime { share: 40, mode: Mode::Soft, priority: Priority::High };
-    assert_eq!(desk.step(MS), [nobody(0), nobody(1)]);
+    assert_eq!(desk.step(MS), [no_turn(0), no_turn(1)]);
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
-/// Whatever is in the files: no panic, turn numbers without gaps, never two holders of one card, and soon
-/// nothing more to publish.
+/// With random bytes in the files there is no panic, turn numbers have no gaps, no card has two
+/// holders, and soon nothing is left to publish.
 #[test]
 fn garbage_in_the_files_breaks_no_rule() {
     for seed in 0..60 {
@@ -359,10 +360,10 @@ fn garbage_in_the_files_breaks_no_rule() {
                 let usable = usable.filter(|grant| match grant.kind {
                     Kind::Own => false,
                     Kind::Alone => true,
-                    Kind::Turn => grant.holder != Holder::Nobody && grant.until > now,
+                    Kind::Turn => grant.holder != Holder::None && grant.until > now,
                 });
                 let is_metered =
-                    |grant: &Grant| (grant.kind, grant.holder) == (Kind::Alone, Holder::Everyone);
+                    |grant: &Grant| (grant.kind, grant.holder) == (Kind::Alone, Holder::All);
                 let (metered, held): (Vec<_>, Vec<_>) = usable.partition(is_metered);
                 let sharers = metered.len().min(1) + held.len();
                 assert!(sharers <= 1, "seed {seed}, card {card}: {metered:?} {held:?}");

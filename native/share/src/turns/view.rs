@@ -26,7 +26,8 @@ pub struct SliceCardView {
     pub card: u64,
     /// How the slice shares the card.
     pub regime: Regime,
-    /// The grant on the grants page. It is read when the row is first seen: turn numbers continue from it.
+    /// The grant on the grants page. It is read when the row is first seen: turn numbers continue
+    /// from it.
     pub published: Grant,
     /// The engine time on this card of processes whose slots are free again.
     pub departed_ns: u64,
@@ -56,14 +57,14 @@ pub struct ProcessView {
 /// The changes to publish, and the time of the next step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The `regulated` words that change, by slice; true if launches need permission. They are written
-    /// before the grants.
+    /// The `regulated` words that change, by slice; true if launches need permission. They are
+    /// written before the grants.
     pub regulated: Vec<(u64, bool)>,
-    /// The grants that change, in the order in which they are to be written: revoked ones come before
-    /// new ones.
+    /// The grants that change, in the order in which they are to be written: revoked ones come
+    /// before new ones.
     pub grants: Vec<GrantUpdate>,
-    /// The latest time of the next step, even without a wake-up; at once if it is not after now. `None`:
-    /// a wake-up or a change of the slices will announce the next event.
+    /// The latest time of the next step, even without a wake-up; at once if it is not after now.
+    /// `None`: a wake-up or a change of the slices will announce the next event.
     pub wake_at: Option<u64>,
 }
 

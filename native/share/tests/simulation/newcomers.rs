@@ -37,8 +37,8 @@ fn longest_wait(newcomers: usize, running: usize, kernel: u64) -> u64 {
     (0..TRIES).map(one).max().unwrap_or(0)
 }
 
-/// Turns are exclusive, so of several newcomers each waits for the first kernels of those before it.
-/// `-- several_newcomers --nocapture` prints the table.
+/// Turns are exclusive, so of several newcomers each waits for the first kernels of those before
+/// it. `-- several_newcomers --nocapture` prints the table.
 #[test]
 fn several_newcomers_wait_for_each_others_first_kernels() {
     println!("| kernels | running | 1 newcomer | 2 | 3 | 4 |");
@@ -51,8 +51,8 @@ fn several_newcomers_wait_for_each_others_first_kernels() {
                 waits.iter().map(|wait| format!("{:.1}", *wait as f64 / MS as f64)).collect();
             println!("| {name} | {running} | {} |", cells.join(" | "));
             for (before, wait) in waits.into_iter().enumerate() {
-                // The first kernels of those before, and the work that runs when they start: two batches
-                // of a slice that is alone, otherwise the rest of a turn.
+                // The first kernels of those before, and the work that runs when they start: two
+                // batches of a slice that is alone, otherwise the rest of a turn.
                 let running = [0, 2, 1, 1][running];
                 let kernels = before as u64 + running;
                 let most = kernels * kernel.max(5 * MS + MS) + 10 * MS;

@@ -6,7 +6,8 @@ use crate::sim::scene::{hard, jain, p95_of_seconds, play, soft};
 use crate::sim::scenes;
 use crate::sim::{MS, Machine, Program, S, US};
 
-/// Long enough for the errors to converge. `-- every_slice --nocapture` prints the table for this time.
+/// Long enough for the errors to converge. `-- every_slice --nocapture` prints the table for this
+/// time.
 const SECONDS: u64 = 20;
 
 #[test]

@@ -1,8 +1,8 @@
-"""What the kit's script asks of CuPy, with the driver alone behind it.
+"""The part of CuPy that the kit's script calls, with only the driver behind it.
 
-It shows that the kit finds what a machine has installed, runs it in slices and judges what it says.
-It cannot compute, so that one of its tests has to fail. With ``PRETENDED_CUPY=hangs`` it never
-comes back from being imported.
+It shows that the kit finds the packages of a machine, runs them in slices and judges their results.
+It cannot compute, so one of its tests has to fail. With ``PRETENDED_CUPY=hangs`` its import never
+returns.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 //! Whether a thread still exists, from `/proc`.
 //!
-//! The library reads it only when the running thread has not passed on the turn for a while, and around
-//! signals.
+//! The library reads it only when the running thread has not passed on the turn for a while, and
+//! around signals.
 
 use std::fs;
 

@@ -1,10 +1,11 @@
 //! `libstub-clock.so`: one virtual time for a whole group of real processes.
 //!
 //! On a busy machine measured times differ from run to run, and a test of one minute of a compute
-//! limiter takes a minute. This library is preloaded into every program of a test's world, last in the
-//! list, and gives all of them the time of one shared file. Exactly one of their threads runs at a time.
-//! When it sleeps or waits, the next one runs; when none is ready, the time jumps to the first wake-up.
-//! So computing takes no time, a wait takes exactly as long as requested, and each run is the same.
+//! limiter takes a minute. This library is preloaded into every program of a test's world, last in
+//! the list, and all of them read the time of one shared file. Exactly one of their threads runs at
+//! a time. When it sleeps or waits, the next one runs; when none is ready, the time jumps to the
+//! first wake-up. So computing takes no time, a wait takes exactly as long as requested, and each
+//! run is the same.
 //!
 //! | module | what it does |
 //! |---|---|

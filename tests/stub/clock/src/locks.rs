@@ -9,8 +9,8 @@ use libc::{c_int, clockid_t, pthread_cond_t, pthread_mutex_t, sem_t, timespec};
 use std::sync::atomic::Ordering;
 
 const ANYBODY: u32 = u32::MAX;
-/// The index of the 32-bit word with the flags of a glibc condition; and the flag for timed waits by
-/// the monotonic clock.
+/// The index of the 32-bit word with the flags of a glibc condition; and the flag for timed waits
+/// by the monotonic clock.
 const CONDITION_FLAGS: usize = 9;
 const IS_MONOTONIC: u32 = 2;
 

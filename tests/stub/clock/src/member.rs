@@ -1,7 +1,7 @@
 //! This process's part in a world, and each thread's: entering, waiting, leaving.
 //!
-//! It is set up at load, or at the first interposed call if that comes earlier. Without `STUB_CLOCK` it
-//! reads the environment once, and then every call goes straight to the C library.
+//! It is set up at load, or at the first interposed call if that comes earlier. Without
+//! `STUB_CLOCK` it reads the environment once, and then every call goes straight to the C library.
 
 use crate::alive;
 use crate::raw;
@@ -263,7 +263,8 @@ impl Member {
         act(&mut self.world.lock())
     }
 
-    /// Enters a thread without a row: a process's first, or one that was created without an interposed call.
+    /// Enters a thread without a row: a process's first, or one that was created without an
+    /// interposed call.
     fn enter(&self) {
         let pid = raw::process_id();
         let mut table = self.world.lock();
@@ -292,8 +293,8 @@ impl Member {
         self.await_turn(row);
     }
 
-    /// Takes over the turn of the program that ran in this process before `exec`. Its other threads have
-    /// ended.
+    /// Takes over the turn of the program that ran in this process before `exec`. Its other threads
+    /// have ended.
     fn continue_after_exec(&self, mut table: Guard, before: &[usize]) {
         let running = self.world.running();
         let kept = before.iter().find(|row| Some(**row) == running).unwrap_or(&before[0]);
@@ -344,7 +345,7 @@ impl Member {
     /// Checks the running thread's state, while a thread of this process waits for the turn.
     fn look_after(&self, row: usize) {
         let mut table = self.world.lock();
-        // A process that runs this code is not stopped any more.
+        // A process that runs this code can no longer be stopped.
         if table.row(row).stopped != 0 {
             table.mark(raw::process_id(), false);
         }
@@ -360,7 +361,8 @@ fn thread_key(thread: libc::pthread_t) -> Key {
 /// How often this destructor is deferred, so that other destructors run first.
 const LAST_ROUND: usize = 3;
 
-/// Ends a thread and passes on the turn. What the C library still does for it is outside the world.
+/// Ends a thread and passes on the turn. Later work of the C library for the thread takes no part
+/// in the virtual time.
 extern "C" fn at_thread_end(round: *mut c_void) {
     WITHIN.set(true);
     let (Part::Member(member), Some(row)) = (part(), ROW.get().checked_sub(1)) else { return };

@@ -1,5 +1,5 @@
-//! Calls that must not come back to this library's own interposed functions: direct system calls, and
-//! the C library's functions.
+//! Calls that must not come back to this library's own interposed functions: direct system calls,
+//! and the C library's functions.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ pub fn clock(id: libc::clockid_t) -> u64 {
 /// Sleeps in real time.
 pub fn sleep(time: Duration) {
     let time = timespec(time);
-    // SAFETY: `time` is valid; being woken early harms nobody.
+    // SAFETY: `time` is valid; an early wake-up is harmless.
     unsafe { call(libc::SYS_nanosleep, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
@@ -136,8 +136,8 @@ impl Real {
     }
 }
 
-/// `real!(usleep as fn(libc::useconds_t) -> c_int)` is the C library's function of that name; for use in
-/// `unsafe`, since nothing checks that it has this signature.
+/// `real!(usleep as fn(libc::useconds_t) -> c_int)` is the C library's function of that name; for
+/// use in `unsafe`, since nothing checks that it has this signature.
 macro_rules! real {
     ($name:ident as fn($($argument:ty),* $(,)?) -> $result:ty) => {{
         static REAL: $crate::raw::Real = {

@@ -6,16 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 /// The settings from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `STUB_CLOCK`: the file that all processes of a world share; the first one creates it. Without
-    /// the variable this library does nothing.
+    /// `STUB_CLOCK`: the file that all processes of a world share; the first one creates it.
+    /// Without the variable this library does nothing.
     pub file: OsString,
     /// `STUB_CLOCK_ROLE=observer`: this process reads the world's time and takes no part.
     pub observes: bool,
     /// `STUB_CLOCK_EXPECT`: time and threads stand still until so many processes have entered.
     /// Default: 1.
     pub expect: u32,
-    /// `STUB_CLOCK_PLACE`: this process's position in the order in which processes run at equal times; a
-    /// number below 2^31. Default: after all that have one, in the order of arrival.
+    /// `STUB_CLOCK_PLACE`: this process's position in the order in which processes run at equal
+    /// times; a number below 2^31. Default: after all that have one, in the order of arrival.
     pub position: Option<u64>,
     /// `STUB_CLOCK_LATE_NS`: how much later than requested this process's threads continue after a
     /// sleep or a wake-up, in nanoseconds. Default: 0.

@@ -1,12 +1,12 @@
 //! The rule of the virtual time: which thread runs next.
 //!
-//! The table has a row for each thread. It does not wait, and reads no clock and no state of the kernel.
-//! It is in the shared file, and the caller holds the file's lock. A file full of zeroes is an empty
-//! table.
+//! The table has a row for each thread. It does not wait, and reads no clock and no state of the
+//! kernel. It is in the shared file, and the caller holds the file's lock. A file full of zeroes is
+//! an empty table.
 //!
-//! Exactly one thread runs. When it waits, the thread with the earliest wake time runs next; at equal
-//! times, the one with the lower order. The time jumps to that wake time if it is in the future. So the
-//! result depends only on what the threads do.
+//! Exactly one thread runs. When it waits, the thread with the earliest wake time runs next; at
+//! equal times, the one with the lower order. The time jumps to that wake time if it is in the
+//! future. So the result depends only on what the threads do.
 
 /// The most threads at once.
 pub const ROWS: usize = 256;
@@ -58,7 +58,8 @@ pub struct Row {
     pub late: u64,
     /// When it continues.
     pub wake_at: u64,
-    /// Threads that have yielded at this time run after the others, in the order in which they yielded.
+    /// Threads that have yielded at this time run after the others, in the order in which they
+    /// yielded.
     pub behind: u64,
     /// When it began to wait, counted in waits: the longest waiting is woken first.
     since: u64,
@@ -173,8 +174,8 @@ impl Table {
         (row.wake_at, row.keys) = (now.min(row.wake_at), 0);
     }
 
-    /// Wakes at most so many threads that wait for the word, the longest waiting first; returns their
-    /// number.
+    /// Wakes at most so many threads that wait for the word, the longest waiting first; returns
+    /// their number.
     pub fn wake(&mut self, key: Key, count: usize, bitset: u32, now: u64) -> usize {
         for woken in 0..count {
             let waiting = (0..self.high_water).filter_map(|index| {

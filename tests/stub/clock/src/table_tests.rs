@@ -40,7 +40,7 @@ fn the_earliest_runs_and_at_equal_times_the_lower_order() {
 }
 
 #[test]
-fn who_gives_way_goes_behind_all_that_are_ready_but_not_behind_later_ones() {
+fn a_yielding_thread_goes_behind_all_ready_ones_but_not_behind_later_ones() {
     let mut table = with(&[1, 2, 3]);
     sleep(&mut table, 2, 1, 0);
     sleep(&mut table, 0, 0, 0);
@@ -57,7 +57,7 @@ fn a_wake_reaches_the_longest_waiting_and_says_which_word_it_was() {
     listen(&mut table, 1, &[OTHER], NEVER);
     assert_eq!(table.wake(WORD, 1, u32::MAX, 10), 1);
     assert_eq!((table.next(), table.woken(2)), (Some(2), Woken::By(1)));
-    assert_eq!(table.wake(WORD, 5, u32::MAX, 10), 1, "nobody is woken twice");
+    assert_eq!(table.wake(WORD, 5, u32::MAX, 10), 1, "no thread is woken twice");
     assert_eq!((table.woken(0), table.row(0).wake_at), (Woken::By(0), 10));
     assert_eq!(table.row(1).wake_at, NEVER);
 }
@@ -85,7 +85,7 @@ fn lateness_moves_timed_wakes_and_words_but_never_beyond_the_own_time() {
 }
 
 #[test]
-fn the_stopped_are_passed_over_and_go_first_when_they_continue() {
+fn stopped_threads_are_skipped_and_run_first_when_they_continue() {
     let mut table = with(&[1, 2]);
     sleep(&mut table, 0, 10, 0);
     sleep(&mut table, 1, 20, 0);
@@ -97,7 +97,7 @@ fn the_stopped_are_passed_over_and_go_first_when_they_continue() {
 }
 
 #[test]
-fn nobody_runs_when_all_wait_for_each_other() {
+fn no_thread_runs_when_all_wait_for_each_other() {
     let mut table = with(&[1, 2]);
     listen(&mut table, 0, &[WORD], NEVER);
     listen(&mut table, 1, &[WORD], NEVER);
@@ -115,7 +115,7 @@ fn processes_without_a_place_come_behind_those_that_have_one_as_they_arrive() {
 }
 
 #[test]
-fn a_full_table_says_so() {
+fn a_full_table_is_an_error() {
     let mut table = empty();
     for thread in 0..ROWS {
         assert_eq!(table.join(1, thread as u32, 0, 0, 0), Some(thread));

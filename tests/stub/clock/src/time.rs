@@ -29,7 +29,8 @@ fn from_timespec(time: &timespec) -> Option<u64> {
     u64::try_from(time.tv_sec).ok()?.checked_mul(SECOND)?.checked_add(fraction)
 }
 
-/// The deadline of a clock as a time of the world; None for a null pointer, Err for an invalid time.
+/// The deadline of a clock as a time of the world; None for a null pointer, Err for an invalid
+/// time.
 pub unsafe fn deadline(
     member: &Member,
     id: clockid_t,
@@ -109,7 +110,7 @@ unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_
 
 fn sleep_for(time: Duration) -> c_int {
     let time = to_timespec(time.as_nanos() as u64);
-    // SAFETY: the time is valid, and nobody asks what is left of it.
+    // SAFETY: the time is valid, and the remaining time is not read.
     unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
 }
 

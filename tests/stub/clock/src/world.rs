@@ -1,8 +1,8 @@
 //! The file that the processes of a world share, and the lock that guards its table.
 //!
-//! The first eight bytes are the time; a file of zeroes is a world that has not begun. The holder of
-//! the lock may be killed at any instruction; then the next process takes over the lock. In the worst
-//! case the table has a half-entered thread, which `/proc` shows as ended.
+//! The first eight bytes are the time; a file of zeroes is a world that has not begun. The holder
+//! of the lock may be killed at any instruction; then the next process takes over the lock. In the
+//! worst case the table has a half-entered thread, which `/proc` shows as ended.
 
 use crate::alive::{self, Life};
 use crate::raw;
@@ -52,7 +52,7 @@ impl World {
         let size = size_of::<Self>();
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
         // SAFETY: the name is a C string; the descriptor is this function's own; the mapping is
-        // whole, since the file has its size and nobody makes it smaller.
+        // whole, since the file has its size and no process truncates it.
         unsafe {
             let file = libc::open(name.as_ptr(), flags, 0o600);
             if file < 0 {
@@ -102,9 +102,9 @@ impl World {
         }
     }
 
-    /// Takes the lock for a thread that is about to pass on its turn. The thread has the turn when this
-    /// returns: if it was stopped by a signal it may have lost the turn, and would pass on another
-    /// thread's. `probe` is as for [`await_turn`](Self::await_turn).
+    /// Takes the lock for a thread that is about to pass on its turn. The thread has the turn when
+    /// this returns: if it was stopped by a signal it may have lost the turn, and would pass on
+    /// another thread's. `probe` is as for [`await_turn`](Self::await_turn).
     pub fn lock_in_turn(&self, row: usize, mut probe: impl FnMut()) -> Guard<'_> {
         loop {
             let mut guard = self.lock();
@@ -194,8 +194,8 @@ impl Guard<'_> {
         }
     }
 
-    /// Whether the turn is with an ended or stopped thread, or with none; if so, passes it to the next
-    /// thread.
+    /// Whether the turn is with an ended or stopped thread, or with none; if so, passes it to the
+    /// next thread.
     pub fn look_after(&mut self) {
         if self.begun == 0 {
             return;

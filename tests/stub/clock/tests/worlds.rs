@@ -147,7 +147,7 @@ fn lateness_comes_on_top_of_each_sleep_and_wake() {
 }
 
 #[test]
-fn who_dies_while_it_runs_is_struck_out() {
+fn a_process_that_dies_while_it_runs_is_removed() {
     for how in ["return", "_exit", "abort", "kill"] {
         let mut world = World::new("dies", 2);
         world.start("dies", "a", &["1500", how]);
@@ -189,7 +189,7 @@ fn signals_take_effect_at_the_instant_they_are_sent() {
 }
 
 #[test]
-fn who_is_stopped_from_outside_holds_up_nobody_and_may_go_on() {
+fn a_process_stopped_from_outside_delays_no_other_and_can_continue() {
     let mut world = World::new("outside", 2);
     let stopped = world.start("spins", "s", &["20000000"]) as i32;
     let notes = world.notes();
@@ -211,7 +211,7 @@ fn who_is_stopped_from_outside_holds_up_nobody_and_may_go_on() {
 }
 
 #[test]
-fn who_is_stopped_in_the_middle_of_a_wait_takes_nobodys_turn() {
+fn a_process_stopped_during_a_wait_takes_no_turn() {
     let mut world = World::new("middle", 2);
     let stopped = world.start("turns", "s", &["100000", "1"]) as i32;
     world.start("turns", "t", &["100000", "1"]);
@@ -278,7 +278,7 @@ fn children_take_part_and_a_new_program_keeps_its_place() {
 }
 
 #[test]
-fn an_observer_reads_the_time_and_stops_nobody() {
+fn an_observer_reads_the_time_and_delays_no_process() {
     let mut world = World::new("observer", 1);
     world.start("turns", "a", &["1000", "1000000"]);
     world.start_with("spins", "o", &["1000000000"], &[("STUB_CLOCK_ROLE", "observer")]);
@@ -287,7 +287,7 @@ fn an_observer_reads_the_time_and_stops_nobody() {
 }
 
 #[test]
-fn bad_settings_are_named() {
+fn bad_settings_are_reported() {
     for (name, value) in [("STUB_CLOCK_LATE_NS", "1ms"), ("STUB_CLOCK_ROLE", "watcher")] {
         let output = Command::new("true")
             .env("LD_PRELOAD", clock())

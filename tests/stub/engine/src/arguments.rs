@@ -1,8 +1,8 @@
 //! Wrappers of C arguments, so that no function behind the boundary handles a raw pointer.
 //!
 //! One rule holds for all functions: a pointer that is not NULL is valid for what the function does
-//! with it; NULL is an error, or means that the caller does not need this output. The boundary wraps
-//! each argument once.
+//! with it; NULL is an error, or means that the caller does not need this output. The boundary
+//! wraps each argument once.
 //!
 //! The parameter `NULL` is the library's error code for a NULL that is not allowed.
 
@@ -173,8 +173,8 @@ impl<const NULL: u32> OutWide<NULL> {
         Ok(())
     }
 
-    /// Writes the output unless the pointer is NULL. A value that does not fit becomes the largest that
-    /// does.
+    /// Writes the output unless the pointer is NULL. A value that does not fit becomes the largest
+    /// that does.
     pub fn put_optional(self, value: u64) {
         match self {
             Self::Wide(out) => out.put_optional(value),
@@ -215,7 +215,8 @@ impl<T: Copy, const NULL: u32> In<T, NULL> {
         if self.0.is_null() {
             return Err(NULL);
         }
-        // SAFETY: by `FromC::from_c` the pointer is valid, and the array as long as the caller says.
+        // SAFETY: by `FromC::from_c` the pointer is valid, and the array as long as the caller
+        // says.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 }

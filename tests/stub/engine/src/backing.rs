@@ -1,8 +1,8 @@
 //! Real bytes behind device addresses, so that copies are exact.
 //!
 //! A device pointer is an address in a reservation of this process. The reservation is neither
-//! committed nor counted (`MAP_NORESERVE`), so a 140 GiB card costs only the pages that are written.
-//! Freed pages return to the system. As with a real card, a forked child has no access.
+//! committed nor counted (`MAP_NORESERVE`), so a 140 GiB card costs only the pages that are
+//! written. Freed pages return to the system. As with a real card, a forked child has no access.
 //!
 //! Each card has a *space* of addresses for every [`Area`], so the kind of memory follows from the
 //! address alone.
@@ -17,7 +17,7 @@ const ALIGNMENT: u64 = 1 << 30;
 /// Bytes of address space below 4 GiB, all cards together.
 const NARROW: u64 = 1 << 30;
 
-/// What the addresses of a space are used for.
+/// The use of the addresses of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Area {
     /// Linear memory.
@@ -47,8 +47,8 @@ struct Reservation {
 pub struct Backing {
     cards: usize,
     wide: Reservation,
-    /// The areas after the first, reserved when they are first needed, because most programs never need
-    /// them; `None` when there is no room.
+    /// The areas after the first, reserved when they are first needed, because most programs never
+    /// need them; `None` when there is no room.
     others: [OnceLock<Option<Reservation>>; AREAS.len() - 1],
 }
 
@@ -137,7 +137,7 @@ impl Backing {
     pub fn discard(&self, space: usize, range: &Range<u64>) {
         let start = self.pointer(space, range.start) as *mut libc::c_void;
         let size = (range.end - range.start) as usize;
-        // SAFETY: the range lies in our reservation, and nothing lives in it any more.
+        // SAFETY: the range lies in our reservation, and nothing uses it.
         unsafe { libc::madvise(start, size, libc::MADV_DONTNEED) };
     }
 }

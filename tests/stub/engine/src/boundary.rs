@@ -1,9 +1,9 @@
-//! The boundary between C and Rust, for both libraries: one macro exports every function of a header,
-//! another one makes the table of those that do something.
+//! The boundary between C and Rust, for both libraries: one macro exports every function of a
+//! header, another one makes the table of those that do something.
 //!
-//! A library calls both macros in its `table` module. Its `boundary` module has what differs between
-//! the libraries: `enter` runs around every call, and `unsupported` is the result of a function
-//! without a row.
+//! A library calls both macros in its `table` module. Its `boundary` module has what differs
+//! between the libraries: `enter` runs around every call, and `unsupported` is the result of a
+//! function without a row.
 
 use crate::counters::Counters;
 use core::ffi::{CStr, c_char};
@@ -19,7 +19,7 @@ pub fn count(counters: &Counters, symbol: usize) {
     }
 }
 
-/// What a row's function returns, as the C result `R`.
+/// The conversion of the result of a row's function to the C result `R`.
 pub trait IntoC<R> {
     /// The C result.
     fn into_c(self) -> R;
@@ -39,7 +39,8 @@ impl IntoC<*const c_char> for &'static CStr {
 }
 
 /// Exports all functions of a header: `driver_sys::each_cuda_fn!(exports)`. Each calls the function
-/// of the same name of `<Stub as Api>`, which is not supported unless a row of `table!` overrides it.
+/// of the same name of `<Stub as Api>`, which is not supported unless a row of `table!` overrides
+/// it.
 // `crate::boundary` is the library's.
 #[allow(clippy::crate_in_macro_def)]
 #[macro_export]

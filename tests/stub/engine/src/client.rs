@@ -1,8 +1,8 @@
 //! The engine in a server, for tests with several processes.
 //!
-//! The connection is the client's lifetime: when the last copy of the socket is closed, by exit, kill
-//! or crash, the server starts to free the client's memory. As with the real driver's device files, a
-//! forked child that still runs keeps it allocated.
+//! The connection is the client's lifetime: when the last copy of the socket is closed, by exit,
+//! kill or crash, the server starts to free the client's memory. As with the real driver's device
+//! files, a forked child that still runs keeps it allocated.
 
 use crate::counters::Counters;
 use crate::durations::Durations;
@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a reply may take before the server counts as lost. It replies in microseconds; the rest is
-/// for machines that are busy or stopped in a debugger.
+/// How long a reply may take before the server counts as lost. It replies in microseconds; the rest
+/// is for machines that are busy or stopped in a debugger.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection to the server.

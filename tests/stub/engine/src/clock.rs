@@ -40,7 +40,8 @@ impl Clock for RealClock {
     }
 }
 
-/// A clock that moves only when the process waits: it is exact, and a wait of seconds takes no time.
+/// A clock that moves only when the process waits: it is exact, and a wait of seconds takes no
+/// time.
 #[derive(Debug)]
 pub struct VirtualClock(AtomicU64);
 

@@ -1,9 +1,9 @@
 //! A client's counters, in memory that outlives the client.
 //!
-//! A message for each call or kernel would be too slow, and a killed process could not send it. So the
-//! client counts in a page that the server creates, shares with the client
-//! ([`crate::ring::Shared`]) and reads when it needs the counters. The server's orders to the client
-//! (durations, delays) are in the same page.
+//! A message for each call or kernel would be too slow, and a killed process could not send it. So
+//! the client counts in a page that the server creates, shares with the client
+//! ([`crate::ring::Shared`]) and reads when it needs the counters. The server's orders to the
+//! client (durations, delays) are in the same page.
 
 use crate::MAX_CARDS;
 use crate::symbols::Library;

@@ -1,7 +1,7 @@
 //! How long a kernel takes, by its name.
 //!
-//! A table has durations for names ([`Durations`]). For a name that is not in the table, the ending of
-//! the name can set the duration ([`ending`]).
+//! A table has durations for names ([`Durations`]). For a name that is not in the table, the ending
+//! of the name can set the duration ([`ending`]).
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -85,8 +85,8 @@ pub struct Ending {
 }
 
 /// `…_<N>us` lasts N microseconds. `…_<N>us_meets<K>` is a collective of K cards that lasts N
-/// microseconds once all have arrived, `…_<N>us_meets<K>_streams` one of K streams. `None` for other
-/// names.
+/// microseconds once all have arrived, `…_<N>us_meets<K>_streams` one of K streams. `None` for
+/// other names.
 pub fn ending(name: &str) -> Option<Ending> {
     let number = |digits: &str| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,14 +1,14 @@
 //! The engine behind the stub `libcuda.so.1` and `libnvidia-ml.so.1`.
 //!
-//! The libraries' functions are thin. The engine has everything that tests rely on: which cards there
-//! are ([`profile`]), which process holds how many bytes of them ([`ledger`]), which addresses those
-//! bytes have ([`arena`], [`backing`]), and when a card has finished which work of several processes
-//! ([`time`]).
+//! The libraries' functions are thin. The engine has everything that tests rely on: which cards
+//! there are ([`profile`]), which process holds how many bytes of them ([`ledger`]), which
+//! addresses those bytes have ([`arena`], [`backing`]), and when a card has finished which work of
+//! several processes ([`time`]).
 //!
 //! Both libraries use one interface, [`Engine`], with two implementations. [`local::Local`] keeps
 //! everything in the process, so that a hook of one nanosecond can be measured. [`client::Client`]
-//! connects to a server that all processes share and that outlives them. With both, addresses and the
-//! clock belong to the process; cards, ledger and time belong to the engine.
+//! connects to a server that all processes share and that outlives them. With both, addresses and
+//! the clock belong to the process; cards, ledger and time belong to the engine.
 
 pub mod arena;
 pub mod arguments;
@@ -78,7 +78,8 @@ pub struct ProcessUse {
 pub trait Watch: Send + Sync {
     /// The cards, in PCI order; their number never changes.
     fn cards(&self) -> &[Card];
-    /// Memory and time of one card, at an instant of the caller's clock; `None` when the server has ended.
+    /// Memory and time of one card, at an instant of the caller's clock; `None` when the server has
+    /// ended.
     fn usage(&self, card: usize, now: u64) -> Option<Usage>;
     /// Bytes of one card in use. Programs may call this in a loop.
     fn used(&self, card: usize) -> Option<u64>;
@@ -95,18 +96,19 @@ pub trait Engine: Watch {
     fn charge(&self, card: usize, kind: Kind, bytes: u64) -> Result<(), Refusal>;
     /// Releases a charge.
     fn release(&self, card: usize, kind: Kind, bytes: u64);
-    /// Charges an allocation of `bytes` from a memory pool, which grows by the first of `rooms` that
-    /// fits (0: the pool has enough already); returns how much the pool grew.
+    /// Charges an allocation of `bytes` from a memory pool, which grows by the first of `rooms`
+    /// that fits (0: the pool has enough already); returns how much the pool grew.
     fn charge_pool(&self, card: usize, rooms: [u64; 2], bytes: u64) -> Result<u64, Refusal>;
-    /// Releases an allocation of `bytes` from a memory pool (0: none), and `room` that the pool returns
-    /// to the card.
+    /// Releases an allocation of `bytes` from a memory pool (0: none), and `room` that the pool
+    /// returns to the card.
     fn release_pool(&self, card: usize, bytes: u64, room: u64);
     /// The kernel durations now in force.
     fn durations(&self) -> Durations;
     /// The number of a kernel's name, for [`Work::Kernel`].
     fn kernel(&self, name: &str) -> u32;
-    /// Adds an item to a lane, in a context (by this process's number) of a card, at an instant of the
-    /// caller's clock. It takes a lock and a copy, no more. The caller must check that the lane has room.
+    /// Adds an item to a lane, in a context (by this process's number) of a card, at an instant of
+    /// the caller's clock. It takes a lock and a copy, no more. The caller must check that the lane
+    /// has room.
     fn submit(&self, lane: &Lane, context: u32, card: usize, work: Work, at: u64) -> Mark;
     /// The status of a mark at an instant of the caller's clock; `None` when the server has ended.
     fn status(&self, query: &Query, now: u64) -> Option<Status>;

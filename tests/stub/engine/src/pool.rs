@@ -4,8 +4,8 @@
 //! A pool reserves memory of its card in large *chunks* and allocates from them in stream order. A
 //! stream can reuse at once what it has freed, because its work runs in order. Other streams can
 //! reuse it only when the freeing stream has reached the free. So a free range has a stream and a
-//! mark of its work, and the driver knows which marks are done. Addresses are offsets; time, card and
-//! ledger belong to the driver.
+//! mark of its work, and the driver knows which marks are done. Addresses are offsets; time, card
+//! and ledger belong to the driver.
 
 use crate::arena::ALIGNMENT;
 use crate::ledger::Level;
@@ -132,8 +132,8 @@ impl Chunk {
 }
 
 impl Pool {
-    /// Finds room for an allocation of `bytes` on a stream whose new work `is_behind` some marks; `None`
-    /// when the pool has to grow.
+    /// Finds room for an allocation of `bytes` on a stream whose new work `is_behind` some marks;
+    /// `None` when the pool has to grow.
     pub fn find_room(
         &self,
         bytes: u64,
@@ -204,21 +204,21 @@ impl Pool {
         }
     }
 
-    /// Removes unused chunks, as long as at least `keep` bytes stay reserved. Returns their offsets and
-    /// their bytes in total.
+    /// Removes unused chunks, as long as at least `keep` bytes stay reserved. Returns their offsets
+    /// and their bytes in total.
     pub fn shrink(&mut self, keep: u64) -> (Vec<u64>, u64) {
-        let (mut gone, mut bytes) = (Vec::new(), 0);
+        let (mut freed, mut bytes) = (Vec::new(), 0);
         for (offset, chunk) in self.chunks.iter().rev().filter(|(_, chunk)| chunk.is_free()) {
             if self.reserved.now - bytes - chunk.size >= keep {
-                gone.push(*offset);
+                freed.push(*offset);
                 bytes += chunk.size;
             }
         }
-        for offset in &gone {
+        for offset in &freed {
             self.chunks.remove(offset);
         }
         self.reserved.change(0, bytes);
-        (gone, bytes)
+        (freed, bytes)
     }
 
     /// Whether a free range is not available to all streams yet.

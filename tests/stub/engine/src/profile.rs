@@ -1,9 +1,9 @@
 //! GPU models are data: a profile is a TOML file, and no code depends on a model's name.
 //!
-//! The built-in profiles are the files of `tests/stub/profiles`. To add one, add a file there and its
-//! name to [`BUILT_IN`]. A path to a file of the same form works wherever a name does. UUID, PCI bus
-//! id and serial number of a card follow from its model and index, so they are the same in every
-//! process and every run.
+//! The built-in profiles are the files of `tests/stub/profiles`. To add one, add a file there and
+//! its name to [`BUILT_IN`]. A path to a file of the same form works wherever a name does. UUID,
+//! PCI bus id and serial number of a card follow from its model and index, so they are the same in
+//! every process and every run.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

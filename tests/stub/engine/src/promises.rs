@@ -1,8 +1,8 @@
 //! The server's promises to a client: until which instant a mark is certainly not done.
 //!
-//! A program may query an event every few microseconds while its kernels run, and each message to the
-//! server costs two switches between processes. Before the promised instant ([`Progress::Pending`])
-//! the client answers without a message.
+//! A program may query an event every few microseconds while its kernels run, and each message to
+//! the server costs two switches between processes. Before the promised instant
+//! ([`Progress::Pending`]) the client answers without a message.
 
 use crate::time::{Mark, Progress, Query, Status};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,7 +69,7 @@ mod tests {
         let progress = Progress::Pending { forecast: None, check_at: None, earliest: 50 };
         assert_eq!(answer(mark, false, 49), Some(Status { progress, lane_done: 5 }));
         assert_eq!(answer(mark, false, 50), None, "it may be done");
-        assert_eq!(answer(mark, true, 49), None, "nobody promised when it is");
+        assert_eq!(answer(mark, true, 49), None, "no promise says when it is");
         assert_eq!(answer(Mark::new(3, 9), false, 49), None);
         assert_eq!(answer(Mark::new(3, 8 + KEPT as u64), false, 49), None, "in the same slot");
         let progress = Progress::Done(None);

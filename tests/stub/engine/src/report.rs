@@ -36,17 +36,17 @@ pub fn ledger(
     machine: &Machine,
 ) -> Value {
     let card_row = |card: &Card| {
-        let (index, book) = (card.index, &ledger.cards[card.index]);
+        let (index, record) = (card.index, &ledger.cards[card.index]);
         let kernels = activities.iter().map(|activity| activity.kernels[index]).sum();
         let busy_ns = (0..activities.len()).map(|client| machine.busy_ns(client, index)).sum();
-        let mut row = with_work(holding(&book.all), kernels, busy_ns);
+        let mut row = with_work(holding(&record.all), kernels, busy_ns);
         row["index"] = index.into();
         row["uuid"] = card.uuid().into();
         row["name"] = card.profile.name.clone().into();
         row["total"] = card.profile.usable().into();
         row["reserved"] = card.profile.reserved.into();
-        row["used"] = book.all.bytes().into();
-        row["refused"] = book.refused.into();
+        row["used"] = record.all.bytes().into();
+        row["refused"] = record.refused.into();
         row["groups"] = ledger
             .groups
             .iter()

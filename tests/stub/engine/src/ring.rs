@@ -2,9 +2,9 @@
 //! client's counters and a ring with the work that the client has submitted.
 //!
 //! A launch on a real card takes microseconds, so a launch must not cost a message here. The client
-//! writes an item into the ring, and the server reads all rings before it answers any request. Every
-//! item carries the client's clock, so the result does not depend on when the server reads it. An
-//! item that a killed client has only half written does not count.
+//! writes an item into the ring, and the server reads all rings before it answers any request.
+//! Every item carries the client's clock, so the result does not depend on when the server reads
+//! it. An item that a killed client has only half written does not count.
 
 use crate::counters::Counters;
 use crate::time::{Direction, Item, Mark, Work};
@@ -81,9 +81,9 @@ impl Ring {
         true
     }
 
-    /// Takes items up to an instant, in order; `taken` is the reader's own count of those taken before.
-    /// From a client with inconsistent numbers it takes nothing more.
-    pub fn take(&self, taken: &mut u64, until: u64, mut give: impl FnMut(Item)) {
+    /// Takes items up to an instant, in order; `taken` is the reader's own count of those taken
+    /// before. From a client with inconsistent numbers it takes nothing more.
+    pub fn take(&self, taken: &mut u64, until: u64, mut take_item: impl FnMut(Item)) {
         let written = self.written.load(Ordering::Acquire);
         if written.wrapping_sub(*taken) > CAPACITY {
             return;
@@ -95,7 +95,7 @@ impl Ring {
                 break;
             }
             *taken += 1;
-            item.into_iter().for_each(&mut give);
+            item.into_iter().for_each(&mut take_item);
         }
         self.taken.store(*taken, Ordering::Release);
     }
@@ -105,7 +105,7 @@ impl Ring {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
-    /// What the client has done.
+    /// The counters of the client.
     pub counters: Counters,
     /// The latest instant of the client's clock at which it answered a query without the server.
     pub latest: AtomicU64,

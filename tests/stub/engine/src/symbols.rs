@@ -5,9 +5,9 @@ macro_rules! names {
     ($($name:ident $parameters:tt -> $result:ty;)*) => { &[$(stringify!($name)),*] };
 }
 
-/// The functions that a driver exports beside those of cuda.h: the profiler's, and those of cudaGL.h,
-/// cudaEGL.h and cudaVDPAU.h, which share memory with graphics. Programs that look up a fixed list of
-/// names fail when one is missing.
+/// The functions that a driver exports beside those of cuda.h: the profiler's, and those of
+/// cudaGL.h, cudaEGL.h and cudaVDPAU.h, which share memory with graphics. Programs that look up a
+/// fixed list of names fail when one is missing.
 #[macro_export]
 macro_rules! each_interop_fn {
     ($then:ident) => {

@@ -16,8 +16,8 @@ pub enum Operation {
     Charge,
     /// Releases them.
     Release,
-    /// Charges an allocation of `amount` bytes from a memory pool, which grows by the first of `rooms`
-    /// that fits; the reply's first value is by how much.
+    /// Charges an allocation of `amount` bytes from a memory pool, which grows by the first of
+    /// `rooms` that fits; the reply's first value is by how much.
     ChargePool,
     /// Releases it, and `rooms[0]` bytes that the pool returns to the card.
     ReleasePool,

@@ -1,8 +1,8 @@
-//! The code around every exported function: it counts calls, delays them if a test has ordered that,
-//! and stops panics.
+//! The code around every exported function: it counts calls, delays them if a test has ordered
+//! that, and stops panics.
 //!
-//! Benchmarks subtract this library's time from measurements of nanoseconds, so counting costs one load
-//! and one branch where it is off.
+//! Benchmarks subtract this library's time from measurements of nanoseconds, so counting costs one
+//! load and one branch where it is off.
 
 use crate::process::{self, Wiped};
 use driver_sys::cuda::CUDA_ERROR_INVALID_VALUE as NULL;

@@ -1,11 +1,11 @@
 //! The exports beside those of cuda.h.
 //!
 //! A driver also exports the profiler's functions and those that share memory with OpenGL, EGL and
-//! VDPAU. There is no profiler and no graphics: starting and stopping the profiler succeeds, the other
-//! functions are not supported. They read no argument, so they declare none.
+//! VDPAU. There is no profiler and no graphics: starting and stopping the profiler succeeds, the
+//! other functions are not supported. They read no argument, so they declare none.
 //!
-//! Two more exports are the stub's own: tests and the stub's NVML read the in-process engine through
-//! them.
+//! Two more exports are the stub's own: tests and the stub's NVML read the in-process engine
+//! through them.
 
 use crate::context::current;
 use crate::process::driver;
@@ -55,8 +55,8 @@ pub unsafe extern "C" fn stub_ledger_json(buffer: *mut c_char, size: usize) -> u
     report.len() + 1
 }
 
-/// Bytes in use of one card of the in-process engine, its engine time in nanoseconds, and how busy it was
-/// lately in percent; `false` before `cuInit`.
+/// Bytes in use of one card of the in-process engine, its engine time in nanoseconds, and how busy
+/// it was lately in percent; `false` before `cuInit`.
 ///
 /// # Safety
 /// All pointers are valid.

@@ -4,9 +4,9 @@
 //! would show them: handles, error codes, bytes, versions. Kernels are not computed, they only take
 //! time; undocumented export tables are not served.
 //!
-//! A call enters through an export that [`table`] generates, passes [`boundary`] (which counts it and
-//! stops panics), and reaches a safe function in the module of its subject. [`process`] has the state
-//! of the driver, and of a process that forks.
+//! A call enters through an export that [`table`] generates, passes [`boundary`] (which counts it
+//! and stops panics), and reaches a safe function in the module of its subject. [`process`] has the
+//! state of the driver, and of a process that forks.
 //!
 //! | to change | look into |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! `cuGetProcAddress`: which form of a function a program means by a name.
 //!
-//! A name has several forms. The right one depends on the CUDA version that the program was built with,
-//! and on whether NULL is the per-thread default stream. The rows come from cudaTypedefs.h.
+//! A name has several forms. The right one depends on the CUDA version that the program was built
+//! with, and on whether NULL is the per-thread default stream. The rows come from cudaTypedefs.h.
 
 use crate::Answer;
 use crate::boundary::{Host, Out, Text};

@@ -1,9 +1,9 @@
 //! The driver's state in this process, and the effect of a fork.
 //!
 //! A child that was forked after `cuInit` has no driver: every call returns
-//! `CUDA_ERROR_NOT_INITIALIZED`, `cuInit` included, as with the real driver. A child of a parent that
-//! never called `cuInit` can call it. The state is on pages that the kernel clears in every child
-//! (`MADV_WIPEONFORK`), however the child was created.
+//! `CUDA_ERROR_NOT_INITIALIZED`, `cuInit` included, as with the real driver. A child of a parent
+//! that never called `cuInit` can call it. The state is on pages that the kernel clears in every
+//! child (`MADV_WIPEONFORK`), however the child was created.
 
 use crate::capture::Captures;
 use crate::context::Context;

@@ -1,11 +1,11 @@
 //! Handles: addresses that can be checked without a lock.
 //!
 //! A program may pass any bits as a stream or function, and an invalid one must return
-//! `CUDA_ERROR_INVALID_HANDLE`; a launch has only a few nanoseconds for the check. So the objects of a
-//! type are in one array that is never moved or freed. A handle is the address of a slot, and a check is
-//! arithmetic and one load. Slots are reused, oldest first. Their values change only through shared
-//! references, so a racing use of a destroyed handle is the program's bug, but never undefined
-//! behaviour here.
+//! `CUDA_ERROR_INVALID_HANDLE`; a launch has only a few nanoseconds for the check. So the objects
+//! of a type are in one array that is never moved or freed. A handle is the address of a slot, and
+//! a check is arithmetic and one load. Slots are reused, oldest first. Their values change only
+//! through shared references, so a racing use of a destroyed handle is the program's bug, but never
+//! undefined behaviour here.
 
 use crate::process::lock;
 use std::collections::VecDeque;
@@ -79,7 +79,7 @@ impl<T: Default + Sync + Send> Slab<T> {
             }
             unused.fresh += 1;
             let slot = self.slot(index);
-            // SAFETY: the slot was never used, and nobody else gets it while we hold the lock.
+            // SAFETY: the slot was never used, and no other caller gets it while we hold the lock.
             unsafe { (&raw mut (*slot).value).write(T::default()) };
             slot
         };

@@ -1,7 +1,7 @@
 //! Accounting: the use of a card by each process.
 //!
-//! It is off until it is turned on, as on real cards. The switch is this process's own. Only processes
-//! that are on the card are accounted for, not those that have ended.
+//! It is off until it is turned on, as on real cards. The switch is this process's own. Only
+//! processes that are on the card are accounted for, not those that have ended.
 
 use crate::Answer;
 use crate::boundary::Out;

@@ -1,5 +1,5 @@
-//! The code around every exported function: it counts calls, delays them if a test has ordered that,
-//! and stops panics.
+//! The code around every exported function: it counts calls, delays them if a test has ordered
+//! that, and stops panics.
 
 use crate::engine;
 use core::ffi::c_char;
@@ -15,7 +15,7 @@ pub type Out<T> = arguments::Out<T, NULL>;
 pub type In<T> = arguments::In<T, NULL>;
 pub type Text = arguments::Text<NULL>;
 
-/// What an exported function can return.
+/// The result of an exported function.
 pub trait CResult {
     /// The result of a function that has panicked.
     fn panicked() -> Self;

@@ -1,4 +1,5 @@
-//! Devices: found by index, UUID, PCI bus id or serial number, what identifies them, and their memory.
+//! Devices: found by index, UUID, PCI bus id or serial number, what identifies them, and their
+//! memory.
 
 use crate::Answer;
 use crate::boundary::{In, Out, Text, array, put_text};
@@ -67,7 +68,8 @@ pub fn by_uuid_v(uuid: In<nvmlUUID_t>, device: Out<nvmlDevice_t>) -> Answer {
     }
     match uuid.r#type {
         NVML_UUID_TYPE_ASCII => {
-            // SAFETY: the type says which field is set; the text ends with NUL by its documentation.
+            // SAFETY: the type says which field is set; the text ends with NUL by its
+            // documentation.
             let text = unsafe { CStr::from_ptr((&raw const uuid.value).cast::<c_char>()) };
             put_first(device, |card| text.to_bytes() == card.uuid().as_bytes())
         }

@@ -104,7 +104,7 @@ type CardUsage = unsafe extern "C" fn(usize, *mut u64, *mut u64, *mut u32) -> bo
 /// A function of the stub libcuda, if that is loaded.
 fn neighbour(name: &CStr) -> Option<CardUsage> {
     // SAFETY: with RTLD_NOLOAD nothing is loaded; the name is the stub's own, so that what is found
-    // is the function of that signature. The handle's count is given back.
+    // is the function of that signature. The handle's count is released.
     unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if library.is_null() {

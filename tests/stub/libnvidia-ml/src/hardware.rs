@@ -1,5 +1,5 @@
-//! The board: clocks, power, temperature, and the fabric of `NVLink` switches, which no card reaches. A
-//! card that computes nothing idles at fixed values.
+//! The board: clocks, power, temperature, and the fabric of `NVLink` switches, which no card
+//! reaches. A card that computes nothing idles at fixed values.
 
 use crate::Answer;
 use crate::boundary::Out;

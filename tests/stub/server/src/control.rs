@@ -24,7 +24,8 @@ enum Command {
     History,
     /// Starts peaks and refusal counts again.
     ResetPeaks,
-    /// Sets how long launches take by kernel name; `*` for the others. Replaces what was set before.
+    /// Sets how long launches take by kernel name; `*` for the others. Replaces what was set
+    /// before.
     Kernels { kernels: BTreeMap<String, Entry> },
     /// Sets how contexts take turns on a card from now on.
     Slicing { slice_us: u64, switch_us: u64 },

@@ -15,7 +15,7 @@ use stub_engine::counters::Counters;
 use stub_engine::ledger::Ledger;
 use stub_engine::symbols::Library;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// The driver takes this long to free the memory of processes that end from now on.

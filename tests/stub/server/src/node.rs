@@ -1,7 +1,8 @@
 //! The server's state: the ledger, the clients' counters, and the cards' time.
 //!
 //! All replies to clients are made here. One lock guards the ledger, so the order of charges in the
-//! ledger is the order in which memory was allocated. Time has its own lock. Lock order: ledger, time.
+//! ledger is the order in which memory was allocated. Time has its own lock. Lock order: ledger,
+//! time.
 
 use crate::faults::{Fault, Faults};
 use crate::timekeeper::Timekeeper;
@@ -40,7 +41,7 @@ impl ClientCounters {
     }
 }
 
-struct Book {
+struct Inner {
     ledger: Ledger,
     /// By client id.
     counters: Vec<ClientCounters>,
@@ -54,7 +55,7 @@ struct Book {
 pub struct Node {
     /// Its cards.
     pub cards: Vec<Card>,
-    book: Mutex<Book>,
+    inner: Mutex<Inner>,
     time: Mutex<Timekeeper>,
     ending: Condvar,
 }
@@ -62,7 +63,7 @@ pub struct Node {
 impl Node {
     /// A node with these cards.
     pub fn new(cards: Vec<Card>, free_delay: Duration, time: Timekeeper) -> Self {
-        let book = Book {
+        let inner = Inner {
             ledger: Ledger::new(&cards),
             counters: Vec::new(),
             faults: Faults::new(free_delay),
@@ -70,11 +71,11 @@ impl Node {
             durations_version: 1,
             is_ending: false,
         };
-        Self { cards, book: Mutex::new(book), time: Mutex::new(time), ending: Condvar::new() }
+        Self { cards, inner: Mutex::new(inner), time: Mutex::new(time), ending: Condvar::new() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn time(&self) -> MutexGuard<'_, Timekeeper> {
@@ -83,32 +84,32 @@ impl Node {
 
     /// Adds a client.
     pub fn attach(&self, pid: u32, group: &str, library: Library, page: Arc<Shared>) -> ClientId {
-        let mut book = self.book();
+        let mut inner = self.inner();
         let counters = &page.counters;
-        counters.durations_version.store(book.durations_version, Relaxed);
-        book.faults.apply(library, counters);
+        counters.durations_version.store(inner.durations_version, Relaxed);
+        inner.faults.apply(library, counters);
         // The client has the same number in both, because the ledger stays locked.
         self.time().attach(group, Arc::clone(&page));
-        book.counters.push(ClientCounters::Live(library, page));
-        book.ledger.attach(pid, group)
+        inner.counters.push(ClientCounters::Live(library, page));
+        inner.ledger.attach(pid, group)
     }
 
     /// Removes a client, and frees its memory after the delay.
     pub fn detach(&self, client: ClientId) {
-        let mut book = self.book();
-        book.ledger.detach(client);
+        let mut inner = self.inner();
+        inner.ledger.detach(client);
         // Its queued work ends with it.
         self.time().detach(client.0);
-        book.counters[client.0] =
-            ClientCounters::Last(Box::new(book.counters[client.0].activity()));
-        let due = Instant::now() + book.faults.free_delay;
+        inner.counters[client.0] =
+            ClientCounters::Last(Box::new(inner.counters[client.0].activity()));
+        let due = Instant::now() + inner.faults.free_delay;
         while let Some(left) = due.checked_duration_since(Instant::now())
-            && !book.is_ending
+            && !inner.is_ending
         {
-            let waited = self.ending.wait_timeout(book, left);
-            book = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.ending.wait_timeout(inner, left);
+            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        book.ledger.free_all(client);
+        inner.ledger.free_all(client);
     }
 
     /// The reply to a request and the text that came with it; `None` when the request is invalid.
@@ -122,13 +123,13 @@ impl Node {
             Operation::Charge
             | Operation::Release
             | Operation::ChargePool
-            | Operation::ReleasePool => self.book().charge(client, card, request)?,
+            | Operation::ReleasePool => self.inner().charge(client, card, request)?,
             Operation::Usage => self.usage(card, request.now),
             Operation::Processes => {
                 return Some(Reply::default().with_tail(&self.processes(card, request.now)));
             }
             Operation::Durations => {
-                let text = self.book().durations.to_text();
+                let text = self.inner().durations.to_text();
                 return Some(Reply::default().with_tail(text.as_bytes()));
             }
             Operation::Kernel => {
@@ -147,25 +148,25 @@ impl Node {
     }
 
     fn usage(&self, card: usize, now: u64) -> Reply {
-        let book = self.book();
-        let used = book.ledger.used(card);
+        let inner = self.inner();
+        let used = inner.ledger.used(card);
         if now == 0 {
             return Reply { values: [used, 0, 0, 0], ..Reply::default() };
         }
         let mut time = self.time();
         time.advance(now);
         let busy_ns =
-            (0..book.counters.len()).map(|client| time.machine.busy_ns(client, card)).sum();
+            (0..inner.counters.len()).map(|client| time.machine.busy_ns(client, card)).sum();
         let percent = u64::from(time.machine.card_percent(card));
         Reply { values: [used, busy_ns, percent, 0], ..Reply::default() }
     }
 
     fn processes(&self, card: usize, now: u64) -> Vec<u8> {
-        let book = self.book();
+        let inner = self.inner();
         let mut time = self.time();
         time.advance(now);
         let mut rows = Vec::new();
-        for (number, client) in book.ledger.clients.iter().enumerate() {
+        for (number, client) in inner.ledger.clients.iter().enumerate() {
             let held = &client.holdings[card];
             if client.state == State::Freed || held.bytes() == 0 {
                 continue;
@@ -182,19 +183,19 @@ impl Node {
 
     /// The ledger as JSON.
     pub fn report(&self) -> serde_json::Value {
-        let book = self.book();
+        let inner = self.inner();
         let mut time = self.time();
         time.catch_up();
-        let activities: Vec<_> = book.counters.iter().map(ClientCounters::activity).collect();
-        report::ledger(&self.cards, &book.ledger, &activities, &time.machine)
+        let activities: Vec<_> = inner.counters.iter().map(ClientCounters::activity).collect();
+        report::ledger(&self.cards, &inner.ledger, &activities, &time.machine)
     }
 
     /// When each process had the compute engine of which card, as JSON.
     pub fn history(&self) -> serde_json::Value {
-        let book = self.book();
+        let inner = self.inner();
         let mut time = self.time();
         time.catch_up();
-        report::history(&book.ledger, &time.machine)
+        report::history(&inner.ledger, &time.machine)
     }
 
     /// Changes how contexts take turns, from now on.
@@ -206,33 +207,33 @@ impl Node {
 
     /// Sets peaks to the current values.
     pub fn reset_peaks(&self) {
-        self.book().ledger.reset_peaks();
+        self.inner().ledger.reset_peaks();
     }
 
     /// Sets the kernel durations, for every client's next launch.
     pub fn set_durations(&self, durations: Durations) {
-        let mut book = self.book();
-        book.durations = durations;
-        book.durations_version += 1;
-        for (_, counters) in book.counters.iter().filter_map(ClientCounters::live) {
-            counters.durations_version.store(book.durations_version, Relaxed);
+        let mut inner = self.inner();
+        inner.durations = durations;
+        inner.durations_version += 1;
+        for (_, counters) in inner.counters.iter().filter_map(ClientCounters::live) {
+            counters.durations_version.store(inner.durations_version, Relaxed);
         }
     }
 
     /// Puts a fault into force.
     pub fn inject(&self, fault: Fault) -> Result<(), String> {
-        let Book { ledger, counters, faults, .. } = &mut *self.book();
+        let Inner { ledger, counters, faults, .. } = &mut *self.inner();
         faults.inject(fault, ledger, counters.iter().filter_map(ClientCounters::live))
     }
 
     /// Ends all waits for the delay of freed memory.
     pub fn end(&self) {
-        self.book().is_ending = true;
+        self.inner().is_ending = true;
         self.ending.notify_all();
     }
 }
 
-impl Book {
+impl Inner {
     fn charge(&mut self, client: ClientId, card: usize, request: &Request) -> Option<Reply> {
         let kind = Kind::from_wire(request.kind)?;
         let mut reply = Reply::default();

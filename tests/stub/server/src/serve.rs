@@ -59,7 +59,7 @@ pub fn stop() {
 }
 
 fn end_with_parent() -> Result<(), String> {
-    // SAFETY: both calls take and give plain numbers.
+    // SAFETY: both calls take and return plain numbers.
     let parent = unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
             return Err(format!("--with-parent: {}", io::Error::last_os_error()));

@@ -1,7 +1,7 @@
 //! Helpers for the tests of several crates: a process for one test, and a built library.
 //!
-//! A driver is initialised once per process and reads the environment then. So each test runs in a new
-//! process, which is the same test program with that one test selected.
+//! A driver is initialised once per process and reads the environment then. So each test runs in a
+//! new process, which is the same test program with that one test selected.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

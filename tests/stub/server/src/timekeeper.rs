@@ -1,9 +1,9 @@
 //! The cards' time: the machine of all clients, and the rings in which their work arrives.
 //!
-//! With each request the server takes work from the rings, in the order of the clients' clocks and up
-//! to the time of the requesting client. The server reads a clock of its own only for the control
-//! socket and when a client ends. With a virtual clock it uses the latest instant that a client has
-//! reported instead.
+//! With each request the server takes work from the rings, in the order of the clients' clocks and
+//! up to the time of the requesting client. The server reads a clock of its own only for the
+//! control socket and when a client ends. With a virtual clock it uses the latest instant that a
+//! client has reported instead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -17,8 +17,8 @@ fn request(uid: &str, priority: i32, container: &str) -> PodRequest {
     parse("request", text.as_bytes()).expect("a good request")
 }
 
-/// Five pods are on each of eight cards. The smallest sets that empty four cards have twenty pods, and there are about
-/// 10^11 sets that are not larger.
+/// Five pods are on each of eight cards. The smallest sets that empty four cards have twenty pods,
+/// and there are about 10^11 sets that are not larger.
 #[test]
 fn a_search_with_too_many_sets_ends_with_an_answer() {
     for pdb_violating in [false, true] {

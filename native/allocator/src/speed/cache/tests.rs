@@ -54,7 +54,8 @@ fn left(allocator: &mut Allocator, request: &PodRequest, now_ns: u64) -> usize {
     left
 }
 
-/// Asks about all pods once in each round until all nodes are searched; returns the number of rounds.
+/// Asks about all pods once in each round until all nodes are searched; returns the number of
+/// rounds.
 fn rounds(allocator: &mut Allocator, pods: &mut Vec<PodRequest>, from_ns: u64) -> usize {
     for round in 0..100 {
         let now_ns = from_ns + round as u64 * 10 * SECOND;
@@ -86,7 +87,7 @@ fn many_classes_in_turn_all_finish() {
 }
 
 #[test]
-fn an_unfinished_class_whose_pod_is_gone_is_evicted_after_a_while() {
+fn an_unfinished_class_of_a_deleted_pod_is_evicted_after_a_while() {
     let mut allocator = cluster();
     for pod in many("team", CLASSES) {
         assert!(left(&mut allocator, &pod, 0) > 0);

@@ -68,7 +68,8 @@ fn request(
     parse("request", json.as_bytes()).expect("a good request")
 }
 
-/// The result of the search: the score, or the brief reason and whether the empty node does not fit either.
+/// The result of the search: the score, or the brief reason and whether the empty node does not fit
+/// either.
 fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (String, bool)> {
     let (view, mut chosen) = (allocator.node(number).view(), Vec::new());
     let mut effort = Effort::for_node();

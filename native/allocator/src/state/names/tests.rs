@@ -19,16 +19,16 @@ fn names_with_equal_hashes_are_found() {
         (0..40).for_each(|at| assert_eq!(names.get(&name(at)), (at % 2 == 1).then_some(at)));
         names.insert("new", 0);
         assert_eq!((names.get("new"), names.get("")), (Some(0), None));
-        let asked: Vec<String> =
+        let looked_up: Vec<String> =
             (0..90).map(|at| name(at * 7 % 45)).chain(["new".into(), String::new()]).collect();
         let one_by_one = |names: &Names| -> Vec<Option<u32>> {
-            asked.iter().map(|name| names.get(name)).collect()
+            looked_up.iter().map(|name| names.get(name)).collect()
         };
         for _ in 0..9 {
-            assert_eq!(names.get_all(&asked).each, one_by_one(&names));
+            assert_eq!(names.get_all(&looked_up).each, one_by_one(&names));
         }
         (1..40).step_by(2).for_each(|at| names.remove(at));
-        assert_eq!(names.get_all(&asked).each, one_by_one(&names));
+        assert_eq!(names.get_all(&looked_up).each, one_by_one(&names));
         names.remove(0);
         assert!(names.by_hash.is_empty() && names.twins.is_empty());
     }
@@ -37,11 +37,11 @@ fn names_with_equal_hashes_are_found() {
 #[test]
 fn names_move_into_the_order_of_lookups_and_keep_their_numbers() {
     let mut names = Names::default();
-    let asked: Vec<String> = (0..100).map(|at| format!("node-{}", at * 37 % 100)).collect();
+    let looked_up: Vec<String> = (0..100).map(|at| format!("node-{}", at * 37 % 100)).collect();
     (0..100).for_each(|at| names.insert(&format!("node-{at}"), at));
     let numbers: Vec<Option<u32>> = (0..100).map(|at| Some(at * 37 % 100)).collect();
     for _ in 0..4 {
-        assert_eq!(names.get_all(&asked).each, numbers);
+        assert_eq!(names.get_all(&looked_up).each, numbers);
     }
     let in_memory = names.numbers.iter().map(|number| Some(*number));
     assert!(in_memory.eq(numbers.iter().copied()), "{:?}", names.numbers);
@@ -51,7 +51,7 @@ fn names_move_into_the_order_of_lookups_and_keep_their_numbers() {
     assert_eq!((names.at(37), names.at(100)), (Some(&b"another"[..]), Some(&b"more"[..])));
     assert_eq!((names.get("node-37"), names.get("another")), (None, Some(37)));
     assert_eq!(names.get_all(&["more", "another", "node-37"]).each, [Some(100), Some(37), None]);
-    assert_eq!(names.get_all(&asked).each[2..], numbers[2..]);
+    assert_eq!(names.get_all(&looked_up).each[2..], numbers[2..]);
 }
 
 /// Short, long and medium names, names with escapes in JSON, and the empty name; all are different.
@@ -182,19 +182,19 @@ fn moves(orders: usize, workers: usize, lists: usize) -> usize {
         order.clone()
     };
     let orders: Vec<Vec<String>> = (0..orders).map(of_each).collect();
-    let asked = (0..lists).filter(|at| {
+    let moved = (0..lists).filter(|at| {
         let list = mixed(random, &orders[at / 2 % orders.len()], workers);
         let before = names.numbers.clone();
         names.get_all(&list);
         names.numbers != before
     });
-    asked.count()
+    moved.count()
 }
 
 #[test]
 fn names_do_not_keep_moving_if_that_does_not_help() {
     for workers in [1, 2] {
-        assert!((1..=3).contains(&moves(1, workers, 300)), "they stand as they are asked for");
+        assert!((1..=3).contains(&moves(1, workers, 300)), "they are in the order of the lookups");
     }
     // There is no good order for them: they move now and then, and not for every list.
     assert!(moves(1, 16, 300) < 30);

@@ -5,7 +5,7 @@ use crate::search::effort::{Effort, QUESTION};
 use crate::wire::Pod;
 
 /// The steps that a question gets if it could use this many.
-fn ask(spending: &mut Spending, namespace: &str, steps: u64, now_ns: u64) -> u64 {
+fn search(spending: &mut Spending, namespace: &str, steps: u64, now_ns: u64) -> u64 {
     let effort = spending.question(namespace, now_ns).after(steps);
     spending.count(namespace, &effort, now_ns);
     effort.taken()
@@ -13,32 +13,32 @@ fn ask(spending: &mut Spending, namespace: &str, steps: u64, now_ns: u64) -> u64
 
 /// Asks until the namespace only gets the free steps.
 fn exhaust(spending: &mut Spending, namespace: &str, now_ns: u64) {
-    while ask(spending, namespace, QUESTION, now_ns) > FREE {}
+    while search(spending, namespace, QUESTION, now_ns) > FREE {}
 }
 
 #[test]
 fn plain_questions_are_free() {
     let mut spending = Spending::default();
     for _ in 0..1_000 {
-        assert_eq!(ask(&mut spending, "team", FREE, 0), FREE);
+        assert_eq!(search(&mut spending, "team", FREE, 0), FREE);
     }
-    assert_eq!(ask(&mut spending, "team", QUESTION, 0), QUESTION);
+    assert_eq!(search(&mut spending, "team", QUESTION, 0), QUESTION);
 }
 
 #[test]
 fn hard_questions_leave_the_free_steps_and_time_pays_the_debt() {
     let mut spending = Spending::default();
-    let whole = (0..1000).take_while(|_| ask(&mut spending, "team", QUESTION, 0) == QUESTION);
+    let whole = (0..1000).take_while(|_| search(&mut spending, "team", QUESTION, 0) == QUESTION);
     let enough = NAMESPACE / (QUESTION - FREE);
     let whole = whole.count() as u64;
     assert!(whole.abs_diff(enough) <= 1, "{whole}");
     for _ in 0..100 {
-        assert!(ask(&mut spending, "team", QUESTION, 0) >= FREE);
+        assert!(search(&mut spending, "team", QUESTION, 0) >= FREE);
     }
-    assert_eq!(ask(&mut spending, "team", QUESTION, 0), FREE);
+    assert_eq!(search(&mut spending, "team", QUESTION, 0), FREE);
     assert!(spending.question("team", 0).is_last());
-    assert_eq!(ask(&mut spending, "other", QUESTION, 0), QUESTION);
-    assert_eq!(ask(&mut spending, "team", QUESTION, NAMESPACE * BACK_NS), QUESTION);
+    assert_eq!(search(&mut spending, "other", QUESTION, 0), QUESTION);
+    assert_eq!(search(&mut spending, "team", QUESTION, NAMESPACE * BACK_NS), QUESTION);
 }
 
 /// How many of these nodes are searched.
@@ -73,7 +73,7 @@ fn plain_preemptions_are_free() {
     for at in 0..1_000 {
         assert_eq!(preempt(&mut spending, &at.to_string(), 100, FREE / 100, 0), 100);
     }
-    assert_eq!(ask(&mut spending, "team", QUESTION, 0), QUESTION);
+    assert_eq!(search(&mut spending, "team", QUESTION, 0), QUESTION);
 }
 
 /// The first second in which pods can be retried.
@@ -86,12 +86,12 @@ fn again_s(spending: &mut Spending, from_s: u64) -> Option<u64> {
 fn pods_refused_because_of_the_debt_are_retried_when_it_is_paid() {
     let mut spending = Spending::default();
     for _ in 0..3 {
-        ask(&mut spending, "team", QUESTION, 0);
+        search(&mut spending, "team", QUESTION, 0);
     }
-    assert_eq!(again_s(&mut spending, 0), None, "nobody was refused");
+    assert_eq!(again_s(&mut spending, 0), None, "no pod was refused");
     exhaust(&mut spending, "team", 1_000_000_000_000);
     let again = again_s(&mut spending, 1_000).expect("they come back");
-    assert_eq!(ask(&mut spending, "team", QUESTION, again * 1_000_000_000), QUESTION);
+    assert_eq!(search(&mut spending, "team", QUESTION, again * 1_000_000_000), QUESTION);
     assert_eq!(again_s(&mut spending, again), None, "once");
 }
 
@@ -122,7 +122,7 @@ fn retries_take_little_time_however_many_pods_there_are() {
                 assert!(times == 0 || now_ns - last_ns >= BETWEEN_NS);
                 last_ns = now_ns;
                 for name in &names {
-                    let all = (0..pods).map(|_| ask(&mut spending, name, 10 * QUESTION, now_ns));
+                    let all = (0..pods).map(|_| search(&mut spending, name, 10 * QUESTION, now_ns));
                     taken += all.sum::<u64>();
                     // One pod alone does not use up the steps.
                     exhaust(&mut spending, name, now_ns);
@@ -132,8 +132,8 @@ fn retries_take_little_time_however_many_pods_there_are() {
             now_ns += 1_000_000_000;
         }
         assert!(times >= HOUR / LONGEST_NS, "{times}");
-        // The share of the time in which steps were taken, at 0.1 us each. The free steps of answered questions do
-        // not delay a retry.
+        // The share of the time in which steps were taken, at 0.1 us each. The free steps of
+        // answered questions do not delay a retry.
         let share = HOUR / 100 / taken;
         assert!(
             share >= 20 * (QUESTION - FREE) / QUESTION / namespaces,

@@ -51,7 +51,7 @@ fn the_work_of_a_process_that_dies_is_billed_up_to_its_death() {
         desk.step(10 * MS);
         assert_eq!(billed(&desk), 80 * MS, "{end:?}");
         // No new process of the slice launches before it is paid; other slices are not affected.
-        assert_eq!(desk.row(0).published.holder, Holder::Nobody);
+        assert_eq!(desk.row(0).published.holder, Holder::None);
         desk.step(800 * MS);
         desk.step(0);
         assert_eq!(desk.row(0).published.kind, Kind::Own, "{end:?}");
@@ -110,13 +110,13 @@ fn a_process_waits_until_the_time_of_an_exited_one_is_paid() {
     desk.step(0);
     desk.ends(0, End::Replaced);
     desk.step(MS);
-    assert_eq!(desk.row(0).published.holder, Holder::Nobody);
+    assert_eq!(desk.row(0).published.holder, Holder::None);
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), []);
     // 20 ms are 200 ms of a tenth, of which some have passed.
     let positive_at = desk.wake_at.unwrap();
     assert_eq!(desk.step(positive_at - desk.now - MS), []);
-    while desk.row(0).published.holder == Holder::Nobody {
+    while desk.row(0).published.holder == Holder::None {
         desk.step(MS);
     }
     assert_eq!((desk.now, desk.row(0).published.kind), (T + 200 * MS, Kind::Alone));

@@ -1,4 +1,5 @@
-//! Tests beside a slice with a share that is idle, and of work that was launched without permission.
+//! Tests beside a slice with a share that is idle, and of work that was launched without
+//! permission.
 
 use super::*;
 
@@ -32,7 +33,8 @@ fn a_slice_without_a_share_is_metered_but_does_not_wait() {
     assert_eq!(decision.regulated, [(0, true), (1, true), (2, false)]);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
     assert_eq!((grants, decision.wake_at), (vec![metered(0), metered(1)], None));
-    // On another card no permission is needed, and here none after the slice with a share has exited.
+    // On another card no permission is needed, and here none after the slice with a share has
+    // exited.
     desk.row(0).card = 8;
     assert_eq!(desk.step(MS), [own(0)]);
     desk.process(2).dead = true;
@@ -44,7 +46,7 @@ fn metered_work_ends_before_the_first_turn() {
     let mut desk = pausing();
     desk.reports(0, State::Waiting);
     desk.process(1).turn = 0;
-    assert_eq!(desk.step(MS), [nobody(0), nobody(1)]);
+    assert_eq!(desk.step(MS), [no_turn(0), no_turn(1)]);
     for _ in 0..38 {
         desk.works(1, MS);
         assert_eq!(desk.step(0), []);
@@ -62,7 +64,7 @@ fn time_used_without_turns_is_no_debt() {
     }
     desk.reports(0, State::Waiting);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(MS), [nobody(0), nobody(1), turn(0, 5 * MS)]);
+    assert_eq!(desk.step(MS), [no_turn(0), no_turn(1), turn(0, 5 * MS)]);
     desk.reports(0, State::Running);
     desk.works(0, 5 * MS);
     desk.reports(0, State::Waiting);
@@ -86,7 +88,7 @@ fn long_metered_kernels_are_waited_for_forty_milliseconds() {
     // It takes part again when its work has ended, and gets turns.
     desk.reports(0, State::Running);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(MS), [nobody(0)]);
+    assert_eq!(desk.step(MS), [no_turn(0)]);
     desk.reports(0, State::Idle);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
@@ -100,9 +102,9 @@ fn queued(reported: u64) -> Desk {
     desk.row(0).processes.push(ProcessView { slot: 4, ..ProcessView::default() });
     desk.reports(0, State::Waiting);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(MS), [nobody(0), nobody(1), turn(0, 5 * MS)]);
+    assert_eq!(desk.step(MS), [no_turn(0), no_turn(1), turn(0, 5 * MS)]);
     desk.reports(0, State::Idle);
-    assert_eq!(desk.step(MS), [nobody(0), turn(1, 20 * MS)]);
+    assert_eq!(desk.step(MS), [no_turn(0), turn(1, 20 * MS)]);
     desk.reports(1, State::Running);
     desk.process(1).used_ns = reported;
     desk.step(15 * MS);
@@ -116,7 +118,7 @@ fn a_queue_launched_without_permission_is_waited_for_twenty_milliseconds() {
     for (reported, patience) in [(0, 20 * MS), (MS, 4_000 * MS)] {
         let mut desk = queued(reported);
         let began = desk.now;
-        while desk.row(0).published.holder == Holder::Nobody {
+        while desk.row(0).published.holder == Holder::None {
             desk.process(1).active_at = desk.now;
             desk.step(MS);
         }
@@ -150,5 +152,5 @@ fn a_card_shared_with_a_queue_is_shared_in_turns_when_the_queue_is_done() {
     // It still runs: only another state shows that the queue is done.
     assert_eq!(desk.step(0), []);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(MS), [nobody(0)]);
+    assert_eq!(desk.step(MS), [no_turn(0)]);
 }

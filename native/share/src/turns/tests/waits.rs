@@ -19,7 +19,8 @@ impl Desk {
         (process.state, process.turn, process.active_at) = (state, turn, now);
     }
 
-    /// Steps every ms; working processes have a heartbeat, and waiting ones see the published grants.
+    /// Steps every ms; working processes have a heartbeat, and waiting ones see the published
+    /// grants.
     fn steps_for(&mut self, ms: u64) -> Vec<(u64, Kind, Holder, u64)> {
         let mut published = Vec::new();
         for _ in 0..ms {
@@ -39,7 +40,8 @@ impl Desk {
     }
 }
 
-/// A slice without a share has launched on one card, and its other process waits for a turn on the other.
+/// A slice without a share has launched on one card, and its other process waits for a turn on the
+/// other.
 #[test]
 fn a_slice_keeps_both_cards_also_when_its_work_is_not_waited_for() {
     for shares in [[0, 20], [20, 0], [50, 50]] {
@@ -49,7 +51,7 @@ fn a_slice_keeps_both_cards_also_when_its_work_is_not_waited_for() {
         desk.step(0);
         // Both launch on one card only, and wait on the other from then on.
         for slice in 0..2 {
-            while desk.row(slice).published.holder != Holder::Everyone {
+            while desk.row(slice).published.holder != Holder::All {
                 desk.steps_for(1);
             }
             desk.reports_on(slice, 0, State::Running);
@@ -59,15 +61,14 @@ fn a_slice_keeps_both_cards_also_when_its_work_is_not_waited_for() {
         for (slice, kind, holder, _) in &published {
             assert_eq!(*kind, Kind::Turn, "{shares:?}: slice {slice}");
             assert!(
-                [Holder::Everyone, Holder::Nobody].contains(holder),
+                [Holder::All, Holder::None].contains(holder),
                 "{shares:?}: {slice} {holder:?} {published:?}"
             );
         }
         for slice in 0..2 {
             let rows = &desk.view.slices[slice].rows;
             assert_eq!(rows[0].published.until, rows[1].published.until, "{shares:?}");
-            let has =
-                |it: &&(u64, Kind, Holder, u64)| (it.0, it.2) == (slice as u64, Holder::Everyone);
+            let has = |it: &&(u64, Kind, Holder, u64)| (it.0, it.2) == (slice as u64, Holder::All);
             assert!(published.iter().filter(has).count() >= 4, "{shares:?}: slice {slice}");
         }
     }

@@ -1,4 +1,5 @@
-//! The simulated coordinator: it wakes up, reads the processes, and publishes the decisions of `Turns`.
+//! The simulated coordinator: it wakes up, reads the processes, and publishes the decisions of
+//! `Turns`.
 
 use hami_share::turns::{SliceCardView, SliceView, State, View};
 

@@ -26,7 +26,7 @@ impl Machine {
     pub(super) fn host(&mut self, lane: usize) {
         loop {
             let now = self.now;
-            let asks = self.is_regulated(lane);
+            let is_regulated = self.is_regulated(lane);
             let it = &mut self.lanes[lane];
             if let Some(Action::SleepUntil(time)) = it.action
                 && time > now
@@ -52,7 +52,7 @@ impl Machine {
                 }
                 Action::Launch(launches) => {
                     it.wanted.get_or_insert(now);
-                    if it.is_full(asks) {
+                    if it.is_full(is_regulated) {
                         it.host = Host::Full;
                         it.action = Some(Action::Launch(launches));
                         return;

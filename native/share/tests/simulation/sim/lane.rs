@@ -86,9 +86,9 @@ impl Lane {
     /// `members`: how many processes of the slice are active on the card.
     pub fn admit(&mut self, now: u64, grant: &Grant, regime: Regime, members: u32) -> Admission {
         let mine = match grant.holder {
-            Holder::Everyone => true,
+            Holder::All => true,
             Holder::Slot(slot) => slot == self.view.slot,
-            Holder::Nobody => false,
+            Holder::None => false,
         };
         let limited = (1..100).contains(&regime.share);
         let rate = match grant.kind {
@@ -155,8 +155,12 @@ impl Lane {
     }
 
     /// Whether enough work is in flight.
-    pub fn is_full(&self, asks: bool) -> bool {
-        if asks { self.in_flight.len() >= IN_FLIGHT } else { self.in_flight_ns() >= QUEUE_NS }
+    pub fn is_full(&self, is_regulated: bool) -> bool {
+        if is_regulated {
+            self.in_flight.len() >= IN_FLIGHT
+        } else {
+            self.in_flight_ns() >= QUEUE_NS
+        }
     }
 
     fn in_flight_ns(&self) -> u64 {

@@ -1,9 +1,10 @@
-//! A simulated machine around the real arithmetic: engines, processes with admission and meters, and a
-//! coordinator that publishes the decisions of `Turns`. Time is a number, so every run is the same.
+//! A simulated machine around the real arithmetic: engines, processes with admission and meters,
+//! and a coordinator that publishes the decisions of `Turns`. Time is a number, so every run is the
+//! same.
 //!
-//! The model: a card runs one context at a time, in slices of 2 ms, and a switch takes 50 us. A process
-//! launches batches of about 2 ms, two in flight. A process or coordinator that is woken runs about 60 us
-//! later.
+//! The model: a card runs one context at a time, in slices of 2 ms, and a switch takes 50 us. A
+//! process launches batches of about 2 ms, two in flight. A process or coordinator that is woken
+//! runs about 60 us later.
 
 mod coordinator;
 mod engine;

@@ -1,12 +1,13 @@
 //! Which addresses of a card are allocated, and to which owner.
 //!
-//! Programs allocate, free and look up addresses in hot loops, so every operation here takes constant
-//! time. The address space consists of 2 MiB chunks. An allocation of more than 1 MiB gets a run of
-//! chunks ([`runs`]); smaller ones share a chunk that is cut into equal slots ([`slots`]). The real
-//! driver divides its memory the same way.
+//! Programs allocate, free and look up addresses in hot loops, so every operation here takes
+//! constant time. The address space consists of 2 MiB chunks. An allocation of more than 1 MiB gets
+//! a run of chunks ([`runs`]); smaller ones share a chunk that is cut into equal slots ([`slots`]).
+//! The real driver divides its memory the same way.
 //!
 //! An arena handles offsets only and never touches the memory, so a card of 140 GiB costs only what
-//! is written. It records writes, so that a free returns pages to the system only where there are any.
+//! is written. It records writes, so that a free returns pages to the system only where there are
+//! any.
 
 mod runs;
 mod slots;

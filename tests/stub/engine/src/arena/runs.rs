@@ -116,7 +116,8 @@ impl Runs {
         if filled != 0 {
             return Some(self.free[class + filled.trailing_zeros() as usize]);
         }
-        // The class below has shorter runs too. Its newest run is often the one that was just freed.
+        // The class below has shorter runs too. Its newest run is often the one that was just
+        // freed.
         let newest = self.free[class_of(length)];
         (newest != NONE && self.chunks[newest as usize].length >= length).then_some(newest)
     }

@@ -142,7 +142,8 @@ impl Slots {
         if was_full {
             self.list(number);
         }
-        // Keep the class's only slab with room: a loop of one allocation must not cut a chunk each time.
+        // Keep the class's only slab with room: a loop of one allocation must not cut a chunk each
+        // time.
         let is_only = self.slabs[number as usize].next == NONE
             && self.slabs[number as usize].previous == NONE;
         if !is_empty || is_only {

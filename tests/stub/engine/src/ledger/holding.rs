@@ -1,4 +1,4 @@
-//! What one client, one group, or all of them hold of one card.
+//! The memory of one card that one client, one group, or all of them hold.
 
 /// The purpose of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl Level {
         self.peak = self.peak.max(self.now);
     }
 
-    /// Increases and decreases it at one instant, so that the sum in between does not count for the peak.
+    /// Increases and decreases it at one instant, so that the sum in between does not count for the
+    /// peak.
     pub fn change(&mut self, more: u64, less: u64) {
         self.now = self.now + more - less;
         self.peak = self.peak.max(self.now);
@@ -47,7 +48,7 @@ impl Level {
     }
 }
 
-/// What one client, one group or all of them hold of one card.
+/// The memory of one card that one client, one group or all of them hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Requested bytes of every kind: linear, managed, from pools.

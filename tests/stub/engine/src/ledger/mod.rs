@@ -1,14 +1,14 @@
 //! How many bytes of which card each process holds, now and at peak.
 //!
-//! The ledger is the oracle of every memory test. It is updated under the same lock under which memory
-//! is allocated, so it contains every allocated byte, and peaks are exact. It does no I/O and has no
-//! clock.
+//! The ledger is the oracle of every memory test. It is updated under the same lock under which
+//! memory is allocated, so it contains every allocated byte, and peaks are exact. It does no I/O
+//! and has no clock.
 //!
-//! Requested bytes are of three kinds ([`Kind`]). A fourth kind is *cached*: bytes that a memory pool
-//! keeps and that no allocation uses. [`Holding`] defines how they add up.
+//! Requested bytes are of three kinds ([`Kind`]). A fourth kind is *cached*: bytes that a memory
+//! pool keeps and that no allocation uses. [`Holding`] defines how they add up.
 //!
-//! A *client* is one connection of one process. A *group* is all clients that attached under the same
-//! name (`STUB_GPU_GROUP`); with it, tests sum the processes of one slice from outside.
+//! A *client* is one connection of one process. A *group* is all clients that attached under the
+//! same name (`STUB_GPU_GROUP`); with it, tests sum the processes of one slice from outside.
 
 mod holding;
 #[cfg(test)]
@@ -55,7 +55,7 @@ pub struct ClientRecord {
     pub group: usize,
     /// Its state.
     pub state: State,
-    /// What it holds, by card.
+    /// Its memory, by card.
     pub holdings: Vec<Holding>,
 }
 
@@ -64,7 +64,7 @@ pub struct ClientRecord {
 pub struct GroupRecord {
     /// Its name; the default group has none.
     pub name: String,
-    /// What its clients hold, by card.
+    /// The memory of its clients, by card.
     pub holdings: Vec<Holding>,
 }
 
@@ -105,7 +105,7 @@ impl Ledger {
     /// Adds a client.
     pub fn attach(&mut self, pid: u32, group: &str) -> ClientId {
         let holdings = vec![Holding::default(); self.cards.len()];
-        let known = self.groups.iter().position(|book| book.name == group);
+        let known = self.groups.iter().position(|record| record.name == group);
         let group = known.unwrap_or_else(|| {
             self.groups.push(GroupRecord { name: group.to_owned(), holdings: holdings.clone() });
             self.groups.len() - 1
@@ -114,7 +114,8 @@ impl Ledger {
         ClientId(self.clients.len() - 1)
     }
 
-    /// Charges `bytes` of `card`, or refuses. Managed bytes are on the host and need no room on the card.
+    /// Charges `bytes` of `card`, or refuses. Managed bytes are on the host and need no room on the
+    /// card.
     pub fn charge(
         &mut self,
         client: ClientId,
@@ -122,12 +123,12 @@ impl Ledger {
         kind: Kind,
         bytes: u64,
     ) -> Result<(), Refusal> {
-        let book = &mut self.cards[card];
-        let planned = kind != Kind::Context && book.is_planned_refusal();
+        let record = &mut self.cards[card];
+        let planned = kind != Kind::Context && record.is_planned_refusal();
         let has_room =
-            if kind == Kind::Managed { bytes <= MANAGED_MAX } else { bytes <= book.left() };
+            if kind == Kind::Managed { bytes <= MANAGED_MAX } else { bytes <= record.left() };
         if planned || !has_room {
-            book.refused += 1;
+            record.refused += 1;
             return Err(Refusal::OutOfMemory);
         }
         self.each(client, card, |holding| holding.add(kind, bytes));
@@ -149,9 +150,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Charges an allocation of `bytes` from a memory pool, which grows by the first of `rooms` that
-    /// fits; a room of 0 means that the pool has enough already. Returns how much the pool grew; `None`
-    /// when no room fits.
+    /// Charges an allocation of `bytes` from a memory pool, which grows by the first of `rooms`
+    /// that fits; a room of 0 means that the pool has enough already. Returns how much the pool
+    /// grew; `None` when no room fits.
     pub fn charge_pool(
         &mut self,
         client: ClientId,
@@ -159,12 +160,12 @@ impl Ledger {
         rooms: [u64; 2],
         bytes: u64,
     ) -> Result<Option<u64>, NotHeld> {
-        let book = &mut self.cards[card];
-        let planned = book.is_planned_refusal();
-        let left = book.left();
+        let record = &mut self.cards[card];
+        let planned = record.is_planned_refusal();
+        let left = record.left();
         let room = rooms.into_iter().find(|room| *room <= left && !planned);
         let Some(room) = room else {
-            book.refused += 1;
+            record.refused += 1;
             return Ok(None);
         };
         let cached = self.clients[client.0].holdings[card].cached.now;
@@ -175,8 +176,8 @@ impl Ledger {
         Ok(Some(room))
     }
 
-    /// Releases an allocation of `bytes` from a memory pool, if `bytes` is not 0; then the pool returns
-    /// `room` to the card.
+    /// Releases an allocation of `bytes` from a memory pool, if `bytes` is not 0; then the pool
+    /// returns `room` to the card.
     pub fn release_pool(
         &mut self,
         client: ClientId,
@@ -223,17 +224,17 @@ impl Ledger {
 
     /// Sets every peak to what is held now.
     pub fn reset_peaks(&mut self) {
-        for book in &mut self.cards {
-            book.all.reset_peaks();
-            book.refused = 0;
+        for record in &mut self.cards {
+            record.all.reset_peaks();
+            record.refused = 0;
         }
-        let clients = self.clients.iter_mut().map(|book| &mut book.holdings);
-        let groups = self.groups.iter_mut().map(|book| &mut book.holdings);
+        let clients = self.clients.iter_mut().map(|record| &mut record.holdings);
+        let groups = self.groups.iter_mut().map(|record| &mut record.holdings);
         clients.chain(groups).flatten().for_each(Holding::reset_peaks);
     }
 
-    /// Plans a fault: the `nth` allocation on `card` from now (1 is the next) is refused, whether it
-    /// is linear, managed or from a pool.
+    /// Plans a fault: the `nth` allocation on `card` from now (1 is the next) is refused, whether
+    /// it is linear, managed or from a pool.
     pub fn refuse_nth(&mut self, card: usize, nth: u64) {
         self.cards[card].planned_refusals.push(nth);
     }

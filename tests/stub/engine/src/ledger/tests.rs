@@ -44,7 +44,7 @@ fn peaks_are_kept_by_card_client_and_group() {
 }
 
 #[test]
-fn a_gone_client_holds_its_bytes_until_they_are_freed() {
+fn the_bytes_of_an_ended_client_are_held_until_they_are_freed() {
     let mut ledger = ledger();
     let client = ledger.attach(1, "");
     ledger.charge(client, 1, Kind::Context, 7).expect("7");

@@ -61,7 +61,7 @@ fn a_stream_joins_its_own_room_with_what_is_everyones() {
 }
 
 #[test]
-fn only_whole_chunks_go_back_and_only_when_everyone_is_through() {
+fn only_whole_chunks_are_released_and_only_after_every_stream() {
     let mut pool = pool_of(3);
     let all: Vec<_> =
         (0..3).map(|_| allocate(&mut pool, CHUNK, FIRST, 0).expect("a chunk each")).collect();

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// Nanoseconds of one bucket of a history.
 pub const BUCKET_NS: u64 = 10_000_000;
 
-/// Nanoseconds over which utilisation is averaged: NVML's shortest sample period, a sixth of a second,
-/// in whole buckets.
+/// Nanoseconds over which utilisation is averaged: NVML's shortest sample period, a sixth of a
+/// second, in whole buckets.
 pub const PERIOD_NS: u64 = 17 * BUCKET_NS;
 
 /// Buckets that are kept for each process and card: 44 minutes without a pause.
@@ -73,7 +73,7 @@ pub(super) struct Bills {
 
 /// The machine's own sink: it bills engine time and collects reached events and ended lanes.
 pub(super) struct Billing<'a> {
-    pub books: &'a mut Bills,
+    pub bills: &'a mut Bills,
     pub contexts: &'a [ContextOwner],
     /// Client, event, mark, instant.
     pub reached: Vec<(usize, u32, Mark, u64)>,
@@ -82,15 +82,15 @@ pub(super) struct Billing<'a> {
 }
 
 impl<'a> Billing<'a> {
-    pub fn new(books: &'a mut Bills, program: &'a Program) -> Self {
-        Self { books, contexts: &program.contexts, reached: Vec::new(), ended: Vec::new() }
+    pub fn new(bills: &'a mut Bills, program: &'a Program) -> Self {
+        Self { bills, contexts: &program.contexts, reached: Vec::new(), ended: Vec::new() }
     }
 }
 
 impl Sink for Billing<'_> {
     fn ran(&mut self, context: usize, running: &[Running], from: u64, to: u64) {
         let ContextOwner { client, card } = self.contexts[context];
-        let page = &mut self.books.pages[client][card];
+        let page = &mut self.bills.pages[client][card];
         page.add(from, to);
         for (index, head) in running.iter().enumerate() {
             if running[..index].iter().all(|other| other.name != head.name) {

@@ -1,8 +1,8 @@
 //! The instant before which a mark cannot be done: a promise, where a forecast is an estimate.
 //!
 //! New work and the end of a process can change every forecast, but not this promise: no work is
-//! faster than with an engine for itself, and the items ahead of it in its lane do not disappear. So a
-//! client that queries a mark repeatedly need not query the machine before that instant.
+//! faster than with an engine for itself, and the items ahead of it in its lane do not disappear.
+//! So a client that queries a mark repeatedly need not query the machine before that instant.
 
 use super::Mark;
 use super::engine::{Turn, least_time};
@@ -11,8 +11,8 @@ use super::state::State;
 use std::slice::from_ref;
 
 impl State {
-    /// An instant before which a pending mark is not done, whatever work is added and whichever process
-    /// ends.
+    /// An instant before which a pending mark is not done, whatever work is added and whichever
+    /// process ends.
     pub fn earliest(&self, program: &Program, client: usize, mark: Mark) -> u64 {
         let mut at = self.now;
         let mut after = 0u64;

@@ -1,5 +1,5 @@
-//! The engines of a card: the turns on the compute engine, the speed of kernels that run at the same
-//! time, and the queue of a copy engine.
+//! The engines of a card: the turns on the compute engine, the speed of kernels that run at the
+//! same time, and the queue of a copy engine.
 
 use super::FULL;
 use std::collections::VecDeque;
@@ -33,8 +33,8 @@ pub(super) struct Running {
     pub has_arrived: bool,
 }
 
-/// A kernel's work: nanoseconds at full speed, and fractions of them, because kernels that share the
-/// engine do less than a nanosecond's work in a nanosecond.
+/// A kernel's work: nanoseconds at full speed, and fractions of them, because kernels that share
+/// the engine do less than a nanosecond's work in a nanosecond.
 pub(super) fn work_of(ns: u64) -> u64 {
     ns << FRACTION
 }
@@ -45,16 +45,16 @@ const FRACTION: u32 = 14;
 #[derive(Clone, Copy)]
 pub(super) struct Rate(u64);
 
-/// The rate of kernels that share the engine: full speed while their grids fit together, otherwise the
-/// same fraction of it for all.
+/// The rate of kernels that share the engine: full speed while their grids fit together, otherwise
+/// the same fraction of it for all.
 pub(super) fn rate_of(heads: &[Running]) -> Rate {
     let demand = heads.iter().map(|head| u64::from(head.demand)).sum::<u64>();
     Rate(demand.max(u64::from(FULL)))
 }
 
-/// The fewest nanoseconds that a kernel on an engine still needs, from the instant at which `left` of
-/// all of them is valid. Kernels that arrive later only make it slower, and the present ones slow it
-/// down until they end.
+/// The fewest nanoseconds that a kernel on an engine still needs, from the instant at which `left`
+/// of all of them is valid. Kernels that arrive later only make it slower, and the present ones
+/// slow it down until they end.
 pub(super) fn least_time(heads: &[Running], head: &Running) -> u64 {
     // All have the same speed, so another kernel adds the shorter of the two remainders.
     let mut ends: Vec<(u64, u64)> =

@@ -3,8 +3,8 @@
 use super::{Mark, PENDING_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// An in-order queue of the machine. It gets its number with its first item, so that a stream without
-/// timed work never reaches the machine.
+/// An in-order queue of the machine. It gets its number with its first item, so that a stream
+/// without timed work never reaches the machine.
 #[derive(Debug, Default)]
 pub struct Lane {
     /// 0: no item yet.
@@ -33,7 +33,8 @@ impl Lane {
         if number == 0 || done >= last { Mark::NONE } else { Mark::new(number, last) }
     }
 
-    /// The mark that must be done before there is room for one more item; [`Mark::NONE`] when there is.
+    /// The mark that must be done before there is room for one more item; [`Mark::NONE`] when there
+    /// is.
     pub fn room(&self) -> Mark {
         let (last, done) = (self.last.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
         if last.saturating_sub(done) < PENDING_MAX {
@@ -49,8 +50,8 @@ impl Lane {
         }
     }
 
-    /// The position of a new item. Only an engine calls this, under the lock under which it adds the
-    /// item, so that items arrive in the order of their positions.
+    /// The position of a new item. Only an engine calls this, under the lock under which it adds
+    /// the item, so that items arrive in the order of their positions.
     pub(crate) fn add(&self, next_number: &mut u32) -> Mark {
         if self.is_unused() {
             *next_number += 1;

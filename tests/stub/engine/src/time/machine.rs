@@ -8,11 +8,12 @@ use super::{
     Status, Work,
 };
 
-/// The most events that a forecast looks ahead. A query of something farther away has to be repeated.
+/// The most events that a forecast looks ahead. A query of something farther away has to be
+/// repeated.
 const FORECAST_EVENTS: u32 = 20_000;
 
-/// How long a caller may wait before it queries again, in nanoseconds, while another process has work:
-/// when that process ends, everything is done sooner.
+/// How long a caller may wait before it queries again, in nanoseconds, while another process has
+/// work: when that process ends, everything is done sooner.
 const PATIENCE_NS: u64 = 10_000_000;
 
 /// The cards and all work on them.
@@ -20,7 +21,7 @@ const PATIENCE_NS: u64 = 10_000_000;
 pub struct Machine {
     program: Program,
     state: State,
-    books: Bills,
+    bills: Bills,
     /// The names of the groups, by number.
     groups: Vec<String>,
     free_lanes: Vec<usize>,
@@ -35,7 +36,7 @@ impl Machine {
         Self {
             program: Program::default(),
             state,
-            books: Bills::default(),
+            bills: Bills::default(),
             groups: Vec::new(),
             free_lanes: Vec::new(),
             free_contexts: Vec::new(),
@@ -47,7 +48,8 @@ impl Machine {
         self.state.now
     }
 
-    /// Adds a process; clients are numbered from 0. The participants of a collective are of one group.
+    /// Adds a process; clients are numbered from 0. The participants of a collective are of one
+    /// group.
     pub fn attach(&mut self, group: &str) -> usize {
         let known = self.groups.iter().position(|name| name == group);
         let group = known.unwrap_or_else(|| {
@@ -55,7 +57,7 @@ impl Machine {
             self.groups.len() - 1
         });
         self.program.clients.push(ClientItems { group, ..ClientItems::default() });
-        self.books.pages.push(vec![Bill::default(); self.state.cards.len()]);
+        self.bills.pages.push(vec![Bill::default(); self.state.cards.len()]);
         self.program.clients.len() - 1
     }
 
@@ -71,9 +73,9 @@ impl Machine {
         self.program.slicing = Slicing { slice_ns, ..slicing };
     }
 
-    /// Adds an item. One whose time is in the machine's past counts from now. An invalid item (a position
-    /// that is not the next of its lane, an unknown card or kernel name) is dropped: its process is
-    /// broken, the others are not.
+    /// Adds an item. One whose time is in the machine's past counts from now. An invalid item (a
+    /// position that is not the next of its lane, an unknown card or kernel name) is dropped: its
+    /// process is broken, the others are not.
     pub fn submit(&mut self, client: usize, item: &Item) {
         self.advance(item.at);
         let card = item.card as usize;
@@ -114,7 +116,7 @@ impl Machine {
                     *turns += 1;
                     turn = *turns;
                 }
-                let used = self.books.pages[client][card].by_kernel.entry(name).or_default();
+                let used = self.bills.pages[client][card].by_kernel.entry(name).or_default();
                 used.launched += 1;
                 Task::Kernel { name, ns: ns.min(LONGEST_NS), demand: demand.clamp(1, FULL), turn }
             }
@@ -170,7 +172,7 @@ impl Machine {
 
     /// Advances up to an instant. An instant in the past changes nothing.
     pub fn advance(&mut self, to: u64) {
-        let mut sink = Billing::new(&mut self.books, &self.program);
+        let mut sink = Billing::new(&mut self.bills, &self.program);
         self.state.advance(&self.program, to, &mut sink);
         let Billing { reached, ended, .. } = sink;
         for (client, event, mark, at) in reached {
@@ -232,8 +234,9 @@ impl Machine {
         (*last == mark).then_some(*at)?
     }
 
-    /// When a mark will be done if no work is added and no process ends; `None` when it waits for work
-    /// that may never be submitted. Beyond the limit of forecasts, an instant before which it is not done.
+    /// When a mark will be done if no work is added and no process ends; `None` when it waits for
+    /// work that may never be submitted. Beyond the limit of forecasts, an instant before which it
+    /// is not done.
     pub fn forecast(&self, client: usize, mark: Mark) -> Option<u64> {
         let mut ahead = self.state.clone();
         let mut left = FORECAST_EVENTS;
@@ -250,7 +253,7 @@ impl Machine {
     }
 
     fn page(&self, client: usize, card: usize) -> Option<&Bill> {
-        self.books.pages.get(client)?.get(card)
+        self.bills.pages.get(client)?.get(card)
     }
 
     /// Engine time of a client on a card so far, in nanoseconds.
@@ -266,7 +269,7 @@ impl Machine {
 
     /// How busy a card was lately, in percent, with the work of all clients.
     pub fn card_percent(&self, card: usize) -> u32 {
-        let pages = self.books.pages.iter().map(|cards| &cards[card]);
+        let pages = self.bills.pages.iter().map(|cards| &cards[card]);
         let recent: u64 = pages.map(|page| page.recent(self.state.now)).sum();
         (recent * 100 / PERIOD_NS) as u32
     }
@@ -277,8 +280,8 @@ impl Machine {
         used.filter_map(|(name, used)| Some((self.program.names.get(*name)?.text.as_str(), *used)))
     }
 
-    /// When a client was on a card's engine: the start of a bucket of [`BUCKET_NS`] and the engine time in
-    /// it, both in nanoseconds, without empty buckets; the last 44 minutes of them.
+    /// When a client was on a card's engine: the start of a bucket of [`BUCKET_NS`] and the engine
+    /// time in it, both in nanoseconds, without empty buckets; the last 44 minutes of them.
     pub fn history(&self, client: usize, card: usize) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.page(client, card).into_iter().flat_map(|page| &page.history);
         buckets.map(|(bucket, ns)| (bucket * BUCKET_NS, *ns))

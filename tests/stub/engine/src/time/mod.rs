@@ -1,16 +1,17 @@
 //! The cards' time: when kernels and copies of all processes are done.
 //!
-//! The stub computes nothing; work only takes time. Tests of shares measure against what a card does
-//! with the work of several processes. So this is a [`Machine`] of its own: a pure discrete-event
-//! simulation without clock or I/O. Its owner sets the time, and the machine moves from event to event
-//! up to it. Work that it has reported as done stays done.
+//! The stub computes nothing; work only takes time. Tests of shares measure against what a card
+//! does with the work of several processes. So this is a [`Machine`] of its own: a pure
+//! discrete-event simulation without clock or I/O. Its owner sets the time, and the machine moves
+//! from event to event up to it. Work that it has reported as done stays done.
 //!
-//! - Work is in *lanes*, which are in-order queues: a lane for every stream, and for every branch of a
-//!   graph. A [`Mark`] is a position in a lane. A lane can wait for a mark of another lane
+//! - Work is in *lanes*, which are in-order queues: a lane for every stream, and for every branch
+//!   of a graph. A [`Mark`] is a position in a lane. A lane can wait for a mark of another lane
 //!   ([`Work::Wait`]); such waits implement the rules of default streams.
-//! - A card has one compute engine, and a copy engine in each direction. Contexts with work take turns
-//!   on the compute engine. A turn is one time slice. A switch from one context to another takes time
-//!   that is billed to no process. Kernels of one context overlap while their grids fit together.
+//! - A card has one compute engine, and a copy engine in each direction. Contexts with work take
+//!   turns on the compute engine. A turn is one time slice. A switch from one context to another
+//!   takes time that is billed to no process. Kernels of one context overlap while their grids fit
+//!   together.
 //! - Engine time is billed to process, card and kernel name.
 
 mod billing;
@@ -40,7 +41,8 @@ const LONGEST_NS: u64 = 3 * 24 * 3600 * 1_000_000_000;
 /// How contexts take turns on a compute engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slicing {
-    /// Nanoseconds of a turn, at least 1. Then the next context runs, even if this one still has work.
+    /// Nanoseconds of a turn, at least 1. Then the next context runs, even if this one still has
+    /// work.
     pub slice_ns: u64,
     /// Nanoseconds of a switch to another context, in which no kernel runs.
     pub switch_ns: u64,
@@ -124,8 +126,8 @@ pub enum Work {
         /// Nanoseconds.
         ns: u64,
     },
-    /// Records an event, by number: the instant at which the engine reaches this item. It takes no time.
-    /// Behind a kernel it is reached in its context's turn only; behind a copy at any time.
+    /// Records an event, by number: the instant at which the engine reaches this item. It takes no
+    /// time. Behind a kernel it is reached in its context's turn only; behind a copy at any time.
     Record {
         /// The event's number.
         event: u32,
@@ -158,12 +160,12 @@ pub enum Progress {
     Done(Option<u64>),
     /// Not done.
     Pending {
-        /// When it will be done if no work is added and no process ends, or an instant before that if the
-        /// forecast is limited. `None` when it waits for work that may never be submitted, or when the
-        /// query was without a forecast.
+        /// When it will be done if no work is added and no process ends, or an instant before that
+        /// if the forecast is limited. `None` when it waits for work that may never be submitted,
+        /// or when the query was without a forecast.
         forecast: Option<u64>,
-        /// When to query again: not after `forecast`, and before it where the end of a process could
-        /// make it sooner.
+        /// When to query again: not after `forecast`, and before it where the end of a process
+        /// could make it sooner.
         check_at: Option<u64>,
         /// Before this instant it is not done, whatever work is added and whichever process ends.
         earliest: u64,

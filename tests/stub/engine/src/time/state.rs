@@ -1,10 +1,11 @@
 //! The progress of all work: the simulation itself.
 //!
 //! It moves from event to event. Between two events the kernels on each compute engine run at one
-//! rate. At an event, everything without a duration happens until nothing is left to do: kernels and
-//! copies end, lanes reach their next item, contexts take turns.
+//! rate. At an event, everything without a duration happens until nothing is left to do: kernels
+//! and copies end, lanes reach their next item, contexts take turns.
 //!
-//! The same code runs for real and, on a copy, for a forecast. It reports what happens to a [`Sink`].
+//! The same code runs for real and, on a copy, for a forecast. It reports what happens to a
+//! [`Sink`].
 
 use super::Mark;
 use super::engine::{CopyEngine, Running, Turn, rate_of};
@@ -35,8 +36,8 @@ pub(super) struct Card {
     pub turn: Turn,
     /// The context that ran on the engine last.
     pub loaded: Option<usize>,
-    /// The instant at which its kernels' `left` is valid. It moves only when something changes, so that
-    /// rounding errors do not add up with the number of queries.
+    /// The instant at which its kernels' `left` is valid. It moves only when something changes, so
+    /// that rounding errors do not add up with the number of queries.
     pub anchor: u64,
     /// The contexts that wait for it, in order of arrival.
     pub queue: VecDeque<usize>,
@@ -52,8 +53,8 @@ pub(super) struct Context {
     pub is_queued: bool,
 }
 
-/// The launch of a collective: which participants have arrived and which have left. By group, name and
-/// number of the launch.
+/// The launch of a collective: which participants have arrived and which have left. By group, name
+/// and number of the launch.
 pub(super) type Meetings = BTreeMap<(usize, u32, u64), Meeting>;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -23,7 +23,8 @@ impl State {
         self.contexts[context].heads = heads;
     }
 
-    /// Whether a kernel on the engine progresses. A collective does once all participants have arrived.
+    /// Whether a kernel on the engine progresses. A collective does once all participants have
+    /// arrived.
     pub(super) fn counts(&self, program: &Program, head: &Running) -> bool {
         head.turn == 0
             || self

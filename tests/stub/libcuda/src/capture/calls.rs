@@ -1,6 +1,6 @@
 //! The driver functions that begin, end and inspect captures.
 
-use super::{Book, MODE, Member, Sequence, join, open, take_apart};
+use super::{MODE, Member, Registry, Sequence, join, lock_registry, take_apart};
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::graph::model::Behind;
@@ -26,8 +26,8 @@ fn begin_into(
     if matches!(queue, Queue::Legacy(..)) {
         return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    let book = &mut open(driver).book;
-    if book.members.contains_key(&queue.id()) {
+    let registry = &mut lock_registry(driver).registry;
+    if registry.members.contains_key(&queue.id()) {
         return Err(CUDA_ERROR_ILLEGAL_STATE);
     }
     let mut graphs = lock(&driver.graphs);
@@ -45,7 +45,7 @@ fn begin_into(
     };
     graphs.graph_mut(graph)?.captures += 1;
     let sequence = driver.new_id();
-    book.sequences.insert(
+    registry.sequences.insert(
         sequence,
         Sequence {
             graph,
@@ -57,7 +57,7 @@ fn begin_into(
             left: Vec::new(),
         },
     );
-    book.members.insert(queue.id(), Member::new(queue, sequence, after));
+    registry.members.insert(queue.id(), Member::new(queue, sequence, after));
     Ok(())
 }
 
@@ -89,11 +89,11 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
     let (driver, queue) = resolve(on)?;
     let mut due = Destructors::default();
     let answer = (|| {
-        let book = &mut open(driver).book;
+        let registry = &mut lock_registry(driver).registry;
         let graphs = &mut lock(&driver.graphs);
-        let member = book.members.get(&queue.id()).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let member = registry.members.get(&queue.id()).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         let number = member.sequence;
-        let sequence = book.sequences.get(&number).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let sequence = registry.sequences.get(&number).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         if sequence.origin != queue.id() {
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
@@ -105,13 +105,13 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
             Err(CUDA_ERROR_INVALID_VALUE)
         } else if !sequence.is_valid {
             Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-        } else if book.is_unjoined(graphs, number, member) {
+        } else if registry.is_unjoined(graphs, number, member) {
             Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
         } else {
             Ok(())
         };
         let captured;
-        (captured, due) = take_apart(book, graphs, number, answer.is_ok());
+        (captured, due) = take_apart(registry, graphs, number, answer.is_ok());
         if answer.is_ok() {
             graph.put_optional(handle(captured));
         }
@@ -125,13 +125,13 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
 }
 
 /// A stream's capture status, and the number of its sequence.
-fn look(queue: Queue, book: &Book) -> Answer<(CUstreamCaptureStatus, u64)> {
-    if matches!(queue, Queue::Legacy(..)) && !book.within(queue.context().1, true).is_empty() {
+fn look(queue: Queue, registry: &Registry) -> Answer<(CUstreamCaptureStatus, u64)> {
+    if matches!(queue, Queue::Legacy(..)) && !registry.within(queue.context().1, true).is_empty() {
         return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
-    Ok(match book.members.get(&queue.id()) {
+    Ok(match registry.members.get(&queue.id()) {
         None => (CU_STREAM_CAPTURE_STATUS_NONE, 0),
-        Some(member) if book.is_valid(member.sequence) => {
+        Some(member) if registry.is_valid(member.sequence) => {
             (CU_STREAM_CAPTURE_STATUS_ACTIVE, member.sequence)
         }
         Some(member) => (CU_STREAM_CAPTURE_STATUS_INVALIDATED, member.sequence),
@@ -144,7 +144,7 @@ pub fn is_capturing(on: CUstream, status: Out<CUstreamCaptureStatus>) -> Answer 
     if driver.captures.is_idle() {
         return status.put(CU_STREAM_CAPTURE_STATUS_NONE);
     }
-    status.put(look(queue, &open(driver).book)?.0)
+    status.put(look(queue, &lock_registry(driver).registry)?.0)
 }
 
 /// `cuStreamGetCaptureInfo`, from before it returned graphs
@@ -182,14 +182,14 @@ pub fn info_v3(
     if status.is_null() || !edges.is_null() && nodes.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let book = &mut open(driver).book;
-    let (found, sequence) = look(queue, book)?;
+    let registry = &mut lock_registry(driver).registry;
+    let (found, sequence) = look(queue, registry)?;
     status.put(found)?;
     if found != CU_STREAM_CAPTURE_STATUS_ACTIVE {
         return Ok(());
     }
-    let captured = book.sequences.get(&sequence).map_or(0, |sequence| sequence.graph);
-    let Some(member) = book.members.get_mut(&queue.id()) else { return Ok(()) };
+    let captured = registry.sequences.get(&sequence).map_or(0, |sequence| sequence.graph);
+    let Some(member) = registry.members.get_mut(&queue.id()) else { return Ok(()) };
     if !nodes.is_null() && edges.is_null() && member.after.iter().any(|(_, edge)| !edge.is_plain())
     {
         return Err(CUDA_ERROR_LOSSY_QUERY);
@@ -221,9 +221,9 @@ pub fn update_v2(
     if flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let book = &mut open(driver).book;
-    let member = book.usable(queue.id())?.ok_or(CUDA_ERROR_ILLEGAL_STATE)?.sequence;
-    let graph = book.sequences.get(&member).map_or(0, |sequence| sequence.graph);
+    let registry = &mut lock_registry(driver).registry;
+    let member = registry.usable(queue.id())?.ok_or(CUDA_ERROR_ILLEGAL_STATE)?.sequence;
+    let graph = registry.sequences.get(&member).map_or(0, |sequence| sequence.graph);
     {
         let graphs = lock(&driver.graphs);
         for (node, _) in &after {
@@ -232,7 +232,7 @@ pub fn update_v2(
             }
         }
     }
-    if let Some(member) = book.members.get_mut(&queue.id()) {
+    if let Some(member) = registry.members.get_mut(&queue.id()) {
         if flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES {
             member.after.clear();
         }

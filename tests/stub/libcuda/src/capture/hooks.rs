@@ -1,6 +1,6 @@
 //! The checks that the rest of the driver calls before it does something that captures affect.
 
-use super::{Behind, Book, Member, Recorded, join, open, take_apart};
+use super::{Behind, Member, Recorded, Registry, join, lock_registry, take_apart};
 use crate::Answer;
 use crate::graph::objects::Destructors;
 use crate::graph::task::Task;
@@ -11,13 +11,13 @@ use driver_sys::cuda::*;
 
 /// Refuses work that cannot be a node, if the stream captures.
 pub fn refuse(driver: &Driver, queue: Queue) -> Answer {
-    if driver.captures.is_idle() { Ok(()) } else { open(driver).book.refuse(queue) }
+    if driver.captures.is_idle() { Ok(()) } else { lock_registry(driver).registry.refuse(queue) }
 }
 
 /// Refuses a function that may have to wait for the whole device.
 #[cold]
 fn check_safe_now(driver: &Driver) -> Answer {
-    open(driver).book.check_safe()
+    lock_registry(driver).registry.check_safe()
 }
 
 /// Refuses a function that is unsafe during a capture.
@@ -34,9 +34,9 @@ pub fn before_wait(driver: &Driver, queue: Queue) -> Answer {
     if driver.captures.is_idle() {
         return Ok(());
     }
-    let book = &mut open(driver).book;
-    book.refuse(queue)?;
-    book.check_safe()
+    let registry = &mut lock_registry(driver).registry;
+    registry.refuse(queue)?;
+    registry.check_safe()
 }
 
 /// Before a wait for everything in a context.
@@ -44,13 +44,13 @@ pub fn before_wait_for_context(driver: &Driver, context: usize) -> Answer {
     if driver.captures.is_idle() {
         return Ok(());
     }
-    let book = &mut open(driver).book;
-    let capturing = book.within(context, false);
+    let registry = &mut lock_registry(driver).registry;
+    let capturing = registry.within(context, false);
     for sequence in &capturing {
-        book.invalidate(*sequence);
+        registry.invalidate(*sequence);
     }
     if capturing.is_empty() {
-        book.check_safe()
+        registry.check_safe()
     } else {
         Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
@@ -61,20 +61,20 @@ pub fn before_look_at(driver: &Driver, event: CUevent) -> Answer {
     if driver.captures.is_quiet() {
         return Ok(());
     }
-    let book = &mut open(driver).book;
-    match book.events.get(&(event as usize)).map(|recorded| recorded.sequence) {
+    let registry = &mut lock_registry(driver).registry;
+    match registry.events.get(&(event as usize)).map(|recorded| recorded.sequence) {
         Some(sequence) => {
-            book.invalidate(sequence);
+            registry.invalidate(sequence);
             Err(CUDA_ERROR_CAPTURED_EVENT)
         }
-        None => book.check_safe(),
+        None => registry.check_safe(),
     }
 }
 
 /// Refuses the time of an event that was captured and so has none.
 pub fn check_event(driver: &Driver, event: CUevent) -> Answer {
-    let is_captured =
-        !driver.captures.is_quiet() && open(driver).book.events.contains_key(&(event as usize));
+    let is_captured = !driver.captures.is_quiet()
+        && lock_registry(driver).registry.events.contains_key(&(event as usize));
     if is_captured { Err(CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
 }
 
@@ -83,21 +83,21 @@ pub fn record(driver: &Driver, queue: Queue, event: CUevent, is_external: bool) 
     if driver.captures.is_quiet() {
         return if is_external { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(false) };
     }
-    let book = &mut open(driver).book;
-    book.check_legacy(queue)?;
-    let member = book.usable(queue.id())?.map(|member| (member.sequence, member.after.clone()));
+    let registry = &mut lock_registry(driver).registry;
+    registry.check_legacy(queue)?;
+    let member = registry.usable(queue.id())?.map(|member| (member.sequence, member.after.clone()));
     match member {
         None if is_external => Err(CUDA_ERROR_INVALID_VALUE),
         None => {
-            book.events.remove(&(event as usize));
+            registry.events.remove(&(event as usize));
             Ok(false)
         }
         Some(_) if is_external => {
-            book.events.remove(&(event as usize));
-            book.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Record(event)))
+            registry.events.remove(&(event as usize));
+            registry.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Record(event)))
         }
         Some((sequence, after)) => {
-            book.events.insert(event as usize, Recorded { sequence, after });
+            registry.events.insert(event as usize, Recorded { sequence, after });
             Ok(true)
         }
     }
@@ -114,33 +114,33 @@ pub fn wait_event(
     if driver.captures.is_quiet() {
         return if is_external { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(false) };
     }
-    let book = &mut open(driver).book;
-    book.check_legacy(queue)?;
-    let member = book.usable(queue.id())?.map(|member| member.sequence);
-    let recorded = book.events.get(&(event as usize)).cloned();
+    let registry = &mut lock_registry(driver).registry;
+    registry.check_legacy(queue)?;
+    let member = registry.usable(queue.id())?.map(|member| member.sequence);
+    let recorded = registry.events.get(&(event as usize)).cloned();
     match (member, recorded) {
         (Some(_), _) if is_external => {
-            book.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Wait(event)))
+            registry.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Wait(event)))
         }
         (None, _) if is_external => Err(CUDA_ERROR_INVALID_VALUE),
         (None, None) => Ok(false),
-        (None, Some(recorded)) => book.enter(queue, recorded),
+        (None, Some(recorded)) => registry.enter(queue, recorded),
         // Nothing to wait for.
         (Some(_), None) if !was_recorded => Ok(true),
         (Some(sequence), None) => {
-            book.invalidate(sequence);
+            registry.invalidate(sequence);
             Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
         }
         (Some(sequence), Some(recorded)) if sequence == recorded.sequence => {
-            if let Some(member) = book.members.get_mut(&queue.id()) {
+            if let Some(member) = registry.members.get_mut(&queue.id()) {
                 join(&mut member.after, &recorded.after);
             }
             Ok(true)
         }
         (Some(sequence), Some(recorded)) => {
-            book.invalidate(sequence);
-            let is_under_way = book.sequences.contains_key(&recorded.sequence);
-            book.invalidate(recorded.sequence);
+            registry.invalidate(sequence);
+            let is_under_way = registry.sequences.contains_key(&recorded.sequence);
+            registry.invalidate(recorded.sequence);
             Err(if is_under_way {
                 CUDA_ERROR_STREAM_CAPTURE_MERGE
             } else {
@@ -150,7 +150,7 @@ pub fn wait_event(
     }
 }
 
-impl Book {
+impl Registry {
     /// Adds a stream that waits for a captured event to that capture.
     fn enter(&mut self, queue: Queue, recorded: Recorded) -> Answer<bool> {
         match self.sequences.get(&recorded.sequence).map(|sequence| sequence.is_valid) {
@@ -184,7 +184,7 @@ impl Member {
 /// Removes a destroyed event.
 pub fn forget_event(driver: &Driver, event: usize) {
     if !driver.captures.is_quiet() {
-        open(driver).book.events.remove(&event);
+        lock_registry(driver).registry.events.remove(&event);
     }
 }
 
@@ -195,11 +195,11 @@ pub fn forget_stream(driver: &Driver, queue: u64) {
     }
     let mut due = Destructors::default();
     {
-        let book = &mut open(driver).book;
-        let Some(member) = book.members.remove(&queue) else { return };
-        let Some(sequence) = book.sequences.get_mut(&member.sequence) else { return };
+        let registry = &mut lock_registry(driver).registry;
+        let Some(member) = registry.members.remove(&queue) else { return };
+        let Some(sequence) = registry.sequences.get_mut(&member.sequence) else { return };
         if sequence.origin == queue {
-            due = take_apart(book, &mut lock(&driver.graphs), member.sequence, false).1;
+            due = take_apart(registry, &mut lock(&driver.graphs), member.sequence, false).1;
         } else {
             sequence.left.extend(member.after);
         }
@@ -213,8 +213,8 @@ pub fn forget_context(driver: &Driver, context: usize) {
         return;
     }
     let queues: Vec<u64> = {
-        let book = &open(driver).book;
-        let members = book.members.iter().filter(|(_, member)| member.context == context);
+        let registry = &lock_registry(driver).registry;
+        let members = registry.members.iter().filter(|(_, member)| member.context == context);
         members.map(|(queue, _)| *queue).collect()
     };
     for queue in queues {

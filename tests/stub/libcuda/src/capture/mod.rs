@@ -1,10 +1,10 @@
 //! Stream capture: work on a capturing stream becomes nodes of a graph and is not done.
 //!
-//! A *sequence* is one capture, from begin to end. Its *members* are the streams in it: the one it began
-//! on, and those that wait for an event that was recorded in it. A member has the set of nodes that its
-//! next node depends on. An event that was recorded in a sequence has such a set and no instant.
-//! [`take`] makes nodes of work. [`hooks`] has the checks for all other functions; without captures they
-//! cost one load. [`calls`] has the driver functions.
+//! A *sequence* is one capture, from begin to end. Its *members* are the streams in it: the one it
+//! began on, and those that wait for an event that was recorded in it. A member has the set of
+//! nodes that its next node depends on. An event that was recorded in a sequence has such a set and
+//! no instant. [`take`] makes nodes of work. [`hooks`] has the checks for all other functions;
+//! without captures they cost one load. [`calls`] has the driver functions.
 //!
 //! A call that breaks the rules is refused and invalidates the sequence: its streams then return
 //! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, until the sequence ends without a graph.
@@ -66,7 +66,7 @@ struct Recorded {
 
 /// All captures, and the streams and events in them.
 #[derive(Default)]
-struct Book {
+struct Registry {
     sequences: BTreeMap<u64, Sequence>,
     /// By the queue's number.
     members: BTreeMap<u64, Member>,
@@ -80,7 +80,7 @@ pub struct Captures {
     sequences: AtomicUsize,
     /// Events that were last recorded in a capture.
     events: AtomicUsize,
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
 }
 
 impl Captures {
@@ -97,21 +97,21 @@ impl Captures {
     }
 }
 
-/// The locked book. Its entries are counted when it is unlocked.
-struct Open<'a> {
+/// The locked registry. Its entries are counted when it is unlocked.
+struct LockedRegistry<'a> {
     captures: &'a Captures,
-    book: MutexGuard<'a, Book>,
+    registry: MutexGuard<'a, Registry>,
 }
 
-impl Drop for Open<'_> {
+impl Drop for LockedRegistry<'_> {
     fn drop(&mut self) {
-        self.captures.sequences.store(self.book.sequences.len(), Ordering::Relaxed);
-        self.captures.events.store(self.book.events.len(), Ordering::Relaxed);
+        self.captures.sequences.store(self.registry.sequences.len(), Ordering::Relaxed);
+        self.captures.events.store(self.registry.events.len(), Ordering::Relaxed);
     }
 }
 
-fn open(driver: &Driver) -> Open<'_> {
-    Open { captures: &driver.captures, book: lock(&driver.captures.book) }
+fn lock_registry(driver: &Driver) -> LockedRegistry<'_> {
+    LockedRegistry { captures: &driver.captures, registry: lock(&driver.captures.registry) }
 }
 
 /// Adds the nodes that are missing.
@@ -123,7 +123,7 @@ fn join(after: &mut Vec<Behind>, more: &[Behind]) {
     }
 }
 
-impl Book {
+impl Registry {
     fn invalidate(&mut self, sequence: u64) {
         if let Some(found) = self.sequences.get_mut(&sequence) {
             found.is_valid = false;
@@ -233,14 +233,14 @@ impl Book {
     fn is_unjoined(&self, graphs: &Graphs, sequence: u64, origin: &Member) -> bool {
         let Some(found) = self.sequences.get(&sequence) else { return false };
         let mut reached = std::collections::BTreeSet::new();
-        let mut open: Vec<usize> = origin.after.iter().map(|(node, _)| *node).collect();
-        while let Some(node) = open.pop() {
+        let mut lock_registry: Vec<usize> = origin.after.iter().map(|(node, _)| *node).collect();
+        while let Some(node) = lock_registry.pop() {
             if reached.insert(node)
                 && let (Ok((graph, _)), Ok(found)) = (graphs.locate(node), graphs.node(node))
                 && let Ok(graph) = graphs.graph(graph)
             {
                 let before = found.after.iter().filter_map(|link| graph.node(link.node).ok());
-                open.extend(before.map(|node| node.handle));
+                lock_registry.extend(before.map(|node| node.handle));
             }
         }
         let others = self.members.values().filter(|member| member.sequence == sequence);
@@ -253,13 +253,13 @@ impl Book {
 
 /// Ends a sequence for all its streams. Its graph stays if it is valid or the program's own.
 fn take_apart(
-    book: &mut Book,
+    registry: &mut Registry,
     graphs: &mut Graphs,
     sequence: u64,
     is_wanted: bool,
 ) -> (usize, Destructors) {
-    book.members.retain(|_, member| member.sequence != sequence);
-    let Some(ended) = book.sequences.remove(&sequence) else {
+    registry.members.retain(|_, member| member.sequence != sequence);
+    let Some(ended) = registry.sequences.remove(&sequence) else {
         return (0, Destructors::default());
     };
     if let Ok(graph) = graphs.graph_mut(ended.graph) {

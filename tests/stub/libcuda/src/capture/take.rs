@@ -1,9 +1,9 @@
 //! Work on a capturing stream becomes the next node of its graph.
 //!
-//! Each function returns whether it has taken the work. `false`: the stream does not capture, and the
-//! caller does the work.
+//! Each function returns whether it has taken the work. `false`: the stream does not capture, and
+//! the caller does the work.
 
-use super::open;
+use super::lock_registry;
 use crate::Answer;
 use crate::boundary::{Host, In};
 use crate::graph::exec::{Exec, Step};
@@ -22,7 +22,7 @@ pub fn work(driver: &Driver, queue: Queue, task: impl FnOnce() -> Answer<Task>) 
     if driver.captures.is_idle() {
         return Ok(false);
     }
-    open(driver).book.take(&mut lock(&driver.graphs), queue, |_| task())
+    lock_registry(driver).registry.take(&mut lock(&driver.graphs), queue, |_| task())
 }
 
 /// The options of a launch beside its extent. Only nodes keep them.
@@ -102,7 +102,7 @@ pub fn graph(driver: &Driver, queue: Queue, exec: &Exec) -> Answer<bool> {
     }
     let state = lock(&exec.state);
     let copied = |graphs: &mut Graphs| copied(graphs, &state.steps);
-    open(driver).book.take(&mut lock(&driver.graphs), queue, copied)
+    lock_registry(driver).registry.take(&mut lock(&driver.graphs), queue, copied)
 }
 
 /// Creates a graph of the same steps, for a node.

@@ -353,7 +353,7 @@ pub fn synchronize() -> Answer {
     let (driver, context, own_handle) = current()?;
     hooks::before_wait_for_context(driver, own_handle)?;
     work::wait_for_all(driver, context);
-    pool::settle(driver);
+    pool::release_spare(driver);
     Ok(())
 }
 
@@ -362,6 +362,6 @@ pub fn synchronize_of(context: CUcontext) -> Answer {
     let (driver, context, own_handle) = named(context)?;
     hooks::before_wait_for_context(driver, own_handle)?;
     work::wait_for_all(driver, context);
-    pool::settle(driver);
+    pool::release_spare(driver);
     Ok(())
 }

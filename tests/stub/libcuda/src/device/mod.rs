@@ -107,7 +107,8 @@ pub fn pci_bus_id(text: Out<c_char>, size: i32, device: CUdevice) -> Answer {
     text.put_text(&card.pci_bus_id(), size)
 }
 
-/// `cuDeviceGetByPCIBusId`: `domain:bus:device.function`, where domain and function may be left out.
+/// `cuDeviceGetByPCIBusId`: `domain:bus:device.function`, where domain and function may be left
+/// out.
 pub fn by_pci_bus_id(device: Out<CUdevice>, text: Text) -> Answer {
     let driver = driver()?;
     let text = text.get()?;
@@ -168,8 +169,8 @@ pub fn exec_affinity_support(
 
 /// The cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them.
 ///
-/// An entry is an index, a UUID or the start of one. The list ends at the first entry that matches no
-/// card. If a card is named twice, no card is visible.
+/// An entry is an index, a UUID or the start of one. The list ends at the first entry that matches
+/// no card. If a card is named twice, no card is visible.
 pub fn visible(cards: &[Card], list: Option<&str>) -> Vec<usize> {
     let Some(list) = list else { return (0..cards.len()).collect() };
     let mut devices = Vec::new();

@@ -7,7 +7,8 @@ use crate::boundary::{In, Out};
 use crate::process::{driver, handle};
 use driver_sys::cuda::*;
 
-/// The outputs for a list of edges: nodes, the nodes at the other end if both are listed, and edge data.
+/// The outputs for a list of edges: nodes, the nodes at the other end if both are listed, and edge
+/// data.
 struct Outputs {
     nodes: Out<CUgraphNode>,
     others: Option<Out<CUgraphNode>>,
@@ -18,8 +19,8 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Writes the list as the driver does: without an array of nodes only their number; with one, as
-    /// many as fit, and NULL beyond the last.
+    /// Writes the list as the driver does: without an array of nodes only their number; with one,
+    /// as many as fit, and NULL beyond the last.
     fn put(self, found: &[(usize, usize, Edge)]) -> Answer {
         if self.nodes.is_null() {
             return self.count.put(found.len());

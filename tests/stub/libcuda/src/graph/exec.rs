@@ -1,8 +1,8 @@
 //! Executable graphs: a graph's nodes as steps, in an order in which the engine can run them.
 //!
 //! A step records its node, because programs name the step by that node. The steps of a child graph
-//! come before the step of its node. Each step belongs to a branch; the steps of a branch run one after
-//! the other.
+//! come before the step of its node. Each step belongs to a branch; the steps of a branch run one
+//! after the other.
 
 use super::model::Graphs;
 use super::objects::Destructors;

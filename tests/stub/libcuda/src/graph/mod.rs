@@ -1,10 +1,10 @@
 //! CUDA graphs: work that is described once and launched often.
 //!
 //! A graph ([`model`]) is built node by node ([`nodes`], [`edges`]), or recorded by
-//! [`crate::capture`]. Instantiation ([`exec`]) makes a list of steps, each after its dependencies. A
-//! launch ([`run`]) submits them to the engine, with branches in parallel. [`task`] has the work of a
-//! node. For an invalid graph, node or executable graph functions return `CUDA_ERROR_INVALID_VALUE`,
-//! the only error that their documentation has for it.
+//! [`crate::capture`]. Instantiation ([`exec`]) makes a list of steps, each after its dependencies.
+//! A launch ([`run`]) submits them to the engine, with branches in parallel. [`task`] has the work
+//! of a node. For an invalid graph, node or executable graph functions return
+//! `CUDA_ERROR_INVALID_VALUE`, the only error that their documentation has for it.
 
 pub mod change;
 pub mod dot;
@@ -38,7 +38,8 @@ pub fn create(graph: Out<CUgraph>, flags: u32) -> Answer {
     with(|graphs| graph.put(handle(graphs.create())))
 }
 
-/// `cuGraphDestroy`: not for a child graph, which belongs to its node, and not while a capture adds to it.
+/// `cuGraphDestroy`: not for a child graph, which belongs to its node, and not while a capture adds
+/// to it.
 pub fn destroy(graph: CUgraph) -> Answer {
     let due = with(|graphs| {
         let found = graphs.graph(graph as usize)?;

@@ -1,8 +1,8 @@
 //! The model of graphs: nodes in the order of their creation, and their dependencies.
 //!
 //! One table has all graphs of the process, because a node's handle leads to its graph, and child
-//! graphs belong to nodes of other graphs. Handles are numbers that are never reused, so the handle of
-//! something that was destroyed is recognised. A node has the same local id in a clone as in the
+//! graphs belong to nodes of other graphs. Handles are numbers that are never reused, so the handle
+//! of something that was destroyed is recognised. A node has the same local id in a clone as in the
 //! original. Graph id and local id together identify a node for ever.
 
 use super::exec::Exec;

@@ -1,7 +1,7 @@
 //! User objects, which graphs keep alive by counted references, and their destructors.
 //!
-//! A destructor is the program's and may take long, so it runs after the table of graphs is unlocked:
-//! every function that may end an object returns the [`Destructors`] to run.
+//! A destructor is the program's and may take long, so it runs after the table of graphs is
+//! unlocked: every function that may end an object returns the [`Destructors`] to run.
 
 use super::with;
 use crate::Answer;

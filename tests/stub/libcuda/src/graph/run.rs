@@ -1,9 +1,10 @@
 //! Launches of executable graphs: each step is submitted to the engine after its dependencies.
 //!
-//! A graph has its own lanes, one for each branch. A launch begins after the pending work of its stream
-//! and after the graph's last launch; work in the stream after it waits for its last steps. A step that
-//! takes no time needs no lane: it is done when its dependencies are. As with every asynchronous call
-//! here, bytes are copied and host functions are called during the launch, in the order of the steps.
+//! A graph has its own lanes, one for each branch. A launch begins after the pending work of its
+//! stream and after the graph's last launch; work in the stream after it waits for its last steps.
+//! A step that takes no time needs no lane: it is done when its dependencies are. As with every
+//! asynchronous call here, bytes are copied and host functions are called during the launch, in the
+//! order of the steps.
 
 use super::exec::{self, State, Step};
 use super::task::{Task, shape};
@@ -88,7 +89,7 @@ struct Launch<'a> {
     running: &'a Running,
     /// The branches' lanes.
     contexts: Vec<&'static Context>,
-    /// What the first step of each branch depends on.
+    /// The marks that the first step of each branch depends on.
     before: Vec<Mark>,
     /// When the steps so far are done.
     done: Vec<Done>,

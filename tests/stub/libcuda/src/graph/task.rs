@@ -1,7 +1,7 @@
 //! The work of a node: its parameters, which are checked when they are set.
 //!
-//! A kernel belongs to its module's context; a kernel of a library belongs to the context that is named
-//! or current.
+//! A kernel belongs to its module's context; a kernel of a library belongs to the context that is
+//! named or current.
 
 use crate::process::{Driver, handle};
 use crate::{
@@ -38,7 +38,7 @@ pub enum Task {
     Record(CUevent),
 }
 
-// SAFETY: the addresses in it are the program's; whoever uses them checks them first or has the
+// SAFETY: the addresses in it are the program's; code that uses them checks them first or has the
 // program's word, as with every other call.
 unsafe impl Send for Task {}
 // SAFETY: as above.
@@ -135,8 +135,8 @@ impl Task {
         context as usize
     }
 
-    /// Why an executable graph refuses other work in place of `self`: another kind of memory of a copy,
-    /// extent of a fill of rows, cooperativeness of a kernel, or context of a kernel.
+    /// Why an executable graph refuses other work in place of `self`: another kind of memory of a
+    /// copy, extent of a fill of rows, cooperativeness of a kernel, or context of a kernel.
     pub fn refuses(&self, other: &Self) -> Option<CUgraphExecUpdateResult> {
         match (self, other) {
             (Self::Kernel(old), Self::Kernel(new)) => {

@@ -101,8 +101,8 @@ pub fn update(
     answer(&result)
 }
 
-/// `cuGraphExecChildGraphNodeSetParams`: the nodes of a child graph get the parameters of a graph of
-/// its shape.
+/// `cuGraphExecChildGraphNodeSetParams`: the nodes of a child graph get the parameters of a graph
+/// of its shape.
 pub fn set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Answer {
     let exec = exec::find(exec)?;
     let (own, new) = with(|graphs| {

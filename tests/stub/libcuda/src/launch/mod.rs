@@ -111,8 +111,8 @@ pub fn launch(
     if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
 }
 
-/// Not inlined, and with the stream's handle, so that a launch without visible effect keeps nothing on
-/// its stack.
+/// Not inlined, and with the stream's handle, so that a launch without visible effect keeps nothing
+/// on its stack.
 #[inline(never)]
 fn launch_shown(kernel: &Kernel, on: CUstream) -> Answer {
     let (driver, queue) = stream::resolve(on)?;

@@ -1,5 +1,5 @@
-//! The launch functions of CUDA 3: a function keeps its block, its shared memory and its parameters,
-//! and a launch adds the grid.
+//! The launch functions of CUDA 3: a function keeps its block, its shared memory and its
+//! parameters, and a launch adds the grid.
 
 use crate::Answer;
 use crate::boundary::{Host, In};

@@ -1,8 +1,8 @@
-//! Copies. Their bytes move at once, in the order of the calls; a synchronous copy first waits for the
-//! work before it. Their time on a copy engine is in stream order.
+//! Copies. Their bytes move at once, in the order of the calls; a synchronous copy first waits for
+//! the work before it. Their time on a copy engine is in stream order.
 //!
-//! Device pointers are addresses of this process, so copying bytes is simple. The difficult part is which
-//! pointers are refused.
+//! Device pointers are addresses of this process, so copying bytes is simple. The difficult part is
+//! which pointers are refused.
 
 use crate::Answer;
 use crate::boundary::{Host, In};

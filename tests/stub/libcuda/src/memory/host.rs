@@ -1,5 +1,5 @@
-//! Pinned host memory: allocated here, or registered memory of the program. It is not on the card, so it
-//! is not charged.
+//! Pinned host memory: allocated here, or registered memory of the program. It is not on the card,
+//! so it is not charged.
 
 use crate::Answer;
 use crate::boundary::{Host, Out, OutWide};
@@ -80,7 +80,7 @@ pub fn free(pointer: Host) -> Answer {
     let found = table.0.get(&pointer.0).filter(|found| !found.is_registered).copied();
     let found = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     table.0.remove(&pointer.0);
-    // SAFETY: `alloc` made it with the same layout, and nobody can free it again.
+    // SAFETY: `alloc` made it with the same layout, and it cannot be freed twice.
     unsafe { dealloc(pointer.0 as *mut u8, layout(found.bytes)?) };
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Managed memory: one address for host and card, and advice about it.
 //!
-//! Its bytes are on the host, so it takes no room on the card and may be larger. Advice and prefetches
-//! are checked and stored, so that programs can read them. They apply to the whole allocation, even if
-//! they name a part.
+//! Its bytes are on the host, so it takes no room on the card and may be larger. Advice and
+//! prefetches are checked and stored, so that programs can read them. They apply to the whole
+//! allocation, even if they name a part.
 
 use crate::Answer;
 use crate::boundary::{In, Out};

@@ -82,7 +82,7 @@ pub fn free(pointer: u64) -> Answer {
     }
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     match driver.backing.area_of(space) {
-        Area::Pooled => pool::give_back(driver, space, offset, None),
+        Area::Pooled => pool::free_allocation(driver, space, offset, None),
         Area::Globals => Err(CUDA_ERROR_INVALID_VALUE),
         _ => free_at(driver, space, offset),
     }

@@ -43,7 +43,8 @@ fn check_resource(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Answer {
             if !rows.pitchInBytes.is_multiple_of(PITCH_ALIGNMENT) || rows.height == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            // The last row may end with its last element; its size depends on the format, so check a byte.
+            // The last row may end with its last element; its size depends on the format, so check
+            // a byte.
             (rows.devPtr, rows.pitchInBytes * (rows.height - 1) + rows.width)
         }
         // The stub has no arrays.

@@ -26,8 +26,8 @@ pub struct Function {
     number: AtomicU32,
 }
 
-/// The part that a launch does not read. With it a function would not fit into 128 bytes of its slab,
-/// and the check of a handle would need a division.
+/// The part that a launch does not read. With it a function would not fit into 128 bytes of its
+/// slab, and the check of a handle would need a division.
 #[derive(Default)]
 struct Rare {
     name: CString,

@@ -1,8 +1,8 @@
 //! Images, which programs load as modules, and their global variables.
 //!
 //! Kernels are not computed, but a program copies to and from its module's variables, so these must
-//! exist with their size. PTX declares them as text, a cubin in its symbol table. Fat binaries and the
-//! images of this linker are not parsed: in them every name is a variable of [`UNKNOWN_SIZE`].
+//! exist with their size. PTX declares them as text, a cubin in its symbol table. Fat binaries and
+//! the images of this linker are not parsed: in them every name is a variable of [`UNKNOWN_SIZE`].
 
 use crate::Answer;
 use crate::boundary::Host;
@@ -10,7 +10,8 @@ use core::ffi::{CStr, c_char};
 use driver_sys::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_VALUE};
 use std::collections::BTreeMap;
 
-/// The first bytes of an image: of an ELF file, of a fat binary, of the structure that points to one.
+/// The first bytes of an image: of an ELF file, of a fat binary, of the structure that points to
+/// one.
 const ELF: [u8; 4] = *b"\x7fELF";
 const FAT_BINARY: u32 = 0xba55_ed50;
 const FAT_WRAPPER: u32 = 0x4662_43b1;

@@ -1,5 +1,5 @@
-//! Occupancy: how many blocks fit on a multiprocessor, by the threads, registers and shared memory of
-//! the card's profile.
+//! Occupancy: how many blocks fit on a multiprocessor, by the threads, registers and shared memory
+//! of the card's profile.
 
 use crate::Answer;
 use crate::boundary::{In, Out};

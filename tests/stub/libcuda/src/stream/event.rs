@@ -191,7 +191,7 @@ pub fn query(event: CUevent) -> Answer {
     if let Recorded::Pending(_) = state(driver, event)? {
         return Err(CUDA_ERROR_NOT_READY);
     }
-    pool::settle(driver);
+    pool::release_spare(driver);
     Ok(())
 }
 
@@ -201,7 +201,7 @@ pub fn synchronize(event: CUevent) -> Answer {
     let mark = mark(driver, event)?;
     hooks::before_look_at(driver, event)?;
     work::wait(driver, mark);
-    pool::settle(driver);
+    pool::release_spare(driver);
     Ok(())
 }
 

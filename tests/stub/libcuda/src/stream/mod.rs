@@ -197,7 +197,7 @@ pub fn query(stream: CUstream) -> Answer {
     if !queue.is_done(driver) {
         return Err(CUDA_ERROR_NOT_READY);
     }
-    pool::settle(driver);
+    pool::release_spare(driver);
     Ok(())
 }
 
@@ -206,7 +206,7 @@ pub fn synchronize(stream: CUstream) -> Answer {
     let (driver, queue) = resolve(stream)?;
     hooks::before_wait(driver, queue)?;
     queue.wait(driver);
-    pool::settle(driver);
+    pool::release_spare(driver);
     Ok(())
 }
 

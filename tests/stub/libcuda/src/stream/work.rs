@@ -1,9 +1,9 @@
 //! Work that takes time: its submission to the engine, and waits for it.
 //!
-//! The engine has lanes, which are in-order queues, and marks, which are positions in them. The driver
-//! adds the rules between streams: the default stream waits for all blocking streams of its context,
-//! and they wait for it ([`Queue::submit`]). The rules apply to work that takes time; a context without
-//! such work costs nothing ([`Backlog`]).
+//! The engine has lanes, which are in-order queues, and marks, which are positions in them. The
+//! driver adds the rules between streams: the default stream waits for all blocking streams of its
+//! context, and they wait for it ([`Queue::submit`]). The rules apply to work that takes time; a
+//! context without such work costs nothing ([`Backlog`]).
 
 use crate::context::Context;
 use crate::process::{Driver, lock};
@@ -94,8 +94,8 @@ fn make_room(driver: &Driver, lane: &Lane) {
     }
 }
 
-/// Adds an item to a lane in a context, without the rules of streams and without a wait for room: it is
-/// part of a graph, whose launch needs room in its stream.
+/// Adds an item to a lane in a context, without the rules of streams and without a wait for room:
+/// it is part of a graph, whose launch needs room in its stream.
 pub fn submit(driver: &Driver, context: &Context, lane: &Lane, work: Work) -> Mark {
     let mark = put(driver, context, lane, work);
     context.backlog.note(mark);
@@ -187,7 +187,8 @@ pub fn end_all(driver: &Driver, context: &Context) {
 }
 
 impl Queue {
-    /// Submits work after the work that the rules of streams put before it. Waits while the stream is full.
+    /// Submits work after the work that the rules of streams put before it. Waits while the stream
+    /// is full.
     pub fn submit(self, driver: &Driver, work: Work) -> Mark {
         let (context, lane) = (self.context().0, self.lane());
         make_room(driver, lane);
@@ -217,8 +218,8 @@ impl Queue {
         mark
     }
 
-    /// Whether new work here takes part in the engine's time: it would wait for timed work, or the stream
-    /// has had timed work.
+    /// Whether new work here takes part in the engine's time: it would wait for timed work, or the
+    /// stream has had timed work.
     pub fn is_timed(self) -> bool {
         let context = self.context().0;
         if !context.backlog.has_any() {
@@ -255,8 +256,8 @@ impl Queue {
         }
     }
 
-    /// Adds the waits that the rules of streams require before new work; returns the last mark of the
-    /// default stream that the stream has waited for.
+    /// Adds the waits that the rules of streams require before new work; returns the last mark of
+    /// the default stream that the stream has waited for.
     fn join(self, driver: &Driver, known: &mut Known) -> Mark {
         let (context, lane) = (self.context().0, self.lane());
         match self {

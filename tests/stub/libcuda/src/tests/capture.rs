@@ -146,7 +146,7 @@ fn streams_that_wait_for_a_captured_event_take_part() {
 }
 
 #[test]
-fn what_is_captured_cannot_be_waited_for() {
+fn captured_work_cannot_be_waited_for() {
     alone(&[], || {
         start();
         let captured = event();
@@ -233,7 +233,7 @@ fn the_default_stream_is_unusable_beside_a_blocking_capture() {
 }
 
 #[test]
-fn modes_say_who_must_not_do_what_is_unsafe() {
+fn capture_modes_decide_which_threads_may_make_unsafe_calls() {
     alone(&[], || {
         let context = start() as usize;
         let here = |answer| {
@@ -345,10 +345,10 @@ fn a_capture_can_be_looked_at_and_led() {
     alone(&[], || {
         start();
         let function = kernel(c"k");
-        let given = graph();
-        let root = add_empty(given, &[]);
+        let existing = graph();
+        let root = add_empty(existing, &[]);
         let stream = stream(CU_STREAM_NON_BLOCKING);
-        ok!(cuStreamBeginCaptureToGraph(stream, given, &raw const root, null(), 1, GLOBAL));
+        ok!(cuStreamBeginCaptureToGraph(stream, existing, &raw const root, null(), 1, GLOBAL));
         launch(function, stream);
         let (mut status, mut id, mut graph, mut nodes, mut count) = (9, 0, null_mut(), null(), 0);
         ok!(cuStreamGetCaptureInfo_v2(
@@ -359,31 +359,31 @@ fn a_capture_can_be_looked_at_and_led() {
             &raw mut nodes,
             &raw mut count
         ));
-        assert_eq!((status, graph, count), (CU_STREAM_CAPTURE_STATUS_ACTIVE, given, 1));
+        assert_eq!((status, graph, count), (CU_STREAM_CAPTURE_STATUS_ACTIVE, existing, 1));
         assert!(id != 0);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(given));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(existing));
         let mut exec = null_mut();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(&raw mut exec, given, 0));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(&raw mut exec, existing, 0));
         let mut own = null_mut();
         // The driver's own array is as good as a copy of it.
-        ok!(cuGraphAddEmptyNode(&raw mut own, given, nodes, count));
+        ok!(cuGraphAddEmptyNode(&raw mut own, existing, nodes, count));
         let flags = CU_STREAM_SET_CAPTURE_DEPENDENCIES;
         ok!(cuStreamUpdateCaptureDependencies(stream, &raw mut own, 1, flags));
         launch(function, stream);
-        assert_eq!(end(stream), given);
+        assert_eq!(end(stream), existing);
         let kinds = vec![
             CU_GRAPH_NODE_TYPE_EMPTY,
             CU_GRAPH_NODE_TYPE_KERNEL,
             CU_GRAPH_NODE_TYPE_EMPTY,
             CU_GRAPH_NODE_TYPE_KERNEL,
         ];
-        assert_eq!(shape(given), (kinds, 3));
+        assert_eq!(shape(existing), (kinds, 3));
         fails!(
             CUDA_ERROR_ILLEGAL_STATE,
             cuStreamUpdateCaptureDependencies(stream, &raw mut own, 1, 0)
         );
         // A graph that is launched into a capture is a node of it.
-        let exec = instantiate(given);
+        let exec = instantiate(existing);
         ok!(cuStreamBeginCapture_v2(stream, GLOBAL));
         ok!(cuGraphLaunch(exec, stream));
         let outer = end(stream);

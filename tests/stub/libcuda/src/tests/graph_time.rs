@@ -180,15 +180,15 @@ fn a_graph_outlives_the_context_that_it_ran_in() {
         let elsewhere = kernel(c"quick");
         let own = super::graphs::graph();
         add_kernel(own, &[], elsewhere);
-        let (first, gone) = (instantiate(graph), instantiate(own));
+        let (first, destroyed) = (instantiate(graph), instantiate(own));
         ok!(cuGraphLaunch(first, null_mut()));
-        ok!(cuGraphLaunch(gone, null_mut()));
+        ok!(cuGraphLaunch(destroyed, null_mut()));
         ok!(cuCtxDestroy_v2(second));
-        fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuGraphLaunch(gone, null_mut()));
+        fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuGraphLaunch(destroyed, null_mut()));
         ok!(cuGraphLaunch(first, null_mut()));
         ok!(cuCtxSynchronize());
         assert_eq!(now(), 11, "contexts take turns");
-        ok!(cuGraphExecDestroy(gone));
+        ok!(cuGraphExecDestroy(destroyed));
         ok!(cuGraphExecDestroy(first));
     });
 }

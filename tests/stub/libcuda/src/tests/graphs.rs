@@ -68,7 +68,7 @@ pub fn line(to: u64, from: *const u8, bytes: usize) -> CUDA_MEMCPY3D {
 }
 
 #[test]
-fn nodes_and_edges_are_as_they_were_said() {
+fn nodes_and_edges_are_returned_as_they_were_added() {
     alone(&[], || {
         start();
         let graph = graph();
@@ -111,7 +111,7 @@ fn nodes_and_edges_are_as_they_were_said() {
 }
 
 #[test]
-fn what_is_wrong_with_a_node_is_said_when_it_is_added() {
+fn errors_of_a_node_are_returned_when_it_is_added() {
     alone(&[], || {
         start();
         let (graph, other) = (graph(), graph());
@@ -219,7 +219,7 @@ fn a_clone_is_a_graph_of_its_own() {
 }
 
 #[test]
-fn parameters_are_read_as_they_were_given() {
+fn parameters_are_returned_as_they_were_set() {
     alone(&[], || {
         start();
         let (graph, function, other) = (graph(), kernel(c"k"), kernel(c"other"));

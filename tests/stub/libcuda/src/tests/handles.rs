@@ -77,7 +77,7 @@ fn the_primary_context_is_counted() {
 }
 
 #[test]
-fn what_is_no_handle_is_refused() {
+fn an_invalid_handle_is_refused() {
     alone(&[], || {
         let context = start();
         let function = kernel(c"k");

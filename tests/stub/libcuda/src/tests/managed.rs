@@ -44,7 +44,7 @@ fn managed_memory_is_read_and_written_by_both_sides_and_takes_no_room() {
         let again = managed(20 << 30);
         assert_eq!(again, pointer);
         // SAFETY: as above.
-        assert_eq!(unsafe { *(again as *const u64) }, 0, "its pages were given back");
+        assert_eq!(unsafe { *(again as *const u64) }, 0, "its pages were released");
         let mut none = 0;
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged(&raw mut none, 1 << 44, 1));
         ok!(cuMemFree_v2(again));
@@ -59,7 +59,7 @@ fn managed_memory_is_read_and_written_by_both_sides_and_takes_no_room() {
 }
 
 #[test]
-fn wrong_wishes_for_managed_memory_are_refused() {
+fn invalid_requests_for_managed_memory_are_refused() {
     alone(&[], || {
         start();
         let mut pointer = 0;

@@ -35,7 +35,7 @@ fn memory_is_granted_to_the_last_byte() {
 }
 
 #[test]
-fn what_is_not_an_allocation_cannot_be_freed() {
+fn an_invalid_pointer_cannot_be_freed() {
     alone(&[], || {
         start();
         let pointer = allocate(4096);

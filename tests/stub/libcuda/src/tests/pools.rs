@@ -56,7 +56,7 @@ fn stream() -> CUstream {
 }
 
 /// Requested, cached and held bytes of the whole card, in MiB, and live allocations.
-fn booked() -> (u64, u64, u64, u64) {
+fn recorded() -> (u64, u64, u64, u64) {
     let report = super::report().expect("in process");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let card = &report["cards"][0];
@@ -68,23 +68,23 @@ fn booked() -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn a_pool_grows_in_chunks_and_gives_them_back_when_the_program_waits() {
+fn a_pool_grows_in_chunks_and_releases_them_when_the_program_waits() {
     alone(&[PROFILE], || {
         start();
         let (pool, free) = (default_pool(), free_bytes());
         let small = from_pool(MIB, null_mut());
-        assert_eq!((sizes(pool), booked()), ((32, 1), (1, 31, 32, 1)));
+        assert_eq!((sizes(pool), recorded()), ((32, 1), (1, 31, 32, 1)));
         let large = from_pool(33 * MIB, null_mut());
-        assert_eq!((sizes(pool), booked()), ((66, 34), (34, 32, 66, 2)));
+        assert_eq!((sizes(pool), recorded()), ((66, 34), (34, 32, 66, 2)));
         assert_eq!(free - free_bytes(), 66 * MIB);
         ok!(cuMemFreeAsync(large, null_mut()));
-        assert_eq!((sizes(pool), booked()), ((66, 1), (1, 65, 66, 1)), "not before it waits");
+        assert_eq!((sizes(pool), recorded()), ((66, 1), (1, 65, 66, 1)), "not before it waits");
         ok!(cuStreamSynchronize(null_mut()));
-        assert_eq!((sizes(pool), booked()), ((32, 1), (1, 31, 32, 1)));
+        assert_eq!((sizes(pool), recorded()), ((32, 1), (1, 31, 32, 1)));
         ok!(cuMemFree_v2(small));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(small, null_mut()));
         ok!(cuCtxSynchronize());
-        assert_eq!((sizes(pool), booked()), ((0, 0), (0, 0, 0, 0)));
+        assert_eq!((sizes(pool), recorded()), ((0, 0), (0, 0, 0, 0)));
         assert_eq!(free_bytes(), free);
         assert_eq!(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 66 * MIB as u64);
         assert_eq!(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 34 * MIB as u64);
@@ -94,7 +94,7 @@ fn a_pool_grows_in_chunks_and_gives_them_back_when_the_program_waits() {
 }
 
 #[test]
-fn every_wait_that_succeeds_gives_back_and_no_other_call_does() {
+fn only_successful_waits_release_memory() {
     alone(&[PROFILE], || {
         start();
         let pool = default_pool();
@@ -171,14 +171,14 @@ fn a_threshold_keeps_room_and_a_trim_does_not_ask() {
             ok!(cuMemFreeAsync(pointer, null_mut()));
         }
         ok!(cuCtxSynchronize());
-        assert_eq!((sizes(pool), booked()), ((96, 0), (0, 96, 96, 0)));
+        assert_eq!((sizes(pool), recorded()), ((96, 0), (0, 96, 96, 0)));
         set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 33 * MIB as u64);
         ok!(cuCtxSynchronize());
         assert_eq!(sizes(pool).0, 64, "one less would be less than the threshold");
         ok!(cuMemPoolTrimTo(pool, 1));
         assert_eq!(sizes(pool).0, 32);
         ok!(cuMemPoolTrimTo(pool, 0));
-        assert_eq!((sizes(pool), booked()), ((0, 0), (0, 0, 0, 0)));
+        assert_eq!((sizes(pool), recorded()), ((0, 0), (0, 0, 0, 0)));
     });
 }
 
@@ -213,9 +213,9 @@ fn a_destroyed_pool_lives_as_long_as_its_allocations() {
         ok!(cuDeviceGetMemPool(&raw mut current, 0));
         assert_eq!(current, default_pool());
         ok!(cuMemcpyHtoD_v2(pointer, [7u8; 9].as_ptr().cast(), 9));
-        assert_eq!(booked(), (1, 31, 32, 1));
+        assert_eq!(recorded(), (1, 31, 32, 1));
         ok!(cuMemFreeAsync(pointer, null_mut()));
-        assert_eq!(booked(), (0, 0, 0, 0));
+        assert_eq!(recorded(), (0, 0, 0, 0));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(default_pool()));
     });
 }
@@ -230,14 +230,14 @@ fn pools_outlive_contexts_and_the_default_one_ends_with_the_primary_contexts_res
         ok!(cuMemAllocFromPoolAsync(&raw mut second, MIB, other, null_mut()));
         allocate(MIB);
         ok!(cuCtxDestroy_v2(context));
-        assert_eq!(booked(), (2, 62, 64, 2), "the linear allocation is gone");
+        assert_eq!(recorded(), (2, 62, 64, 2), "the linear allocation is freed");
         let mut primary = null_mut();
         ok!(cuDevicePrimaryCtxRetain(&raw mut primary, 0));
         ok!(cuCtxSetCurrent(primary));
         ok!(cuMemcpyHtoD_v2(pointer, [1u8].as_ptr().cast(), 1));
         ok!(cuDevicePrimaryCtxReset_v2(0));
         assert_eq!((sizes(default_pool()), sizes(other)), ((0, 0), (32, 1)));
-        assert_eq!(booked(), (1, 31, 32, 1));
+        assert_eq!(recorded(), (1, 31, 32, 1));
     });
 }
 
@@ -268,7 +268,7 @@ fn either_free_takes_either_kind() {
         start();
         ok!(cuMemFreeAsync(allocate(MIB), null_mut()));
         ok!(cuMemFree_v2(from_pool(MIB, null_mut())));
-        assert_eq!(booked(), (0, 32, 32, 0));
+        assert_eq!(recorded(), (0, 32, 32, 0));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemAllocAsync(&mut 0, 0, null_mut()));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(0x1234, null_mut()));
     });
@@ -297,7 +297,7 @@ fn threads_on_streams_of_their_own_never_share_room_and_leave_nothing() {
                     let (pointer, bytes) = live.swap_remove(next(live.len() as u64) as usize);
                     let mut back = vec![0u8; bytes];
                     ok!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), pointer, bytes, stream));
-                    assert!(back.iter().all(|byte| *byte == mark), "somebody else wrote here");
+                    assert!(back.iter().all(|byte| *byte == mark), "another stream wrote here");
                     ok!(cuMemFreeAsync(pointer, stream));
                 }
                 if next(10) == 0 {
@@ -314,7 +314,7 @@ fn threads_on_streams_of_their_own_never_share_room_and_leave_nothing() {
             }
         });
         ok!(cuCtxSynchronize());
-        assert_eq!(booked(), (0, 0, 0, 0));
+        assert_eq!(recorded(), (0, 0, 0, 0));
     });
 }
 

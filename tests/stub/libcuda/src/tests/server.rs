@@ -50,7 +50,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn a_process_is_booked_in_its_group_with_its_calls() {
+fn a_process_is_recorded_in_its_group_with_its_calls() {
     // The chosen process finds the server that its parent has started.
     let server = if is_alone() { None } else { Some(Server::start("group")) };
     let socket = server.as_ref().map_or("", Server::socket);
@@ -69,7 +69,7 @@ fn a_process_is_booked_in_its_group_with_its_calls() {
     // The process has ended; its row stays.
     let report = server.node.report();
     let rows = report["processes"].as_array().expect("rows");
-    assert_eq!(rows.len(), 1, "asking for the version attaches nobody: {report}");
+    assert_eq!(rows.len(), 1, "reading the version attaches no process: {report}");
     assert_eq!((&rows[0]["group"], &rows[0]["library"]), (&"slice".into(), &"cuda".into()));
     for (symbol, count) in
         [("cuDriverGetVersion", 1), ("cuInit", 1), ("cuMemAlloc_v2", 2), ("cuLaunchKernel", 1)]
@@ -83,7 +83,7 @@ fn a_process_is_booked_in_its_group_with_its_calls() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_no_device() {
+fn without_the_server_there_is_no_device() {
     alone(&[("STUB_GPU_SOCKET", "/no/such/socket")], || {
         super::fails!(CUDA_ERROR_NO_DEVICE, cuInit(0));
     });

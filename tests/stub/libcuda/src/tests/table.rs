@@ -91,7 +91,7 @@ fn in_a_context_every_zero_is_answered() {
 }
 
 #[test]
-fn an_old_driver_does_not_know_what_came_after_it() {
+fn an_old_driver_lacks_later_functions() {
     alone(&[("STUB_GPU_PROFILE", "a100@11080")], || {
         let (mut version, mut address) = (0, null_mut());
         ok!(cuDriverGetVersion(&raw mut version));

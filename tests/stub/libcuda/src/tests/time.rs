@@ -88,7 +88,7 @@ fn the_default_stream_comes_behind_blocking_streams_and_before_them() {
         launch(kernel(c"anything"), blocking);
         launch(kernel(c"anything"), free);
         ok!(cuStreamSynchronize(free));
-        assert_eq!(now(), 1, "a stream of its own waits for nobody");
+        assert_eq!(now(), 1, "a separate stream waits for no other");
         ok!(cuStreamSynchronize(null_mut()));
         assert_eq!(now(), 7, "and the default stream for what came after it, too");
         ok!(cuMemcpyHtoD_v2(super::allocate(1), [1u8].as_ptr().cast(), 1));

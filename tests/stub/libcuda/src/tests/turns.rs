@@ -119,7 +119,7 @@ fn copies_take_time_beside_kernels_and_small_ones_none() {
 }
 
 #[test]
-fn whoever_launches_into_a_full_queue_waits_for_room() {
+fn a_launch_into_a_full_queue_waits_for_room() {
     alone(&[VIRTUAL], || {
         start();
         let spin = kernel(c"spin_1000us");

@@ -27,14 +27,14 @@ const CARDS: &str = "t4,a100,a100-mig-3g";
 const MIB: u64 = 1 << 20;
 
 /// Calls an NVML function that must return this code.
-macro_rules! gives {
+macro_rules! returns {
     ($code:ident, $call:expr) => {
         // SAFETY: the test's arguments are what the function's documentation asks for.
         assert_eq!(unsafe { $call }, $code, "{}", stringify!($call))
     };
 }
 
-pub(crate) use gives;
+pub(crate) use returns;
 
 fn socket(name: &str) -> String {
     let file = format!("stub-nvml-{name}-{}", std::process::id());
@@ -57,7 +57,7 @@ impl Here {
             has_virtual_clock: false,
         };
         let node = serve::start(&options).expect("server");
-        gives!(NVML_SUCCESS, nvmlInit_v2());
+        returns!(NVML_SUCCESS, nvmlInit_v2());
         Self(options, node)
     }
 
@@ -80,7 +80,7 @@ fn cards() -> Vec<Card> {
 
 fn device(index: u32) -> nvmlDevice_t {
     let mut device = null_mut();
-    gives!(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(index, &raw mut device));
+    returns!(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(index, &raw mut device));
     device
 }
 
@@ -123,12 +123,12 @@ fn every_zero_is_answered_before_and_after_init() {
         for (name, call) in calls.clone() {
             assert!(matches!(call(), None | Some(NVML_ERROR_UNINITIALIZED)), "{name}");
         }
-        gives!(NVML_SUCCESS, nvmlInit());
+        returns!(NVML_SUCCESS, nvmlInit());
         for (name, call) in calls.filter(|(name, _)| *name != "nvmlShutdown") {
             let known = [NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED];
             let result = call();
             let is_refused = result.is_none_or(|result| known.contains(&result));
-            assert!(is_refused, "{name} gives {result:?}");
+            assert!(is_refused, "{name} returns {result:?}");
         }
     });
 }
@@ -137,14 +137,14 @@ fn every_zero_is_answered_before_and_after_init() {
 fn init_is_counted() {
     alone(&[], || {
         let mut count = 0;
-        gives!(NVML_SUCCESS, nvmlInit_v2());
-        gives!(NVML_SUCCESS, nvmlInitWithFlags(0));
-        gives!(NVML_SUCCESS, nvmlShutdown());
-        gives!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        returns!(NVML_SUCCESS, nvmlInit_v2());
+        returns!(NVML_SUCCESS, nvmlInitWithFlags(0));
+        returns!(NVML_SUCCESS, nvmlShutdown());
+        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
         assert_eq!(count, 1);
-        gives!(NVML_SUCCESS, nvmlShutdown());
-        gives!(NVML_ERROR_UNINITIALIZED, nvmlDeviceGetCount_v2(&raw mut count));
-        gives!(NVML_ERROR_UNINITIALIZED, nvmlShutdown());
+        returns!(NVML_SUCCESS, nvmlShutdown());
+        returns!(NVML_ERROR_UNINITIALIZED, nvmlDeviceGetCount_v2(&raw mut count));
+        returns!(NVML_ERROR_UNINITIALIZED, nvmlShutdown());
         // SAFETY: the answer is a constant string.
         let text = unsafe { CStr::from_ptr(nvmlErrorString(NVML_ERROR_UNINITIALIZED)) };
         assert_eq!(text, c"Uninitialized");
@@ -152,8 +152,8 @@ fn init_is_counted() {
 }
 
 #[test]
-fn memory_and_processes_are_what_the_engine_booked() {
-    let path = socket("booked");
+fn memory_and_processes_are_those_of_the_engine() {
+    let path = socket("recorded");
     alone(&[("STUB_GPU_SOCKET", &path)], || {
         let server = Here::start();
         let client = server.client();
@@ -164,15 +164,15 @@ fn memory_and_processes_are_what_the_engine_booked() {
         let (mut old, mut new): (nvmlMemory_t, nvmlMemory_v2_t) =
                 // SAFETY: structures of numbers.
                 unsafe { (zeroed(), zeroed()) };
-        gives!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device(1), &raw mut old));
+        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device(1), &raw mut old));
         assert_eq!((old.total, old.used), (total, used + reserved));
         assert_eq!(old.free, total - used - reserved);
-        gives!(
+        returns!(
             NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
             nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new)
         );
         new.version = version_of::<nvmlMemory_v2_t>(2);
-        gives!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
+        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
         assert_eq!((new.total, new.reserved, new.used), (total, reserved, used));
         let usable = client.cards()[1].profile.usable();
         assert_eq!(new.free, usable - client.used(1).expect("usage"));
@@ -187,25 +187,25 @@ fn memory_and_processes_are_what_the_engine_booked() {
             }; 2],
         );
         let place = &raw mut count;
-        gives!(
+        returns!(
             NVML_ERROR_INSUFFICIENT_SIZE,
             nvmlDeviceGetComputeRunningProcesses_v3(device(1), place, null_mut())
         );
         assert_eq!(count, 1);
         count = 2;
         let list = rows.as_mut_ptr();
-        gives!(
+        returns!(
             NVML_SUCCESS,
             nvmlDeviceGetComputeRunningProcesses_v3(device(1), &raw mut count, list)
         );
         assert_eq!((count, rows[0].pid), (1, std::process::id()));
         assert_eq!((rows[0].usedGpuMemory, rows[1].pid), (used, 0));
         count = 2;
-        gives!(
+        returns!(
             NVML_SUCCESS,
             nvmlDeviceGetComputeRunningProcesses_v3(device(0), &raw mut count, list)
         );
-        assert_eq!(count, 0, "nobody is on the other card");
+        assert_eq!(count, 0, "no process is on the other card");
     });
 }
 
@@ -229,14 +229,14 @@ impl Guarded {
 #[test]
 fn old_names_write_no_more_than_their_old_structures() {
     alone(&[], || {
-        gives!(NVML_SUCCESS, nvmlInit_v2());
+        returns!(NVML_SUCCESS, nvmlInit_v2());
         let mut guarded = Guarded::new();
         let place = guarded.room.as_mut_ptr().cast();
-        gives!(NVML_SUCCESS, nvmlDeviceGetPciInfo(device(0), place));
+        returns!(NVML_SUCCESS, nvmlDeviceGetPciInfo(device(0), place));
         assert_eq!(guarded.written(), 32);
-        gives!(NVML_SUCCESS, nvmlDeviceGetPciInfo_v2(device(0), place));
+        returns!(NVML_SUCCESS, nvmlDeviceGetPciInfo_v2(device(0), place));
         assert_eq!(guarded.written(), 36);
-        gives!(NVML_SUCCESS, nvmlDeviceGetPciInfo_v3(device(0), place));
+        returns!(NVML_SUCCESS, nvmlDeviceGetPciInfo_v3(device(0), place));
         assert_eq!(guarded.written(), 68);
         assert_eq!(guarded.room[36..53], *b"00000000:07:00.0\0");
     });
@@ -254,9 +254,12 @@ fn rows_of_old_process_lists_are_small() {
         let (mut guarded, mut count) = (Guarded::new(), 2);
         let place = guarded.room.as_mut_ptr().cast();
         let list = place;
-        gives!(NVML_SUCCESS, nvmlDeviceGetComputeRunningProcesses(device(0), &raw mut count, list));
+        returns!(
+            NVML_SUCCESS,
+            nvmlDeviceGetComputeRunningProcesses(device(0), &raw mut count, list)
+        );
         assert_eq!((count, guarded.written()), (2, 32));
-        gives!(
+        returns!(
             NVML_SUCCESS,
             nvmlDeviceGetComputeRunningProcesses_v2(device(0), &raw mut count, place.cast())
         );
@@ -267,18 +270,18 @@ fn rows_of_old_process_lists_are_small() {
 #[test]
 fn devices_are_found_by_every_name() {
     alone(&[("STUB_GPU_PROFILE", CARDS)], || {
-        gives!(NVML_SUCCESS, nvmlInit_v2());
+        returns!(NVML_SUCCESS, nvmlInit_v2());
         for card in cards() {
             let here = device(card.index as u32);
             let mut found = null_mut();
             let text = |text: String| CString::new(text).expect("no NUL");
             let uuid = text(card.uuid());
-            gives!(NVML_SUCCESS, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found));
+            returns!(NVML_SUCCESS, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found));
             assert_eq!(found, here);
             for spelling in [card.pci_bus_id(), format!("0000{}", card.pci_bus_id())] {
                 let bus = text(spelling);
                 found = null_mut();
-                gives!(
+                returns!(
                     NVML_SUCCESS,
                     nvmlDeviceGetHandleByPciBusId_v2(bus.as_ptr(), &raw mut found)
                 );
@@ -290,20 +293,20 @@ fn devices_are_found_by_every_name() {
                 value: nvmlUUIDValue_t { bytes: card.uuid_bytes },
             };
             found = null_mut();
-            gives!(NVML_SUCCESS, nvmlDeviceGetHandleByUUIDV(&raw const binary, &raw mut found));
+            returns!(NVML_SUCCESS, nvmlDeviceGetHandleByUUIDV(&raw const binary, &raw mut found));
             assert_eq!(found, here);
             binary.version = 1;
-            gives!(
+            returns!(
                 NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
                 nvmlDeviceGetHandleByUUIDV(&raw const binary, &raw mut found)
             );
         }
         let mut found = null_mut();
         let place = &raw mut found;
-        gives!(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex_v2(3, place));
-        gives!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetHandleByUUID(c"GPU-1".as_ptr(), place));
+        returns!(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex_v2(3, place));
+        returns!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetHandleByUUID(c"GPU-1".as_ptr(), place));
         let mut name = [0; 8];
-        gives!(NVML_ERROR_INSUFFICIENT_SIZE, nvmlDeviceGetName(device(0), name.as_mut_ptr(), 8));
+        returns!(NVML_ERROR_INSUFFICIENT_SIZE, nvmlDeviceGetName(device(0), name.as_mut_ptr(), 8));
     });
 }
 
@@ -332,6 +335,6 @@ fn a_forked_child_watches_through_a_connection_of_its_own() {
         let mut memory: nvmlMemory_t =
                 // SAFETY: a structure of numbers.
                 unsafe { zeroed() };
-        gives!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(here, &raw mut memory));
+        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(here, &raw mut memory));
     });
 }

@@ -16,9 +16,9 @@ use stub_engine::ledger::Kind;
 use stub_engine::symbols::Library;
 use stub_engine::{Engine, Watch};
 
-/// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM BYTES`,
-/// `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now), `status AT`,
-/// `wait`, `flood`: see [`time`].
+/// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM
+/// BYTES`, `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now),
+/// `status AT`, `wait`, `flood`: see [`time`].
 #[test]
 fn client() {
     let Some(socket) = std::env::var_os("STUB_TEST_SOCKET") else { return };
@@ -100,7 +100,7 @@ fn churn(client: &Client, seed: u64, rounds: u64) -> (u64, u64) {
 }
 
 #[test]
-fn eight_racing_processes_half_of_them_killed_are_booked_to_the_byte() {
+fn eight_racing_processes_half_of_them_killed_are_recorded_to_the_byte() {
     let server = Server::start("eight", &["--cards", "t4"]);
     let mut clients: Vec<_> = (0..8).map(|_| server.client("race")).collect();
     for (seed, client) in (1..).zip(&mut clients) {
@@ -133,12 +133,12 @@ fn eight_racing_processes_half_of_them_killed_are_booked_to_the_byte() {
     assert!(card["refused"].as_u64() >= Some(refused), "{card}");
     assert_eq!(card["groups"]["race"]["requested"], card["requested"]);
     for client in clients.iter().skip(1).step_by(2) {
-        let gone = &row(&ledger, client.process.id())["cards"][0];
-        assert_eq!((&gone["requested"]["now"], &gone["allocations"]), (&json!(0), &json!(0)));
+        let ended = &row(&ledger, client.process.id())["cards"][0];
+        assert_eq!((&ended["requested"]["now"], &ended["allocations"]), (&json!(0), &json!(0)));
     }
 }
 
-fn bytes_come_back_after(millis: u64) {
+fn bytes_are_released_after(millis: u64) {
     let delay = Duration::from_millis(millis);
     let server = Server::start(&format!("delay-{millis}"), &["--cards", "t4"]);
     let done = server.ask(&json!({"command": "free-delay", "ms": millis}));
@@ -166,18 +166,18 @@ fn bytes_come_back_after(millis: u64) {
 }
 
 #[test]
-fn bytes_come_back_after_no_delay() {
-    bytes_come_back_after(0);
+fn bytes_are_released_after_no_delay() {
+    bytes_are_released_after(0);
 }
 
 #[test]
-fn bytes_come_back_after_50_ms_and_not_before() {
-    bytes_come_back_after(50);
+fn bytes_are_released_after_50_ms_and_not_before() {
+    bytes_are_released_after(50);
 }
 
 #[test]
-fn bytes_come_back_after_500_ms_and_not_before() {
-    bytes_come_back_after(500);
+fn bytes_are_released_after_500_ms_and_not_before() {
+    bytes_are_released_after(500);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn peaks_groups_and_faults_are_told_apart() {
 }
 
 #[test]
-fn a_wrong_command_is_answered_with_what_is_wrong() {
+fn a_wrong_command_returns_an_error() {
     let server = Server::start("wrong", &["--cards", "t4"]);
     for (command, word) in [
         (json!({"command": "explode"}), "explode"),
@@ -244,7 +244,7 @@ fn a_wrong_command_is_answered_with_what_is_wrong() {
 }
 
 #[test]
-fn told_to_stop_it_stops_and_removes_its_sockets() {
+fn a_stop_command_ends_it_and_removes_its_sockets() {
     let mut server = Server::start("stop", &[]);
     assert_eq!(server.ask(&json!({"command": "shutdown"})), json!({"ok": true}));
     assert!(server.process.wait().expect("wait").success());
@@ -253,7 +253,7 @@ fn told_to_stop_it_stops_and_removes_its_sockets() {
 }
 
 #[test]
-fn with_its_parent_gone_it_goes_too() {
+fn it_exits_with_its_parent() {
     let server = Server::start("orphan", &[]);
     let socket = server.directory.join("orphans-engine");
     let script = r#""$0" serve --with-parent --socket "$1" --control "$1.control" & wait"#;
@@ -272,7 +272,7 @@ fn with_its_parent_gone_it_goes_too() {
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn what_a_killed_process_pooled_and_managed_comes_back_after_the_delay() {
+fn pool_and_managed_memory_of_a_killed_process_is_released_after_the_delay() {
     let server = Server::start("pools", &["--cards", "t4", "--free-delay-ms", "200"]);
     let (mut killed, mut other) = (server.client("a"), server.client("a"));
     assert_eq!(killed.does("managed 99"), [1]);
@@ -297,16 +297,16 @@ fn what_a_killed_process_pooled_and_managed_comes_back_after_the_delay() {
         is_gone.then_some(ledger)
     });
     assert!(at.elapsed() >= Duration::from_millis(200));
-    let gone = &row(&ledger, pid)["cards"][0];
+    let ended = &row(&ledger, pid)["cards"][0];
     for kind in ["requested", "cached", "held", "managed"] {
-        assert_eq!(gone[kind]["now"], 0, "{kind}");
+        assert_eq!(ended[kind]["now"], 0, "{kind}");
     }
-    assert_eq!(gone["held"]["peak"], 32 * MIB + 99);
+    assert_eq!(ended["held"]["peak"], 32 * MIB + 99);
     assert_eq!(ledger["cards"][0]["groups"]["a"]["held"]["now"], 2 * MIB);
 }
 
 #[test]
-fn a_pool_that_gives_back_what_it_has_not_got_loses_its_connection() {
+fn a_pool_that_releases_too_much_loses_its_connection() {
     let server = Server::start("overdrawn-pool", &["--cards", "t4"]);
     for wrong in ["unpool 8 0", "unpool 0 2097152", "unpool 7 2097153", "pool 0 2097146"] {
         let mut client = server.client("");

@@ -77,7 +77,7 @@ fn buckets(history: &Value, client: &Driven) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn two_processes_get_what_they_asked_for_and_never_more_than_a_card_has() {
+fn two_processes_get_their_requests_and_never_more_than_the_card() {
     let server = Server::start("time", &["--cards", "t4"]);
     let mut clients = [server.client("a"), server.client("b")];
     for client in &mut clients {
@@ -138,7 +138,7 @@ fn on_a_virtual_clock_every_number_is_exact() {
 }
 
 #[test]
-fn what_a_client_answers_itself_moves_the_virtual_clock() {
+fn local_answers_of_a_client_move_the_virtual_clock() {
     let arguments = ["--cards", "t4", "--clock", "virtual"];
     let server = Server::start("promised", &arguments);
     let mut clients = [server.client("a"), server.client("b")];
@@ -180,7 +180,7 @@ fn a_killed_process_vanishes_from_the_engine_and_the_others_go_on() {
         let before = server.card(&flooding)["busy_ns"].clone();
         assert_eq!(survivor.does(&format!("launch 1 {MS} 0")), [1]);
         survivor.does("wait");
-        assert_eq!(server.card(&flooding)["busy_ns"], before, "it runs nothing any more");
+        assert_eq!(server.card(&flooding)["busy_ns"], before, "it has no work left");
     }
     assert_eq!(server.card(&survivor)["busy_ns"], 12 * 7 * MS);
 }

@@ -12,7 +12,11 @@ fn a_collective_spins_until_everyone_runs_and_the_spinning_is_engine_time() {
     let lanes =
         [0, 1].map(|index: usize| Handle { card: index as u32, ..Desk::lane(clients[index]) });
     let first = desk.launch(&lanes[0], NAME, NS, 0);
-    assert_eq!(desk.machine.forecast(clients[0], first), None, "nobody else may ever come");
+    assert_eq!(
+        desk.machine.forecast(clients[0], first),
+        None,
+        "the other participant may never arrive"
+    );
     desk.machine.advance(3 * MS);
     desk.launch(&lanes[1], "before", MS, 3 * MS);
     let second = desk.launch(&lanes[1], NAME, NS, 3 * MS);
@@ -84,7 +88,7 @@ fn on_one_card_they_meet_across_slices() {
 }
 
 #[test]
-fn who_dies_leaves_the_others_spinning_and_the_card_to_all() {
+fn a_participant_that_dies_leaves_the_others_spinning() {
     let mut desk = Desk::new(2);
     let clients = ["job", "job", ""].map(|group| desk.machine.attach(group));
     let lanes =

@@ -59,7 +59,7 @@ fn three_kernels_at_a_third_lose_no_nanosecond() {
 }
 
 #[test]
-fn a_lane_waits_for_a_mark_and_forgets_one_that_is_gone() {
+fn a_lane_waits_for_a_mark_and_ignores_a_removed_one() {
     let mut desk = Desk::new(2);
     let client = desk.machine.attach("");
     let (first, second) = (Desk::lane(client), Handle { card: 1, ..Desk::lane(client) });
@@ -139,7 +139,7 @@ fn history_adds_up_to_what_was_billed_and_utilisation_follows_it() {
 }
 
 #[test]
-fn nonsense_is_dropped() {
+fn invalid_items_are_dropped() {
     let mut desk = Desk::new(1);
     let client = desk.machine.attach("");
     let lane = Desk::lane(client);

@@ -18,7 +18,7 @@ fn saturated(kernels: [u64; 2], slicing: Slicing, ns: u64) -> [u64; 2] {
 }
 
 #[test]
-fn two_clients_get_equal_slices_and_each_switch_is_nobodys() {
+fn two_clients_get_equal_slices_and_switches_are_billed_to_neither() {
     // A slice and a switch are 2.05 ms: in 410 ms there are 100 of each client.
     let expected = [100 * 2 * MS; 2];
     for kernels in [[20 * US, 20 * US], [5 * MS, 5 * MS], [20 * US, 50 * MS], [300 * US, 7 * MS]] {
@@ -90,7 +90,7 @@ fn contexts_of_one_process_take_turns_too_and_cards_are_apart() {
 }
 
 #[test]
-fn with_a_client_goes_its_work_and_the_others_have_the_card() {
+fn the_work_of_an_ended_client_is_removed() {
     for at in [0, 1, 500 * US, 2 * MS, 2 * MS + 20 * US, 3 * MS, 4 * MS + 70 * US] {
         let mut desk = Desk::new(1);
         let clients = [desk.machine.attach(""), desk.machine.attach("")];
@@ -109,19 +109,20 @@ fn with_a_client_goes_its_work_and_the_others_have_the_card() {
         assert!(before[0] + before[1] <= at);
         let left = 10 * MS - before[1];
         let end = desk.finish(clients[1], kept);
-        assert!((at + left..=at + left + 50 * US).contains(&end), "gone at {at}: {end}");
+        assert!((at + left..=at + left + 50 * US).contains(&end), "ended at {at}: {end}");
         assert_eq!(desk.finish(clients[1], copied), at + 50 * MS);
         desk.machine.advance(200 * MS);
         assert_eq!(clients.map(|client| desk.busy(client)), [before[0], 10 * MS]);
-        assert!(desk.is_done(clients[0], lost), "nobody waits for it any more");
-        // What it had is used again by the next.
+        assert!(desk.is_done(clients[0], lost), "no client waits for it");
+        // The next client uses its slot again.
         let next = desk.machine.attach("");
         let mark = desk.launch(&Desk::lane(next), "k", MS, 300 * MS);
         desk.finish(next, mark);
     }
 }
 
-/// A fixed mixture of clients, lanes, kernels, copies, waits and deaths; everything there is to see.
+/// A fixed mixture of clients, lanes, kernels, copies, waits and deaths; everything there is to
+/// see.
 fn mixture(step: u64) -> Vec<u64> {
     let mut desk = Desk::new(2);
     let mut random: u64 = 7;

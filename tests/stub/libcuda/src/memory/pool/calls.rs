@@ -1,6 +1,6 @@
 //! The driver functions that create, choose, read and set memory pools, and allocate from them.
 
-use super::{Ahead, Pool, give_back, insert};
+use super::{Ahead, Pool, free_allocation, insert};
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::capture::hooks;
@@ -125,7 +125,7 @@ pub fn destroy(pool: CUmemoryPool) -> Answer {
     // The device uses its default pool again, unless another pool was chosen meanwhile.
     let relaxed = Ordering::Relaxed;
     let _ = current.compare_exchange(pool as usize, default, relaxed, relaxed);
-    if found.settle(driver, pool as usize) {
+    if found.release_spare(driver, pool as usize) {
         driver.pools.has_spare.store(true, Ordering::Release);
     }
     Ok(())
@@ -135,14 +135,15 @@ pub fn destroy(pool: CUmemoryPool) -> Answer {
 pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
-    let mut book = lock(&found.book);
+    let mut layout = lock(&found.layout);
     let mut ahead = Ahead::new(driver);
-    book.share_done(|mark| ahead.is_done(mark));
-    found.shrink(driver, &mut book, keep as u64);
+    layout.share_done(|mark| ahead.is_done(mark));
+    found.shrink(driver, &mut layout, keep as u64);
     Ok(())
 }
 
-/// `cuMemPoolSetAccess`: a card cannot get access to another card's pool, nor lose access to its own.
+/// `cuMemPoolSetAccess`: a card cannot get access to another card's pool, nor lose access to its
+/// own.
 pub fn set_access(pool: CUmemoryPool, accesses: In<CUmemAccessDesc>, count: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
@@ -218,7 +219,7 @@ pub fn free(pointer: CUdeviceptr, on: CUstream) -> Answer {
     hooks::refuse(driver, queue)?;
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     match driver.backing.area_of(space) {
-        Area::Pooled => give_back(driver, space, offset, Some(queue)),
+        Area::Pooled => free_allocation(driver, space, offset, Some(queue)),
         Area::Globals => Err(CUDA_ERROR_INVALID_VALUE),
         _ => memory::free_at(driver, space, offset),
     }
@@ -231,7 +232,7 @@ pub fn get_attribute(
     value: Out<c_void>,
 ) -> Answer {
     let found = driver()?.pools.find(pool)?;
-    let book = lock(&found.book);
+    let layout = lock(&found.layout);
     match attribute {
         CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
         | CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
@@ -241,10 +242,10 @@ pub fn get_attribute(
         CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
             value.cast().put(found.threshold.load(Ordering::Relaxed))
         }
-        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => value.cast().put(book.reserved.now),
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => value.cast().put(book.reserved.peak),
-        CU_MEMPOOL_ATTR_USED_MEM_CURRENT => value.cast().put(book.used.now),
-        CU_MEMPOOL_ATTR_USED_MEM_HIGH => value.cast().put(book.used.peak),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => value.cast().put(layout.reserved.now),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => value.cast().put(layout.reserved.peak),
+        CU_MEMPOOL_ATTR_USED_MEM_CURRENT => value.cast().put(layout.used.now),
+        CU_MEMPOOL_ATTR_USED_MEM_HIGH => value.cast().put(layout.used.peak),
         CU_MEMPOOL_ATTR_ALLOCATION_TYPE => value.cast().put(CU_MEM_ALLOCATION_TYPE_PINNED),
         CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES => value.cast().put(CU_MEM_HANDLE_TYPE_NONE),
         CU_MEMPOOL_ATTR_LOCATION_ID => value.cast().put(found.ordinal.load(Ordering::Relaxed)),
@@ -263,9 +264,9 @@ pub fn set_attribute(
 ) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
-    let level = |book: &mut stub_engine::pool::Pool| match attribute {
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => book.reserved.reset_peak(),
-        _ => book.used.reset_peak(),
+    let level = |layout: &mut stub_engine::pool::Pool| match attribute {
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => layout.reserved.reset_peak(),
+        _ => layout.used.reset_peak(),
     };
     match attribute {
         CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
@@ -282,7 +283,7 @@ pub fn set_attribute(
             if value.cast::<u64>().read()? != 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            level(&mut lock(&found.book));
+            level(&mut lock(&found.layout));
         }
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     }

@@ -2,11 +2,11 @@
 //!
 //! A pool belongs to a device, not to a context. Every device has a default pool until the process
 //! ends; a program can create others and choose the current one. A pool reserves chunks of the card
-//! ([`stub_engine::pool`] has the arithmetic). Free chunks beyond its release threshold return to the
-//! card when the program next waits for a stream, an event or a context.
+//! ([`stub_engine::pool`] has the arithmetic). Free chunks beyond its release threshold return to
+//! the card when the program next waits for a stream, an event or a context.
 //!
-//! A pool stays locked during calls of the engine, so that pool and ledger always agree. Lock order:
-//! pool, arena.
+//! A pool stays locked during calls of the engine, so that pool and ledger always agree. Lock
+//! order: pool, arena.
 
 pub mod calls;
 
@@ -39,7 +39,7 @@ pub struct Pool {
     largest: AtomicU64,
     /// Whether memory may be reused across streams, in the three ways that have attributes.
     reuse: [AtomicI32; 3],
-    book: Mutex<arithmetic::Pool>,
+    layout: Mutex<arithmetic::Pool>,
 }
 
 /// The status of lanes while a pool checks its free ranges: each lane is queried once.
@@ -67,8 +67,8 @@ impl Ahead {
         *self.forecasts.entry(mark).or_insert_with(ask)
     }
 
-    /// Whether a stream's new work runs after a mark is done, by the forecast. The driver could add a
-    /// wait for it, which would cost nothing.
+    /// Whether a stream's new work runs after a mark is done, by the forecast. The driver could add
+    /// a wait for it, which would cost nothing.
     fn is_before(&mut self, mark: Mark, queue: Queue) -> bool {
         if self.is_done(mark) {
             return true;
@@ -127,7 +127,7 @@ fn insert(all: &Slab<Pool>, ordinal: i32, card: usize, is_default: bool) -> Opti
         for way in &pool.reuse {
             way.store(1, Ordering::Relaxed);
         }
-        *lock(&pool.book) = arithmetic::Pool::default();
+        *lock(&pool.layout) = arithmetic::Pool::default();
     })
 }
 
@@ -141,35 +141,35 @@ impl Pool {
     /// Allocates on a stream; returns the device pointer.
     fn alloc(&self, driver: &'static Driver, bytes: u64, queue: Queue) -> Answer<u64> {
         let space = self.space(driver)?;
-        let mut book = lock(&self.book);
+        let mut layout = lock(&self.layout);
         // Another thread may have destroyed it since the handle was looked up.
         if self.is_ending.load(Ordering::Relaxed) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut ahead = Ahead::new(driver);
-        book.share_done(|mark| ahead.is_done(mark));
-        let spot = match book.find_room(bytes, queue.id(), |mark| ahead.is_before(mark, queue)) {
+        layout.share_done(|mark| ahead.is_done(mark));
+        let spot = match layout.find_room(bytes, queue.id(), |mark| ahead.is_before(mark, queue)) {
             Some(spot) => {
                 let card = self.card.load(Ordering::Relaxed);
                 driver.engine.charge_pool(card, [0; 2], bytes).map_err(refused)?;
                 spot
             }
-            None => self.grow(driver, &mut book, space, bytes)?,
+            None => self.grow(driver, &mut layout, space, bytes)?,
         };
-        Ok(driver.backing.pointer(space, book.take(spot, bytes)))
+        Ok(driver.backing.pointer(space, layout.take(spot, bytes)))
     }
 
     /// Reserves more of the card, and charges an allocation there.
     fn grow(
         &self,
         driver: &Driver,
-        book: &mut MutexGuard<arithmetic::Pool>,
+        layout: &mut MutexGuard<arithmetic::Pool>,
         space: usize,
         bytes: u64,
     ) -> Answer<Spot> {
         let card = self.card.load(Ordering::Relaxed);
         let [wanted, least] = arithmetic::rooms(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let rooms = match self.largest.load(Ordering::Relaxed).checked_sub(book.reserved.now) {
+        let rooms = match self.largest.load(Ordering::Relaxed).checked_sub(layout.reserved.now) {
             _ if self.largest.load(Ordering::Relaxed) == 0 => [wanted, least],
             Some(left) if wanted <= left => [wanted, least],
             Some(left) if least <= left => [least, least],
@@ -182,15 +182,15 @@ impl Pool {
             driver.engine.release_pool(card, bytes, room);
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         };
-        Ok(book.grow(chunk, room))
+        Ok(layout.grow(chunk, room))
     }
 
     /// Releases unused chunks to the card, as long as `keep` bytes stay.
-    fn shrink(&self, driver: &Driver, book: &mut arithmetic::Pool, keep: u64) {
-        let (chunks, bytes) = book.shrink(keep);
+    fn shrink(&self, driver: &Driver, layout: &mut arithmetic::Pool, keep: u64) {
+        let (chunks, bytes) = layout.shrink(keep);
         let Ok(space) = self.space(driver) else { return };
         for chunk in &chunks {
-            // The pool's book has the chunk.
+            // The pool's layout has the chunk.
             let _ = unplace(driver, space, *chunk);
         }
         if bytes > 0 {
@@ -199,32 +199,32 @@ impl Pool {
     }
 
     /// Releases what is beyond the threshold; `true` when some memory is not yet free for that.
-    fn settle(&self, driver: &'static Driver, handle: usize) -> bool {
-        let mut book = lock(&self.book);
+    fn release_spare(&self, driver: &'static Driver, handle: usize) -> bool {
+        let mut layout = lock(&self.layout);
         let mut ahead = Ahead::new(driver);
-        book.share_done(|mark| ahead.is_done(mark));
+        layout.share_done(|mark| ahead.is_done(mark));
         let is_ending = self.is_ending.load(Ordering::Acquire);
         let keep = if is_ending { 0 } else { self.threshold.load(Ordering::Relaxed) };
-        self.shrink(driver, &mut book, keep);
-        if is_ending && book.is_empty() {
+        self.shrink(driver, &mut layout, keep);
+        if is_ending && layout.is_empty() {
             driver.pools.all.remove(handle);
         }
-        book.is_pending()
+        layout.is_pending()
     }
 
     /// Frees an allocation, in the order of a stream or, without one, at once.
     fn free(&self, driver: &Driver, offset: u64, queue: Option<Queue>) -> Answer {
         let (stream, ready) =
             queue.map_or((0, Mark::NONE), |queue| (queue.id(), queue.tail(driver)));
-        let mut book = lock(&self.book);
-        let bytes = book.free(offset, stream, ready).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut layout = lock(&self.layout);
+        let bytes = layout.free(offset, stream, ready).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         driver.engine.release_pool(self.card.load(Ordering::Relaxed), bytes, 0);
         Ok(())
     }
 }
 
 /// Frees the allocation that starts at an offset of a pool's space.
-pub fn give_back(
+pub fn free_allocation(
     driver: &'static Driver,
     space: usize,
     offset: u64,
@@ -236,7 +236,7 @@ pub fn give_back(
     pool.free(driver, offset, queue)?;
     driver.pools.has_spare.store(true, Ordering::Release);
     if pool.is_ending.load(Ordering::Acquire) {
-        pool.settle(driver, handle);
+        pool.release_spare(driver, handle);
     }
     Ok(())
 }
@@ -245,23 +245,23 @@ pub fn give_back(
 /// number.
 pub fn find_live(driver: &Driver, index: u32, offset: u64) -> Option<(u64, u64)> {
     let (_, pool) = driver.pools.all.at(index as usize)?;
-    let Live { base, bytes } = lock(&pool.book).find(offset)?;
+    let Live { base, bytes } = lock(&pool.layout).find(offset)?;
     Some((base, bytes))
 }
 
 /// Lets all pools release what they need not keep, after a wait of the program.
 #[inline]
-pub fn settle(driver: &'static Driver) {
+pub fn release_spare(driver: &'static Driver) {
     if driver.pools.has_spare.load(Ordering::Acquire) {
-        settle_all(driver);
+        release_all_spare(driver);
     }
 }
 
 #[cold]
-fn settle_all(driver: &'static Driver) {
+fn release_all_spare(driver: &'static Driver) {
     driver.pools.has_spare.store(false, Ordering::Release);
     for (handle, pool) in driver.pools.all.live() {
-        if pool.settle(driver, handle) {
+        if pool.release_spare(driver, handle) {
             driver.pools.has_spare.store(true, Ordering::Release);
         }
     }
@@ -271,12 +271,12 @@ fn settle_all(driver: &'static Driver) {
 pub fn empty_default(driver: &Driver, device: CUdevice) {
     let found = driver.pools.defaults.get(device as usize);
     let Some(pool) = found.and_then(|pool| driver.pools.all.get(*pool)) else { return };
-    let live = lock(&pool.book).live();
+    let live = lock(&pool.layout).live();
     for offset in live {
         // Another thread may have freed it meanwhile.
         let _ = pool.free(driver, offset, None);
     }
-    let mut book = lock(&pool.book);
-    book.share_done(|_| true);
-    pool.shrink(driver, &mut book, 0);
+    let mut layout = lock(&pool.layout);
+    layout.share_done(|_| true);
+    pool.shrink(driver, &mut layout, 0);
 }

@@ -1,0 +1,223 @@
+"""The sweeper: which processes' memory the driver still holds.
+
+When a process dies, the driver needs time to free its memory, and NVML lists the process until
+then. The library in a container cannot use that list, because NVML uses the host's process numbers.
+The sweeper sees those. Several times a second it writes NVML's list, with the numbers that the
+processes have in their own PID namespaces, into ``<runtime>/sweep``. The coordinator compares the
+list with the accounts of the slices (``native/coordinator/src/sweep.rs``, which has the format).
+
+``/proc/<pid>`` is missing when a process has died, so its numbers are read when it is first listed,
+and remembered while NVML lists it.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pynvml  # type: ignore[import-untyped]
+
+from hami_py.errors import HamiError
+from hami_py.gpu.nvml import session
+
+SWEEP = "sweep"
+"""The name of the file in the runtime directory."""
+
+INTERVAL = 0.1
+"""Seconds between the starts of two sweeps. A sweep counts for 0.5 s (``SWEEP_SILENCE_NS``)."""
+
+RETRY = 1.0
+"""Seconds until NVML is started again after an error."""
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A PID namespace, as the file in ``/proc/<pid>/ns`` names it."""
+
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process, as it sees itself.
+
+    Attributes:
+        pid_in_namespace: its number in its own PID namespace; 0 = unknown.
+        namespace: its PID namespace; None = unknown.
+        start_time: when it started, in clock ticks since boot; None = unknown.
+    """
+
+    pid_in_namespace: int
+    namespace: Namespace | None
+    start_time: int | None
+
+
+UNKNOWN = Identity(0, None, None)
+"""A process that was never seen in ``/proc``."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A process in ``/proc``; ``running`` is false for a zombie."""
+
+    start_time: int
+    running: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A process that NVML lists, under its number on the host."""
+
+    pid: int
+    identity: Identity
+    running: bool
+
+
+Known = Mapping[int, tuple[Identity, ...]]
+"""The processes that had a number while NVML has listed it without a break."""
+
+
+class Sweeper:
+    """Writes the sweeps of a machine. Only one process does so for a runtime directory.
+
+    It must run in the PID namespace whose numbers NVML uses, and see all processes there: as root
+    on the host, or in a pod with ``hostPID``. Elsewhere living processes would look dead.
+
+    Args:
+        runtime: the runtime directory.
+    """
+
+    def __init__(self, runtime: Path) -> None:
+        self._file = runtime / SWEEP
+        self._known: Known = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Sweep until ``stop`` is set. After an error of NVML it retries.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        while not stop.is_set():
+            with suppress(HamiError), session():
+                while not stop.is_set():
+                    begin = time.monotonic()
+                    self.sweep()
+                    stop.wait(max(0.0, begin + INTERVAL - time.monotonic()))
+            stop.wait(RETRY)
+
+    def sweep(self) -> None:
+        """Sweep once, in a ``session`` of NVML. Without all lists of all cards nothing is written.
+
+        Raises:
+            pynvml.NVMLError: NVML failed on a card.
+            OSError: the file cannot be written.
+        """
+        started_at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        self._known, rows = match(self._known, listed_pids(), look, identity_of)
+        aside = self._file.with_name(f".{SWEEP}.{os.getpid()}")
+        aside.write_bytes(encode(started_at, rows))
+        aside.replace(self._file)
+
+
+def match(
+    known: Known,
+    listed: Iterable[int],
+    look: Callable[[int], Seen | None],
+    identify: Callable[[int], Identity | None],
+) -> tuple[Known, list[Row]]:
+    """The rows of the listed numbers, and what is known of them for the next sweep.
+
+    If a number was reused while NVML listed it, all its processes have a row: NVML does not say
+    which one it lists.
+    """
+    still: dict[int, tuple[Identity, ...]] = {}
+    rows: list[Row] = []
+    for pid in sorted(set(listed)):
+        seen = look(pid)
+        had = known.get(pid, ())
+        if seen is None:
+            had = had or (UNKNOWN,)
+        elif all(identity.start_time != seen.start_time for identity in had):
+            had = tuple(dict.fromkeys((*had, identify(pid) or UNKNOWN)))
+        still[pid] = had
+        for identity in had:
+            running = seen is not None and seen.running and identity.start_time == seen.start_time
+            rows.append(Row(pid, identity, running))
+    return still, rows
+
+
+def encode(started_at: int, rows: Iterable[Row]) -> bytes:
+    """The contents of the file. ``started_at`` is in ns of ``CLOCK_MONOTONIC``."""
+    processes = [
+        {
+            "pid": row.pid,
+            "pid_in_namespace": row.identity.pid_in_namespace,
+            "namespace": row.identity.namespace and vars(row.identity.namespace),
+            "start_time": row.identity.start_time,
+            "running": row.running,
+        }
+        for row in rows
+    ]
+    return json.dumps({"version": 1, "started_at": started_at, "processes": processes}).encode()
+
+
+def listed_pids() -> set[int]:
+    """The processes that NVML lists on any card.
+
+    Raises:
+        pynvml.NVMLError: NVML failed on a card.
+    """
+    pids: set[int] = set()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        # A partitioned GPU lists the processes of all its MIG devices.
+        card = pynvml.nvmlDeviceGetHandleByIndex(index)
+        pids.update(row.pid for row in pynvml.nvmlDeviceGetComputeRunningProcesses(card))
+        for others in (
+            pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+            pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+        ):
+            # A card or driver without graphics or MPS has no such processes.
+            with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+                pids.update(row.pid for row in others(card))
+    return pids
+
+
+def look(pid: int) -> Seen | None:
+    """A process as ``/proc`` shows it now; None if it is not there."""
+    try:
+        # Each sweep does this for each process; a Path or a file object takes twice as long.
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            stat = os.read(file, 4096)
+        finally:
+            os.close(file)
+    except OSError:
+        return None
+    # The name in parentheses may contain parentheses and spaces.
+    fields = stat.rpartition(b")")[2].split()
+    return Seen(int(fields[19]), fields[0] not in (b"Z", b"X")) if len(fields) > 19 else None
+
+
+def identity_of(pid: int) -> Identity | None:
+    """The numbers of a process; None if it is not there, or another process got its number."""
+    process = Path(f"/proc/{pid}")
+    before = look(pid)
+    try:
+        status = (process / "status").read_text(errors="replace")
+    except OSError:
+        return None
+    pids = [line.split() for line in status.splitlines() if line.startswith("NSpid:")]
+    namespace = None
+    # Other users' processes do not show their namespaces.
+    with suppress(OSError):
+        found = (process / "ns" / "pid").stat()
+        namespace = Namespace(found.st_dev, found.st_ino)
+    after = look(pid)
+    if before is None or after is None or before.start_time != after.start_time:
+        return None
+    return Identity(int(pids[0][-1]) if pids else pid, namespace, before.start_time)

@@ -1,0 +1,171 @@
+//! Charging near the limit, or beside other processes that charge at the same time.
+
+use crate::layout::{SLOTS, Word};
+use crate::member::{Member, Published, Refused, Request};
+use crate::steps::{Step, at};
+use hami_limits::futex::pause;
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a request that may fit waits for competing requests to be decided. Those need
+/// nanoseconds, unless the scheduler keeps their processes from running: on two cores with thirty
+/// busy processes, 20 ms were too short for one request in ten thousand, and a refusal here ends a
+/// program.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// How long a request waits for the others that are in its way before it revokes them. A process
+/// that runs is done sooner; a process that is stopped, or has died, would never be.
+const REVOKE_AFTER: Duration = Duration::from_millis(1);
+
+/// How often a request that waits for the memory of dead processes looks whether it is free.
+const POLL: Duration = Duration::from_millis(2);
+
+enum Outcome {
+    Granted,
+    /// The committed bytes alone refuse the request.
+    Over,
+    /// No process can hold that much.
+    TooMuch,
+    /// Another process has revoked the request, which is withdrawn.
+    Revoked,
+    TimedOut,
+}
+
+impl Member<'_> {
+    /// How long a charge waits for the memory of processes that have died: longer than
+    /// [`crate::Account::GRACE`].
+    pub const DEPARTURE: Duration = Duration::from_secs(2);
+
+    /// The rare case: the limit is near, or another process is charging at the same time.
+    #[cold]
+    pub(crate) fn charge_slowly(
+        &self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<(), Refused> {
+        let begin = Instant::now();
+        let mut deadline = begin + DEADLINE;
+        loop {
+            let outcome =
+                if self.is_over(request) { Outcome::Over } else { self.contend(request, deadline) };
+            match outcome {
+                Outcome::Granted => return Ok(()),
+                Outcome::Revoked => {}
+                Outcome::TooMuch => return Err(Refused::OverLimit),
+                Outcome::TimedOut => return Err(Refused::Busy),
+                Outcome::Over => {
+                    self.make_room(request, begin + patience)?;
+                    deadline = Instant::now() + DEADLINE;
+                }
+            }
+        }
+    }
+
+    /// Reaps the dead processes in the way of a request that the committed bytes refuse. It returns
+    /// when the request is worth another try: at once if bytes came back, or after a while if some
+    /// may come back before the deadline.
+    pub(crate) fn make_room(&self, request: &Request, deadline: Instant) -> Result<(), Refused> {
+        let pending = self.reap_dead_holders(request.card);
+        let committed = self.committed_at_once(request);
+        if committed + request.units <= request.limit {
+            return Ok(());
+        }
+        if committed + request.units > request.limit + pending || Instant::now() >= deadline {
+            return Err(Refused::OverLimit);
+        }
+        pause(POLL);
+        Ok(())
+    }
+
+    /// Stays published until the request fits. The slow lock keeps other requests from doing the
+    /// same.
+    fn contend(&self, request: &Request, deadline: Instant) -> Outcome {
+        let Some(_lock) = self.account().slow_lock(usize::from(self.slot()), deadline) else {
+            return Outcome::TimedOut;
+        };
+        loop {
+            match self.publish(request) {
+                Published::Yes => break,
+                Published::TooMuch => return Outcome::TooMuch,
+                // Another thread of this process will withdraw the rest of what was revoked.
+                Published::Revoked => pause(Duration::from_micros(50)),
+            }
+            if Instant::now() >= deadline {
+                return Outcome::TimedOut;
+            }
+        }
+        let outcome = self.wait_for_room(request, deadline);
+        if !matches!(outcome, Outcome::Granted) {
+            self.withdraw(request);
+        }
+        outcome
+    }
+
+    /// Waits until a published request fits, and commits it.
+    fn wait_for_room(&self, request: &Request, deadline: Instant) -> Outcome {
+        let mut revoke_at = Instant::now() + REVOKE_AFTER;
+        for attempt in 0_u32.. {
+            if self.fits(request) {
+                return if self.commit(request) { Outcome::Granted } else { Outcome::Revoked };
+            }
+            if self.is_over(request) {
+                return Outcome::Over;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                break;
+            }
+            if now >= revoke_at {
+                self.revoke_others(request);
+                // What a process has left that died during an uncharge proves nothing yet.
+                self.reap_dead();
+                revoke_at = Instant::now() + REVOKE_AFTER;
+            } else if attempt < 16 {
+                spin_loop();
+            } else {
+                pause(Duration::from_micros(50));
+            }
+        }
+        Outcome::TimedOut
+    }
+
+    /// Takes the requests of all other processes out of the sums. Those that run publish again.
+    fn revoke_others(&self, request: &Request) {
+        let own = usize::from(self.slot());
+        let words = self.account().words(request.card).iter().enumerate();
+        for (_, word) in words.filter(|(slot, _)| *slot != own) {
+            let revoked = |old| Word(old).revoke().map(|new| new.0);
+            let _ = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, revoked);
+            at(Step::Revoked);
+        }
+    }
+
+    /// Whether the committed bytes alone refuse the request, beyond doubt.
+    pub(crate) fn is_over(&self, request: &Request) -> bool {
+        self.committed_at_once(request) + request.units > request.limit
+    }
+
+    /// Units that were all committed at one instant during the call.
+    ///
+    /// One sum of the committed units is more than that: while it runs, bytes may leave a word that
+    /// was read, enter a word that was not, and be counted twice. So a word counts only if nothing
+    /// was taken from it until all words were read.
+    fn committed_at_once(&self, request: &Request) -> u64 {
+        let records = &self.account().layout().records;
+        let words = self.account().words(request.card);
+        // A program may have a small stack: both numbers fit in 32 bits.
+        let mut seen = [(0_u32, 0_u32); SLOTS];
+        for (seen, (word, record)) in seen.iter_mut().zip(words.iter().zip(records)) {
+            at(Step::Summing);
+            let done = record.releases_done.load(Ordering::SeqCst);
+            *seen = (done, Word(word.load(Ordering::SeqCst)).committed() as u32);
+        }
+        at(Step::Counted);
+        let still_there = seen
+            .iter()
+            .zip(records)
+            .filter(|((done, _), record)| record.releases_begun.load(Ordering::SeqCst) == *done);
+        still_there.map(|((_, committed), _)| u64::from(*committed)).sum()
+    }
+}

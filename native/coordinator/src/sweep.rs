@@ -1,0 +1,179 @@
+//! The sweep: the processes whose memory the driver still holds, as the *sweeper* has found them.
+//!
+//! The coordinator does not call NVML. The sweeper (`hami_py/gpu/sweep.py`) does, several times a
+//! second, and replaces the file `<runtime>/sweep` by rename:
+//!
+//! ```json
+//! {"version": 1, "started_at": 81234567890123, "processes": [
+//!   {"pid": 4711, "pid_in_namespace": 7, "namespace": {"device": 4, "inode": 4026532178},
+//!    "start_time": 812345, "running": true}]}
+//! ```
+//!
+//! `started_at` is the time before NVML was first called, in ns of `CLOCK_MONOTONIC`. There is an
+//! entry for each process that NVML lists on any card; `pid` is its number on the host. The other
+//! fields were read from `/proc` while the process lived, so `namespace` and `start_time` are null
+//! for one that the sweeper has not seen alive. `running` is false for a zombie.
+
+use crate::departures::Life;
+use crate::wait::now;
+use hami_account::{Account, ProcessIdentity};
+use hami_limits::grants::SWEEP_SILENCE_NS;
+use serde::Deserialize;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The largest file that is read: 32,768 processes of 128 bytes.
+const MAX_BYTES: u64 = 4 << 20;
+const GRACE_NS: u64 = Account::GRACE.as_nanos() as u64;
+
+#[derive(Deserialize)]
+struct Document {
+    version: u32,
+    started_at: u64,
+    processes: Vec<Process>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    pid: u32,
+    pid_in_namespace: u32,
+    namespace: Option<Namespace>,
+    start_time: Option<u64>,
+    running: bool,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    inode: u64,
+}
+
+/// A complete sweep.
+pub(crate) struct Sweep {
+    /// The time before NVML was first called, in ns of `CLOCK_MONOTONIC`.
+    pub started_at: u64,
+    listed: Vec<Listed>,
+}
+
+/// A process that NVML lists.
+struct Listed {
+    pid: u32,
+    /// `None` if the sweeper has not seen it alive.
+    identity: Option<ProcessIdentity>,
+    running: bool,
+    /// When this coordinator first read that it does not run; only without an identity.
+    unknown_since: u64,
+}
+
+impl Sweep {
+    /// Whether it is recent enough to say that the driver still holds memory.
+    pub fn is_fresh(&self, now: u64) -> bool {
+        now.saturating_sub(self.started_at) <= SWEEP_SILENCE_NS
+    }
+
+    /// Whether the driver has freed the memory of a process.
+    ///
+    /// A sweep that started before the death was noticed does not show it. If the process is on the
+    /// list but runs, it has called exec: the new program may use a card, so the list does not show
+    /// when the memory of the old one is free. Then the grace period decides.
+    pub fn shows_freed(&self, life: &Life, now: u64) -> bool {
+        let Some(dead_since) = life.dead_since else { return false };
+        if self.started_at <= dead_since {
+            return false;
+        }
+        let running = |listed: &Listed| listed.running;
+        let is_it = |listed: &&Listed| listed.identity.is_some_and(|it| is_same(&life.process, it));
+        let may_be_it = |listed: &&Listed| {
+            listed.identity.is_none() && (listed.running || listed.unknown_since >= life.alive_at)
+        };
+        let all_run = |all: bool, one: bool| all && one;
+        let known = self.listed.iter().filter(is_it).map(running).reduce(all_run);
+        let unknown = || self.listed.iter().filter(may_be_it).map(running).reduce(all_run);
+        match known.or_else(unknown) {
+            None => true,
+            Some(true) => now >= dead_since.saturating_add(GRACE_NS),
+            Some(false) => false,
+        }
+    }
+
+    /// `None` for a text that no sweeper writes.
+    fn parse(text: &[u8], now: u64, before: Option<&Self>) -> Option<Self> {
+        let found: Document = serde_json::from_slice(text).ok()?;
+        if found.version != 1 || found.started_at > now {
+            return None;
+        }
+        let unknown_since = |pid: u32| {
+            let before = before.into_iter().flat_map(|sweep| &sweep.listed);
+            let mut unknown = before.filter(|it| it.identity.is_none() && !it.running);
+            unknown.find(|listed| listed.pid == pid).map_or(now, |listed| listed.unknown_since)
+        };
+        let listed = |process: Process| {
+            let identity = match (&process.namespace, process.start_time) {
+                (Some(Namespace { inode }), Some(start_time)) => Some(ProcessIdentity {
+                    pid: process.pid_in_namespace,
+                    start_time,
+                    pid_namespace: *inode,
+                }),
+                _ => None,
+            };
+            let Process { pid, running, .. } = process;
+            Listed { pid, identity, running, unknown_since: unknown_since(pid) }
+        };
+        let listed = found.processes.into_iter().map(listed).collect();
+        Some(Self { started_at: found.started_at, listed })
+    }
+}
+
+/// Whether a process of an account is this one. A number that the process did not know is 0, and
+/// may be any.
+fn is_same(process: &ProcessIdentity, listed: ProcessIdentity) -> bool {
+    process.pid == listed.pid
+        && (process.start_time == 0 || process.start_time == listed.start_time)
+        && (process.pid_namespace == 0 || process.pid_namespace == listed.pid_namespace)
+}
+
+/// The file of the sweeper, and the last sweep that was read from it.
+pub(crate) struct SweepFile {
+    path: PathBuf,
+    /// Device, inode and modification time of the file that was read last.
+    seen: Option<(u64, u64, i64, i64)>,
+    last: Option<Sweep>,
+}
+
+impl SweepFile {
+    pub fn new(runtime: &Path) -> Self {
+        Self { path: runtime.join("sweep"), seen: None, last: None }
+    }
+
+    /// Reads the file if it has changed. A damaged file is ignored.
+    pub fn read(&mut self) {
+        let Ok(metadata) = std::fs::symlink_metadata(&self.path) else { return };
+        let seen = (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
+        if self.seen == Some(seen) {
+            return;
+        }
+        self.seen = Some(seen);
+        if let Ok(text) = read_regular(&self.path)
+            && let Some(sweep) = Sweep::parse(&text, now(), self.last.as_ref())
+        {
+            self.last = Some(sweep);
+        }
+    }
+
+    /// The last sweep, if it is recent.
+    pub fn fresh(&self, now: u64) -> Option<&Sweep> {
+        self.last.as_ref().filter(|sweep| sweep.is_fresh(now))
+    }
+}
+
+fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}

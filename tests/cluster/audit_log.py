@@ -1,0 +1,116 @@
+"""Reads from the API server's audit log which users wrote to pods.
+
+It is for clusters with `Settings(audits=True)`. The API server logs a request when it arrives, and
+again when it is answered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cluster import waiting
+from cluster.api import Object
+from cluster.objects import PODS
+
+if TYPE_CHECKING:
+    from cluster.control_plane import ControlPlane
+
+_LOG = "audit.log"
+
+#: A binding has two places in the API.
+_PODS = {"group": "", "resources": ["pods", "pods/*", "bindings"]}
+
+_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "rules": [
+        {
+            "level": "Metadata",
+            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+            "resources": [_PODS],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+class Write(NamedTuple):
+    """A request that was to change a pod, and the status code of its answer."""
+
+    user: str
+    verb: str
+    resource: str
+    pod: str
+    code: int
+
+
+def flags(folder: Path) -> dict[str, object]:
+    """The flags for an API server that writes its audit log to this folder."""
+    policy = folder / "audit.json"
+    policy.write_text(json.dumps(_POLICY))
+    return {"audit-policy-file": policy, "audit-log-path": folder / _LOG}
+
+
+def _writes(folder: Path) -> list[Write]:
+    """All writes so far, in their order, once those that were begun have been answered."""
+
+    def look() -> list[Object] | None:
+        # The last line may be half written.
+        lines = (folder / _LOG).read_text().split("\n")[:-1]
+        events = [json.loads(line) for line in lines]
+        answered = [event for event in events if event["stage"] == "ResponseComplete"]
+        begun = {event["auditID"] for event in events}
+        return answered if begun == {event["auditID"] for event in answered} else None
+
+    return [_write(event) for event in waiting.until(look, "all writes to pods are answered")]
+
+
+def each_bound_in_one_write(cluster: ControlPlane, user: str, names: Iterable[str]) -> None:
+    """Check that this user bound each of these pods by one write, and wrote to none besides.
+
+    kube-scheduler writes only conditions and nominations to them, and no other user writes.
+    """
+    pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.api.list(PODS)}
+    wanted = {name: pods[name] for name in names}
+
+    def heard() -> set[str]:
+        events = cluster.api.list("/api/v1/namespaces/default/events")
+        return {each["involvedObject"]["uid"] for each in events if each["reason"] == "Scheduled"}
+
+    # By the user that binds: all its writes are logged by then.
+    waiting.until(lambda: heard().issuperset(wanted.values()), "kube-scheduler heard of all")
+    written = _since_cleared(_writes(cluster.folder))
+    theirs = [write for write in written if write.user == user]
+    assert sorted(theirs) == sorted(
+        Write(user, "create", "pods/binding", name, 201) for name in wanted
+    ), theirs
+    others = {
+        (write.user, write.verb, write.resource)
+        for write in written
+        if write.pod in wanted and write.user != user
+    }
+    assert others <= {
+        ("admin", "create", "pods"),
+        ("system:kube-scheduler", "patch", "pods/status"),
+    }, others
+
+
+def _since_cleared(written: list[Write]) -> list[Write]:
+    """Those since pods were last deleted all together, which is the end of a test."""
+    ends = [number for number, write in enumerate(written) if write.verb == "deletecollection"]
+    return written[ends[-1] + 1 :] if ends else written
+
+
+def _write(event: Object) -> Write:
+    what = event["objectRef"]
+    resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
+    return Write(
+        event["user"]["username"],
+        event["verb"],
+        resource,
+        what.get("name", ""),
+        event["responseStatus"]["code"],
+    )

@@ -1,0 +1,73 @@
+"""The first process of a node's namespaces: it prepares what the kubelet sees, and then only reaps.
+
+A kubelet writes where the host's own would: /var/lib/kubelet, /var/log, /run, and sysctls. Here it
+finds private ones, so that the host has nothing to be cleaned of. The containers' shims become
+children of this process; when it dies the kernel kills all that run in its PID namespace.
+
+    python node_init.py NODE_FOLDER
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+#: The sysctls that the kubelet (pkg/kubelet/cm, setupKernelTunables) and CNI's ptp set on the host.
+#: They find files that have these values already, and read nothing else.
+SYSCTLS = {
+    "net/ipv4/ip_forward": "1",
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+def mount(*arguments: object) -> None:
+    subprocess.run(["mount", *map(str, arguments)], check=True)
+
+
+def prepare(folder: Path) -> None:
+    """Mount a node's own places over the host's; seen in this mount namespace alone."""
+    # Volumes of containers need a shared root; in this namespace it is shared with no other.
+    mount("--make-rshared", "/")
+    for place in ("var", "usr/libexec"):
+        upper, work = (folder / "over" / place / part for part in ("upper", "work"))
+        upper.mkdir(parents=True)
+        work.mkdir()
+        options = f"lowerdir=/{place},upperdir={upper},workdir={work}"
+        mount("-t", "overlay", "-o", options, "overlay", f"/{place}")
+    mount("-t", "tmpfs", "tmpfs", "/run")
+    kubelet = Path("/var/lib/kubelet")
+    kubelet.mkdir(parents=True, exist_ok=True)
+    # Where the test reaches the sockets and the checkpoint.
+    mount("--rbind", folder / "kubelet", kubelet)
+    for name, value in SYSCTLS.items():
+        file = folder / "sysctl" / name.replace("/", "-")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(value + "\n")
+        mount("--bind", file, f"/proc/sys/{name}")
+
+
+def reap() -> None:
+    """Reap the processes that have no other parent."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def main() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    prepare(Path(sys.argv[1]))
+    print("ready", flush=True)
+    while True:
+        signal.sigwait([signal.SIGCHLD])
+        reap()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The memory of a slice's processes by our account, and by the driver's independent ledger."""
+
+import time
+from pathlib import Path
+
+from support.stub import StubServer
+
+#: Seconds until the memory of ended processes must be released; the grace time is only 750 ms.
+_DEADLINE = 20.0
+
+
+def accounted(slice: Path | str, row: int = 0) -> dict[int, int]:
+    """The bytes that each process holds of a card by our account, without processes with 0."""
+    from hami_py._native import Account
+
+    processes = Account.open(Path(slice) / "account").snapshot().processes
+    return {process.pid: process.memory[row] for process in processes if process.memory[row]}
+
+
+def refusals(slice: Path | str, row: int = 0) -> int:
+    """How many requests of the present processes our account has refused."""
+    from hami_py._native import Account
+
+    return sum(
+        process.refusals[row]
+        for process in Account.open(Path(slice) / "account").snapshot().processes
+    )
+
+
+def held(gpu: StubServer, card: int = 0) -> dict[int, int]:
+    """The bytes that each process holds of a card by the ledger, unused pool memory included."""
+    total: dict[int, int] = {}
+    for process in gpu.ledger()["processes"]:
+        bytes = process["cards"][card]["held"]["now"]
+        if bytes:
+            total[process["pid"]] = total.get(process["pid"], 0) + bytes
+    return total
+
+
+def agreed(gpu: StubServer, slice: Path | str, card: int = 0) -> int:
+    """The bytes that all processes hold of a card, where account and ledger must agree.
+
+    Only this slice may use the card, row and card must have the same number, and no process may
+    allocate or free meanwhile.
+    """
+    ours, theirs = accounted(slice, card), held(gpu, card)
+    assert ours == theirs, f"account {ours}, ledger {theirs}"
+    return sum(theirs.values())
+
+
+def wait_for_use(gpu: StubServer, slice: Path | str, expected: int, card: int = 0) -> None:
+    """Wait until account and ledger agree, and all processes together hold this many bytes.
+
+    The driver and our account may release the memory of ended processes later.
+    """
+    from hami_py._native import Account
+
+    until = time.monotonic() + _DEADLINE
+    while True:
+        ours, theirs = accounted(slice, card), held(gpu, card)
+        if ours == theirs and sum(theirs.values()) == expected:
+            return
+        if time.monotonic() > until:
+            raise TimeoutError(f"not {expected} in {_DEADLINE} s: account {ours}, ledger {theirs}")
+        Account.open(Path(slice) / "account").reclaim()
+        time.sleep(0.01)

@@ -1,0 +1,25 @@
+"""A sweeper: `sweeper.py RUNTIME` sweeps every 50 ms until its standard input is closed.
+
+It uses NVML with its environment, so it sees the stub's cards if that says so.
+"""
+
+import sys
+import threading
+from pathlib import Path
+
+from hami_py.gpu import Sweeper, sweep
+
+
+def main() -> None:
+    sweep.INTERVAL, sweep.RETRY = 0.05, 0.05
+    stop = threading.Event()
+    sweeper = threading.Thread(target=Sweeper(Path(sys.argv[1])).run, args=[stop])
+    sweeper.start()
+    print("ready", flush=True)
+    sys.stdin.read()
+    stop.set()
+    sweeper.join()
+
+
+if __name__ == "__main__":
+    main()

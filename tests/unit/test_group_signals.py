@@ -1,0 +1,74 @@
+"""The observer process shows whether a signal was sent to the whole process group."""
+
+import sys
+
+from support.artifacts import ROOT
+from support.running import run
+
+HEAD = """
+import os, signal
+from hami_py.slices.group_signals import GroupObserver
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+observer = GroupObserver()
+"""
+
+
+def observed(script: str) -> list[str]:
+    """The output of a script that runs in a process group of its own."""
+    done = run(
+        [sys.executable, "-c", HEAD + script + "\nobserver.close()"], {"PYTHONPATH": str(ROOT)}
+    )
+    assert (done.code, done.err) == (0, "")
+    return done.lines
+
+
+def test_a_signal_to_the_group_is_received_once() -> None:
+    assert observed(
+        "os.killpg(0, signal.SIGTERM)\n"
+        "signal.sigwaitinfo({signal.SIGTERM})\n"
+        "print(observer.has_received(signal.SIGUSR1))\n"
+        "print(observer.has_received(signal.SIGTERM))\n"
+        "print(observer.has_received(signal.SIGTERM))"
+    ) == ["False", "True", "False"]
+
+
+def test_a_signal_to_us_and_to_the_group_counts_once() -> None:
+    """`timeout` does this. Here we are fast enough to receive it twice."""
+    assert observed(
+        "os.killpg(0, signal.SIGTERM)\n"
+        "signal.sigwaitinfo({signal.SIGTERM})\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print(observer.has_received(signal.SIGTERM), signal.sigpending())"
+    ) == ["True set()"]
+
+
+def test_a_reset_forgets_received_signals() -> None:
+    assert observed(
+        "os.killpg(0, signal.SIGTERM)\n"
+        "signal.sigwaitinfo({signal.SIGTERM})\n"
+        "observer.reset()\n"
+        "print(observer.has_received(signal.SIGTERM))"
+    ) == ["False"]
+
+
+def test_a_stopped_observer_ends() -> None:
+    assert observed("os.kill(observer._pid, signal.SIGSTOP)\nprint('ended')") == ["ended"]
+
+
+def test_a_failed_fork_is_reported() -> None:
+    done = run(
+        [
+            sys.executable,
+            "-c",
+            "import os\n"
+            "def none(): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+            "os.fork = none\n"
+            "from hami_py.slices.group_signals import GroupObserver\n"
+            "GroupObserver()",
+        ],
+        {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.err.splitlines()[-1] == (
+        "hami_py.errors.StateError: fork: Resource temporarily unavailable;"
+        " end some of your processes, or raise `ulimit -u`"
+    )
