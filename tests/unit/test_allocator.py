@@ -250,7 +250,7 @@ def test_other_bad_values_are_refused(allocator: Allocator) -> None:
     allocator.release("p")
     refused = {
         "node.cards[1].uuid": lambda: allocator.set_node(node("a").replace(b"GPU-a-1", b"GPU-a-0")),
-        "node.cards[0].memory_mib": lambda: allocator.set_node(node("a", 0)),
+        "node.cards[0].memory_mib": lambda: allocator.set_node(node("a", 99)),
         "quota.namespace": lambda: allocator.set_quota(b'{"namespace": "", "name": "q"}'),
         "assignment.pod": lambda: allocator.place(request("q"), assignment, True),
         "assignment.version": lambda: allocator.place(

@@ -11,6 +11,8 @@ use std::ops::RangeInclusive;
 
 /// The most cards of a node and the most containers of a pod: sets of either are 64-bit masks.
 pub const MOST: usize = 64;
+/// Fewer MiB than any card has. One percent of it is not 0, which would not be a limit.
+const LEAST_MIB: u64 = 100;
 /// More MiB than any card has; products of it stay below 64 bits.
 const MOST_MIB: u64 = u32::MAX as u64;
 
@@ -51,7 +53,7 @@ pub fn node(node: &Node) -> Result<(), InvalidValue> {
 
 fn card(path: &str, card: &Card) -> Result<(), InvalidValue> {
     named(format!("{path}.uuid"), &card.uuid)?;
-    within(format!("{path}.memory_mib"), card.memory_mib, 1..=MOST_MIB)?;
+    within(format!("{path}.memory_mib"), card.memory_mib, LEAST_MIB..=MOST_MIB)?;
     within(format!("{path}.cores"), card.cores.into(), 1..=10_000)?;
     within(format!("{path}.slots"), card.slots.into(), 1..=10_000)?;
     within(format!("{path}.foreign_mib"), card.foreign_mib, 0..=MOST_MIB)?;

@@ -59,6 +59,16 @@ fn overhead_is_part_of_shares_and_added_to_mib() {
 }
 
 #[test]
+fn one_percent_of_the_smallest_card_is_not_zero() {
+    let mut allocator = with(vec![node("n", vec![card("g0", 100)])]);
+    let request = pod("a", &[container(Kind::App, 1, Memory::Percent(1), 0)]);
+    let assignment = allocator.reserve(&request, "n", 0).expect("room");
+    assert_eq!(assignment.containers["c0"][0].memory_mib, 1);
+    let refusal = allocator.set_node(node("n", vec![card("g0", 99)])).unwrap_err();
+    assert_eq!(refusal.field, "node.cards[0].memory_mib");
+}
+
+#[test]
 fn memory_of_other_programs_is_not_allocated() {
     let mut allocated = card("g0", 1000);
     allocated.foreign_mib = 400;

@@ -78,11 +78,11 @@ fn is_charged(allocator: &hami_allocator::Allocator, machine: &Machine<'_>) {
 
 fn some_cards(random: &mut Prng) -> Vec<Card> {
     let count = 1 + random.below(4);
-    let overhead_mib = random.pick(&[0, 0, 5]);
+    let overhead_mib = random.pick(&[0, 0, 50]);
     let one = |at: usize| {
-        let mut card = crate::build::card(&format!("g{at}"), random.pick(&[100, 100, 60]));
+        let mut card = crate::build::card(&format!("g{at}"), random.pick(&[1000, 1000, 600]));
         card.overhead_mib = overhead_mib;
-        card.foreign_mib = random.pick(&[0, 0, 0, 20]);
+        card.foreign_mib = random.pick(&[0, 0, 0, 200]);
         card.healthy = !random.chance(5);
         card.cordoned = random.chance(5);
         card.slots = random.pick(&[32, 32, 2]);
@@ -116,7 +116,7 @@ fn some_ask(random: &mut Prng) -> ContainerRequest {
     let memory = match random.below(8) {
         0 => Memory::Whole,
         1 => Memory::Percent(random.pick(&[10, 34, 50])),
-        _ => Memory::Mib(random.pick(&[5, 20, 30, 45, 60])),
+        _ => Memory::Mib(random.pick(&[50, 200, 300, 450, 600])),
     };
     container(
         Kind::App,
