@@ -37,7 +37,7 @@ const NODE: [Gauge<Sums>; 6] = [
     },
     Gauge {
         name: "hami_scheduler_node_memory_allocated_bytes",
-        help: "Memory of these cards that is allocated to pods, with overheads.",
+        help: "Memory of these cards that is allocated to pods.",
         value: |sums| bytes(sums.memory_allocated_mib),
     },
     Gauge {
@@ -70,7 +70,7 @@ const CARD: [Gauge<CardUsage>; 4] = [
     },
     Gauge {
         name: "hami_scheduler_card_memory_allocated_bytes",
-        help: "Memory of the card that is allocated to pods, with overheads.",
+        help: "Memory of the card that is allocated to pods.",
         value: |card| bytes(card.memory_allocated_mib),
     },
     Gauge {

@@ -17,7 +17,7 @@ import msgspec
 from bench.results import Row
 from bench.scheduler_programs import extender
 from bench.scheduler_rows import row
-from bench.scheduler_state import OVERHEAD_MIB, Size, fill, limits, node, node_name, uid
+from bench.scheduler_state import Size, fill, limits, node, node_name, uid
 from cluster import binaries, extended, failing, objects, recordings, waiting
 from cluster.api import Api, Object
 from cluster.control_plane import ControlPlane, Programs
@@ -193,6 +193,6 @@ def _check(seen: list[Object], pods: int) -> None:
         assert assignment is not None, pod["metadata"]["name"]
         for grants in assignment.containers.values():
             for grant in grants:
-                used[grant.card] += grant.memory_mib + OVERHEAD_MIB
+                used[grant.card] += grant.memory_mib
     assert len(seen) == pods
     assert max(used.values()) <= 81_920

@@ -18,9 +18,6 @@ from hami_py.model.pods import wire
 
 CARDS = 8
 
-#: MiB of a card that each container takes besides what it asked for.
-OVERHEAD_MIB = 300
-
 #: Memory in MiB, cores and cards of a few usual pods.
 KINDS = (
     (3_000, 10, 1),
@@ -65,7 +62,6 @@ def cards(at: int) -> list[wire.Card]:
             model=model,
             memory_mib=81_920,
             numa=index // 4,
-            overhead_mib=OVERHEAD_MIB,
         )
         for index in range(CARDS)
     ]
@@ -119,11 +115,11 @@ class State:
         return map(self.pod, range(self.size.pods))
 
     def given(self) -> dict[str, int]:
-        """Bytes of memory that the pods have of each node, with overheads."""
+        """Bytes of memory that the pods have of each node."""
         given: Counter[str] = Counter()
         for assignment in self.assignments:
             for grants in assignment.containers.values():
-                mib = sum(grant.memory_mib + OVERHEAD_MIB for grant in grants)
+                mib = sum(grant.memory_mib for grant in grants)
                 given[assignment.node] += mib << 20
         return dict(given)
 

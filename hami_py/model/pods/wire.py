@@ -77,7 +77,6 @@ class Card(_Wire, frozen=True):
         healthy: False = no new container is placed on it.
         cordoned: True = the same, set by the operator.
         foreign_mib: memory used by programs that hami does not limit.
-        overhead_mib: memory that the driver uses beyond a container's limit, per container.
         links: the quality of its link to other cards, by their UUID; more is better.
         mig: None = not in MIG mode.
     """
@@ -92,7 +91,6 @@ class Card(_Wire, frozen=True):
     healthy: bool = True
     cordoned: bool = False
     foreign_mib: Count = 0
-    overhead_mib: Count = 0
     links: dict[str, Small] = {}
     mig: Mig | None = None
 

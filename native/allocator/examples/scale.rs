@@ -182,7 +182,6 @@ fn node(at: usize) -> Node {
         healthy: true,
         cordoned: false,
         foreign_mib: 0,
-        overhead_mib: 300,
         links: BTreeMap::new(),
         mig: None,
     };

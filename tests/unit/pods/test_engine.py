@@ -29,7 +29,6 @@ NODES = [
                 healthy=False,
                 cordoned=True,
                 foreign_mib=7,
-                overhead_mib=8,
                 links={"GPU-1": 3},
             ),
             wire.Card("GPU-1", 1, "NVIDIA T4", 16_384),

@@ -57,7 +57,6 @@ def test_random_cards_survive_a_round_trip() -> None:
                 numa=chosen.choice([None, 0, 1]),
                 healthy=chosen.random() < 0.5,
                 foreign_mib=chosen.choice([0, 500]),
-                overhead_mib=chosen.choice([0, 300]),
                 links={f"GPU-{chosen.randrange(9)}": chosen.randrange(500)},
                 mig=chosen.choice([None, Mig((MigProfile("1g.10gb", 9728, 1, (0, 1), 1),))]),
             )

@@ -24,14 +24,12 @@ from hami_py.scheduler.state.cluster import Cluster
 from hami_py.serving import Listen, Server
 
 MIB = 1 << 20
-OVERHEAD_MIB = 300
 
 Samples = dict[tuple[str, ...], float]
 
 
 def card(node: str, index: int, **more: object) -> wire.Card:
-    known = {"memory_mib": 10_000, "overhead_mib": OVERHEAD_MIB, **more}
-    return wire.Card(f"GPU-{node}-{index}", index, "NVIDIA T4", **known)  # type: ignore[arg-type]
+    return wire.Card(f"GPU-{node}-{index}", index, "NVIDIA T4", 10_000, **more)  # type: ignore[arg-type]
 
 
 def request(name: str, cards: int, mib: int, cores: int) -> wire.PodRequest:
@@ -85,7 +83,7 @@ def test_metrics_are_the_sums_of_the_assignments() -> None:
         except Unfit:
             continue
         for grant in pods.decode_assignment(answer.decode()).containers["main"]:
-            mib[grant.card] += grant.memory_mib + OVERHEAD_MIB
+            mib[grant.card] += grant.memory_mib
             cores[grant.card] += grant.cores
             slots[grant.card] += 1
     assert len(mib) > 1000
@@ -138,7 +136,7 @@ def test_cards_are_counted_by_state_and_missing_ones_are_in_no_sum() -> None:
         ("a", "missing"): 1,
     }
     assert by_node["memory_bytes"] == {("a",): 30_000 * MIB}
-    assert by_node["memory_allocated_bytes"] == {("a",): (1000 + OVERHEAD_MIB) * MIB}
+    assert by_node["memory_allocated_bytes"] == {("a",): 1000 * MIB}
     by_card = parts(told(meter(allocator).cards().decode()), "hami_scheduler_card_")
     assert by_card["state"].keys() == {
         ("a", "0", "GPU-a-0", "schedulable"),
@@ -146,7 +144,6 @@ def test_cards_are_counted_by_state_and_missing_ones_are_in_no_sum() -> None:
         ("a", "2", "GPU-a-2", "unhealthy"),
         ("a", "", "GPU-a-3", "missing"),
     }
-    # Its overhead is no longer known.
     assert by_card["memory_allocated_bytes"]["a", "", "GPU-a-3"] == 1000 * MIB
     # A removed node keeps the allocations of its pods, until they end.
     allocator.remove_node("a")

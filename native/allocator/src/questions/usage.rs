@@ -37,7 +37,7 @@ pub struct CardUsage {
     pub cores: u32,
     /// Device IDs that can be allocated.
     pub slots: u32,
-    /// Allocated MiB, with overheads.
+    /// Allocated MiB.
     pub memory_allocated_mib: u64,
     /// Allocated percent.
     pub cores_allocated: u32,
@@ -64,7 +64,7 @@ pub struct PodUsage {
     pub name: String,
     /// `held`, `reserved` or `placed`.
     pub state: &'static str,
-    /// Allocated MiB, with overheads, at the peak of what is still to come.
+    /// Allocated MiB, at the peak of what is still to come.
     pub memory_mib: u64,
     /// Allocated percent, likewise.
     pub cores: u32,

@@ -8,7 +8,6 @@ use crate::wire::Card;
 pub struct Facts {
     memory_mib: u32,
     foreign_mib: u32,
-    overhead_mib: u32,
     cores: u16,
     slots: u16,
     /// The number of its model in the allocator's list of models.
@@ -35,7 +34,7 @@ pub enum CardState {
 /// The allocated part of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocated {
-    /// Limits and overheads.
+    /// MiB.
     pub memory_mib: u64,
     /// Percent.
     pub cores: u32,
@@ -77,7 +76,6 @@ impl Facts {
         Self {
             memory_mib: as_u32(card.memory_mib),
             foreign_mib: as_u32(card.foreign_mib),
-            overhead_mib: as_u32(card.overhead_mib),
             cores: as_u16(card.cores),
             slots: as_u16(card.slots),
             model,
@@ -100,12 +98,6 @@ impl Facts {
     /// Memory that programs outside of our slices use.
     pub fn foreign_mib(&self) -> u64 {
         self.foreign_mib.into()
-    }
-
-    /// Memory that is added to each limit in MiB.
-    #[inline]
-    pub fn overhead_mib(&self) -> u64 {
-        self.overhead_mib.into()
     }
 
     /// Percent that can be allocated.

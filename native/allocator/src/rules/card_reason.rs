@@ -19,19 +19,12 @@ pub enum CardReason {
     NotNamed,
     /// The pod's annotations exclude its model.
     OtherType,
-    /// There is too little free memory. The requested memory includes the overhead.
+    /// There is too little free memory.
     Memory {
         /// MiB.
         requested: u64,
         /// MiB.
         free: u64,
-    },
-    /// The requested percentage of the memory is not larger than the overhead.
-    Overhead {
-        /// MiB.
-        share: u64,
-        /// MiB.
-        overhead: u64,
     },
     /// There are too few free cores.
     Cores {
@@ -65,7 +58,7 @@ pub enum CardReason {
 }
 
 /// The number of kinds of [`CardReason`].
-pub(crate) const KINDS: usize = 15;
+pub(crate) const KINDS: usize = 14;
 
 impl CardReason {
     /// The kind of the reason. The lower it is, the closer the card is to fitting.
@@ -80,12 +73,11 @@ impl CardReason {
             Self::MigPlacements => 6,
             Self::MigTooSmall { .. } => 7,
             Self::NoMig => 8,
-            Self::Overhead { .. } => 9,
-            Self::OtherType => 10,
-            Self::NotNamed => 11,
-            Self::Cordoned => 12,
-            Self::Unhealthy => 13,
-            Self::Missing => 14,
+            Self::OtherType => 9,
+            Self::NotNamed => 10,
+            Self::Cordoned => 11,
+            Self::Unhealthy => 12,
+            Self::Missing => 13,
         }
     }
 
@@ -101,7 +93,6 @@ impl CardReason {
             "mig-placements",
             "mig-too-small",
             "no-mig",
-            "overhead",
             "other-type",
             "not-named",
             "cordoned",
@@ -118,7 +109,6 @@ impl CardReason {
             Self::Cores { requested, free } => (requested.into(), free.into()),
             Self::Slots { slots } => (0, slots.into()),
             Self::MigTooSmall { requested, largest } => (requested, largest),
-            Self::Overhead { share, overhead } => (share, overhead),
             _ => (0, 0),
         }
     }
@@ -194,15 +184,10 @@ impl Tally {
                 "{has} no MIG profile so large ({requested} MiB requested, largest {available})"
             ),
             8 => write!(f, "{is} not in MIG mode"),
-            9 => write!(
-                f,
-                "{has} overhead beyond the requested percentage of memory \
-                 ({requested} MiB of {available})"
-            ),
-            10 => write!(f, "{is} of another type"),
-            11 => write!(f, "{is} excluded by UUID"),
-            12 => write!(f, "{is} cordoned"),
-            13 => write!(f, "{is} unhealthy"),
+            9 => write!(f, "{is} of another type"),
+            10 => write!(f, "{is} excluded by UUID"),
+            11 => write!(f, "{is} cordoned"),
+            12 => write!(f, "{is} unhealthy"),
             _ => write!(f, "{is} missing"),
         }
     }
@@ -221,7 +206,6 @@ pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
         "no free placement for the MIG profile",
         "no MIG profile so large",
         "its cards are not in MIG mode",
-        "overhead beyond the requested percentage of memory",
         "its cards are of another type",
         "its cards are excluded by UUID",
         "its cards are cordoned",

@@ -1,10 +1,8 @@
 //! How much of a card a container takes.
 //!
-//! * Memory in MiB: the limit of the container is the requested amount. The overhead of the card is
-//!   added to it.
-//! * Memory as a percentage, or the whole card: a share *of the card*, with the overhead inside.
-//!   Otherwise two halves would not fit on one card. The limit is the share less the overhead.
-//!   Shares are rounded down to MiB, so that shares of 100 % together always fit.
+//! A container takes the memory of its limit, and no more: memory that the driver uses for a
+//! container is part of its limit. Percentages are rounded down to MiB, so that 100 % together
+//! always fit.
 //!
 //! One device ID can serve several containers, one at a time ([`crate::rules::shape`]). A
 //! [`Demand`] is the maximum over these containers, and a [`Need`] is a demand on nodes of one
@@ -25,8 +23,6 @@ pub struct Demand {
     pub mib: u64,
     /// The largest requested share of the card, in percent.
     pub percent: u32,
-    /// The smallest requested share of the card, in percent; 0 if no container requests a share.
-    pub least_percent: u32,
     cores: u32,
     /// Whether a container requests no cores, some cores, or all cores.
     none: bool,
@@ -49,8 +45,6 @@ impl Demand {
                 Memory::Percent(_) | Memory::Whole => {
                     let percent = percent(&container.memory);
                     most.percent = most.percent.max(percent);
-                    let least = if most.least_percent == 0 { 100 } else { most.least_percent };
-                    most.least_percent = least.min(percent);
                     most.partial |= percent < 100;
                 }
             }
@@ -80,7 +74,6 @@ impl Demand {
         Need {
             mib: self.mib,
             percent: self.percent.into(),
-            least_percent: self.least_percent.into(),
             cores,
             without_cores,
             alone: self.all || mode == Mode::Exclusive,
@@ -93,7 +86,6 @@ impl Demand {
 pub struct Need {
     mib: u64,
     percent: u64,
-    least_percent: u64,
     /// The cores that count as allocated.
     pub cores: u32,
     /// Whether there is a container that has no cores counted.
@@ -105,11 +97,7 @@ impl Need {
     /// The memory that counts as allocated, in MiB.
     #[inline]
     pub fn memory(&self, card: &Facts) -> u64 {
-        let plain = if self.mib == 0 { 0 } else { self.mib + card.overhead_mib() };
-        if self.percent == 0 {
-            return plain;
-        }
-        plain.max(card.memory_mib() * self.percent / 100)
+        self.mib.max(card.memory_mib() * self.percent / 100)
     }
 
     /// Whether a container must have the card for itself. On a card with more than 100 cores, 100
@@ -122,22 +110,6 @@ impl Need {
     /// Whether a container must have a card of 100 cores for itself.
     pub fn requires_own_card(&self) -> bool {
         self.alone
-    }
-
-    /// Whether a container requests a share of the memory.
-    pub fn has_share(&self) -> bool {
-        self.least_percent > 0
-    }
-
-    /// The smallest requested share in MiB, if it is not larger than the overhead: the container
-    /// would have no memory.
-    #[inline]
-    pub fn share_within_overhead(&self, card: &Facts) -> Option<u64> {
-        if self.least_percent == 0 {
-            return None;
-        }
-        let share = card.memory_mib() * self.least_percent / 100;
-        (share <= card.overhead_mib()).then_some(share)
     }
 }
 
@@ -153,10 +125,7 @@ fn percent(memory: &Memory) -> u32 {
 pub fn limit(memory: &Memory, card: &Facts) -> u64 {
     match memory {
         Memory::Mib(mib) => *mib,
-        share => {
-            let share = card.memory_mib() * u64::from(percent(share)) / 100;
-            share.saturating_sub(card.overhead_mib())
-        }
+        share => card.memory_mib() * u64::from(percent(share)) / 100,
     }
 }
 
@@ -181,33 +150,25 @@ mod tests {
     }
 
     fn card() -> Facts {
-        let json =
-            r#"{"uuid": "g", "index": 0, "model": "T4", "memory_mib": 1001, "overhead_mib": 10}"#;
+        let json = r#"{"uuid": "g", "index": 0, "model": "T4", "memory_mib": 1001}"#;
         Facts::of(&parse("card", json.as_bytes()).expect("a good card"), 0)
     }
 
     #[test]
-    fn overhead_is_added_to_mib_and_part_of_shares() {
-        let weight = |memory| Demand::of(&[container(memory, 0)], 1).on(Mode::Full).memory(&card());
-        assert_eq!(weight(Memory::Mib(100)), 110);
-        assert_eq!(weight(Memory::Percent(50)), 500);
-        assert_eq!(weight(Memory::Whole), 1001);
-        assert_eq!(limit(&Memory::Mib(100), &card()), 100);
-        assert_eq!(limit(&Memory::Percent(50), &card()), 490);
-        assert_eq!(limit(&Memory::Whole, &card()), 991);
-        assert_eq!(
-            Demand::of(&[container(Memory::Percent(1), 0)], 1)
-                .on(Mode::Full)
-                .share_within_overhead(&card()),
-            Some(10)
-        );
+    fn a_container_takes_its_limit() {
+        for (memory, mib) in
+            [(Memory::Mib(100), 100), (Memory::Percent(50), 500), (Memory::Whole, 1001)]
+        {
+            let need = Demand::of(&[container(memory, 0)], 1).on(Mode::Full);
+            assert_eq!((need.memory(&card()), limit(&memory, &card())), (mib, mib));
+        }
     }
 
     #[test]
     fn a_demand_is_the_maximum_of_its_containers() {
         let containers = [container(Memory::Mib(600), 10), container(Memory::Percent(50), 40)];
         let both = Demand::of(&containers, 0b11);
-        assert_eq!(both.on(Mode::Full).memory(&card()), 610);
+        assert_eq!(both.on(Mode::Full).memory(&card()), 600);
         assert_eq!(both.on(Mode::Full).cores, 40);
         assert_eq!(both.on(Mode::Memory).cores, 0);
         assert!(!both.on(Mode::Full).own_card(&card()));

@@ -94,9 +94,6 @@ pub fn may_join(
     room: &Room,
     own: u32,
 ) -> Result<(), CardReason> {
-    if let Some(share) = need.share_within_overhead(facts) {
-        return Err(CardReason::Overhead { share, overhead: facts.overhead_mib() });
-    }
     let allocated_slots = room.allocated_slots();
     if allocated_slots + own >= facts.slots() {
         return Err(CardReason::Slots { slots: facts.slots() });
@@ -113,7 +110,7 @@ pub fn may_join(
 /// Whether [`may_join`] only depends on a free slot. Then [`Required::fits`] alone decides on a
 /// usable card, because a card without a free slot has no room.
 pub fn only_room_matters(class: &Class, need: &Need) -> bool {
-    !need.has_share() && !need.requires_own_card() && !class.idle_only
+    !need.requires_own_card() && !class.idle_only
 }
 
 /// The reason why a usable card has no room for the first ID of the pod on it, if it has none. Not

@@ -3,7 +3,7 @@
 //! The profile is the smallest one that is large enough, at one of the placements that NVML lists
 //! for it. An instance belongs to a device ID. If an init container leaves the ID to an app
 //! container, the instance stays as it is, so it is large enough for every container that may get
-//! the ID. The memory of the instance is the limit of the container, with the overhead inside.
+//! the ID. The memory of the instance is the limit of the container.
 
 use crate::rules::card::Allocated;
 use crate::rules::card_reason::CardReason;

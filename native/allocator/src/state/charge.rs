@@ -33,7 +33,7 @@ pub fn charges(
 ) -> Box<[Charge]> {
     let mut counts: Vec<Count> = Vec::new();
     for (container, container_cards) in containers.iter().zip(container_cards) {
-        count_container(&mut counts, container.kind, container_cards, &index_of, facts);
+        count_container(&mut counts, container.kind, container_cards, &index_of);
     }
     let init = containers.iter().any(|container| container.kind == Kind::Init);
     if init && !started && mode != Mode::Mig {
@@ -65,7 +65,6 @@ fn count_container(
     kind: Kind,
     container_cards: &[CardAllocation],
     index_of: &impl Fn(&str) -> Option<u8>,
-    facts: &[Facts],
 ) {
     for (at, first) in container_cards.iter().enumerate() {
         let Some(card) = index_of(&first.card) else { continue };
@@ -76,7 +75,7 @@ fn count_container(
         let count = count_of(counts, card);
         let mut more = Allocated::default();
         for same in container_cards.iter().filter(|other| other.card == first.card) {
-            more.add(&allocated(same, &facts[usize::from(card)]));
+            more.add(&allocated(same));
         }
         let reused = more.slots.min(count.waiting);
         if kind == Kind::Init {
@@ -101,7 +100,7 @@ fn count_container(
     }
 }
 
-fn allocated(card: &CardAllocation, facts: &Facts) -> Allocated {
+fn allocated(card: &CardAllocation) -> Allocated {
     let plain = Allocated {
         memory_mib: card.memory_mib,
         cores: card.cores,
@@ -110,11 +109,7 @@ fn allocated(card: &CardAllocation, facts: &Facts) -> Allocated {
     };
     match &card.mig {
         Some(instance) => Allocated { mig: mig::mask(instance.start, instance.size), ..plain },
-        None => Allocated {
-            memory_mib: card.memory_mib + facts.overhead_mib(),
-            plain_slots: 1,
-            ..plain
-        },
+        None => Allocated { plain_slots: 1, ..plain },
     }
 }
 

@@ -185,7 +185,6 @@ fn ghost(uuid: &str) -> Card {
         healthy: false,
         cordoned: false,
         foreign_mib: 0,
-        overhead_mib: 0,
         links: BTreeMap::new(),
         mig: None,
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub struct CardAllocation {
     /// The card's UUID.
     pub card: String,
-    /// The memory limit inside the container. The card's overhead is added to it.
+    /// The memory limit inside the container.
     pub memory_mib: u64,
     /// Percent of the card that count as allocated; 0 means no limit.
     pub cores: u32,

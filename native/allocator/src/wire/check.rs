@@ -57,7 +57,6 @@ fn card(path: &str, card: &Card) -> Result<(), InvalidValue> {
     within(format!("{path}.cores"), card.cores.into(), 1..=10_000)?;
     within(format!("{path}.slots"), card.slots.into(), 1..=10_000)?;
     within(format!("{path}.foreign_mib"), card.foreign_mib, 0..=MOST_MIB)?;
-    within(format!("{path}.overhead_mib"), card.overhead_mib, 0..=MOST_MIB)?;
     for (peer, score) in &card.links {
         within(format!("{path}.links.{peer}"), (*score).into(), 0..=1_000_000)?;
     }

@@ -90,9 +90,6 @@ pub struct Card {
     /// Memory that programs outside of our slices use.
     #[serde(default)]
     pub foreign_mib: u64,
-    /// Memory that the driver uses for each container beyond the limit of the container.
-    #[serde(default)]
-    pub overhead_mib: u64,
     /// How well the card is linked to other cards of the node, by UUID. A higher score is better.
     #[serde(default)]
     pub links: BTreeMap<String, u32>,

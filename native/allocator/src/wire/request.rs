@@ -21,11 +21,11 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
-    /// A number of MiB. The card's overhead is added to it.
+    /// A number of MiB.
     Mib(u64),
-    /// Percent of the memory of the card, rounded down to MiB. The overhead is part of it.
+    /// Percent of the memory of the card, rounded down to MiB.
     Percent(u32),
-    /// All memory of the card. The overhead is part of it.
+    /// All memory of the card.
     Whole,
 }
 

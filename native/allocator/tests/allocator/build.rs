@@ -23,7 +23,6 @@ pub fn card(uuid: &str, memory_mib: u64) -> Card {
         healthy: true,
         cordoned: false,
         foreign_mib: 0,
-        overhead_mib: 0,
         links: BTreeMap::new(),
         mig: None,
     }

@@ -36,26 +36,17 @@ fn a_hundred_cores_are_a_card_for_itself() {
 }
 
 #[test]
-fn overhead_is_part_of_shares_and_added_to_mib() {
-    let mut big = card("g0", 1000);
-    big.overhead_mib = 30;
-    let mut allocator = with(vec![node("n", vec![big])]);
+fn a_container_takes_its_limit() {
+    let mut allocator = with(vec![plain("n", 1)]);
     let half = pod("a", &[container(Kind::App, 1, Memory::Percent(50), 0)]);
     reserve(&mut allocator, &half).expect("room");
     assert_eq!(allocated_mib(&allocator), [500]);
     let grant = &allocator.reserve(&half, "n", 0).expect("again").containers["c0"][0];
-    assert_eq!((grant.memory_mib, grant.cores), (470, 0));
-    reserve(&mut allocator, &pod("b", &[app(1, 470, 0)])).expect("room");
+    assert_eq!((grant.memory_mib, grant.cores), (500, 0));
+    reserve(&mut allocator, &pod("b", &[app(1, 500, 0)])).expect("room");
     assert_eq!(allocated_mib(&allocator), [1000]);
     let said = reserve(&mut allocator, &pod("c", &[app(1, 1, 0)])).unwrap_err();
-    assert_eq!(said, "1 card: 1 has too little memory (31 MiB requested, free 0)");
-    let said =
-        reserve(&mut allocator, &pod("d", &[container(Kind::App, 1, Memory::Percent(3), 0)]))
-            .unwrap_err();
-    assert_eq!(
-        said,
-        "1 card: 1 has overhead beyond the requested percentage of memory (30 MiB of 30)"
-    );
+    assert_eq!(said, "1 card: 1 has too little memory (1 MiB requested, free 0)");
 }
 
 #[test]

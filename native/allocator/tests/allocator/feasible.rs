@@ -78,10 +78,8 @@ fn is_charged(allocator: &hami_allocator::Allocator, machine: &Machine<'_>) {
 
 fn some_cards(random: &mut Prng) -> Vec<Card> {
     let count = 1 + random.below(4);
-    let overhead_mib = random.pick(&[0, 0, 50]);
     let one = |at: usize| {
         let mut card = crate::build::card(&format!("g{at}"), random.pick(&[1000, 1000, 600]));
-        card.overhead_mib = overhead_mib;
         card.foreign_mib = random.pick(&[0, 0, 0, 200]);
         card.healthy = !random.chance(5);
         card.cordoned = random.chance(5);

@@ -133,7 +133,6 @@ fn some_node(random: &mut Prng, at: usize, changes: bool) -> Node {
         let mut card = crate::build::card(&format!("n{at}-g{card}"), 1000);
         card.numa = Some(card.index % 2);
         card.slots = 6;
-        card.overhead_mib = 10;
         card.cordoned = random.chance(5);
         card.healthy = !random.chance(5);
         for peer in 0..4 {
@@ -143,7 +142,6 @@ fn some_node(random: &mut Prng, at: usize, changes: bool) -> Node {
         if changes {
             card.memory_mib = random.pick(&[1000, 1000, 600]);
             card.foreign_mib = random.pick(&[0, 0, 300]);
-            card.overhead_mib = random.pick(&[10, 20]);
         }
         card
     });

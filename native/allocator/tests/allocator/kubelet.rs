@@ -153,11 +153,10 @@ impl Machine<'_> {
     }
 }
 
-/// The MiB that a container takes of a card. (These tests request no share that is smaller than the
-/// overhead.)
+/// The MiB that a container takes of a card.
 pub fn weight(container: &ContainerRequest, card: &Card) -> u64 {
     match container.memory {
-        Memory::Mib(mib) => mib + card.overhead_mib,
+        Memory::Mib(mib) => mib,
         Memory::Percent(percent) => card.memory_mib * u64::from(percent) / 100,
         Memory::Whole => card.memory_mib,
     }

@@ -24,7 +24,7 @@ impl Ledger {
             let on = self.pods.values().filter(|(_, answer, ..)| answer.node == node.name);
             let (mut memory, mut cores, mut pods) = (0, 0, 0);
             for (request, answer, started, _) in on {
-                let (more, most) = peak(request, answer, *started, &card.uuid, card.overhead_mib);
+                let (more, most) = peak(request, answer, *started, &card.uuid);
                 memory += more;
                 cores += most;
                 pods += u32::from(more > 0);
@@ -85,18 +85,11 @@ impl Ledger {
 }
 
 /// The MiB and percent of one pod on one card in its largest phase.
-fn peak(
-    request: &PodRequest,
-    answer: &Assignment,
-    started: bool,
-    card: &str,
-    overhead: u64,
-) -> (u64, u32) {
+fn peak(request: &PodRequest, answer: &Assignment, started: bool, card: &str) -> (u64, u32) {
     let (mut steady, mut peak) = ((0, 0), (0, 0));
     for container in &request.containers {
         let mine = answer.containers[&container.name].iter().filter(|grant| grant.card == card);
-        let one = mine
-            .fold((0, 0), |sum, grant| (sum.0 + grant.memory_mib + overhead, sum.1 + grant.cores));
+        let one = mine.fold((0, 0), |sum, grant| (sum.0 + grant.memory_mib, sum.1 + grant.cores));
         let now = (steady.0 + one.0, steady.1 + one.1);
         if container.kind != Kind::Init {
             steady = now;

@@ -43,8 +43,7 @@ fn node(mode: &str, placement: &str, step: usize) -> Node {
         format!(
             r#"{{"uuid": "g{at}", "index": {at}, "model": "{model}", "memory_mib": {memory},
             "cores": {cores}, "slots": {slots}, "healthy": {healthy}, "cordoned": {cordoned},
-            "foreign_mib": {foreign}, "overhead_mib": {}}}"#,
-            20 * (kind % 2)
+            "foreign_mib": {foreign}}}"#
         )
     };
     let cards: Vec<String> = (0..step % 7).map(card).collect();
