@@ -12,6 +12,7 @@ from pathlib import Path
 from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS
 
 __all__ = [
+    "CONTEXT_MEMORY",
     "HAMI_SLICE",
     "LD_PRELOAD",
     "LIBRARY_NAME",
@@ -23,6 +24,7 @@ __all__ = [
     "read",
 ]
 
+CONTEXT_MEMORY = "HAMI_CONTEXT_MEMORY"
 HAMI_SLICE = "HAMI_SLICE"
 LD_PRELOAD = "LD_PRELOAD"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -69,6 +71,10 @@ class Settings:
     beside ``CUDA_DEVICE_MEMORY_SHARED_CACHE`` if that is set and not empty, else in the runtime
     directory. A relative path is relative to the working directory, as in the preload library."""
 
+    context_memory: str | None = None
+    """``HAMI_CONTEXT_MEMORY``, unparsed: what the driver takes for a context on every card; None =
+    the figures of ``hami_py.gpu``."""
+
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The whole environment, to which a slice adds its variables for a program."""
 
@@ -89,6 +95,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
         hami_account=(
             Path(f"{shared_cache}.hami") if shared_cache else runtime_directory / "environment"
         ),
+        context_memory=variables.get(CONTEXT_MEMORY),
         environment=variables,
     )
 

@@ -10,7 +10,7 @@ from hami_py.model import SliceCard, SliceInfo, SliceProcess, SliceState, regime
 from hami_py.slices import SHOWN_ID
 
 HEADS = (
-    *("NAME", "ID", "CARD", "USED", "LIMIT", "SHARE", "GPU TIME"),
+    *("NAME", "ID", "CARD", "USED", "DRIVER", "LIMIT", "SHARE", "GPU TIME"),
     *("PROCESSES", "STATE", "COMMAND"),
 )
 
@@ -90,7 +90,7 @@ def _rows(slice_: SliceInfo) -> list[tuple[SliceInfo, SliceCard | None, bool]]:
 
 def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -> tuple[str, ...]:
     """The cells of a row. The cells about the slice itself are only in its first row."""
-    of_card = ("-",) * 5
+    of_card = ("-",) * 6
     if card is not None:
         limit = "-" if card.memory_limit is None else format_memory(card.memory_limit)
         share = regime(card.share, card.mode, card.priority)
@@ -100,7 +100,8 @@ def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -
         is_measured = percent is not None and (percent > 0 or card.share is not None)
         if card.engine_time and is_measured:
             time = f"{time} ({percent:.0f}%)"
-        of_card = (_name(card), approximate(card.memory_used), limit, share, time)
+        driver = approximate(card.driver_memory) if card.driver_memory else "-"
+        of_card = (_name(card), approximate(card.memory_used), driver, limit, share, time)
     if not first:
         return ("", "", *of_card, "", "", "")
     about = slice_.damage or legible_command(slice_.command)
@@ -126,7 +127,9 @@ def _processes(slice_: SliceInfo) -> Iterator[str]:
 def _on_cards(slice_: SliceInfo, process: SliceProcess) -> Iterator[str]:
     names = {card.uuid: _name(card) for card in slice_.cards}
     for card in process.cards:
+        driver = approximate(card.driver_memory)
         details = [
+            f"driver {driver}" if card.driver_memory else "",
             f"{card.refusals} refused" if card.refusals else "",
             f"engine time {duration(card.engine_time)}" if card.engine_time else "",
             f"throttled {duration(card.throttled)}" if card.throttled else "",

@@ -10,6 +10,7 @@ import pynvml  # type: ignore[import-untyped]
 
 from hami_py._native import same_card
 from hami_py.errors import DriverError, HamiError, NoDevice, NoDriver
+from hami_py.gpu.driver_memory import context_memory
 from hami_py.model import Card
 
 
@@ -23,10 +24,12 @@ def cards() -> list[Card]:
     """
     with session():
         found: list[Card] = []
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
         for handle in _handles():
             total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
             name = str(pynvml.nvmlDeviceGetName(handle))
-            found.append(Card(len(found), pynvml.nvmlDeviceGetUUID(handle), name, total))
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            found.append(Card(len(found), uuid, name, total, context_memory(name, driver)))
     if not found:
         raise NoDevice(
             "NVML",

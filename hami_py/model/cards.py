@@ -21,12 +21,14 @@ class Card:
         uuid: ``GPU-…`` or ``MIG-…``.
         name: the product, e.g. ``NVIDIA A100-SXM4-40GB``.
         memory_total: bytes.
+        context_memory: bytes that the driver takes for each context of a process; None = unknown.
     """
 
     index: int
     uuid: str
     name: str
     memory_total: int
+    context_memory: int | None = None
 
 
 def find(cards: Sequence[Card], name: str, field: str) -> Card:

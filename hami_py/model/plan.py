@@ -1,7 +1,7 @@
 """From a request and the cards of the machine to the rows of a limits page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hami_py._native import MAX_CARDS, format_memory, same_card
 from hami_py.errors import InvalidValue, UnknownCard
@@ -18,11 +18,14 @@ class Plan:
         limits: one row per card of the slice. A program cannot use a card without a row.
         devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = leave the variable unchanged.
         notes: messages for the user, one line each.
+        context_memory: bytes that the driver takes for a context, by card; unknown ones are left
+            out.
     """
 
     limits: tuple[CardLimit, ...]
     devices: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    context_memory: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(
@@ -65,7 +68,8 @@ def plan(
         for card in ours
     )
     devices = tuple(card.uuid for card in ours) if chosen else None
-    return Plan(rows, devices, notes)
+    context_memory = {card.uuid: card.context_memory for card in ours if card.context_memory}
+    return Plan(rows, devices, notes, context_memory)
 
 
 def resized(

@@ -24,11 +24,12 @@ class ProcessUsage:
     Attributes:
         pid: in the process's own PID namespace.
         alive: False = it has ended and its bytes are not released yet.
-        memory_used: bytes.
+        memory_used: bytes, with the driver's own for its contexts.
         refusals: number of its requests that were refused because of the limit.
         engine_time: seconds in which the card's compute engine ran its kernels.
         throttled: seconds of wall time in which its launches had to wait.
         debt: seconds of engine time used in advance, for which it waits now.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
     """
 
     pid: int
@@ -38,6 +39,7 @@ class ProcessUsage:
     engine_time: float = 0.0
     throttled: float = 0.0
     debt: float = 0.0
+    driver_memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class CardUsage:
     Attributes:
         uuid: the card.
         memory_limit: bytes; None = no limit.
-        memory_used: bytes that the slice's processes hold together.
+        memory_used: bytes that the slice's processes hold together, with ``driver_memory``.
         memory_free: bytes that can still be allocated: the least that is left under any limit
             around this process and on the card itself. None = no limit, and NVML does not report
             the card.
@@ -66,6 +68,7 @@ class CardUsage:
         throttled: seconds of wall time in which launches had to wait, summed over processes,
             including ended ones.
         debt: seconds of engine time used in advance, for which its processes wait now.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
     """
 
     uuid: str
@@ -80,6 +83,7 @@ class CardUsage:
     engine_time: float = 0.0
     throttled: float = 0.0
     debt: float = 0.0
+    driver_memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,11 +106,12 @@ class SliceProcessCard:
 
     Attributes:
         uuid: the card.
-        memory_used: bytes.
+        memory_used: bytes, with ``driver_memory``.
         refusals: number of its requests that were refused because of the limit.
         engine_time: seconds in which the card's compute engine ran its kernels.
         throttled: seconds of wall time in which its launches had to wait.
         debt: seconds of engine time used in advance, for which it waits now.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
     """
 
     uuid: str
@@ -115,6 +120,7 @@ class SliceProcessCard:
     engine_time: float = 0.0
     throttled: float = 0.0
     debt: float = 0.0
+    driver_memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class SliceCard:
         uuid: the card.
         index: its index in ``hami devices``; None if it is unknown now.
         memory_limit: bytes; None = no limit.
-        memory_used: bytes that the slice's processes hold together.
+        memory_used: bytes that the slice's processes hold together, with ``driver_memory``.
         refusals: number of refused requests, including those of ended processes.
         share: percent of the card's time that its programs may use, 1 to 99; None = no limit.
         mode: how the share is enforced.
@@ -151,6 +157,7 @@ class SliceCard:
         throttled: seconds of wall time in which launches had to wait, summed over processes,
             including ended ones.
         debt: seconds of engine time used in advance, for which its processes wait now.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
     """
 
     uuid: str
@@ -164,6 +171,7 @@ class SliceCard:
     engine_time: float = 0.0
     throttled: float = 0.0
     debt: float = 0.0
+    driver_memory: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ is partly created or removed.
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,13 +76,19 @@ class Hold:
             remove_files(self.directory)
 
 
-def create_held(runtime: Path, limits: Sequence[CardLimit], record: Record) -> Hold:
+def create_held(
+    runtime: Path,
+    limits: Sequence[CardLimit],
+    record: Record,
+    context_memory: Mapping[str, int] | None = None,
+) -> Hold:
     """Create a slice that this process holds.
 
     Args:
         runtime: the runtime directory; created if it is missing.
         limits: one row per card.
         record: the contents of ``slice.json``.
+        context_memory: bytes that the driver takes for a context, by card; others are unknown.
 
     Raises:
         StateError: it cannot be created.
@@ -98,7 +104,7 @@ def create_held(runtime: Path, limits: Sequence[CardLimit], record: Record) -> H
                 _require_unused(slices, record.name)
             directory.mkdir(mode=0o700)
             try:
-                file = _fill(directory, limits, record)
+                file = _fill(directory, limits, record, context_memory or {})
             except BaseException:
                 remove_files(directory)
                 raise
@@ -206,9 +212,24 @@ def remove_files(directory: Path) -> None:
         directory.rmdir()
 
 
-def _fill(directory: Path, limits: Sequence[CardLimit], record: Record) -> BinaryIO:
+def _fill(
+    directory: Path,
+    limits: Sequence[CardLimit],
+    record: Record,
+    context_memory: Mapping[str, int],
+) -> BinaryIO:
     """Write the files of a slice. The record is written last; returns it open and locked."""
-    rows = [LimitRow(row.uuid, row.memory, row.share, row.mode, row.priority) for row in limits]
+    rows = [
+        LimitRow(
+            row.uuid,
+            row.memory,
+            row.share,
+            row.mode,
+            row.priority,
+            context_memory=context_memory.get(row.uuid),
+        )
+        for row in limits
+    ]
     LimitsPage.create(directory / LIMITS, rows, nvml_namespace=nvml_namespace())
     Account.create(directory / ACCOUNT)
     GrantsPage.create(directory / GRANTS)

@@ -60,6 +60,10 @@ class Layer:
         """The row of a card, if this layer has the card."""
         return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
+    def driver_memory(self, i: int) -> int:
+        """Bytes of a row that the driver has taken for the contexts of all processes."""
+        return sum(process.driver_memory[i] for process in self.processes)
+
     def times(self, i: int) -> Times:
         """The times of all processes on a row's card."""
         debt = sum(process.debt_ns[i] for process in self.processes if process.alive)
@@ -148,12 +152,14 @@ def card_usage(
     """
     left = [free_on_card, limit.memory]
     used, refusals, processes, times = 0, 0, [], Times(0.0, 0.0, 0.0)
+    driver_memory = 0
     # Outermost first: after the loop the variables have the values of the innermost layer.
     for layer in layers:
         i = layer.index(limit.uuid)
         if i is None:
             continue
         used, refusals, times = layer.used[i], layer.refusals[i], layer.times(i)
+        driver_memory = layer.driver_memory(i)
         # A variable limits the innermost slice only; the outer ones have other programs too.
         memory = lowest([layer.rows[i].memory, variable if layer is layers[-1] else None])
         left.append(None if memory is None else max(memory - used, 0))
@@ -164,12 +170,13 @@ def card_usage(
                 process.memory[i],
                 process.refusals[i],
                 *times_of(process, i),
+                process.driver_memory[i],
             )
             for process in layer.processes
             if has_used(process, i)
         ]
     memory_usage = (limit.uuid, limit.memory, used, lowest(left), refusals, tuple(processes))
-    return CardUsage(*memory_usage, limit.share, limit.mode, limit.priority, *times)
+    return CardUsage(*memory_usage, limit.share, limit.mode, limit.priority, *times, driver_memory)
 
 
 def limit_of(row: LimitRow) -> CardLimit:

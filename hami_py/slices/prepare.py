@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hami_py._native import HamiLimit, HamiVariables
-from hami_py.config import HAMI_SLICE, Settings
+from hami_py._native import HamiLimit, HamiVariables, parse_memory
+from hami_py.config import CONTEXT_MEMORY, HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import CardLimit, LimitRequest, Plan, ineffective, legible, plan
+from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legible, plan
 from hami_py.slices import coordinator
 from hami_py.slices.current import cards, directories, shown
 from hami_py.slices.hold import Hold, create_held
@@ -95,7 +95,7 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         around=settings.slices,
         devices=planned.devices,
     )
-    held = create_held(settings.runtime_directory, planned.limits, record)
+    held = create_held(settings.runtime_directory, planned.limits, record, planned.context_memory)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
     return Opened(held, library, (*settings.slices, held.directory), notes)
 
@@ -106,11 +106,21 @@ def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) 
     Raises:
         NoDriver, NoDevice, DriverError: NVML cannot list the cards.
         UnknownCard: a card does not exist, is not visible, or is limited but not chosen.
-        InvalidValue: too many cards.
+        InvalidValue: too many cards, or ``HAMI_CONTEXT_MEMORY`` is invalid.
     """
-    planned = plan(cards(settings), request, devices, shown(settings) if devices else None)
+    found = _with_context_memory(cards(settings), settings)
+    planned = plan(found, request, devices, shown(settings) if devices else None)
     limits = _with_variables(planned.limits, request, _variables(settings))
     return replace(planned, limits=limits, notes=(*planned.notes, *ineffective(limits, request)))
+
+
+def _with_context_memory(found: Sequence[Card], settings: Settings) -> list[Card]:
+    """The cards, with the setting for the context memory instead of their own figures."""
+    if settings.context_memory is None:
+        return list(found)
+    none = settings.context_memory == "0"
+    size = None if none else parse_memory(settings.context_memory, "api", CONTEXT_MEMORY)
+    return [replace(card, context_memory=size) for card in found]
 
 
 def _variables(settings: Settings) -> HamiVariables:

@@ -262,6 +262,7 @@ def _cards(layer: Layer, cards: list[Card]) -> tuple[SliceCard, ...]:
             row.mode,
             row.priority,
             *layer.times(i),
+            layer.driver_memory(i),
         )
         for i, row in enumerate(layer.rows)
     )
@@ -282,7 +283,13 @@ def _processes(layer: Layer | None, inside: frozenset[int]) -> tuple[SliceProces
 def _process_cards(layer: Layer | None, process: ProcessUse) -> tuple[SliceProcessCard, ...]:
     rows = layer.rows if layer else ()
     return tuple(
-        SliceProcessCard(row.uuid, process.memory[i], process.refusals[i], *times_of(process, i))
+        SliceProcessCard(
+            row.uuid,
+            process.memory[i],
+            process.refusals[i],
+            *times_of(process, i),
+            process.driver_memory[i],
+        )
         for i, row in enumerate(rows)
         if has_used(process, i)
     )

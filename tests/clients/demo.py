@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -46,22 +47,29 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         real = _real_cards()
         server = None if real else stack.enter_context(_stub())
-        environment = server.env if server else {}
+        environment = server.charging_env if server else {}
         table = Table(box=SIMPLE_HEAD)
         table.add_column("program", no_wrap=True)
         for heading in (
             "limit",
             "total memory\nit saw",
             "allocated before\nout-of-memory",
+            "driver's\nown",
             "peak by the\nstub's ledger",
         ):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
-        verdicts = [_fill(table, client, environment, server) for client in CLIENTS]
+        driver = _driver_memory(real, server)
+        verdicts = [_fill(table, client, environment, server, driver=driver) for client in CLIENTS]
         if real and (interpreter := python_with("torch")):
-            verdicts.append(_fill(table, TORCH, environment, None, interpreter))
+            torch = _fill(table, TORCH, environment, None, driver=driver, interpreter=interpreter)
+            verdicts.append(torch)
         verdicts += [_show_limit(table, monitor, environment) for monitor in MONITORS]
-        card = f"{real[0]}; a real GPU has no ledger" if real else "stub driver: no NVIDIA GPU here"
+        card = (
+            f"{real[0]['name']}; a real GPU has no ledger"
+            if real
+            else "stub driver: no NVIDIA GPU here"
+        )
         _print(f"hami run --gpumem LIMIT -- PROGRAM   ({card})", table)
         parts = compare(SHARES, environment, server)
         title = "hami run --gpucores SHARE -- PROGRAM   (both at the same time on one card)"
@@ -98,11 +106,20 @@ def _shares(parts: Sequence[Part]) -> Table:
     return table
 
 
-def _real_cards() -> list[str]:
+def _real_cards() -> list[dict[str, Any]]:
     done = subprocess.run(
         hami("devices", "--json"), capture_output=True, text=True, timeout=60, check=False
     )
-    return [card["name"] for card in json.loads(done.stdout)] if done.returncode == 0 else []
+    return list(json.loads(done.stdout)) if done.returncode == 0 else []
+
+
+def _driver_memory(real: Sequence[Mapping[str, Any]], server: StubServer | None) -> int:
+    """Bytes that a context takes: by the stub's ledger, or what a slice charges for it here."""
+    if server is None:
+        return int(real[0]["context_memory"] or 0)
+    program = python(CLIENTS[0].program, "fill", "256")
+    report(limited(CLIENTS[0].limit, program), server.charging_env)
+    return int(server.ledger()["cards"][0]["context"]["peak"])
 
 
 @contextlib.contextmanager
@@ -119,24 +136,29 @@ def _fill(
     client: Client,
     environment: Mapping[str, str],
     server: StubServer | None,
+    *,
+    driver: int,
     interpreter: str = sys.executable,
 ) -> bool:
     if server:
         server.control({"command": "reset-peaks"})
     program = python(client.program, "fill", "256", interpreter=interpreter)
     seen = report(limited(client.limit, program), environment)
-    peak = server.peak() if server else None
+    # Programs and contexts together.
+    peak = server.ledger()["cards"][0]["occupied"]["peak"] if server else None
+    usable = client.limit - driver
     holds = (
         seen["total"] == client.limit
-        and client.limit * ENOUGH <= seen["got"] <= client.limit
+        and usable * ENOUGH <= seen["got"] <= usable
         and client.out_of_memory in seen["error"]
-        and (peak is None or seen["got"] <= peak <= client.limit)
+        and (peak is None or seen["got"] + driver <= peak <= client.limit)
     )
     table.add_row(
         client.name,
         _mib(client.limit),
         _mib(seen["total"]),
         _mib(seen["got"]),
+        _mib(driver),
         "-" if peak is None else _mib(peak),
         "holds" if holds else f"DOES NOT HOLD: {seen['error']}",
     )
@@ -148,7 +170,7 @@ def _show_limit(table: Table, monitor: str, environment: Mapping[str, str]) -> b
     seen = report(limited(limit, python("monitor.py", monitor)), environment)
     holds = bool(seen["total"] == limit)
     verdict = "shows the limit" if holds else "DOES NOT SHOW THE LIMIT"
-    table.add_row(monitor, _mib(limit), _mib(seen["total"]), "-", "-", verdict)
+    table.add_row(monitor, _mib(limit), _mib(seen["total"]), "-", "-", "-", verdict)
     return holds
 
 

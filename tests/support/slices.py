@@ -8,14 +8,25 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
-def make(directory: Path, limits: Mapping[str, int | None], share: int | None = None) -> Path:
-    """A slice directory: bytes per card, by UUID, and percent of its time; None is no limit."""
+def make(
+    directory: Path,
+    limits: Mapping[str, int | None],
+    share: int | None = None,
+    context_memory: int | None = None,
+) -> Path:
+    """A slice directory: bytes per card, by UUID, and percent of its time; None is no limit.
+
+    ``context_memory`` is what each context is charged; None is nothing.
+    """
     try:
         from hami_py._native import Account, LimitRow, LimitsPage
     except ImportError as error:
         raise ImportError(f"{error}: not built; run `make build`") from error
     directory.mkdir(parents=True)
-    rows = [LimitRow(uuid, memory_limit=bytes, share=share) for uuid, bytes in limits.items()]
+    rows = [
+        LimitRow(uuid, memory_limit=bytes, share=share, context_memory=context_memory)
+        for uuid, bytes in limits.items()
+    ]
     LimitsPage.create(directory / "limits", rows)
     Account.create(directory / "account")
     return directory

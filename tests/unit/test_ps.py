@@ -30,7 +30,7 @@ from unit.machine import DEADLINE, HOLD, Hami, environment, listed, refused
 
 Slices = Callable[[], list[Path]]
 
-HEADS = ["NAME", "ID", "CARD", "USED", "LIMIT", "SHARE", "GPU", "TIME"]
+HEADS = ["NAME", "ID", "CARD", "USED", "DRIVER", "LIMIT", "SHARE", "GPU", "TIME"]
 HEADS += ["PROCESSES", "STATE", "COMMAND"]
 
 
@@ -95,8 +95,8 @@ def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
 
 
 def config_of(stub: StubServer) -> dict[str, str]:
-    names = ("XDG_RUNTIME_DIR", "HAMI_LIBRARY", "LD_LIBRARY_PATH", "STUB_GPU_SOCKET")
-    return {name: os.environ[name] for name in names}
+    names = ("XDG_RUNTIME_DIR", "HAMI_LIBRARY")
+    return {**stub.env, **{name: os.environ[name] for name in names}}
 
 
 def test_refusals_are_listed(stub: StubServer, start: Callable[..., Any]) -> None:

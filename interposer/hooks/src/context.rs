@@ -1,13 +1,73 @@
-//! The end of a context, which frees all memory that was allocated in it without a call to free.
-//!
-//! The memory that a context itself takes is not charged yet; see `policy.toml`.
+//! The life of a context. At its start, the memory that the driver takes for it is charged. Its end
+//! frees this, and all memory that was allocated in it without a call to free.
 
-use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
+use driver_sys::cuda::{
+    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
+};
 use vgpu_compute::{Ending, notices};
 use vgpu_driver::guard::guard;
+use vgpu_driver::real::{Outcome, check};
 use vgpu_driver::{process, real};
 use vgpu_slice::allocations::{self, Epoch, Owner};
-use vgpu_slice::{Slice, charging, current, pools};
+use vgpu_slice::{Slice, charging, contexts, current, pools};
+
+pub(crate) unsafe fn create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe { real::cuCtxCreate(context, flags, device) })
+}
+
+pub(crate) unsafe fn create_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe { real::cuCtxCreate_v2(context, flags, device) })
+}
+
+pub(crate) unsafe fn create_v3(
+    context: *mut CUcontext,
+    affinities: *mut CUexecAffinityParam,
+    count: i32,
+    flags: u32,
+    device: CUdevice,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe {
+        real::cuCtxCreate_v3(context, affinities, count, flags, device)
+    })
+}
+
+pub(crate) unsafe fn create_v4(
+    context: *mut CUcontext,
+    parameters: *mut CUctxCreateParams,
+    flags: u32,
+    device: CUdevice,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe {
+        real::cuCtxCreate_v4(context, parameters, flags, device)
+    })
+}
+
+/// A new context is current for its thread.
+fn creating(context: *mut CUcontext, device: CUdevice, call: impl FnOnce() -> CUresult) -> Outcome {
+    let outcome = if context.is_null() {
+        check(call())
+    } else {
+        // SAFETY: read only after the driver has written it.
+        contexts::create(device, call, || unsafe { *context })
+    };
+    if outcome.is_ok() {
+        notices::context_changed();
+    }
+    outcome
+}
+
+pub(crate) unsafe fn primary_retain(context: *mut CUcontext, device: CUdevice) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+    if context.is_null() {
+        return check(call());
+    }
+    contexts::retain_primary(device, call)
+}
 
 pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
     // SAFETY: the program's own argument.
@@ -63,6 +123,7 @@ fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
         if let Slice::Limited(limited) = current() {
             let freed = allocations::remove_owned(Owner::context(context), before);
             charging::uncharge_freed(limited, &freed);
+            contexts::ended(limited, context);
         }
     });
 }
@@ -94,6 +155,7 @@ fn primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     if process::is_forked_copy() {
         return call();
     }
+    let mut charge = contexts::lock_primary(device);
     let context =
         primary_context(device).map(|context| (context, notices::context_ending(context as usize)));
     let before = Epoch::now();
@@ -105,6 +167,7 @@ fn primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
         if pools::any_charged() {
             guard(|| pools::device_reset(limited, device, before));
         }
+        guard(|| charge.ended(limited));
     }
     result
 }

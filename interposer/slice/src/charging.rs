@@ -64,7 +64,7 @@ pub fn allocate(
 
 /// Charges a card. If that is refused, memory that the pools of this process keep without use is
 /// freed first.
-fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
+pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
     if pools::any_charged() {
         if limited.try_charge(card, bytes) {
             return Ok(());

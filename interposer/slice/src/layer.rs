@@ -103,6 +103,11 @@ impl Layer {
         }
     }
 
+    /// Bytes that the driver takes for a context on the card of a row; 0 if unknown.
+    pub(crate) fn context_memory(&self, row: usize) -> u64 {
+        self.rows().get(row).and_then(|row| row.context_memory).unwrap_or(0)
+    }
+
     /// The share, mode and priority of a row, now.
     pub(crate) fn regime(&self, row: usize) -> Regime {
         match &self.limits {
@@ -184,6 +189,20 @@ impl Layer {
     pub(crate) fn uncharge(&self, row: usize, bytes: u64) {
         if let Some(member) = self.member() {
             member.uncharge(row, bytes);
+        }
+    }
+
+    /// Notes that the driver has taken this part of the charged bytes for itself.
+    pub(crate) fn add_driver_memory(&self, row: usize, bytes: u64) {
+        if let Some(member) = self.member() {
+            member.add_driver_memory(row, bytes);
+        }
+    }
+
+    /// Undoes [`Self::add_driver_memory`].
+    pub(crate) fn remove_driver_memory(&self, row: usize, bytes: u64) {
+        if let Some(member) = self.member() {
+            member.remove_driver_memory(row, bytes);
         }
     }
 

@@ -13,6 +13,7 @@
 //! | [`cards`] | which row of each layer a card is |
 //! | [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
 //! | [`charging`] | allocating and freeing under the limit |
+//! | [`contexts`] | the driver's own memory for contexts |
 //! | [`seat`] | the account and the grants of one card, as the compute layer uses them |
 
 // A panic here would be a panic in the user's program.
@@ -22,6 +23,7 @@
 pub mod allocations;
 pub mod cards;
 pub mod charging;
+pub mod contexts;
 mod current;
 mod departure;
 mod environment;

@@ -208,6 +208,25 @@ impl Limited {
         }
     }
 
+    /// Bytes that the driver takes for a context on the card; 0 if no layer knows, and if a layer
+    /// does not have the card. Layers that disagree were created before and after an update.
+    pub fn context_memory(&self, card: &Card) -> u64 {
+        if !self.covers(card) {
+            return 0;
+        }
+        self.rows_of(card).map(|(layer, row)| layer.context_memory(row)).max().unwrap_or(0)
+    }
+
+    /// Notes in every layer that the driver has taken this part of the charged bytes for itself.
+    pub fn add_driver_memory(&self, card: &Card, bytes: u64) {
+        self.rows_of(card).for_each(|(layer, row)| layer.add_driver_memory(row, bytes));
+    }
+
+    /// Undoes [`Self::add_driver_memory`]; call it before the bytes are uncharged.
+    pub fn remove_driver_memory(&self, card: &Card, bytes: u64) {
+        self.rows_of(card).for_each(|(layer, row)| layer.remove_driver_memory(row, bytes));
+    }
+
     /// The limit in force: the least over all layers; 0 if a layer does not have the card.
     pub fn limit(&self, card: &Card) -> u64 {
         self.least(card, |index, _, row| self.limit_at(card, index, row))
@@ -232,6 +251,11 @@ impl Limited {
     /// The bytes that the processes of the innermost slice hold.
     pub fn used(&self, card: &Card) -> u64 {
         self.innermost(&card.rows).map_or(0, |(layer, row)| layer.used(row))
+    }
+
+    /// The layers that have a row for the card.
+    fn rows_of<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (&'a Layer, usize)> {
+        self.rows(card).filter_map(|(layer, row)| Some((layer, row?)))
     }
 
     fn rows<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (&'a Layer, Option<usize>)> {

@@ -42,6 +42,11 @@ macro_rules! hook_table {
                     cuMemAllocFromPoolAsync => stream_ordered::alloc_from_pool;
                     cuMemAllocFromPoolAsync_ptsz => stream_ordered::alloc_from_pool_ptsz;
                     cuMemPoolCreate => stream_ordered::pool_create;
+                    cuCtxCreate => context::create_v1;
+                    cuCtxCreate_v2 => context::create_v2;
+                    cuCtxCreate_v3 => context::create_v3;
+                    cuCtxCreate_v4 => context::create_v4;
+                    cuDevicePrimaryCtxRetain => context::primary_retain;
                 }
                 fail_open {
                     cuGetProcAddress => lookup::get_proc_address_v1;
@@ -77,10 +82,6 @@ macro_rules! hook_table {
                     cuStreamEndCapture_ptsz => capture::end_capture_ptsz;
                 }
                 observe {
-                    cuCtxCreate => launch::context_changed;
-                    cuCtxCreate_v2 => launch::context_changed;
-                    cuCtxCreate_v3 => launch::context_changed;
-                    cuCtxCreate_v4 => launch::context_changed;
                     cuCtxPopCurrent => launch::context_changed;
                     cuCtxPopCurrent_v2 => launch::context_changed;
                     cuCtxPushCurrent => launch::context_changed;
@@ -189,7 +190,6 @@ macro_rules! hook_table {
                     cuDeviceGetUuid;
                     cuDeviceGetUuid_v2;
                     cuDevicePrimaryCtxGetState;
-                    cuDevicePrimaryCtxRetain;
                     cuEventCreate;
                     cuEventElapsedTime;
                     cuEventElapsedTime_v2;

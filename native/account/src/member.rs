@@ -168,6 +168,21 @@ impl<'a> Member<'a> {
         Word(self.word(card).load(Ordering::Relaxed)).committed() * UNIT
     }
 
+    /// Notes that the driver has taken `bytes` of the charged bytes for itself, so that they can be
+    /// shown apart.
+    pub fn add_driver_memory(&self, card: usize, bytes: u64) {
+        if let Some(words) = self.compute(card) {
+            words.driver_memory.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Undoes [`Self::add_driver_memory`]; call it before the bytes are uncharged.
+    pub fn remove_driver_memory(&self, card: usize, bytes: u64) {
+        if let Some(words) = self.compute(card) {
+            words.driver_memory.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// The slot of this process in the account. Grants name processes by their slots.
     pub fn slot(&self) -> u16 {
         self.slot as u16

@@ -17,6 +17,7 @@ fn holding(holding: &Holding) -> Value {
         "held": level(holding.held),
         "managed": {"now": holding.managed},
         "context": level(holding.context),
+        "occupied": level(holding.occupied),
         "allocations": holding.allocations,
     })
 }

@@ -61,6 +61,8 @@ pub struct Holding {
     pub managed: u64,
     /// Bytes of contexts.
     pub context: Level,
+    /// `held` and `context` together.
+    pub occupied: Level,
     /// Live allocations.
     pub allocations: u64,
 }
@@ -79,9 +81,9 @@ impl Holding {
 
     /// Sets every peak to the current value.
     pub fn reset_peaks(&mut self) {
-        for level in [&mut self.requested, &mut self.cached, &mut self.held, &mut self.context] {
-            level.reset_peak();
-        }
+        let parts = [&mut self.requested, &mut self.cached, &mut self.held, &mut self.context];
+        parts.into_iter().for_each(Level::reset_peak);
+        self.occupied.reset_peak();
     }
 
     /// Whether one charge of these bytes can be released.
@@ -96,6 +98,7 @@ impl Holding {
 
     #[inline]
     pub(super) fn add(&mut self, kind: Kind, bytes: u64) {
+        self.occupied.add(bytes);
         match kind {
             Kind::Context => self.context.add(bytes),
             Kind::Requested | Kind::Managed => {
@@ -111,6 +114,7 @@ impl Holding {
 
     #[inline]
     pub(super) fn take(&mut self, kind: Kind, bytes: u64) {
+        self.occupied.now -= bytes;
         match kind {
             Kind::Context => self.context.now -= bytes,
             Kind::Requested | Kind::Managed => {
@@ -130,6 +134,7 @@ impl Holding {
         self.requested.add(bytes);
         self.cached.change(room, bytes);
         self.held.add(room);
+        self.occupied.add(room);
         self.allocations += 1;
     }
 
@@ -139,6 +144,7 @@ impl Holding {
         self.requested.now -= bytes;
         self.cached.change(bytes, room);
         self.held.now -= room;
+        self.occupied.now -= room;
         self.allocations -= u64::from(bytes > 0);
     }
 
@@ -149,6 +155,7 @@ impl Holding {
         self.held.now -= other.held.now;
         self.managed -= other.managed;
         self.context.now -= other.context.now;
+        self.occupied.now -= other.occupied.now;
         self.allocations -= other.allocations;
     }
 }
