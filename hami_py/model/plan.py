@@ -50,7 +50,7 @@ def plan(
     if chosen:
         ours = list(dict.fromkeys(find(cards, name, "device") for name in chosen))
         for card in ours:
-            if shown is not None and card not in shown:
+            if shown is not None and card.uuid not in {each.uuid for each in shown}:
                 raise UnknownCard(
                     f"device {card.uuid}",
                     "CUDA_VISIBLE_DEVICES hides it",

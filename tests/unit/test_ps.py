@@ -64,10 +64,10 @@ def test_a_running_slice(hami: Hami, running: Callable[..., Started]) -> None:
         assert head.split() == HEADS
         id_ = slice_["id"][:12]
         assert first_card == (
-            f"train  {id_}  0     0B    -      -      -         1          running"
+            f"train  {id_}  0     0B    -       -      -      -         1          running"
             "  sh -c 'echo up; read _'"
         )
-        assert second_card.split() == ["1", "0B", "4GiB", "-", "-"]
+        assert second_card.split() == ["1", "0B", "-", "4GiB", "-", "-"]
         told = hami("ps", "-p").stdout.splitlines()[-1]
         assert told == f"  {process['pid']}  no GPU memory  sh -c 'echo up; read _'"
         first.finish()
@@ -86,12 +86,17 @@ def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
         assert [card["memory_used"] for card in slice_["cards"]] == [stub.held(0), stub.held(1)]
         assert stub.held(1) == 100 * MIB
         ((pid, cards),) = [(p["pid"], p["cards"]) for p in slice_["processes"]]
-        times = {"engine_time": 0, "throttled": 0, "debt": 0}
-        held = {"uuid": stub.uuids()[1], "memory_used": 100 * MIB, "refusals": 0}
+        times = {"engine_time": 0, "throttled": 0, "debt": 0, "driver_memory": 0}
+        held = {
+            "uuid": stub.uuids()[1],
+            "memory_used": 100 * MIB,
+            "refusals": 0,
+            "driver_memory": 0,
+        }
         assert cards == [{**held, **times}]
         text = run([*command, "ps", "--processes"], variables).out
         assert re.search(rf"^  {pid}  card 1: 100MiB  \S*hold 100 1$", text, re.MULTILINE)
-        assert re.search(r"^ +1 +100MiB +1GiB +- +-$", text, re.MULTILINE)
+        assert re.search(r"^ +1 +100MiB +- +1GiB +- +-$", text, re.MULTILINE)
 
 
 def config_of(stub: StubServer) -> dict[str, str]:

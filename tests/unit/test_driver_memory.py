@@ -1,0 +1,75 @@
+"""The figures for the driver's memory, and where a user sees it."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from hami_py.gpu.driver_memory import CONTEXT_MIB, context_memory
+from support.artifacts import Artifacts
+from support.programs import Programs
+from support.running import Started, run
+from support.slices import MIB
+from support.stub import StubServer
+from unit.machine import Hami
+
+PROFILES = Path(__file__).parents[1] / "stub" / "profiles"
+
+CONTEXT = 413 * MIB
+"""What a context takes on the stub's a100."""
+
+
+def test_the_table_agrees_with_the_stub() -> None:
+    """The stub takes its own figures from its profiles."""
+    of_stub = {}
+    for path in PROFILES.glob("*.toml"):
+        found = dict(re.findall(r'^(name|context_bytes) = "?([^"\n]+)', path.read_text(), re.M))
+        if "context_bytes" in found:
+            of_stub[found["name"]] = int(found["context_bytes"])
+    assert {model: context_memory(model, "580.95.05") for model in CONTEXT_MIB} == of_stub
+
+
+def test_a_figure_applies_from_a_driver_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hami_py.gpu.driver_memory.CONTEXT_MIB", {"X": {535: 100, 580: 120}})
+    found = {version: context_memory("X", version) for version in ("530.1", "535", "570.2", "600")}
+    assert found == {"530.1": None, "535": 100 * MIB, "570.2": 100 * MIB, "600": 120 * MIB}
+    assert context_memory("another card", "580.95.05") is None
+    assert context_memory("X", "unknown") is None
+
+
+def test_a_bad_setting_is_refused(hami: Hami) -> None:
+    done = hami("run", "--", "true", HAMI_CONTEXT_MEMORY="413")
+    assert done.returncode == 125
+    assert "HAMI_CONTEXT_MEMORY" in done.stderr and '"413"' in done.stderr
+    assert "MiB" in done.stderr
+
+
+@pytest.fixture
+def environment(gpu: StubServer, artifacts: Artifacts, runtime: Path) -> dict[str, str]:
+    """The environment of `hami`, as users have it."""
+    ours = {"XDG_RUNTIME_DIR": str(runtime), "HAMI_LIBRARY": str(artifacts.library)}
+    return {**gpu.charging_env, **ours}
+
+
+@pytest.mark.parametrize(
+    ("setting", "driver"), [({}, CONTEXT), ({"HAMI_CONTEXT_MEMORY": "100MiB"}, 100 * MIB)]
+)
+def test_a_run_shows_the_drivers_memory_apart(
+    environment: dict[str, str], program: Programs, setting: dict[str, str], driver: int
+) -> None:
+    env = {**environment, **setting}
+    command = [sys.executable, "-m", "hami_py"]
+    hold = [str(program("hold")), "100", "0"]
+    with Started([*command, "run", "--gpumem", "1GiB", "--", *hold], env) as holder:
+        holder.wait_for("holding")
+        (slice_,) = json.loads(run([*command, "ps", "--json"], env).out)
+        (card,) = slice_["cards"]
+        assert (card["memory_used"], card["driver_memory"]) == (driver + 100 * MIB, driver)
+        ((process,),) = [one["cards"] for one in slice_["processes"] if one["cards"]]
+        assert process["driver_memory"] == driver
+        text = run([*command, "ps", "--processes"], env).out
+        assert f"driver {driver // MIB}MiB" in text
+        heads, line = (row.split() for row in text.splitlines()[:2])
+        assert line[heads.index("DRIVER")] == f"{driver // MIB}MiB"
