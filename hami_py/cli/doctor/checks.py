@@ -116,9 +116,15 @@ def _nvml(_settings: Settings) -> str:
 
 def _cards(settings: Settings) -> str:
     return "; ".join(
-        f"{card.index}: {card.name}, {format_memory(card.memory_total)}"
+        f"{card.index}: {card.name}, {format_memory(card.memory_total)}, {_contexts(card)}"
         for card in _shown(settings)
     )
+
+
+def _contexts(card: Card) -> str:
+    if card.context_memory is None:
+        return "contexts of unknown size are not charged"
+    return f"{format_memory(card.context_memory)} per context"
 
 
 def _shown(settings: Settings) -> list[Card]:
