@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef unsigned long long CUdeviceptr;
 typedef void *handle;
@@ -155,6 +156,24 @@ static int only(const char *name, int calls) {
     return 2;
 }
 
+// Says when an allocation is granted again, or refused again, until it is killed.
+static void watch(size_t bytes) {
+    int granted = -1;
+    for (;;) {
+        CUdeviceptr pointer;
+        int now = cuMemAlloc_v2(&pointer, bytes) == 0;
+        double at = read_clock(CLOCK_MONOTONIC);
+        if (now)
+            must(cuMemFree_v2(pointer), "cuMemFree");
+        if (now != granted) {
+            printf("%s %.0f\n", now ? "granted" : "refused", at);
+            fflush(stdout);
+            granted = now;
+        }
+        usleep(100);
+    }
+}
+
 static char *read_all(const char *path) {
     static char image[65536];
     FILE *file = fopen(path, "r");
@@ -167,7 +186,7 @@ static char *read_all(const char *path) {
 int main(int argc, char **argv) {
     handle context, module;
     if (argc < 3) {
-        fprintf(stderr, "usage: calls all|hold|NAME IMAGE [PART|COUNT]\n");
+        fprintf(stderr, "usage: calls all|hold|watch|NAME IMAGE [PART|MIB|COUNT]\n");
         return 2;
     }
     const char *job = argv[1];
@@ -189,6 +208,8 @@ int main(int argc, char **argv) {
         return 0;
     }
     int number = argc > 3 ? atoi(argv[3]) : 1;
+    if (strcmp(job, "watch") == 0)
+        watch((size_t)number << 20);
     if (strcmp(job, "all") != 0)
         return only(job, number);
     // While there is another allocation in the driver's page, it need not take and give back pages.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.results import Row, middle_half, write
+from hami_py._native import LimitsPage
 from support import artifacts, slices
 from support.artifacts import Artifacts
 from support.running import Started
@@ -26,6 +27,8 @@ from support.slices import GIB
 
 PAIRS = 15
 EXECS = 200
+RESIZES = 25
+PRELOAD = "LD_PRELOAD"
 COMMAND = "make bench"
 
 #: Percent: a limit, of which launches of kernels that take no time leave all the credit there is.
@@ -88,6 +91,7 @@ def main() -> None:
             {**preloaded, "HAMI_SLICE": str(_slice(folder / "shared", bare, SHARE))},
         )
         counted = list(_counted(program, environments))
+        counted += _resizes(program, folder / "resized", preloaded)
         rows = [row for part in measure(program, environments, Plan(COMMAND)) for row in part]
     rows += counted
     write("calls", "What our part of a call costs", rows)
@@ -203,6 +207,35 @@ def _count(program: Path, name: str, calls: int, environment: Environment) -> in
     found = re.search(r"Collected : (\d+)", done.stderr)
     assert found, done.stderr
     return int(found[1])
+
+
+def _resizes(program: Path, directory: Path, preloaded: Environment) -> Iterator[Row]:
+    """How long after a change of the page a running program gets more, or less.
+
+    The program has the first limit in its environment as well, as containers do.
+    """
+    slice_path = _slice(directory, {name: preloaded[name] for name in preloaded if name != PRELOAD})
+    page = LimitsPage.open(slice_path / "limits")
+    (uuid,) = (row.uuid for row in page.rows())
+    page.add_injected(uuid, memory=8 * GIB)
+    environment = {
+        **preloaded,
+        "HAMI_SLICE": str(slice_path),
+        "CUDA_DEVICE_MEMORY_LIMIT": "8g",
+    }
+    late: dict[str, list[float]] = {"granted": [], "refused": []}
+    with Started([program, "watch", IMAGE, str(9 * 1024)], environment) as watching:
+        assert watching.next_line().startswith("refused")
+        for _ in range(RESIZES):
+            for expected, limit in (("granted", 10 * GIB), ("refused", 8 * GIB)):
+                begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                page.set_memory_limits({uuid: limit})
+                seen, at = watching.next_line().split()
+                assert seen == expected
+                late[expected].append((float(at) - begin) / 1e6)
+        watching.kill()
+    yield _row("a limit that grows takes effect", late["granted"], "ms", 100, COMMAND)
+    yield _row("a limit that shrinks takes effect", late["refused"], "ms", 100, COMMAND)
 
 
 def _counted(program: Path, environments: Environments) -> Iterator[Row]:
