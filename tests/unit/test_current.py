@@ -125,6 +125,7 @@ def test_free_memory_is_the_least_over_all_layers(
     def process(pid: int, memory: int, refusals: int) -> ProcessUse:
         times = {"used_ns": [0], "throttled_ns": [0], "debt_ns": [0]}
         said = {"pid": pid, "alive": True, "memory": [memory], "refusals": [refusals]}
+        said["driver_memory"] = [memory // 4]
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     held, page = (CardLimit(FIRST, 5 * GIB),), (LimitRow(FIRST),)
@@ -149,7 +150,11 @@ def test_free_memory_is_the_least_over_all_layers(
         # HAMi's variable binds the inner one alone: 5 - 3 in the outer, 2 - 1 in the inner.
         memory_free=1 * GIB,
         refusals=5,
-        processes=(ProcessUsage(8, True, 1 * GIB, 0), ProcessUsage(9, True, 0, 5)),
+        processes=(
+            ProcessUsage(8, True, 1 * GIB, 0, driver_memory=GIB // 4),
+            ProcessUsage(9, True, 0, 5),
+        ),
+        driver_memory=GIB // 4,
     )
 
 
@@ -334,7 +339,7 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     """Of living and dead processes; a process that has used or waited for time is listed."""
 
     def process(pid: int, alive: bool, used: int, throttled: int, debt: int) -> ProcessUse:
-        said = {"pid": pid, "alive": alive, "memory": [0], "refusals": [0]}
+        said = {"pid": pid, "alive": alive, "memory": [0], "refusals": [0], "driver_memory": [0]}
         times = {"used_ns": [used], "throttled_ns": [throttled], "debt_ns": [debt]}
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
