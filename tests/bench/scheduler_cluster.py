@@ -143,7 +143,7 @@ def _check_lease(api: Api, port: int) -> None:
     made = api.create(PODS, made)
     api.patch(f"{LEASES}/{LEASE}", {"spec": {"holderIdentity": "another_bench"}})
     said = failing.bind(port, made, node_name(0))
-    assert "another_bench has it" in said, said
+    assert "another_bench holds it" in said, said
 
 
 def _bind_all(cluster: ControlPlane, run: int, pods: int) -> float:

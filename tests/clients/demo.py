@@ -34,8 +34,8 @@ from clients.side_by_side import Part, compare
 from support import artifacts
 from support.stub import StubServer
 
-#: The part of its limit that a client must be able to allocate. The last step of every client is
-#: 1 MiB, but PyTorch allocates memory from the driver in blocks of 20 MiB.
+#: The part of its limit, less the driver's memory, that a client must be able to allocate, unless
+#: its last step is larger. PyTorch allocates memory from the driver in blocks of 20 MiB.
 ENOUGH = 0.99
 
 #: Percent of one card's time for two programs whose kernels spin for half a millisecond each.
@@ -149,7 +149,7 @@ def _fill(
     usable = client.limit - driver
     holds = (
         seen["total"] == client.limit
-        and usable * ENOUGH <= seen["got"] <= usable
+        and usable - max(usable * (1 - ENOUGH), client.step) <= seen["got"] <= usable
         and client.out_of_memory in seen["error"]
         and (peak is None or seen["got"] + driver <= peak <= client.limit)
     )
