@@ -80,7 +80,7 @@ def main() -> int:
 def _print(title: str, table: Table) -> None:
     print(title)
     # Fixed sizes: without a terminal rich would use 80 columns.
-    Console(width=100, height=50).print(table)
+    Console(width=115, height=50).print(table)
 
 
 def _shares(parts: Sequence[Part]) -> Table:

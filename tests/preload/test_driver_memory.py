@@ -1,7 +1,7 @@
 """A context takes memory of the card before the program allocates anything.
 
 The limits page says how much, so a slice charges it inside its limit. The ledger counts contexts
-by itself: `occupied` is what programs and contexts hold together.
+by itself: `occupied` is what programs requested and contexts hold together.
 """
 
 import contextlib

@@ -61,7 +61,7 @@ pub struct Holding {
     pub managed: u64,
     /// Bytes of contexts.
     pub context: Level,
-    /// `held` and `context` together.
+    /// `requested` and `context` together.
     pub occupied: Level,
     /// Live allocations.
     pub allocations: u64,
@@ -134,7 +134,7 @@ impl Holding {
         self.requested.add(bytes);
         self.cached.change(room, bytes);
         self.held.add(room);
-        self.occupied.add(room);
+        self.occupied.add(bytes);
         self.allocations += 1;
     }
 
@@ -144,7 +144,7 @@ impl Holding {
         self.requested.now -= bytes;
         self.cached.change(bytes, room);
         self.held.now -= room;
-        self.occupied.now -= room;
+        self.occupied.now -= bytes;
         self.allocations -= u64::from(bytes > 0);
     }
 
