@@ -84,6 +84,13 @@ def test_a_lookup_of_a_driver_s_function_calls_nothing(
     assert no_calls(command, gpu.env) == run(command, gpu.env)
 
 
+def test_a_lookup_by_a_driver_calls_nothing(no_calls, program, gpu, artifacts):
+    """A thin driver looks its functions up before `main`."""
+    env = {**gpu.env, "INNER": str(artifacts.libcuda)}
+    command = [program("early_lookups"), program("thin_driver", "-DAT_LOAD")]
+    assert no_calls(command, env) == run(command, env)
+
+
 def test_a_call_by_name_would_be_seen(no_calls, program, gpu, artifacts):
     done = no_calls([program("early_lookups"), artifacts.libcuda, "call"], gpu.env)
     assert done.code == 99

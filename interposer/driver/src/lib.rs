@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`real`] | a typed caller for every driver function in the hook table |
 //! | [`symbols`] | the driver's address of each function |
+//! | [`callers`] | whether a hooked function is called by the driver itself |
 //! | [`context`] | the current context of a thread |
 //! | [`objects`], [`elf`] | the libraries that are loaded; their names and functions |
 //! | [`libdl`] | the C library's own `dlsym` and what else a lookup needs |
@@ -16,6 +17,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::doc_markdown)] // most names in comments are CUDA's
 
+pub mod callers;
 pub mod context;
 pub mod elf;
 pub mod guard;

@@ -12,8 +12,13 @@ use crate::libdl;
 
 /// Whether an address is in an object with this SONAME.
 pub fn is_in(address: usize, soname: &CStr) -> bool {
+    is_in_any(address, |object| object.is_named(soname))
+}
+
+/// Whether an address is in an object for which `is_it` is true.
+pub(crate) fn is_in_any(address: usize, is_it: impl Fn(&Object<'_>) -> bool) -> bool {
     let mut found = false;
-    each_object(|object| found |= object.contains(address) && object.is_named(soname));
+    each_object(|object| found |= object.contains(address) && is_it(object));
     found
 }
 
@@ -113,14 +118,14 @@ unsafe fn copy(text: *const c_char, room: &mut [MaybeUninit<c_char>]) -> usize {
 }
 
 /// One loaded object, as the loader describes it.
-struct Object<'a> {
+pub(crate) struct Object<'a> {
     base: usize,
     path: *const c_char,
     headers: &'a [libc::Elf64_Phdr],
 }
 
 impl Object<'_> {
-    fn contains(&self, address: usize) -> bool {
+    pub(crate) fn contains(&self, address: usize) -> bool {
         self.headers.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {
             let start = self.base.wrapping_add(header.p_vaddr as usize);
             address >= start && address - start < header.p_memsz as usize
@@ -134,7 +139,7 @@ impl Object<'_> {
         Some(unsafe { Dynamic::new(self.base, entries as *const [u64; 2]) })
     }
 
-    fn is_named(&self, soname: &CStr) -> bool {
+    pub(crate) fn is_named(&self, soname: &CStr) -> bool {
         self.dynamic().is_some_and(|dynamic| dynamic.is_named(soname.to_bytes()))
     }
 

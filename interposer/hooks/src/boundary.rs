@@ -4,7 +4,12 @@
 //! the program's arguments to the body, an `unsafe` function with the same parameters that returns
 //! the driver's result code or a `Result` with it. The compiler rejects a body with other
 //! parameters.
+//!
+//! An exported wrapper is a [`crate::jump`] to the function that does this, or to the driver's
+//! function if the driver itself is the caller; see [`callers`].
 
+use vgpu_driver::callers;
+use vgpu_driver::guard::contain;
 use vgpu_driver::real::Outcome;
 use vgpu_driver::symbols::Symbol;
 
@@ -47,6 +52,15 @@ impl Hook {
     }
 }
 
+/// Called by the exported wrappers for a caller that is not known yet, or is the driver. Returns the
+/// address to jump to: `then` is the function for the program's calls.
+pub(crate) extern "C" fn destination(return_address: usize, symbol: Symbol, then: usize) -> usize {
+    match contain(|| callers::is_driver(return_address)) {
+        Some(true) => symbol.callable(),
+        _ => then,
+    }
+}
+
 /// Expands the hook table to wrappers, and to the rows that the wrappers of launches pass on.
 macro_rules! wrappers {
     ($(library $library:ident ($signature:ident, $absent:ident) {
@@ -63,11 +77,23 @@ macro_rules! wrappers {
             use core::ffi::{c_char, c_void};
             use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
             $(
+                $($signature!($closed, entry);)*
+                $($signature!($open, entry);)*
+                $($signature!($observed, entry);)*
+                $($signature!($launch, launch $budget);)*
+                $($signature!($stream_op, launch stream_op);)*
+            )*
+        }
+
+        /// Calls by the program.
+        mod guarded {
+            #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
+            use core::ffi::{c_char, c_void};
+            use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
+            $(
                 $($signature!($closed, fail_closed $refusal $($closed_body)::+);)*
                 $($signature!($open, fail_open $($open_body)::+);)*
                 $($signature!($observed, observe $($observe_body)::+);)*
-                $($signature!($launch, launch $budget);)*
-                $($signature!($stream_op, launch stream_op);)*
             )*
         }
 
@@ -117,10 +143,20 @@ macro_rules! hook {
     };
 }
 
+/// An exported wrapper, except of a launch.
+macro_rules! entry {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name($(_: $kind),*) -> $result {
+            $crate::jump::entry_jump!($name, $crate::boundary::guarded::$name)
+        }
+    };
+}
+
 /// A wrapper that refuses if its body panics: memory is never allocated without being charged.
 macro_rules! fail_closed {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $refusal:ident $($body:ident)::+) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             vgpu_driver::guard::guard(||
                 // SAFETY: the body gets exactly what the program passed to this symbol.
@@ -134,7 +170,6 @@ macro_rules! fail_closed {
 /// A wrapper that passes the call to the driver if its body panics.
 macro_rules! fail_open {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $($body:ident)::+) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             vgpu_driver::guard::guard(||
                 // SAFETY: the body gets exactly what the program passed to this symbol.
@@ -150,7 +185,6 @@ macro_rules! fail_open {
 /// [`crate::synchronize`].
 macro_rules! observe {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $($body:ident)::+) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             let driver = vgpu_driver::symbols::Symbol::$name.callable();
             let driver: unsafe extern "C" fn($($kind),*) -> $result =

@@ -6,8 +6,8 @@ use vgpu_compute::admission::{self, Next};
 use vgpu_compute::launch::Launch;
 use vgpu_compute::notices;
 use vgpu_driver::guard::guard;
-use vgpu_driver::real;
 use vgpu_driver::symbols::Symbol;
+use vgpu_driver::{callers, real};
 
 use crate::jump::Frame;
 
@@ -55,6 +55,9 @@ pub(crate) struct StreamOpRow {
 /// Called by the launch wrappers on the slow path, with the program's arguments. Returns the
 /// address to jump to.
 pub(crate) extern "C" fn launch(row: &'static LaunchRow, frame: &Frame) -> usize {
+    if callers::is_driver(frame.return_address()) {
+        return row.symbol.callable();
+    }
     match guard(|| admit(row.arguments, frame)) {
         Some(Next::LaunchAndClose) => (row.then_close)(),
         _ => row.symbol.callable(),
@@ -72,6 +75,9 @@ fn admit(arguments: Arguments, frame: &Frame) -> Next {
 /// Called by the wrappers of other work on streams on the slow path. Returns the address to jump
 /// to.
 pub(crate) extern "C" fn stream_op(row: &'static StreamOpRow, frame: &Frame) -> usize {
+    if callers::is_driver(frame.return_address()) {
+        return row.symbol.callable();
+    }
     guard(|| {
         let per_thread = row.symbol.name().ends_with("_ptsz");
         notices::stream_op(frame.argument(row.stream), per_thread);

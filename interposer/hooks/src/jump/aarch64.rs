@@ -140,16 +140,63 @@ macro_rules! launch_jump {
 }
 pub(crate) use launch_jump;
 
+/// The body of every other wrapper; see the one for x86-64.
+macro_rules! entry_jump {
+    ($name:ident, $then:path) => {
+        core::arch::naked_asm!(
+            "adrp x16, {known}",
+            "add x16, x16, :lo12:{known}",
+            "and x17, x30, #{mask}", // the return address, in the caller
+            "ldr x16, [x16, x17]",
+            "cmp x16, x30",
+            "b.ne 2f",
+            "b {then}",
+            "2:",
+            "stp x29, x30, [sp, #-96]!",
+            "stp x0, x1, [sp, #16]",
+            "stp x2, x3, [sp, #32]",
+            "stp x4, x5, [sp, #48]",
+            "stp x6, x7, [sp, #64]",
+            "str x8, [sp, #80]",
+            "mov x0, x30",
+            "mov x1, #{symbol}",
+            "adrp x2, {then}",
+            "add x2, x2, :lo12:{then}",
+            "bl {destination}",
+            "mov x16, x0",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x2, x3, [sp, #32]",
+            "ldp x4, x5, [sp, #48]",
+            "ldp x6, x7, [sp, #64]",
+            "ldr x8, [sp, #80]",
+            "ldp x29, x30, [sp], #96",
+            "br x16",
+            mask = const vgpu_driver::callers::MASK,
+            known = sym vgpu_driver::callers::KNOWN,
+            symbol = const vgpu_driver::symbols::Symbol::$name as usize,
+            then = sym $then,
+            destination = sym $crate::boundary::destination,
+        )
+    };
+}
+pub(crate) use entry_jump;
+
 /// The arguments of a launch, as the wrapper above saves them.
 #[repr(C)]
 pub(crate) struct Frame {
-    _frame_and_return: [usize; 2],
+    _frame: usize,
+    return_address: usize,
     registers: [usize; 8],
     _x8: [usize; 2],
     stack: [usize; 3],
 }
 
 impl Frame {
+    /// Where the launch returns to, in the caller.
+    pub(crate) fn return_address(&self) -> usize {
+        self.return_address
+    }
+
     /// The argument at this position. A launch has at most 11. Beyond a function's last argument
     /// this returns whatever the caller's stack holds.
     pub(crate) fn argument(&self, position: usize) -> usize {

@@ -136,17 +136,63 @@ macro_rules! launch_jump {
 }
 pub(crate) use launch_jump;
 
+/// The body of every other wrapper: jumps to `$then` if the caller is known to be the program.
+/// Otherwise [`crate::boundary::destination`] decides. All argument registers are kept; stack
+/// arguments are never touched.
+macro_rules! entry_jump {
+    ($name:ident, $then:path) => {
+        core::arch::naked_asm!(
+            "mov rax, qword ptr [rsp]", // the return address, in the caller
+            "mov r10d, eax",
+            "and r10d, {mask}",
+            "lea r11, [rip + {known}]",
+            "cmp rax, qword ptr [r11 + r10]",
+            "je {then}",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "push rcx",
+            "push r8",
+            "push r9",
+            "sub rsp, 8", // 7 words and the return address: 16-byte aligned for the call
+            "mov rdi, rax",
+            "mov esi, {symbol}",
+            "lea rdx, [rip + {then}]",
+            "call {destination}",
+            "add rsp, 8",
+            "pop r9",
+            "pop r8",
+            "pop rcx",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            mask = const vgpu_driver::callers::MASK,
+            known = sym vgpu_driver::callers::KNOWN,
+            symbol = const vgpu_driver::symbols::Symbol::$name as usize,
+            then = sym $then,
+            destination = sym $crate::boundary::destination,
+        )
+    };
+}
+pub(crate) use entry_jump;
+
 /// The arguments of a launch, as the wrapper above saves them.
 #[repr(C)]
 pub(crate) struct Frame {
     _aligning: usize,
     /// r9, r8, rcx, rdx, rsi, rdi.
     registers: [usize; 6],
-    _return_address: usize,
+    return_address: usize,
     stack: [usize; 5],
 }
 
 impl Frame {
+    /// Where the launch returns to, in the caller.
+    pub(crate) fn return_address(&self) -> usize {
+        self.return_address
+    }
+
     /// The argument at this position. A launch has at most 11. Beyond a function's last argument
     /// this returns whatever the caller's stack holds.
     pub(crate) fn argument(&self, position: usize) -> usize {

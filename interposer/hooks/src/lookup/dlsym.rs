@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_void};
 use vgpu_driver::elf::is;
 use vgpu_driver::guard::contain;
 use vgpu_driver::symbols::{self, Library};
-use vgpu_driver::{libdl, objects};
+use vgpu_driver::{callers, libdl, objects};
 
 use super::wrapper_of;
 use crate::boundary::HOOKS;
@@ -89,6 +89,17 @@ fn decide(
     // RTLD_DEFAULT the loader does the same for lookups by this library. The program's handle is
     // the same scope without that.
     let scope = if handle == libc::RTLD_DEFAULT { objects::open_program() } else { handle };
+    if callers::is_driver(caller) {
+        // The driver gets its own functions. A search behind it or in a library of its own does not
+        // find our export, and one of the global scope finds it first.
+        return match look_up(scope) {
+            found if found == wrapper => Decision::of(match look_up(libc::RTLD_NEXT) {
+                0 => objects::open_containing(caller).map_or(0, look_up),
+                next => next,
+            }),
+            _ => Decision::PASS,
+        };
+    }
     match look_up(scope) {
         found if found == wrapper => {
             // A search of the global scope finds our export first, even if no driver is loaded.

@@ -9,7 +9,8 @@
 //!
 //! One rule serves them all: call the real function first, then replace the address that it
 //! returned by the wrapper for that address. So no symbol is offered that the driver lacks, and
-//! versions, flags and per-thread-stream variants stay exact.
+//! versions, flags and per-thread-stream variants stay exact. The driver itself gets its own
+//! functions (`vgpu_driver::callers`).
 
 #[cfg_attr(test, allow(dead_code))] // a test binary exports no dlsym
 mod dlsym;

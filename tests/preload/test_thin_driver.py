@@ -1,0 +1,95 @@
+"""Drivers that reach their own exports through the loader, as WSL2's `libcuda.so.1` does.
+
+A thin driver looks every function up in an inner library of the same SONAME, which is the stub
+here. Some drivers also call their own exports by name, or look them up. The library must not take
+such a call or lookup for the program's.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from support.running import run
+from support.slices import GIB
+from support.traces import value
+
+LOOKUPS = {path.stem for path in (Path(__file__).parent / "programs").glob("lookup_by_*.c")} - {
+    # They open the stub by another name, or need a driver without versions.
+    "lookup_by_linker_name",
+    "lookup_by_dlvsym",
+    "lookup_by_dlsym_of_dlvsym",
+    # The driver's lookups go through the program's dlsym, and are the program's.
+    "lookup_by_own_dlsym",
+}
+
+#: How the driver calls its own exports.
+OWN = {
+    "by name": (),
+    "dlsym of the global scope": ("-DOWN=BY_DEFAULT",),
+    "dlsym of its handle": ("-DOWN=BY_HANDLE",),
+    "cuGetProcAddress": ("-DOWN=BY_PROC_ADDRESS",),
+}
+
+
+@pytest.fixture
+def thin(program, artifacts, tmp_path):
+    """`thin(*flags)` is the environment in which the thin driver is the driver."""
+
+    def env(*flags):
+        folder = tmp_path / "thin"
+        folder.mkdir()
+        driver = folder / "libcuda.so.1"
+        driver.write_bytes(program("thin_driver", *flags).read_bytes())
+        return {
+            "LD_LIBRARY_PATH": f"{folder}:{artifacts.stub_dir}",
+            "INNER": str(artifacts.libcuda),
+            "LIBCUDA": str(driver),
+            "PLUGIN": str(program("plugin_lookup")),
+        }
+
+    return env
+
+
+@pytest.mark.parametrize("lookup", sorted(LOOKUPS))
+def test_a_program_below_its_limit_sees_no_difference(lookup, trace_pair, thin):
+    """The reported crash: each function called itself until the stack was full."""
+    bare, limited = trace_pair(lookup, GIB, 512, env=thin())
+    assert limited == bare
+    assert bare[-1] == "exit code: 0"
+    assert not any("FAILED" in line for line in bare)
+
+
+@pytest.mark.parametrize("lookup", sorted(LOOKUPS))
+def test_the_limit_is_exact(lookup, gpu, run_limited, thin):
+    """64 MiB are held when the program requests the rest of the limit; 1 MiB more is too much."""
+    env = thin()
+    fits, too_much = (run_limited(gpu, GIB, lookup, 960 + more, env=env) for more in (0, 1))
+    for done, result in ((fits, "0"), (too_much, "2")):
+        (second,) = (line for line in done.lines if "&second" in line)
+        assert f" -> {result} " in second
+    assert gpu.peak() == GIB
+
+
+@pytest.mark.parametrize("function", ["pitched", "managed", "called back"])
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN.keys())
+@pytest.mark.parametrize("more", [0, 512])
+def test_memory_is_charged_once(gpu, program, slice_env, thin, *, own, function, more):
+    """What fits exactly is allocated, freed and allocated again; 512 bytes more are refused.
+
+    A callback of the program that the driver calls is limited like the program.
+    """
+    command = [program("calls_of_its_own"), function, str(GIB + more)]
+    env = thin(*own)
+    bare = run(command, {**gpu.env, **env})
+    assert bare.out.count(" -> 0") == 5
+    gpu.wait_until(lambda gpu: gpu.held() == 0)
+    done = run(command, {**slice_env(gpu, GIB), **env})
+    total, first, info, *others = done.lines
+    assert total == bare.lines[0]  # the driver's own calls are not virtualised either
+    assert value(info, "total") == GIB
+    if more:
+        assert (first.split(" -> ")[1], others) == ("2 pointer=untouched", [])
+        assert value(info, "free") == GIB
+    else:
+        assert value(info, "free") == 0
+        assert [line.split(" -> ")[1][0] for line in (first, *others)] == ["0", "0", "0"]
