@@ -50,6 +50,17 @@ def test_the_limit_is_the_total_that_the_program_reads(lookup, gpu, run_limited,
     assert all(f"total={GIB}" in line for line in told)
 
 
+def test_a_driver_may_have_a_long_path(gpu, run_limited, artifacts, tmp_path):
+    """The library opens the driver again by its path, and has two sizes of room for it."""
+    folder = tmp_path / ("long" * 60) / ("longer" * 40)
+    folder.mkdir(parents=True)
+    (folder / "libcuda.so.1").symlink_to(artifacts.libcuda)
+    env = {"LD_LIBRARY_PATH": str(folder)}
+    done = run_limited(gpu, GIB, "lookup_by_soname", 2048, env=env)
+    assert done.out.count(" -> 2 pointer=untouched") == 1
+    assert done.code == 0
+
+
 @pytest.fixture
 def plugins(program, tmp_path):
     """Two libraries, each with its own dlopen of the driver."""

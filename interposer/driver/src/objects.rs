@@ -80,41 +80,58 @@ pub fn path_of(address: usize) -> Option<OsString> {
 
 /// A handle of the first object for which `is_it` is true.
 fn open_first(is_it: impl Fn(&Object<'_>) -> bool) -> Option<*mut c_void> {
+    // Threads may have small stacks, and most paths are short.
+    match open_short::<256>(&is_it) {
+        Err(TooLong) => open_short::<{ libc::PATH_MAX as usize }>(&is_it).unwrap_or_default(),
+        Ok(handle) => handle,
+    }
+}
+
+/// The path of an object does not fit.
+struct TooLong;
+
+/// [`open_first`], if the path has fewer than `ROOM` bytes.
+#[inline(never)] // or the caller's stack frame would have all the room
+fn open_short<const ROOM: usize>(
+    is_it: &dyn Fn(&Object<'_>) -> bool,
+) -> Result<Option<*mut c_void>, TooLong> {
     // A copy: no object may be opened during the visit, and this one may be unloaded after it.
-    let mut path = [const { MaybeUninit::<c_char>::uninit() }; libc::PATH_MAX as usize];
-    let mut length = 0;
+    let mut path = [const { MaybeUninit::<c_char>::uninit() }; ROOM];
+    let mut copied = Ok(None);
     each_object(|object| {
-        if length == 0 && is_it(object) {
-            // SAFETY: a C string of the loader.
-            length = unsafe { copy(object.path, &mut path) };
+        // The program itself has an empty path, and cannot be opened by it.
+        // SAFETY: a C string of the loader.
+        if matches!(copied, Ok(None)) && is_it(object) && unsafe { *object.path } != 0 {
+            // SAFETY: as above.
+            copied = unsafe { copy(object.path, &mut path) }.map(Some);
         }
     });
-    if length == 0 {
-        return None;
+    if copied?.is_none() {
+        return Ok(None);
     }
     // SAFETY: `copy` wrote a C string; RTLD_NOLOAD loads nothing.
     let handle =
         unsafe { libdl::dlopen(path.as_ptr().cast(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    (!handle.is_null()).then_some(handle)
+    Ok((!handle.is_null()).then_some(handle))
 }
 
-/// Copies a C string and returns its length; 0 if there is no room.
+/// Copies a C string.
 ///
 /// The reads are volatile because the compiler would turn others into a call of `strcpy`.
 ///
 /// # Safety
 ///
 /// `text` is a C string.
-unsafe fn copy(text: *const c_char, room: &mut [MaybeUninit<c_char>]) -> usize {
+unsafe fn copy(text: *const c_char, room: &mut [MaybeUninit<c_char>]) -> Result<(), TooLong> {
     for (at, to) in room.iter_mut().enumerate() {
         // SAFETY: the byte before this one was not the end.
         let byte = unsafe { text.add(at).read_volatile() };
         to.write(byte);
         if byte == 0 {
-            return at;
+            return Ok(());
         }
     }
-    0
+    Err(TooLong)
 }
 
 /// One loaded object, as the loader describes it.

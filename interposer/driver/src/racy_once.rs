@@ -27,12 +27,13 @@ impl<T> RacyOnce<T> {
     /// first.
     #[inline]
     pub fn get_or_init(&self, compute: impl FnOnce() -> T) -> &'static T {
-        self.get().unwrap_or_else(|| self.set(compute()))
+        self.get().unwrap_or_else(|| self.set(compute))
     }
 
     #[cold]
-    fn set(&self, value: T) -> &'static T {
-        let ours = Box::into_raw(Box::new(value));
+    #[inline(never)] // or the stack frame of each caller would have room for the value
+    fn set(&self, compute: impl FnOnce() -> T) -> &'static T {
+        let ours = Box::into_raw(Box::new(compute()));
         let empty = std::ptr::null_mut();
         match self.0.compare_exchange(empty, ours, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: stored now, and so never freed.

@@ -13,7 +13,6 @@ use crate::limited::{Index, Limited, MAX_LAYERS};
 use crate::settings::Settings;
 
 /// The limits of this process.
-#[allow(clippy::large_enum_variant)] // there is one, for the life of the process
 pub enum Slice {
     /// No limit is set: calls go to the driver.
     Unlimited,

@@ -41,12 +41,13 @@ pub struct Card {
 /// The layers of limits that hold, outermost first; there is at least one.
 pub struct Limited {
     layers: Vec<Layer>,
-    variables: Variables,
+    /// In a box, because a thread whose call is the process's first may have a small stack.
+    variables: Box<Variables>,
     index: Index,
 }
 
 impl Limited {
-    pub(crate) fn new(layers: Vec<Layer>, variables: Variables, index: Index) -> Self {
+    pub(crate) fn new(layers: Vec<Layer>, variables: Box<Variables>, index: Index) -> Self {
         Self { layers, variables, index }
     }
 

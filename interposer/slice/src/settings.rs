@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     /// Slice directories, outermost first.
     pub(crate) slices: Vec<PathBuf>,
     /// The limits that HAMi's variables set.
-    pub(crate) variables: Variables,
+    pub(crate) variables: Box<Variables>,
     /// The file that HAMi's processes share.
     pub(crate) shared_cache: Option<PathBuf>,
     /// The user's runtime directory, if the session has one.
@@ -29,12 +29,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    #[inline(never)] // or the caller's stack frame would have room for the variables
     pub(crate) fn read() -> Result<Self, InvalidValue> {
         Ok(Self {
             slices: std::env::var_os("HAMI_SLICE")
                 .map(|list| directories(&list))
                 .unwrap_or_default(),
-            variables: Variables::parse(|name| std::env::var_os(name))?,
+            variables: Box::new(Variables::parse(|name| std::env::var_os(name))?),
             shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
                 .map(|path| std::path::absolute(&path).unwrap_or(path)),
             // Its specification requires that a relative path is ignored.

@@ -151,6 +151,7 @@ impl Member<'_> {
     /// One sum of the committed units is more than that: while it runs, bytes may leave a word that
     /// was read, enter a word that was not, and be counted twice. So a word counts only if nothing
     /// was taken from it until all words were read.
+    #[inline(never)] // or the stack frames of several callers would have room for the numbers
     fn committed_at_once(&self, request: &Request) -> u64 {
         let records = &self.account().layout().records;
         let words = self.account().words(request.card);
