@@ -9,7 +9,7 @@ import pytest
 
 from support.artifacts import ROOT
 from support.running import run
-from support.slices import GIB
+from support.slices import GIB, MIB
 from support.traces import comparable
 
 
@@ -133,6 +133,32 @@ def test_two_wrappers_in_a_chain_each_find_the_next(artifacts, program, tmp_path
         copy.write_bytes(program("named_wrapper").read_bytes())
     done = subject(program, artifacts.library, first, second, program("named_base"))
     assert done.lines == ["subject() = 21", "subject() = 21"]
+
+
+@pytest.mark.parametrize("mebibytes", [960, 961])
+@pytest.mark.parametrize("lookup", ["lookup_by_link", "lookup_by_soname"])
+def test_a_user_s_library_before_ours_sees_the_driver_s_calls(
+    artifacts, program, stub_server, slice_env, *, lookup, mebibytes
+):
+    """It sees the calls that it sees without us, and the limit of 1 GiB is exact."""
+    counter, command = program("count_allocations"), [program(lookup), str(mebibytes)]
+    bare_gpu, gpu = stub_server(), stub_server()
+    bare = run(command, {**bare_gpu.env, "LD_PRELOAD": str(counter)})
+    env = {**slice_env(gpu, GIB), "LD_PRELOAD": f"{counter}:{artifacts.library}"}
+    limited = run(command, env)
+    assert bare.lines[-1] == ("counted 2" if lookup == "lookup_by_link" else "counted 0")
+    assert limited.lines[-1] == bare.lines[-1]
+    assert (" -> 2 pointer=untouched" in limited.out) == (mebibytes == 961)
+    assert gpu.peak() == (GIB if mebibytes == 960 else 64 * MIB)
+
+
+def test_a_limit_holds_with_a_user_s_library_behind_ours(artifacts, program, gpu, slice_env):
+    """It sees no calls. docs/tested-programs.md names the order in which it does."""
+    preload = f"{artifacts.library}:{program('count_allocations')}"
+    env = {**slice_env(gpu, GIB), "LD_PRELOAD": preload}
+    done = run([program("lookup_by_link"), "961"], env)
+    assert done.out.count(" -> 2 pointer=untouched") == 1
+    assert done.lines[-1] == "counted 0"
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
