@@ -73,20 +73,20 @@ def test_the_limit_is_exact(lookup, gpu, run_limited, thin):
 @pytest.mark.parametrize("function", ["pitched", "managed", "called back"])
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN.keys())
 @pytest.mark.parametrize("more", [0, 512])
-def test_memory_is_charged_once(gpu, program, slice_env, thin, *, own, function, more):
+def test_memory_is_charged_once(stub_server, program, slice_env, thin, *, own, function, more):
     """What fits exactly is allocated, freed and allocated again; 512 bytes more are refused.
 
     A callback of the program that the driver calls is limited like the program.
     """
     command = [program("calls_of_its_own"), function, str(GIB + more)]
-    env = thin(*own)
-    bare = run(command, {**gpu.env, **env})
+    bare_gpu, gpu, env = stub_server(), stub_server(), thin(*own)
+    bare = run(command, {**bare_gpu.env, **env})
     assert bare.out.count(" -> 0") == 5
-    gpu.wait_until(lambda gpu: gpu.held() == 0)
     done = run(command, {**slice_env(gpu, GIB), **env})
     total, first, info, *others = done.lines
     assert total == bare.lines[0]  # the driver's own calls are not virtualised either
     assert value(info, "total") == GIB
+    assert gpu.peak() == (0 if more else GIB)
     if more:
         assert (first.split(" -> ")[1], others) == ("2 pointer=untouched", [])
         assert value(info, "free") == GIB

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::objects;
 use crate::symbols::Library;
 
-/// The call sites in [`KNOWN`]; a power of two.
-const COUNT: usize = 512;
+/// The entries of [`KNOWN`]; a power of two. Two call sites of a program rarely share one. If they
+/// call by turns, each call looks through the loaded objects.
+const COUNT: usize = 4096;
 
 /// Selects the bytes of [`KNOWN`] that hold the entry of a return address. The wrappers do the same
 /// in assembly.
