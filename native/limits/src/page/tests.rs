@@ -6,6 +6,7 @@ use crate::file::FileError;
 use crate::format::Format;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -345,6 +346,21 @@ fn a_writer_killed_at_any_byte_of_the_copy_leaves_the_page_whole() {
         page[Shape::of(*format).copy_at(1)..][..cut].copy_from_slice(&copy[..cut]);
         assert_eq!(decode(&page).unwrap().rows, two_rows(), "cut at {cut}");
     }
+}
+
+#[test]
+fn a_reader_that_locks_the_page_forbids_no_change() {
+    let file = Scratch::new("read-lock");
+    let mut page = LimitsPage::create(&file.0, &[row("GPU-a", Some(MIB), None)]).unwrap();
+    let reader = fs::File::open(&file.0).unwrap();
+    // SAFETY: flock is plain data for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_RDLCK as libc::c_short;
+    // SAFETY: `lock` is valid for the call.
+    let locked = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    assert_eq!(locked, 0);
+    page.set_memory_limits(&[("GPU-a", Some(2 * MIB))]).unwrap();
+    assert_eq!(page.rows().unwrap()[0].memory_limit, Some(2 * MIB));
 }
 
 #[test]

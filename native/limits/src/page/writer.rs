@@ -213,6 +213,9 @@ fn random_id() -> io::Result<[u8; 16]> {
 }
 
 /// Excludes other writers. The kernel releases the lock when its holder dies.
+///
+/// A container can open its page for reading, and so it can lock the page for reading, for ever.
+/// Writers take no such lock, so one is ignored. It would otherwise forbid every change.
 struct WriteLock<'a>(&'a File);
 
 impl<'a> WriteLock<'a> {
@@ -228,6 +231,7 @@ impl<'a> WriteLock<'a> {
                 Err(e) if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                     return Err(e);
                 }
+                Err(_) if is_locked_for_reading(file) => return Ok(Self(file)),
                 Err(_) if Instant::now() >= deadline => {
                     let message = "another writer has held it for a second; try again";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, message));
@@ -246,13 +250,23 @@ impl Drop for WriteLock<'_> {
 }
 
 fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
+    lock_call(file, libc::F_OFD_SETLK, kind).map(drop)
+}
+
+/// Whether a lock for reading keeps others from locking the file for writing.
+fn is_locked_for_reading(file: &File) -> bool {
+    lock_call(file, libc::F_OFD_GETLK, libc::F_WRLCK)
+        .is_ok_and(|lock| lock.l_type == libc::F_RDLCK as libc::c_short)
+}
+
+fn lock_call(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
     // SAFETY: flock is plain data for which zero is a value; it must be zero in `l_pid`.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     // SAFETY: `lock` is valid for the call.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
-        0 => Ok(()),
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        0 => Ok(lock),
         _ => Err(io::Error::last_os_error()),
     }
 }
