@@ -1,6 +1,7 @@
 """How the library finds its limit: beside itself, in HAMI_SLICE, or in HAMi's variables."""
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -106,6 +107,35 @@ def test_managed_a_slice_inside_may_lower_and_not_raise(
 ):
     inside = {"HAMI_SLICE": slice_env(gpu, inner)["HAMI_SLICE"]}
     assert_limit({**managed(2 * GIB), **inside}, min(inner, 2 * GIB))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its root and its user")
+@pytest.mark.parametrize("gives_up", ["chroot", "setuid"])
+def test_managed_the_limit_cannot_be_left_before_the_first_call(
+    managed, program, tmp_path, gives_up
+):
+    """The library cannot find its slice any more; that is not the same as having none."""
+    env = managed(GIB)
+    del env["STUB_GPU_SOCKET"]
+    directory = Path(env["LD_PRELOAD"]).parent
+    directory.chmod(0o700)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = run([program("initialise_late"), gives_up], {**env, "EMPTY": str(empty)})
+    assert done.lines == ["cuInit(0) -> 100"]
+    assert done.err.count("\n") == 1, done.err
+    assert done.err.startswith(f"hami: {directory}/")
+    assert "limits beside the library cannot be found" in done.err
+
+
+def test_a_library_of_a_relative_path_needs_no_slice(artifacts, gpu, program, tmp_path):
+    """The program may have changed its directory since."""
+    library = tmp_path / artifacts.library.name
+    shutil.copy(artifacts.library, library)
+    command = ["sh", "-c", f"cd / && exec {program('initialise')}"]
+    env = {**gpu.env, "LD_PRELOAD": f"./{library.name}"}
+    bare = run([program("initialise")], gpu.env)
+    assert run(["env", *command], env, cwd=tmp_path).lines == bare.lines
 
 
 # slice: HAMI_SLICE.

@@ -2,6 +2,7 @@
 //!
 //! docs/architecture.md describes the three modes ("How the library finds its slice").
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use vgpu_driver::objects;
@@ -31,7 +32,7 @@ pub fn current() -> &'static Slice {
 
 fn decide() -> Result<Slice, String> {
     let settings = Settings::read().map_err(|error| error.to_string())?;
-    let mut directories: Vec<PathBuf> = managed_directory().into_iter().collect();
+    let mut directories: Vec<PathBuf> = managed_directory()?.into_iter().collect();
     directories.extend(settings.slices.iter().cloned());
     if directories.len() > MAX_LAYERS {
         return Err(format!(
@@ -56,10 +57,31 @@ fn decide() -> Result<Slice, String> {
 
 /// The directory of the library itself, if a slice is there: this is how a container gets its
 /// slice.
-fn managed_directory() -> Option<PathBuf> {
-    let library = objects::path_of(managed_directory as *const () as usize)?;
-    let directory = Path::new(&library).parent()?.to_owned();
+///
+/// A program may change its root, or hide the directory, before its first call. Then nothing says
+/// whether it has a slice. So CUDA is refused if the library is no longer at its path.
+fn managed_directory() -> Result<Option<PathBuf>, String> {
+    let Some(library) = objects::path_of(managed_directory as *const () as usize) else {
+        return Ok(None);
+    };
+    let library = Path::new(&library);
+    let Some(directory) = library.parent() else { return Ok(None) };
+    let is_there = |path: &Path| path.try_exists().map_err(|error| unseen(path, &error));
     // With only one of the two files the slice is damaged, and CUDA is refused.
-    let either = directory.join("limits").exists() || directory.join("account").exists();
-    either.then_some(directory)
+    if is_there(&directory.join("limits"))? || is_there(&directory.join("account"))? {
+        return Ok(Some(directory.to_owned()));
+    }
+    // A relative path depends on the working directory. No container has the library by one.
+    if library.is_absolute() && !is_there(library)? {
+        return Err(unseen(library, &"it is not there any more"));
+    }
+    Ok(None)
+}
+
+fn unseen(path: &Path, reason: &dyn Display) -> String {
+    format!(
+        "{}: {reason}, so the limits beside the library cannot be found; call CUDA before chroot \
+         and before a change of mounts or user",
+        path.display()
+    )
 }
