@@ -1,0 +1,114 @@
+"""A slot: the slice directory of a container, on a node.
+
+    <slot>/limits         the limits page, 0644
+           grants         the grants page, 0644
+           account        the account file, 0666
+           libvgpu.so     empty: the library is mounted over it
+
+The directory belongs to the user that creates it: on a node, root. The container has it as a
+read-only mount, and two files mounted inside: the account, writable, and the installed library
+(``binds``). The library finds the other files beside itself. Every user of the container may write
+the account, also one that the host does not know, because the kernel looks at nothing but its mode.
+The read-only mount protects the other files, also from the container's root.
+
+The library is not copied into the slot. Slots are on tmpfs, which many distributions mount with
+``noexec``, and a container that is restarted keeps the library that it had.
+
+A slot appears whole: it is laid out in a temporary directory and then renamed. The temporary
+directory is not in the directory of slots, which the coordinator reads.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage
+from hami_py.config import LIBRARY_NAME, LIMITS
+from hami_py.errors import StateError
+from hami_py.slices.hold import ACCOUNT, GRANTS
+
+TEMPORARY = "new-slot-"
+"""The prefix of the temporary directory. A process that is killed leaves one behind."""
+
+_MODES = {LIMITS: 0o644, GRANTS: 0o644, LIBRARY_NAME: 0o644, ACCOUNT: 0o666}
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A bind mount of a container.
+
+    Attributes:
+        source: the path on the node.
+        target: the path in the container.
+        read_only: the container cannot write through it.
+    """
+
+    source: Path
+    target: Path
+    read_only: bool
+
+
+def create(
+    slot: Path,
+    rows: Sequence[LimitRow],
+    *,
+    format: int = FORMATS[-1],
+    nvml_namespace: tuple[int, int] | None = None,
+    gang: bytes | None = None,
+) -> None:
+    """Create a slot.
+
+    Args:
+        slot: the new directory. It is in a directory of slots, which exists, and whose parent is on
+            the same file system and can be written.
+        rows: the cards.
+        format: the format of the library that the container has, one of ``FORMATS``.
+        nvml_namespace: see ``LimitsPage.create``.
+        gang: see ``LimitsPage.create``.
+
+    Raises:
+        StateError: it exists, or cannot be created. Then nothing of it is left.
+        InvalidValue: a row or the format is invalid.
+    """
+    if os.path.lexists(slot):
+        raise StateError(f"slot {slot}", "it exists", "remove it first")
+    try:
+        # Only this user can enter it until it is whole.
+        aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=slot.parent.parent))
+        try:
+            LimitsPage.create(
+                aside / LIMITS, rows, format=format, nvml_namespace=nvml_namespace, gang=gang
+            )
+            Account.create(aside / ACCOUNT, format=format)
+            GrantsPage.create(aside / GRANTS, format=format)
+            (aside / LIBRARY_NAME).touch()
+            # What was created above has these modes less the umask.
+            for name, mode in _MODES.items():
+                (aside / name).chmod(mode)
+            aside.chmod(0o755)
+            aside.rename(slot)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror or error}"
+        fix = "free some space, and check the directory of slots and its parent"
+        raise StateError(f"slot {slot}", why, fix) from error
+
+
+def binds(slot: Path, library: Path, target: Path) -> tuple[Bind, Bind, Bind]:
+    """The mounts that a container needs, in this order: the others are inside the first.
+
+    Args:
+        slot: the slot on the node.
+        library: the installed library on the node, which every user can read.
+        target: where the container has the slot. Its library is ``target / "libvgpu.so"``.
+    """
+    return (
+        Bind(slot, target, read_only=True),
+        Bind(slot / ACCOUNT, target / ACCOUNT, read_only=False),
+        Bind(library, target / LIBRARY_NAME, read_only=True),
+    )
