@@ -75,6 +75,11 @@ class StubServer:
         }
 
     @property
+    def client_socket(self) -> Path:
+        """Where programs reach it."""
+        return self._socket
+
+    @property
     def control_socket(self) -> Path:
         """Where it is asked and told."""
         return self._control

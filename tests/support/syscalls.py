@@ -1,11 +1,10 @@
 """The system calls of a program, as strace shows them, made comparable between two runs."""
 
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.running import Command, base_environment
+from support.running import Command, Run, run
 
 _DEADLINE = 60.0
 
@@ -17,20 +16,36 @@ def trace(command: Command, env: Mapping[str, str], output: Path) -> list[str]:
     child may end before or while its parent waits for it; the calls that only this order adds are
     left out. ``output`` is a new folder for strace's files, one per process.
     """
+    _, processes = _strace([f"-E{name}={value}" for name, value in env.items()], command, output)
+    return [line for lines in processes for line in lines]
+
+
+def trace_each(command: Command, output: Path) -> tuple[Run, list[list[str]]]:
+    """The result of a command, and the calls of each of its processes since it last called exec."""
+    done, processes = _strace([], command, output)
+    return done, [_since_exec(lines) for lines in processes]
+
+
+def _strace(options: list[str], command: Command, output: Path) -> tuple[Run, list[list[str]]]:
+    """What a command did, and one line per system call, by process."""
     output.mkdir()
-    subprocess.run(
-        ["setarch", "--addr-no-randomize", "strace", "-ff", "-o", str(output / "trace")]
-        + [f"-E{name}={value}" for name, value in env.items()]
-        + [str(part) for part in command],
-        env=base_environment(),
-        capture_output=True,
-        timeout=_DEADLINE,
-        check=False,
-    )
+    strace = ["setarch", "--addr-no-randomize", "strace", "-ff", "-o", str(output / "trace")]
+    done = run([*strace, *options, *command], {}, deadline=_DEADLINE)
     by_process = sorted(output.iterdir(), key=lambda path: int(path.suffix[1:]))
-    lines = [line for path in by_process for line in path.read_text().splitlines()]
     by_chance = re.compile(r"rt_sigreturn\(|.*\? ERESTARTSYS")
-    return [line for line in lines if re.match(r"\w+\(", line) and not by_chance.match(line)]
+    return done, [
+        [
+            line
+            for line in path.read_text().splitlines()
+            if re.match(r"\w+\(", line) and not by_chance.match(line)
+        ]
+        for path in by_process
+    ]
+
+
+def _since_exec(lines: list[str]) -> list[str]:
+    starts = [index for index, line in enumerate(lines) if re.match(r"execve\(.* = 0$", line)]
+    return lines[starts[-1] :] if starts else []
 
 
 def without_loading(calls: list[str], libraries: set[str]) -> list[str]:
