@@ -15,7 +15,7 @@ use crate::context::{Context, current};
 use crate::process::{Driver, driver, lock};
 use driver_sys::cuda::*;
 use stub_engine::Refusal;
-use stub_engine::arena::{ALIGNMENT, Freed};
+use stub_engine::arena::{ALIGNMENT, Arena, Freed};
 use stub_engine::backing::Area;
 use stub_engine::ledger::Kind;
 
@@ -90,25 +90,33 @@ pub fn free(pointer: u64) -> Answer {
 
 /// Frees an allocation that belongs to a context.
 pub fn free_at(driver: &Driver, space: usize, offset: u64) -> Answer {
-    let bytes = unplace(driver, space, offset)?;
-    let (card, kind) = (driver.backing.card_of(space), kind_of(driver, space));
+    let mut arena = lock(&driver.arenas[space]);
+    let found = arena.find(offset).filter(|found| found.base == offset);
+    let bytes = found.ok_or(CUDA_ERROR_INVALID_VALUE)?.bytes;
+    let kind = kind_of(driver, space);
     if kind == Kind::Managed {
         lock(&driver.managed).forget(driver.backing.pointer(space, offset));
     }
-    driver.engine.release(card, kind, bytes);
-    Ok(())
+    // Before the addresses are free. A program that gets them again knows that the old allocation
+    // has ended, and a ledger that still contained its bytes would show a peak that never was.
+    driver.engine.release(driver.backing.card_of(space), kind, bytes);
+    unplace_in(driver, &mut arena, space, offset)
 }
 
-/// Frees the addresses of an allocation; returns its bytes.
+/// Frees the addresses of an allocation.
 #[inline]
-pub fn unplace(driver: &Driver, space: usize, offset: u64) -> Answer<u64> {
-    let mut arena = lock(&driver.arenas[space]);
-    let Freed { allocation, discard } = arena.free(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+pub fn unplace(driver: &Driver, space: usize, offset: u64) -> Answer {
+    unplace_in(driver, &mut lock(&driver.arenas[space]), space, offset)
+}
+
+#[inline]
+fn unplace_in(driver: &Driver, arena: &mut Arena, space: usize, offset: u64) -> Answer {
+    let Freed { discard, .. } = arena.free(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if let Some(range) = discard {
         // Under the lock, so that the pages are discarded before the addresses are reused.
         driver.backing.discard(space, &range);
     }
-    Ok(allocation.bytes)
+    Ok(())
 }
 
 /// Frees everything a context owns.
@@ -122,7 +130,7 @@ pub fn free_all(driver: &Driver, context: &Context) {
         for offset in owned {
             // Another thread may have freed it meanwhile.
             let _ = match area {
-                Area::Globals => unplace(driver, space, offset).map(drop),
+                Area::Globals => unplace(driver, space, offset),
                 _ => free_at(driver, space, offset),
             };
         }

@@ -1,10 +1,12 @@
 //! Device memory: all of it to the last byte, exact copies, and refused ranges.
 
 use super::{allocate, alone, fails, free_bytes, ok, start};
+use crate::process::lock;
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::mem::zeroed;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn random(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
@@ -31,6 +33,49 @@ fn memory_is_granted_to_the_last_byte() {
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&raw mut pointer, 0));
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut pointer, usize::MAX));
         assert_eq!(free_bytes(), free);
+    });
+}
+
+/// One thread frees an allocation, or ends its context. Another one waits until its address is free
+/// and then reads how much is in use.
+#[test]
+fn a_free_address_has_no_bytes_in_the_ledger() {
+    alone(&[], || {
+        let context = start();
+        let before = free_bytes();
+        let driver = crate::process::driver().expect("initialised");
+        for round in 0..300 {
+            let mut other = null_mut();
+            ok!(cuCtxCreate_v2(&raw mut other, 0, 0));
+            let in_use = driver.engine.used(0).expect("card 0");
+            let pointer = allocate(8 << 20);
+            let (space, offset) = driver.backing.locate(pointer).expect("device memory");
+            let is_watching = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let watcher = scope.spawn(|| {
+                    is_watching.store(true, Ordering::Relaxed);
+                    while lock(&driver.arenas[space]).find(offset).is_some() {
+                        std::hint::spin_loop();
+                    }
+                    driver.engine.used(0).expect("card 0")
+                });
+                while !is_watching.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                if round % 2 == 0 {
+                    ok!(cuMemFree_v2(pointer));
+                } else {
+                    ok!(cuCtxDestroy_v2(other));
+                }
+                let seen = watcher.join().expect("the watcher");
+                assert!(seen <= in_use, "round {round}: {seen} bytes in use, not {in_use}");
+            });
+            if round % 2 == 0 {
+                ok!(cuCtxDestroy_v2(other));
+            }
+            ok!(cuCtxSetCurrent(context));
+        }
+        assert_eq!(free_bytes(), before);
     });
 }
 

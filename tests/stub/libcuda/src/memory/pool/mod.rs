@@ -189,12 +189,13 @@ impl Pool {
     fn shrink(&self, driver: &Driver, layout: &mut arithmetic::Pool, keep: u64) {
         let (chunks, bytes) = layout.shrink(keep);
         let Ok(space) = self.space(driver) else { return };
+        if bytes > 0 {
+            // Before the addresses are free, as in `free_at`.
+            driver.engine.release_pool(self.card.load(Ordering::Relaxed), 0, bytes);
+        }
         for chunk in &chunks {
             // The pool's layout has the chunk.
             let _ = unplace(driver, space, *chunk);
-        }
-        if bytes > 0 {
-            driver.engine.release_pool(self.card.load(Ordering::Relaxed), 0, bytes);
         }
     }
 
