@@ -35,7 +35,9 @@ pub fn file(error: FileError) -> PyErr {
         FileError::Damaged { what, path, reason } => {
             python::DamagedFile::new_err(format!("{what} {}: {reason}", path.display()))
         }
-        FileError::Full { .. } => PyOSError::new_err(error.to_string()),
+        FileError::TooLarge { .. } | FileError::Full { .. } => {
+            PyOSError::new_err(error.to_string())
+        }
         FileError::Invalid(error) => invalid(error),
     }
 }

@@ -335,6 +335,33 @@ def test_a_bad_value_is_bad_with_a_page_too(gpu, program, slice_env):
     assert_refused(program, env, "CUDA_DEVICE_MEMORY_LIMIT", '"lots"')
 
 
+# A file-size limit (`ulimit -f`). A write beyond it is a signal, and not an error.
+
+
+def under_size_limit(size, *command):
+    return ["prlimit", f"--fsize={size}", "--", *command]
+
+
+@pytest.mark.parametrize("size", [0, 4096, 100 * 1024])
+def test_env_only_a_limit_on_file_sizes_refuses_cuda_with_a_reason(program, hami_env, size):
+    """The program did not get an error but was killed with SIGXFSZ."""
+    env = {**hami_env, "CUDA_DEVICE_MEMORY_LIMIT": "1g"}
+    done = run(under_size_limit(size, program("initialise")), env)
+    assert (done.code, done.lines) == (0, REFUSED), done
+    assert done.err.count("\n") == 1, done.err
+    for words in ("hami: ", f"RLIMIT_FSIZE of this process is {size}", "ulimit -f"):
+        assert words in done.err
+
+
+def test_env_only_an_account_that_exists_may_be_larger_than_the_limit(
+    gpu, program, hami_env, probe
+):
+    env = {**hami_env, "CUDA_DEVICE_MEMORY_LIMIT": "1g"}
+    assert probe(env).grants(1024)
+    done = run(under_size_limit(100 * 1024, program("memory_info")), env)
+    assert (done.err, value(done.lines[0], "total")) == ("", GIB)
+
+
 # Pages and accounts that are not what they should be.
 
 

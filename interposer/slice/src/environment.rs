@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hami_account::Account;
-use hami_limits::{LimitsPage, Row, same_card};
+use hami_limits::{FileError, LimitsPage, Row, same_card};
 
 use crate::settings::Settings;
 
@@ -27,11 +27,14 @@ pub(crate) fn create(settings: &Settings) -> Result<PathBuf, String> {
     let page = directory.join("limits");
     match LimitsPage::create(&page, &[]) {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
-        made => drop(made.map_err(|error| refusal(&directory, &error))?),
+        made => drop(made.map_err(|error| unusable(&directory, &error))?),
     }
-    match Account::create(&directory.join("account")) {
+    let account = directory.join("account");
+    match Account::create(&account) {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
-        made => made.map_err(|error| refusal(&directory, &error))?,
+        // Its blocks are allocated, so only the program that creates it needs its size.
+        Err(FileError::TooLarge { .. }) if account.exists() => {}
+        made => made.map_err(|error| unusable(&directory, &error))?,
     }
     Ok(directory)
 }
@@ -56,6 +59,17 @@ fn directories(settings: &Settings) -> Vec<PathBuf> {
     };
     let slice = runtime.join("environment");
     vec![runtime, slice]
+}
+
+/// Why a file of the slice could not be created.
+fn unusable(directory: &Path, error: &FileError) -> String {
+    match error {
+        // Another place does not help.
+        FileError::TooLarge { .. } => {
+            format!("cannot keep the account of CUDA_DEVICE_MEMORY_LIMIT: {error}")
+        }
+        _ => refusal(directory, error),
+    }
 }
 
 fn refusal(directory: &Path, reason: &dyn Display) -> String {

@@ -284,7 +284,9 @@ fn has_turn(grant: &Grant, slot: usize) -> bool {
 impl From<FileError> for OpenError {
     fn from(error: FileError) -> Self {
         match error {
-            FileError::Io { .. } | FileError::Full { .. } => Self::NotYet,
+            FileError::Io { .. } | FileError::TooLarge { .. } | FileError::Full { .. } => {
+                Self::NotYet
+            }
             FileError::Damaged { .. } | FileError::Invalid(_) => Self::Damaged,
         }
     }

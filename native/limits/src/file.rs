@@ -79,7 +79,18 @@ impl FileKind {
         start: &[u8],
     ) -> Result<File, FileError> {
         let size = self.layout(format).size;
+        self.check_size_limit(path, size)?;
         create(path, mode, size, start).map_err(|error| self.io(path, error))
+    }
+
+    /// Refuses a file that is larger than `RLIMIT_FSIZE` allows. A write beyond that limit, also
+    /// into a file that is as large already, kills the process with SIGXFSZ.
+    pub fn check_size_limit(&self, path: &Path, size: usize) -> Result<(), FileError> {
+        let limit = size_limit();
+        if size as u64 <= limit {
+            return Ok(());
+        }
+        Err(FileError::TooLarge { what: self.name, path: path.to_owned(), size, limit })
     }
 
     /// The kernel refused.
@@ -125,6 +136,17 @@ pub enum FileError {
         /// The first difference that was found.
         reason: String,
     },
+    /// The file is larger than the process's limit on the size of files.
+    TooLarge {
+        /// The kind of file.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: usize,
+        /// `RLIMIT_FSIZE` in bytes.
+        limit: u64,
+    },
     /// Every slot of an account belongs to a process. End one, then try again.
     Full {
         /// The account's path.
@@ -141,7 +163,9 @@ impl FileError {
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { source, .. } => Some(source.kind()),
-            Self::Damaged { .. } | Self::Full { .. } | Self::Invalid(_) => None,
+            Self::Damaged { .. } | Self::TooLarge { .. } | Self::Full { .. } | Self::Invalid(_) => {
+                None
+            }
         }
     }
 }
@@ -161,6 +185,12 @@ impl fmt::Display for FileError {
                 "{what} {} is damaged or of another version: {reason}; make the slice again",
                 path.display()
             ),
+            Self::TooLarge { what, path, size, limit } => write!(
+                f,
+                "{what} {} has {size} bytes, and RLIMIT_FSIZE of this process is {limit}; raise it \
+                 to at least {size} (`ulimit -f unlimited`)",
+                path.display()
+            ),
             Self::Full { path, slots } => write!(
                 f,
                 "account {}: all {slots} process slots are taken; end a process of the slice first",
@@ -176,9 +206,17 @@ impl std::error::Error for FileError {
         match self {
             Self::Io { source, .. } => Some(source),
             Self::Invalid(error) => Some(error),
-            Self::Damaged { .. } | Self::Full { .. } => None,
+            Self::Damaged { .. } | Self::TooLarge { .. } | Self::Full { .. } => None,
         }
     }
+}
+
+/// The largest size of a file that this process may write.
+fn size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a local variable. If the kernel refuses, there is no limit.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 fn create(path: &Path, mode: u32, size: usize, start: &[u8]) -> io::Result<File> {

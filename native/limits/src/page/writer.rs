@@ -130,6 +130,7 @@ impl LimitsPage {
     ) -> Result<(), FileError> {
         let _lock = WriteLock::take(&self.file).map_err(|e| FILE.io(&self.path, e))?;
         let (mut contents, page) = read_page(&self.file, &self.path)?;
+        FILE.check_size_limit(&self.path, page.len())?;
         change(&mut contents.rows)?;
         check_rows(&contents.rows)?;
         let regulated = is_regulated(&contents.rows);
