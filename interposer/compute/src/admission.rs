@@ -67,9 +67,10 @@ fn current(slice: &'static Limited) -> Option<(usize, &'static CardLimiter)> {
 
 fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> Next {
     let stream = Stream { context, handle: launch.stream, is_threads_own: launch.is_threads_own };
-    if capture::state_of(stream) != Capturing::No || !meter::start() {
+    if capture::state_of(stream) != Capturing::No {
         return Next::Launch;
     }
+    meter::start();
     let next = thread::with_own(|own| {
         capture::relaxed(|| {
             own.join(launch, stream).unwrap_or_else(|| begin(limiter, own, launch, stream))
@@ -78,7 +79,7 @@ fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> N
     next.unwrap_or_else(|| {
         // A thread that is ending has no batches any more, so its launches are billed as predicted.
         let predicted = costs::estimate_of(launch.key());
-        if let Admitted::Metered = limiter.admit(stream.queue(), predicted) {
+        if let Admitted::Metered = limiter.admit(stream.queue(), predicted, meter::look_here) {
             limiter.bill_unmeasured(stream.queue(), predicted, predicted);
         }
         Next::Launch
@@ -88,7 +89,7 @@ fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> N
 /// Begins a batch with a launch.
 fn begin(limiter: &'static CardLimiter, own: &Thread, launch: &Launch, stream: Stream) -> Next {
     let predicted = costs::estimate_of(launch.key());
-    match limiter.admit(stream.queue(), predicted) {
+    match limiter.admit(stream.queue(), predicted, meter::look_here) {
         Admitted::Metered => own.open(limiter, launch, stream, predicted),
         // Without a budget: it could not be withdrawn when a share is set.
         Admitted::Unmetered => Next::Launch,

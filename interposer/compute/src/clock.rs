@@ -1,6 +1,6 @@
 //! The clock, and the two ways to wait for something: the library waits in no other way.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now() -> u64 {
@@ -67,11 +67,25 @@ impl Wake {
 pub(crate) struct Alarm {
     pub(crate) wake: Wake,
     set_for: AtomicU64,
+    has_no_thread: AtomicBool,
 }
 
 impl Alarm {
     pub(crate) const fn new() -> Self {
-        Self { wake: Wake::new(), set_for: AtomicU64::new(0) }
+        Self {
+            wake: Wake::new(),
+            set_for: AtomicU64::new(0),
+            has_no_thread: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the thread could not be created. Then other threads must do its work.
+    pub(crate) fn has_no_thread(&self) -> bool {
+        self.has_no_thread.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_has_no_thread(&self, has_none: bool) {
+        self.has_no_thread.store(has_none, Ordering::Relaxed);
     }
 
     /// The thread is about to sleep until `instant`.

@@ -5,6 +5,7 @@ use vgpu_driver::guard::guard;
 use vgpu_driver::process;
 
 use crate::batch::thread;
+use crate::clock::METER;
 use crate::contexts::{self, Ending};
 use crate::launch::{Launch, Stream};
 use crate::{budget, capture, fast_path, meter};
@@ -32,6 +33,10 @@ pub fn context_changed() {
 
 /// A context is about to end, or may end. The meter leaves it alone until the result is dropped.
 pub fn context_ending(context: usize) -> Ending {
+    if METER.has_no_thread() && !process::is_forked_copy() {
+        // Work that has ended can be measured only until then.
+        guard(|| capture::relaxed(meter::look_here));
+    }
     contexts::ending(context)
 }
 

@@ -149,8 +149,9 @@ impl Thread {
         }
         open.opened = open.opened.wrapping_add(1);
         // Other threads cannot record an event in a thread's own stream, nor in one that may be
-        // captured.
+        // captured. Without the meter's thread none closes a batch when its launches stop.
         let is_single = limiter.is_one_by_one(now())
+            || METER.has_no_thread()
             || stream.is_threads_own
             || capture::any()
             || open.opened <= SAMPLED

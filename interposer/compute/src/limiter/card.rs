@@ -98,11 +98,13 @@ impl CardLimiter {
         lock(&self.state)
     }
 
-    /// Waits until a batch may begin on a stream that is predicted to take this long.
-    pub(crate) fn admit(&self, queue: Queue, predicted: u64) -> Admitted {
+    /// Waits until a batch may begin on a stream that is predicted to take this long. `meter` does
+    /// the meter's work if the meter has no thread, and returns when to call it again.
+    pub(crate) fn admit(&self, queue: Queue, predicted: u64, meter: impl Fn() -> u64) -> Admitted {
         let mut is_waiting = false;
         let mut turn_requested_at = None;
         loop {
+            let meter_at = meter();
             let seen = self.changed.count();
             let at = now();
             let mut state = self.state();
@@ -130,7 +132,7 @@ impl CardLimiter {
                 }
                 Verdict::Full => {
                     drop(state);
-                    self.changed.wait_until(seen, at + LOOK_AGAIN_NS);
+                    self.changed.wait_until(seen, meter_at.min(at + LOOK_AGAIN_NS));
                 }
                 Verdict::Empty { until, turn } => {
                     if let Some(turn) = turn
@@ -140,7 +142,7 @@ impl CardLimiter {
                     }
                     drop(state);
                     METER.wake_by(at + QUIET_NS);
-                    self.changed.wait_until(seen, until.min(at + LOOK_AGAIN_NS));
+                    self.changed.wait_until(seen, until.min(meter_at).min(at + LOOK_AGAIN_NS));
                 }
                 Verdict::NotOurTurn { turn } => {
                     let requested_at = *turn_requested_at.get_or_insert(at);
@@ -150,7 +152,8 @@ impl CardLimiter {
                     drop(state);
                     METER.wake_by(at + QUIET_NS);
                     if let Some(seat) = self.seats.outermost() {
-                        seat.wait_for_grant(turn, Duration::from_nanos(LOOK_AGAIN_NS));
+                        let wait = meter_at.saturating_sub(at).min(LOOK_AGAIN_NS);
+                        seat.wait_for_grant(turn, Duration::from_nanos(wait));
                     }
                 }
             }

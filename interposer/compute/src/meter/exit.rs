@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vgpu_driver::guard::guard;
 use vgpu_driver::process;
 
+use crate::capture;
 use crate::clock::{METER, Wake, now};
 
 /// How long the exit waits for the meter at most. A look takes some microseconds per batch.
@@ -48,6 +49,10 @@ pub(super) fn register() {
 extern "C" fn at_exit(_: *mut c_void) {
     guard(|| {
         if process::is_forked_copy() || METERED.load(Ordering::Relaxed) != process::tag() {
+            return;
+        }
+        if METER.has_no_thread() {
+            capture::relaxed(super::last_look_here);
             return;
         }
         let until = now() + PATIENCE_NS;

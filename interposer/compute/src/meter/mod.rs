@@ -2,6 +2,12 @@
 //!
 //! The meter polls events instead of waiting in the driver. So it is never in the driver for long,
 //! and the program may end its contexts, or exit, at any time.
+//!
+//! The thread cannot be created where the system refuses more threads: `RLIMIT_NPROC`, the limit of
+//! a container on its processes, or a seccomp filter. Then the threads that need admission do its
+//! work ([`look_here`]): whenever one of them asks for a batch, and as long as it waits. So the share
+//! holds. Between two launches nobody looks. So work is billed at the next launch, at the end of its
+//! context or at exit, and the coordinator learns late that the process has become idle.
 
 #![allow(clippy::disallowed_methods)] // the only thread that the library starts
 
@@ -9,6 +15,7 @@ mod exit;
 mod timelines;
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, TryLockError};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
 use vgpu_driver::guard::guard;
@@ -40,28 +47,51 @@ pub(crate) fn has_started() -> bool {
     STARTED.load(Ordering::Acquire) == process::tag()
 }
 
-/// Starts the meter if it does not run. Returns false if the thread cannot be created.
-pub(crate) fn start() -> bool {
+/// Starts the meter if it does not run.
+pub(crate) fn start() {
     if has_started() {
-        return true;
+        return;
     }
     let own = process::tag();
     let before = STARTED.load(Ordering::Acquire);
     if before == own
         || STARTED.compare_exchange(before, own, Ordering::AcqRel, Ordering::Acquire).is_err()
     {
-        return true;
+        return;
     }
     let started = without_signals(|| {
         let thread = std::thread::Builder::new().name("hami-meter".into()).stack_size(256 << 10);
         thread.spawn(run).is_ok()
     });
-    if started {
-        exit::register();
-    } else {
-        STARTED.store(before, Ordering::Release);
+    METER.set_has_no_thread(!started);
+    exit::register();
+}
+
+/// If the meter has no thread: looks at everything once, and returns when to look again.
+pub(crate) fn look_here() -> u64 {
+    if !METER.has_no_thread() {
+        return u64::MAX;
     }
-    started
+    here(Meter::look).unwrap_or_else(|| now() + SHORTEST_POLL_NS)
+}
+
+/// If the meter has no thread: its last look, at exit.
+fn last_look_here() {
+    here(Meter::last_look);
+}
+
+/// Does the work of the meter that has no thread; `None` if another thread is doing it.
+fn here(work: impl FnOnce(&mut Meter) -> u64) -> Option<u64> {
+    static METER_HERE: Mutex<Option<Meter>> = Mutex::new(None);
+    // A handler that launches would need the locks that it has interrupted.
+    without_signals(|| {
+        let mut meter = match METER_HERE.try_lock() {
+            Ok(meter) => meter,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(work(meter.get_or_insert_default()))
+    })
 }
 
 /// Runs `body` with all signals blocked. A new thread inherits the mask, and the program's signals
