@@ -17,6 +17,7 @@ __all__ = [
     "InvalidValue",
     "NoDevice",
     "NoDriver",
+    "NotLimited",
     "SliceInUse",
     "StateError",
     "Unfit",
@@ -153,6 +154,10 @@ class CannotRun(HamiError):
         super().__init__(what, why, fix)
         self.args = (what, why, fix, status)
         self.status = status
+
+
+class NotLimited(HamiError):
+    """A program uses the GPU without the preload library: start it so that it loads that."""
 
 
 class CannotRelaunch(HamiError):

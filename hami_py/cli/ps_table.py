@@ -106,6 +106,9 @@ def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -
         return ("", "", *of_card, "", "", "")
     about = slice_.damage or legible_command(slice_.command)
     count = str(len(slice_.processes))
+    bypasses = sum(process.bypass is not None for process in slice_.processes)
+    if bypasses:
+        count = f"{count} ({bypasses} not limited)"
     return (slice_.name or "-", slice_.id[:SHOWN_ID], *of_card, count, slice_.state, about)
 
 
@@ -121,6 +124,8 @@ def _processes(slice_: SliceInfo) -> Iterator[str]:
     """One line per process: pid, memory and refusals on each card, and its command."""
     for process in slice_.processes:
         cards = ", ".join(_on_cards(slice_, process)) or "no GPU memory"
+        if process.bypass is not None:
+            cards = f"not limited: {process.bypass}"
         yield f"{process.pid}  {cards}  {legible_command(process.command)}".rstrip()
 
 

@@ -11,6 +11,7 @@ from hami_py.cli.output import report
 from hami_py.errors import CannotRun, HamiError, InvalidValue
 from hami_py.model import check_name, parse_options
 from hami_py.slices import (
+    BypassWatcher,
     CoordinatorSupervisor,
     die_of,
     joined,
@@ -56,6 +57,11 @@ class _Run(click.Command):
     metavar="NAME|ID",
     help="Run in an existing slice, with its limits, instead of a new one.",
 )
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="End the program if it, or one that it starts, uses the GPU without the limits.",
+)
 @click.argument("command", metavar="[--] PROGRAM [ARGS]...", nargs=-1, required=True)
 def run(
     *,
@@ -67,6 +73,7 @@ def run(
     name: str | None,
     keep: bool,
     join: str | None,
+    strict: bool,
     command: tuple[str, ...],
 ) -> NoReturn:
     r"""Run a program with limits on GPU memory and time.
@@ -95,8 +102,15 @@ def run(
             for note in slice_.notes:
                 report(note)
             supervisor = CoordinatorSupervisor(settings, slice_.directory)
+            watcher = BypassWatcher(slice_.directory, slice_.library)
+
+            def check(program: int) -> float:
+                supervisor.check()
+                _report_bypasses(watcher, program, strict=strict)
+                return watcher.pause()
+
             try:
-                ended = run_in_foreground(command, slice_.environment, supervisor.check)
+                ended = run_in_foreground(command, slice_.environment, check)
             finally:
                 supervisor.close()
     except CannotRun as error:
@@ -110,6 +124,20 @@ def run(
     if ended < 0:
         die_of(-ended)
     sys.exit(ended)
+
+
+def _report_bypasses(watcher: BypassWatcher, program: int, *, strict: bool) -> None:
+    """Report the processes that use the GPU without limits, or end the program.
+
+    Raises:
+        NotLimited: there is one, and ``strict`` is set. All other processes of the program were
+            killed.
+    """
+    for bypass in watcher.check(program):
+        if strict:
+            watcher.kill()
+            raise bypass.error("; the program was ended (--strict)")
+        report(bypass.error())
 
 
 def _check_join(join: str, **options: object) -> None:

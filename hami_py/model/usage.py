@@ -132,11 +132,14 @@ class SliceProcess:
         command: its command line; empty if it is unknown (another PID namespace).
         cards: the cards on which it holds memory, was refused memory, or has engine time; empty for
             a process that has not called CUDA.
+        bypass: why no limit holds for it although it uses the GPU: it has the driver, and not the
+            preload library. None = there is no sign of that.
     """
 
     pid: int
     command: tuple[str, ...]
     cards: tuple[SliceProcessCard, ...]
+    bypass: str | None = None
 
 
 @dataclass(frozen=True)

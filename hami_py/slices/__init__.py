@@ -6,7 +6,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 |---|---|
 | ``runtime``, ``record``, ``hold`` | the runtime directory; ``slice.json``; a slice's directory |
 | ``layers``, ``watch`` | reading limits and usage; the events of a slice |
-| ``processes`` | which processes are in a slice |
+| ``processes``, ``bypass`` | which processes are in a slice; which of them no limit holds for |
 | ``registry`` | the user's slices: list, find, resize, remove |
 | ``current`` | limits and usage of this process |
 | ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
@@ -17,6 +17,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``slot`` | the slice of a container, which a node creates |
 """
 
+from hami_py.slices.bypass import BypassWatcher
 from hami_py.slices.coordinator import CoordinatorSupervisor, Running, last_error, running
 from hami_py.slices.current import cards, limits, shown, usage
 from hami_py.slices.foreground import die_of, run_in_foreground
@@ -37,6 +38,7 @@ from hami_py.slices.runtime import runtime_directory, usable
 
 __all__ = [
     "SHOWN_ID",
+    "BypassWatcher",
     "CoordinatorSupervisor",
     "Prepared",
     "Running",

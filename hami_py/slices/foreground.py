@@ -11,11 +11,12 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from hami_py.errors import CannotRun
+from hami_py.errors import CannotRun, HamiError
 from hami_py.slices.group_signals import GroupObserver
 
 PASSED_ON = frozenset(
@@ -35,14 +36,11 @@ PASSED_ON = frozenset(
 _SI_KERNEL = 0x80
 """``si_code`` of a signal from the kernel, which for these signals means the terminal."""
 
-CHECK_INTERVAL = 1.0
-"""Seconds between two calls of ``check``."""
-
 _TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 def run_in_foreground(
-    command: Sequence[str], environment: Mapping[str, str], check: Callable[[], None]
+    command: Sequence[str], environment: Mapping[str, str], check: Callable[[int], float]
 ) -> int:
     """Run the program to its end.
 
@@ -52,13 +50,15 @@ def run_in_foreground(
     Args:
         command: program and arguments.
         environment: the program's environment.
-        check: called every second while the program runs; it must not block.
+        check: called with the program's PID when it has started, and again after as many seconds
+            as it returned. It must not block. If it raises an error of ours, the program is killed.
 
     Returns:
         Its exit code, or minus the number of the signal that ended it.
 
     Raises:
         CannotRun: it cannot be started.
+        HamiError: from ``check``.
     """
     # If the parent ignores SIGCHLD, we inherit that, and then no exit code can be read.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -67,11 +67,14 @@ def run_in_foreground(
     observer = GroupObserver()
     try:
         program = _start(command, environment, inherited_mask)
+        check_at = time.monotonic()
         while True:
-            received = signal.sigtimedwait(awaited, CHECK_INTERVAL)
+            if time.monotonic() >= check_at:
+                check_at = time.monotonic() + _check(check, program)
+            received = signal.sigtimedwait(awaited, max(0.0, check_at - time.monotonic()))
             if received is None:
-                check()
-            elif received.si_signo == signal.SIGCHLD:
+                continue
+            if received.si_signo == signal.SIGCHLD:
                 ended = _exit_code(program)
                 if ended is not None:
                     return ended
@@ -79,6 +82,16 @@ def run_in_foreground(
                 os.kill(program, received.si_signo)
     finally:
         observer.close()
+
+
+def _check(check: Callable[[int], float], program: int) -> float:
+    try:
+        return check(program)
+    except HamiError:
+        # It has not been waited for, so its PID is still its own.
+        os.kill(program, signal.SIGKILL)
+        os.waitpid(program, 0)
+        raise
 
 
 def die_of(number: int) -> NoReturn:

@@ -294,7 +294,8 @@ class Slice:
 
     def processes(self) -> tuple[SliceProcess, ...]:
         """Its current processes by pid, including those that have not called CUDA yet."""
-        return processes_in(self._open().hold.directory)
+        opened = self._open()
+        return processes_in(opened.hold.directory, opened.library)
 
     def resize(
         self,

@@ -68,11 +68,13 @@ class Prepared:
 
     Attributes:
         directory: the slice's directory.
+        library: the preload library.
         environment: the program's environment.
         notes: messages for the user, one line each.
     """
 
     directory: Path
+    library: Path
     environment: dict[str, str]
     notes: tuple[str, ...]
 
@@ -220,12 +222,11 @@ def joined(settings: Settings, name: str) -> Iterator[Prepared]:
 
 
 @contextmanager
-def _held(
-    settings: Settings, opened: Opened, environment: Mapping[str, str] | None
-) -> Iterator[Prepared]:
+def _held(settings: Settings, opened: Opened, base: Mapping[str, str] | None) -> Iterator[Prepared]:
     try:
-        base = settings.environment if environment is None else environment
-        yield Prepared(opened.hold.directory, opened.environment(base), opened.notes)
+        base = settings.environment if base is None else base
+        environment = opened.environment(base)
+        yield Prepared(opened.hold.directory, opened.library, environment, opened.notes)
     finally:
         opened.hold.release()
 

@@ -63,10 +63,10 @@ def read_environments(since: float = 0.0) -> Environments:
         except OSError:
             # The process belongs to another user, or has exited.
             continue
-        slices = _value(variables, HAMI_SLICE)
+        slices = value_of(variables, HAMI_SLICE)
         for directory in filter(None, slices.split(":")):
             inside.setdefault(directory, set()).add(pid)
-        if slices or LIBRARY_NAME in _value(variables, LD_PRELOAD):
+        if slices or LIBRARY_NAME in value_of(variables, LD_PRELOAD):
             continue
         started = start_time(pid) / _TICKS
         if started >= since - 1 / _TICKS and _has_library(pid):
@@ -90,6 +90,32 @@ def environment_of(pid: int) -> list[bytes]:
         time.sleep(0.001)
     # Once more: the kernel may have recorded it since the last check.
     return (variables or path.read_bytes()).split(b"\0")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A process as ``/proc/<pid>/stat`` shows it.
+
+    Attributes:
+        state: its state, one letter.
+        parent: the PID of its parent.
+        started: when it started, in clock ticks since boot.
+        layout: the addresses of its stack and environment, which the kernel chooses anew when the
+            process executes a program; zeros if it belongs to another user.
+    """
+
+    state: str
+    parent: int
+    started: int
+    layout: tuple[str, str]
+
+
+def read_stat(pid: int) -> Stat | None:
+    """None if the process has exited."""
+    fields = _fields(pid)
+    if len(fields) <= 47:
+        return None
+    return Stat(fields[0], int(fields[1]), int(fields[19]), (fields[25], fields[47]))
 
 
 def start_time(pid: int) -> int:
@@ -142,18 +168,28 @@ def interpreter() -> str | None:
     return sys.executable if is_it else None
 
 
-def mapped_files(pid: int | str) -> list[str]:
-    """The files that are mapped into a process, without duplicates; empty if unreadable."""
+def mapped_files(pid: int | str, *, executable: bool = False) -> list[str]:
+    """The files that are mapped into a process, without duplicates; empty if unreadable.
+
+    Args:
+        pid: the process, or ``self``.
+        executable: only files of which a part may be executed.
+    """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
         return []
-    paths = ("/" + line.partition("/")[2] for line in maps.splitlines() if "/" in line)
+    # "7f3c8a000000-7f3c8a028000 r-xp 00000000 08:01 131 /usr/lib/libc.so.6"
+    lines = [line for line in maps.splitlines() if "/" in line]
+    if executable:
+        lines = [line for line in lines if line.split(maxsplit=2)[1][2] == "x"]
     # An update replaces a file; the process still has the old one mapped.
-    return list(dict.fromkeys(path.removesuffix(" (deleted)") for path in paths))
+    paths = ("/" + line.partition("/")[2].removesuffix(" (deleted)") for line in lines)
+    return list(dict.fromkeys(paths))
 
 
-def _value(variables: list[bytes], name: str) -> str:
+def value_of(variables: list[bytes], name: str) -> str:
+    """The value of a variable in an environment; empty if it is not set."""
     prefix = name.encode() + b"="
     return next((os.fsdecode(v[len(prefix) :]) for v in variables if v.startswith(prefix)), "")
 
@@ -178,8 +214,8 @@ def _has_library(pid: int) -> bool:
 
 def _state(pid: int) -> tuple[str, int] | None:
     """State and start time."""
-    fields = _fields(pid)
-    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+    stat = read_stat(pid)
+    return None if stat is None else (stat.state, stat.started)
 
 
 def _fields(pid: int) -> list[str]:

@@ -15,6 +15,8 @@ from typing import IO, TypeAlias, TypedDict
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, VISIBLE_DEVICES
 from hami_py.errors import StateError, UnsupportedPlatform
 
+NOEXEC = "its file system is mounted noexec"
+
 _SEPARATORS = " :$"
 """The dynamic loader splits ``LD_PRELOAD`` at spaces and colons, and expands ``$``."""
 
@@ -66,16 +68,35 @@ def require_library(library: Path) -> Path:
 
     Raises:
         UnsupportedPlatform: the C library is not glibc.
-        StateError: the library is missing, or ``LD_PRELOAD`` cannot contain its path.
+        StateError: the loader would ignore it, or ``LD_PRELOAD`` cannot contain its path.
     """
     require_glibc()
-    if not library.is_file():
+    why = why_not_loadable(library)
+    if why is not None:
         fix = "reinstall hami-py (in a checkout: `make build`), or correct HAMI_LIBRARY"
-        raise StateError(f"preload library {library}", "the file does not exist", fix)
+        if why == NOEXEC:
+            fix = "install hami-py elsewhere, or mount that file system without noexec"
+        raise StateError(f"preload library {library}", why, fix)
     if set(_SEPARATORS) & set(str(library)):
         fix = "install hami-py under a path without spaces, colons and dollar signs"
         raise StateError(f"preload library {library}", "LD_PRELOAD cannot contain this path", fix)
     return library
+
+
+def why_not_loadable(library: Path) -> str | None:
+    """Why the dynamic loader would ignore a library and run the program without it."""
+    try:
+        with library.open("rb") as file:
+            magic = file.read(4)
+        if os.statvfs(library).f_flag & os.ST_NOEXEC:
+            return NOEXEC
+    except FileNotFoundError:
+        return "the file does not exist"
+    except OSError as error:
+        return error.strerror or str(error)
+    if not magic:
+        return "the file is empty"
+    return None if magic == b"\x7fELF" else "it is not a library"
 
 
 File: TypeAlias = int | IO[str] | IO[bytes] | None

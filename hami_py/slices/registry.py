@@ -31,7 +31,7 @@ from hami_py.model import (
     legible,
     resized,
 )
-from hami_py.slices import coordinator, hold
+from hami_py.slices import bypass, coordinator, hold
 from hami_py.slices.current import directories
 from hami_py.slices.hold import Hold
 from hami_py.slices.layers import (
@@ -86,7 +86,7 @@ def list_slices(settings: Settings) -> list[SliceInfo]:
         # Then the cards have no index; everything else is available.
         cards = []
     entries.sort(key=lambda entry: entry.record.boot_time if entry.record else 0.0)
-    infos = (_info(entry, cards) for entry in entries)
+    infos = (_info(entry, cards, settings.library) for entry in entries)
     return [info for info in infos if info is not None]
 
 
@@ -101,14 +101,19 @@ def hold_named(settings: Settings, name: str) -> Hold:
         return hold.hold(_find(slices, name))
 
 
-def processes_in(directory: Path) -> tuple[SliceProcess, ...]:
+def processes_in(directory: Path, library: Path) -> tuple[SliceProcess, ...]:
     """The current processes of a slice, by pid.
+
+    Args:
+        directory: the slice.
+        library: the preload library.
 
     Raises:
         StateError: it cannot be read.
     """
     environments = read_environments(hold.oldest([directory]))
-    return _processes(read_from_outside(directory), hold.pids_in(directory, environments))
+    layer, inside = read_from_outside(directory), hold.pids_in(directory, environments)
+    return _processes(layer, inside, library)
 
 
 def remove(settings: Settings, name: str) -> None:
@@ -211,7 +216,7 @@ def _entry(directory: Path, environments: Environments) -> _Entry:
     return _Entry(directory, record, held, in_use, hold.pids_in(directory, environments))
 
 
-def _info(entry: _Entry, cards: list[Card]) -> SliceInfo | None:
+def _info(entry: _Entry, cards: list[Card], library: Path) -> SliceInfo | None:
     """The slice's description; None if it was removed meanwhile."""
     layer, damage = None, None
     reclaim_dead(entry.directory)
@@ -235,7 +240,7 @@ def _info(entry: _Entry, cards: list[Card]) -> SliceInfo | None:
         created=record.created if record else None,
         command=record.command if record else (),
         cards=_cards(layer, cards) if layer else (),
-        processes=_processes(layer, entry.inside),
+        processes=_processes(layer, entry.inside, library),
         damage=damage,
     )
 
@@ -268,13 +273,19 @@ def _cards(layer: Layer, cards: list[Card]) -> tuple[SliceCard, ...]:
     )
 
 
-def _processes(layer: Layer | None, inside: frozenset[int]) -> tuple[SliceProcess, ...]:
+def _processes(
+    layer: Layer | None, inside: frozenset[int], library: Path
+) -> tuple[SliceProcess, ...]:
     here = pid_namespace()
     members = [process for process in layer.processes if process.alive] if layer else []
     known = {process.pid for process in members if process.pid_namespace == here}
-    found = [SliceProcess(pid, command_of(pid), ()) for pid in inside - known]
+    found = [
+        SliceProcess(pid, command_of(pid), (), bypass.reason(pid, library))
+        for pid in inside - known
+    ]
     for process in members:
-        # A pid of another namespace names another process here.
+        # A pid of another namespace names another process here. A process with an entry has the
+        # library, which has made the entry.
         command = command_of(process.pid) if process.pid_namespace == here else ()
         found.append(SliceProcess(process.pid, command, _process_cards(layer, process)))
     return tuple(sorted(found, key=lambda process: process.pid))

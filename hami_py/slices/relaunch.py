@@ -16,13 +16,13 @@ from typing import NoReturn
 from hami_py.config import Settings
 from hami_py.errors import CannotRelaunch
 from hami_py.model import LimitRequest, Limits
+from hami_py.slices.bypass import DRIVERS
 from hami_py.slices.current import limits
 from hami_py.slices.prepare import Opened, SliceRequest, open_new
 from hami_py.slices.processes import interpreter, mapped_files
 from hami_py.slices.record import read_record
 
 WHAT = "limit_this_process"
-DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 
 _IMPORTED_BY = os.getpid()
 """A process that is forked later has another pid."""

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from hami_py import config
-from hami_py.cli.doctor import elf, loading
+from hami_py.cli.doctor import loading
 from hami_py.cli.doctor import program as program_checks
 from hami_py.errors import HamiError, UnsupportedPlatform
+from hami_py.slices import elf
 from support.artifacts import Artifacts
 from support.commands import HamiCommand
 from support.elf import readelf

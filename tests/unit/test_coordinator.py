@@ -129,7 +129,9 @@ def test_it_is_a_separate_process(settings: Settings, tmp_path: Path) -> None:
         assert not any(name.startswith("pipe:") for name in files)
         with pytest.raises(ChildProcessError):
             os.waitpid(seen.pid, os.WNOHANG)
-        assert seen.pid not in {process.pid for process in processes_in(directory)}
+        assert seen.pid not in {
+            process.pid for process in processes_in(directory, settings.library)
+        }
 
 
 def test_its_log_has_a_size_limit(settings: Settings) -> None:

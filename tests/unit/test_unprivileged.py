@@ -58,7 +58,7 @@ def test_a_program_runs_in_a_slice(home: Path) -> None:
         with create(settings.runtime_directory, [CardLimit("GPU-1")], []) as directory:
             environment = {**settings.environment, "HAMI_SLICE": str(directory)}
             script = ["sh", "-c", 'test -w "$HAMI_SLICE/account" && exit 7']
-            assert run_in_foreground(script, environment, lambda: None) == 7
+            assert run_in_foreground(script, environment, lambda _program: 1.0) == 7
         assert not directory.exists()
 
     as_nobody(test)
@@ -100,7 +100,7 @@ def test_a_program_without_execute_permission(home: Path) -> None:
         from hami_py.errors import CannotRun
 
         with pytest.raises(CannotRun) as caught:
-            run_in_foreground([str(home / "plain")], {}, lambda: None)
+            run_in_foreground([str(home / "plain")], {}, lambda _program: 1.0)
         assert caught.value.status == 126
 
     (home / "plain").write_text("#!/bin/sh\n")

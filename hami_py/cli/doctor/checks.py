@@ -13,12 +13,12 @@ from functools import partial
 from hami_py import gpu, slices
 from hami_py._native import HamiVariables, format_memory
 from hami_py.cli.doctor import loading, program, proof
-from hami_py.cli.doctor.elf import MACHINES
 from hami_py.cli.doctor.trial import Found, last_line, probe, run
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.coordinator import LOG
 from hami_py.errors import HamiError, NoDevice, UnsupportedPlatform
 from hami_py.model import Card
+from hami_py.slices.elf import MACHINES
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def checks(settings: Settings) -> Iterator[Check]:
         ("HAMi's variables", _variables),
         ("runtime directory", _runtime),
         ("coordinator", _coordinator),
+        ("running programs", _programs),
     ):
         done = _try(name, partial(check, settings))
         passed = passed and done.ok
@@ -175,6 +176,17 @@ def _coordinator(settings: Settings) -> Found:
         )
         return f"not running; the last one failed: {last}", fix
     return "not running; the first slice with a share starts it"
+
+
+def _programs(settings: Settings) -> Found:
+    """Look for programs in slices that use the GPU without the preload library."""
+    found = [process for slice_ in slices.list_slices(settings) for process in slice_.processes]
+    bypasses = [process for process in found if process.bypass is not None]
+    if not bypasses:
+        return f"{len(found)} in slices, none uses the GPU without limits"
+    named = "; ".join(f"{process.pid}: {process.bypass}" for process in bypasses)
+    fix = "check their programs with `hami doctor -- PROGRAM`, and start them anew in a slice"
+    return f"not limited: process {named}", fix
 
 
 def _count(number: int, what: str) -> str:

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from hami_py import slices
-from hami_py.cli.doctor import elf
 from hami_py.cli.doctor.trial import Found
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.errors import UnsupportedPlatform
+from hami_py.slices import elf
 
 OLDEST_GLIBC = (2, 17)
 """The version that the preload library is linked against."""

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from hami_py import slices
-from hami_py.cli.doctor import elf
 from hami_py.cli.doctor.loading import is_musl
 from hami_py.cli.doctor.trial import Found, last_line, run
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.errors import CannotRun, HamiError, UnsupportedPlatform
+from hami_py.slices import elf
 
 MAX_SCRIPTS = 4
 """Scripts whose interpreters are scripts; the kernel has the same limit."""
