@@ -128,6 +128,7 @@ impl<'a> Member<'a> {
         self.admits_within(card, bytes, limit, Duration::ZERO)
     }
 
+    #[inline(never)] // only slices inside one another need it, and all charges would be slower
     fn admits_within(
         &self,
         card: usize,
