@@ -5,10 +5,16 @@ here. Some drivers also call their own exports by name, or look them up. The lib
 such a call or lookup for the program's.
 """
 
+import contextlib
+import os
+import platform
 from pathlib import Path
 
 import pytest
 
+from preload.test_share_meter import TOLERANCE
+from support.elf import exported
+from support.launcher import LaunchPermission, until
 from support.running import run
 from support.slices import GIB
 from support.traces import value
@@ -93,3 +99,53 @@ def test_memory_is_charged_once(stub_server, program, slice_env, thin, *, own, f
     else:
         assert value(info, "free") == 0
         assert [line.split(" -> ")[1][0] for line in (first, *others)] == ["0", "0", "0"]
+
+
+@pytest.fixture
+def thin_launcher(launcher, gpu, program, artifacts, thin):
+    """`thin_launcher(*flags)` is a launcher whose driver is the thin one, with all functions.
+
+    Its cuLaunchKernel calls its own cuLaunchKernelEx.
+    """
+    if platform.machine() != "x86_64":
+        pytest.skip("NOT TESTED: the trampolines are written for x86-64")
+    others = exported(artifacts.libcuda) - exported(program("thin_driver"))
+    functions = "".join(f"X({name})" for name in sorted(others) if name.startswith("cu"))
+
+    def start(*flags, env=None):
+        env = {**thin(*flags, f"-DFUNCTIONS={functions}"), **(env or {})}
+        script = launcher(gpu, env=env)
+        script.do("stream s 1", "kernel k m short_200us")
+        return script
+
+    return start
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN.keys())
+def test_launches_are_made_and_billed_once(thin_launcher, own):
+    script = thin_launcher(*own)
+    for _ in range(5):
+        script.do("launch cuLaunchKernel k s 1 100", "launch cuLaunchKernelEx k s 1 1", "sync s")
+    assert script.launched() == {"short_200us": 505}
+    script.is_metered(TOLERANCE, at_least_ns=505 * 200_000)
+
+
+def test_a_launch_waits_for_permission_once(thin_launcher, tmp_path):
+    """The permission is revoked while the driver is between its two functions."""
+    pause = tmp_path / "pause"
+    os.mkfifo(pause)
+    script = thin_launcher(env={"PAUSE": str(pause)})
+    permission = LaunchPermission(script.slice)
+    script.do("start t launch cuLaunchKernel k s")
+    ends = []
+
+    def driver_reads():
+        with contextlib.suppress(OSError):  # ENXIO until then
+            ends.append(os.open(pause, os.O_WRONLY | os.O_NONBLOCK))
+        return ends != []
+
+    until(driver_reads, "the driver was not called")
+    permission.revoke()
+    os.close(ends[0])
+    script.do("finish t")
+    assert script.launched() == {"short_200us": 1}

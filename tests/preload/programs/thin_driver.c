@@ -1,8 +1,11 @@
 // build: -shared -fPIC -O2 -Wl,-soname,libcuda.so.1 -ldl
 /* A thin driver, as WSL2's: each function looks itself up in an inner library of the same SONAME ($INNER).
- * Some call others of its own exports, by OWN(name): by name (the default), or as the build says. */
+ * Some call others of its own exports, by OWN(name): by name (the default), or as the build says. It has the
+ * functions below, and FUNCTIONS, which is X(name) for each (x86-64). */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "cuda.h"
 
 #ifndef OWN
@@ -58,6 +61,8 @@ FORWARD(cuCtxGetCurrent, (CUcontext *context), context)
 FORWARD(cuCtxGetDevice, (CUdevice *device), device)
 FORWARD(cuCtxGetApiVersion, (CUcontext context, unsigned *version), context, version)
 FORWARD(cuMemGetInfo_v2, (size_t *free, size_t *total), free, total)
+FORWARD(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
+        config, function, parameters, extra)
 FORWARD(cuMemAlloc_v2, (CUdeviceptr *pointer, size_t bytes), pointer, bytes)
 FORWARD(cuMemFree_v2, (CUdeviceptr pointer), pointer)
 FORWARD(cuGetProcAddress, (const char *name, void **function, int version, uint64_t flags), name, function,
@@ -76,6 +81,28 @@ __attribute__((unused)) static void *by_proc_address(const char *name)
 }
 
 /* Functions that call others of their own. */
+
+/* Waits until the test has opened and closed the other end of $PAUSE; the first time only. */
+static void pause_once(void)
+{
+    static int done;
+    const char *path = getenv("PAUSE");
+    if (!path || done++)
+        return;
+    int end = open(path, O_RDONLY);
+    while (read(end, &(char){0}, 1) > 0) {
+    }
+    close(end);
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,
+                        void **extra)
+{
+    pause_once();
+    CUlaunchConfig config = {{x, y, z}, {block_x, block_y, block_z}, shared, stream, NULL, 0};
+    return OWN(cuLaunchKernelEx)(&config, function, parameters, extra);
+}
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element)
 {
@@ -109,9 +136,45 @@ CUresult cuMemHostGetFlags(unsigned *flags, void *function)
     return CUDA_SUCCESS;
 }
 
-/* Calls the program back. */
+/* Calls the program back, if it has said so. */
 CUresult cuCtxSynchronize(void)
 {
+    if (!callback)
+        return AS(cuCtxSynchronize, inner("cuCtxSynchronize"))();
     callback();
     return CUDA_SUCCESS;
 }
+
+#ifdef FUNCTIONS
+#define X(name) #name,
+static const char *const names[] = {FUNCTIONS};
+#undef X
+
+__attribute__((used)) static void *inner_at(long index)
+{
+    static void *known[sizeof names / sizeof *names];
+    if (!known[index] && !(known[index] = inner(names[index])))
+        abort();
+    return known[index];
+}
+
+/* Jumps to the inner function, with the arguments in place. None is a floating-point number. */
+__asm__(".text\n"
+        "forward:\n"
+        "push %rdi\npush %rsi\npush %rdx\npush %rcx\npush %r8\npush %r9\n"
+        "mov 48(%rsp), %rdi\n"
+        "call inner_at\n"
+        "mov %rax, %r11\n"
+        "pop %r9\npop %r8\npop %rcx\npop %rdx\npop %rsi\npop %rdi\n"
+        "add $8, %rsp\n"
+        "jmp *%r11\n"
+        ".set index, 0\n");
+
+#define X(name)                                        \
+    __asm__(".globl " #name "\n"                       \
+            ".type " #name ", @function\n" #name ":\n" \
+            "push $index\n"                            \
+            "jmp forward\n"                            \
+            ".set index, index + 1\n");
+FUNCTIONS
+#endif
