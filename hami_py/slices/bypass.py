@@ -30,7 +30,7 @@ from hami_py.slices import elf
 from hami_py.slices.processes import (
     command_of,
     lock_holders,
-    mapped_files,
+    mappings,
     read_stat,
     value_of,
 )
@@ -224,15 +224,23 @@ def _image(pid: int) -> tuple[object, ...] | None:
 
 def _look(pid: int, library: Path) -> bool | None:
     """Whether a process uses the driver without the library; None if it uses neither."""
-    # Where the loader fails on a file system without execute permission, it leaves a part of the
-    # library mapped.
-    loaded = {Path(path).name for path in mapped_files(pid, executable=True)}
-    if loaded & {library.name, LIBRARY_NAME}:
-        return False
-    files = mapped_files(pid)
-    is_used = any(Path(path).name.startswith(DRIVERS) for path in files) or any(
-        path.startswith(_DEVICES) for path in (*files, *_open_files(pid))
-    )
+    libraries = tuple(f"/{name}" for name in {library.name, LIBRARY_NAME})
+    parts = (*libraries, *DRIVERS, *_DEVICES)
+    text = mappings(pid)
+    # A large program has thousands of lines, and most programs none that matters.
+    relevant = text.splitlines() if any(part in text for part in parts) else []
+    is_used = False
+    # "7f3c8a000000-7f3c8a028000 r-xp 00000000 08:01 131 /usr/lib/libc.so.6"
+    for line in relevant:
+        if not any(part in line for part in parts):
+            continue
+        _addresses, permissions, *_rest, path = line.removesuffix(" (deleted)").split(maxsplit=5)
+        # Where the loader fails on a file system without execute permission, it leaves the first
+        # part of the library mapped.
+        if path.endswith(libraries) and "x" in permissions:
+            return False
+        is_used |= Path(path).name.startswith(DRIVERS) or path.startswith(_DEVICES)
+    is_used = is_used or any(path.startswith(_DEVICES) for path in _open_files(pid))
     return True if is_used else None
 
 

@@ -168,24 +168,20 @@ def interpreter() -> str | None:
     return sys.executable if is_it else None
 
 
-def mapped_files(pid: int | str, *, executable: bool = False) -> list[str]:
-    """The files that are mapped into a process, without duplicates; empty if unreadable.
-
-    Args:
-        pid: the process, or ``self``.
-        executable: only files of which a part may be executed.
-    """
-    try:
-        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-    except OSError:
-        return []
-    # "7f3c8a000000-7f3c8a028000 r-xp 00000000 08:01 131 /usr/lib/libc.so.6"
-    lines = [line for line in maps.splitlines() if "/" in line]
-    if executable:
-        lines = [line for line in lines if line.split(maxsplit=2)[1][2] == "x"]
+def mapped_files(pid: int | str) -> list[str]:
+    """The files that are mapped into a process, without duplicates; empty if unreadable."""
+    lines = mappings(pid).splitlines()
+    paths = ("/" + line.partition("/")[2] for line in lines if "/" in line)
     # An update replaces a file; the process still has the old one mapped.
-    paths = ("/" + line.partition("/")[2].removesuffix(" (deleted)") for line in lines)
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys(path.removesuffix(" (deleted)") for path in paths))
+
+
+def mappings(pid: int | str) -> str:
+    """The text of ``/proc/<pid>/maps``; empty if it is unreadable."""
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def value_of(variables: list[bytes], name: str) -> str:

@@ -71,15 +71,15 @@ def require_library(library: Path) -> Path:
         StateError: the loader would ignore it, or ``LD_PRELOAD`` cannot contain its path.
     """
     require_glibc()
+    if set(_SEPARATORS) & set(str(library)):
+        fix = "install hami-py under a path without spaces, colons and dollar signs"
+        raise StateError(f"preload library {library}", "LD_PRELOAD cannot contain this path", fix)
     why = why_not_loadable(library)
     if why is not None:
         fix = "reinstall hami-py (in a checkout: `make build`), or correct HAMI_LIBRARY"
         if why == NOEXEC:
             fix = "install hami-py elsewhere, or mount that file system without noexec"
         raise StateError(f"preload library {library}", why, fix)
-    if set(_SEPARATORS) & set(str(library)):
-        fix = "install hami-py under a path without spaces, colons and dollar signs"
-        raise StateError(f"preload library {library}", "LD_PRELOAD cannot contain this path", fix)
     return library
 
 

@@ -181,7 +181,7 @@ def test_a_loader_that_skips_the_library_is_detected(
 ) -> None:
     """A library that is none: the loader says so and goes on without it."""
     broken = tmp_path / "broken.so"
-    broken.write_bytes(b"not a library")
+    broken.write_bytes(b"\x7fELF and no more")
     settings = config.read({"PATH": os.environ["PATH"], "HAMI_LIBRARY": str(broken)})
     checks = dict(program_checks.checks(str(program("is_preloaded")), settings))
     with pytest.raises(HamiError, match=r"broken\.so is not loaded"):
