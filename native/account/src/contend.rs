@@ -8,26 +8,26 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a request that may fit waits for competing requests to be decided. Those need
-/// nanoseconds, unless the scheduler keeps their processes from running: on two cores with thirty
-/// busy processes, 20 ms were too short for one request in ten thousand, and a refusal here ends a
+/// How long a request that may fit waits for competing requests to be decided. They are decided in
+/// nanoseconds, unless the kernel does not run their processes: on two cores with thirty busy
+/// processes, 20 ms were too short for one request in ten thousand, and a refusal here ends a
 /// program.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// How long a request waits for the others that are in its way before it revokes them. A process
-/// that runs is done sooner; a process that is stopped, or has died, would never be.
+/// How long a request waits for competing requests before it revokes them. A process that runs
+/// decides its request sooner. A process that is stopped, or has died, never does.
 const REVOKE_AFTER: Duration = Duration::from_millis(1);
 
-/// How often a request that waits for the memory of dead processes looks whether it is free.
+/// How often a request that waits for the memory of dead processes checks whether it is free.
 const POLL: Duration = Duration::from_millis(2);
 
 enum Outcome {
     Granted,
-    /// The committed bytes alone refuse the request.
+    /// The committed bytes alone leave too little room.
     Over,
-    /// No process can hold that much.
+    /// The request does not fit into a word: no process can hold that much.
     TooMuch,
-    /// Another process has revoked the request, which is withdrawn.
+    /// Another process has revoked the request. It is withdrawn now.
     Revoked,
     TimedOut,
 }
@@ -62,9 +62,9 @@ impl Member<'_> {
         }
     }
 
-    /// Reaps the dead processes in the way of a request that the committed bytes refuse. It returns
-    /// when the request is worth another try: at once if bytes came back, or after a while if some
-    /// may come back before the deadline.
+    /// Reaps dead processes, for a request for which the committed bytes leave too little room.
+    /// `Ok` means that the caller should try again: now there is room, or this has waited a moment
+    /// because the driver may still free enough. Otherwise, and after the deadline, it refuses.
     pub(crate) fn make_room(&self, request: &Request, deadline: Instant) -> Result<(), Refused> {
         let pending = self.reap_dead_holders(request.card);
         let committed = self.committed_at_once(request);
@@ -78,8 +78,8 @@ impl Member<'_> {
         Ok(())
     }
 
-    /// Stays published until the request fits. The slow lock keeps other requests from doing the
-    /// same.
+    /// Publishes the request and waits until it fits. The slow lock lets only one request at a time
+    /// wait while it is published.
     fn contend(&self, request: &Request, deadline: Instant) -> Outcome {
         let Some(_lock) = self.account().slow_lock(usize::from(self.slot()), deadline) else {
             return Outcome::TimedOut;
@@ -88,7 +88,7 @@ impl Member<'_> {
             match self.publish(request) {
                 Published::Yes => break,
                 Published::TooMuch => return Outcome::TooMuch,
-                // Another thread of this process will withdraw the rest of what was revoked.
+                // Another thread of this process still has to withdraw its revoked request.
                 Published::Revoked => pause(Duration::from_micros(50)),
             }
             if Instant::now() >= deadline {
@@ -118,7 +118,8 @@ impl Member<'_> {
             }
             if now >= revoke_at {
                 self.revoke_others(request);
-                // What a process has left that died during an uncharge proves nothing yet.
+                // A process may have died during an uncharge. Until its death is noticed, its bytes
+                // count in `fits` but not in `is_over`, and neither decides the request.
                 self.reap_dead();
                 revoke_at = Instant::now() + REVOKE_AFTER;
             } else if attempt < 16 {
@@ -130,7 +131,8 @@ impl Member<'_> {
         Outcome::TimedOut
     }
 
-    /// Takes the requests of all other processes out of the sums. Those that run publish again.
+    /// Takes the requests of all other processes out of the sums. A process that runs publishes its
+    /// request again.
     fn revoke_others(&self, request: &Request) {
         let own = usize::from(self.slot());
         let words = self.account().words(request.card).iter().enumerate();
@@ -141,16 +143,16 @@ impl Member<'_> {
         }
     }
 
-    /// Whether the committed bytes alone refuse the request, beyond doubt.
+    /// Whether the committed bytes alone certainly leave too little room for the request.
     pub(crate) fn is_over(&self, request: &Request) -> bool {
         self.committed_at_once(request) + request.units > request.limit
     }
 
-    /// Units that were all committed at one instant during the call.
+    /// A number of units that were all committed at one instant during the call.
     ///
-    /// One sum of the committed units is more than that: while it runs, bytes may leave a word that
-    /// was read, enter a word that was not, and be counted twice. So a word counts only if nothing
-    /// was taken from it until all words were read.
+    /// A plain sum of the committed units can be too high: if units are released from a word that
+    /// was read, and charged in a word that was not read yet, they count twice. So a word counts
+    /// only if nothing was released from it until all words were read.
     #[inline(never)] // or the stack frames of several callers would have room for the numbers
     fn committed_at_once(&self, request: &Request) -> u64 {
         let records = &self.account().layout().records;

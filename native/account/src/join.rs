@@ -1,4 +1,4 @@
-//! How a process becomes a member of an account: it takes a free slot and holds the slot's lock.
+//! How a process becomes a member of an account: it takes a free slot and holds the slot's locks.
 
 use crate::account::Account;
 use crate::identity::ProcessIdentity;
@@ -19,7 +19,8 @@ const JOIN_DEADLINE: Duration = Duration::from_secs(1);
 impl Account {
     /// Makes this process a member, so that it can charge. A forked child has to join itself.
     ///
-    /// If every slot is taken, it waits for one for a second: their processes may have just died.
+    /// If every slot is taken, it waits a second for a free one, because some of the processes may
+    /// have just died.
     pub fn join(&self) -> Result<Member<'_>, FileError> {
         let deadline = Instant::now() + JOIN_DEADLINE;
         loop {
@@ -41,7 +42,7 @@ impl Account {
             self.reap_dead();
             joined = self.claim_free_slot().map_err(io_error)?;
         }
-        // A program that starts after another one has died is often the first to notice.
+        // A program that starts after another one has died is often the first to notice the death.
         if let Some(member) = &joined {
             member.reap_dead();
         }
@@ -55,11 +56,11 @@ impl Account {
             }
             let Some(lock) = SlotLock::try_take(&self.file, slot)? else { continue };
             at(Step::SlotLocked);
-            // Only the holder of the slot's lock makes it taken.
+            // Only the holder of the slot's locks changes the state to taken.
             if record.state.load(Ordering::Acquire) == FREE && !self.is_being_reaped(slot) {
                 record.reset();
                 record_identity(record);
-                // Before anything is published there: sums run up to this mark.
+                // This comes before anything is published in the slot: sums run up to this mark.
                 self.layout().header.high_water.0.fetch_max(slot as u32 + 1, Ordering::SeqCst);
                 record.state.store(TAKEN, Ordering::SeqCst);
                 at(Step::SlotTaken);

@@ -140,8 +140,9 @@ const _: () = assert!(offset_of!(ComputeWords, driver_memory) == 56);
 
 /// One process's units on one card: `committed` is charged, `tentative` is requested.
 ///
-/// A *revoked* word does not count as tentative in any sum, and none of it can be committed. It is
-/// revoked until all of it is withdrawn, so that a commit can tell a revoked request from a new one.
+/// The tentative units of a *revoked* word count in no sum and cannot be committed. The word stays
+/// revoked until all of them are withdrawn, so that a commit can tell a revoked request from a new
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub u64);
 

@@ -3,14 +3,14 @@
 //! Every allocation of every process is charged here before the driver is called. So the account
 //! must be exact (never over the limit, and a request that fits is never refused), fast (a charge
 //! is a few atomic operations without a system call), and it must survive the death of any process
-//! at any instruction. There is no server and no global counter to repair: each process writes only
-//! its own words, and they are cleared with its slot after its death.
+//! at any instruction. There is no server, and no global counter that could need a repair: each
+//! process charges in words of its own, and they are cleared with its slot after its death.
 //!
 //! | module | content |
 //! |---|---|
 //! | `layout` | the file as a type, and a word as a number |
 //! | `account` | the file, mapped: which process has which slot, and how much is used |
-//! | `join`, `slot_lock`, `fork` | membership: a slot and the lock that proves that its process lives |
+//! | `join`, `slot_lock`, `fork` | membership: a slot, and the locks that prove its process alive |
 //! | `member` | charging and uncharging: the path of every allocation |
 //! | `contend`, `slow_lock` | requests that compete near the limit, and their lock |
 //! | `reap`, `identity` | dead processes: finding them and clearing their slots |
@@ -25,45 +25,52 @@
 //!
 //! # How a charge works
 //!
-//! A process has one word per card, `committed:32 | revoked:1 | tentative:31`, in units of 512 bytes.
+//! A process has one word per card: `committed:32 | revoked:1 | tentative:31`, in units of 512
+//! bytes. *Committed* units are charged, *tentative* units are only requested. A charge has up to
+//! three steps:
 //!
-//! 1. Read only: if the committed sum plus the request is over the limit, publish nothing.
-//!    Otherwise a process that keeps requesting far too much would block its neighbours.
-//! 2. Publish the request as tentative in the own word, then sum all words up to the high-water
-//!    mark. Of two racing processes, at least one sees the other. If the sum fits, one
-//!    compare-and-swap turns tentative into committed.
-//! 3. Otherwise withdraw. If the committed bytes alone refuse the request, refuse it. Otherwise
-//!    retry under the slow lock, published, until the request fits, the committed bytes refuse it,
-//!    or a second has passed ([`Member::charge`]).
+//! 1. Sum the committed units of all words. If the sum plus the request is over the limit, go to
+//!    step 3 without writing. Otherwise a process that keeps requesting far too much would block
+//!    its neighbours.
+//! 2. Publish: add the request to the tentative units of the process's own word. Then sum all
+//!    words, committed and tentative. Of two processes that race, at least one sees the other. If
+//!    the sum is within the limit, commit: one compare-and-swap turns tentative into committed.
+//!    Otherwise withdraw the request.
+//! 3. If the committed units alone leave too little room, reap dead processes; if there is still
+//!    too little room, refuse. Otherwise take the slow lock, publish again, and stay published
+//!    until the request fits, the committed units leave too little room, or a second has passed
+//!    ([`Member::charge`]).
 //!
-//! A process may be stopped at any of these steps for as long as it likes. So a request that waits
-//! for a millisecond *revokes* the tentative bytes of the others: they count in no sum any more, and
-//! a revoked request cannot be committed. Its process withdraws it and publishes it again. A word
-//! stays revoked until it has no tentative bytes, and nothing is published in it meanwhile, so
-//! whoever commits knows that its request was counted all the time. The slow lock is taken over from
-//! a holder that is stopped.
+//! A process may be stopped at any of these steps, for any time. So after a millisecond, a request
+//! that waits in step 3 *revokes* the tentative units of the other words: they no longer count in
+//! any sum, and they cannot be committed. The process of a revoked word withdraws its request and
+//! publishes it again. A word stays revoked until all of its tentative units are withdrawn, and
+//! nothing is published in it until then. So a request that can be committed has counted in every
+//! sum since it was published. If the holder of the slow lock is stopped, a waiter takes the lock
+//! over.
 //!
-//! A sum of the committed bytes is a proof only for words from which nothing was taken while all of
-//! them were read: bytes that move during a sum would count twice. Therefore a record counts its
-//! releases before and after each one.
+//! Before a refusal, one sum of the committed units is not enough: if units are released from a
+//! word that was read, and charged in a word that was not read yet, they count twice. So the sum
+//! counts only words from which nothing was released until all words were read. For this, each
+//! process counts its releases in its record, once before and once after each release.
 //!
 //! # How a death is noticed
 //!
-//! A slot belongs to the process that holds the kernel's lock on the slot's byte of the file. Only
-//! a living process can hold it (`slot_lock`). Before a request is refused, the locks of the
-//! processes that hold memory of that card are probed. All locks are probed at most every 10 ms,
-//! when a process only needs to know how much is free. The slot of a dead process is cleared
-//! without a lock (`reap`): tentative bytes are dropped at once, committed bytes when the driver has
-//! freed them. A function of the caller says whether it has ([`Account::attach_with`]); where it
-//! does not know, 750 ms must have passed since the death was noticed. A request that fits only with
-//! those bytes waits for them, two seconds at most. If the file cannot be opened any more, every
-//! process counts as alive.
+//! A process holds kernel locks on the two bytes of the file that belong to its slot. Only a living
+//! process can hold them (`slot_lock`). Before a request is refused, the locks of all processes
+//! that hold memory of that card are probed. If a process only needs to know how much is free, all
+//! locks are probed, at most every 10 ms. The slot of a dead process is then reaped (`reap`): its
+//! tentative units are dropped at once, its committed units when the driver has freed the memory.
+//! The caller provides a function that answers whether it has ([`Account::attach_with`]). If the
+//! function does not know, the memory counts as free 750 ms after the death was noticed. A request
+//! that fits only with that memory waits for it, two seconds at most. If the file cannot be opened
+//! any more, every process counts as alive.
 //!
 //! # Engine times
 //!
 //! Each process has a cache line per card for its use of the card's engine ([`ComputeWords`]): the
-//! engine time so far, the time for which its threads waited to launch, its debt, signs of life,
-//! and its state with the turn that it had seen. Only the process itself writes there; after a new
+//! engine time so far, the time for which its threads waited to launch, its debt, heartbeats, and
+//! its state with the turn that it had seen. Only the process itself writes there; after a new
 //! state it signals the account's wake-up word. When a slot is reaped, its times are added to sums
 //! in the header.
 //!
@@ -96,9 +103,9 @@
 //!          48 debt: u64 | 56 driver_memory: u64 (bytes; part of the committed units)
 //! ```
 //!
-//! Bytes i and 256 + i of the file carry the locks of slot i. Words are packed per card, because every charge
-//! reads all of them. Records and engine times are apart, because their writers would slow down
-//! those reads.
+//! Bytes i and 256 + i of the file carry the locks of slot i; their contents do not matter. Words
+//! are packed per card, because every charge reads all of them. Records and engine times are in
+//! other cache lines, because their writers would slow down those reads.
 
 mod account;
 mod compute;

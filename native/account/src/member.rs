@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub enum Refused {
     /// The committed bytes leave less room than the request needs.
     OverLimit,
-    /// Competing requests got in the way until the deadline. A retry may succeed.
+    /// Competing requests were in the way until the deadline. A retry may succeed.
     Busy,
     /// This process is a forked child of the member: it has to join itself.
     Forked,
@@ -36,8 +36,8 @@ impl std::error::Error for Refused {}
 /// The membership of this process in an account. Any number of threads may charge through it at
 /// once.
 ///
-/// It ends when it is dropped, when the process exits, or with `exec`. Another process then
-/// releases the bytes that it still holds, by [`Member::reap_dead`].
+/// It ends when this value is dropped, when the process exits, or when it calls `exec`. Another
+/// process then releases the bytes that the process still holds, by [`Member::reap_dead`].
 #[derive(Debug)]
 pub struct Member<'a> {
     account: &'a Account,
@@ -53,7 +53,7 @@ pub(crate) struct Request {
     pub limit: u64,
 }
 
-/// What became of publishing a request.
+/// The result of [`Member::publish`].
 pub(crate) enum Published {
     Yes,
     /// One process cannot hold that much.
@@ -73,12 +73,12 @@ impl<'a> Member<'a> {
     }
 
     /// Charges `bytes` on a card whose limit for the whole slice is `limit` bytes, or refuses. A
-    /// card that no account has is refused.
+    /// card that no account has ([`CARDS`] or more) is refused.
     ///
-    /// It never takes the committed sum over the limit. It never refuses a request that fits
-    /// throughout the call, unless this process does not run for the whole deadline of a second. If
-    /// the request fits only with the memory of processes that have died, it waits for that memory,
-    /// two seconds at most.
+    /// The committed sum never exceeds the limit. A request that fits throughout the call is not
+    /// refused, unless the kernel does not run this process for a whole second. If the request fits
+    /// only with the memory of processes that have died, it waits for that memory, two seconds at
+    /// most.
     #[inline]
     pub fn charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let charged = self.charge_within(card, bytes, limit, Self::DEPARTURE);
@@ -115,8 +115,8 @@ impl<'a> Member<'a> {
     }
 
     /// Refuses a request that [`Self::charge`] would refuse now, without charging. A process that
-    /// charges several accounts calls it first, so that it takes nothing from one account if
-    /// another refuses. It waits for the memory of dead processes, and a refusal is counted.
+    /// charges several accounts calls it first, so that it charges none of them if one refuses. It
+    /// waits for the memory of dead processes, and a refusal is counted.
     pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
         let admitted = self.admits_within(card, bytes, limit, Self::DEPARTURE);
         admitted.inspect_err(|refused| self.count(card, *refused))
@@ -169,8 +169,8 @@ impl<'a> Member<'a> {
         Word(self.word(card).load(Ordering::Relaxed)).committed() * UNIT
     }
 
-    /// Notes that the driver has taken `bytes` of the charged bytes for itself, so that they can be
-    /// shown apart.
+    /// Records that the driver has taken `bytes` of the charged bytes for itself, so that they can
+    /// be shown separately.
     pub fn add_driver_memory(&self, card: usize, bytes: u64) {
         if let Some(words) = self.compute(card) {
             words.driver_memory.fetch_add(bytes, Ordering::Relaxed);
@@ -218,8 +218,8 @@ impl<'a> Member<'a> {
 
     /// Makes the request visible to all sums.
     ///
-    /// The exchange and the loads of [`Self::fits`] are sequentially consistent: of two racing
-    /// processes, at least one sees the other.
+    /// The exchange here and the loads of [`Self::fits`] are sequentially consistent. So of two
+    /// processes that race, at least one sees the other.
     #[inline]
     pub(crate) fn publish(&self, request: &Request) -> Published {
         let word = self.word(request.card);
@@ -243,8 +243,8 @@ impl<'a> Member<'a> {
         self.words(request).map(Word::total).sum::<u64>() <= request.limit
     }
 
-    /// Charges a published request that fits. False if another process has revoked it: then it has
-    /// to be withdrawn, because others may have been granted what it requests.
+    /// Charges a published request that fits. False if another process has revoked it. Then the
+    /// caller must withdraw it, because others may have been granted the same memory.
     #[inline]
     pub(crate) fn commit(&self, request: &Request) -> bool {
         at(Step::BeforeCommit);
@@ -280,7 +280,8 @@ impl<'a> Member<'a> {
         &self.account.layout().words[card][self.slot]
     }
 
-    /// Lowers the own word. If the result would be below zero, it becomes zero.
+    /// Lowers this process's word. If the result would be below zero, it becomes zero, and an
+    /// anomaly is counted.
     #[inline]
     fn lower(&self, card: usize, checked: impl Fn(Word) -> Option<Word>, zero: fn(Word) -> Word) {
         let word = self.word(card);

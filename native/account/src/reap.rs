@@ -1,25 +1,27 @@
 //! Reaping: clearing the slots of dead processes.
 //!
-//! Before a process is refused, it checks whether some of the bytes in its way belong to dead
-//! processes. Tentative bytes are dropped at once, because the driver is only called after the
-//! commit. Committed bytes may have been allocated, and the driver may still be freeing them after
-//! the process has disappeared for us. If they were reused too early, the card would be over its
-//! limit. So they count until the oracle reports that the driver has freed them, or without an
-//! oracle's answer for [`Account::GRACE`].
+//! Before a request is refused, the process checks whether dead processes still hold memory of the
+//! card. Their tentative bytes are dropped at once, because the driver is only called after the
+//! commit. Their committed bytes may have been allocated, and the driver may still be freeing them
+//! although the process is gone. If they were used again too early, the slice would exceed its
+//! limit on the card. So they count until the oracle (the function of [`Account::attach_with`])
+//! answers that the driver has freed them. If it does not know, they count for
+//! [`Account::GRACE`].
 //!
 //! # Without a lock
 //!
-//! A process may be stopped while it reaps, so it holds no lock meanwhile. Several processes may
-//! reap a slot at the same time, and each step is one that two of them may take: words are lowered
-//! by compare-and-swap, counters are moved by swaps, and what is stored is the same for both.
+//! A process may be stopped while it reaps, so a member holds no lock meanwhile. Several members
+//! may reap a slot at the same time. If two of them do the same step, that does no harm: words are
+//! lowered by compare-and-swap, counters are moved by swaps, and both store the same values.
 //!
-//! Only a new process in the slot must not meet a reaper that is late. So a member first writes the
-//! slot into its own record ([`Reaping`]), and then tests once more that the slot's process is dead.
-//! A process that joins takes the slot's lock first, and then leaves the slot if a living member
-//! has written it there. One of the two sees the other.
+//! But a reaper that is late must not clear the slot of a new process. So a member first writes the
+//! number of the slot into its own record ([`Reaping`]), and then checks once more that the slot's
+//! process is dead. A process that joins takes the slot's locks first, and then checks all records.
+//! If a living member has written the slot's number there, the process does not join in that slot.
+//! So at least one of the two sees the other.
 //!
-//! A process that is no member has no record. It takes over the lock of the dead process instead,
-//! so that no process joins there.
+//! A process that is not a member has no record. It takes over the locks of the dead process
+//! instead, so that no process can join in the slot meanwhile.
 
 use crate::account::{Account, Dead, Departed};
 use crate::identity::ProcessIdentity;
@@ -31,11 +33,12 @@ use hami_limits::futex::pause;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often all locks of an account are probed when no request is about to be refused, over all
-/// processes together. To probe 256 locks costs 0.15 ms.
+/// How often, at most, all locks of an account are probed if no request is about to be refused. All
+/// processes together count. To probe 256 locks costs 0.15 ms.
 const PROBE_INTERVAL_MS: u64 = 10;
 
-/// How long a thread waits while another one of its process reaps. That one may be asking NVML.
+/// How long a thread waits if another thread of its process reaps. The other thread may be calling
+/// NVML.
 const TURN: Duration = Duration::from_millis(50);
 
 impl Account {
@@ -44,8 +47,7 @@ impl Account {
     pub const GRACE: Duration = Duration::from_millis(750);
 
     /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that
-    /// came back. It is meant for processes that are no members; others call
-    /// [`Member::reap_dead`].
+    /// came back. It is for processes that are not members; members call [`Member::reap_dead`].
     ///
     /// It may be called often: within 10 ms of the last call by any process it does nothing.
     pub fn reap_dead(&self) -> u64 {
@@ -64,9 +66,9 @@ impl Account {
         }
     }
 
-    /// The wanted slots that belong to dead processes. It costs some system calls, and one more for
-    /// each wanted slot that is taken. If the locks cannot be probed (after chroot or setuid, or in
-    /// another mount namespace), all processes count as alive.
+    /// The wanted slots that belong to dead processes. It costs a few system calls, and one to
+    /// three more for each wanted slot that is taken. If the locks cannot be probed (after chroot
+    /// or setuid, or in another mount namespace), all processes count as alive.
     pub fn find_dead(&self, wanted: impl Fn(usize) -> bool) -> [bool; SLOTS] {
         let mut dead = [false; SLOTS];
         let Ok(probe) = Probe::open(&self.file) else { return dead };
@@ -101,7 +103,7 @@ impl Account {
         if !holds_nothing && !self.driver_has_freed(slot, record) {
             return dropped;
         }
-        // Until the words are zero, none of them proves a refusal (`Member::committed_at_once`).
+        // From here on, the words of this slot prove no refusal (`Member::committed_at_once`).
         record.releases_begun.fetch_add(1, Ordering::SeqCst);
         let cleared = self.lower_words(slot, Word::without_committed);
         self.retire_counters(record);
@@ -192,8 +194,8 @@ impl Member<'_> {
     /// Reaps the dead processes that hold memory of a card. It returns the units of that card that
     /// the driver may not have freed yet.
     ///
-    /// It probes each time: a process may have died since the last call, and a program that starts
-    /// right after another one must get the memory of that one.
+    /// It probes the locks at each call: a process may have died since the last call, and a program
+    /// that starts right after another one has ended must get the memory of that one.
     pub(crate) fn reap_dead_holders(&self, card: usize) -> u64 {
         let words = self.account().words(card);
         let holds = |slot: usize| words.get(slot).map_or(0, |word| word.load(Ordering::SeqCst));
@@ -206,7 +208,8 @@ impl Member<'_> {
         .sum()
     }
 
-    /// Reaps one slot, if its process is dead and no other thread of this process reaps for long.
+    /// Reaps one slot, if its process is dead. Does nothing if another thread of this process reaps
+    /// for longer than [`TURN`].
     fn reap(&self, slot: usize) -> u64 {
         let Some(_reaping) = Reaping::begin(self.record(), slot) else { return 0 };
         let dead = self.account().find_dead(|wanted| wanted == slot);
@@ -214,7 +217,7 @@ impl Member<'_> {
     }
 }
 
-/// While it exists, no process joins in the slot that the record names.
+/// While this exists, no process joins in the slot whose number is in the record.
 struct Reaping<'a>(&'a Record);
 
 impl<'a> Reaping<'a> {
@@ -239,7 +242,7 @@ impl Drop for Reaping<'_> {
 }
 
 impl Record {
-    /// Makes the record that of a process that has not released anything and is not known dead.
+    /// Prepares the record for a new process: no release is in progress, and no death was noticed.
     /// Only the process that joins calls it, while no process reaps the slot.
     pub(crate) fn reset(&self) {
         let begun = self.releases_begun.load(Ordering::SeqCst);
@@ -249,8 +252,9 @@ impl Record {
     }
 }
 
-/// Stores when the death of a process was first noticed. The process may have died during an
-/// uncharge, which is over now.
+/// Stores when the death of a process was first noticed. If the process died during an uncharge,
+/// this also marks that release as done, so that the remaining bytes count in
+/// [`Member::committed_at_once`] again.
 fn notice(record: &Record) {
     let begun = record.releases_begun.load(Ordering::SeqCst);
     let (now, noticed) = (boot_ms(), record.dead_since.load(Ordering::SeqCst));
@@ -259,7 +263,7 @@ fn notice(record: &Record) {
         return;
     }
     let done = record.releases_done.load(Ordering::SeqCst);
-    // Only one process gets here, and before any other one lowers a word.
+    // Only one process succeeds here, and no process clears committed bytes before that.
     let first =
         record.dead_since.compare_exchange(noticed, now, Ordering::SeqCst, Ordering::SeqCst);
     if first.is_ok() {
@@ -268,12 +272,12 @@ fn notice(record: &Record) {
     }
 }
 
-/// The units of a word that count or are requested.
+/// The committed and the requested units of a word.
 fn held(word: Word) -> u64 {
     word.committed() + word.tentative()
 }
 
-/// Milliseconds since boot, also those spent suspended: the same for all processes and namespaces.
+/// Milliseconds since boot, including suspended time: the same for all processes and namespaces.
 fn boot_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for the call, which cannot fail for this clock.

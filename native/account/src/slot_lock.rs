@@ -1,24 +1,23 @@
-//! The lock that proves that a process lives: only that process can hold it, and the kernel
-//! releases it.
+//! The locks that prove that a process lives: the kernel releases them when the process ends.
 //!
 //! A pid is no proof: it is reused, and it differs between namespaces. So a process owns its slot
-//! by an open-file-description lock on a byte of the file. Four things can break such a lock:
+//! by open-file-description locks on bytes of the file. Four things can break such a lock:
 //!
 //! * The program closes all descriptors. So a mapping of the same open file keeps the lock, and we
 //!   close the descriptor ourselves.
-//! * A child inherits it. So the mapping is hidden from children, and no thread can fork before it
-//!   is.
-//! * It is released before the process has stopped using memory. The kernel removes mappings after
-//!   all threads have exited, and measurements show that it removes the lowest addresses last. So
-//!   the mapping is placed as low as possible.
+//! * A child inherits the lock. So the mapping is hidden from children, and no thread can fork
+//!   before that.
+//! * The kernel releases the lock before the process has stopped using memory. The kernel removes
+//!   mappings after all threads have exited, and measurements show that it removes the lowest
+//!   addresses last. So the mapping is placed as low as possible.
 //! * The program removes the mapping, or maps something over it: an emulator uses low addresses for
-//!   its guest. So there is a second lock, on another byte, by another open file that the kernel
-//!   maps where it maps libraries. A process lives while either is held. Two mappings of one open
-//!   file would not do: measurements show that its lock is released as early as that of the higher
-//!   one.
+//!   its guest. So there is a second lock, on another byte. Its mapping is of another open file, at
+//!   an address that the kernel chooses. A process lives while either lock is held. A second
+//!   mapping of the same open file would not be enough: measurements show that the lock is then
+//!   released as early as with the higher mapping alone.
 //!
-//! To reap a slot, a process takes over the locks of the dead one. So only one of several reapers
-//! proceeds, none touches a slot that has a new process, and a killed reaper blocks no other.
+//! A process that is not a member takes over the locks of a dead process to reap its slot (`reap`).
+//! So no process can join in the slot meanwhile, and if this process is killed, it blocks no other.
 
 use crate::file::{AccountFile, Descriptor};
 use crate::fork::{NoFork, generation};
@@ -35,16 +34,17 @@ const LOW: std::ops::Range<usize> = 0x1_0000..0x40_0000;
 /// A multiple of every page size.
 const LOW_STEP: usize = 0x1_0000;
 
-/// A slot's lock. It is held until this value is dropped, or until the process exits or calls exec.
+/// A slot's locks. They are held until this value is dropped, or until the process exits or calls
+/// exec.
 #[derive(Debug)]
 pub(crate) struct SlotLock {
-    // In this order they are released.
+    // Fields are dropped in this order, so `_last` is released last.
     _spare: ByteLock,
     _last: ByteLock,
 }
 
 impl SlotLock {
-    /// Takes the lock of a slot; `None` if a living process has it.
+    /// Takes the locks of a slot; `None` if a living process has one of them.
     pub fn try_take(account: &AccountFile, slot: usize) -> io::Result<Option<Self>> {
         let _no_fork = NoFork::begin()?;
         let [last, spare] = bytes_of(slot);
@@ -56,8 +56,7 @@ impl SlotLock {
     }
 }
 
-/// The bytes of the file that carry a slot's locks: of the one that is released last, and of the
-/// other.
+/// The bytes of the file that carry a slot's locks: first that of the lock that is released last.
 fn bytes_of(slot: usize) -> [usize; 2] {
     [slot, SLOTS + slot]
 }
@@ -77,7 +76,7 @@ unsafe impl Sync for ByteLock {}
 type Map = fn(RawFd) -> io::Result<NonNull<libc::c_void>>;
 
 impl ByteLock {
-    /// The caller keeps other threads from forking.
+    /// Takes the lock of a byte. The caller keeps other threads from forking.
     fn try_take(account: &AccountFile, byte: usize, map: Map) -> io::Result<Option<Self>> {
         // To fail, the program would have to close the descriptor at the same moment each time.
         const ATTEMPTS: u32 = 5;
@@ -131,7 +130,7 @@ impl Probe {
     }
 }
 
-/// Whether the lock of a slot is held, tested with any descriptor of the file. Yes if in doubt.
+/// Whether a lock of a slot is held, tested with any descriptor of the file. Yes if in doubt.
 pub(crate) fn is_held(fd: RawFd, slot: usize) -> bool {
     let unlocked = libc::F_UNLCK as libc::c_short;
     let is_free =
@@ -155,8 +154,8 @@ fn lock_call(fd: RawFd, command: libc::c_int, byte: usize) -> io::Result<libc::f
 
 /// Maps the file as low as possible.
 fn map_low(fd: RawFd) -> io::Result<NonNull<libc::c_void>> {
-    // Kernels that do not know the flag use the address as a hint and map elsewhere, which is good
-    // enough.
+    // A kernel that does not know the flag takes the address as a hint. It may map elsewhere, which
+    // is good enough.
     let at = |address| map(fd, address, libc::MAP_FIXED_NOREPLACE).ok();
     LOW.step_by(LOW_STEP).find_map(at).map_or_else(|| map_anywhere(fd), Ok)
 }

@@ -1,11 +1,12 @@
-//! The slow lock: the lock of a charge's third step.
+//! The slow lock: the lock of a charge's third step (see the crate's documentation).
 //!
-//! Two requests that fit one at a time but not together would wait for each other for ever if both
-//! stayed published; under this lock they are decided one at a time. It is a futex word that names
-//! the slot that holds it.
+//! If two requests fit one at a time but not together, and both stayed published, they would wait
+//! for each other for ever. This lock lets only one request at a time stay published. It is a futex
+//! word that contains the number of the holder's slot.
 //!
-//! The lock serves progress only. Two holders at once are safe, as a charge checks the limit by
-//! itself. So a waiter takes the lock over from a holder that is stopped or dead.
+//! The lock serves progress, not safety: a charge checks the limit by itself, so two holders at
+//! once do no harm. That is why a waiter may take the lock over from a holder that is stopped or
+//! dead.
 
 use crate::account::Account;
 use crate::steps::{Step, at};
@@ -13,10 +14,10 @@ use hami_limits::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a waiter sleeps before it looks again.
+/// How long a waiter sleeps before it checks the lock again.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// How long a waiter sees the same holder before it takes the lock over. A holder that runs is done
-/// sooner.
+/// How long a waiter sees the same holder before it takes the lock over. A holder that runs
+/// releases the lock sooner.
 const TAKE_OVER: Duration = Duration::from_millis(10);
 
 pub(crate) struct SlowLock<'a> {
@@ -56,7 +57,7 @@ impl Account {
 impl Drop for SlowLock<'_> {
     fn drop(&mut self) {
         at(Step::BeforeSlowUnlock);
-        // Another process may have taken it over.
+        // Another process may have taken the lock over.
         let held = self.word.compare_exchange(self.name, 0, Ordering::Release, Ordering::Relaxed);
         if held.is_ok() {
             futex::wake_one(self.word);
