@@ -254,7 +254,7 @@ impl Record {
 
 /// Stores when the death of a process was first noticed. If the process died during an uncharge,
 /// this also marks that release as done, so that the remaining bytes count in
-/// [`Member::committed_at_once`] again.
+/// `Member::committed_at_once` again.
 fn notice(record: &Record) {
     let begun = record.releases_begun.load(Ordering::SeqCst);
     let (now, noticed) = (boot_ms(), record.dead_since.load(Ordering::SeqCst));

@@ -1,18 +1,20 @@
-//! What is known of the life of the processes of a slice: when each was last seen alive, and when
-//! its death was noticed.
+//! The times that the coordinator knows of a process: when it was last seen alive, and when its
+//! death was noticed.
 
 use hami_account::ProcessIdentity;
 
-/// A process in a slot of an account. Times are ns of `CLOCK_MONOTONIC`.
+/// The life of a process in a slot of an account. Times are ns of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub process: ProcessIdentity,
     pub joined_at: u64,
-    /// A time at which it was certainly alive. It is that of the last but one probe that found its
-    /// lock held: a process that reaps a dead one holds the lock for a moment too.
+    /// A time at which the process was certainly alive. The last probe that found its lock held is
+    /// no proof, because a process that reaps a dead one also holds that lock for a moment. So this
+    /// is the time of the probe before that one.
     pub alive_at: u64,
+    /// When the last probe that found the lock held began.
     probed_at: u64,
-    /// When the first probe that found it dead had ended.
+    /// When the first probe that found the process dead had ended.
     pub dead_since: Option<u64>,
 }
 
@@ -21,12 +23,12 @@ impl Life {
         Self { process, joined_at, alive_at: joined_at, probed_at: joined_at, dead_since: None }
     }
 
-    /// Whether both are the same process, with the same program.
+    /// Whether both are the same process, running the same program.
     pub fn is_of(&self, other: &Self) -> bool {
         (self.process, self.joined_at) == (other.process, other.joined_at)
     }
 
-    /// Stores the result of a probe between these times. A dead process stays dead.
+    /// Stores the result of a probe that took place between these times. A dead process stays dead.
     pub fn probed(&mut self, is_dead: bool, begin: u64, end: u64) {
         if is_dead {
             self.dead_since.get_or_insert(end);

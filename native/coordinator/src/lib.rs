@@ -1,10 +1,10 @@
 //! The coordinator: one process per runtime directory that grants turns on the cards.
 //!
-//! If slices share a card by time, a launch needs permission, and permissions must not overlap. So
-//! one process per runtime directory reads what the processes of all its slices have stored in
-//! their accounts, calls [`hami_share::turns`] to choose the next one, and writes the grants into
-//! the slices' grants pages. It receives no messages and stores nothing of its own: if it is killed
-//! at any instant, the files hold all that the next one needs, and after 50 ms without a pulse each
+//! If slices share the time of a card, a launch needs permission, and permissions must not overlap.
+//! So one process per runtime directory reads the accounts of all its slices, calls
+//! [`hami_share::turns`] to choose the next turns, and writes the grants into the slices' grants
+//! pages. It receives no messages and stores nothing of its own. It can be killed at any instant:
+//! the files contain all that the next coordinator needs, and after 50 ms without a pulse each
 //! process limits itself.
 //!
 //! ```text
@@ -25,24 +25,32 @@
 //!
 //! The coordinator sleeps until a wake-up word is signalled, until the next decision is due, or
 //! until the next tick. At a tick it writes its pulse, looks for new and removed slices, and probes
-//! processes that may have died: every 10 ms while launches need permission, otherwise every 100
-//! ms.
+//! processes that may have died. It ticks every 10 ms while launches need permission, otherwise
+//! every 40 ms while a sweeper runs, otherwise every 100 ms.
 //!
 //! # Departures
 //!
 //! In a container the library cannot know when the driver has freed the memory of a dead process:
-//! NVML uses the host's process numbers. A *sweeper* outside lists NVML's processes in the file
+//! NVML uses the host's PIDs. A *sweeper* outside writes NVML's list of processes into the file
 //! `<runtime>/sweep` (`sweep`). While that file is fresh, the coordinator probes the processes of
 //! all slices every 40 ms. At each tick it writes into the grants pages which dead processes'
-//! memory is free, and then the time of the sweep. A process's memory is free if a sweep that
-//! started after its death was noticed does not list it. A listed process that the sweeper never
-//! saw alive may be any process that has died since. If the process is listed and runs, it has
-//! called exec, and its memory counts as free 750 ms after the old program's death was noticed.
+//! memory is free, and then the time of the sweep.
 //!
-//! It trusts no account: the programs of a slice write it and may truncate it. A slice with a
-//! truncated file gets no turns any more, so it does not launch; other slices are not affected. One
-//! thread does all the work, and all its waits and clocks are libc's, so that tests can replace the
-//! clock.
+//! The memory of a dead process is free if a sweep does not list the process and started after its
+//! death was noticed. Two cases are special:
+//!
+//! * The sweeper may list a process that it has never seen alive, so it cannot identify it. Such an
+//!   entry counts for every dead process, except those that were still alive after the coordinator
+//!   had first read the entry.
+//! * A listed process may still run, although its slot has no lock: it has called exec. Then its
+//!   memory counts as free 750 ms after the old program's death was noticed.
+//!
+//! # Trust
+//!
+//! The coordinator trusts no account: the programs of a slice write it and may truncate it. A slice
+//! with a truncated file gets no more turns, so it cannot launch; other slices are not affected.
+//! One thread does all the work. It waits and reads the time through libc only, so that tests can
+//! replace the clock.
 //!
 //! `hami_py/coordinator` runs this crate in a process of its own. The first slice with a share
 //! starts that process, and `hami run` restarts it within a second if it is killed.
@@ -67,12 +75,15 @@ use std::time::Duration;
 /// How often to write the pulse, look for slices, and probe processes with work, while launches
 /// need permission. It is a fifth of the age at which a pulse is too old.
 const BUSY_TICK_NS: u64 = 10_000_000;
-/// How often to look for slices while no launch needs permission, and to probe all processes.
+/// How often to look for slices while no launch needs permission, and how often to probe all
+/// processes of slices with a share.
 const IDLE_TICK_NS: u64 = 100_000_000;
-/// The same while a fresh sweep exists: a death must be noticed before a sweep can confirm it.
+/// The same for the processes of all slices, while a fresh sweep exists: a death must be noticed
+/// before a sweep can show that the memory is free.
 const SWEPT_TICK_NS: u64 = 40_000_000;
 
-/// Grants turns to the slices under `<runtime>/slices`, until there has been none for `linger`.
+/// Grants turns to the slices under `<runtime>/slices`. Returns when there has been no slice for
+/// the time `linger`.
 ///
 /// It runs on the calling thread, and installs a handler for SIGBUS for that time. The caller makes
 /// sure that only one process at a time does this for a runtime directory.

@@ -1,6 +1,6 @@
-//! The sweep: the processes whose memory the driver still holds, as the *sweeper* has found them.
+//! A sweep: the list of the processes whose memory the driver still holds.
 //!
-//! The coordinator does not call NVML. The sweeper (`hami_py/gpu/sweep.py`) does, several times a
+//! The coordinator does not call NVML. The *sweeper* (`hami_py/gpu/sweep.py`) does, ten times a
 //! second, and replaces the file `<runtime>/sweep` by rename:
 //!
 //! ```json
@@ -9,10 +9,12 @@
 //!    "start_time": 812345, "running": true}]}
 //! ```
 //!
-//! `started_at` is the time before NVML was first called, in ns of `CLOCK_MONOTONIC`. There is an
-//! entry for each process that NVML lists on any card; `pid` is its number on the host. The other
-//! fields were read from `/proc` while the process lived, so `namespace` and `start_time` are null
-//! for one that the sweeper has not seen alive. `running` is false for a zombie.
+//! `started_at` is the time before the sweep's first call to NVML, in ns of `CLOCK_MONOTONIC`.
+//! There is an entry for each process that NVML lists on any card; `pid` is its PID on the host.
+//! The fields `pid_in_namespace`, `namespace` and `start_time` were read from `/proc` while the
+//! process lived. For a process that the sweeper has not seen alive they are 0, null and null;
+//! `namespace` is also null if the sweeper has no right to read it.
+//! `running` is false for a process that has died, also while it is a zombie.
 
 use crate::departures::Life;
 use crate::wait::now;
@@ -51,7 +53,7 @@ struct Namespace {
 
 /// A complete sweep.
 pub(crate) struct Sweep {
-    /// The time before NVML was first called, in ns of `CLOCK_MONOTONIC`.
+    /// The time before the sweep's first call to NVML, in ns of `CLOCK_MONOTONIC`.
     pub started_at: u64,
     listed: Vec<Listed>,
 }
@@ -62,21 +64,22 @@ struct Listed {
     /// `None` if the sweeper has not seen it alive.
     identity: Option<ProcessIdentity>,
     running: bool,
-    /// When this coordinator first read that it does not run; only without an identity.
+    /// When this coordinator first read an entry for this PID that has no identity and does not
+    /// run. Used only for such entries.
     unknown_since: u64,
 }
 
 impl Sweep {
-    /// Whether it is recent enough to say that the driver still holds memory.
+    /// Whether the sweep is recent enough to show that the driver still holds memory.
     pub fn is_fresh(&self, now: u64) -> bool {
         now.saturating_sub(self.started_at) <= SWEEP_SILENCE_NS
     }
 
-    /// Whether the driver has freed the memory of a process.
+    /// Whether this sweep shows that the driver has freed the memory of a process.
     ///
-    /// A sweep that started before the death was noticed does not show it. If the process is on the
+    /// A sweep that started before the death was noticed cannot show it. If the process is on the
     /// list but runs, it has called exec: the new program may use a card, so the list does not show
-    /// when the memory of the old one is free. Then the grace period decides.
+    /// when the memory of the old program is free. Then the grace period decides.
     pub fn shows_freed(&self, life: &Life, now: u64) -> bool {
         let Some(dead_since) = life.dead_since else { return false };
         if self.started_at <= dead_since {
@@ -97,7 +100,8 @@ impl Sweep {
         }
     }
 
-    /// `None` for a text that no sweeper writes.
+    /// Reads the text of the file; `None` for a text that no sweeper writes. `before` is the sweep
+    /// that was read last.
     fn parse(text: &[u8], now: u64, before: Option<&Self>) -> Option<Self> {
         let found: Document = serde_json::from_slice(text).ok()?;
         if found.version != 1 || found.started_at > now {
@@ -125,15 +129,15 @@ impl Sweep {
     }
 }
 
-/// Whether a process of an account is this one. A number that the process did not know is 0, and
-/// may be any.
+/// Whether a process of an account is the listed one. The account has 0 for a value that the
+/// process could not read; it matches any value.
 fn is_same(process: &ProcessIdentity, listed: ProcessIdentity) -> bool {
     process.pid == listed.pid
         && (process.start_time == 0 || process.start_time == listed.start_time)
         && (process.pid_namespace == 0 || process.pid_namespace == listed.pid_namespace)
 }
 
-/// The file of the sweeper, and the last sweep that was read from it.
+/// The sweeper's file, and the last sweep that was read from it.
 pub(crate) struct SweepFile {
     path: PathBuf,
     /// Device, inode and modification time of the file that was read last.

@@ -1,10 +1,11 @@
 //! The format of a slice's files: one number for all of them.
 //!
 //! The limits page, the grants page and the account change together. A container that restarts
-//! after an upgrade of the node still has its old library, so the side that prepares slices and the
-//! coordinator read and write two formats: the current one and the one before it. The preload
-//! library uses slices of its own format only. The directory of an installed library has the number
-//! in its name (`format-3`), so the libraries of two formats can be installed side by side.
+//! after an upgrade of the node still has its old library. So the code that creates slices and the
+//! coordinator read and write two formats: the current one and the previous one. The preload
+//! library uses slices of its own format only. On a node, the libraries of two formats are to be
+//! installed side by side, each in a directory with the format in its name (`format-3`). No code
+//! installs them yet.
 //!
 //! | format | limits page | grants page | account | new in it |
 //! |---|---|---|---|---|
@@ -16,18 +17,18 @@ use crate::quantity::InvalidValue;
 /// A format that this version reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// The one of the version before.
+    /// The format before the current one.
     Previous,
-    /// The one of this version.
+    /// The format of the files that this version creates by default.
     #[default]
     Current,
 }
 
 impl Format {
-    /// Both, the previous one first.
+    /// Both formats, the previous one first.
     pub const ALL: [Self; 2] = [Self::Previous, Self::Current];
 
-    /// Its number, which the directory of an installed library has in its name.
+    /// The number of the format.
     pub const fn number(self) -> u32 {
         match self {
             Self::Previous => 2,

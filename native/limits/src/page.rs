@@ -1,10 +1,11 @@
 //! The limits page: a file of 8192 bytes with the limits of a slice.
 //!
-//! It is written outside (by `hami run`, or by the side that prepares a container) and read inside
-//! the limited program for every allocation, while limits change. So it keeps one inode for life (a
-//! rename over a bind-mounted file is never seen), and it holds everything twice, with a checksum
-//! and a word that names the active copy. A writer fills the inactive copy and then flips that
-//! word: a writer killed at any instruction leaves a complete page, and readers never wait.
+//! It is written outside, by `hami run` or by the code that prepares a container. The limited
+//! program reads it for every allocation, and limits may change meanwhile. So the page keeps its
+//! inode for its whole life: a container with a bind-mounted file does not see a new file that is
+//! renamed to the same path. And it contains everything twice, with a checksum and a word that
+//! names the active copy. A writer fills the inactive copy and then flips that word. If the writer
+//! is killed at any instruction, the page is still complete, and readers never wait.
 //!
 //! ```text
 //! offset  field
@@ -33,25 +34,26 @@
 //!
 //! Numbers are little-endian. The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of
 //! the copy, so a copy is valid in its own page only. The eight bytes from `share` on are the
-//! *regime* of a row: share in percent, mode and priority. They are read with one load, as the
-//! limit is.
+//! *regime* of a row: share in percent, mode and priority. Like the memory limit, they are read
+//! with one load.
 //!
-//! A reader checks magic, version, size and checksum once, when it opens the page. Afterwards a
-//! limit or a regime is one aligned 8-byte load from the active copy. The reader then checks that
-//! this copy is still the active one, so every value that it returns has been in force.
+//! A reader checks magic, version, size and checksum once, when it opens the page. After that, it
+//! reads a limit or a regime with one aligned 8-byte load from the active copy. It then checks that
+//! this copy is still the active one. So every value that it returns was in force at some moment of
+//! the read.
 //!
-//! The *injected values* of a row are the limits that the control plane has put into the
-//! environment of the container. The kubelet resolves them late, so after a resize a container may
-//! have an older one. A variable with one of these values says nothing that the page does not say
-//! better.
+//! The *injected values* of a row are the limits that the control plane has put into environment
+//! variables of the container. The kubelet resolves these variables when it starts the container,
+//! so after a resize a container may have an older value. A variable that has one of these values
+//! sets no limit: the page has the newer value.
 //!
-//! `regulated` tells the launch path that some row has a share, so that one load is enough where no
-//! row has one. A writer raises it before the flip and lowers it after the flip. If the writer is
+//! `regulated` shows whether any row has a share, so that a launch needs only this one load if no
+//! row has one. A writer sets it to 1 before the flip, or to 0 after the flip. If the writer is
 //! killed in between, the word may stay 1 without need until the next change, but it is never 0
 //! while a share is in force.
 //!
-//! `layout` encodes and checks the bytes, `writer` is the file as its owner sees it, and `reader`
-//! is the mapping that the limited program keeps.
+//! `layout` encodes and checks the bytes, `writer` has the file for its owner, and `reader` has the
+//! mapping for the limited program.
 
 mod layout;
 mod reader;
@@ -70,7 +72,7 @@ pub struct Row {
     pub memory_limit: Option<u64>,
     /// Percent of the card's time, 1 to 100; `None` is no limit.
     pub share: Option<u32>,
-    /// How the share holds.
+    /// How the share is enforced.
     pub mode: Mode,
     /// The order among slices that compete for the card.
     pub priority: Priority,
@@ -108,7 +110,7 @@ impl Row {
 pub struct SliceInfo {
     /// The PID namespace whose numbers NVML uses; `None` if unknown.
     pub nvml_namespace: Option<NamespaceId>,
-    /// The gang: all slices with this value get their turns together. Not zero.
+    /// The gang of the slice: all slices with the same value get their turns together. Not zero.
     pub gang: Option<[u8; 16]>,
 }
 
@@ -121,7 +123,7 @@ pub struct NamespaceId {
     pub inode: u64,
 }
 
-/// How a share holds.
+/// How a share is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The share is a ceiling: time that the slice does not use stays idle.
@@ -147,9 +149,9 @@ pub enum Priority {
 /// How a slice shares one card's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regime {
-    /// Percent of the card's time, 1 to 100; 0 is no limit, as 100 is.
+    /// Percent of the card's time, 1 to 100. Both 0 and 100 are no limit.
     pub share: u32,
-    /// How the share holds.
+    /// How the share is enforced.
     pub mode: Mode,
     /// The order among slices that compete for the card.
     pub priority: Priority,
@@ -183,8 +185,8 @@ impl Regime {
 
 /// Whether two UUIDs name the same card.
 ///
-/// The driver returns 16 bytes without saying whether they name a GPU or a MIG slice of one; NVML
-/// writes `GPU-` or `MIG-` in front. So this prefix is ignored, and so is case.
+/// The driver returns 16 bytes, and not whether they name a GPU or a MIG device; NVML writes `GPU-`
+/// or `MIG-` in front. So this prefix is ignored, and so is case.
 pub fn same_card(left: &str, right: &str) -> bool {
     let bare = |uuid: &str| {
         let word = uuid.get(..4).filter(|word| matches!(*word, "GPU-" | "MIG-"));
