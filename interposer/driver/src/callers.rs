@@ -1,15 +1,18 @@
 //! Whether a hooked function is called by the driver itself.
 //!
-//! Some drivers call their own exports by name, or look them up, and so reach our wrappers: WSL2's
-//! `libcuda.so.1` is a thin one in front of an inner one. Such a call belongs to a call that the
-//! program has made, and that one is charged. So it goes straight to the driver.
+//! Some drivers call their own exports by name, or look them up, and so reach our wrappers. WSL2's
+//! `libcuda.so.1`, for example, is a thin library that loads the real driver. Such a call is part
+//! of a call by the program, and that call is charged. So it must go straight to the driver.
 //!
-//! The return address names the caller: it is in an object that is a driver by its SONAME. It is in
-//! this library if the driver was called by a hook and has jumped to another export (a tail call).
-//! A flag of the thread would not do: it stays set if a callback leaves the driver by `longjmp`, and
-//! callbacks that the driver calls on the same thread belong to the program. A callback that itself
-//! ends in a jump to a hooked function is taken for the driver; CUDA forbids its callbacks such
-//! calls.
+//! The return address shows the caller. If it is in an object with the SONAME of a driver, the
+//! caller is the driver. If it is in this library, a hook has called the driver, and the driver has
+//! jumped to another of its exports (a tail call); so the caller is the driver as well.
+//!
+//! A flag of the thread would not be enough: it stays set if a callback leaves the driver by
+//! `longjmp`, and callbacks that the driver calls on the same thread belong to the program.
+//!
+//! One case is wrong: if a callback of the program ends in a jump to a hooked function, the
+//! callback is taken for the driver. CUDA forbids callbacks to make such calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,15 +23,15 @@ use crate::symbols::Library;
 /// call by turns, each call looks through the loaded objects.
 const COUNT: usize = 4096;
 
-/// Selects the bytes of [`KNOWN`] that hold the entry of a return address. The wrappers do the same
-/// in assembly.
+/// A return address and this mask give the offset, in bytes, of its entry in [`KNOWN`]. The
+/// wrappers compute it in assembly.
 pub const MASK: usize = (COUNT - 1) * size_of::<usize>();
 
-/// Return addresses that were looked at: as they are if they are the program's, and complemented if
-/// they are the driver's.
+/// A cache of return addresses: an address in the program is stored as it is, an address in the
+/// driver as its bitwise complement.
 pub static KNOWN: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
 
-/// Whether the code that a call returns to is the driver's. Calls no function of the C library by
+/// Whether a return address is in the driver. Calls no function of the C library by
 /// its name; see [`crate::libdl`].
 pub fn is_driver(return_address: usize) -> bool {
     let Some(known) = KNOWN.get((return_address & MASK) / size_of::<usize>()) else { return false };

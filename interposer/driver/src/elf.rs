@@ -1,7 +1,7 @@
 //! The dynamic section of a loaded object: its name and its functions.
 //!
-//! This is read during a lookup by the program. So nothing here calls a function of the C library;
-//! see [`crate::libdl`].
+//! This code runs while the program looks up a symbol. So nothing here calls a function of the C
+//! library; see [`crate::libdl`].
 
 use std::ffi::c_char;
 
@@ -12,7 +12,7 @@ const DT_SYMTAB: u64 = 6;
 const DT_SONAME: u64 = 14;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 
-/// The dynamic section of a loaded object, which stays loaded while this is used.
+/// The dynamic section of a loaded object. The object stays loaded while this is used.
 pub struct Dynamic {
     base: usize,
     entries: *const [u64; 2],
@@ -102,7 +102,8 @@ fn gnu_hash(name: &[u8]) -> u32 {
 
 /// Whether a C string is `name`, which has no zero byte.
 ///
-/// The reads are volatile because the compiler would turn others into a call of `strlen` or `bcmp`.
+/// The reads are volatile, because the compiler would turn plain reads into a call of `strlen` or
+/// `bcmp`.
 ///
 /// # Safety
 ///

@@ -1,9 +1,10 @@
-//! The C library's own `dlsym` and its neighbours, for use during a lookup by the program.
+//! The C library's own `dlsym` and its neighbours, for use while the program looks up a symbol.
 //!
-//! A lookup may come from a program's or a sanitizer's own `malloc`, `strlen` or `dl_iterate_phdr`
-//! that looks up the C library's one, and that does not work before it has it. So a lookup calls no
-//! function by its name, also none that the compiler adds, such as `memcpy`. The functions that it
-//! needs are found in the C library's own symbol table.
+//! A program or a sanitizer may define its own `malloc`, `strlen` or `dl_iterate_phdr`, which looks
+//! up the C library's function with `dlsym` and does not work before that. If our `dlsym` called
+//! that function by its name, it would not return. So during a lookup we call no function by its
+//! name, also none that the compiler adds, such as `memcpy`. We find the functions that we need in
+//! the C library's own symbol table.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use crate::elf::Dynamic;
 
 /// The address of `dlsym`; 0 until it is first needed. Our own `dlsym` reads it from assembly.
 pub static DLSYM: AtomicUsize = AtomicUsize::new(0);
-/// The address of `dlvsym`, as [`DLSYM`].
+/// The address of `dlvsym`, like [`DLSYM`].
 pub static DLVSYM: AtomicUsize = AtomicUsize::new(0);
 
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
@@ -93,7 +94,7 @@ fn find_slowly(cell: &AtomicUsize, name: &[u8]) -> usize {
     address
 }
 
-/// Called if the C library lacks a function: nothing is found, and nothing is opened or visited.
+/// Called in place of a function that the C library lacks. It finds, opens and visits nothing.
 extern "C" fn nothing() -> *mut c_void {
     std::ptr::null_mut()
 }
@@ -121,8 +122,9 @@ unsafe extern "C" {
 
 /// Finds a function in libc or, before glibc 2.34, libdl.
 ///
-/// This reads the list without the loader's lock. The list begins with the objects that were loaded
-/// at the start, these two among them, and the loader never removes those.
+/// This reads the list without the loader's lock. That is safe because the list begins with the
+/// objects that were loaded at the start of the program. These two libraries are among them, and
+/// the loader never removes them.
 fn in_c_library(name: &[u8]) -> Option<usize> {
     // SAFETY: the loader fills the list before it runs any code, and see above.
     unsafe {

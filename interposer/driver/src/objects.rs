@@ -1,7 +1,7 @@
 //! The loaded objects of this process, read from the loader's own lists.
 //!
-//! This finds the library that an address belongs to. Most of it runs during a lookup by the program,
-//! so it calls no function of the C library by its name; see [`crate::libdl`].
+//! This finds the library that an address belongs to. Most of it runs while the program looks up a
+//! symbol, so it calls no function of the C library by its name; see [`crate::libdl`].
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -22,8 +22,8 @@ pub(crate) fn is_in_any(address: usize, is_it: impl Fn(&Object<'_>) -> bool) -> 
     found
 }
 
-/// A handle of the loaded object with this SONAME; with `inside`, of the one that holds that
-/// address. The handle is never closed, so the object stays loaded.
+/// A handle of the loaded object with this SONAME. If there are several, `inside` selects the one
+/// that contains this address. The handle is never closed, so the object stays loaded.
 pub fn open_loaded(soname: &CStr, inside: Option<usize>) -> Option<*mut c_void> {
     open_first(|object| {
         inside.is_none_or(|address| object.contains(address)) && object.is_named(soname)
@@ -43,14 +43,14 @@ pub fn load(soname: &CStr) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// A handle of the loaded object that holds an address. The program itself has none: it has no path
-/// here, and no scope besides the global one.
+/// A handle of the loaded object that contains an address. `None` for the program itself: the
+/// loader lists it without a path, and it has no scope but the global one.
 pub fn open_containing(address: usize) -> Option<*mut c_void> {
     open_first(|object| object.contains(address))
 }
 
-/// Whether an object between those that hold two addresses, in the order of search, has a function
-/// of this name.
+/// Whether an object defines a function of this name and is, in the order of search, behind the
+/// object that contains the address `first` and before the one that contains `last`.
 pub fn defined_between(first: usize, last: usize, name: &str) -> bool {
     let (mut inside, mut found) = (false, false);
     each_object(|object| {
@@ -65,7 +65,7 @@ pub fn defined_between(first: usize, last: usize, name: &str) -> bool {
     found
 }
 
-/// The path of the loaded object that holds an address.
+/// The path of the loaded object that contains an address.
 pub fn path_of(address: usize) -> Option<OsString> {
     let mut path = None;
     each_object(|object| {
@@ -87,19 +87,20 @@ fn open_first(is_it: impl Fn(&Object<'_>) -> bool) -> Option<*mut c_void> {
     }
 }
 
-/// The path of an object does not fit.
+/// The path of an object does not fit into the buffer.
 struct TooLong;
 
 /// [`open_first`], if the path has fewer than `ROOM` bytes.
-#[inline(never)] // or the caller's stack frame would have all the room
+#[inline(never)] // or the caller's stack frame would contain the largest buffer
 fn open_short<const ROOM: usize>(
     is_it: &dyn Fn(&Object<'_>) -> bool,
 ) -> Result<Option<*mut c_void>, TooLong> {
-    // A copy: no object may be opened during the visit, and this one may be unloaded after it.
+    // The path is copied: no object may be opened during the visit, and after the visit this object
+    // may be unloaded.
     let mut path = [const { MaybeUninit::<c_char>::uninit() }; ROOM];
     let mut copied = Ok(None);
     each_object(|object| {
-        // The program itself has an empty path, and cannot be opened by it.
+        // The program itself has an empty path, so it cannot be opened by its path.
         // SAFETY: a C string of the loader.
         if matches!(copied, Ok(None)) && is_it(object) && unsafe { *object.path } != 0 {
             // SAFETY: as above.
@@ -117,14 +118,14 @@ fn open_short<const ROOM: usize>(
 
 /// Copies a C string.
 ///
-/// The reads are volatile because the compiler would turn others into a call of `strcpy`.
+/// The reads are volatile, because the compiler would turn plain reads into a call of `strcpy`.
 ///
 /// # Safety
 ///
 /// `text` is a C string.
 unsafe fn copy(text: *const c_char, room: &mut [MaybeUninit<c_char>]) -> Result<(), TooLong> {
     for (at, to) in room.iter_mut().enumerate() {
-        // SAFETY: the byte before this one was not the end.
+        // SAFETY: the string did not end before this byte.
         let byte = unsafe { text.add(at).read_volatile() };
         to.write(byte);
         if byte == 0 {

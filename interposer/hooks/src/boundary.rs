@@ -1,12 +1,11 @@
 //! The boundary: one exported wrapper for each row of the hook table that is hooked.
 //!
-//! A wrapper has the signature of NVIDIA's header and the panic policy of its section. It passes
-//! the program's arguments to the body, an `unsafe` function with the same parameters that returns
-//! the driver's result code or a `Result` with it. The compiler rejects a body with other
-//! parameters.
-//!
-//! An exported wrapper is a [`crate::jump`] to the function that does this, or to the driver's
-//! function if the driver itself is the caller; see [`callers`].
+//! An exported wrapper is a [`crate::jump`] in assembly. It jumps to the driver's function if the
+//! driver itself is the caller (see [`callers`]), otherwise to a function of the module `guarded`.
+//! This function has the signature of NVIDIA's header, and the panic policy of its section in the
+//! table. It passes the program's arguments to the body: an `unsafe` function with the same
+//! parameters that returns the driver's result code, or a `Result` with it. The compiler rejects a
+//! body with other parameters. The wrappers of launches differ; see [`crate::launch`].
 
 use vgpu_driver::callers;
 use vgpu_driver::guard::contain;
@@ -52,8 +51,8 @@ impl Hook {
     }
 }
 
-/// Called by the exported wrappers for a caller that is not known yet, or is the driver. Returns the
-/// address to jump to: `then` is the function for the program's calls.
+/// Called by the exported wrappers if the caller is the driver, or is not known yet. Returns the
+/// address to jump to: the driver's function, or `then`, the function for calls by the program.
 pub(crate) extern "C" fn destination(return_address: usize, symbol: Symbol, then: usize) -> usize {
     match contain(|| callers::is_driver(return_address)) {
         Some(true) => symbol.callable(),
@@ -61,7 +60,8 @@ pub(crate) extern "C" fn destination(return_address: usize, symbol: Symbol, then
     }
 }
 
-/// Expands the hook table to wrappers, and to the rows that the wrappers of launches pass on.
+/// Expands the hook table to wrappers, and to the rows that the wrappers of launches pass to
+/// [`crate::launch`].
 macro_rules! wrappers {
     ($(library $library:ident ($signature:ident, $absent:ident) {
         fail_closed $refusal:ident { $($closed:ident => $($closed_body:ident)::+;)* }
@@ -85,7 +85,7 @@ macro_rules! wrappers {
             )*
         }
 
-        /// Calls by the program.
+        /// The functions for calls by the program.
         mod guarded {
             #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
             use core::ffi::{c_char, c_void};
@@ -120,7 +120,7 @@ macro_rules! wrappers {
                 StreamOpRow { symbol: Symbol::$stream_op, stream: $position };)*)*
         }
 
-        /// The driver's launch functions, each followed by the end of the batch.
+        /// Functions that call the driver's launch function and then end the batch.
         mod then_close {
             #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
             use core::ffi::c_void;
@@ -135,7 +135,7 @@ macro_rules! hook {
     ($name:ident) => {
         Hook {
             symbol: Symbol::$name,
-            // SAFETY: only the address is used. A closure that returns it would be one more pointer.
+            // SAFETY: only the address is used. A closure returning it would be another pointer.
             wrapper: unsafe {
                 core::mem::transmute::<*const (), Wrapper>(exports::$name as *const ())
             },
@@ -199,8 +199,8 @@ macro_rules! observe {
     };
 }
 
-/// A jump to the driver's function: no stack frame, no copied arguments, and no Rust in between
-/// unless the call needs admission.
+/// The exported wrapper of a launch: a jump to the driver's function, without a stack frame and
+/// without copied arguments. Rust code runs only if the call needs admission.
 macro_rules! launch {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $budget:ident) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -211,7 +211,7 @@ macro_rules! launch {
     };
 }
 
-/// A launch function that ends the batch when the driver has taken the launch.
+/// A function that calls the driver's launch function, and ends the batch afterwards.
 macro_rules! then_close {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {

@@ -1,5 +1,5 @@
-//! The life of a context. At its start, the memory that the driver takes for it is charged. Its end
-//! frees this, and all memory that was allocated in it without a call to free.
+//! The life of a context. At its start, the memory that the driver takes for it is charged. At its
+//! end, this memory is uncharged, and all memory that was allocated in it and not freed.
 
 use driver_sys::cuda::{
     CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
@@ -46,7 +46,7 @@ pub(crate) unsafe fn create_v4(
     })
 }
 
-/// A new context is current for its thread.
+/// Creates a context, which becomes current for its thread.
 fn creating(context: *mut CUcontext, device: CUdevice, call: impl FnOnce() -> CUresult) -> Outcome {
     let outcome = if context.is_null() {
         check(call())
@@ -92,8 +92,8 @@ fn ending(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-/// Drops one use of a context that cuCtxAttach counted. Only the driver knows whether this ended
-/// the context: it reports the API version of a context as long as the context lives.
+/// Drops one reference that cuCtxAttach has counted. Only the driver knows whether this has ended
+/// the context: it reports the API version of a context only while the context exists.
 pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
     if process::is_forked_copy() {
         // SAFETY: the program's own argument.
@@ -148,8 +148,8 @@ pub(crate) unsafe fn primary_reset_v1(device: CUdevice) -> CUresult {
     primary(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
-/// A release ends the primary context only with the last reference; the driver reports afterwards
-/// whether it is still active. A reset always leaves it inactive.
+/// Releases or resets a primary context. A release ends the context only with the last reference;
+/// afterwards the driver reports whether it is still active. A reset always leaves it inactive.
 fn primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     let Slice::Limited(limited) = current() else { return call() };
     if process::is_forked_copy() {

@@ -1,15 +1,15 @@
 //! Driver memory: what the driver takes for a context, before the program allocates anything.
 //!
-//! The driver does not say how much that is. The side that creates the slice knows it for each card
-//! and driver version, and writes it into the limits page (`context_memory`). So a context is
-//! charged like an allocation of that size, before the driver creates it. If it does not fit, the
-//! program gets "out of memory", as on a card of that size. A card of unknown context memory, and
-//! one outside the slice, costs nothing here.
+//! The driver does not report this size in advance. The code that creates the slice has a table of
+//! it by card and driver version, and writes it into the limits page (`context_memory`). A context
+//! is charged like an allocation of that size, before the driver creates it. If it does not fit,
+//! the program gets "out of memory", as on a card of that size. If the size is unknown, or the card
+//! is not part of the slice, the context is not charged.
 //!
-//! A primary context belongs to the device and is shared by everything in the process: it is
-//! charged once, whatever the number of references. Its lock is held during the driver's calls, so
-//! that a reference that is dropped and another one that is taken meanwhile charge it exactly while
-//! it exists. Other contexts are charged one by one.
+//! All code in a process shares the primary context of a device, so it is charged once, whatever
+//! the number of references. A lock is held during the driver's calls. So if one thread drops the
+//! last reference while another thread takes one, the context is charged exactly while it exists.
+//! Other contexts are charged one by one.
 //!
 //! The memory of modules and graphs is not charged.
 
@@ -43,7 +43,7 @@ struct Charged {
     bytes: u64,
 }
 
-/// Creates a context, for which `call` calls the driver and `created` reads the handle afterwards.
+/// Creates a context. `call` calls the driver; `created` reads the new handle afterwards.
 pub fn create(
     device: CUdevice,
     call: impl FnOnce() -> CUresult,
@@ -62,7 +62,8 @@ pub fn create(
 /// Uncharges a context that the driver has ended. Does nothing for one that is not charged.
 pub fn ended(limited: &Limited, context: CUcontext) {
     let mut created = lock(&CREATED);
-    // The driver may have given the handle to a newer context already, which is further back.
+    // The driver may already have reused the handle for a newer context. Its entry is behind the
+    // old one, so the first match is the old one.
     if let Some(index) = created.iter().position(|one| one.context == context as usize) {
         let Created { card, bytes, .. } = created.remove(index);
         give_back(limited, card, bytes);
@@ -122,7 +123,7 @@ fn charged(device: CUdevice) -> Outcome<Option<Charged>> {
     if process::is_forked_copy() {
         return Ok(None);
     }
-    // A device that does not exist, or cannot be asked yet, is refused by the driver itself.
+    // If the device does not exist, or cuInit was not called, the driver itself refuses.
     let Some(card) = cards::of_device(limited, device) else { return Ok(None) };
     let bytes = limited.context_memory(card);
     Ok((bytes != 0).then_some(Charged { limited, card, bytes }))

@@ -1,4 +1,4 @@
-//! Which slice this process is in. Decided once, at the first CUDA or NVML call.
+//! Which slice this process is in. This is decided once, at the first CUDA or NVML call.
 //!
 //! docs/architecture.md describes the three modes ("How the library finds its slice").
 
@@ -17,9 +17,9 @@ use crate::settings::Settings;
 pub enum Slice {
     /// No limit is set: calls go to the driver.
     Unlimited,
-    /// Limits hold.
+    /// These limits are enforced.
     Limited(Limited),
-    /// Limits are set that cannot be enforced, for this reason. CUDA is refused.
+    /// Limits are set but cannot be enforced, for this reason. CUDA is refused.
     Refused(String),
 }
 
@@ -36,7 +36,7 @@ fn decide() -> Result<Slice, String> {
     directories.extend(settings.slices.iter().cloned());
     if directories.len() > MAX_LAYERS {
         return Err(format!(
-            "HAMI_SLICE: {} slices inside one another are refused: at most {MAX_LAYERS} hold; end \
+            "HAMI_SLICE: {} nested slices are refused: at most {MAX_LAYERS} are supported; end \
              some `hami run`",
             directories.len()
         ));
@@ -58,8 +58,9 @@ fn decide() -> Result<Slice, String> {
 /// The directory of the library itself, if a slice is there: this is how a container gets its
 /// slice.
 ///
-/// A program may change its root, or hide the directory, before its first call. Then nothing says
-/// whether it has a slice. So CUDA is refused if the library is no longer at its path.
+/// A program may change its root directory, or hide the library's directory, before its first call.
+/// Then the library cannot know whether the program has a slice. So CUDA is refused if the library
+/// is no longer at its path.
 fn managed_directory() -> Result<Option<PathBuf>, String> {
     let Some(library) = objects::path_of(managed_directory as *const () as usize) else {
         return Ok(None);
@@ -71,7 +72,8 @@ fn managed_directory() -> Result<Option<PathBuf>, String> {
     if is_there(&directory.join("limits"))? || is_there(&directory.join("account"))? {
         return Ok(Some(directory.to_owned()));
     }
-    // A relative path depends on the working directory. No container has the library by one.
+    // A relative path depends on the working directory, so it proves nothing. Containers use an
+    // absolute path.
     if library.is_absolute() && !is_there(library)? {
         return Err(unseen(library, &"it is not there any more"));
     }

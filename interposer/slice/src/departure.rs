@@ -1,11 +1,12 @@
 //! Whether the driver has freed the memory of a dead process.
 //!
-//! In a cluster the node knows: it compares NVML's lists with the processes of the host, and the
-//! coordinator writes what has departed into the grants page. Elsewhere the library asks NVML
-//! itself, which lists a process until its memory is free. NVML's process numbers belong to one PID
-//! namespace, so its list is useful only if this process and the dead one are in the namespace that
-//! the limits page names. In all other cases, and if NVML cannot be loaded or an MPS server stands
-//! for its clients, the account waits for its grace period instead.
+//! If a sweeper runs, the grants page has the answer: the coordinator compares NVML's lists with
+//! the dead processes, and writes which of them have *departed*, that is, whose memory is free.
+//! Otherwise the library asks NVML itself, which lists a process until its memory is free. NVML's
+//! PIDs belong to one PID namespace, which the limits page names. So its list is useful only if
+//! this process and the dead one are in that namespace. In all other cases, if NVML cannot be
+//! loaded, and if a card has processes of an MPS server, the answer is unknown. Then the memory
+//! counts as free after the account's grace period.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -20,8 +21,8 @@ use vgpu_driver::{objects, real};
 /// Room for the processes of one card. If there are more, the grace period decides.
 const LISTED: usize = 512;
 
-/// Whether the driver has freed the memory of this dead process. Called rarely: before a request is
-/// refused, if a dead process still holds bytes.
+/// Whether the driver has freed the memory of this dead process. It is called only when a slot is
+/// reaped whose process still holds bytes.
 pub(crate) fn departed(
     dead: &Dead,
     grants: Option<&GrantsView>,
@@ -37,7 +38,7 @@ pub(crate) fn departed(
     )
 }
 
-/// What the grants page says; `None` if no recent sweep is recorded there.
+/// The answer of the grants page; `None` if no recent sweep is recorded there.
 fn said_by_the_node(dead: &Dead, grants: &GrantsView) -> Option<Departed> {
     let (now, swept_at) = (monotonic_ns(), grants.swept_at());
     // A time in the future was written before a reboot.
@@ -54,7 +55,7 @@ fn own_namespace() -> Option<NamespaceId> {
     Some(NamespaceId { device: file.dev(), inode: file.ino() })
 }
 
-/// What NVML's lists say, if they have the numbers of the process's namespace.
+/// The answer of NVML's lists, if they have the PIDs of the process's namespace.
 fn decide(
     nvml_namespace: Option<NamespaceId>,
     process: &ProcessIdentity,
@@ -64,7 +65,7 @@ fn decide(
         return Departed::Unknown;
     }
     match is_listed(process.pid) {
-        // After exec another program has the number, and it may use a card as well.
+        // After exec another program has the same PID, and it may use a card as well.
         Some(true) if process.is_running() => Departed::Unknown,
         Some(true) => Departed::No,
         Some(false) => Departed::Yes,
@@ -74,10 +75,10 @@ fn decide(
 
 /// Whether any card lists the process; `None` if NVML cannot tell.
 fn is_listed(pid: u32) -> Option<bool> {
-    // A CUDA program need not have loaded NVML. This loads it for the life of the process.
+    // The program may not have loaded NVML. This loads it for the life of the process.
     objects::load(Library::Nvml.soname())?;
-    // SAFETY: no arguments. Each success is paired with a shutdown, so NVML's count for the program
-    // does not change.
+    // SAFETY: no arguments. NVML counts its users; each success is paired with a shutdown, so the
+    // program's count does not change.
     if unsafe { real::nvmlInit_v2() } != NVML_SUCCESS {
         return None;
     }
@@ -118,7 +119,7 @@ fn processes(device: nvmlDevice_t, list: List) -> Option<Vec<u32>> {
         nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
     let mut infos = vec![empty; LISTED];
     let mut count = LISTED as u32;
-    // SAFETY: room for as many as `count` says.
+    // SAFETY: there is room for `count` entries.
     match unsafe { list(device, &raw mut count, infos.as_mut_ptr()) } {
         NVML_SUCCESS => Some(infos.iter().take(count as usize).map(|info| info.pid).collect()),
         _ => None,

@@ -14,20 +14,20 @@ use crate::environment;
 /// A slice directory, opened.
 pub(crate) struct Layer {
     limits: Limits,
-    /// The coordinator's grants; `None` if there is no grants page. Never unmapped, as the account
-    /// refers to it.
+    /// The coordinator's grants; `None` if there is no grants page. It is never unmapped, because
+    /// the account refers to it.
     grants: Option<&'static GrantsView>,
-    /// Never unmapped: memberships refer to it as long as the process lives.
+    /// It is never unmapped: memberships refer to it as long as the process lives.
     account: &'static Account,
-    /// This process's membership, taken in cuInit, or else at the first charge.
+    /// This process's membership. The process joins in cuInit, or else at the first charge.
     member: AtomicPtr<Joined>,
 }
 
-/// Where a layer's limits come from.
+/// The source of a layer's limits.
 enum Limits {
-    /// Its page.
+    /// Its limits page.
     Page(LimitsView),
-    /// The environment alone. The page at this path only assigns rows to cards.
+    /// Only the environment. The page at this path only assigns rows to cards.
     Environment(PathBuf),
 }
 
@@ -58,7 +58,7 @@ impl Layer {
     }
 
     fn with(limits: Limits, directory: &Path) -> Result<Self, String> {
-        // Slices that only variables make have no such page.
+        // Slices that the library creates from variables have no grants page.
         let grants = GrantsView::open(&directory.join("grants")).ok();
         let grants = grants.map(|grants| &*Box::leak(Box::new(grants)));
         let nvml_namespace = match &limits {
@@ -73,12 +73,13 @@ impl Layer {
         Ok(Self { limits, grants, account, member: AtomicPtr::default() })
     }
 
-    /// Whether every card of the machine is part of it. Only a page leaves cards out.
+    /// Whether every card of the machine is part of this layer. Only a limits page can leave cards
+    /// out.
     pub(crate) fn has_every_card(&self) -> bool {
         matches!(self.limits, Limits::Environment(_))
     }
 
-    /// The row of a card; `None` if this layer does not have it.
+    /// The row of a card; `None` if the card is not part of this layer.
     pub(crate) fn row_of(&self, uuid: &str) -> Option<u8> {
         let row = match &self.limits {
             Limits::Page(view) => view.row_of(uuid),
@@ -87,7 +88,7 @@ impl Layer {
         row.and_then(|row| u8::try_from(row).ok())
     }
 
-    /// The rows of its page when it was opened.
+    /// The rows that the limits page had when it was opened.
     pub(crate) fn rows(&self) -> &[Row] {
         match &self.limits {
             Limits::Page(view) => view.rows(),
@@ -154,8 +155,8 @@ impl Layer {
         self.account.living(row.unwrap_or(hami_account::CARDS))
     }
 
-    /// Releases the bytes of dead processes that the driver has freed. Does nothing more often than
-    /// every 10 ms.
+    /// Releases the bytes of dead processes that the driver has freed. If it was called less than
+    /// 10 ms ago, in any process, it does nothing.
     #[inline]
     pub(crate) fn reap(&self) {
         if let Ok(member) = self.joined() {
@@ -192,7 +193,7 @@ impl Layer {
         }
     }
 
-    /// Notes that the driver has taken this part of the charged bytes for itself.
+    /// Records that the driver has taken this part of the charged bytes for itself.
     pub(crate) fn add_driver_memory(&self, row: usize, bytes: u64) {
         if let Some(member) = self.member() {
             member.add_driver_memory(row, bytes);
@@ -206,8 +207,8 @@ impl Layer {
         }
     }
 
-    /// Becomes a member if that needs no waiting. If it does, the first charge tries again, waits
-    /// longer, and reports an error.
+    /// Joins the account if that needs no waiting. Otherwise the first charge tries again, waits,
+    /// and reports an error.
     pub(crate) fn join(&self) {
         if let Err(seen) = self.joined()
             && let Ok(Some(member)) = self.account.try_join()
@@ -226,7 +227,7 @@ impl Layer {
     #[inline]
     fn joined(&self) -> Result<&Member<'static>, *mut Joined> {
         let seen = self.member.load(Ordering::Acquire);
-        // SAFETY: what is stored here is leaked, so it outlives every reader.
+        // SAFETY: a stored value is leaked, so it outlives every reader.
         match unsafe { seen.as_ref() } {
             Some(joined) if joined.generation == hami_account::fork::generation() => {
                 Ok(&joined.member)
@@ -240,7 +241,7 @@ impl Layer {
         match self.account.join() {
             Ok(member) => self.keep(member, seen),
             Err(error) => {
-                // A program may retry as often as it likes.
+                // A program may retry many times, but one line is enough.
                 static FULL: Once = Once::new();
                 FULL.line(error);
                 None
@@ -248,7 +249,7 @@ impl Layer {
         }
     }
 
-    /// Makes a membership this process's, unless another thread has stored one since `seen`.
+    /// Stores the membership of this process, unless another thread has stored one since `seen`.
     #[cold]
     fn keep(&self, member: Member<'static>, seen: *mut Joined) -> Option<&Member<'static>> {
         let generation = hami_account::fork::generation();
@@ -256,7 +257,7 @@ impl Layer {
         let stored = self.member.compare_exchange(seen, ours, Ordering::AcqRel, Ordering::Acquire);
         if let Err(theirs) = stored {
             // Another thread was first; dropping ours frees its slot.
-            // SAFETY: only this thread has `ours`; what is stored is leaked and of this generation.
+            // SAFETY: only this thread has `ours`; the stored one is leaked and of this generation.
             unsafe {
                 drop(Box::from_raw(ours));
                 return theirs.as_ref().map(|joined| &joined.member);

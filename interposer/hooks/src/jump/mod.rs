@@ -1,12 +1,12 @@
 //! The few instructions that cannot be written in Rust: jumps that leave the program's registers,
-//! stack and return address as they were, so that the function jumped to cannot notice the library.
+//! stack and return address unchanged. The function at the target cannot notice the library.
 
 use core::mem::offset_of;
 
 use driver_sys::cuda::CUlaunchConfig;
 use vgpu_compute::budget::kinds::{Kind, Line};
 
-// The layouts that the assembly contains as numbers.
+// The assembly contains these layouts as numbers.
 const _: () = {
     assert!(size_of::<Kind>() == 32 && size_of::<Line>() == 64);
     assert!(offset_of!(CUlaunchConfig, gridDimX) == 0 && offset_of!(CUlaunchConfig, gridDimY) == 4);

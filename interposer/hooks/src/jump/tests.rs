@@ -1,6 +1,6 @@
-//! Launches on a budget, made through the wrappers' own assembly into a [`driver`] of ours. What
-//! the budget has left shows whether a launch used it or needed admission. Admission lets every
-//! launch pass here.
+//! Launches on a budget. They go through the wrappers' own assembly to a [`driver`] of this test.
+//! The rest of the budget shows whether a launch used the budget or needed admission. Admission
+//! lets every launch pass here.
 
 mod driver;
 
@@ -49,8 +49,8 @@ impl Drop for Launches {
     }
 }
 
-/// Launches. Returns what that took off the budget; `None` if the launch needed admission. The
-/// driver always gets the launch.
+/// Makes a launch. Returns the time that it took from the budget; `None` if the launch needed
+/// admission. The driver always gets the launch.
 fn take_by(by: By, kind: Kind, stream: usize) -> Option<u64> {
     let before = budget::of_thread().used();
     assert_eq!(launch(by, kind, stream), [(stream, kind)]);

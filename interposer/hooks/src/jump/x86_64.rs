@@ -1,11 +1,13 @@
 //! x86-64, System V calling convention.
 
-/// The body of a launch wrapper. If launches need no admission, it jumps through
-/// [`vgpu_driver::symbols::REAL`]. Otherwise it does the same if the thread's budget pays for the
-/// launch (`budget`: arguments like cuLaunchKernel's; `config_budget`: like cuLaunchKernelEx's;
-/// `plain`: no budget). Otherwise it calls [`crate::launch`], which returns the address to jump to.
-/// `stream_op` is for other work on streams. All six argument registers are kept; stack arguments
-/// are never touched.
+/// The body of a launch wrapper. If launches need no admission, or if the thread's budget is enough
+/// for the launch, it jumps to the driver's function, whose address is in
+/// [`vgpu_driver::symbols::REAL`]. Otherwise it calls [`crate::launch`], which returns the address
+/// to jump to. All six argument registers are kept; stack arguments are never touched.
+///
+/// The second argument of the macro selects the kind of wrapper. `budget` is for arguments like
+/// those of cuLaunchKernel, `config_budget` for those of cuLaunchKernelEx, `plain` for launches
+/// that never use a budget, and `stream_op` for other work on streams.
 macro_rules! launch_jump {
     ($name:ident, budget) => {
         $crate::jump::launch_jump!(@budget $name,
@@ -207,9 +209,9 @@ impl Frame {
 /// The body of our dlsym and dlvsym.
 ///
 /// glibc reads the caller's return address for RTLD_NEXT and RTLD_DEFAULT. So for a name that is
-/// not hooked this is a jump to the real function with everything in place. A name with a first
-/// letter of a hooked one goes to `$decide(handle, name, version, caller)`, which returns an
-/// address in rax and, in rdx, whether that is the result.
+/// not hooked, this jumps to the real function and changes neither registers nor stack. A name that
+/// begins with c, n or d may be hooked. It goes to `$decide(handle, name, version, caller)`. If rdx
+/// is not 0 afterwards, the address in rax is the result; otherwise the real function decides.
 macro_rules! dlsym_entry {
     ($real:path, $find:path, $decide:path) => {
         core::arch::naked_asm!(
