@@ -1,12 +1,12 @@
 """The memory that the driver takes for a context, by model and driver version.
 
 The driver takes it when a process creates a context on a card, before the process allocates
-anything, and reports it nowhere in advance. A slice charges it inside its limit, so the side that
-creates the slice must know it.
+anything. It counts against the limit of the slice. The driver does not report the size in advance,
+so the code that creates the slice takes it from this table.
 
-The figures are estimates for contexts without local memory and printf buffers of unusual size.
-``make bench-gpu`` measures the card and the driver of a machine ("primary context"). A card that
-is not listed has no figure, and its contexts are not charged; ``HAMI_CONTEXT_MEMORY`` sets one.
+The figures are estimates. They hold for local memory and printf buffers of the usual size. ``make
+bench-gpu`` measures the card and the driver of a machine ("primary context"). If a card is not
+listed, its contexts are not charged, unless ``HAMI_CONTEXT_MEMORY`` sets a figure.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ CONTEXT_MIB: Mapping[str, Mapping[int, int]] = {
     "NVIDIA H200": {0: 520},
     "NVIDIA L40S": {0: 420},
 }
-"""MiB by the model's name in NVML, and by the major version of the driver from which on the figure
-applies."""
+"""MiB by the model's name in NVML, and by the first major version of the driver to which the figure
+applies; 0 is every version."""
 
 
 def context_memory(model: str, driver_version: str) -> int | None:

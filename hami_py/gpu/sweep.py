@@ -1,13 +1,13 @@
-"""The sweeper: which processes' memory the driver still holds.
+"""The sweeper: it lists the processes whose memory the driver still holds.
 
 When a process dies, the driver needs time to free its memory, and NVML lists the process until
-then. The library in a container cannot use that list, because NVML uses the host's process numbers.
-The sweeper sees those. Several times a second it writes NVML's list, with the numbers that the
-processes have in their own PID namespaces, into ``<runtime>/sweep``. The coordinator compares the
-list with the accounts of the slices (``native/coordinator/src/sweep.rs``, which has the format).
+then. The library in a container cannot use that list, because NVML uses the host's PIDs. The
+sweeper runs on the host, where it can. Ten times a second it writes NVML's list, with the PID of
+each process in its own PID namespace, into ``<runtime>/sweep``. The coordinator compares the list
+with the accounts of the slices (``native/coordinator/src/sweep.rs``, which has the format).
 
-``/proc/<pid>`` is missing when a process has died, so its numbers are read when it is first listed,
-and remembered while NVML lists it.
+After a process has died, ``/proc/<pid>`` no longer exists. So the sweeper reads the identity of a
+process when NVML first lists it, and remembers it as long as NVML lists it.
 """
 
 import json
@@ -28,7 +28,7 @@ SWEEP = "sweep"
 """The name of the file in the runtime directory."""
 
 INTERVAL = 0.1
-"""Seconds between the starts of two sweeps. A sweep counts for 0.5 s (``SWEEP_SILENCE_NS``)."""
+"""Seconds between the starts of two sweeps. A sweep is valid for 0.5 s (``SWEEP_SILENCE_NS``)."""
 
 RETRY = 1.0
 """Seconds until NVML is started again after an error."""
@@ -44,10 +44,10 @@ class Namespace:
 
 @dataclass(frozen=True)
 class Identity:
-    """A process, as it sees itself.
+    """The identity of a process, as the process itself knows it.
 
     Attributes:
-        pid_in_namespace: its number in its own PID namespace; 0 = unknown.
+        pid_in_namespace: its PID in its own PID namespace; 0 = unknown.
         namespace: its PID namespace; None = unknown.
         start_time: when it started, in clock ticks since boot; None = unknown.
     """
@@ -58,12 +58,12 @@ class Identity:
 
 
 UNKNOWN = Identity(0, None, None)
-"""A process that was never seen in ``/proc``."""
+"""The identity of a process that was never seen in ``/proc``."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A process in ``/proc``; ``running`` is false for a zombie."""
+    """The state of a process in ``/proc``; ``running`` is false for a zombie."""
 
     start_time: int
     running: bool
@@ -71,7 +71,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Row:
-    """A process that NVML lists, under its number on the host."""
+    """A process that NVML lists. ``pid`` is its PID on the host."""
 
     pid: int
     identity: Identity
@@ -79,14 +79,14 @@ class Row:
 
 
 Known = Mapping[int, tuple[Identity, ...]]
-"""The processes that had a number while NVML has listed it without a break."""
+"""For each PID that NVML lists: all processes that have had it since NVML began to list it."""
 
 
 class Sweeper:
-    """Writes the sweeps of a machine. Only one process does so for a runtime directory.
+    """Writes the sweeps of a machine. For each runtime directory, only one process may do so.
 
     It must run in the PID namespace whose numbers NVML uses, and see all processes there: as root
-    on the host, or in a pod with ``hostPID``. Elsewhere living processes would look dead.
+    on the host, or in a pod with ``hostPID``. Elsewhere it would take living processes for dead.
 
     Args:
         runtime: the runtime directory.
@@ -111,7 +111,7 @@ class Sweeper:
             stop.wait(RETRY)
 
     def sweep(self) -> None:
-        """Sweep once, in a ``session`` of NVML. Without all lists of all cards nothing is written.
+        """Sweep once, in a ``session`` of NVML. If a list of any card fails, nothing is written.
 
         Raises:
             pynvml.NVMLError: NVML failed on a card.
@@ -130,10 +130,16 @@ def match(
     look: Callable[[int], Seen | None],
     identify: Callable[[int], Identity | None],
 ) -> tuple[Known, list[Row]]:
-    """The rows of the listed numbers, and what is known of them for the next sweep.
+    """The known processes for the next sweep, and the rows of the listed PIDs.
 
-    If a number was reused while NVML listed it, all its processes have a row: NVML does not say
-    which one it lists.
+    If a PID was reused while NVML listed it, each process that had it gets a row, because NVML does
+    not say which one it lists.
+
+    Args:
+        known: the known processes, from the last sweep.
+        listed: the PIDs that NVML lists now.
+        look: returns the state of a process in ``/proc``.
+        identify: returns the identity of a process.
     """
     still: dict[int, tuple[Identity, ...]] = {}
     rows: list[Row] = []
@@ -167,7 +173,7 @@ def encode(started_at: int, rows: Iterable[Row]) -> bytes:
 
 
 def listed_pids() -> set[int]:
-    """The processes that NVML lists on any card.
+    """The PIDs of the processes that NVML lists on any card.
 
     Raises:
         pynvml.NVMLError: NVML failed on a card.
@@ -188,7 +194,7 @@ def listed_pids() -> set[int]:
 
 
 def look(pid: int) -> Seen | None:
-    """A process as ``/proc`` shows it now; None if it is not there."""
+    """The current state of a process in ``/proc``; None if it is not there."""
     try:
         # Each sweep does this for each process; a Path or a file object takes twice as long.
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
@@ -204,7 +210,7 @@ def look(pid: int) -> Seen | None:
 
 
 def identity_of(pid: int) -> Identity | None:
-    """The numbers of a process; None if it is not there, or another process got its number."""
+    """The identity of a process; None if it is not there, or another process got its PID."""
     process = Path(f"/proc/{pid}")
     before = look(pid)
     try:
@@ -213,7 +219,7 @@ def identity_of(pid: int) -> Identity | None:
         return None
     pids = [line.split() for line in status.splitlines() if line.startswith("NSpid:")]
     namespace = None
-    # Other users' processes do not show their namespaces.
+    # Without root's rights, the namespaces of other users' processes cannot be read.
     with suppress(OSError):
         found = (process / "ns" / "pid").stat()
         namespace = Namespace(found.st_dev, found.st_ino)

@@ -5,17 +5,17 @@
            account        the account file, 0666
            libvgpu.so     empty: the library is mounted over it
 
-The directory belongs to the user that creates it: on a node, root. The container has it as a
-read-only mount, and two files mounted inside: the account, writable, and the installed library
-(``binds``). The library finds the other files beside itself. Every user of the container may write
-the account, also one that the host does not know, because the kernel looks at nothing but its mode.
-The read-only mount protects the other files, also from the container's root.
+The directory belongs to the user that creates it: on a node, root. The container mounts it
+read-only, with two mounts inside: the account, writable, and the installed library (``binds``).
+The library finds the other files beside itself. The account has mode 0666, so every user of the
+container may write it, also a user whose id does not exist on the host. The read-only mount
+protects the other files, also from the container's root.
 
-The library is not copied into the slot. Slots are on tmpfs, which many distributions mount with
-``noexec``, and a container that is restarted keeps the library that it had.
+The library is mounted and not copied into the slot, for two reasons: slots are on tmpfs, which many
+distributions mount with ``noexec``, and a container that is restarted must keep its library.
 
-A slot appears whole: it is laid out in a temporary directory and then renamed. The temporary
-directory is not in the directory of slots, which the coordinator reads.
+A slot appears complete: its files are created in a temporary directory, which is then renamed. The
+temporary directory is outside the directory of slots, because the coordinator reads that one.
 """
 
 import os
@@ -62,8 +62,8 @@ def create(
     """Create a slot.
 
     Args:
-        slot: the new directory. It is in a directory of slots, which exists, and whose parent is on
-            the same file system and can be written.
+        slot: the new directory. Its parent, the directory of slots, must exist. The parent of that
+            directory must be on the same file system, and this user must be able to write there.
         rows: the cards.
         format: the format of the library that the container has, one of ``FORMATS``.
         nvml_namespace: see ``LimitsPage.create``.
@@ -76,7 +76,7 @@ def create(
     if os.path.lexists(slot):
         raise StateError(f"slot {slot}", "it exists", "remove it first")
     try:
-        # Only this user can enter it until it is whole.
+        # Only this user can enter it until it is complete.
         aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=slot.parent.parent))
         try:
             LimitsPage.create(
@@ -85,7 +85,7 @@ def create(
             Account.create(aside / ACCOUNT, format=format)
             GrantsPage.create(aside / GRANTS, format=format)
             (aside / LIBRARY_NAME).touch()
-            # What was created above has these modes less the umask.
+            # The umask may have removed some bits of these modes.
             for name, mode in _MODES.items():
                 (aside / name).chmod(mode)
             aside.chmod(0o755)
@@ -100,7 +100,7 @@ def create(
 
 
 def binds(slot: Path, library: Path, target: Path) -> tuple[Bind, Bind, Bind]:
-    """The mounts that a container needs, in this order: the others are inside the first.
+    """The mounts that a container needs. The order matters: the others are inside the first.
 
     Args:
         slot: the slot on the node.
