@@ -1,5 +1,5 @@
-//! AArch64, procedure call standard of Arm. x16 and x17 are free between a caller and what it
-//! calls.
+//! AArch64, procedure call standard of Arm. Code between a caller and the called function may
+//! change x16 and x17.
 
 /// The body of a launch wrapper; see the one for x86-64. All argument registers are kept; stack
 /// arguments are never touched. No launch takes floating-point arguments.
