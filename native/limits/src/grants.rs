@@ -36,12 +36,12 @@
 //!
 //! # Departures
 //!
-//! A dead process of a container cannot be looked up from inside: NVML uses the host's process
-//! numbers. A *sweeper* outside reads NVML's lists. The coordinator compares them with the accounts
-//! and stores the result here: `departed` of a slot is the `joined_at` of the process whose memory
-//! the driver has freed. While `swept_at` is recent, any other value means that the driver has not
-//! freed it yet. If `swept_at` is too old ([`SWEEP_SILENCE_NS`]), nobody knows. In the previous
-//! format these bytes are zero.
+//! A program in a container cannot look up its dead neighbours in NVML's lists, because NVML uses
+//! the host's PIDs. A *sweeper* outside reads these lists. The coordinator compares them with the
+//! accounts and stores the result here: if the driver has freed the memory of the process in a
+//! slot, `departed` of that slot is the process's `joined_at`. While `swept_at` is recent, any
+//! other value means that the driver has not freed the memory yet. If `swept_at` is too old
+//! ([`SWEEP_SILENCE_NS`]), the page gives no answer. In the previous format these bytes are zero.
 
 mod layout;
 mod reader;
