@@ -50,11 +50,11 @@ pub fn create(
     created: impl FnOnce() -> CUcontext,
 ) -> Outcome {
     let Some(Charged { limited, card, bytes }) = charged(device)? else { return check(call()) };
-    take(limited, card, bytes)?;
+    charge(limited, card, bytes)?;
     let outcome = check(call());
     match outcome {
         Ok(()) => lock(&CREATED).push(Created { context: created() as usize, card, bytes }),
-        Err(_) => give_back(limited, card, bytes),
+        Err(_) => uncharge(limited, card, bytes),
     }
     outcome
 }
@@ -66,7 +66,7 @@ pub fn ended(limited: &Limited, context: CUcontext) {
     // old one, so the first match is the old one.
     if let Some(index) = created.iter().position(|one| one.context == context as usize) {
         let Created { card, bytes, .. } = created.remove(index);
-        give_back(limited, card, bytes);
+        uncharge(limited, card, bytes);
     }
 }
 
@@ -77,13 +77,13 @@ pub fn retain_primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> Outc
     let mut held = lock(primary);
     let is_first = *held == 0;
     if is_first {
-        take(limited, card, bytes)?;
+        charge(limited, card, bytes)?;
     }
     let outcome = check(call());
     if outcome.is_ok() && is_first {
         *held = bytes;
     } else if is_first {
-        give_back(limited, card, bytes);
+        uncharge(limited, card, bytes);
     }
     outcome
 }
@@ -108,7 +108,7 @@ impl Primary {
         if bytes != 0
             && let Some(card) = cards::of_device(limited, self.device)
         {
-            give_back(limited, card, bytes);
+            uncharge(limited, card, bytes);
         }
     }
 }
@@ -129,13 +129,13 @@ fn charged(device: CUdevice) -> Outcome<Option<Charged>> {
     Ok((bytes != 0).then_some(Charged { limited, card, bytes }))
 }
 
-fn take(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
+fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
     charging::charge(limited, card, bytes)?;
     limited.add_driver_memory(card, bytes);
     Ok(())
 }
 
-fn give_back(limited: &Limited, card: &Card, bytes: u64) {
+fn uncharge(limited: &Limited, card: &Card, bytes: u64) {
     limited.remove_driver_memory(card, bytes);
     limited.uncharge(card, bytes);
 }

@@ -39,7 +39,7 @@ const PROBE_INTERVAL_MS: u64 = 10;
 
 /// How long a thread waits if another thread of its process reaps. The other thread may be calling
 /// NVML.
-const TURN: Duration = Duration::from_millis(50);
+const REAP_WAIT: Duration = Duration::from_millis(50);
 
 impl Account {
     /// How long the bytes of a dead process count if the oracle has no answer, from the time when
@@ -209,7 +209,7 @@ impl Member<'_> {
     }
 
     /// Reaps one slot, if its process is dead. Does nothing if another thread of this process reaps
-    /// for longer than [`TURN`].
+    /// for longer than [`REAP_WAIT`].
     fn reap(&self, slot: usize) -> u64 {
         let Some(_reaping) = Reaping::begin(self.record(), slot) else { return 0 };
         let dead = self.account().find_dead(|wanted| wanted == slot);
@@ -222,7 +222,7 @@ struct Reaping<'a>(&'a Record);
 
 impl<'a> Reaping<'a> {
     fn begin(record: &'a Record, slot: usize) -> Option<Self> {
-        let deadline = Instant::now() + TURN;
+        let deadline = Instant::now() + REAP_WAIT;
         let name = slot as u32 + 1;
         while record.reaping.compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst).is_err()
         {

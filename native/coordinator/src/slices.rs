@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 /// A directory of a slice. One that was removed and made again under its name is another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SliceDirectory {
     name: OsString,
     device: u64,
     inode: u64,
@@ -25,10 +25,10 @@ struct Place {
 pub(crate) struct Slices {
     directory: PathBuf,
     /// The open slices, ordered by name, so that the same files always give the same turns.
-    open: BTreeMap<Place, Box<Slice>>,
+    open: BTreeMap<SliceDirectory, Box<Slice>>,
     /// Directories that must not be opened again. A slice that was open keeps getting a pulse and
     /// no turn; without a pulse its processes would launch by their own buckets.
-    damaged: BTreeMap<Place, Option<Box<Slice>>>,
+    damaged: BTreeMap<SliceDirectory, Option<Box<Slice>>>,
     /// Whether the last scan found any directory, damaged or not.
     found_any: bool,
     /// The number of keys used so far.
@@ -54,24 +54,24 @@ impl Slices {
 
     /// Opens new slices and drops removed ones. A slice exists as long as its directory.
     pub fn scan(&mut self) {
-        let found = match self.places() {
+        let found = match self.directories() {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             // Keep the slices until the directory can be read again.
             Err(_) => return,
         };
         self.found_any = !found.is_empty();
-        self.open.retain(|place, _| found.contains(place));
-        self.damaged.retain(|place, _| found.contains(place));
-        for place in found {
-            if !self.open.contains_key(&place) && !self.damaged.contains_key(&place) {
-                self.try_open(place);
+        self.open.retain(|directory, _| found.contains(directory));
+        self.damaged.retain(|directory, _| found.contains(directory));
+        for directory in found {
+            if !self.open.contains_key(&directory) && !self.damaged.contains_key(&directory) {
+                self.try_open(directory);
             }
         }
     }
 
-    fn places(&self) -> io::Result<BTreeSet<Place>> {
-        let mut places = BTreeSet::new();
+    fn directories(&self) -> io::Result<BTreeSet<SliceDirectory>> {
+        let mut directories = BTreeSet::new();
         for entry in std::fs::read_dir(&self.directory)? {
             let entry = entry?;
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -79,17 +79,17 @@ impl Slices {
             }
             // It may have been removed since.
             let Ok(metadata) = entry.metadata() else { continue };
-            places.insert(Place {
+            directories.insert(SliceDirectory {
                 name: entry.file_name(),
                 device: metadata.dev(),
                 inode: metadata.ino(),
                 created: metadata.created().ok(),
             });
         }
-        Ok(places)
+        Ok(directories)
     }
 
-    fn try_open(&mut self, place: Place) {
+    fn try_open(&mut self, directory: SliceDirectory) {
         let cards = &mut self.cards;
         let card = |uuid: &str| {
             let known = cards.iter().position(|card| same_card(card, uuid));
@@ -98,13 +98,13 @@ impl Slices {
                 cards.len() - 1
             }) as u64
         };
-        match Slice::open(&self.directory.join(&place.name), self.keys, card) {
+        match Slice::open(&self.directory.join(&directory.name), self.keys, card) {
             Ok(slice) => {
                 self.keys += 1;
-                self.open.insert(place, slice);
+                self.open.insert(directory, slice);
             }
             Err(OpenError::NotYet) => {}
-            Err(OpenError::Damaged) => _ = self.damaged.insert(place, None),
+            Err(OpenError::Damaged) => _ = self.damaged.insert(directory, None),
         }
     }
 
@@ -150,16 +150,16 @@ impl Slices {
     fn leave_out_damaged(&mut self, view: &mut View) {
         let now = now();
         let damaged: Vec<_> = self.open.iter().filter(|(_, slice)| slice.is_damaged()).collect();
-        let (keys, places): (BTreeSet<u64>, Vec<Place>) =
-            damaged.into_iter().map(|(place, slice)| (slice.key(), place.clone())).unzip();
-        if !places.is_empty() {
+        let (keys, directories): (BTreeSet<u64>, Vec<SliceDirectory>) =
+            damaged.into_iter().map(|(directory, slice)| (slice.key(), directory.clone())).unzip();
+        if !directories.is_empty() {
             view.slices.retain(|slice| !keys.contains(&slice.key));
-            for place in places {
-                let mut slice = self.open.remove(&place);
+            for directory in directories {
+                let mut slice = self.open.remove(&directory);
                 if let Some(slice) = &mut slice {
                     slice.block(now);
                 }
-                self.damaged.insert(place, slice);
+                self.damaged.insert(directory, slice);
             }
         }
     }
