@@ -7,7 +7,7 @@ started without ``LD_PRELOAD`` does not load the library either. No limit holds 
 The library cannot report that, so the processes are examined from outside.
 
 A process *bypasses* the limits if it uses the GPU without the library: the driver (``libcuda.so``,
-NVML) is mapped into it, or one of the driver's devices is open, and the library is not mapped. A
+NVML) is loaded into it, or one of the driver's devices is open, and the library is not loaded. A
 program that does not use the GPU, for example a static ``busybox``, bypasses nothing.
 
 The loader maps preloaded libraries first, so the library is always there before the driver is. A
@@ -224,7 +224,8 @@ def _image(pid: int) -> tuple[object, ...] | None:
 
 def _look(pid: int, library: Path) -> bool | None:
     """Whether a process uses the driver without the library; None if it uses neither."""
-    libraries = tuple(f"/{name}" for name in {library.name, LIBRARY_NAME})
+    # An update may rename the file: then the process has "libvgpu.so.old" mapped.
+    libraries = (library.name, LIBRARY_NAME)
     parts = (*libraries, *DRIVERS, *_DEVICES)
     text = mappings(pid)
     # A large program has thousands of lines, and most programs none that matters.
@@ -235,11 +236,14 @@ def _look(pid: int, library: Path) -> bool | None:
         if not any(part in line for part in parts):
             continue
         _addresses, permissions, *_rest, path = line.removesuffix(" (deleted)").split(maxsplit=5)
-        # Where the loader fails on a file system without execute permission, it leaves the first
-        # part of the library mapped.
-        if path.endswith(libraries) and "x" in permissions:
-            return False
-        is_used |= Path(path).name.startswith(DRIVERS) or path.startswith(_DEVICES)
+        is_used |= path.startswith(_DEVICES)
+        # A library without executable mappings is not loaded: a tool may read the driver's file,
+        # and where the loader fails on a file system without execute permission, it leaves the
+        # first part of ours mapped.
+        if "x" in permissions:
+            if Path(path).name.startswith(libraries):
+                return False
+            is_used |= Path(path).name.startswith(DRIVERS)
     is_used = is_used or any(path.startswith(_DEVICES) for path in _open_files(pid))
     return True if is_used else None
 

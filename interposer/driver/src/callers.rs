@@ -14,10 +14,13 @@
 //! One case is wrong: if a callback of the program ends in a jump to a hooked function, the
 //! callback is taken for the driver. CUDA forbids callbacks to make such calls.
 
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::objects;
+use hami_account::fork;
+
 use crate::symbols::Library;
+use crate::{libdl, objects};
 
 /// The entries of [`KNOWN`]; a power of two. Two call sites of a program rarely share one. If they
 /// call by turns, each call looks through the loaded objects.
@@ -42,11 +45,28 @@ pub fn is_driver(return_address: usize) -> bool {
     if found == !return_address {
         return true;
     }
-    let is_driver = objects::is_in_any(return_address, |object| {
-        [Library::Cuda, Library::Nvml].iter().any(|library| object.is_named(library.soname()))
-            || object.contains(is_driver as *const () as usize)
-    });
+    let Some(is_driver) = look_up(return_address) else { return false };
     let entry = if is_driver { !return_address } else { return_address };
     known.store(entry, Ordering::Relaxed);
     is_driver
+}
+
+/// Finds the object of a return address. `None` if it cannot be found now.
+fn look_up(return_address: usize) -> Option<bool> {
+    const DRIVERS: [Library; 2] = [Library::Cuda, Library::Nvml];
+    let ours = is_driver as *const () as usize;
+    if let Some(object) = libdl::find_object(return_address) {
+        let Some(object) = object else { return Some(false) };
+        let is_ours = libdl::find_object(ours).flatten().is_some_and(|own| ptr::eq(own, object));
+        let dynamic = object.dynamic();
+        let is_named = |library: &Library| dynamic.is_named(library.soname().to_bytes());
+        return Some(is_ours || DRIVERS.iter().any(is_named));
+    }
+    // Another thread may have held the loader's lock at the fork, and nobody releases it here.
+    if fork::generation() != 0 {
+        return None;
+    }
+    Some(objects::is_in_any(return_address, |object| {
+        object.contains(ours) || DRIVERS.iter().any(|library| object.is_named(library.soname()))
+    }))
 }

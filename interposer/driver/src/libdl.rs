@@ -7,6 +7,7 @@
 //! the C library's own symbol table.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::elf::Dynamic;
@@ -18,6 +19,7 @@ pub static DLVSYM: AtomicUsize = AtomicUsize::new(0);
 
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static DL_ITERATE_PHDR: AtomicUsize = AtomicUsize::new(0);
+static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks up a name with this library as the caller.
 ///
@@ -70,6 +72,37 @@ pub unsafe fn dl_iterate_phdr(visit: Visitor, data: *mut c_void) {
     function(visit, data);
 }
 
+/// The object that contains an address, without a lock. The outer `None` means that the loader
+/// cannot tell: it has `_dl_find_object` since glibc 2.35.
+pub fn find_object(address: usize) -> Option<Option<&'static LinkMap>> {
+    let function = find(&FIND_OBJECT, b"_dl_find_object");
+    if function == nothing as *const () as usize {
+        return None;
+    }
+    // SAFETY: the loader's function.
+    let function: unsafe extern "C" fn(usize, *mut Found) -> c_int =
+        unsafe { std::mem::transmute(function) };
+    let mut found = MaybeUninit::<Found>::uninit();
+    // SAFETY: there is room for the structure. If the function returns 0, it has filled the field,
+    // and code that runs, or is about to return there, keeps the object loaded.
+    unsafe {
+        Some(match function(address, found.as_mut_ptr()) {
+            0 => (&raw const (*found.as_ptr()).object).read().as_ref(),
+            _ => None,
+        })
+    }
+}
+
+/// `struct dl_find_object` (`dlfcn.h`).
+#[repr(C)]
+struct Found {
+    flags: u64,
+    start: usize,
+    end: usize,
+    object: *const LinkMap,
+    _rest: [usize; 12],
+}
+
 /// Fills [`DLSYM`] and returns it.
 pub extern "C" fn find_dlsym() -> usize {
     find(&DLSYM, b"dlsym")
@@ -101,12 +134,30 @@ extern "C" fn nothing() -> *mut c_void {
 
 /// A loaded object, as the loader describes it to debuggers (`link.h`).
 #[repr(C)]
-struct LinkMap {
+pub struct LinkMap {
     base: usize,
     path: *const c_char,
     dynamic: *const [u64; 2],
     next: *const LinkMap,
 }
+
+impl LinkMap {
+    /// The dynamic section of the object.
+    pub fn dynamic(&self) -> Dynamic {
+        // SAFETY: the loader describes an object that is loaded.
+        unsafe { Dynamic::new(self.base, self.dynamic) }
+    }
+}
+
+/// The SONAMEs of the libraries in which functions are found.
+const C_LIBRARY: [&[u8]; 3] = [
+    b"libc.so.6",
+    b"libdl.so.2",
+    #[cfg(target_arch = "x86_64")]
+    b"ld-linux-x86-64.so.2",
+    #[cfg(target_arch = "aarch64")]
+    b"ld-linux-aarch64.so.1",
+];
 
 /// The beginning of `struct r_debug`.
 #[repr(C)]
@@ -120,18 +171,18 @@ unsafe extern "C" {
     static _r_debug: Debug;
 }
 
-/// Finds a function in libc or, before glibc 2.34, libdl.
+/// Finds a function in libc, in the loader or, before glibc 2.34, in libdl.
 ///
 /// This reads the list without the loader's lock. That is safe because the list begins with the
-/// objects that were loaded at the start of the program. These two libraries are among them, and
-/// the loader never removes them.
+/// objects that were loaded at the start of the program. These libraries are among them, and the
+/// loader never removes them.
 fn in_c_library(name: &[u8]) -> Option<usize> {
     // SAFETY: the loader fills the list before it runs any code, and see above.
     unsafe {
         let mut next = (&raw const _r_debug.first).read_volatile();
         while let Some(object) = next.as_ref() {
-            let dynamic = Dynamic::new(object.base, object.dynamic);
-            if (dynamic.is_named(b"libc.so.6") || dynamic.is_named(b"libdl.so.2"))
+            let dynamic = object.dynamic();
+            if C_LIBRARY.iter().any(|soname| dynamic.is_named(soname))
                 && let Some(address) = dynamic.function(name)
             {
                 return Some(address);

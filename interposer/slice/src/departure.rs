@@ -11,7 +11,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use driver_sys::nvml::{NVML_SUCCESS, nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t};
-use hami_account::{Dead, Departed, ProcessIdentity};
+use hami_account::{Account, Dead, Departed, ProcessIdentity};
 use hami_limits::NamespaceId;
 use hami_limits::clock::monotonic_ns;
 use hami_limits::grants::{GrantsView, SWEEP_SILENCE_NS};
@@ -38,11 +38,16 @@ pub(crate) fn departed(
     )
 }
 
+/// How long after the last sweep the grants page still decides. A sweeper or coordinator that is
+/// restarted is silent for about as long as `SWEEP_SILENCE_NS`. So from then on the grace period
+/// runs once more, before memory that the last sweep saw in use counts as free.
+const REPORTED_NS: u64 = SWEEP_SILENCE_NS + Account::GRACE.as_nanos() as u64;
+
 /// The answer of the grants page; `None` if no recent sweep is recorded there.
 fn said_by_the_node(dead: &Dead, grants: &GrantsView) -> Option<Departed> {
     let (now, swept_at) = (monotonic_ns(), grants.swept_at());
     // A time in the future was written before a reboot.
-    if swept_at > now || now - swept_at > SWEEP_SILENCE_NS {
+    if swept_at == 0 || swept_at > now || now - swept_at > REPORTED_NS {
         return None;
     }
     let is_free = dead.joined_at != 0 && grants.departed(dead.slot) == dead.joined_at;

@@ -3,7 +3,7 @@
 use crate::departures::Life;
 use crate::guard::Guarded;
 use crate::sweep::Sweep;
-use crate::wait::{WakeWord, now};
+use crate::wait::{WakeWord, cpu_time, now};
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
 use hami_limits::{FileError, Format, LimitsView};
@@ -17,6 +17,10 @@ use std::sync::atomic::Ordering;
 /// few of them and some hundred microseconds. A slice that signals more often only delays itself,
 /// until the tick.
 const WAKES_PER_TICK: usize = 100;
+
+/// The most processor time for one probe of a slice, which takes 0.2 ms for 256 processes. The
+/// kernel looks through all locks of a file, and a process of the slice can take thousands.
+const MAX_PROBE_CPU_NS: u64 = 20_000_000;
 
 pub(crate) struct Slice {
     /// Identifies the slice for `Turns`. It is never reused.
@@ -35,6 +39,8 @@ pub(crate) struct Slice {
     wakes_since_tick: u32,
     /// The processes that were probed, by slot. The slot may have another process by now.
     lives: [Option<Life>; SLOTS],
+    /// A probe took so long that other slices would be late.
+    delays_others: bool,
 }
 
 /// Which processes to probe.
@@ -86,6 +92,7 @@ impl Slice {
             wakes_seen,
             wakes_since_tick: 0,
             lives: [None; SLOTS],
+            delays_others: false,
         }))
     }
 
@@ -93,9 +100,10 @@ impl Slice {
         self.key
     }
 
-    /// Whether a file was truncated: then the values that were read from it do not count.
+    /// Whether a file was truncated, so that the values that were read from it do not count, or its
+    /// account costs too much to probe.
     pub fn is_damaged(&self) -> bool {
-        self.guards.iter().any(Guarded::is_truncated)
+        self.delays_others || self.guards.iter().any(Guarded::is_truncated)
     }
 
     /// Whether its launches need permission because of a neighbour. Then its processes need a pulse
@@ -163,9 +171,10 @@ impl Slice {
             wanted[*slot] = true;
         }
         // The identities were read before: a slot may be reaped and taken again in the meantime.
-        let begin = now();
+        let (begin, cpu_begin) = (now(), cpu_time());
         let dead = self.account.find_dead(|slot| wanted[slot]);
         let end = now();
+        self.delays_others |= cpu_time() - cpu_begin > MAX_PROBE_CPU_NS;
         for (slot, found) in candidates {
             let known = self.lives[slot].filter(|life| life.is_of(&found));
             let mut life = known.unwrap_or(found);

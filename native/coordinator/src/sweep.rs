@@ -129,11 +129,12 @@ impl Sweep {
     }
 }
 
-/// Whether a process of an account is the listed one. The account has 0 for a value that the
-/// process could not read; it matches any value.
+/// Whether a process of an account is, or may be, the listed one. The account has 0 for a namespace
+/// that the process could not read; it matches any. Start times are not compared: a process in a
+/// time namespace reads others. A new process that has the PID of a dead one runs, so the grace
+/// period decides.
 fn is_same(process: &ProcessIdentity, listed: ProcessIdentity) -> bool {
     process.pid == listed.pid
-        && (process.start_time == 0 || process.start_time == listed.start_time)
         && (process.pid_namespace == 0 || process.pid_namespace == listed.pid_namespace)
 }
 

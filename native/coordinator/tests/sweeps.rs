@@ -8,6 +8,8 @@ use common::{Runtime, now, wait_until};
 use hami_account::{Account, ProcessIdentity};
 use hami_limits::Format;
 use std::fmt::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -260,6 +262,56 @@ fn a_truncated_file_of_one_slice_delays_no_other() {
         sweep_until(&runtime, &[], || is_freed(&good, &process));
         assert!(coordinator.is_alive());
     }
+}
+
+/// The kernel looks through all locks of a file for each one that is probed. A slice with so many
+/// of them that this takes long is left out.
+#[test]
+fn thousands_of_locks_in_one_slice_delay_no_other() {
+    let runtime = Runtime::new("locks");
+    let (bad, good) = (runtime.slice("a-bad", None), runtime.slice("good", None));
+    let process = joined(&good);
+    let account =
+        std::fs::OpenOptions::new().read(true).write(true).open(bad.join("account")).unwrap();
+    for at in (0..20_000).rev() {
+        // SAFETY: all zeroes are a valid request.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_start, lock.l_len) = (libc::F_WRLCK as _, 10_000 + 2 * at, 1);
+        // SAFETY: an open file and a valid request.
+        assert_eq!(unsafe { libc::fcntl(account.as_raw_fd(), libc::F_OFD_SETLK, &lock) }, 0);
+    }
+    // All slots seem to be taken.
+    let path = bad.join("account");
+    let mut bytes = std::fs::read(&path).unwrap();
+    for slot in 0..256 {
+        let record = &mut bytes[36_864 + 256 * slot..][..8];
+        record[..4].copy_from_slice(&1_u32.to_ne_bytes());
+        record[4..].copy_from_slice(&1_u32.to_ne_bytes());
+    }
+    bytes[64..68].copy_from_slice(&256_u32.to_ne_bytes());
+    account.write_all_at(&bytes, 0).unwrap();
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    // The word "regulated" of a slice that may not launch any more.
+    sweep_until(&runtime, &[], || word(&bad, 40) as u32 == 1);
+    process.child.kill();
+    sweep_until(&runtime, &[], || is_freed(&good, &process));
+}
+
+/// A process in a time namespace reads another start time than the sweeper.
+#[test]
+fn a_listed_process_is_recognised_with_another_start_time() {
+    let runtime = Runtime::new("times");
+    let slice = runtime.slice("slice", None);
+    let process = joined(&slice);
+    let _coordinator = runtime.coordinator(FOR_EVER);
+    let start_time = process.identity.start_time + 100_000;
+    let seen = ProcessIdentity { start_time, ..process.identity };
+    sweep_until(&runtime, &[Listed(1, Some(seen), true)], || swept_at(&slice) != 0);
+    process.child.kill();
+    let dead = [Listed(1, Some(seen), false)];
+    sweep_for(&runtime, &dead, LONG_ENOUGH);
+    assert!(!is_freed(&slice, &process), "the driver still holds its memory");
+    sweep_until(&runtime, &[], || is_freed(&slice, &process));
 }
 
 #[test]
