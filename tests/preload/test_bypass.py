@@ -238,6 +238,48 @@ def test_a_static_program_that_uses_no_driver_is_left_alone(
     assert running.ours() == []
 
 
+FORKS_ON_INPUT = """
+import ctypes, os, sys
+assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+print("initialised", flush=True)
+sys.stdin.readline()
+if os.fork() == 0:
+    print("forked", flush=True)
+sys.stdin.read()
+"""
+
+READS_THE_DRIVER = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+print("waiting", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_tool_that_reads_the_drivers_file_is_left_alone(hami_run: HamiRun) -> None:
+    """A debugger maps the file, and nothing of it can be executed."""
+    driver = Path(hami_run.gpu.env["LD_LIBRARY_PATH"]) / "libcuda.so.1"
+    read = [sys.executable, "-c", READS_THE_DRIVER, driver]
+    running = hami_run("env", "-u", "LD_PRELOAD", *read, options=("--strict",))
+    running.started.wait_for("waiting")
+    time.sleep(1.5)
+    assert (running.end(), running.ours()) == (0, [])
+
+
+def test_a_library_that_is_renamed_during_the_run_still_counts(hami_run: HamiRun) -> None:
+    """An update keeps the old file under another name, and the program forks."""
+    running = hami_run(sys.executable, "-c", FORKS_ON_INPUT, options=("--strict",))
+    running.started.wait_for("initialised")
+    old = hami_run.library.rename(hami_run.library.with_name("libvgpu.so.old"))
+    shutil.copy(old, hami_run.library)
+    running.started.tell("")
+    running.started.wait_for("forked")
+    time.sleep(1.5)
+    assert running.ours() == []
+    assert running.end() == 0
+
+
 @needs_root
 def test_a_dynamic_program_that_uses_no_driver_is_left_alone(
     hami_run: HamiRun, program: Programs

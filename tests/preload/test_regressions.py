@@ -110,3 +110,11 @@ def test_memory_of_a_program_that_mapped_low_addresses_was_given_away(
             assert not neighbour.grants(600)
         assert holding.finish().code == 0
     assert gpu.peak() == 600 * MIB
+
+
+def test_a_child_hung_that_was_forked_while_a_thread_looked_up_its_caller(run_limited, gpu):
+    """Two call sites of that thread shared an entry of the library's cache, so it searched for each
+    call, under the loader's lock. In the child nobody released the lock.
+    """
+    done = run_limited(gpu, GIB, "fork_at_colliding_calls", "100")
+    assert done.lines == ["ended=100"]
