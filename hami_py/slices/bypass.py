@@ -213,7 +213,7 @@ def _pids() -> Iterator[int]:
 
 
 def _image(pid: int) -> tuple[object, ...] | None:
-    """What changes when a process executes another program; None if it has ended."""
+    """Values that change when a process executes another program; None if it has ended."""
     stat = read_stat(pid)
     if stat is None or stat.state in "ZX":
         return None

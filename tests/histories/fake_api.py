@@ -61,8 +61,8 @@ class Event(NamedTuple):
     def told(self, selector: str | None) -> bytes | None:
         """The line for a watch with a selector of labels, if there is one.
 
-        For that watch, an object that begins to match was added. One that ceases to match was
-        deleted, and is reported with its old content.
+        If an object begins to match the selector, the watch reports it as added. If it ceases to
+        match, the watch reports it as deleted, with its old content.
         """
         was, is_ = (
             one is not None and selects(selector, _labels(one)) for one in (self.before, self.after)

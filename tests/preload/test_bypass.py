@@ -38,6 +38,14 @@ WORDS = {
 }
 
 
+def wait_for_checks() -> None:
+    """Wait while ``hami run`` examines the processes at least twice more; it does each second.
+
+    Nothing shows that it has found nothing.
+    """
+    time.sleep(2.2)
+
+
 class HamiRun:
     """``hami run`` with a copy of the library that a test can hide, and its standard error."""
 
@@ -133,7 +141,7 @@ def test_a_hidden_library_is_reported_once_with_cause_and_fix(
     assert str(hami_run.library) in line
     assert any(words in line for words in WORDS[how].split("|")), line
     # The program goes on, and is not reported again in the next two checks.
-    time.sleep(2.2)
+    wait_for_checks()
     assert held(hami_run.gpu) > 0
     assert running.end() == 0
     assert running.ours() == [line]
@@ -221,7 +229,7 @@ def test_a_limited_program_is_not_reported(
 ) -> None:
     running = hami_run(program("hold"), "100", options=options)
     running.started.wait_for("holding")
-    time.sleep(1.5)
+    wait_for_checks()
     assert running.end() == 0
     assert running.ours() == []
 
@@ -232,7 +240,7 @@ def test_a_static_program_that_uses_no_driver_is_left_alone(
 ) -> None:
     running = hami_run(program("waits", "-static"), options=options)
     running.started.wait_for("waiting")
-    time.sleep(1.5)
+    wait_for_checks()
     assert "not limited" not in hami_run.ps("-p")
     assert running.end() == 0
     assert running.ours() == []
@@ -263,7 +271,7 @@ def test_a_tool_that_reads_the_drivers_file_is_left_alone(hami_run: HamiRun) -> 
     read = [sys.executable, "-c", READS_THE_DRIVER, driver]
     running = hami_run("env", "-u", "LD_PRELOAD", *read, options=("--strict",))
     running.started.wait_for("waiting")
-    time.sleep(1.5)
+    wait_for_checks()
     assert (running.end(), running.ours()) == (0, [])
 
 
@@ -275,7 +283,7 @@ def test_a_library_that_is_renamed_during_the_run_still_counts(hami_run: HamiRun
     shutil.copy(old, hami_run.library)
     running.started.tell("")
     running.started.wait_for("forked")
-    time.sleep(1.5)
+    wait_for_checks()
     assert running.ours() == []
     assert running.end() == 0
 
@@ -286,7 +294,7 @@ def test_a_dynamic_program_that_uses_no_driver_is_left_alone(
 ) -> None:
     running = hami_run(*hami_run.hidden("masked", program("waits")), options=("--strict",))
     running.started.wait_for("waiting")
-    time.sleep(1.5)
+    wait_for_checks()
     assert running.end() == 0
     assert running.ours() == []
 
@@ -311,7 +319,7 @@ def test_a_program_of_another_run_in_the_slice_is_left_to_that_run(
     with Started(["sh", "-c", f"exec {words} 2>{errors}"], hami_run.env) as second:
         second.wait_for("holding")
         wait_until(lambda: "without limits" in errors.read_text())
-        time.sleep(1.5)
+        wait_for_checks()
         assert second.finish().code == 0
     assert first.end() == 0
     assert first.ours() == []

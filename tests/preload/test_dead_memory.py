@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import signal
+import struct
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from hami_py._native import GrantsPage
 from support import slices
+from support.console import OUT_OF_MEMORY, Console
 from support.namespaces import IN_A_NAMESPACE, Namespace
 from support.running import Started, run
 from support.slices import GIB, MIB
@@ -83,6 +85,35 @@ def test_programs_that_fork_or_execute_all_get_most_of_the_card(
     command = [*IN_A_NAMESPACE, program("percent_of_total"), "80", "3", how]
     assert results(run(command, env)) == ["granted"] * 3
     assert gpu.peak() <= LIMIT
+
+
+def test_the_grace_period_begins_again_when_sweeps_stop(gpu, program, container):
+    """The last sweep saw the memory in use, and a coordinator that is restarted is silent for half
+    a second and more."""
+    env = container(gpu, swept=False)
+    page = Path(env["HAMI_SLICE"]) / "grants"
+
+    def sweep():
+        with page.open("r+b") as file:
+            file.seek(48)
+            file.write(struct.pack("<Q", time.monotonic_ns()))
+
+    console = program("console")
+    with Console(console, env) as dead, Console(console, env) as alive:
+        dead.do("init", "device 0", f"alloc a {3 * GIB}")
+        alive.do("init", "device 0")
+        os.kill(dead.pid, signal.SIGKILL)
+        # The death is noticed more than a grace period before the sweeps stop.
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            sweep()
+            assert alive.value("info", "free") == LIMIT - 3 * GIB
+            time.sleep(0.02)
+        stopped = time.monotonic()
+        sweep()
+        while alive(f"alloc a {LIMIT}") == OUT_OF_MEMORY:
+            assert time.monotonic() < stopped + 30
+        assert time.monotonic() - stopped >= 1.25
 
 
 def test_containers_do_not_wait_for_one_another(stub_server, program, container):

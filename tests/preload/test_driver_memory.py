@@ -18,7 +18,7 @@ from support.running import Started, run
 from support.slices import GIB, MIB
 
 CONTEXT = 413 * MIB
-"""What a context takes on the stub's a100."""
+"""Bytes that a context takes on the stub's a100."""
 
 LIMIT = GIB
 
@@ -57,7 +57,7 @@ def charged(slice_path: Path, card: int = 0) -> tuple[int, int]:
 
 
 def occupied(gpu, card=0):
-    """What programs and contexts hold of a card now, and at most so far."""
+    """Bytes that programs and contexts hold of a card: now, and the peak."""
     level = gpu.ledger()["cards"][card]["occupied"]
     return level["now"], level["peak"]
 

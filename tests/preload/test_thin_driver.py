@@ -80,7 +80,7 @@ def test_the_limit_is_exact(lookup, gpu, run_limited, thin):
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN.keys())
 @pytest.mark.parametrize("more", [0, 512])
 def test_memory_is_charged_once(stub_server, program, slice_env, thin, *, own, function, more):
-    """What fits exactly is allocated, freed and allocated again; 512 bytes more are refused.
+    """A size that fits exactly is allocated, freed and allocated again; 512 bytes more are refused.
 
     A callback of the program that the driver calls is limited like the program.
     """

@@ -32,7 +32,7 @@ _SYSTEM = {"bin", "etc", "lib", "lib32", "lib64", "opt", "sbin", "usr"}
 
 @dataclass(frozen=True)
 class Kind:
-    """What a container is like.
+    """The properties of a container.
 
     Attributes:
         read_only_root: its root file system cannot be written.
@@ -82,7 +82,7 @@ class Runtime:
     def prefix(
         self, env: Mapping[str, str], slot: Path, kind: Kind, user: ContainerUser
     ) -> list[str]:
-        """What starts a program as the first process of a new container, before its command.
+        """The command line that starts a program as the first process of a new container.
 
         Only the program has the environment ``env``, and nothing of the caller's.
         """

@@ -27,7 +27,7 @@ def trace_each(command: Command, output: Path) -> tuple[Run, list[list[str]]]:
 
 
 def _strace(options: list[str], command: Command, output: Path) -> tuple[Run, list[list[str]]]:
-    """What a command did, and one line per system call, by process."""
+    """The result of a command, and for each process one line per system call."""
     output.mkdir()
     strace = ["setarch", "--addr-no-randomize", "strace", "-ff", "-o", str(output / "trace")]
     done = run([*strace, *options, *command], {}, deadline=_DEADLINE)

@@ -18,7 +18,7 @@ from unit.machine import Hami
 PROFILES = Path(__file__).parents[1] / "stub" / "profiles"
 
 CONTEXT = 413 * MIB
-"""What a context takes on the stub's a100."""
+"""Bytes that a context takes on the stub's a100."""
 
 
 def test_the_table_agrees_with_the_stub() -> None:

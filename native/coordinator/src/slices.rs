@@ -12,7 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A directory of a slice. One that was removed and made again under its name is another one.
+/// A directory of a slice. If a directory is removed and another one created under its name, the
+/// two differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SliceDirectory {
     name: OsString,

@@ -218,8 +218,8 @@ fn a_damaged_file_is_ignored() {
     sweep_until(&runtime, &[], || is_freed(&slice, &process));
 }
 
-/// A slice's processes write its account. One that has a slot with another process's numbers gets
-/// that process's answer, and no other slice notices.
+/// The processes of a slice write its account. If a slot has the numbers of a process of another
+/// slice, it gets that process's answer, and the other slice does not change.
 #[test]
 fn false_numbers_in_an_account_harm_only_its_slice() {
     let runtime = Runtime::new("false");
