@@ -5,8 +5,6 @@ by itself: `occupied` is what programs requested and contexts hold together.
 """
 
 import contextlib
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -169,7 +167,7 @@ def test_the_context_of_a_killed_process_comes_back(stub_server, slice_of, conso
         # It waits for the memory of the one before.
         program.do("device 0", "alloc a 100M")
         assert charged(ours) == (CONTEXT + 100 * MIB, CONTEXT)
-        os.kill(program.pid, signal.SIGKILL)
+        program.kill()
     assert occupied(gpu)[1] == CONTEXT + 100 * MIB
 
 

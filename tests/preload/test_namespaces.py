@@ -262,6 +262,8 @@ def test_users_of_one_slot_share_its_limit(container_gpu, program, inside, place
         assert [console("alloc b 1M") for console in consoles] == [OUT_OF_MEMORY] * len(consoles)
         assert container_gpu.held() == used(place) == LIMIT
         consoles.pop(2).kill()
+        # That waits for unshare(1) only, and the memory of a living program is not free.
+        container_gpu.wait_until(lambda gpu: gpu.held() < LIMIT)
         # The request waits until the memory of the dead one may be used.
         consoles[-1].do("alloc b 128M")
         assert container_gpu.peak() == LIMIT
