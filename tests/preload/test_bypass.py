@@ -251,9 +251,12 @@ import ctypes, os, sys
 assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
 print("initialised", flush=True)
 sys.stdin.readline()
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
     print("forked", flush=True)
-sys.stdin.read()
+    sys.stdin.read()
+    os._exit(0)
+os.waitpid(child, 0)
 """
 
 READS_THE_DRIVER = """
