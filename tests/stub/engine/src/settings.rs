@@ -1,5 +1,6 @@
 //! The stub's environment variables. No other module reads them.
 
+use crate::profile::Card;
 use std::path::PathBuf;
 
 /// The settings from the environment.
@@ -18,6 +19,8 @@ pub struct Settings {
     pub count: bool,
     /// `STUB_GPU_CLOCK=virtual`: time moves only when this process waits for it.
     pub has_virtual_clock: bool,
+    /// `STUB_GPU_DEVICES`: a folder with the process's device nodes; without it all cards are there.
+    pub devices: Option<PathBuf>,
     /// `CUDA_VISIBLE_DEVICES`, as the real driver reads it.
     pub visible_devices: Option<String>,
 }
@@ -33,7 +36,39 @@ impl Settings {
             kernels: read("STUB_GPU_KERNELS").unwrap_or_default(),
             count: read("STUB_GPU_COUNT").is_some_and(|value| value == "1"),
             has_virtual_clock: read("STUB_GPU_CLOCK").is_some_and(|value| value == "virtual"),
+            devices: std::env::var_os("STUB_GPU_DEVICES").map(PathBuf::from),
             visible_devices: read("CUDA_VISIBLE_DEVICES"),
         }
+    }
+
+    /// The cards whose device node the process has, as in a container that has some of them.
+    pub fn present<'a>(&self, cards: &'a [Card]) -> Vec<&'a Card> {
+        let has_node = |card: &&Card| {
+            let node = format!("nvidia{}", card.index);
+            self.devices.as_ref().is_none_or(|folder| folder.join(node).exists())
+        };
+        cards.iter().filter(has_node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile;
+
+    #[test]
+    fn a_card_is_present_if_its_device_node_is() {
+        let cards = profile::cards("t4,a100,h100").expect("cards");
+        let folder = std::env::temp_dir().join(format!("stub-devices-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("folder");
+        for name in ["nvidia1", "nvidia7", "nvidia-uvm", "nvidiactl"] {
+            std::fs::write(folder.join(name), "").expect("node");
+        }
+        let mut settings = Settings { devices: None, ..Settings::from_environment() };
+        assert_eq!(settings.present(&cards).len(), 3, "without a folder");
+        settings.devices = Some(folder.clone());
+        assert_eq!(settings.present(&cards), [&cards[1]]);
+        std::fs::remove_dir_all(&folder).expect("removed");
+        assert!(settings.present(&cards).is_empty(), "no folder, no card");
     }
 }

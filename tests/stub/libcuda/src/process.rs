@@ -194,7 +194,8 @@ pub fn cards() -> &'static [Card] {
 impl Driver {
     /// `Err(None)` when there is no visible device.
     fn new(settings: &Settings) -> Result<Self, Option<String>> {
-        let devices = device::visible(cards(), settings.visible_devices.as_deref());
+        let present = settings.present(cards());
+        let devices = device::visible(&present, settings.visible_devices.as_deref());
         if devices.is_empty() {
             return Err(None);
         }

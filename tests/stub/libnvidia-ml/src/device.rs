@@ -3,7 +3,7 @@
 
 use crate::Answer;
 use crate::boundary::{In, Out, Text, array, put_text};
-use crate::engine::watch;
+use crate::engine::{devices, watch};
 use core::ffi::{CStr, c_char};
 use driver_sys::nvml::*;
 use std::sync::Arc;
@@ -35,21 +35,20 @@ fn put_first(device: Out<nvmlDevice_t>, is_wanted: impl Fn(&Card) -> bool) -> An
     if device.is_null() {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    let found = watch.cards().iter().position(is_wanted).ok_or(NVML_ERROR_NOT_FOUND)?;
-    device.put(handle(found))
+    let devices = devices()?;
+    let found = devices.iter().find(|card| is_wanted(&watch.cards()[**card]));
+    device.put(handle(*found.ok_or(NVML_ERROR_NOT_FOUND)?))
 }
 
 /// `nvmlDeviceGetCount`
 pub fn count(count: Out<u32>) -> Answer {
-    count.put(watch()?.cards().len() as u32)
+    count.put(devices()?.len() as u32)
 }
 
 /// `nvmlDeviceGetHandleByIndex`
 pub fn by_index(index: u32, device: Out<nvmlDevice_t>) -> Answer {
-    put_first(device, |card| card.index == index as usize).map_err(|error| match error {
-        NVML_ERROR_NOT_FOUND => NVML_ERROR_INVALID_ARGUMENT,
-        other => other,
-    })
+    let card = devices()?.get(index as usize).copied().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+    device.put(handle(card))
 }
 
 /// `nvmlDeviceGetHandleByUUID`
@@ -118,9 +117,16 @@ pub fn serial(device: nvmlDevice_t, serial: Out<c_char>, size: u32) -> Answer {
     put_text(serial, &card(device)?.serial(), size)
 }
 
-/// `nvmlDeviceGetIndex`, `nvmlDeviceGetMinorNumber`
+/// `nvmlDeviceGetIndex`: the position among the cards that the process has.
 pub fn index(device: nvmlDevice_t, index: Out<u32>) -> Answer {
-    index.put(find(device)?.1 as u32)
+    let (_, card) = find(device)?;
+    let position = devices()?.iter().position(|device| *device == card);
+    index.put(position.ok_or(NVML_ERROR_INVALID_ARGUMENT)? as u32)
+}
+
+/// `nvmlDeviceGetMinorNumber`: the number of the device node.
+pub fn minor_number(device: nvmlDevice_t, number: Out<u32>) -> Answer {
+    number.put(find(device)?.1 as u32)
 }
 
 /// `nvmlDeviceGetBrand`

@@ -20,39 +20,45 @@ use stub_engine::{ProcessUse, Usage, Watch};
 struct State {
     /// `nvmlInit` calls without their `nvmlShutdown`.
     initialized: u32,
-    /// The engine, and the process that opened it.
-    watch: Option<(u32, Arc<dyn Watch>)>,
+    opened: Option<Opened>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { initialized: 0, watch: None });
+#[derive(Clone)]
+struct Opened {
+    /// The process that opened it.
+    process: u32,
+    watch: Arc<dyn Watch>,
+    /// The cards that the process has: the engine's card of each index of NVML.
+    devices: Arc<[usize]>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { initialized: 0, opened: None });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open() -> Answer<Arc<dyn Watch>> {
+fn open() -> Answer<Opened> {
     let settings = Settings::from_environment();
     let opened: Result<Arc<dyn Watch>, String> = match &settings.socket {
         Some(socket) => Client::connect(socket, Library::Nvml, &settings.group)
             .map(|client| Arc::new(client) as Arc<dyn Watch>),
         None => Local::new(&settings).map(|local| Arc::new(Beside(local)) as Arc<dyn Watch>),
     };
-    opened.map_err(|error| {
+    let watch = opened.map_err(|error| {
         eprintln!("stub libnvidia-ml: {error}");
         NVML_ERROR_DRIVER_NOT_LOADED
-    })
+    })?;
+    let devices = settings.present(watch.cards()).iter().map(|card| card.index).collect();
+    Ok(Opened { process: std::process::id(), watch, devices })
 }
 
 impl State {
-    fn watch(&mut self) -> Answer<Arc<dyn Watch>> {
-        let process = std::process::id();
-        match &self.watch {
-            Some((maker, watch)) if *maker == process => Ok(Arc::clone(watch)),
-            _ => {
-                let watch = open()?;
-                self.watch = Some((process, Arc::clone(&watch)));
-                Ok(watch)
-            }
+    /// The engine, opened by this process.
+    fn opened(&mut self) -> Answer<Opened> {
+        match &self.opened {
+            Some(opened) if opened.process == std::process::id() => Ok(opened.clone()),
+            _ => Ok(self.opened.insert(open()?).clone()),
         }
     }
 }
@@ -60,7 +66,7 @@ impl State {
 /// `nvmlInit`, `nvmlInit_v2`
 pub fn init() -> Answer {
     let mut state = state();
-    state.watch()?;
+    state.opened()?;
     state.initialized += 1;
     Ok(())
 }
@@ -75,25 +81,34 @@ pub fn shutdown() -> Answer {
     let mut state = state();
     state.initialized = state.initialized.checked_sub(1).ok_or(NVML_ERROR_UNINITIALIZED)?;
     if state.initialized == 0 {
-        state.watch = None;
+        state.opened = None;
     }
     Ok(())
 }
 
-/// The engine, once NVML is initialised.
-pub fn watch() -> Answer<Arc<dyn Watch>> {
+fn initialized() -> Answer<Opened> {
     let mut state = state();
     if state.initialized == 0 {
         return Err(NVML_ERROR_UNINITIALIZED);
     }
-    state.watch()
+    state.opened()
+}
+
+/// The engine, once NVML is initialised.
+pub fn watch() -> Answer<Arc<dyn Watch>> {
+    Ok(initialized()?.watch)
+}
+
+/// The engine's card of each index of NVML: those that the process had when it opened the engine.
+pub fn devices() -> Answer<Arc<[usize]>> {
+    Ok(initialized()?.devices)
 }
 
 /// The engine, if this process has already opened it.
 pub fn peek() -> Option<Arc<dyn Watch>> {
     let state = state();
-    let (maker, watch) = state.watch.as_ref()?;
-    (*maker == std::process::id()).then(|| Arc::clone(watch))
+    let opened = state.opened.as_ref()?;
+    (opened.process == std::process::id()).then(|| Arc::clone(&opened.watch))
 }
 
 /// The in-process engine's cards, with the use that the stub libcuda of this process reports.

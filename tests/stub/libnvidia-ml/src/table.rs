@@ -34,7 +34,8 @@ table! {
     nvmlDeviceGetName => device::name;
     nvmlDeviceGetUUID => device::uuid;
     nvmlDeviceGetSerial => device::serial;
-    nvmlDeviceGetIndex | nvmlDeviceGetMinorNumber => device::index;
+    nvmlDeviceGetIndex => device::index;
+    nvmlDeviceGetMinorNumber => device::minor_number;
     nvmlDeviceGetBrand => device::brand;
     nvmlDeviceGetArchitecture => device::architecture;
     nvmlDeviceGetCudaComputeCapability => device::compute_capability;

@@ -167,12 +167,13 @@ pub fn exec_affinity_support(
     value.put(0)
 }
 
-/// The cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them.
+/// The engine's cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them among
+/// those that the process has.
 ///
 /// An entry is an index, a UUID or the start of one. The list ends at the first entry that matches
 /// no card. If a card is named twice, no card is visible.
-pub fn visible(cards: &[Card], list: Option<&str>) -> Vec<usize> {
-    let Some(list) = list else { return (0..cards.len()).collect() };
+pub fn visible(cards: &[&Card], list: Option<&str>) -> Vec<usize> {
+    let Some(list) = list else { return cards.iter().map(|card| card.index).collect() };
     let mut devices = Vec::new();
     for card in list.split(',').map_while(|entry| named(cards, entry.trim())) {
         if devices.contains(&card) {
@@ -183,9 +184,9 @@ pub fn visible(cards: &[Card], list: Option<&str>) -> Vec<usize> {
     devices
 }
 
-fn named(cards: &[Card], entry: &str) -> Option<usize> {
-    if let Ok(index) = entry.parse::<usize>() {
-        return (index < cards.len()).then_some(index);
+fn named(cards: &[&Card], entry: &str) -> Option<usize> {
+    if let Ok(position) = entry.parse::<usize>() {
+        return cards.get(position).map(|card| card.index);
     }
     if !entry.starts_with("GPU-") && !entry.starts_with("MIG-") {
         return None;
@@ -206,6 +207,7 @@ mod tests {
     fn every_spelling_of_a_card_is_understood() {
         let cards = profile::cards("a100,a100,a100-mig-3g").expect("cards");
         let (second, mig) = (cards[1].uuid(), cards[2].uuid());
+        let cards: Vec<_> = cards.iter().collect();
         let of = |list: &str| visible(&cards, Some(list));
         assert_eq!(visible(&cards, None), [0, 1, 2]);
         assert_eq!(of("1, 0"), [1, 0]);
@@ -218,6 +220,11 @@ mod tests {
         assert!(of("GPU-").is_empty(), "a prefix of several cards names none");
         assert!(of("0,0").is_empty(), "a card named twice");
         assert!(of("all").is_empty());
+        let some = |list| visible(&cards[1..], list);
+        assert_eq!(some(None), [1, 2], "the process has two of the cards");
+        assert_eq!(some(Some("1,0")), [2, 1], "indices count the cards that the process has");
+        assert!(some(Some("2")).is_empty());
+        assert!(some(Some(&cards[0].uuid())).is_empty());
     }
 
     #[test]

@@ -104,6 +104,54 @@ fn an_old_driver_lacks_later_functions() {
     });
 }
 
+/// The folder of this process's device nodes: new, with these in it.
+fn device_nodes(names: &[&str]) {
+    let folder = std::env::var("STUB_GPU_DEVICES").expect("folder");
+    std::fs::create_dir(&folder).expect("folder");
+    for name in names {
+        std::fs::write(format!("{folder}/{name}"), "").expect("node");
+    }
+}
+
+/// The path of a test's folder of device nodes, and the environment with it.
+fn with_device_nodes(name: &str) -> [(&'static str, String); 3] {
+    let folder = std::env::temp_dir().join(format!("stub-{name}-{}", std::process::id()));
+    [
+        ("STUB_GPU_PROFILE", "t4,a100,h100,l40s".into()),
+        ("STUB_GPU_DEVICES", folder.to_string_lossy().into_owned()),
+        ("CUDA_VISIBLE_DEVICES", "1,0".into()),
+    ]
+}
+
+#[test]
+fn cuda_visible_devices_chooses_among_the_device_nodes() {
+    let variables = with_device_nodes("chosen");
+    let [profile, devices, visible] = variables.each_ref().map(|(name, value)| (*name, &**value));
+    alone(&[profile, devices, visible], || {
+        device_nodes(&["nvidia1", "nvidia3"]);
+        ok!(cuInit(0));
+        std::fs::remove_dir_all(std::env::var("STUB_GPU_DEVICES").expect("folder")).expect("gone");
+        let mut count = 9;
+        ok!(cuDeviceGetCount(&raw mut count));
+        assert_eq!(count, 2);
+        let buses = [0, 1].map(|device| {
+            let mut bus = 0;
+            ok!(cuDeviceGetAttribute(&raw mut bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device));
+            bus
+        });
+        assert_eq!(buses, [7 + 3 * 8, 7 + 8], "the last card, then the second");
+    });
+}
+
+#[test]
+fn without_device_nodes_there_is_no_device() {
+    let variables = with_device_nodes("none");
+    let [profile, devices, _] = variables.each_ref().map(|(name, value)| (*name, &**value));
+    alone(&[profile, devices], || {
+        super::fails!(CUDA_ERROR_NO_DEVICE, cuInit(0));
+    });
+}
+
 /// The common errors for wrong arguments.
 #[test]
 fn common_wrong_arguments_have_the_common_answers() {

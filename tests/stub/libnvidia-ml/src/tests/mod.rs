@@ -311,6 +311,42 @@ fn devices_are_found_by_every_name() {
 }
 
 #[test]
+fn a_process_without_some_device_nodes_has_the_other_cards() {
+    let folder = socket("devices");
+    let variables = [("STUB_GPU_PROFILE", CARDS), ("STUB_GPU_DEVICES", &folder)];
+    alone(&variables, || {
+        let folder = PathBuf::from(std::env::var_os("STUB_GPU_DEVICES").expect("folder"));
+        std::fs::create_dir(&folder).expect("folder");
+        let mut count = 9;
+        returns!(NVML_SUCCESS, nvmlInit_v2());
+        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        assert_eq!(count, 0);
+        returns!(NVML_SUCCESS, nvmlShutdown());
+        std::fs::write(folder.join("nvidia2"), "").expect("node");
+        returns!(NVML_SUCCESS, nvmlInit_v2());
+        std::fs::remove_dir_all(&folder).expect("removed");
+        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        assert_eq!(count, 1);
+        let (mut index, mut minor) = (9, 9);
+        returns!(NVML_SUCCESS, nvmlDeviceGetIndex(device(0), &raw mut index));
+        returns!(NVML_SUCCESS, nvmlDeviceGetMinorNumber(device(0), &raw mut minor));
+        assert_eq!((index, minor), (0, 2));
+        let text = |text: String| CString::new(text).expect("no NUL");
+        let mut found = null_mut();
+        let place = &raw mut found;
+        returns!(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex_v2(1, place));
+        for card in &cards()[..2] {
+            let (uuid, bus) = (text(card.uuid()), text(card.pci_bus_id()));
+            returns!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), place));
+            returns!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetHandleByPciBusId_v2(bus.as_ptr(), place));
+        }
+        let uuid = text(cards()[2].uuid());
+        returns!(NVML_SUCCESS, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), place));
+        assert_eq!(found, device(0));
+    });
+}
+
+#[test]
 fn a_forked_child_watches_through_a_connection_of_its_own() {
     let path = socket("fork");
     alone(&[("STUB_GPU_SOCKET", &path)], || {
