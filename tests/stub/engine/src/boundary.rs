@@ -7,15 +7,32 @@
 
 use crate::counters::Counters;
 use core::ffi::{CStr, c_char};
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How often a delayed call looks whether the order has changed.
+const STEP: Duration = Duration::from_millis(50);
 
 /// Counts a call of symbol number `symbol`, and makes it as slow as a test has ordered.
 pub fn count(counters: &Counters, symbol: usize) {
     counters.calls[symbol].fetch_add(1, Relaxed);
-    let delay = counters.delays_us[symbol].load(Relaxed);
-    if delay > 0 {
-        std::thread::sleep(Duration::from_micros(u64::from(delay)));
+    let delay_us = &counters.delays_us[symbol];
+    if delay_us.load(Relaxed) > 0 {
+        wait(delay_us);
+    }
+}
+
+/// Waits. A test can end a long wait, so that a call hangs until the test has seen enough.
+#[cold]
+fn wait(delay_us: &AtomicU32) {
+    let started = Instant::now();
+    loop {
+        let delay = Duration::from_micros(u64::from(delay_us.load(Relaxed)));
+        let left = delay.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(STEP));
     }
 }
 

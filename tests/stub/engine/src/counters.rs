@@ -3,9 +3,10 @@
 //! A message for each call or kernel would be too slow, and a killed process could not send it. So
 //! the client counts in a page that the server creates, shares with the client
 //! ([`crate::ring::Shared`]) and reads when it needs the counters. The server's orders to the
-//! client (durations, delays) are in the same page.
+//! client (durations, delays, faults of cards) are in the same page.
 
 use crate::MAX_CARDS;
+use crate::health::Health;
 use crate::symbols::Library;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -21,6 +22,8 @@ const _: () = assert!(crate::symbols::NVML.len() <= SYMBOLS);
 pub struct Counters {
     /// Changes when the kernel durations change; written by the engine.
     pub durations_version: AtomicU64,
+    /// The faults of the cards; written by the engine.
+    pub health: Health,
     /// Kernels launched, by card index; written by the client.
     pub kernels: [AtomicU64; MAX_CARDS],
     /// By symbol; written by the client.
@@ -45,6 +48,7 @@ impl Default for Counters {
         Self {
             // The driver starts at 0, so it reads the durations once.
             durations_version: AtomicU64::new(1),
+            health: Health::default(),
             kernels: [const { AtomicU64::new(0) }; MAX_CARDS],
             calls: [const { AtomicU64::new(0) }; SYMBOLS],
             delays_us: [const { AtomicU32::new(0) }; SYMBOLS],

@@ -18,6 +18,7 @@ pub mod client;
 pub mod clock;
 pub mod counters;
 pub mod durations;
+pub mod health;
 pub mod ledger;
 pub mod local;
 pub mod pool;

@@ -21,8 +21,8 @@ use crate::stream::Stream;
 use crate::stream::event::Event;
 use crate::{Answer, device};
 use driver_sys::cuda::{
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED,
-    CUDA_ERROR_OPERATING_SYSTEM,
+    CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE,
+    CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_OPERATING_SYSTEM,
 };
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -244,6 +244,15 @@ impl Driver {
             .and_then(|ordinal| self.devices.get(ordinal))
             .map(|card| &self.engine.cards()[*card])
             .ok_or(driver_sys::cuda::CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    /// Nothing runs on a lost card.
+    #[inline]
+    pub fn check_lost(&self, card: usize) -> Answer {
+        if self.counters.health.lost.has(card) {
+            return Err(CUDA_ERROR_DEVICE_UNAVAILABLE);
+        }
+        Ok(())
     }
 
     /// A new number.

@@ -13,15 +13,24 @@ use stub_engine::{MAX_CARDS, Watch};
 /// A device handle is the address of its card's byte here.
 static HANDLES: [u8; MAX_CARDS] = [0; MAX_CARDS];
 
-fn handle(card: usize) -> nvmlDevice_t {
+/// The handle of a card.
+pub fn handle(card: usize) -> nvmlDevice_t {
     (&raw const HANDLES[card]).cast_mut().cast()
 }
 
-/// The engine and the number of a device's card.
+fn check_lost(watch: &dyn Watch, card: usize) -> Answer {
+    if watch.counters().health.lost.has(card) { Err(NVML_ERROR_GPU_IS_LOST) } else { Ok(()) }
+}
+
+/// The engine and the number of a device's card, unless it is lost.
 pub fn find(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
     let watch = watch()?;
     let card = (device as usize).wrapping_sub(HANDLES.as_ptr() as usize);
-    if card < watch.cards().len() { Ok((watch, card)) } else { Err(NVML_ERROR_INVALID_ARGUMENT) }
+    if card >= watch.cards().len() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    check_lost(&*watch, card)?;
+    Ok((watch, card))
 }
 
 /// A copy of a device's card.
@@ -37,7 +46,9 @@ fn put_first(device: Out<nvmlDevice_t>, is_wanted: impl Fn(&Card) -> bool) -> An
     }
     let devices = devices()?;
     let found = devices.iter().find(|card| is_wanted(&watch.cards()[**card]));
-    device.put(handle(*found.ok_or(NVML_ERROR_NOT_FOUND)?))
+    let card = *found.ok_or(NVML_ERROR_NOT_FOUND)?;
+    check_lost(&*watch, card)?;
+    device.put(handle(card))
 }
 
 /// `nvmlDeviceGetCount`
@@ -48,6 +59,7 @@ pub fn count(count: Out<u32>) -> Answer {
 /// `nvmlDeviceGetHandleByIndex`
 pub fn by_index(index: u32, device: Out<nvmlDevice_t>) -> Answer {
     let card = devices()?.get(index as usize).copied().ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+    check_lost(&*watch()?, card)?;
     device.put(handle(card))
 }
 

@@ -4,7 +4,7 @@
 //! engine is inside the stub `libcuda.so.1` of this process, if that is loaded, and NVML reads it
 //! through an export that no real driver has.
 
-use crate::Answer;
+use crate::{Answer, events};
 use driver_sys::nvml::{NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_UNINITIALIZED};
 use std::ffi::CStr;
 use std::mem::transmute;
@@ -82,6 +82,7 @@ pub fn shutdown() -> Answer {
     state.initialized = state.initialized.checked_sub(1).ok_or(NVML_ERROR_UNINITIALIZED)?;
     if state.initialized == 0 {
         state.opened = None;
+        events::free_all();
     }
     Ok(())
 }

@@ -162,6 +162,31 @@ pub fn ecc_errors(
     if has_ecc(device)? { errors.put(0) } else { Err(NVML_ERROR_NOT_SUPPORTED) }
 }
 
+/// `NVML_DEVICE_ARCH_AMPERE`, a macro in the header: older cards retire pages instead.
+const NVML_DEVICE_ARCH_AMPERE: u32 = 7;
+
+/// `nvmlDeviceGetRemappedRows`: no row was remapped, but a test can let remapping fail.
+pub fn remapped_rows(
+    device: nvmlDevice_t,
+    correctable: Out<u32>,
+    uncorrectable: Out<u32>,
+    is_pending: Out<u32>,
+    has_failed: Out<u32>,
+) -> Answer {
+    let (watch, card) = find(device)?;
+    let outs = [correctable, uncorrectable, is_pending, has_failed];
+    if outs.iter().any(|out| out.is_null()) {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    if watch.cards()[card].profile.architecture < NVML_DEVICE_ARCH_AMPERE {
+        return Err(NVML_ERROR_NOT_SUPPORTED);
+    }
+    for out in [correctable, uncorrectable, is_pending] {
+        out.put(0)?;
+    }
+    has_failed.put(u32::from(watch.counters().health.remap_failed.has(card)))
+}
+
 /// Cards before Hopper have no fabric functions.
 fn check_fabric(device: nvmlDevice_t) -> Answer {
     let knows = card(device)?.profile.architecture >= NVML_DEVICE_ARCH_HOPPER;

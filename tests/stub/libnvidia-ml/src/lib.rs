@@ -14,6 +14,7 @@ mod accounting;
 mod boundary;
 mod device;
 mod engine;
+mod events;
 mod hardware;
 mod processes;
 mod system;

@@ -3,7 +3,7 @@
 //! To add a symbol, add a row. A function of the header without a row returns
 //! `NVML_ERROR_NOT_SUPPORTED`.
 
-use crate::{accounting, device, engine, hardware, processes, system};
+use crate::{accounting, device, engine, events, hardware, processes, system};
 use core::ffi::c_char;
 use driver_sys::nvml::*;
 use driver_sys::{each_nvml_fn, nvml_fn};
@@ -65,6 +65,14 @@ table! {
     nvmlDeviceGetRunningProcessDetailList => processes::details;
     nvmlDeviceGetEncoderUtilization | nvmlDeviceGetDecoderUtilization => processes::codec;
 
+    // Events
+    nvmlEventSetCreate => events::create;
+    nvmlEventSetFree => events::free;
+    nvmlEventSetWait => events::wait;
+    nvmlEventSetWait_v2 => events::wait_v2;
+    nvmlDeviceRegisterEvents => events::register;
+    nvmlDeviceGetSupportedEventTypes => events::supported_types;
+
     // Accounting
     nvmlDeviceGetAccountingMode => accounting::mode;
     nvmlDeviceSetAccountingMode => accounting::set_mode;
@@ -80,6 +88,7 @@ table! {
     nvmlDeviceGetCurrPcieLinkWidth | nvmlDeviceGetMaxPcieLinkWidth => hardware::link_width;
     nvmlDeviceGetEccMode => hardware::ecc_mode;
     nvmlDeviceGetTotalEccErrors => hardware::ecc_errors;
+    nvmlDeviceGetRemappedRows => hardware::remapped_rows;
     nvmlDeviceGetClockInfo | nvmlDeviceGetMaxClockInfo | nvmlDeviceGetApplicationsClock
         => hardware::clock;
     nvmlDeviceGetClock => hardware::clock_by_id;

@@ -35,6 +35,14 @@ enum Command {
     Oom { card: usize, nth: u64 },
     /// [`Fault::Slow`]
     Slow { symbol: String, us: u32 },
+    /// [`Fault::Xid`]
+    Xid { card: usize, xid: u32 },
+    /// [`Fault::Lost`]
+    Lose { card: usize },
+    /// [`Fault::Lost`]
+    Restore { card: usize },
+    /// [`Fault::RemapFailed`]
+    RemapFailed { card: usize, failed: bool },
     /// Ends the server.
     Shutdown,
 }
@@ -53,6 +61,12 @@ fn execute(command: Command, node: &Node) -> Result<Value, String> {
         Command::Kernels { kernels } => node.set_durations(Durations::new(&kernels)),
         Command::Oom { card, nth } => node.inject(Fault::OutOfMemory { card, nth })?,
         Command::Slow { symbol, us } => node.inject(Fault::Slow { symbol, us })?,
+        Command::Xid { card, xid } => node.inject(Fault::Xid { card, xid })?,
+        Command::Lose { card } => node.inject(Fault::Lost { card, is_lost: true })?,
+        Command::Restore { card } => node.inject(Fault::Lost { card, is_lost: false })?,
+        Command::RemapFailed { card, failed: has_failed } => {
+            node.inject(Fault::RemapFailed { card, has_failed })?;
+        }
         Command::Shutdown => {}
     }
     Ok(json!({"ok": true}))

@@ -8,10 +8,12 @@
 //! | [`Fault::FreeDelay`] | in [`Node::detach`](crate::node::Node::detach), when a client's connection ends |
 //! | [`Fault::OutOfMemory`] | in the ledger, before it grants an allocation |
 //! | [`Fault::Slow`] | in the client, whose counters have a delay for every symbol |
+//! | [`Fault::Xid`], [`Fault::Lost`], [`Fault::RemapFailed`] | in the client, beside its counters |
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use stub_engine::counters::Counters;
+use stub_engine::health::{CardSet, Xid};
 use stub_engine::ledger::Ledger;
 use stub_engine::symbols::Library;
 
@@ -34,6 +36,40 @@ pub enum Fault {
         /// Microseconds.
         us: u32,
     },
+    /// An XID error on `card`, for the event sets of all NVML clients.
+    Xid {
+        /// The card's index.
+        card: usize,
+        /// The number of the error.
+        xid: u32,
+    },
+    /// `card` is lost: it has fallen off the bus. Or it is back.
+    Lost {
+        /// The card's index.
+        card: usize,
+        /// Whether it is lost.
+        is_lost: bool,
+    },
+    /// A row of the memory of `card` could not be remapped.
+    RemapFailed {
+        /// The card's index.
+        card: usize,
+        /// Whether it has such a row.
+        has_failed: bool,
+    },
+}
+
+impl Fault {
+    /// The card that has it.
+    fn card(&self) -> Option<usize> {
+        match *self {
+            Self::FreeDelay(_) | Self::Slow { .. } => None,
+            Self::OutOfMemory { card, .. }
+            | Self::Xid { card, .. }
+            | Self::Lost { card, .. }
+            | Self::RemapFailed { card, .. } => Some(card),
+        }
+    }
 }
 
 /// The faults in force, but for those that the ledger counts down.
@@ -42,6 +78,8 @@ pub struct Faults {
     /// How long the memory of a process that has ended stays allocated.
     pub free_delay: Duration,
     delays: Vec<Delay>,
+    lost: CardSet,
+    remap_failed: CardSet,
 }
 
 #[derive(Debug)]
@@ -55,7 +93,12 @@ struct Delay {
 impl Faults {
     /// With no fault but this delay.
     pub fn new(free_delay: Duration) -> Self {
-        Self { free_delay, delays: Vec::new() }
+        Self {
+            free_delay,
+            delays: Vec::new(),
+            lost: CardSet::default(),
+            remap_failed: CardSet::default(),
+        }
     }
 
     /// Puts a fault into force, also in the clients that are connected.
@@ -65,14 +108,15 @@ impl Faults {
         ledger: &mut Ledger,
         clients: impl Iterator<Item = (Library, &'a Counters)>,
     ) -> Result<(), String> {
+        let cards = ledger.cards.len();
+        if let Some(card) = fault.card().filter(|card| *card >= cards) {
+            return Err(format!("card {card} must be below {cards}"));
+        }
         match fault {
             Fault::FreeDelay(delay) => self.free_delay = delay,
             Fault::OutOfMemory { card, nth } => {
-                let cards = ledger.cards.len();
-                if card >= cards || nth == 0 {
-                    return Err(format!(
-                        "oom: card {card} must be below {cards}, nth {nth} must be at least 1"
-                    ));
+                if nth == 0 {
+                    return Err("oom: nth 0 must be at least 1".into());
                 }
                 ledger.refuse_nth(card, nth);
             }
@@ -81,19 +125,29 @@ impl Faults {
                     .ok_or_else(|| format!("slow: no library has a symbol {symbol:?}"))?;
                 self.delays.retain(|delay| (delay.library, delay.symbol) != (library, symbol));
                 self.delays.push(Delay { library, symbol, us });
-                for (of, counters) in clients {
-                    self.apply(of, counters);
-                }
             }
+            Fault::Xid { card, xid } => {
+                for (_, counters) in clients {
+                    counters.health.xids.push(Xid { card, xid });
+                }
+                return Ok(());
+            }
+            Fault::Lost { card, is_lost } => self.lost.set(card, is_lost),
+            Fault::RemapFailed { card, has_failed } => self.remap_failed.set(card, has_failed),
+        }
+        for (library, counters) in clients {
+            self.apply(library, counters);
         }
         Ok(())
     }
 
-    /// Makes a client's symbols as slow as ordered.
+    /// Puts the faults that last into a client's page.
     pub fn apply(&self, library: Library, counters: &Counters) {
         for delay in self.delays.iter().filter(|delay| delay.library == library) {
             counters.delays_us[delay.symbol].store(delay.us, Relaxed);
         }
+        counters.health.lost.copy_from(&self.lost);
+        counters.health.remap_failed.copy_from(&self.remap_failed);
     }
 }
 

@@ -76,7 +76,7 @@ thread_local! {
     static BELOW: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The driver, the current context of this thread, and its handle.
+/// The driver, the current context of this thread, and its handle; an error if its card is lost.
 #[inline]
 pub fn current() -> Answer<(&'static Driver, &'static Context, usize)> {
     let driver = driver()?;
@@ -85,7 +85,9 @@ pub fn current() -> Answer<(&'static Driver, &'static Context, usize)> {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let context = driver.contexts.get(top).filter(|context| context.is_active());
-    context.map(|context| (driver, context, top)).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    let context = context.ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    driver.check_lost(context.card())?;
+    Ok((driver, context, top))
 }
 
 /// The context of a handle; NULL means the current one.
@@ -95,6 +97,7 @@ pub fn named(context: CUcontext) -> Answer<(&'static Driver, &'static Context, u
     }
     let driver = driver()?;
     let found = driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    driver.check_lost(found.card())?;
     Ok((driver, found, context as usize))
 }
 
@@ -127,6 +130,7 @@ impl Context {
 
     /// Charges the context's memory and makes it active.
     pub fn activate(&self, driver: &Driver) -> Answer {
+        driver.check_lost(self.card())?;
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.charge(self.card(), Kind::Context, bytes).map_err(crate::memory::refused)?;
         for (limit, value) in self.limits.iter().zip(LIMITS) {

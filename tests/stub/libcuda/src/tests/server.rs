@@ -1,13 +1,15 @@
 //! Several processes on one server.
 
-use super::{allocate, alone, free_bytes, kernel, launch, ok, start};
+use super::{allocate, alone, fails, free_bytes, kernel, launch, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::path::PathBuf;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 use stub_engine::time::Slicing;
 use stub_gpu::arguments::Options;
+use stub_gpu::faults::Fault;
 use stub_gpu::node::Node;
 use stub_gpu::serve;
 use stub_gpu::testing::is_alone;
@@ -20,13 +22,14 @@ struct Server {
 
 impl Server {
     fn start(name: &str) -> Self {
-        let path = |what| -> PathBuf {
-            let file = format!("stub-libcuda-{name}-{what}-{}", std::process::id());
-            std::env::temp_dir().join(file)
-        };
+        let file = format!("stub-libcuda-{name}-{}", std::process::id());
+        Self::start_at(std::env::temp_dir().join(file))
+    }
+
+    fn start_at(socket: PathBuf) -> Self {
         let options = Options {
-            socket: path("engine"),
-            control: path("control"),
+            control: socket.with_extension("control"),
+            socket,
             cards: "t4,a100".into(),
             free_delay: Duration::ZERO,
             with_parent: false,
@@ -63,7 +66,7 @@ fn a_process_is_recorded_in_its_group_with_its_calls() {
         assert_eq!(free_bytes(), before - (1 << 20));
         ok!(cuMemFree_v2(pointer));
         allocate(12345);
-        launch(kernel(c"k"), core::ptr::null_mut());
+        launch(kernel(c"k"), null_mut());
     });
     let Some(server) = server else { return };
     // The process has ended; its row stays.
@@ -85,6 +88,33 @@ fn a_process_is_recorded_in_its_group_with_its_calls() {
 #[test]
 fn without_the_server_there_is_no_device() {
     alone(&[("STUB_GPU_SOCKET", "/no/such/socket")], || {
-        super::fails!(CUDA_ERROR_NO_DEVICE, cuInit(0));
+        fails!(CUDA_ERROR_NO_DEVICE, cuInit(0));
+    });
+}
+
+#[test]
+fn a_lost_card_does_nothing_until_it_is_back() {
+    let path = std::env::temp_dir().join(format!("stub-libcuda-lost-{}", std::process::id()));
+    alone(&[("STUB_GPU_SOCKET", path.to_str().expect("a plain path"))], || {
+        let socket = std::env::var_os("STUB_GPU_SOCKET").expect("socket");
+        let server = Server::start_at(socket.into());
+        let lose = |card, is_lost| {
+            server.node.inject(Fault::Lost { card, is_lost }).expect("a fault");
+        };
+        let context = start();
+        let (mut pointer, mut other) = (allocate(8), null_mut());
+        lose(0, true);
+        fails!(CUDA_ERROR_DEVICE_UNAVAILABLE, cuMemAlloc_v2(&raw mut pointer, 8));
+        fails!(CUDA_ERROR_DEVICE_UNAVAILABLE, cuMemGetInfo_v2(null_mut(), null_mut()));
+        fails!(CUDA_ERROR_DEVICE_UNAVAILABLE, cuCtxSynchronize());
+        fails!(CUDA_ERROR_DEVICE_UNAVAILABLE, cuCtxCreate_v2(&raw mut other, 0, 0));
+        fails!(CUDA_ERROR_DEVICE_UNAVAILABLE, cuDevicePrimaryCtxRetain(&raw mut other, 0));
+        ok!(cuCtxCreate_v2(&raw mut other, 0, 1));
+        allocate(8);
+        ok!(cuCtxSetCurrent(context));
+        lose(0, false);
+        ok!(cuMemFree_v2(pointer));
+        ok!(cuCtxSynchronize());
+        assert_eq!(server.node.report()["cards"][0]["requested"]["now"], 0);
     });
 }

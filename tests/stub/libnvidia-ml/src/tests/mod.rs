@@ -1,5 +1,6 @@
 //! NVML from the outside: through its exports, beside a client that holds memory.
 
+mod events;
 mod processes;
 
 use crate::device::version_of;

@@ -233,6 +233,8 @@ fn a_wrong_command_returns_an_error() {
         (json!({"command": "explode"}), "explode"),
         (json!({"command": "oom", "card": 1, "nth": 1}), "card"),
         (json!({"command": "oom", "card": 0, "nth": 0}), "nth"),
+        (json!({"command": "lose", "card": 1}), "card 1"),
+        (json!({"command": "xid", "card": 0}), "xid"),
         (json!({"command": "slow", "symbol": "cudaMalloc", "us": 1}), "cudaMalloc"),
         (json!({"command": "free-delay"}), "ms"),
         (json!(7), "7"),
