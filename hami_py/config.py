@@ -12,7 +12,9 @@ from pathlib import Path
 from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS
 
 __all__ = [
+    "ACCOUNT",
     "CONTEXT_MEMORY",
+    "GRANTS",
     "HAMI_SLICE",
     "LD_PRELOAD",
     "LIBRARY_NAME",
@@ -37,6 +39,12 @@ _HAMI_VARIABLES = {*HAMI_MEMORY_LIMITS, *HAMI_SHARE_LIMITS, UTILIZATION_POLICY, 
 LIBRARY_NAME = "libvgpu.so"
 LIMITS = "limits"
 """The file name of the limits page, in a slice and beside a container's own library."""
+
+ACCOUNT = "account"
+"""The file name of the account of a slice."""
+
+GRANTS = "grants"
+"""The file name of the grants page of a slice."""
 
 _PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 

@@ -14,7 +14,6 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``relaunch`` | limiting the process that already runs |
 | ``coordinator`` | starting the coordinator, and restarting it |
 | ``handle`` | ``Slice``, the object of the Python API |
-| ``slot`` | the slice of a container, which a node creates |
 """
 
 from hami_py.slices.bypass import BypassWatcher

@@ -10,9 +10,8 @@ from typing import Literal
 
 from hami_py import gpu
 from hami_py._native import HamiLimit, HamiVariables
-from hami_py.config import LIMITS, Settings
+from hami_py.config import ACCOUNT, LIMITS, Settings
 from hami_py.model import Card, CardLimit, Limits, Usage, visible
-from hami_py.slices.hold import ACCOUNT
 from hami_py.slices.layers import Layer, card_usage, combined, read_layer
 from hami_py.slices.processes import mapped_files
 from hami_py.slices.record import read_record

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
-from hami_py.config import LIMITS
+from hami_py.config import ACCOUNT, GRANTS, LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit
 from hami_py.slices.processes import (
@@ -36,9 +36,6 @@ from hami_py.slices.processes import (
 from hami_py.slices.programs import Command
 from hami_py.slices.record import RECORD, Record, new_record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
-
-ACCOUNT = "account"
-GRANTS = "grants"
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hami_py._native import Account, HamiLimit, LimitRow, LimitsPage, ProcessUse, same_card
-from hami_py.config import LIMITS
+from hami_py.config import ACCOUNT, LIMITS
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model import (
     WHOLE,
@@ -22,7 +22,6 @@ from hami_py.model import (
     lowest_priority,
     lowest_share,
 )
-from hami_py.slices.hold import ACCOUNT
 
 
 class Times(NamedTuple):

@@ -21,7 +21,7 @@ import pytest
 
 from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.errors import DamagedFile
-from hami_py.slices import slot
+from hami_py.node import slot
 from support import syscalls
 from support.console import OUT_OF_MEMORY, Console
 from support.container import INSIDE, ContainerUser, Kind, Runtime, user_namespace

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami_py.slices.slot import Bind, binds
+from hami_py.node.slot import Bind, binds
 from support.artifacts import ROOT, Artifacts
 from support.running import Started
 from support.seccomp import containerd_filter

@@ -9,7 +9,7 @@ import pytest
 
 from hami_py import InvalidValue, StateError
 from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage
-from hami_py.slices import slot
+from hami_py.node import slot
 
 ROWS = [LimitRow("GPU-1", 4 << 30, 30), LimitRow("GPU-2", None)]
 

@@ -26,14 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage
-from hami_py.config import LIBRARY_NAME, LIMITS
+from hami_py.config import ACCOUNT, GRANTS, LIBRARY_NAME, LIMITS
 from hami_py.errors import StateError
-from hami_py.slices.hold import ACCOUNT, GRANTS
 
 TEMPORARY = "new-slot-"
 """The prefix of the temporary directory. A process that is killed leaves one behind."""
 
 _MODES = {LIMITS: 0o644, GRANTS: 0o644, LIBRARY_NAME: 0o644, ACCOUNT: 0o666}
+
+FILES = tuple(_MODES)
+"""The files of a slot."""
 
 
 @dataclass(frozen=True)

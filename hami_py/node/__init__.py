@@ -1,0 +1,17 @@
+"""What a node does with the cards that pods were assigned, apart from who asks for it.
+
+The kubelet picks a container's devices, the scheduler has assigned cards to its pod, and the
+container must run on the cards that both name. The rules are pure functions; two modules keep state
+in files.
+
+| module | contains |
+|---|---|
+| ``paths`` | the node's directories |
+| ``devices`` | device IDs, and what the kubelet has recorded about a container's devices |
+| ``identity`` | which container a set of device IDs belongs to |
+| ``decision`` | whether that container may run, and on which amounts |
+| ``ledger`` | what each container on the node has; kept on disk |
+| ``rows`` | the limits of a container, as its limits page has them |
+| ``slot``, ``slots`` | the directory of a container's slice; all of them |
+| ``library`` | the installed preload library |
+"""
