@@ -1,0 +1,94 @@
+"""The answer to Allocate: what the kubelet adds to a container.
+
+It depends on the device IDs alone, and on a fresh name for the container's slot. When the kubelet
+asks, it does not say for which container, and an error would fail the pod for good. The slot is
+created later, before the container starts.
+
+The driver's files and the card's device nodes come from NVIDIA's container toolkit or from a CDI
+specification. NVIDIA's device plugin has the same four ways to name the cards for them:
+https://github.com/NVIDIA/k8s-device-plugin#configuration-option-details
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from hami_py.config import LIBRARY_NAME
+from hami_py.node import library, slot
+from hami_py.node.devices import cards_of
+from hami_py.node.paths import Paths
+from hami_py.plugin.api import deviceplugin_pb2 as api
+
+Strategy: TypeAlias = Literal["envvar", "cdi-cri", "cdi-annotations", "volume-mounts"]
+"""``envvar``: ``NVIDIA_VISIBLE_DEVICES``. ``cdi-cri``: names of CDI devices. ``cdi-annotations``:
+the same as annotations, for runtimes before containerd 1.7. ``volume-mounts``: mounts that the
+toolkit reads as names, where it ignores the variable of unprivileged containers."""
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+CDI_KIND = "nvidia.com/gpu"
+
+_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+_VOLUME_ROOT = Path("/var/run/nvidia-container-devices")
+_PRELOAD = Path("/etc/ld.so.preload")
+_NAME_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Makes the answers.
+
+    Attributes:
+        paths: the node's directories.
+        library: the installed library for new containers, as a path on the node.
+        strategy: how the cards are named for the container runtime.
+    """
+
+    paths: Paths
+    library: Path
+    strategy: Strategy
+
+    def container(self, ids: Sequence[str]) -> api.ContainerAllocateResponse:
+        """The answer for one container."""
+        cards = sorted({*cards_of(ids)})
+        name = secrets.token_hex(_NAME_BYTES)
+        answer = api.ContainerAllocateResponse(
+            mounts=[
+                *(
+                    _mount(bind.source, bind.target, read_only=bind.read_only)
+                    for bind in slot.binds(self.paths.slots / name, self.library, library.INSIDE)
+                ),
+                _mount(library.preload_file(self.library), _PRELOAD),
+            ]
+        )
+        names = [f"{CDI_KIND}={card}" for card in cards]
+        if self.strategy == "envvar":
+            answer.envs[_VISIBLE_DEVICES] = ",".join(cards)
+        elif self.strategy == "cdi-cri":
+            answer.cdi_devices.extend(api.CDIDevice(name=each) for each in names)
+        elif self.strategy == "cdi-annotations":
+            answer.annotations[f"cdi.k8s.io/hami_{name}"] = ",".join(names)
+        else:
+            # The toolkit needs the variable to look at the mounts.
+            answer.envs[_VISIBLE_DEVICES] = str(_VOLUME_ROOT)
+            answer.mounts.extend(_mount(Path("/dev/null"), _VOLUME_ROOT / card) for card in cards)
+        return answer
+
+
+def slot_of(answer: api.ContainerAllocateResponse, paths: Paths) -> tuple[str, str] | None:
+    """The name of the slot and the library that an answer mounts; None = it is not ours."""
+    slots, installed = str(paths.slots), ""
+    name = None
+    for mount in answer.mounts:
+        directory, _, last = mount.host_path.rpartition("/")
+        if mount.container_path == str(library.INSIDE) and directory == slots:
+            name = last
+        elif mount.container_path == str(library.INSIDE / LIBRARY_NAME):
+            installed = mount.host_path
+    return (name, installed) if name else None
+
+
+def _mount(source: Path, target: Path, *, read_only: bool = True) -> api.Mount:
+    return api.Mount(host_path=str(source), container_path=str(target), read_only=read_only)

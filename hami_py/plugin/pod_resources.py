@@ -1,0 +1,63 @@
+"""The kubelet's list of active pods and their devices (pod-resources, v1).
+
+A container's devices are listed after its Allocate has returned, and a pod without devices is still
+in admission. Ordinary init containers are not listed. The kubelet answers at most 100 calls in a
+second.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import grpc
+
+from hami_py.errors import StateError
+from hami_py.plugin.api import podresources_pb2 as api
+from hami_py.plugin.api import podresources_pb2_grpc as services
+
+Listed = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
+"""By namespace and name of a pod, and by container: its device IDs."""
+
+_MOST_BYTES = 16 << 20
+
+
+class PodResources:
+    """The list of one kubelet.
+
+    Args:
+        socket: the kubelet's socket.
+        resource: whose devices are listed.
+    """
+
+    def __init__(self, socket: Path, resource: str) -> None:
+        options = [("grpc.max_receive_message_length", _MOST_BYTES)]
+        self._channel = grpc.insecure_channel(f"unix://{socket}", options=options)
+        self._stub = services.PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
+        self._resource = resource
+
+    def list(self, deadline_s: float) -> Listed:
+        """The list.
+
+        Raises:
+            StateError: the kubelet does not answer in time, or refuses.
+        """
+        try:
+            answer = self._stub.List(api.ListPodResourcesRequest(), timeout=deadline_s)
+        except grpc.RpcError as error:
+            why = str(error.details() if isinstance(error, grpc.Call) else error)
+            raise StateError("the kubelet's pod-resources", why, "try again later") from error
+        return {
+            (pod.namespace, pod.name): {
+                container.name: frozenset(
+                    id
+                    for devices in container.devices
+                    if devices.resource_name == self._resource
+                    for id in devices.device_ids
+                )
+                for container in pod.containers
+            }
+            for pod in answer.pod_resources
+        }
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()

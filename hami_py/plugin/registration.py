@@ -1,0 +1,158 @@
+"""Serving the device plugin, and registering it at the kubelet again whenever that is necessary.
+
+A kubelet that restarts removes the sockets of all plugins. When the stream of a plugin with the
+same resource ends, also of an older agent's, the kubelet forgets the new one too. And a
+registration may succeed although the kubelet never watches the devices. Only an open ListAndWatch
+means "registered". While there is none, pods that the kubelet admits fail for good, so the loop
+looks often and does not back off for long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from concurrent import futures
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+
+from hami_py.plugin.api import deviceplugin_pb2 as api
+from hami_py.plugin.api import deviceplugin_pb2_grpc as services
+from hami_py.plugin.devices import DeviceList
+from hami_py.plugin.service import OPTIONS, DevicePlugin, Handlers
+
+__all__ = ["Registration"]
+
+_log = logging.getLogger(__name__)
+
+_VERSION = "v1beta1"
+
+_POLL_S = 0.02
+"""A restarted kubelet opens its socket a fraction of a second before it admits pods."""
+
+_REGISTER_S = 5.0
+"""How long the kubelet may take to answer, and then to begin to watch."""
+
+_RETRY_S = (0.05, 1.0)
+"""The first pause after a failure, which doubles each time, and the longest pause."""
+
+_WORKERS = 64
+"""Threads for calls. A container that waits for its pod's assignment keeps one for seconds."""
+
+_END_S = 2.0
+"""How long calls in progress may take when the plugin ends."""
+
+
+class Registration:
+    """Keeps a device plugin registered, in a thread of its own.
+
+    Args:
+        folder: the kubelet's folder of device plugins.
+        resource: the resource's name.
+        devices: the devices to report.
+        handlers: makes the decisions.
+    """
+
+    def __init__(
+        self, folder: Path, resource: str, devices: DeviceList, handlers: Handlers
+    ) -> None:
+        self._folder = folder
+        self._resource = resource
+        # Two agents run side by side during an upgrade.
+        self._name = f"hami-{os.getpid()}-{time.monotonic_ns()}.sock"
+        self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._is_stopping)
+        self._server: grpc.Server | None = None
+        self._streams = 0
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="register", daemon=True)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet watches the devices."""
+        return self._streams > 0
+
+    def start(self) -> None:
+        """Start to serve and to register."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the service. Running containers are not affected."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(2 * _END_S)
+        self._end_server()
+
+    def _is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _set_watched(self, watched: bool) -> None:
+        with self._changed:
+            self._streams += 1 if watched else -1
+            self._changed.notify_all()
+
+    @property
+    def _socket(self) -> Path:
+        return self._folder / self._name
+
+    @property
+    def _kubelet(self) -> Path:
+        return self._folder / "kubelet.sock"
+
+    def _run(self) -> None:
+        pause = _RETRY_S[0]
+        while not self._stopping.is_set():
+            if self.is_registered and self._socket.exists():
+                pause = _RETRY_S[0]
+                with self._changed:
+                    self._changed.wait(_POLL_S)
+            elif not self._kubelet.exists():
+                self._stopping.wait(_POLL_S)
+            else:
+                try:
+                    self._register()
+                except Exception as error:
+                    why = error.details() if isinstance(error, grpc.Call) else error
+                    _log.warning("not registered at the kubelet: %s", why)
+                    self._stopping.wait(pause)
+                    pause = min(2 * pause, _RETRY_S[1])
+
+    def _register(self) -> None:
+        """Register, and wait until the kubelet watches the devices."""
+        if self._server is None or not self._socket.exists():
+            self._serve()
+        request = api.RegisterRequest(
+            version=_VERSION, endpoint=self._name, resource_name=self._resource, options=OPTIONS
+        )
+        # A new channel each time: one to a kubelet that has restarted would wait before it retries.
+        with grpc.insecure_channel(f"unix://{self._kubelet}") as channel:
+            stub = services.RegistrationStub(channel)  # type: ignore[no-untyped-call]
+            stub.Register(request, timeout=_REGISTER_S)
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self.is_registered or self._stopping.is_set(), _REGISTER_S
+            )
+        if not done:
+            raise TimeoutError(f"it does not watch the devices after {_REGISTER_S:g} s")
+        _log.info("registered %s at the kubelet", self._resource)
+
+    def _serve(self) -> None:
+        self._end_server()
+        workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="plugin")
+        server = grpc.server(workers)
+        add = services.add_DevicePluginServicer_to_server
+        add(self._plugin, server)  # type: ignore[no-untyped-call]
+        server.add_insecure_port(f"unix://{self._socket}")
+        server.start()
+        self._server = server
+
+    def _end_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(_END_S if self._stopping.is_set() else 0).wait(2 * _END_S)
+        with suppress(FileNotFoundError):
+            self._socket.unlink()
