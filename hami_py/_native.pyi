@@ -111,15 +111,18 @@ class HamiVariables:
                 sets no limit.
         """
 
-def coordinate(runtime: str | PathLike[str], linger_seconds: float) -> None:
+def coordinate(
+    runtime: str | PathLike[str], linger_seconds: float, *, parent: int | None = None
+) -> None:
     """Grant turns on the cards to the slices of a runtime directory.
 
     It runs on the calling thread until there has been no slice for this many seconds. The caller
     makes sure that only one process at a time does this for a directory. No Python code runs in the
-    meantime, signal handlers included: end it with a signal that has none.
+    meantime, signal handlers included: end it with a signal that has none. With the number of the
+    parent process, the kernel kills it when the thread that started it ends.
 
     Raises:
-        OSError: it cannot start.
+        OSError: it cannot start, or the parent has ended.
     """
 
 @final

@@ -11,7 +11,7 @@ import hami_py
 from hami_py.cli.devices import devices
 from hami_py.cli.doctor import doctor
 from hami_py.cli.jupyter import jupyter
-from hami_py.cli.kubernetes import explain, replay, scheduler, snapshot, webhook, what_if
+from hami_py.cli.kubernetes import explain, node, replay, scheduler, snapshot, webhook, what_if
 from hami_py.cli.output import report
 from hami_py.cli.ps import ps
 from hami_py.cli.rm import rm
@@ -40,6 +40,7 @@ hami.add_command(snapshot)
 hami.add_command(replay)
 hami.add_command(webhook)
 hami.add_command(scheduler)
+hami.add_command(node)
 
 
 def main() -> NoReturn:

@@ -2,12 +2,13 @@
 
     python -m hami_py.coordinator RUNTIME    # in the foreground
     python -I -S …/hami_py/coordinator/__main__.py --detach RUNTIME    # as the package starts it
+    python -I -S …/hami_py/coordinator/__main__.py --child RUNTIME    # as the node agent starts it
 
 ``_native.coordinate`` does the work. This module makes it a single daemon per runtime directory. A
 coordinator without the lock exits. It has no terminal, process group or parent. It exits after
-there has been no slice for a while. It has no state to lose, so it can be killed at any time. It
-may run for days, so it imports next to nothing: this file is run by its path, which keeps the
-package's ``__init__`` and its imports out of memory.
+there has been no slice for a while; as a child, when the thread that started it ends. It has no
+state to lose, so it can be killed at any time. It may run for days, so it imports next to nothing:
+this file is run by its path, which keeps the package's ``__init__`` and its imports out of memory.
 """
 
 import fcntl
@@ -24,6 +25,9 @@ LOG_BYTES = 16 << 10
 LINGER = 10.0
 """Seconds without a slice after which it exits; a job queue starts its next program sooner."""
 
+FOR_EVER = 1e9
+"""Seconds that it stays without a slice as a child: more than a machine runs."""
+
 _DEADLINE = 5.0
 """Seconds. A process that only tests the lock holds it for microseconds."""
 
@@ -31,11 +35,14 @@ _DEADLINE = 5.0
 def main(arguments: list[str]) -> int:
     """Coordinate, unless another coordinator runs; returns the exit code.
 
-    With ``--detach`` the starting process exits as soon as the coordinator has the lock.
+    With ``--detach`` the starting process exits as soon as the coordinator has the lock. With
+    ``--child`` the coordinator never exits by itself.
     """
     *options, runtime = arguments or [""]
-    if options not in ([], ["--detach"]) or not runtime.startswith("/"):
-        usage = "usage: python -m hami_py.coordinator [--detach] RUNTIME (an absolute path)"
+    if options not in ([], ["--detach"], ["--child"]) or not runtime.startswith("/"):
+        usage = (
+            "usage: python -m hami_py.coordinator [--detach | --child] RUNTIME (an absolute path)"
+        )
         print(usage, file=sys.stderr)
         return 2
     from hami_py.coordinator import LOCK, LOG  # noqa: PLC0415
@@ -49,11 +56,14 @@ def main(arguments: list[str]) -> int:
     # Imported before the pid is written, so that the starter sees a failure of this import.
     from hami_py._native import coordinate  # noqa: PLC0415
 
-    if options:
+    if options == ["--detach"]:
         _detach(lock, os.path.join(runtime, LOG))  # noqa: PTH118
     else:
         _sign(lock, os.getpid())
-    coordinate(runtime, LINGER)
+    if options == ["--child"]:
+        coordinate(runtime, FOR_EVER, parent=os.getppid())
+    else:
+        coordinate(runtime, LINGER)
     return 0
 
 

@@ -25,7 +25,7 @@ def cards() -> list[Card]:
     with session():
         found: list[Card] = []
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        for handle in _handles():
+        for handle in handles():
             total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
             name = str(pynvml.nvmlDeviceGetName(handle))
             uuid = pynvml.nvmlDeviceGetUUID(handle)
@@ -44,7 +44,7 @@ def memory_free(uuids: list[str]) -> dict[str, int]:
     free: dict[str, int] = {}
     try:
         with session():
-            for handle in _handles():
+            for handle in handles():
                 uuid = pynvml.nvmlDeviceGetUUID(handle)
                 for name in uuids:
                     if same_card(name, uuid):
@@ -64,7 +64,8 @@ def driver_version() -> str:
         return str(pynvml.nvmlSystemGetDriverVersion())
 
 
-def _handles() -> Iterator[object]:
+def handles() -> Iterator[object]:
+    """The handles of all cards; of MIG slices instead of a partitioned GPU."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         if _is_partitioned(handle):

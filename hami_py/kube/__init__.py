@@ -20,6 +20,7 @@ from hami_py.kube.writes import (
     check_annotations,
     keeps_labels_of_bindings,
     patch_metadata,
+    patch_status,
 )
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "keeps_labels_of_bindings",
     "list_objects",
     "patch_metadata",
+    "patch_status",
     "read_settings",
 ]

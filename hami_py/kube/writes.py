@@ -27,6 +27,7 @@ __all__ = [
     "check_annotations",
     "keeps_labels_of_bindings",
     "patch_metadata",
+    "patch_status",
 ]
 
 MOST_BYTES = 256 << 10
@@ -102,6 +103,18 @@ def patch_metadata(
         if values is not None
     }
     server.patch(path, {"metadata": metadata}, MERGE_PATCH, deadline_s=deadline_s)
+
+
+def patch_status(
+    server: ApiServer, path: str, resources: Mapping[str, int], *, deadline_s: float
+) -> None:
+    """Sets extended resources in the status of the node at a path.
+
+    The API server drops a change of the status in a write of the node itself, without an error.
+    """
+    amounts = {name: str(amount) for name, amount in resources.items()}
+    status = {"capacity": amounts, "allocatable": amounts}
+    server.patch(f"{path}/status", {"status": status}, MERGE_PATCH, deadline_s=deadline_s)
 
 
 def annotation_bytes(annotations: Mapping[str, str]) -> int:

@@ -33,13 +33,22 @@ use std::time::Duration;
 /// there has been no slice for this many seconds. Only one process at a time may do this.
 ///
 /// No Python code runs in the meantime, signal handlers included: end it with a signal that has
-/// none.
+/// none. With the number of the parent process, it is killed when the thread that started it ends.
 #[pyfunction]
-pub fn coordinate(py: Python<'_>, runtime: PathBuf, linger_seconds: f64) -> PyResult<()> {
+#[pyo3(signature = (runtime, linger_seconds, *, parent=None))]
+pub fn coordinate(
+    py: Python<'_>,
+    runtime: PathBuf,
+    linger_seconds: f64,
+    parent: Option<u32>,
+) -> PyResult<()> {
     let linger = Duration::try_from_secs_f64(linger_seconds).map_err(|_| {
         let fix = "write a number of seconds, 0 or more";
         errors::invalid(InvalidValue::new("linger_seconds", &linger_seconds.to_string(), fix))
     })?;
+    if let Some(parent) = parent {
+        hami_coordinator::end_with_parent(parent).map_err(|error| errors::os(&runtime, &error))?;
+    }
     py.detach(|| hami_coordinator::coordinate(&runtime, linger))
         .map_err(|error| errors::os(&runtime, &error))
 }

@@ -154,10 +154,15 @@ def unit_name(mib: int) -> str:
 
 def number(quantity: Quantity, rule: CountRule) -> int | None:
     """The whole number of a quantity; None if it has none, or one that the rule does not allow."""
+    whole = whole_number(quantity)
+    return whole if whole is not None and rule.least <= whole <= rule.most else None
+
+
+def whole_number(quantity: Quantity) -> int | None:
+    """The whole number of a quantity; None if it has none."""
     text = _text(quantity)
     # A longer text is no number, and the cache would keep it.
-    whole = _whole_number(text) if len(text) <= _MAX_CHARACTERS else None
-    return whole if whole is not None and rule.least <= whole <= rule.most else None
+    return _whole_number(text) if len(text) <= _MAX_CHARACTERS else None
 
 
 def count(quantity: Quantity, field: str, rule: CountRule) -> int:

@@ -82,6 +82,20 @@ const IDLE_TICK_NS: u64 = 100_000_000;
 /// before a sweep can show that the memory is free.
 const SWEPT_TICK_NS: u64 = 40_000_000;
 
+/// Lets the kernel kill this process when the thread that started it ends.
+///
+/// # Errors
+/// It has ended already.
+pub fn end_with_parent(parent: u32) -> io::Result<()> {
+    // SAFETY: it takes two numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if std::os::unix::process::parent_id() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::other("the process that started the coordinator has ended"))
+    }
+}
+
 /// Grants turns to the slices under `<runtime>/slices`. Returns when there has been no slice for
 /// the time `linger`.
 ///

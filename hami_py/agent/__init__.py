@@ -1,0 +1,18 @@
+"""The node agent: ``hami node``, one process on each node with cards.
+
+It publishes the node's cards, answers the kubelet, and gives each container with cards a slot, in
+which its limits are. It schedules the time of the cards through a coordinator, and reports when the
+driver has freed the memory of dead processes.
+
+| module | contains |
+|---|---|
+| ``settings`` | how the agent runs |
+| ``pods`` | the node's pods, followed |
+| ``node`` | the node's own object, followed |
+| ``state`` | what is known of the node |
+| ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
+| ``publication`` | the annotation and the resources of the node |
+| ``release`` | what ended containers had is free again |
+| ``coordinator`` | the coordinator's process |
+| ``service`` | the agent as a whole |
+"""

@@ -1,0 +1,75 @@
+"""The node's coordinator: a child process of the agent, started again when it ends.
+
+It is the same program that `hami run` starts, without an end of its own. It needs processor time
+within a millisecond, so the agent's pod has no CPU limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hami_py import coordinator
+
+__all__ = ["Coordinator"]
+
+_log = logging.getLogger(__name__)
+
+_PROGRAM = Path(coordinator.__file__).with_name("__main__.py")
+
+_PAUSE_S = (0.1, 10.0)
+"""The pause before a restart, which doubles, and the longest; without a coordinator each process
+keeps to its own share."""
+
+_END_S = 5.0
+
+
+class Coordinator:
+    """The coordinator of a runtime directory.
+
+    The kernel kills it when the thread that called ``check`` ends, so one thread makes all calls.
+
+    Args:
+        runtime: the runtime directory.
+    """
+
+    def __init__(self, runtime: Path) -> None:
+        self._runtime = runtime
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pause, self._next, self._began = _PAUSE_S[0], 0.0, 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None if it does not run."""
+        child = self._child
+        return child.pid if child is not None and child.poll() is None else None
+
+    def check(self) -> None:
+        """Start it if it does not run. Call this regularly."""
+        now = time.monotonic()
+        if self.pid is not None:
+            if now - self._began > _PAUSE_S[1]:
+                self._pause = _PAUSE_S[0]
+            return
+        if self._child is not None:
+            _log.warning("the coordinator ended with %s", self._child.returncode)
+            self._child = None
+            self._next = now + self._pause
+            self._pause = min(2 * self._pause, _PAUSE_S[1])
+        if now >= self._next:
+            self._began = now
+            self._child = subprocess.Popen(
+                # All that it needs is beside it.
+                [sys.executable, "-I", "-S", str(_PROGRAM), "--child", str(self._runtime)],
+                stdin=subprocess.DEVNULL,
+            )
+
+    def stop(self) -> None:
+        """End it. Programs keep to their own shares until another one runs."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait(_END_S)

@@ -1,0 +1,189 @@
+"""The pods of the node, as the API server reports them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from hami_py.errors import HamiError
+from hami_py.kube import Undecoded
+from hami_py.model.pods import assignment_of
+from hami_py.model.pods.decoding import ApiObject
+from hami_py.model.pods.objects import Metadata, Pod, PodStatus
+from hami_py.model.pods.request import pod_containers
+from hami_py.node.decision import BoundPod
+
+__all__ = ["NodePod", "PodStore", "bound_pod"]
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 1000
+"""Deleted pods whose UIDs are remembered: the kubelet's record may have them for a while."""
+
+
+class Terminated(ApiObject, frozen=True):
+    """``ContainerStateTerminated``."""
+
+    exit_code: int = 0
+
+
+class ContainerState(ApiObject, frozen=True):
+    """``ContainerState``."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(ApiObject, frozen=True):
+    """``ContainerStatus``."""
+
+    name: str
+    state: ContainerState = ContainerState()
+
+
+class Owner(ApiObject, frozen=True):
+    """``OwnerReference``."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class NodePodMetadata(Metadata, frozen=True):
+    """``ObjectMeta`` with what the agent reads of it."""
+
+    owner_references: tuple[Owner, ...] | None = None
+
+
+class NodePodStatus(PodStatus, frozen=True):
+    """``PodStatus`` with what the agent reads of it."""
+
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class NodePod(Pod, frozen=True):
+    """A pod with what the agent reads of it."""
+
+    metadata: NodePodMetadata = NodePodMetadata()
+    status: NodePodStatus | None = None
+
+    def has_ended(self, container: str) -> bool:
+        """Whether a container has ended and is not started again."""
+        if self.is_over:
+            return True
+        status = self.status or NodePodStatus()
+        policy = self.spec.restart_policy
+        for statuses, is_init in (
+            (status.init_container_statuses, True),
+            (status.container_statuses, False),
+        ):
+            for each in statuses or ():
+                ended = each.state.terminated
+                if each.name == container and ended is not None:
+                    succeeded = ended.exit_code == 0
+                    return policy == "Never" or (succeeded and (is_init or policy == "OnFailure"))
+        return False
+
+
+def bound_pod(pod: NodePod) -> BoundPod | None:
+    """The pod's assignment; None if it has ended, has none, or has one that cannot be read."""
+    if pod.is_over:
+        return None
+    try:
+        assignment = assignment_of(pod)
+    except HamiError as error:
+        _log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+        return None
+    if assignment is None:
+        return None
+    return BoundPod(assignment, {each.name: each.kind for each in pod_containers(pod)})
+
+
+class PodStore:
+    """The node's pods, by UID; a receiver for a reflector.
+
+    Args:
+        changed: called after each change.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.is_listed = False
+        self._pods: dict[str, NodePod] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._arrived = threading.Condition()
+        self._changed = changed
+
+    def all(self) -> list[NodePod]:
+        """All pods of the node, also ended ones."""
+        with self._arrived:
+            return list(self._pods.values())
+
+    def get(self, uid: str) -> NodePod | None:
+        """The pod with this UID, if it is known."""
+        with self._arrived:
+            return self._pods.get(uid)
+
+    def is_over(self, uid: str) -> bool:
+        """Whether it is known that a pod has ended or was deleted."""
+        with self._arrived:
+            pod = self._pods.get(uid)
+            return uid in self._deleted if pod is None else pod.is_over
+
+    def wait(self, uid: str, timeout_s: float) -> NodePod | None:
+        """The pod, once the API server has reported it; None if that is not in time."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: uid in self._pods, timeout_s)
+            return self._pods.get(uid)
+
+    def wait_named(self, namespace: str, name: str, timeout_s: float) -> NodePod | None:
+        """The same by namespace and name."""
+
+        def find() -> NodePod | None:
+            for pod in self._pods.values():
+                if (pod.metadata.namespace, pod.metadata.name) == (namespace, name):
+                    return pod
+            return None
+
+        with self._arrived:
+            return self._arrived.wait_for(find, timeout_s)
+
+    def replace(self, objects: list[NodePod], undecoded: Sequence[Undecoded] = ()) -> None:
+        """Take a whole list."""
+        with self._arrived:
+            there = {pod.uid: pod for pod in objects}
+            for item in undecoded:
+                known = self._pods.get(item.metadata.uid or "")
+                if known is not None:
+                    there[known.uid] = known
+            for uid in self._pods.keys() - there.keys():
+                self._forget(uid)
+            self._pods = there
+            self.is_listed = True
+            self._arrived.notify_all()
+        self._changed()
+
+    def changed(self, item: NodePod) -> None:
+        """Take a pod that is new or changed."""
+        with self._arrived:
+            self._pods[item.uid] = item
+            self._arrived.notify_all()
+        self._changed()
+
+    def undecoded(self, item: Undecoded) -> None:
+        """Take a pod that cannot be decoded: what was known of it stays."""
+        _log.warning("pod %s cannot be decoded: %s", item.name, item.why)
+
+    def deleted(self, item: NodePod | Undecoded) -> None:
+        """Take the deletion of a pod."""
+        uid = item.metadata.uid or ""
+        with self._arrived:
+            self._pods.pop(uid, None)
+            self._forget(uid)
+        self._changed()
+
+    def _forget(self, uid: str) -> None:
+        self._deleted[uid] = None
+        while len(self._deleted) > _REMEMBERED:
+            self._deleted.popitem(last=False)

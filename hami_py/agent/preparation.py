@@ -1,0 +1,158 @@
+"""The kubelet's questions about containers with cards, and the preparation of each container.
+
+A container is prepared right before it starts, in ``pre_start``: only then is it known whose
+devices they are. Nothing here calls the API server or NVML; both may be away for minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hami_py.agent.pods import NodePod, bound_pod
+from hami_py.agent.settings import AgentSettings
+from hami_py.agent.state import NodeState
+from hami_py.errors import HamiError, InvalidValue
+from hami_py.model.pods import PodSettings
+from hami_py.model.pods.request import pod_containers, read_pod
+from hami_py.model.pods.wire import PodName
+from hami_py.node.decision import Hold, decide
+from hami_py.node.devices import DeviceRecord, cards_of
+from hami_py.node.identity import owners
+from hami_py.node.ledger import Entry
+from hami_py.node.rows import Priority, priority_of
+from hami_py.plugin.allocation import Answers
+from hami_py.plugin.api import deviceplugin_pb2 as api
+from hami_py.plugin.checkpoint import read_records
+from hami_py.plugin.pod_resources import PodResources
+from hami_py.plugin.preference import preferred
+from hami_py.plugin.service import NotYet
+
+__all__ = ["Preparation"]
+
+_log = logging.getLogger(__name__)
+
+
+class Preparation:
+    """Answers the kubelet (``hami_py.plugin.service.Handlers``).
+
+    Args:
+        settings: how the agent runs.
+        state: what is known of the node.
+        answers: makes the answers to Allocate.
+    """
+
+    def __init__(self, settings: AgentSettings, state: NodeState, answers: Answers) -> None:
+        self._settings = settings
+        self._state = state
+        self._answers = answers
+        self._resource = settings.pods.profiles[0].gpu
+        self._listing = PodResources(settings.paths.pod_resources, self._resource)
+
+    def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+        """The devices of the assigned cards, if it can be found out whose devices they will be."""
+        try:
+            cards = self._cards_of_admitted(size)
+        except HamiError as error:
+            _log.info("no preference: %s", error)
+            cards = ()
+        return preferred(available, required, size, cards)
+
+    def allocate(self, ids: Sequence[str]) -> api.ContainerAllocateResponse:
+        """Depends on the devices alone."""
+        return self._answers.container(ids)
+
+    def pre_start(self, ids: Sequence[str]) -> None:
+        """Prepare the container that has these devices.
+
+        Raises:
+            NotYet: it cannot start yet.
+        """
+        try:
+            records = read_records(self._settings.paths, self._resource)
+            found = owners(records, ids, self._state.pods.is_over)
+            if not found:
+                why = f"the kubelet has not recorded whose devices {', '.join(sorted(ids))} are"
+                raise NotYet("the container waits", why, "nothing: the kubelet asks again")
+            for record in found:
+                self._prepare(record)
+        except NotYet:
+            raise
+        except HamiError as error:
+            raise NotYet(error.what, error.why, error.fix) from error
+
+    def _cards_of_admitted(self, size: int) -> Sequence[str]:
+        """The cards of the container that the kubelet admits now; empty = unknown.
+
+        The kubelet admits one pod at a time, and its pod is the only one that has not all of its
+        devices. Its containers get theirs in the order in which they start.
+        """
+        deadline = time.monotonic() + self._settings.preference_s
+        listed = self._listing.list(self._settings.preference_s)
+        recorded = {
+            (record.pod_uid, record.container)
+            for record in read_records(self._settings.paths, self._resource)
+        }
+        found = []
+        for namespace, name in listed:
+            pod = self._state.pods.wait_named(
+                namespace, name, max(0.0, deadline - time.monotonic())
+            )
+            bound = bound_pod(pod) if pod is not None else None
+            if pod is None or bound is None:
+                continue
+            for container in pod_containers(pod):
+                cards = bound.assignment.containers.get(container.name, ())
+                if cards and (pod.uid, container.name) not in recorded:
+                    found.append([card.card for card in cards])
+                    break
+        candidates = [cards for cards in found if len(cards) == size]
+        return candidates[0] if len(candidates) == 1 else ()
+
+    def _prepare(self, record: DeviceRecord) -> None:
+        with self._state.lock:
+            entry = self._state.ledger.entries.get(record.slot)
+            if entry is not None:
+                self._state.ensure_slot(entry)
+                return
+        pod = self._state.pods.wait(record.pod_uid, self._settings.assignment_s)
+        if pod is None:
+            why = "the API server has not reported it to the node agent"
+            fix = "nothing: the kubelet asks again"
+            raise NotYet(f"pod {record.pod_uid}", why, fix)
+        with self._state.lock:
+            entry = self._new_entry(record, pod)
+            # First the ledger: a slot without an entry would be removed.
+            self._state.ledger.put(entry)
+            self._state.ensure_slot(entry)
+
+    def _new_entry(self, record: DeviceRecord, pod: NodePod) -> Entry:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}, container {record.container}"
+        view = self._state.view()
+        if pod.uid not in view.pods:
+            why = "no card was assigned to it"
+            fix = "create it through hami's webhook and scheduler"
+            raise NotYet(name, why, fix)
+        decision = decide(view, pod.uid, record.container, cards_of(record.ids))
+        if isinstance(decision, Hold):
+            raise NotYet(name, decision.reason, "nothing: the kubelet asks again")
+        return Entry(
+            record.slot,
+            PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name),
+            record.container,
+            tuple(sorted(record.ids)),
+            decision.cards,
+            decision.cards,
+            record.library,
+            self._state.mode(),
+            _priority(pod, record.container, self._settings.pods),
+        )
+
+
+def _priority(pod: NodePod, container: str, settings: PodSettings) -> Priority:
+    with suppress(InvalidValue):
+        parsed = read_pod(pod, settings).requesting.get(container)
+        return priority_of(parsed.priority if parsed is not None else None)
+    return priority_of(None)

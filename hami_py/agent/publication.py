@@ -1,0 +1,64 @@
+"""What the node says of its cards: the annotation ``hami.io/cards``, and two extended resources.
+
+The kubelet publishes the number of devices. Memory and cores are published here, in the node's
+status, as the sums over all cards: they let kube-scheduler exclude full nodes and preempt pods.
+A write happens only where the API server reports something else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from hami_py.agent.node import OwnNode
+from hami_py.agent.pods import NodePod, bound_pod
+from hami_py.kube import ApiServer, patch_metadata, patch_status
+from hami_py.model.pods import encode_cards
+from hami_py.model.pods.annotations import CARDS
+from hami_py.model.pods.names import NameProfile
+from hami_py.model.pods.wire import Card
+from hami_py.node.decision import peak
+
+__all__ = ["publish", "resources"]
+
+_log = logging.getLogger(__name__)
+
+_DEADLINE_S = 10.0
+
+
+def resources(
+    cards: Iterable[Card], pods: Iterable[NodePod], profile: NameProfile
+) -> dict[str, int]:
+    """The amounts of the node's extended resources.
+
+    They are those of the healthy cards, but never less than what is allocated: a kubelet that
+    restarts would otherwise refuse pods that run.
+    """
+    memory_mib = cores = 0
+    for card in cards:
+        if card.healthy:
+            memory_mib += card.memory_mib
+            cores += card.cores
+    allocated = [peak(bound, None) for bound in map(bound_pod, pods) if bound is not None]
+    allocated_mib = sum(each[0] for each in allocated)
+    allocated_cores = sum(each[1] for each in allocated)
+    units = max(memory_mib, allocated_mib) // profile.memory_unit_mib
+    return {profile.memory: units, profile.cores: max(cores, allocated_cores)}
+
+
+def publish(
+    api: ApiServer, node: OwnNode, cards: tuple[Card, ...], amounts: dict[str, int]
+) -> None:
+    """Write what the API server does not show yet.
+
+    Raises:
+        KubeError: it could not be written.
+    """
+    path = f"/api/v1/nodes/{node.name}"
+    text = encode_cards(cards)
+    if node.annotations.get(CARDS) != text:
+        patch_metadata(api, path, annotations={CARDS: text}, deadline_s=_DEADLINE_S)
+        _log.info("published %d cards", len(cards))
+    if not node.shows(amounts):
+        patch_status(api, path, amounts, deadline_s=_DEADLINE_S)
+        _log.info("published %s", ", ".join(f"{name} {n}" for name, n in amounts.items()))

@@ -1,0 +1,46 @@
+"""What a container had is free again when its pod has ended and no process of it is left.
+
+The API server may forget a pod before its containers have ended, for example after
+``kubectl delete --force``. The containers still have their slots then, and could use them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from hami_py.agent.state import NodeState
+from hami_py.node.processes import processes_of
+
+__all__ = ["release_ended"]
+
+_log = logging.getLogger(__name__)
+
+
+def release_ended(state: NodeState, find: Callable[[str], Iterable[int]] = processes_of) -> None:
+    """Remove the entries and slots of pods that have ended.
+
+    Raises:
+        StateError: the ledger cannot be written.
+    """
+    pods, ledger, slots = state.pods, state.ledger, state.slots
+    if not pods.is_listed:
+        return
+    known = {entry.pod.uid for entry in list(ledger.entries.values())}
+    # Without the lock: it reads a file of each process.
+    ended = {
+        uid
+        for uid in known
+        if (pods.is_over(uid) or pods.get(uid) is None) and not any(True for _ in find(uid))
+    }
+    with state.lock:
+        gone = [entry for entry in ledger.entries.values() if entry.pod.uid in ended]
+        if gone:
+            # First the ledger: a slot without an entry is removed below.
+            ledger.remove([entry.slot for entry in gone])
+        for name in slots.names() - ledger.entries.keys():
+            slots.remove(name)
+    for entry in gone:
+        _log.info(
+            "%s/%s: container %s has ended", entry.pod.namespace, entry.pod.name, entry.container
+        )

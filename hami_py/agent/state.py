@@ -1,0 +1,114 @@
+"""What the agent knows of its node: cards, pods, the node's own object, ledger and slots."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hami_py.agent.node import NodeStore
+from hami_py.agent.pods import PodStore, bound_pod
+from hami_py.errors import HamiError
+from hami_py.model.pods import PodSettings, read_node
+from hami_py.model.pods.wire import Card, NodeMode
+from hami_py.node.decision import Capacity, NodeView
+from hami_py.node.ledger import Entry, Ledger
+from hami_py.node.library import format_of
+from hami_py.node.rows import limit_rows
+from hami_py.node.slots import Slots
+
+__all__ = ["Cards", "NodeState"]
+
+
+class Cards:
+    """The node's cards, as they are known now."""
+
+    def __init__(self) -> None:
+        self._cards: Mapping[str, Card] = {}
+        self._context_memory: Mapping[str, int | None] = {}
+
+    def set(self, cards: Sequence[Card], context_memory: Mapping[str, int | None]) -> None:
+        """Replace them."""
+        self._cards = {card.uuid: card for card in cards}
+        self._context_memory = dict(context_memory)
+
+    @property
+    def all(self) -> tuple[Card, ...]:
+        """All cards."""
+        return tuple(self._cards.values())
+
+    def capacities(self) -> dict[str, Capacity]:
+        """What may be allocated of each card."""
+        return {card.uuid: Capacity(card.memory_mib, card.cores) for card in self.all}
+
+    def context_memory(self, uuid: str) -> int | None:
+        """Bytes that the driver takes for a context on a card; None = unknown."""
+        return self._context_memory.get(uuid)
+
+
+class NodeState:
+    """All of it. ``lock`` is held while ``ledger`` and ``slots`` are used together.
+
+    Args:
+        settings: how pods and nodes are read.
+        cards: the node's cards.
+        pods: the node's pods.
+        node: the node's own object.
+        ledger: what each container has.
+        slots: the slots.
+    """
+
+    def __init__(
+        self,
+        settings: PodSettings,
+        *,
+        cards: Cards,
+        pods: PodStore,
+        node: NodeStore,
+        ledger: Ledger,
+        slots: Slots,
+    ) -> None:
+        self.cards, self.pods, self.node = cards, pods, node
+        self.ledger, self.slots = ledger, slots
+        self.lock = threading.RLock()
+        self._settings = settings
+
+    def mode(self) -> NodeMode:
+        """How the node's cards are used by new containers."""
+        node = self.node.node
+        with suppress(HamiError):
+            read = read_node(node, self._settings) if node is not None else None
+            if read is not None:
+                return read.mode
+        return self._settings.profiles[0].default_mode
+
+    def view(self) -> NodeView:
+        """What a decision about a container is based on."""
+        bound = ((pod.uid, bound_pod(pod)) for pod in self.pods.all())
+        pods = {uid: each for uid, each in bound if each is not None}
+        allocated = {
+            (entry.pod.uid, entry.container): entry.cards
+            for entry in self.ledger.entries.values()
+            if not self._has_ended(entry)
+        }
+        return NodeView(self.cards.capacities(), pods, allocated)
+
+    def _has_ended(self, entry: Entry) -> bool:
+        pod = self.pods.get(entry.pod.uid)
+        return pod is not None and pod.has_ended(entry.container)
+
+    def ensure_slot(self, entry: Entry) -> None:
+        """Make the slot of an entry exist, with the limits that are in force.
+
+        Raises:
+            StateError: it cannot be created.
+        """
+        rows = limit_rows(
+            entry.cards,
+            entry.told,
+            mode=entry.mode,
+            priority=entry.priority,
+            context_memory=self.cards.context_memory,
+        )
+        self.slots.ensure(entry.slot, rows, format_of(Path(entry.library)))

@@ -1,0 +1,119 @@
+"""``hami node``: the node agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hami_py import config
+from hami_py.cli.kubernetes.common import (
+    api_server_options,
+    connect,
+    kubernetes_extra,
+    parse_listen,
+    run_service,
+)
+from hami_py.cli.kubernetes.settings import read_settings, report_settings, settings_option
+from hami_py.model import check_object_name
+from hami_py.node.paths import Paths
+
+if TYPE_CHECKING:
+    from hami_py.plugin.allocation import Strategy
+
+_STRATEGIES = ("envvar", "cdi-cri", "cdi-annotations", "volume-mounts")
+
+_directory = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(short_help="Run the node agent.")
+@click.option("--node", "name", required=True, metavar="NAME", help="The name of this node.")
+@click.option(
+    "--device-list-strategy",
+    "strategy",
+    type=click.Choice(_STRATEGIES),
+    default="cdi-cri",
+    show_default=True,
+    help="How the container runtime is told the cards of a container, as NVIDIA's device plugin "
+    "names it.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 1024),
+    default=32,
+    show_default=True,
+    help="How many containers may share a card.",
+)
+@click.option(
+    "--listen",
+    default="0.0.0.0:9382",
+    show_default=True,
+    help="The address and port for health and metrics.",
+)
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The preload library for containers. Default: the one of this package.",
+)
+@click.option(
+    "--runtime-directory",
+    type=_directory,
+    default=Paths.runtime,
+    show_default=True,
+    help="For the slots; on tmpfs, at the same path for the kubelet.",
+)
+@click.option(
+    "--state-directory",
+    type=_directory,
+    default=Paths.state,
+    show_default=True,
+    help="For the ledger and the library; on a disk, at the same path for the kubelet.",
+)
+@click.option(
+    "--kubelet-directory",
+    type=_directory,
+    default=Paths.kubelet,
+    show_default=True,
+    help="The kubelet's directory.",
+)
+@settings_option
+@api_server_options
+def node(
+    *,
+    name: str,
+    strategy: Strategy,
+    slots: int,
+    listen: str,
+    library: Path | None,
+    runtime_directory: Path,
+    state_directory: Path,
+    kubelet_directory: Path,
+    settings_file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Run the node agent until it gets SIGTERM or SIGINT.
+
+    It publishes this node's cards and gives each container with cards its limits. It runs as root,
+    in the PID namespace of the node; deploy/node has its DaemonSet.
+    """
+    check_object_name("--node", name)
+    at = parse_listen("--listen", listen)
+    pod_settings = read_settings(settings_file)
+    server = connect(kubeconfig, context)
+    with kubernetes_extra():
+        from hami_py.agent.service import Agent  # noqa: PLC0415
+        from hami_py.agent.settings import AgentSettings  # noqa: PLC0415
+
+    settings = AgentSettings(
+        node=name,
+        library=library or config.read().library,
+        paths=Paths(runtime_directory, state_directory, kubelet_directory),
+        pods=pod_settings,
+        slots=slots,
+        strategy=strategy,
+        listen=at,
+    )
+    report_settings(pod_settings)
+    run_service(Agent(server, settings))

@@ -1,0 +1,270 @@
+"""Whether a container may run on the devices that the kubelet has picked for it.
+
+The scheduler has assigned cards to the container, and the kubelet has picked devices. Usually both
+name the same cards, because the plugin tells the kubelet its preference. But the kubelet may ignore
+it, so there are these cases, in this order:
+
+1. The cards are equal: the container runs, if the ledger has room on them.
+2. Another container on the node, which has not started, is assigned to exactly the picked cards,
+   with the same amounts: the two assignments are swapped.
+3. The picked card has room beside everything that is assigned on the node: the container is
+   assigned to it.
+4. Otherwise the container waits. The kubelet asks again after some seconds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from hami_py.model.pods.wire import Assignment, CardAllocation, Kind
+
+_WHOLE = 100
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The amounts of a card that may be allocated."""
+
+    memory_mib: int
+    cores: int = _WHOLE
+
+
+@dataclass(frozen=True)
+class BoundPod:
+    """A pod that is bound to the node and has not ended.
+
+    Attributes:
+        assignment: its cards by container.
+        kinds: when each of its containers runs.
+    """
+
+    assignment: Assignment
+    kinds: Mapping[str, Kind]
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What is known of the node when a container starts.
+
+    Attributes:
+        cards: the node's cards by UUID.
+        pods: the bound pods by UID.
+        allocated: by pod and container, the cards that the ledger has for containers that have not
+            ended.
+    """
+
+    cards: Mapping[str, Capacity]
+    pods: Mapping[str, BoundPod]
+    allocated: Mapping[tuple[str, str], Sequence[CardAllocation]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The container may run.
+
+    Attributes:
+        cards: its cards.
+        changed: assignments that have to change for it, by pod.
+    """
+
+    cards: tuple[CardAllocation, ...]
+    changed: Mapping[str, Assignment] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The container has to wait.
+
+    Attributes:
+        reason: why, in one line, for its event.
+        is_mismatch: the kubelet has picked other cards than the scheduler; waiting alone may not
+            help.
+    """
+
+    reason: str
+    is_mismatch: bool = False
+
+
+Decision: TypeAlias = Run | Hold
+
+
+def decide(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
+    """Decide about a container that is about to start.
+
+    Args:
+        view: the node.
+        pod: the pod's UID; it must be in ``view.pods``.
+        container: the container's name.
+        picked: the UUIDs of the cards of its devices; one occurs as often as it has a device.
+    """
+    assigned = view.pods[pod].assignment.containers.get(container, ())
+    if not assigned:
+        return Hold("the pod's assignment has no card for this container")
+    unknown = sorted({*picked} - view.cards.keys())
+    if unknown:
+        return Hold(f"card {unknown[0]} is not on this node any more")
+    if sorted(picked) == sorted(card.card for card in assigned):
+        return _if_room(view, pod, container, assigned)
+    if len({*picked}) < len(assigned):
+        twice = next(card for card, count in Counter(picked).items() if count > 1)
+        why = f"the kubelet has picked two devices of card {twice}, and the pod needs two cards"
+        return Hold(why, is_mismatch=True)
+    return _swap(view, pod, container, picked) or _move(view, pod, container, picked)
+
+
+def _if_room(view: NodeView, pod: str, container: str, cards: Sequence[CardAllocation]) -> Decision:
+    """Case 1: run on these cards, if the ledger has room."""
+    others = [
+        allocation
+        for key, allocations in view.allocated.items()
+        if key != (pod, container)
+        for allocation in allocations
+    ]
+    for card in cards:
+        shortage = _shortage(view.cards[card.card], card, _sum(others, card.card))
+        if shortage:
+            return Hold(f"{shortage}: containers that should have ended still have the rest")
+    return Run(tuple(cards))
+
+
+def _swap(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Run | None:
+    """Case 2: exchange single cards with containers that have not started."""
+    changed = {uid: bound.assignment for uid, bound in view.pods.items()}
+    mine = list(changed[pod].containers[container])
+    for wrong, right in _replacements(mine, picked):
+        partner = _partner(view, changed, (pod, container), wrong, right)
+        if partner is None:
+            return None
+        uid, name, index = partner
+        theirs = list(changed[uid].containers[name])
+        theirs[index] = msgspec.structs.replace(theirs[index], card=wrong.card)
+        changed[uid] = _with(changed[uid], name, theirs)
+        # The pod may be the same; then its assignment has just changed.
+        mine = [
+            msgspec.structs.replace(card, card=right) if card.card == wrong.card else card
+            for card in mine
+        ]
+        changed[pod] = _with(changed[pod], container, mine)
+    different = {
+        uid: assignment
+        for uid, assignment in changed.items()
+        if assignment != view.pods[uid].assignment
+    }
+    decision = _if_room(view, pod, container, mine)
+    return Run(decision.cards, different) if isinstance(decision, Run) else None
+
+
+def _partner(
+    view: NodeView,
+    assignments: Mapping[str, Assignment],
+    me: tuple[str, str],
+    wrong: CardAllocation,
+    right: str,
+) -> tuple[str, str, int] | None:
+    """A container that has not started and has the same amounts on the card that was picked.
+
+    Its pod, its name and the index of the card. It must not have the other card already.
+    """
+    for uid in sorted(assignments):
+        for name, cards in sorted(assignments[uid].containers.items()):
+            if (uid, name) == me or (uid, name) in view.allocated:
+                continue
+            if any(card.card == wrong.card for card in cards):
+                continue
+            for index, card in enumerate(cards):
+                if card == msgspec.structs.replace(wrong, card=right):
+                    return uid, name, index
+    return None
+
+
+def _move(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
+    """Case 3: take the picked cards, if they have room beside all that is assigned."""
+    assignment = view.pods[pod].assignment
+    mine = list(assignment.containers[container])
+    for wrong, right in _replacements(mine, picked):
+        others = _assigned_on(view, right, without=(pod, container))
+        shortage = _shortage(view.cards[right], wrong, others)
+        if shortage:
+            why = f"the kubelet has picked card {right} and not {wrong.card}; {shortage}"
+            return Hold(why, is_mismatch=True)
+        mine = [
+            msgspec.structs.replace(card, card=right) if card.card == wrong.card else card
+            for card in mine
+        ]
+    decision = _if_room(view, pod, container, mine)
+    if isinstance(decision, Hold):
+        return decision
+    return Run(decision.cards, {pod: _with(assignment, container, mine)})
+
+
+def _replacements(
+    assigned: Sequence[CardAllocation], picked: Sequence[str]
+) -> list[tuple[CardAllocation, str]]:
+    """The cards that were assigned and not picked, each with one that was picked instead."""
+    names = {card.card for card in assigned}
+    wrong = [card for card in assigned if card.card not in picked]
+    return list(zip(wrong, sorted({*picked} - names), strict=True))
+
+
+def peak(bound: BoundPod, card: str | None, without: str | None = None) -> tuple[int, int]:
+    """The most memory and cores that the containers of a pod have at one time.
+
+    Args:
+        bound: the pod.
+        card: of this card; None = of all cards together.
+        without: a container that does not count.
+    """
+    in_turn, together = [(0, 0)], [(0, 0)]
+    for name, cards in bound.assignment.containers.items():
+        if name != without:
+            # Init containers run one after the other, beside sidecars, and before the others.
+            before = bound.kinds.get(name) == "init"
+            (in_turn if before else together).append(_sum(cards, card))
+    sidecars = [
+        _sum(cards, card)
+        for name, cards in bound.assignment.containers.items()
+        if bound.kinds.get(name) == "sidecar" and name != without
+    ]
+    memory_mib, cores = (
+        max(
+            max(each[kind] for each in in_turn) + sum(each[kind] for each in sidecars),
+            sum(each[kind] for each in together),
+        )
+        for kind in (0, 1)
+    )
+    return memory_mib, cores
+
+
+def _assigned_on(view: NodeView, card: str, without: tuple[str, str]) -> tuple[int, int]:
+    """The most that is assigned on a card at one time: by pods, and by the ledger for others."""
+    amounts = [
+        peak(bound, card, without[1] if uid == without[0] else None)
+        for uid, bound in view.pods.items()
+    ]
+    amounts += [
+        _sum(cards, card) for (uid, _), cards in view.allocated.items() if uid not in view.pods
+    ]
+    return sum(each[0] for each in amounts), sum(each[1] for each in amounts)
+
+
+def _sum(cards: Iterable[CardAllocation], card: str | None) -> tuple[int, int]:
+    amounts = [(each.memory_mib, each.cores) for each in cards if card in (None, each.card)]
+    return sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts)
+
+
+def _shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, int]) -> str | None:
+    """What a card lacks, in one clause; None = nothing."""
+    free_mib, free_cores = capacity.memory_mib - allocated[0], capacity.cores - allocated[1]
+    if wanted.memory_mib > free_mib:
+        return f"card {wanted.card} has {free_mib} MiB free, and {wanted.memory_mib} are needed"
+    if wanted.cores > free_cores:
+        return f"card {wanted.card} has {free_cores} % free, and {wanted.cores} are needed"
+    return None
+
+
+def _with(assignment: Assignment, container: str, cards: Sequence[CardAllocation]) -> Assignment:
+    containers = {**assignment.containers, container: tuple(cards)}
+    return msgspec.structs.replace(assignment, containers=containers)

@@ -1,0 +1,148 @@
+"""The node's ledger: what each container on the node has, on disk.
+
+It is the last authority for "the sum of a card is at most the card": a container starts only if the
+ledger has room for it. It also rebuilds the slots, which are on tmpfs, after a reboot.
+
+The file is JSON in two lines: a header with the version and the SHA-256 of the second line, and the
+entries. It is replaced as a whole, and synced before and after, so a crash leaves the old or the
+new one.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from hami_py.errors import DamagedFile, StateError
+from hami_py.model.pods.wire import CardAllocation, NodeMode, PodName
+from hami_py.node.rows import Priority
+
+VERSION = 1
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one container has.
+
+    Attributes:
+        slot: the name of its slot; unique.
+        pod: the pod.
+        container: the container's name.
+        ids: its device IDs.
+        cards: its cards, with the limits that are in force.
+        told: the same cards with the limits that its environment has, which cannot change.
+        library: the installed library that it has, as a path on the node.
+        mode: how the node's cards were used when it was prepared.
+        priority: the order among the containers that compete for a card.
+    """
+
+    slot: str
+    pod: PodName
+    container: str
+    ids: tuple[str, ...]
+    cards: tuple[CardAllocation, ...]
+    told: tuple[CardAllocation, ...]
+    library: str
+    mode: NodeMode
+    priority: Priority
+
+
+class _Header(msgspec.Struct, frozen=True):
+    version: int
+    sha256: str
+
+
+class Ledger:
+    """The entries, and the file that keeps them. One process at a time may have it open.
+
+    Args:
+        path: the file; its directory must exist.
+
+    Raises:
+        DamagedFile: the file is not a ledger of this version, or its checksum is wrong.
+        StateError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: dict[str, Entry] = {entry.slot: entry for entry in _read(path)}
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The entries by the name of their slot."""
+        return self._entries
+
+    def put(self, *entries: Entry) -> None:
+        """Add entries, or replace those of the same slots; on disk when this returns.
+
+        Raises:
+            StateError: the file cannot be written. Then nothing has changed.
+        """
+        self._write({**self._entries, **{entry.slot: entry for entry in entries}})
+
+    def remove(self, slots: Collection[str]) -> None:
+        """Remove the entries of these slots; on disk when this returns.
+
+        Raises:
+            StateError: the file cannot be written. Then nothing has changed.
+        """
+        self._write({name: each for name, each in self._entries.items() if name not in slots})
+
+    def _write(self, entries: dict[str, Entry]) -> None:
+        if entries == self._entries:
+            return
+        aside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            with aside.open("wb") as file:
+                file.write(_encode(entries.values()))
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self._path)
+            _sync_directory(self._path.parent)
+        except OSError as error:
+            fix = "free some space, and check that the directory can be written"
+            raise StateError(f"ledger {self._path}", error.strerror or str(error), fix) from error
+        self._entries = entries
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged ledger, so that a new one can be made; its new path."""
+    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+    path.rename(aside)
+    return aside
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _encode(entries: Iterable[Entry]) -> bytes:
+    body = msgspec.json.encode(sorted(entries, key=lambda entry: entry.slot))
+    header = _Header(VERSION, hashlib.sha256(body).hexdigest())
+    return msgspec.json.encode(header) + b"\n" + body + b"\n"
+
+
+def _read(path: Path) -> list[Entry]:
+    try:
+        first, _, body = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        fix = "check its owner and mode"
+        raise StateError(f"ledger {path}", error.strerror or str(error), fix) from error
+    body = body.rstrip(b"\n")
+    try:
+        header = msgspec.json.decode(first, type=_Header)
+        if header.version != VERSION:
+            raise DamagedFile(f"{path}: version {header.version} is unknown")
+        if header.sha256 != hashlib.sha256(body).hexdigest():
+            raise DamagedFile(f"{path}: its checksum is wrong")
+        return msgspec.json.decode(body, type=list[Entry])
+    except msgspec.MsgspecError as error:
+        raise DamagedFile(f"{path}: {error}") from error

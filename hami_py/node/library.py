@@ -1,0 +1,98 @@
+"""The installed preload library.
+
+Containers mount the library from the node's disk. Each version has a directory of its own, which is
+never changed: a running container keeps its library through an upgrade, and a container that
+restarts gets the same one again, because the kubelet has recorded its path.
+
+    /var/lib/hami/library/<format>-<digest>/libvgpu.so
+                                            ld.so.preload
+
+The directory's name carries the format of the slice's files that the library reads. So the agent
+knows in which format it must create a slot for a container with an older library.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from hami_py._native import FORMATS
+from hami_py.config import LIBRARY_NAME
+from hami_py.errors import StateError
+
+PRELOAD_NAME = "ld.so.preload"
+
+INSIDE = Path("/usr/local/hami")
+"""Where a container has its slot, and in it the library."""
+
+_DIGITS = 16
+
+
+def install(library: Path, libraries: Path) -> Path:
+    """Install a library, unless it is installed already.
+
+    Args:
+        library: the file to install.
+        libraries: the directory of installed libraries, created if it is missing.
+
+    Returns:
+        The path of the installed library.
+
+    Raises:
+        StateError: it cannot be read or written.
+    """
+    try:
+        content = library.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
+        target = libraries / f"{FORMATS[-1]}-{digest}"
+        if not target.is_dir():
+            libraries.mkdir(parents=True, exist_ok=True)
+            _create(target, content)
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror or error}"
+        fix = "free some space, and check the directory"
+        raise StateError(f"installing {library}", why, fix) from error
+    return target / LIBRARY_NAME
+
+
+def format_of(library: Path) -> int:
+    """The format of the slice's files that an installed library reads.
+
+    Raises:
+        StateError: the directory's name has no format that this version can write.
+    """
+    number = library.parent.name.partition("-")[0]
+    if not number.isdecimal() or int(number) not in FORMATS:
+        why = f"its format is not {' or '.join(map(str, FORMATS))}"
+        raise StateError(f"library {library}", why, "delete the pod, so that it gets a newer one")
+    return int(number)
+
+
+def preload_file(library: Path) -> Path:
+    """The file beside an installed library that containers have as ``/etc/ld.so.preload``."""
+    return library.with_name(PRELOAD_NAME)
+
+
+def _create(target: Path, library: bytes) -> None:
+    """Create the directory of a version, complete or not at all."""
+    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        for name, content, mode in (
+            (LIBRARY_NAME, library, 0o755),
+            (PRELOAD_NAME, f"{INSIDE / LIBRARY_NAME}\n".encode(), 0o644),
+        ):
+            with (aside / name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            (aside / name).chmod(mode)
+        aside.chmod(0o755)
+        # After a power failure the containers that are restarted need it.
+        descriptor = os.open(aside, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        aside.rename(target)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise

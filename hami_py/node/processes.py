@@ -1,0 +1,39 @@
+"""Which pod a process belongs to, by its cgroup.
+
+The kubelet names the cgroup of a pod after the pod's UID: ``…/pod<uid>/<container>``, or with the
+systemd driver ``…/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<container>.scope``.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_POD = re.compile(
+    r"[/-]pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"
+    r"|[0-9a-f]{32})(?=[./]|$)"
+)
+"""UIDs of mirror pods have no dashes."""
+
+_CONTAINER = re.compile(r"/(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
+
+
+def pod_of(cgroups: str) -> str | None:
+    """The UID of the pod that a process belongs to, by the contents of ``/proc/<pid>/cgroup``."""
+    found = _POD.search(cgroups)
+    return found[1].replace("_", "-") if found else None
+
+
+def container_of(cgroups: str) -> str | None:
+    """The container's ID in the container runtime, in the same way."""
+    found = _CONTAINER.search(cgroups)
+    return found[1] if found else None
+
+
+def processes_of(pod_uid: str, proc: Path = Path("/proc")) -> Iterator[int]:
+    """The processes of a pod. It reads a file of each process on the machine."""
+    for process in proc.iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError):
+                if pod_of((process / "cgroup").read_text()) == pod_uid:
+                    yield int(process.name)

@@ -1,0 +1,71 @@
+"""The limits of a container, as its limits page has them.
+
+Row i is the i-th card of the container's assignment. The webhook puts the same limits into the
+container's environment, where they cannot change. The row records them, so that such a variable
+sets no limit of its own and the page can raise the limit later.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from hami_py._native import LimitRow
+from hami_py.model.pods.wire import CardAllocation, NodeMode
+
+_MIB = 1 << 20
+_WHOLE = 100
+
+Priority = Literal["low", "normal", "high"]
+
+UNENFORCED: frozenset[NodeMode] = frozenset({"share", "mig", "mps"})
+"""Modes of a node in which the library sets no limit: nothing does, or NVIDIA's partitions do."""
+
+_UNTIMED: frozenset[NodeMode] = UNENFORCED.union({"memory", "exclusive"})
+"""Modes in which time is not limited."""
+
+_PRIORITIES: Mapping[int, Priority] = {0: "high", 1: "normal"}
+
+
+def priority_of(requested: int | None) -> Priority:
+    """The priority that a pod's number means, like HAMi's: 0 is high, 1 normal, others low."""
+    return "normal" if requested is None else _PRIORITIES.get(requested, "low")
+
+
+def limit_rows(
+    cards: Sequence[CardAllocation],
+    told: Sequence[CardAllocation],
+    *,
+    mode: NodeMode,
+    priority: Priority,
+    context_memory: Callable[[str], int | None],
+) -> list[LimitRow]:
+    """The rows of a container's limits page.
+
+    Args:
+        cards: the container's cards, with the limits that are in force.
+        told: the same cards with the limits that the container's environment has.
+        mode: how the node's cards are used.
+        priority: the order among the containers that compete for a card.
+        context_memory: the bytes that the driver takes for a context on the card with this UUID.
+    """
+    return [
+        LimitRow(
+            card.card,
+            _memory(card, mode),
+            _share(card, mode),
+            "hard",
+            priority,
+            context_memory=context_memory(card.card),
+            injected_memory=[in_environment.memory_mib * _MIB],
+            injected_shares=[in_environment.cores] if 0 < in_environment.cores < _WHOLE else [],
+        )
+        for card, in_environment in zip(cards, told, strict=True)
+    ]
+
+
+def _memory(card: CardAllocation, mode: NodeMode) -> int | None:
+    return None if mode in UNENFORCED else card.memory_mib * _MIB
+
+
+def _share(card: CardAllocation, mode: NodeMode) -> int | None:
+    """None: the whole card, or no limit."""
+    return None if mode in _UNTIMED or not 0 < card.cores < _WHOLE else card.cores

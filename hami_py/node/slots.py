@@ -1,0 +1,114 @@
+"""The slots of a node: created, opened, changed and removed.
+
+The limits page of a slot stays open for writing as long as the slot exists. A user of the container
+who is the file's owner on the node could otherwise take a lease on it (``F_SETLEASE``), and delay
+the next change.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hami_py._native import Account, AccountSnapshot, LimitRow, LimitsPage
+from hami_py.config import ACCOUNT, LIMITS
+from hami_py.errors import HamiError
+from hami_py.node import slot
+from hami_py.node.paths import Paths
+
+
+class Slots:
+    """All slots of a node. The callers serialise the calls that change a slot.
+
+    Args:
+        paths: the node's directories.
+        nvml_namespace: the PID namespace whose numbers NVML uses; None = unknown.
+    """
+
+    def __init__(self, paths: Paths, nvml_namespace: tuple[int, int] | None) -> None:
+        self._paths = paths
+        self._nvml_namespace = nvml_namespace
+        self._pages: dict[str, LimitsPage] = {}
+        paths.slots.mkdir(mode=0o755, exist_ok=True)
+        for left in paths.runtime.glob(f"{slot.TEMPORARY}*"):
+            # A process was killed while it created or removed a slot.
+            shutil.rmtree(left, ignore_errors=True)
+
+    def names(self) -> set[str]:
+        """The names of the slots that exist."""
+        return {path.name for path in self._paths.slots.iterdir()}
+
+    def ensure(self, name: str, rows: Sequence[LimitRow], format: int) -> None:
+        """Make a slot exist, with these limits.
+
+        A slot that works is kept, with its account: the container's last processes may still hold
+        memory. A damaged one is replaced.
+
+        Args:
+            name: the slot.
+            rows: the limits.
+            format: the format of the container's library.
+
+        Raises:
+            StateError: it cannot be created.
+        """
+        path = self._paths.slots / name
+        if self._works(name, rows):
+            self.set_limits(name, rows)
+            return
+        self.remove(name)
+        slot.create(path, rows, format=format, nvml_namespace=self._nvml_namespace)
+        self._pages[name] = LimitsPage.open(path / LIMITS)
+
+    def set_limits(self, name: str, rows: Sequence[LimitRow]) -> None:
+        """Set the limits of a slot's cards; they are in force when this returns.
+
+        Raises:
+            HamiError: its limits page is damaged.
+            OSError: it cannot be opened.
+        """
+        page = self._page(name)
+        page.set_memory_limits({row.uuid: row.memory_limit for row in rows})
+        page.set_regimes({row.uuid: (row.share, row.mode, row.priority) for row in rows})
+
+    def use(self, name: str) -> AccountSnapshot:
+        """What the processes of a slot use, by its account.
+
+        The processes of the container write the account, so it may be damaged or untrue.
+
+        Raises:
+            HamiError: it is damaged.
+            OSError: it cannot be opened.
+        """
+        return Account.open(self._paths.slots / name / ACCOUNT).snapshot()
+
+    def remove(self, name: str) -> None:
+        """Remove a slot; nothing if it does not exist."""
+        self._pages.pop(name, None)
+        path = self._paths.slots / name
+        if not os.path.lexists(path):
+            return
+        # In one step, so that nobody sees a part of it.
+        aside = self._paths.runtime / f"{slot.TEMPORARY}removed-{name}"
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _page(self, name: str) -> LimitsPage:
+        page = self._pages.get(name)
+        if page is None:
+            page = self._pages[name] = LimitsPage.open(self._paths.slots / name / LIMITS)
+        return page
+
+    def _works(self, name: str, rows: Sequence[LimitRow]) -> bool:
+        """Whether a slot can be kept for a container with these cards."""
+        path = self._paths.slots / name
+        with suppress(HamiError, OSError):
+            # The container runtime makes a directory where the source of a mount was missing.
+            complete = all(stat.S_ISREG((path / file).lstat().st_mode) for file in slot.FILES)
+            same = [row.uuid for row in self._page(name).rows()] == [row.uuid for row in rows]
+            self.use(name)
+            return complete and same
+        self._pages.pop(name, None)
+        return False
