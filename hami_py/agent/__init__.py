@@ -11,6 +11,8 @@ driver has freed the memory of dead processes.
 | ``node`` | the node's own object, followed |
 | ``state`` | what is known of the node |
 | ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
+| ``holds`` | containers that wait at their start |
+| ``reporter`` | what the agent writes to the API server |
 | ``publication`` | the annotation and the resources of the node |
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |

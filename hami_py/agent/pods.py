@@ -69,6 +69,18 @@ class NodePod(Pod, frozen=True):
     metadata: NodePodMetadata = NodePodMetadata()
     status: NodePodStatus | None = None
 
+    @property
+    def title(self) -> str:
+        """Its namespace and name, for messages."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def controller(self) -> Owner | None:
+        """The object that creates such a pod again, if there is one."""
+        return next(
+            (each for each in self.metadata.owner_references or () if each.controller), None
+        )
+
     def has_ended(self, container: str) -> bool:
         """Whether a container has ended and is not started again."""
         if self.is_over:
@@ -94,7 +106,7 @@ def bound_pod(pod: NodePod) -> BoundPod | None:
     try:
         assignment = assignment_of(pod)
     except HamiError as error:
-        _log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+        _log.warning("pod %s: %s", pod.title, error)
         return None
     if assignment is None:
         return None

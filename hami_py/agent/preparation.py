@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod, bound_pod
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
@@ -18,7 +19,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.model.pods import PodSettings
 from hami_py.model.pods.request import pod_containers, read_pod
 from hami_py.model.pods.wire import PodName
-from hami_py.node.decision import Hold, decide
+from hami_py.node.decision import Decision, Hold, Run, decide
 from hami_py.node.devices import DeviceRecord, cards_of
 from hami_py.node.identity import owners
 from hami_py.node.ledger import Entry
@@ -34,6 +35,8 @@ __all__ = ["Preparation"]
 
 _log = logging.getLogger(__name__)
 
+_NOTHING = "do nothing: the kubelet asks again"
+
 
 class Preparation:
     """Answers the kubelet (``hami_py.plugin.service.Handlers``).
@@ -42,12 +45,16 @@ class Preparation:
         settings: how the agent runs.
         state: what is known of the node.
         answers: makes the answers to Allocate.
+        holds: the containers that wait.
     """
 
-    def __init__(self, settings: AgentSettings, state: NodeState, answers: Answers) -> None:
+    def __init__(
+        self, settings: AgentSettings, state: NodeState, answers: Answers, holds: Holds
+    ) -> None:
         self._settings = settings
         self._state = state
         self._answers = answers
+        self._holds = holds
         self._resource = settings.pods.profiles[0].gpu
         self._listing = PodResources(settings.paths.pod_resources, self._resource)
 
@@ -75,7 +82,7 @@ class Preparation:
             found = owners(records, ids, self._state.pods.is_over)
             if not found:
                 why = f"the kubelet has not recorded whose devices {', '.join(sorted(ids))} are"
-                raise NotYet("the container waits", why, "nothing: the kubelet asks again")
+                raise NotYet("the container waits", why, _NOTHING)
             for record in found:
                 self._prepare(record)
         except NotYet:
@@ -120,24 +127,33 @@ class Preparation:
         pod = self._state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
             why = "the API server has not reported it to the node agent"
-            fix = "nothing: the kubelet asks again"
-            raise NotYet(f"pod {record.pod_uid}", why, fix)
+            raise NotYet(f"pod {record.pod_uid}", why, _NOTHING)
         with self._state.lock:
-            entry = self._new_entry(record, pod)
-            # First the ledger: a slot without an entry would be removed.
-            self._state.ledger.put(entry)
-            self._state.ensure_slot(entry)
+            decision = self._decide(record, pod)
+            if isinstance(decision, Run):
+                entry = self._entry(record, pod, decision)
+                # First the ledger: a slot without an entry would be removed.
+                self._state.ledger.put(entry, changed=decision.changed)
+                self._state.ensure_slot(entry)
+        if isinstance(decision, Hold):
+            self._holds.hold(
+                pod.uid, record.container, decision.reason, may_be_evicted=decision.is_mismatch
+            )
+            raise NotYet(f"{pod.title}, container {record.container}", decision.reason, _NOTHING)
+        self._holds.started(pod.uid, record.container)
+        if decision.changed:
+            _log.info(
+                "%s: container %s starts on other cards than the assigned ones: %s",
+                *(pod.title, record.container, ", ".join(card.card for card in decision.cards)),
+            )
 
-    def _new_entry(self, record: DeviceRecord, pod: NodePod) -> Entry:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}, container {record.container}"
+    def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()
         if pod.uid not in view.pods:
-            why = "no card was assigned to it"
-            fix = "create it through hami's webhook and scheduler"
-            raise NotYet(name, why, fix)
-        decision = decide(view, pod.uid, record.container, cards_of(record.ids))
-        if isinstance(decision, Hold):
-            raise NotYet(name, decision.reason, "nothing: the kubelet asks again")
+            return Hold("no card was assigned to it: create it through hami's webhook")
+        return decide(view, pod.uid, record.container, cards_of(record.ids))
+
+    def _entry(self, record: DeviceRecord, pod: NodePod, decision: Run) -> Entry:
         return Entry(
             record.slot,
             PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name),

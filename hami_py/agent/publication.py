@@ -8,10 +8,9 @@ A write happens only where the API server reports something else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from hami_py.agent.node import OwnNode
-from hami_py.agent.pods import NodePod, bound_pod
+from hami_py.agent.state import NodeState
 from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import encode_cards
 from hami_py.model.pods.annotations import CARDS
@@ -26,24 +25,21 @@ _log = logging.getLogger(__name__)
 _DEADLINE_S = 10.0
 
 
-def resources(
-    cards: Iterable[Card], pods: Iterable[NodePod], profile: NameProfile
-) -> dict[str, int]:
+def resources(state: NodeState, profile: NameProfile) -> dict[str, int]:
     """The amounts of the node's extended resources.
 
     They are those of the healthy cards, but never less than what is allocated: a kubelet that
     restarts would otherwise refuse pods that run.
     """
-    memory_mib = cores = 0
-    for card in cards:
-        if card.healthy:
-            memory_mib += card.memory_mib
-            cores += card.cores
-    allocated = [peak(bound, None) for bound in map(bound_pod, pods) if bound is not None]
-    allocated_mib = sum(each[0] for each in allocated)
-    allocated_cores = sum(each[1] for each in allocated)
-    units = max(memory_mib, allocated_mib) // profile.memory_unit_mib
-    return {profile.memory: units, profile.cores: max(cores, allocated_cores)}
+    healthy = [card for card in state.cards.all if card.healthy]
+    allocated = [peak(bound, None) for bound in state.view().pods.values()]
+    memory_mib, cores = (
+        max(sum(amounts), sum(each[kind] for each in allocated))
+        for kind, amounts in enumerate(
+            ([card.memory_mib for card in healthy], [card.cores for card in healthy])
+        )
+    )
+    return {profile.memory: memory_mib // profile.memory_unit_mib, profile.cores: cores}
 
 
 def publish(

@@ -7,17 +7,17 @@ The API server may forget a pod before its containers have ended, for example af
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from hami_py.agent.state import NodeState
-from hami_py.node.processes import processes_of
+from hami_py.node.processes import pods_with_processes
 
 __all__ = ["release_ended"]
 
 _log = logging.getLogger(__name__)
 
 
-def release_ended(state: NodeState, find: Callable[[str], Iterable[int]] = processes_of) -> None:
+def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_processes) -> None:
     """Remove the entries and slots of pods that have ended.
 
     Raises:
@@ -27,12 +27,10 @@ def release_ended(state: NodeState, find: Callable[[str], Iterable[int]] = proce
     if not pods.is_listed:
         return
     known = {entry.pod.uid for entry in list(ledger.entries.values())}
-    # Without the lock: it reads a file of each process.
-    ended = {
-        uid
-        for uid in known
-        if (pods.is_over(uid) or pods.get(uid) is None) and not any(True for _ in find(uid))
-    }
+    ended = {uid for uid in known if pods.is_over(uid) or pods.get(uid) is None}
+    if ended:
+        # Without the lock: it takes long on a machine with many processes.
+        ended -= find()
     with state.lock:
         gone = [entry for entry in ledger.entries.values() if entry.pod.uid in ended]
         if gone:

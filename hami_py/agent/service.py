@@ -12,17 +12,18 @@ from contextlib import suppress
 from starlette.routing import Router
 
 from hami_py.agent.coordinator import Coordinator
+from hami_py.agent.holds import Holds
 from hami_py.agent.node import NodeStore, OwnNode
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.preparation import Preparation
-from hami_py.agent.publication import publish, resources
 from hami_py.agent.release import release_ended
+from hami_py.agent.reporter import Reporter
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
 from hami_py.errors import DamagedFile, HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.sweep import Sweeper
-from hami_py.kube import ApiServer, Followed, Reflector
+from hami_py.kube import ApiServer, EventWriter, Followed, Reflector
 from hami_py.node import library, mounts
 from hami_py.node.devices import device_ids
 from hami_py.node.ledger import Ledger, set_aside
@@ -35,6 +36,9 @@ from hami_py.serving import Server, page
 __all__ = ["Agent"]
 
 _log = logging.getLogger(__name__)
+
+_END_S = 10.0
+"""How long the agent's work may take to end. The kubelet waits longer (deploy/)."""
 
 _RETRY_S = 5.0
 """How long to wait for a driver that does not answer, before it is asked again."""
@@ -50,42 +54,28 @@ class Agent:
 
     def __init__(self, api: ApiServer, settings: AgentSettings) -> None:
         self._api, self._settings = api, settings
-        paths, self._profile = settings.paths, settings.pods.profiles[0]
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._cards = Cards()
-        self._pods = PodStore(self._wake.set)
-        self._node = NodeStore(self._wake.set)
-        self._devices = DeviceList()
-        field = f"spec.nodeName={settings.node}"
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._cards, self._devices = Cards(), DeviceList()
+        self._pods, self._node = PodStore(self._wake_all), NodeStore(self._wake_all)
+        self._holds = Holds()
+        self._events = EventWriter(api, "hami-node", settings.node)
+        of_node = {"fieldSelector": f"spec.nodeName={settings.node}"}
+        named = {"fieldSelector": f"metadata.name={settings.node}"}
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
-            Reflector(Followed(api, "/api/v1/pods", NodePod, self._pods, {"fieldSelector": field})),
-            Reflector(
-                Followed(
-                    *(api, "/api/v1/nodes", OwnNode, self._node),
-                    {"fieldSelector": f"metadata.name={settings.node}"},
-                )
-            ),
-        )
-        self._coordinator = Coordinator(paths.runtime)
-        self._sweeper = threading.Thread(
-            target=Sweeper(paths.runtime).run, args=(self._stopping,), name="sweep", daemon=True
+            Reflector(Followed(api, "/api/v1/pods", NodePod, self._pods, of_node)),
+            Reflector(Followed(api, "/api/v1/nodes", OwnNode, self._node, named)),
         )
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
+        # Set when this agent acts.
+        self._reporter: Reporter | None = None
         self._registration: Registration | None = None
-        self._server = Server(
-            Router(
-                [
-                    page("/healthz", lambda: (200, "alive\n")),
-                    page("/readyz", self._ready),
-                ]
-            ),
-            settings.listen,
-        )
+        pages = [page("/healthz", self._alive), page("/readyz", self._ready)]
+        self._server = Server(Router(pages), settings.listen)
 
     def start(self) -> None:
         """Start all threads."""
         self._server.start()
+        self._events.start()
         for reflector in self._reflectors:
             reflector.start()
         self._thread.start()
@@ -94,12 +84,24 @@ class Agent:
         """End. Containers run on with their limits; shares are less exact until the next agent."""
         self._stopping.set()
         self._wake.set()
-        if self._registration is not None:
-            self._registration.stop()
-        self._thread.join(10.0)
+        self._thread.join(_END_S)
         for reflector in self._reflectors:
             reflector.stop()
+        self._events.stop()
         self._server.stop()
+
+    def _wake_all(self) -> None:
+        self._wake.set()
+        if self._reporter is not None:
+            self._reporter.wake()
+
+    def _alive(self) -> tuple[int, str]:
+        """A thread that has ended by a fault is only replaced by a restart."""
+        reporter = self._reporter
+        ended = not self._thread.is_alive() or (reporter is not None and not reporter.is_running)
+        if ended and not self._stopping.is_set():
+            return 500, "a thread has ended; the log has the reason\n"
+        return 200, "alive\n"
 
     def _ready(self) -> tuple[int, str]:
         registration = self._registration
@@ -110,41 +112,68 @@ class Agent:
         return 200, "ready\n"
 
     def _run(self) -> None:
-        """Wait for the turn of this agent, prepare the node, and keep it as it should be."""
+        """Wait for the turn of this agent, and act until it is stopped."""
         paths = self._settings.paths
-        paths.state.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with paths.agent_lock.open("a") as lock:
-            if not self._wait_for_lock(lock.fileno()) or not self._find_cards():
-                return
-            paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
-            mounts.mount(paths.runtime)
-            ledger = self._open_ledger()
-            namespace = os.stat("/proc/self/ns/pid")  # noqa: PTH116
-            slots = Slots(paths, (namespace.st_dev, namespace.st_ino))
-            installed = library.install(self._settings.library, paths.libraries)
-            answers = Answers(paths, installed, self._settings.strategy)
-            state = NodeState(
-                self._settings.pods,
-                cards=self._cards,
-                pods=self._pods,
-                node=self._node,
-                ledger=ledger,
-                slots=slots,
-            )
-            preparation = Preparation(self._settings, state, answers)
-            self._tell_devices()
-            self._registration = Registration(
-                paths.device_plugins, self._profile.gpu, self._devices, preparation
-            )
-            self._sweeper.start()
-            self._registration.start()
-            try:
-                while not self._stopping.is_set():
-                    self._round(state)
-                    self._wake.wait(self._settings.period_s)
-                    self._wake.clear()
-            finally:
-                self._coordinator.stop()
+        try:
+            paths.state.mkdir(mode=0o755, parents=True, exist_ok=True)
+            with paths.agent_lock.open("a") as lock:
+                if self._wait_for_lock(lock.fileno()) and self._find_cards():
+                    self._act()
+        except HamiError as error:
+            _log.error("%s", error)
+        except Exception:
+            _log.exception("the agent ends")
+
+    def _act(self) -> None:
+        """Prepare the node, and keep it as it should be."""
+        state = self._open()
+        installed = library.install(self._settings.library, self._settings.paths.libraries)
+        answers = Answers(self._settings.paths, installed, self._settings.strategy)
+        handlers = Preparation(self._settings, state, answers, self._holds)
+        folder, resource = self._settings.paths.device_plugins, self._settings.pods.profiles[0].gpu
+        self._tell_devices()
+        registration = Registration(folder, resource, self._devices, handlers)
+        reporter = Reporter(self._api, self._settings, state, self._holds, self._events)
+        sweeper = threading.Thread(
+            target=Sweeper(self._settings.paths.runtime).run,
+            args=(self._stopping,),
+            name="sweep",
+            daemon=True,
+        )
+        coordinator = Coordinator(self._settings.paths.runtime)
+        coordinator.check()
+        sweeper.start()
+        reporter.start()
+        registration.start()
+        self._reporter, self._registration = reporter, registration
+        try:
+            while not self._stopping.is_set():
+                coordinator.check()
+                try:
+                    release_ended(state)
+                except HamiError as error:
+                    _log.error("%s", error)
+                self._wake.wait(self._settings.period_s)
+                self._wake.clear()
+        finally:
+            registration.stop()
+            reporter.stop()
+            coordinator.stop()
+
+    def _open(self) -> NodeState:
+        """The ledger and the slots, as an earlier agent left them."""
+        paths = self._settings.paths
+        paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
+        mounts.mount(paths.runtime)
+        namespace = os.stat("/proc/self/ns/pid")  # noqa: PTH116
+        return NodeState(
+            self._settings.pods,
+            cards=self._cards,
+            pods=self._pods,
+            node=self._node,
+            ledger=self._open_ledger(),
+            slots=Slots(paths, (namespace.st_dev, namespace.st_ino)),
+        )
 
     def _wait_for_lock(self, lock: int) -> bool:
         """Wait until no other agent acts; False = this one ends."""
@@ -189,19 +218,3 @@ class Agent:
                 for id in device_ids(card.uuid, card.slots)
             }
         )
-
-    def _round(self, state: NodeState) -> None:
-        """One look at everything; a failure of one part is tried again in the next round."""
-        self._coordinator.check()
-        try:
-            release_ended(state)
-        except HamiError as error:
-            _log.error("%s", error)
-        node = self._node.node
-        if node is None or not self._pods.is_listed:
-            return
-        amounts = resources(self._cards.all, self._pods.all(), self._profile)
-        try:
-            publish(self._api, node, self._cards.all, amounts)
-        except HamiError as error:
-            _log.warning("%s", error)

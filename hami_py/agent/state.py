@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hami_py.agent.node import NodeStore
-from hami_py.agent.pods import PodStore, bound_pod
+from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError
 from hami_py.model.pods import PodSettings, read_node
 from hami_py.model.pods.wire import Card, NodeMode
-from hami_py.node.decision import Capacity, NodeView
+from hami_py.node.decision import BoundPod, Capacity, NodeView
 from hami_py.node.ledger import Entry, Ledger
 from hami_py.node.library import format_of
 from hami_py.node.rows import limit_rows
@@ -83,9 +84,14 @@ class NodeState:
                 return read.mode
         return self._settings.profiles[0].default_mode
 
+    def bound(self, pod: NodePod) -> BoundPod | None:
+        """The pod's assignment, also if the API server does not have it yet."""
+        found, changed = bound_pod(pod), self.ledger.changed.get(pod.uid)
+        return replace(found, assignment=changed) if found and changed else found
+
     def view(self) -> NodeView:
         """What a decision about a container is based on."""
-        bound = ((pod.uid, bound_pod(pod)) for pod in self.pods.all())
+        bound = ((pod.uid, self.bound(pod)) for pod in self.pods.all())
         pods = {uid: each for uid, each in bound if each is not None}
         allocated = {
             (entry.pod.uid, entry.container): entry.cards

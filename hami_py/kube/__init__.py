@@ -2,12 +2,14 @@
 
 ``server`` sends requests and converts statuses to errors. ``lists`` reads whole lists. ``follower``
 keeps a copy of a list up to date, and ``reflector`` does so in a thread; ``followed`` has the
-interface of the receiver. ``writes`` has the requests that change objects. ``documents`` reads YAML
+interface of the receiver. ``writes`` has the requests that change objects, and ``events``
+writes events. ``documents`` reads YAML
 files, and ``settings`` the settings file.
 
 Callers pass msgspec types with the fields that they read; this package decodes nothing else.
 """
 
+from hami_py.kube.events import Event, EventWriter, Reference
 from hami_py.kube.followed import Followed, Sink, Undecoded
 from hami_py.kube.lists import list_objects
 from hami_py.kube.reflector import Reflector
@@ -18,6 +20,7 @@ from hami_py.kube.writes import (
     annotation_bytes,
     bind,
     check_annotations,
+    evict,
     keeps_labels_of_bindings,
     patch_metadata,
     patch_status,
@@ -26,13 +29,17 @@ from hami_py.kube.writes import (
 __all__ = [
     "MOST_BYTES",
     "ApiServer",
+    "Event",
+    "EventWriter",
     "Followed",
+    "Reference",
     "Reflector",
     "Sink",
     "Undecoded",
     "annotation_bytes",
     "bind",
     "check_annotations",
+    "evict",
     "keeps_labels_of_bindings",
     "list_objects",
     "patch_metadata",

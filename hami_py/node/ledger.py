@@ -3,8 +3,11 @@
 It is the last authority for "the sum of a card is at most the card": a container starts only if the
 ledger has room for it. It also rebuilds the slots, which are on tmpfs, after a reboot.
 
+If a container has started on other cards than the assigned ones, the ledger also keeps the changed
+assignments, until the API server has them.
+
 The file is JSON in two lines: a header with the version and the SHA-256 of the second line, and the
-entries. It is replaced as a whole, and synced before and after, so a crash leaves the old or the
+contents. It is replaced as a whole, and synced before and after, so a crash leaves the old or the
 new one.
 """
 
@@ -17,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from hami_py.errors import DamagedFile, StateError
-from hami_py.model.pods.wire import CardAllocation, NodeMode, PodName
+from hami_py.model.pods.wire import Assignment, CardAllocation, NodeMode, PodName
 from hami_py.node.rows import Priority
 
 VERSION = 1
@@ -49,6 +52,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: Priority
 
 
+class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    entries: tuple[Entry, ...] = ()
+    changed: dict[str, Assignment] = {}
+
+
 class _Header(msgspec.Struct, frozen=True):
     version: int
     sha256: str
@@ -67,20 +75,43 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._entries: dict[str, Entry] = {entry.slot: entry for entry in _read(path)}
+        contents = _read(path)
+        self._entries = {entry.slot: entry for entry in contents.entries}
+        self._changed = contents.changed
 
     @property
     def entries(self) -> Mapping[str, Entry]:
         """The entries by the name of their slot."""
         return self._entries
 
-    def put(self, *entries: Entry) -> None:
+    @property
+    def changed(self) -> Mapping[str, Assignment]:
+        """By pod, the assignments that the API server does not have yet."""
+        return self._changed
+
+    def put(self, *entries: Entry, changed: Mapping[str, Assignment] | None = None) -> None:
         """Add entries, or replace those of the same slots; on disk when this returns.
+
+        Args:
+            entries: the entries.
+            changed: by pod, assignments that have changed.
 
         Raises:
             StateError: the file cannot be written. Then nothing has changed.
         """
-        self._write({**self._entries, **{entry.slot: entry for entry in entries}})
+        self._write(
+            {**self._entries, **{entry.slot: entry for entry in entries}},
+            {**self._changed, **(changed or {})},
+        )
+
+    def published(self, pods: Collection[str]) -> None:
+        """Forget the changed assignments of these pods: the API server has them, or not the pods.
+
+        Raises:
+            StateError: the file cannot be written. Then nothing has changed.
+        """
+        left = {uid: each for uid, each in self._changed.items() if uid not in pods}
+        self._write(self._entries, left)
 
     def remove(self, slots: Collection[str]) -> None:
         """Remove the entries of these slots; on disk when this returns.
@@ -88,15 +119,16 @@ class Ledger:
         Raises:
             StateError: the file cannot be written. Then nothing has changed.
         """
-        self._write({name: each for name, each in self._entries.items() if name not in slots})
+        left = {name: each for name, each in self._entries.items() if name not in slots}
+        self._write(left, self._changed)
 
-    def _write(self, entries: dict[str, Entry]) -> None:
-        if entries == self._entries:
+    def _write(self, entries: dict[str, Entry], changed: dict[str, Assignment]) -> None:
+        if (entries, changed) == (self._entries, self._changed):
             return
         aside = self._path.with_name(f".{self._path.name}.new")
         try:
             with aside.open("wb") as file:
-                file.write(_encode(entries.values()))
+                file.write(_encode(entries.values(), changed))
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self._path)
@@ -104,7 +136,7 @@ class Ledger:
         except OSError as error:
             fix = "free some space, and check that the directory can be written"
             raise StateError(f"ledger {self._path}", error.strerror or str(error), fix) from error
-        self._entries = entries
+        self._entries, self._changed = entries, changed
 
 
 def set_aside(path: Path) -> Path:
@@ -122,17 +154,18 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _encode(entries: Iterable[Entry]) -> bytes:
-    body = msgspec.json.encode(sorted(entries, key=lambda entry: entry.slot))
+def _encode(entries: Iterable[Entry], changed: dict[str, Assignment]) -> bytes:
+    ordered = tuple(sorted(entries, key=lambda entry: entry.slot))
+    body = msgspec.json.encode(_Contents(ordered, changed))
     header = _Header(VERSION, hashlib.sha256(body).hexdigest())
     return msgspec.json.encode(header) + b"\n" + body + b"\n"
 
 
-def _read(path: Path) -> list[Entry]:
+def _read(path: Path) -> _Contents:
     try:
         first, _, body = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
-        return []
+        return _Contents()
     except OSError as error:
         fix = "check its owner and mode"
         raise StateError(f"ledger {path}", error.strerror or str(error), fix) from error
@@ -143,6 +176,6 @@ def _read(path: Path) -> list[Entry]:
             raise DamagedFile(f"{path}: version {header.version} is unknown")
         if header.sha256 != hashlib.sha256(body).hexdigest():
             raise DamagedFile(f"{path}: its checksum is wrong")
-        return msgspec.json.decode(body, type=list[Entry])
+        return msgspec.json.decode(body, type=_Contents)
     except msgspec.MsgspecError as error:
         raise DamagedFile(f"{path}: {error}") from error

@@ -5,7 +5,6 @@ systemd driver ``…/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<co
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,10 +29,11 @@ def container_of(cgroups: str) -> str | None:
     return found[1] if found else None
 
 
-def processes_of(pod_uid: str, proc: Path = Path("/proc")) -> Iterator[int]:
-    """The processes of a pod. It reads a file of each process on the machine."""
+def pods_with_processes(proc: Path = Path("/proc")) -> set[str]:
+    """The UIDs of the pods that have processes. It reads a file of each process on the machine."""
+    found = set()
     for process in proc.iterdir():
         if process.name.isdecimal():
             with suppress(OSError):
-                if pod_of((process / "cgroup").read_text()) == pod_uid:
-                    yield int(process.name)
+                found.add(pod_of((process / "cgroup").read_text()))
+    return {uid for uid in found if uid is not None}

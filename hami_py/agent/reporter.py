@@ -1,0 +1,151 @@
+"""Everything that the agent writes to the API server, in a thread of its own.
+
+The API server may be away for minutes; nothing else of the agent waits for it. In the usual case a
+pod costs no write: the binding has written its assignment.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from hami_py.agent.holds import Holds
+from hami_py.agent.pods import NodePod
+from hami_py.agent.publication import publish, resources
+from hami_py.agent.settings import AgentSettings
+from hami_py.agent.state import NodeState
+from hami_py.errors import HamiError
+from hami_py.kube import ApiServer, Event, EventWriter, Reference, evict, patch_metadata
+from hami_py.model.pods import bind_annotations
+from hami_py.model.pods.assignment import as_assigned, assignment_of
+from hami_py.model.pods.wire import Assignment
+
+__all__ = ["Reporter"]
+
+_log = logging.getLogger(__name__)
+
+_DEADLINE_S = 10.0
+
+
+class Reporter:
+    """Compares what the API server shows with what the agent knows, and writes the difference.
+
+    Args:
+        api: the API server.
+        settings: how the agent runs.
+        state: what is known of the node.
+        holds: the containers that wait.
+        events: writes events.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        settings: AgentSettings,
+        state: NodeState,
+        holds: Holds,
+        events: EventWriter,
+    ) -> None:
+        self._api, self._settings, self._state = api, settings, state
+        self._holds, self._events = holds, events
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join(_DEADLINE_S)
+
+    def wake(self) -> None:
+        """Look soon: something has changed."""
+        self._wake.set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        steps = (self._publish, self._publish_assignments, self._report_holds, self._evict)
+        while not self._stopping.is_set():
+            for step in steps:
+                try:
+                    step()
+                except HamiError as error:
+                    _log.warning("%s", error)
+                except Exception:
+                    _log.exception("reporting")
+            self._wake.wait(self._settings.period_s)
+            self._wake.clear()
+
+    def _publish(self) -> None:
+        state, node = self._state, self._state.node.node
+        if node is None or not state.pods.is_listed:
+            return
+        profile = self._settings.pods.profiles[0]
+        publish(self._api, node, state.cards.all, resources(state, profile))
+
+    def _publish_assignments(self) -> None:
+        """Write assignments that have changed on the node; the scheduler follows them."""
+        done = []
+        for uid, assignment in list(self._state.ledger.changed.items()):
+            pod = self._state.pods.get(uid)
+            if pod is None or pod.is_over or _shows(pod, assignment):
+                done.append(uid)
+            else:
+                self._write_assignment(pod, assignment)
+        if done and self._state.pods.is_listed:
+            with self._state.lock:
+                self._state.ledger.published(done)
+
+    def _write_assignment(self, pod: NodePod, assignment: Assignment) -> None:
+        request = as_assigned(pod, assignment)
+        annotations = bind_annotations(request, assignment)
+        patch_metadata(self._api, _path(pod), annotations=dict(annotations), deadline_s=_DEADLINE_S)
+        message = (
+            "the kubelet has picked other cards than the scheduler; the assignment was changed"
+        )
+        self._events.write(Event(reference(pod), "AssignmentChanged", message, is_warning=False))
+
+    def _report_holds(self) -> None:
+        pods = self._state.pods
+        self._holds.keep(pod.uid for pod in pods.all() if not pod.is_over)
+        for held in self._holds.all():
+            pod = pods.get(held.pod)
+            if pod is not None:
+                message = f"container {held.container} waits: {held.reason}"
+                self._events.write(Event(reference(pod), "WaitingForCard", message))
+
+    def _evict(self) -> None:
+        pod = self._holds.to_evict(self._state.pods.get)
+        if pod is None:
+            return
+        message = (
+            "it cannot get its cards on this node; it is evicted, and its controller replaces it"
+        )
+        self._events.write(Event(reference(pod), "Evicted", message))
+        namespace, name = pod.metadata.namespace or "", pod.metadata.name
+        evict(self._api, namespace, name, pod.uid, deadline_s=_DEADLINE_S)
+        _log.warning("evicted %s", pod.title)
+
+
+def reference(pod: NodePod) -> Reference:
+    """The pod, for an event."""
+    return Reference("Pod", pod.metadata.name, pod.uid, pod.metadata.namespace or "")
+
+
+def _path(pod: NodePod) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+
+
+def _shows(pod: NodePod, assignment: Assignment) -> bool:
+    try:
+        return assignment_of(pod) == assignment
+    except HamiError:
+        return False

@@ -1,0 +1,138 @@
+"""Kubernetes events: what happened to an object, for people who look at it.
+
+An event is one write, and the API server keeps it for an hour. ``EventWriter`` writes equal ones
+once, and never lets its callers wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+from urllib.parse import quote
+
+from hami_py.kube.errors import KubeError
+from hami_py.kube.server import ApiServer
+
+__all__ = ["Event", "EventWriter", "Reference"]
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_S = 600.0
+"""After this time an equal event is written again."""
+
+_MOST = 1000
+"""Events that wait, for example while the API server is away; further ones are dropped."""
+
+_MOST_CHARACTERS = 1024
+"""The longest message that Kubernetes accepts."""
+
+_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The object that an event is about. A node has no namespace."""
+
+    kind: Literal["Pod", "Node"]
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened.
+
+    Attributes:
+        about: the object.
+        reason: one word in CamelCase, for programs.
+        message: a sentence, for people.
+        is_warning: a person should look at it.
+    """
+
+    about: Reference
+    reason: str
+    message: str
+    is_warning: bool = True
+
+
+class EventWriter:
+    """Writes events in a thread of its own.
+
+    Args:
+        server: the API server.
+        component: the name of the program.
+        host: the node.
+    """
+
+    def __init__(self, server: ApiServer, component: str, host: str) -> None:
+        self._server, self._component, self._host = server, component, host
+        self._queue: queue.Queue[Event | None] = queue.Queue(_MOST)
+        self._written: dict[Event, float] = {}
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; events that wait are dropped."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put(None)
+        self._thread.join(_DEADLINE_S)
+
+    def write(self, event: Event) -> None:
+        """Write an event soon, unless an equal one was written in the last ten minutes."""
+        now = time.monotonic()
+        self._written = {each: at for each, at in self._written.items() if now - at < _AGAIN_S}
+        if event in self._written:
+            return
+        self._written[event] = now
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            _log.warning("too many events; dropped: %s", event.message)
+
+    def _run(self) -> None:
+        while (event := self._queue.get()) is not None:
+            try:
+                self._post(event)
+            except KubeError as error:
+                _log.warning("event %s (%s): %s", event.reason, event.message, error)
+
+    def _post(self, event: Event) -> None:
+        about = event.about
+        # Kubernetes writes the events of nodes into this namespace.
+        namespace = about.namespace or "default"
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{about.name}.{secrets.token_hex(8)}",
+                "namespace": namespace,
+            },
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": about.kind,
+                "name": about.name,
+                "uid": about.uid,
+                **({"namespace": about.namespace} if about.namespace else {}),
+            },
+            "reason": event.reason,
+            "message": event.message[:_MOST_CHARACTERS],
+            "type": "Warning" if event.is_warning else "Normal",
+            "source": {"component": self._component, "host": self._host},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+        self._server.post(path, body, deadline_s=_DEADLINE_S)
