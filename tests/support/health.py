@@ -1,0 +1,31 @@
+"""Health in a program: `health.py QUIET REOPEN` prints `unhealthy()` as JSON whenever it changes.
+
+A line of standard input stops it; then it prints how many seconds that took, and waits for the end
+of its input. Only so can a test run it on a stub of its own, and let NVML hang in it.
+"""
+
+import json
+import sys
+import time
+
+from hami_py.gpu import health
+
+
+def main() -> None:
+    health.INTERVAL, health.TICK = 0.05, 0.05
+    health.REOPEN = float(sys.argv[2])
+    watched = health.Health(
+        lambda: print(json.dumps(watched.unhealthy(), sort_keys=True), flush=True),
+        quiet=float(sys.argv[1]),
+    )
+    print("ready", flush=True)
+    watched.start()
+    sys.stdin.readline()
+    begin = time.monotonic()
+    watched.stop()
+    print(time.monotonic() - begin, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
