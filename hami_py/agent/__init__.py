@@ -12,6 +12,7 @@ driver has freed the memory of dead processes.
 | ``state`` | what is known of the node |
 | ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
 | ``holds`` | containers that wait at their start |
+| ``resize`` | new limits for running pods |
 | ``reporter`` | what the agent writes to the API server |
 | ``publication`` | the annotation and the resources of the node |
 | ``release`` | what ended containers had is free again |

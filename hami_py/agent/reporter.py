@@ -12,12 +12,13 @@ import threading
 from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod
 from hami_py.agent.publication import publish, resources
+from hami_py.agent.resize import Refused, Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
 from hami_py.kube import ApiServer, Event, EventWriter, Reference, evict, patch_metadata
-from hami_py.model.pods import bind_annotations
-from hami_py.model.pods.assignment import as_assigned, assignment_of
+from hami_py.model.pods import assignment_of, encode_assignment
+from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.wire import Assignment
 
 __all__ = ["Reporter"]
@@ -48,6 +49,7 @@ class Reporter:
     ) -> None:
         self._api, self._settings, self._state = api, settings, state
         self._holds, self._events = holds, events
+        self._resizer = Resizer(api, settings.pods, state)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
@@ -72,7 +74,10 @@ class Reporter:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        steps = (self._publish, self._publish_assignments, self._report_holds, self._evict)
+        steps = (
+            *(self._publish, self._resize, self._publish_assignments),
+            *(self._report_holds, self._evict),
+        )
         while not self._stopping.is_set():
             for step in steps:
                 try:
@@ -91,6 +96,18 @@ class Reporter:
         profile = self._settings.pods.profiles[0]
         publish(self._api, node, state.cards.all, resources(state, profile))
 
+    def _resize(self) -> None:
+        for pod in self._resizer.requests():
+            try:
+                if self._resizer.apply(pod):
+                    self._tell(pod, "Resized", "its limits were changed", is_warning=False)
+            except Refused as error:
+                why = Event(reference(pod), "ResizeRefused", str(error), repeats=True)
+                self._events.write(why)
+
+    def _tell(self, pod: NodePod, reason: str, message: str, *, is_warning: bool = True) -> None:
+        self._events.write(Event(reference(pod), reason, message, is_warning=is_warning))
+
     def _publish_assignments(self) -> None:
         """Write assignments that have changed on the node; the scheduler follows them."""
         done = []
@@ -105,13 +122,10 @@ class Reporter:
                 self._state.ledger.published(done)
 
     def _write_assignment(self, pod: NodePod, assignment: Assignment) -> None:
-        request = as_assigned(pod, assignment)
-        annotations = bind_annotations(request, assignment)
-        patch_metadata(self._api, _path(pod), annotations=dict(annotations), deadline_s=_DEADLINE_S)
-        message = (
-            "the kubelet has picked other cards than the scheduler; the assignment was changed"
-        )
-        self._events.write(Event(reference(pod), "AssignmentChanged", message, is_warning=False))
+        # The annotations hami.io/gpumem… stay: variables refer to them, and the limits pages have
+        # recorded what these say.
+        annotations = {ASSIGNMENT: encode_assignment(assignment)}
+        patch_metadata(self._api, _path(pod), annotations=annotations, deadline_s=_DEADLINE_S)
 
     def _report_holds(self) -> None:
         pods = self._state.pods
@@ -120,7 +134,7 @@ class Reporter:
             pod = pods.get(held.pod)
             if pod is not None:
                 message = f"container {held.container} waits: {held.reason}"
-                self._events.write(Event(reference(pod), "WaitingForCard", message))
+                self._tell(pod, "WaitingForCard", message)
 
     def _evict(self) -> None:
         pod = self._holds.to_evict(self._state.pods.get)
@@ -129,7 +143,7 @@ class Reporter:
         message = (
             "it cannot get its cards on this node; it is evicted, and its controller replaces it"
         )
-        self._events.write(Event(reference(pod), "Evicted", message))
+        self._tell(pod, "Evicted", message)
         namespace, name = pod.metadata.namespace or "", pod.metadata.name
         evict(self._api, namespace, name, pod.uid, deadline_s=_DEADLINE_S)
         _log.warning("evicted %s", pod.title)

@@ -54,12 +54,14 @@ class Event:
         reason: one word in CamelCase, for programs.
         message: a sentence, for people.
         is_warning: a person should look at it.
+        repeats: it is written also if an equal one was written shortly before.
     """
 
     about: Reference
     reason: str
     message: str
     is_warning: bool = True
+    repeats: bool = False
 
 
 class EventWriter:
@@ -92,7 +94,7 @@ class EventWriter:
         """Write an event soon, unless an equal one was written in the last ten minutes."""
         now = time.monotonic()
         self._written = {each: at for each, at in self._written.items() if now - at < _AGAIN_S}
-        if event in self._written:
+        if event in self._written and not event.repeats:
             return
         self._written[event] = now
         try:

@@ -10,6 +10,7 @@ in files.
 | ``devices`` | device IDs, and what the kubelet has recorded about a container's devices |
 | ``identity`` | which container a set of device IDs belongs to |
 | ``decision`` | whether that container may run, and on which amounts |
+| ``resizing`` | whether the limits of a running container may change |
 | ``ledger`` | what each container on the node has; kept on disk |
 | ``rows`` | the limits of a container, as its limits page has them |
 | ``slot``, ``slots`` | the directory of a container's slice; all of them |

@@ -124,9 +124,9 @@ def _if_room(view: NodeView, pod: str, container: str, cards: Sequence[CardAlloc
         for allocation in allocations
     ]
     for card in cards:
-        shortage = _shortage(view.cards[card.card], card, _sum(others, card.card))
-        if shortage:
-            return Hold(f"{shortage}: containers that should have ended still have the rest")
+        lacking = shortage(view.cards[card.card], card, _sum(others, card.card))
+        if lacking:
+            return Hold(f"{lacking}: containers that should have ended still have the rest")
     return Run(tuple(cards))
 
 
@@ -185,10 +185,10 @@ def _move(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> De
     assignment = view.pods[pod].assignment
     mine = list(assignment.containers[container])
     for wrong, right in _replacements(mine, picked):
-        others = _assigned_on(view, right, without=(pod, container))
-        shortage = _shortage(view.cards[right], wrong, others)
-        if shortage:
-            why = f"the kubelet has picked card {right} and not {wrong.card}; {shortage}"
+        others = assigned_on(view, right, without=(pod, container))
+        lacking = shortage(view.cards[right], wrong, others)
+        if lacking:
+            why = f"the kubelet has picked card {right} and not {wrong.card}; {lacking}"
             return Hold(why, is_mismatch=True)
         mine = [
             msgspec.structs.replace(card, card=right) if card.card == wrong.card else card
@@ -238,7 +238,7 @@ def peak(bound: BoundPod, card: str | None, without: str | None = None) -> tuple
     return memory_mib, cores
 
 
-def _assigned_on(view: NodeView, card: str, without: tuple[str, str]) -> tuple[int, int]:
+def assigned_on(view: NodeView, card: str, without: tuple[str, str]) -> tuple[int, int]:
     """The most that is assigned on a card at one time: by pods, and by the ledger for others."""
     amounts = [
         peak(bound, card, without[1] if uid == without[0] else None)
@@ -255,7 +255,7 @@ def _sum(cards: Iterable[CardAllocation], card: str | None) -> tuple[int, int]:
     return sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts)
 
 
-def _shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, int]) -> str | None:
+def shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, int]) -> str | None:
     """What a card lacks, in one clause; None = nothing."""
     free_mib, free_cores = capacity.memory_mib - allocated[0], capacity.cores - allocated[1]
     if wanted.memory_mib > free_mib:

@@ -7,6 +7,7 @@ The webhook removes forged annotations from a new pod; later ``deploy/policy.yam
 | ``hami.io/assignment`` | pod | the binding | which cards its containers have (assignment.py) |
 | ``hami.io/gpumem.<container>`` | pod | the binding | the memory limit, where it was a percentage |
 | ``hami.io/gpumem-<i>.<container>`` | pod | the binding | the same on the i-th of several cards |
+| ``hami.io/resize`` | pod | a group that the policy names | new limits (resize.py) |
 | ``hami.io/cards`` | node | the node agent | its cards (nodes.py) |
 | ``hami.io/pod``, a label | pod | the webhook, the binding | ``true`` if it requests a card |
 
@@ -31,10 +32,11 @@ import msgspec
 
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.model.pods.decoding import Decoder
-from hami_py.model.pods.wire import Assignment, Cards, encode
+from hami_py.model.pods.wire import Assignment, Cards, Resize, encode
 
 ASSIGNMENT = "hami.io/assignment"
 CARDS = "hami.io/cards"
+RESIZE = "hami.io/resize"
 LABELS: Mapping[str, str] = {"hami.io/pod": "true"}
 """Every pod that requests a card has this label: the scheduler lists and watches only such pods."""
 
@@ -94,7 +96,7 @@ class _Version(msgspec.Struct, frozen=True):
     version: int
 
 
-_Value = TypeVar("_Value", bound=Assignment | Cards)
+_Value = TypeVar("_Value", bound=Assignment | Cards | Resize)
 
 
 class VersionedAnnotation(Generic[_Value]):

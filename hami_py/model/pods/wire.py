@@ -233,6 +233,13 @@ class Assignment(_Wire, frozen=True, omit_defaults=False):
     containers: dict[str, tuple[CardAllocation, ...]]
 
 
+class Resize(_Wire, frozen=True):
+    """New limits for containers of a pod: an annotation. See resize.py."""
+
+    version: int
+    containers: dict[str, tuple[CardAllocation, ...]]
+
+
 class Cards(_Wire, frozen=True):
     """The cards of a node: the annotation that its node agent writes. See nodes.py."""
 
