@@ -21,9 +21,10 @@ from hami_py.agent.reporter import Reporter
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
 from hami_py.errors import DamagedFile, HamiError
+from hami_py.gpu.health import Health
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.sweep import Sweeper
-from hami_py.kube import ApiServer, EventWriter, Followed, Reflector
+from hami_py.kube import ApiServer, Event, EventWriter, Followed, Reference, Reflector
 from hami_py.node import library, mounts
 from hami_py.node.devices import device_ids
 from hami_py.node.ledger import Ledger, set_aside
@@ -142,6 +143,8 @@ class Agent:
         )
         coordinator = Coordinator(self._settings.paths.runtime)
         coordinator.check()
+        health = Health(self._wake_all)
+        health.start()
         sweeper.start()
         reporter.start()
         registration.start()
@@ -149,6 +152,7 @@ class Agent:
         try:
             while not self._stopping.is_set():
                 coordinator.check()
+                self._follow_health(health)
                 try:
                     release_ended(state)
                 except HamiError as error:
@@ -157,6 +161,7 @@ class Agent:
                 self._wake.clear()
         finally:
             registration.stop()
+            health.stop()
             reporter.stop()
             coordinator.stop()
 
@@ -209,6 +214,29 @@ class Agent:
         except DamagedFile as error:
             _log.error("%s; it is kept as %s, and a new one begins", error, set_aside(path))
             return Ledger(path)
+
+    def _follow_health(self, health: Health) -> None:
+        before = self._cards.unhealthy()
+        self._cards.set_unhealthy(health.unhealthy())
+        now = self._cards.unhealthy()
+        if now == before:
+            return
+        for uuid in sorted(now.keys() | before.keys()):
+            if now.get(uuid) != before.get(uuid):
+                _log.warning("card %s: %s", uuid, now.get(uuid, "healthy again"))
+                self._report_health(uuid, now.get(uuid))
+        self._tell_devices()
+        self._wake_all()
+
+    def _report_health(self, uuid: str, why: str | None) -> None:
+        name = self._settings.node
+        about = Reference("Node", name, name)
+        if why is None:
+            message = f"card {uuid} is healthy again"
+            self._events.write(Event(about, "CardHealthy", message, is_warning=False, repeats=True))
+        else:
+            message = f"card {uuid} gets no new pods: {why}"
+            self._events.write(Event(about, "CardUnhealthy", message, repeats=True))
 
     def _tell_devices(self) -> None:
         self._devices.set(

@@ -8,9 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError
+from hami_py.gpu.health import ALL
 from hami_py.model.pods import PodSettings, read_node
 from hami_py.model.pods.wire import Card, NodeMode
 from hami_py.node.decision import BoundPod, Capacity, NodeView
@@ -28,16 +31,31 @@ class Cards:
     def __init__(self) -> None:
         self._cards: Mapping[str, Card] = {}
         self._context_memory: Mapping[str, int | None] = {}
+        self._unhealthy: Mapping[str, str] = {}
 
     def set(self, cards: Sequence[Card], context_memory: Mapping[str, int | None]) -> None:
         """Replace them."""
         self._cards = {card.uuid: card for card in cards}
         self._context_memory = dict(context_memory)
 
+    def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
+        """Replace the reasons by which cards are unhealthy; ``ALL`` stands for all cards."""
+        self._unhealthy = dict(unhealthy)
+
+    def unhealthy(self) -> dict[str, str]:
+        """The reasons by the UUIDs of the cards that are unhealthy."""
+        of_all = self._unhealthy.get(ALL)
+        found = {uuid: self._unhealthy.get(uuid, of_all) for uuid in self._cards}
+        return {uuid: why for uuid, why in found.items() if why is not None}
+
     @property
     def all(self) -> tuple[Card, ...]:
-        """All cards."""
-        return tuple(self._cards.values())
+        """All cards, with their health."""
+        unhealthy = self.unhealthy()
+        return tuple(
+            msgspec.structs.replace(card, healthy=card.uuid not in unhealthy)
+            for card in self._cards.values()
+        )
 
     def capacities(self) -> dict[str, Capacity]:
         """What may be allocated of each card."""

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import HamiError
-from hami_py.gpu.nvml import _is_partitioned, _mig_slices, session
+from hami_py.gpu.nvml import is_partitioned, mig_slices, session
 
 ALL = "*"
 """Stands for all cards in ``Health.unhealthy``."""
@@ -213,7 +213,7 @@ class Health:
                 self._limit = _Limit(OPENING)
                 try:
                     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    slices = _mig_slices(gpu) if _is_partitioned(gpu) else None
+                    slices = mig_slices(gpu) if is_partitioned(gpu) else None
                     for handle in [gpu] if slices is None else slices:
                         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
                         cards[uuid] = _Card(gpu, handle, is_slice=slices is not None)

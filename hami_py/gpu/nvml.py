@@ -68,13 +68,14 @@ def handles() -> Iterator[object]:
     """The handles of all cards; of MIG slices instead of a partitioned GPU."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if _is_partitioned(handle):
-            yield from _mig_slices(handle)
+        if is_partitioned(handle):
+            yield from mig_slices(handle)
         else:
             yield handle
 
 
-def _is_partitioned(handle: object) -> bool:
+def is_partitioned(handle: object) -> bool:
+    """Whether a GPU is partitioned into MIG slices."""
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
@@ -82,7 +83,8 @@ def _is_partitioned(handle: object) -> bool:
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _mig_slices(handle: object) -> Iterator[object]:
+def mig_slices(handle: object) -> Iterator[object]:
+    """The handles of the MIG slices of a GPU."""
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
