@@ -5,81 +5,84 @@
 # source: hami_py/plugin/api/deviceplugin.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "hami_py/plugin/api/deviceplugin.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'hami_py/plugin/api/deviceplugin.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n%hami_py/plugin/api/deviceplugin.proto\x12\x07v1beta1"]\n\x13\x44\x65vicePluginOptions\x12\x1a\n\x12pre_start_required\x18\x01 \x01(\x08\x12*\n"get_preferred_allocation_available\x18\x02 \x01(\x08"z\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.v1beta1.DevicePluginOptions"\x07\n\x05\x45mpty"8\n\x14ListAndWatchResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.v1beta1.Device"0\n\x0cTopologyInfo\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.v1beta1.NUMANode"\x16\n\x08NUMANode\x12\n\n\x02ID\x18\x01 \x01(\x03"M\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\'\n\x08topology\x18\x03 \x01(\x0b\x32\x15.v1beta1.TopologyInfo"/\n\x18PreStartContainerRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t"\x1b\n\x19PreStartContainerResponse"f\n\x1aPreferredAllocationRequest\x12H\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerPreferredAllocationRequest"{\n#ContainerPreferredAllocationRequest\x12\x1b\n\x13\x61vailable_deviceIDs\x18\x01 \x03(\t\x12\x1e\n\x16must_include_deviceIDs\x18\x02 \x03(\t\x12\x17\n\x0f\x61llocation_size\x18\x03 \x01(\x05"i\n\x1bPreferredAllocationResponse\x12J\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32-.v1beta1.ContainerPreferredAllocationResponse"9\n$ContainerPreferredAllocationResponse\x12\x11\n\tdeviceIDs\x18\x01 \x03(\t"P\n\x0f\x41llocateRequest\x12=\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32!.v1beta1.ContainerAllocateRequest"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t"S\n\x10\x41llocateResponse\x12?\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32".v1beta1.ContainerAllocateResponse"\xf1\x02\n\x19\x43ontainerAllocateResponse\x12:\n\x04\x65nvs\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerAllocateResponse.EnvsEntry\x12\x1e\n\x06mounts\x18\x02 \x03(\x0b\x32\x0e.v1beta1.Mount\x12$\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x13.v1beta1.DeviceSpec\x12H\n\x0b\x61nnotations\x18\x04 \x03(\x0b\x32\x33.v1beta1.ContainerAllocateResponse.AnnotationsEntry\x12\'\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"E\n\x05Mount\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t2F\n\x0cRegistration\x12\x36\n\x08Register\x12\x18.v1beta1.RegisterRequest\x1a\x0e.v1beta1.Empty"\x00\x32\xa3\x03\n\x0c\x44\x65vicePlugin\x12H\n\x16GetDevicePluginOptions\x12\x0e.v1beta1.Empty\x1a\x1c.v1beta1.DevicePluginOptions"\x00\x12\x41\n\x0cListAndWatch\x12\x0e.v1beta1.Empty\x1a\x1d.v1beta1.ListAndWatchResponse"\x00\x30\x01\x12\x65\n\x16GetPreferredAllocation\x12#.v1beta1.PreferredAllocationRequest\x1a$.v1beta1.PreferredAllocationResponse"\x00\x12\x41\n\x08\x41llocate\x12\x18.v1beta1.AllocateRequest\x1a\x19.v1beta1.AllocateResponse"\x00\x12\\\n\x11PreStartContainer\x12!.v1beta1.PreStartContainerRequest\x1a".v1beta1.PreStartContainerResponse"\x00\x42.Z,k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1b\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%hami_py/plugin/api/deviceplugin.proto\x12\x07v1beta1\"]\n\x13\x44\x65vicePluginOptions\x12\x1a\n\x12pre_start_required\x18\x01 \x01(\x08\x12*\n\"get_preferred_allocation_available\x18\x02 \x01(\x08\"z\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.v1beta1.DevicePluginOptions\"\x07\n\x05\x45mpty\"8\n\x14ListAndWatchResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.v1beta1.Device\"0\n\x0cTopologyInfo\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.v1beta1.NUMANode\"\x16\n\x08NUMANode\x12\n\n\x02ID\x18\x01 \x01(\x03\"M\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\'\n\x08topology\x18\x03 \x01(\x0b\x32\x15.v1beta1.TopologyInfo\"/\n\x18PreStartContainerRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"\x1b\n\x19PreStartContainerResponse\"f\n\x1aPreferredAllocationRequest\x12H\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerPreferredAllocationRequest\"{\n#ContainerPreferredAllocationRequest\x12\x1b\n\x13\x61vailable_deviceIDs\x18\x01 \x03(\t\x12\x1e\n\x16must_include_deviceIDs\x18\x02 \x03(\t\x12\x17\n\x0f\x61llocation_size\x18\x03 \x01(\x05\"i\n\x1bPreferredAllocationResponse\x12J\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32-.v1beta1.ContainerPreferredAllocationResponse\"9\n$ContainerPreferredAllocationResponse\x12\x11\n\tdeviceIDs\x18\x01 \x03(\t\"P\n\x0f\x41llocateRequest\x12=\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32!.v1beta1.ContainerAllocateRequest\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t\"S\n\x10\x41llocateResponse\x12?\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\".v1beta1.ContainerAllocateResponse\"\xf1\x02\n\x19\x43ontainerAllocateResponse\x12:\n\x04\x65nvs\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerAllocateResponse.EnvsEntry\x12\x1e\n\x06mounts\x18\x02 \x03(\x0b\x32\x0e.v1beta1.Mount\x12$\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x13.v1beta1.DeviceSpec\x12H\n\x0b\x61nnotations\x18\x04 \x03(\x0b\x32\x33.v1beta1.ContainerAllocateResponse.AnnotationsEntry\x12\'\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"E\n\x05Mount\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t2F\n\x0cRegistration\x12\x36\n\x08Register\x12\x18.v1beta1.RegisterRequest\x1a\x0e.v1beta1.Empty\"\x00\x32\xa3\x03\n\x0c\x44\x65vicePlugin\x12H\n\x16GetDevicePluginOptions\x12\x0e.v1beta1.Empty\x1a\x1c.v1beta1.DevicePluginOptions\"\x00\x12\x41\n\x0cListAndWatch\x12\x0e.v1beta1.Empty\x1a\x1d.v1beta1.ListAndWatchResponse\"\x00\x30\x01\x12\x65\n\x16GetPreferredAllocation\x12#.v1beta1.PreferredAllocationRequest\x1a$.v1beta1.PreferredAllocationResponse\"\x00\x12\x41\n\x08\x41llocate\x12\x18.v1beta1.AllocateRequest\x1a\x19.v1beta1.AllocateResponse\"\x00\x12\\\n\x11PreStartContainer\x12!.v1beta1.PreStartContainerRequest\x1a\".v1beta1.PreStartContainerResponse\"\x00\x42.Z,k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "hami_py.plugin.api.deviceplugin_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hami_py.plugin.api.deviceplugin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    _globals["DESCRIPTOR"]._loaded_options = None
-    _globals["DESCRIPTOR"]._serialized_options = b"Z,k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-    _globals["_CONTAINERALLOCATERESPONSE_ENVSENTRY"]._loaded_options = None
-    _globals["_CONTAINERALLOCATERESPONSE_ENVSENTRY"]._serialized_options = b"8\001"
-    _globals["_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY"]._loaded_options = None
-    _globals["_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY"]._serialized_options = b"8\001"
-    _globals["_DEVICEPLUGINOPTIONS"]._serialized_start = 50
-    _globals["_DEVICEPLUGINOPTIONS"]._serialized_end = 143
-    _globals["_REGISTERREQUEST"]._serialized_start = 145
-    _globals["_REGISTERREQUEST"]._serialized_end = 267
-    _globals["_EMPTY"]._serialized_start = 269
-    _globals["_EMPTY"]._serialized_end = 276
-    _globals["_LISTANDWATCHRESPONSE"]._serialized_start = 278
-    _globals["_LISTANDWATCHRESPONSE"]._serialized_end = 334
-    _globals["_TOPOLOGYINFO"]._serialized_start = 336
-    _globals["_TOPOLOGYINFO"]._serialized_end = 384
-    _globals["_NUMANODE"]._serialized_start = 386
-    _globals["_NUMANODE"]._serialized_end = 408
-    _globals["_DEVICE"]._serialized_start = 410
-    _globals["_DEVICE"]._serialized_end = 487
-    _globals["_PRESTARTCONTAINERREQUEST"]._serialized_start = 489
-    _globals["_PRESTARTCONTAINERREQUEST"]._serialized_end = 536
-    _globals["_PRESTARTCONTAINERRESPONSE"]._serialized_start = 538
-    _globals["_PRESTARTCONTAINERRESPONSE"]._serialized_end = 565
-    _globals["_PREFERREDALLOCATIONREQUEST"]._serialized_start = 567
-    _globals["_PREFERREDALLOCATIONREQUEST"]._serialized_end = 669
-    _globals["_CONTAINERPREFERREDALLOCATIONREQUEST"]._serialized_start = 671
-    _globals["_CONTAINERPREFERREDALLOCATIONREQUEST"]._serialized_end = 794
-    _globals["_PREFERREDALLOCATIONRESPONSE"]._serialized_start = 796
-    _globals["_PREFERREDALLOCATIONRESPONSE"]._serialized_end = 901
-    _globals["_CONTAINERPREFERREDALLOCATIONRESPONSE"]._serialized_start = 903
-    _globals["_CONTAINERPREFERREDALLOCATIONRESPONSE"]._serialized_end = 960
-    _globals["_ALLOCATEREQUEST"]._serialized_start = 962
-    _globals["_ALLOCATEREQUEST"]._serialized_end = 1042
-    _globals["_CONTAINERALLOCATEREQUEST"]._serialized_start = 1044
-    _globals["_CONTAINERALLOCATEREQUEST"]._serialized_end = 1091
-    _globals["_CDIDEVICE"]._serialized_start = 1093
-    _globals["_CDIDEVICE"]._serialized_end = 1118
-    _globals["_ALLOCATERESPONSE"]._serialized_start = 1120
-    _globals["_ALLOCATERESPONSE"]._serialized_end = 1203
-    _globals["_CONTAINERALLOCATERESPONSE"]._serialized_start = 1206
-    _globals["_CONTAINERALLOCATERESPONSE"]._serialized_end = 1575
-    _globals["_CONTAINERALLOCATERESPONSE_ENVSENTRY"]._serialized_start = 1480
-    _globals["_CONTAINERALLOCATERESPONSE_ENVSENTRY"]._serialized_end = 1523
-    _globals["_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY"]._serialized_start = 1525
-    _globals["_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY"]._serialized_end = 1575
-    _globals["_MOUNT"]._serialized_start = 1577
-    _globals["_MOUNT"]._serialized_end = 1646
-    _globals["_DEVICESPEC"]._serialized_start = 1648
-    _globals["_DEVICESPEC"]._serialized_end = 1724
-    _globals["_REGISTRATION"]._serialized_start = 1726
-    _globals["_REGISTRATION"]._serialized_end = 1796
-    _globals["_DEVICEPLUGIN"]._serialized_start = 1799
-    _globals["_DEVICEPLUGIN"]._serialized_end = 2218
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z,k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1'
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._loaded_options = None
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_options = b'8\001'
+  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._loaded_options = None
+  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_options = b'8\001'
+  _globals['_DEVICEPLUGINOPTIONS']._serialized_start=50
+  _globals['_DEVICEPLUGINOPTIONS']._serialized_end=143
+  _globals['_REGISTERREQUEST']._serialized_start=145
+  _globals['_REGISTERREQUEST']._serialized_end=267
+  _globals['_EMPTY']._serialized_start=269
+  _globals['_EMPTY']._serialized_end=276
+  _globals['_LISTANDWATCHRESPONSE']._serialized_start=278
+  _globals['_LISTANDWATCHRESPONSE']._serialized_end=334
+  _globals['_TOPOLOGYINFO']._serialized_start=336
+  _globals['_TOPOLOGYINFO']._serialized_end=384
+  _globals['_NUMANODE']._serialized_start=386
+  _globals['_NUMANODE']._serialized_end=408
+  _globals['_DEVICE']._serialized_start=410
+  _globals['_DEVICE']._serialized_end=487
+  _globals['_PRESTARTCONTAINERREQUEST']._serialized_start=489
+  _globals['_PRESTARTCONTAINERREQUEST']._serialized_end=536
+  _globals['_PRESTARTCONTAINERRESPONSE']._serialized_start=538
+  _globals['_PRESTARTCONTAINERRESPONSE']._serialized_end=565
+  _globals['_PREFERREDALLOCATIONREQUEST']._serialized_start=567
+  _globals['_PREFERREDALLOCATIONREQUEST']._serialized_end=669
+  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_start=671
+  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_end=794
+  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_start=796
+  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_end=901
+  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_start=903
+  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_end=960
+  _globals['_ALLOCATEREQUEST']._serialized_start=962
+  _globals['_ALLOCATEREQUEST']._serialized_end=1042
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_start=1044
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=1091
+  _globals['_CDIDEVICE']._serialized_start=1093
+  _globals['_CDIDEVICE']._serialized_end=1118
+  _globals['_ALLOCATERESPONSE']._serialized_start=1120
+  _globals['_ALLOCATERESPONSE']._serialized_end=1203
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=1206
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=1575
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_start=1480
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_end=1523
+  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_start=1525
+  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_end=1575
+  _globals['_MOUNT']._serialized_start=1577
+  _globals['_MOUNT']._serialized_end=1646
+  _globals['_DEVICESPEC']._serialized_start=1648
+  _globals['_DEVICESPEC']._serialized_end=1724
+  _globals['_REGISTRATION']._serialized_start=1726
+  _globals['_REGISTRATION']._serialized_end=1796
+  _globals['_DEVICEPLUGIN']._serialized_start=1799
+  _globals['_DEVICEPLUGIN']._serialized_end=2218
 # @@protoc_insertion_point(module_scope)
