@@ -1,11 +1,9 @@
 """A device plugin for findings: it says yes, and writes down what the kubelet asked, in order.
 
 Not ours: it knows neither cards nor limits. The interface is the kubelet's own, of the locked
-version (deviceplugin v1beta1, podresources v1), compiled when the tests start.
+version (deviceplugin v1beta1, podresources v1).
 """
 
-import importlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ VERSION, HEALTHY, UNHEALTHY = "v1beta1", "Healthy", "Unhealthy"
 
 @dataclass(frozen=True)
 class Interfaces:
-    """Compiled modules: messages and services of both interfaces."""
+    """Generated modules: messages and services of both interfaces."""
 
     plugin: Any
     plugin_services: Any
@@ -32,22 +30,21 @@ class Interfaces:
 
 
 def interfaces(protos: Path, folder: Path) -> Interfaces:
-    """Compile the interfaces in ``protos`` into a folder of the test's."""
-    from grpc_tools import protoc  # type: ignore[import-untyped]
+    """The modules of hami_py.plugin.api: a process can load only one copy of an interface.
 
-    for name in ("deviceplugin", "podresources"):
-        arguments = [f"-I{protos}", f"--python_out={folder}", f"--grpc_python_out={folder}"]
-        assert protoc.main(["protoc", *arguments, str(protos / f"{name}.proto")]) == 0
-    sys.path.insert(0, str(folder))
-    try:
-        modules = [
-            importlib.import_module(f"{name}_{part}")
-            for name in ("deviceplugin", "podresources")
-            for part in ("pb2", "pb2_grpc")
-        ]
-    finally:
-        sys.path.remove(str(folder))
-    return Interfaces(*modules)
+    They are generated from the kubelet's own interface, and test_interfaces.py compares them with
+    it. So nothing is compiled here.
+    """
+    from hami_py.plugin.api import (
+        deviceplugin_pb2,
+        deviceplugin_pb2_grpc,
+        podresources_pb2,
+        podresources_pb2_grpc,
+    )
+
+    return Interfaces(
+        deviceplugin_pb2, deviceplugin_pb2_grpc, podresources_pb2, podresources_pb2_grpc
+    )
 
 
 @dataclass(frozen=True)
