@@ -117,14 +117,9 @@ def decide(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> D
 
 def _if_room(view: NodeView, pod: str, container: str, cards: Sequence[CardAllocation]) -> Decision:
     """Case 1: run on these cards, if the ledger has room."""
-    others = [
-        allocation
-        for key, allocations in view.allocated.items()
-        if key != (pod, container)
-        for allocation in allocations
-    ]
     for card in cards:
-        lacking = shortage(view.cards[card.card], card, _sum(others, card.card))
+        others = _allocated_on(view, card.card, beside=(pod, container))
+        lacking = shortage(view.cards[card.card], card, others)
         if lacking:
             return Hold(f"{lacking}: containers that should have ended still have the rest")
     return Run(tuple(cards))
@@ -185,7 +180,7 @@ def _move(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> De
     assignment = view.pods[pod].assignment
     mine = list(assignment.containers[container])
     for wrong, right in _replacements(mine, picked):
-        others = assigned_on(view, right, without=(pod, container))
+        others = assigned_on(view, right, beside=(pod, container))
         lacking = shortage(view.cards[right], wrong, others)
         if lacking:
             why = f"the kubelet has picked card {right} and not {wrong.card}; {lacking}"
@@ -209,45 +204,67 @@ def _replacements(
     return list(zip(wrong, sorted({*picked} - names), strict=True))
 
 
-def peak(bound: BoundPod, card: str | None, without: str | None = None) -> tuple[int, int]:
+def peak(bound: BoundPod, card: str | None, beside: str | None = None) -> tuple[int, int]:
     """The most memory and cores that the containers of a pod have at one time.
 
     Args:
         bound: the pod.
         card: of this card; None = of all cards together.
-        without: a container that does not count.
+        beside: only while this container runs, and without it.
     """
-    in_turn, together = [(0, 0)], [(0, 0)]
+    amounts: dict[Kind, list[tuple[int, int]]] = {"init": [], "sidecar": [], "app": []}
     for name, cards in bound.assignment.containers.items():
-        if name != without:
-            # Init containers run one after the other, beside sidecars, and before the others.
-            before = bound.kinds.get(name) == "init"
-            (in_turn if before else together).append(_sum(cards, card))
-    sidecars = [
-        _sum(cards, card)
-        for name, cards in bound.assignment.containers.items()
-        if bound.kinds.get(name) == "sidecar" and name != without
-    ]
+        if name != beside:
+            amounts[bound.kinds.get(name, "app")].append(_sum(cards, card))
+    kind = bound.kinds.get(beside, "app") if beside is not None else None
+    # Init containers run one after the other, beside sidecars, and before the others.
+    in_turn = [*amounts["init"], (0, 0)] if kind in (None, "sidecar") else [(0, 0)]
+    together = amounts["app"] if kind != "init" else []
     memory_mib, cores = (
-        max(
-            max(each[kind] for each in in_turn) + sum(each[kind] for each in sidecars),
-            sum(each[kind] for each in together),
-        )
-        for kind in (0, 1)
+        sum(each[part] for each in amounts["sidecar"])
+        + max(*(each[part] for each in in_turn), sum(each[part] for each in together))
+        for part in (0, 1)
     )
     return memory_mib, cores
 
 
-def assigned_on(view: NodeView, card: str, without: tuple[str, str]) -> tuple[int, int]:
-    """The most that is assigned on a card at one time: by pods, and by the ledger for others."""
+def assigned_on(view: NodeView, card: str, beside: tuple[str, str]) -> tuple[int, int]:
+    """The most that is assigned on a card at one time, while a container runs and without it.
+
+    For pods that are not known any more it is what the ledger has.
+    """
+    unknown = {uid: pod for uid, pod in _allocated(view).items() if uid not in view.pods}
+    return _at_one_time({**view.pods, **unknown}, card, beside)
+
+
+def _allocated_on(view: NodeView, card: str, beside: tuple[str, str]) -> tuple[int, int]:
+    """The same of what the ledger has."""
+    return _at_one_time(_allocated(view), card, beside)
+
+
+def _at_one_time(
+    pods: Mapping[str, BoundPod], card: str, beside: tuple[str, str]
+) -> tuple[int, int]:
     amounts = [
-        peak(bound, card, without[1] if uid == without[0] else None)
-        for uid, bound in view.pods.items()
-    ]
-    amounts += [
-        _sum(cards, card) for (uid, _), cards in view.allocated.items() if uid not in view.pods
+        peak(bound, card, beside[1] if uid == beside[0] else None) for uid, bound in pods.items()
     ]
     return sum(each[0] for each in amounts), sum(each[1] for each in amounts)
+
+
+def _allocated(view: NodeView) -> dict[str, BoundPod]:
+    """The pods with the cards that the ledger has for them.
+
+    The containers of a pod that is not known any more may all run at one time.
+    """
+    containers: dict[str, dict[str, tuple[CardAllocation, ...]]] = {}
+    for (uid, name), cards in view.allocated.items():
+        containers.setdefault(uid, {})[name] = tuple(cards)
+    return {
+        uid: BoundPod(
+            Assignment(1, uid, "", cards), view.pods[uid].kinds if uid in view.pods else {}
+        )
+        for uid, cards in containers.items()
+    }
 
 
 def _sum(cards: Iterable[CardAllocation], card: str | None) -> tuple[int, int]:

@@ -31,7 +31,7 @@ def refusal(
         capacity = view.cards.get(card.card)
         if capacity is None:
             return f"card {card.card} is not on this node any more"
-        others = assigned_on(view, card.card, without=(pod, container))
+        others = assigned_on(view, card.card, beside=(pod, container))
         lacking = shortage(capacity, card, others)
         if lacking is not None:
             return lacking
