@@ -5,16 +5,16 @@ name the same cards, because the plugin tells the kubelet its preference. But th
 it, so there are these cases, in this order:
 
 1. The cards are equal: the container runs, if the ledger has room on them.
-2. Another container on the node, which has not started, is assigned to exactly the picked cards,
-   with the same amounts: the two assignments are swapped.
+2. Another container on the node, which has not started, is assigned to the picked card, and both
+   containers fit on the other's card: the two cards are swapped.
 3. The picked card has room beside everything that is assigned on the node: the container is
    assigned to it.
 4. Otherwise the container waits. The kubelet asks again after some seconds.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
@@ -127,52 +127,84 @@ def _if_room(view: NodeView, pod: str, container: str, cards: Sequence[CardAlloc
 
 def _swap(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Run | None:
     """Case 2: exchange single cards with containers that have not started."""
-    changed = {uid: bound.assignment for uid, bound in view.pods.items()}
-    mine = list(changed[pod].containers[container])
-    for wrong, right in _replacements(mine, picked):
-        partner = _partner(view, changed, (pod, container), wrong, right)
-        if partner is None:
+    after = view
+    for wrong, right in _replacements(view.pods[pod].assignment.containers[container], picked):
+        found = _exchanged(after, (pod, container), wrong, right)
+        if found is None:
             return None
-        uid, name, index = partner
-        theirs = list(changed[uid].containers[name])
-        theirs[index] = msgspec.structs.replace(theirs[index], card=wrong.card)
-        changed[uid] = _with(changed[uid], name, theirs)
-        # The pod may be the same; then its assignment has just changed.
-        mine = [
-            msgspec.structs.replace(card, card=right) if card.card == wrong.card else card
-            for card in mine
-        ]
-        changed[pod] = _with(changed[pod], container, mine)
-    different = {
-        uid: assignment
-        for uid, assignment in changed.items()
-        if assignment != view.pods[uid].assignment
+        after = found
+    changed = {
+        uid: bound.assignment
+        for uid, bound in after.pods.items()
+        if bound.assignment != view.pods[uid].assignment
     }
+    mine = after.pods[pod].assignment.containers[container]
     decision = _if_room(view, pod, container, mine)
-    return Run(decision.cards, different) if isinstance(decision, Run) else None
+    return Run(decision.cards, changed) if isinstance(decision, Run) else None
 
 
-def _partner(
-    view: NodeView,
-    assignments: Mapping[str, Assignment],
-    me: tuple[str, str],
-    wrong: CardAllocation,
-    right: str,
-) -> tuple[str, str, int] | None:
-    """A container that has not started and has the same amounts on the card that was picked.
-
-    Its pod, its name and the index of the card. It must not have the other card already.
-    """
-    for uid in sorted(assignments):
-        for name, cards in sorted(assignments[uid].containers.items()):
-            if (uid, name) == me or (uid, name) in view.allocated:
-                continue
-            if any(card.card == wrong.card for card in cards):
-                continue
-            for index, card in enumerate(cards):
-                if card == msgspec.structs.replace(wrong, card=right):
-                    return uid, name, index
+def _exchanged(
+    view: NodeView, me: tuple[str, str], wrong: CardAllocation, right: str
+) -> NodeView | None:
+    """The node after two containers have exchanged a card; None = no other one can."""
+    if wrong.card not in view.cards:
+        return None
+    for partner in _partners(view, me, wrong.card, right):
+        after = _with_card(view, me, wrong.card, right, without=partner)
+        after = _with_card(after, partner, right, wrong.card, without=me)
+        if not any(_is_overbooked(view, after, card) for card in (wrong.card, right)):
+            return after
     return None
+
+
+def _partners(
+    view: NodeView, me: tuple[str, str], wrong: str, right: str
+) -> Iterator[tuple[str, str]]:
+    """Containers that have not started and have the picked card, but not the other one."""
+    for uid, bound in sorted(view.pods.items()):
+        for name, allocations in sorted(bound.assignment.containers.items()):
+            cards = {allocation.card for allocation in allocations}
+            is_other = (uid, name) != me and (uid, name) not in view.allocated
+            if is_other and right in cards and wrong not in cards:
+                yield uid, name
+
+
+def _with_card(
+    view: NodeView, key: tuple[str, str], before: str, after: str, without: tuple[str, str]
+) -> NodeView:
+    """The node after a container has another card.
+
+    Containers of the pod that run before or after it, and have not started, follow: the kubelet
+    gives them the same devices. One does not.
+    """
+    uid, container = key
+    bound = view.pods[uid]
+    containers = dict(bound.assignment.containers)
+    for name, cards in containers.items():
+        in_turn = "init" in (bound.kinds.get(name), bound.kinds.get(container))
+        follows = in_turn and (uid, name) != without and (uid, name) not in view.allocated
+        has_after = any(card.card == after for card in cards)
+        if name == container or (follows and not has_after):
+            containers[name] = tuple(
+                msgspec.structs.replace(card, card=after) if card.card == before else card
+                for card in cards
+            )
+    assignment = msgspec.structs.replace(bound.assignment, containers=containers)
+    return replace(view, pods={**view.pods, uid: replace(bound, assignment=assignment)})
+
+
+def _is_overbooked(before: NodeView, after: NodeView, card: str) -> bool:
+    """Whether more is assigned on a card than it has, and than before."""
+    capacity = after.cards[card]
+    return any(
+        now > max(earlier, most)
+        for now, earlier, most in zip(
+            assigned_on(after, card),
+            assigned_on(before, card),
+            (capacity.memory_mib, capacity.cores),
+            strict=True,
+        )
+    )
 
 
 def _move(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
@@ -228,10 +260,17 @@ def peak(bound: BoundPod, card: str | None, beside: str | None = None) -> tuple[
     return memory_mib, cores
 
 
-def assigned_on(view: NodeView, card: str, beside: tuple[str, str]) -> tuple[int, int]:
-    """The most that is assigned on a card at one time, while a container runs and without it.
+def assigned_on(
+    view: NodeView, card: str, beside: tuple[str, str] | None = None
+) -> tuple[int, int]:
+    """The most that is assigned on a card at one time.
 
     For pods that are not known any more it is what the ledger has.
+
+    Args:
+        view: the node.
+        card: the card's UUID.
+        beside: only while this container runs, and without it.
     """
     unknown = {uid: pod for uid, pod in _allocated(view).items() if uid not in view.pods}
     return _at_one_time({**view.pods, **unknown}, card, beside)
@@ -243,10 +282,11 @@ def _allocated_on(view: NodeView, card: str, beside: tuple[str, str]) -> tuple[i
 
 
 def _at_one_time(
-    pods: Mapping[str, BoundPod], card: str, beside: tuple[str, str]
+    pods: Mapping[str, BoundPod], card: str, beside: tuple[str, str] | None
 ) -> tuple[int, int]:
     amounts = [
-        peak(bound, card, beside[1] if uid == beside[0] else None) for uid, bound in pods.items()
+        peak(bound, card, beside[1] if beside is not None and uid == beside[0] else None)
+        for uid, bound in pods.items()
     ]
     return sum(each[0] for each in amounts), sum(each[1] for each in amounts)
 
