@@ -213,7 +213,8 @@ def _move(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> De
     mine = list(assignment.containers[container])
     for wrong, right in _replacements(mine, picked):
         others = assigned_on(view, right, beside=(pod, container))
-        lacking = shortage(view.cards[right], wrong, others)
+        wanted = msgspec.structs.replace(wrong, card=right)
+        lacking = shortage(view.cards[right], wanted, others)
         if lacking:
             why = f"the kubelet has picked card {right} and not {wrong.card}; {lacking}"
             return Hold(why, is_mismatch=True)
