@@ -1,61 +1,203 @@
-"""One container image, made by hand: a static busybox, for pods and for their sandboxes.
+"""The images of a test cluster, and how a container runtime reads them.
 
 There is no registry to pull from. A Docker archive (the format of `docker save`) is a tar with a
-manifest, a configuration and one tar per layer; `ctr images import` reads it.
+manifest, and for each image a configuration and its layers; `ctr images import` reads it. Images
+share layers, and the archive has each layer once.
 """
 
 import hashlib
 import io
 import json
+import re
 import shutil
-import subprocess
 import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
-#: The image that pods name, with imagePullPolicy Never.
+from cluster import binaries, image_layers
+from cluster.binaries import CannotBuild
+from cluster.image_layers import Layer
+from support.artifacts import ROOT
+
+#: The image that most pods of tests name: a static busybox. Sandboxes of pods run it, too.
 BUSYBOX = "docker.io/hami-py/busybox:test"
 
-#: The directories of the image; all else is mounted by the runtime.
-_FOLDERS = ("bin", "etc", "tmp", "proc", "sys", "dev", "var", "root")
+#: Python with cuda-bindings and tests/clients/programs at /programs, and nothing of ours.
+CLIENT = "docker.io/hami-py/cuda-python:test"
+
+#: The programs that CLIENT needs from the lock's group ``clients``.
+_CLIENT_PACKAGES = ("cuda-bindings", "cuda-pathfinder")
+
+#: The user of our image.
+_USER = 65532
 
 
-def busybox(archive: Path) -> None:
-    """Write the image; needs Debian's busybox-static, or another static busybox."""
-    program = shutil.which("busybox")
-    assert program, "missing: busybox; install it with: apt-get install busybox-static"
-    layer = _layer(Path(program))
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "infinity"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-    }
-    content = json.dumps(config).encode()
-    name = f"{hashlib.sha256(content).hexdigest()}.json"
-    manifest = [{"Config": name, "RepoTags": [BUSYBOX], "Layers": ["layer.tar"]}]
-    with tarfile.open(archive, "w") as tar:
-        _add(tar, name, content)
-        _add(tar, "layer.tar", layer)
+@dataclass(frozen=True)
+class Image:
+    """An image by its full name; ``config`` is as in an OCI image's configuration."""
+
+    name: str
+    layers: Sequence[Layer]
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def busybox() -> Image:
+    """Debian's busybox-static, or another static busybox."""
+    found = shutil.which("busybox")
+    if found is None:
+        raise CannotBuild("missing: busybox; install it with: apt-get install busybox-static")
+    program = Path(found)
+
+    def fill(layer: Path) -> None:
+        # All else is mounted by the runtime.
+        for folder in ("bin", "etc", "tmp", "proc", "sys", "dev", "var", "root"):
+            (layer / folder).mkdir()
+        (layer / "tmp").chmod(0o1777)
+        shutil.copyfile(program, layer / "bin" / "busybox")
+        (layer / "bin" / "busybox").chmod(0o755)
+        for applet in sorted({*image_layers.run(program, "--list").split()} - {"busybox"}):
+            (layer / "bin" / applet).symlink_to("busybox")
+
+    layer = image_layers.files("busybox", [_digest(program)], fill)
+    return Image(BUSYBOX, [layer], {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "infinity"]})
+
+
+def whole() -> list[Image]:
+    """The images that deploy/ names, built as deploy/image says, and CLIENT."""
+    base = image_layers.debian()
+    return [_hami(base), _kube_scheduler(), _client(base)]
+
+
+def write(images: Sequence[Image], stream: IO[bytes]) -> None:
+    """Write the archive of these images."""
+    manifest = []
+    layers = {layer.digest: layer for image in images for layer in image.layers}
+    with tarfile.open(fileobj=stream, mode="w|") as tar:
+        for digest, layer in layers.items():
+            tar.add(layer.tar, f"{digest}.tar")
+        for image in images:
+            config = json.dumps(configuration(image)).encode()
+            name = f"{hashlib.sha256(config).hexdigest()}.json"
+            _add(tar, name, config)
+            of = [f"{layer.digest}.tar" for layer in image.layers]
+            manifest.append({"Config": name, "RepoTags": [image.name], "Layers": of})
         _add(tar, "manifest.json", json.dumps(manifest).encode())
 
 
-def _layer(program: Path) -> bytes:
-    applets = subprocess.run([program, "--list"], check=True, capture_output=True, text=True)
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for folder in _FOLDERS:
-            entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
-            tar.addfile(entry)
-        _add(tar, "bin/busybox", program.read_bytes(), 0o755)
-        for applet in sorted({*applets.stdout.split()} - {"busybox"}):
-            entry = tarfile.TarInfo(f"bin/{applet}")
-            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(entry)
-    return stream.getvalue()
+def configuration(image: Image) -> dict[str, Any]:
+    """What determines all of an image but its name."""
+    digests = [f"sha256:{layer.digest}" for layer in image.layers]
+    return {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": dict(image.config),
+        "rootfs": {"type": "layers", "diff_ids": digests},
+    }
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+def _hami(base: Layer) -> Image:
+    """As deploy/image/Dockerfile makes it, from the wheel of `make wheel`."""
+    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    wheels = sorted((ROOT / "dist").glob(f"hami_py-{version}-*.whl"), key=_changed)
+    if not wheels:
+        raise CannotBuild(f"missing: dist/hami_py-{version}-*.whl; build it with: make wheel")
+    place = f"opt/hami/lib/{image_layers.python(base)}/site-packages"
+    locked = _locked("--no-default-groups", "--extra", "kubernetes")
+    hashed = ("--require-hashes", "--requirement", "-")
+    exact = ("--no-deps", "--no-index", wheels[-1])
+    return Image(
+        f"docker.io/library/hami-py:{version}",
+        [
+            base,
+            image_layers.files("hami-environment", [], _environment),
+            image_layers.packages("hami-packages", base, place, *hashed, requirements=locked),
+            image_layers.packages("hami", base, place, *exact, recipe=[_digest(wheels[-1])]),
+        ],
+        {
+            "Env": ["PATH=/opt/hami/bin:/usr/local/bin:/usr/bin:/bin"],
+            "User": f"{_USER}:{_USER}",
+            "Entrypoint": ["hami"],
+        },
+    )
+
+
+def _environment(layer: Path) -> None:
+    """A virtual environment without packages, its one command, and its user."""
+    home = layer / "opt" / "hami"
+    (home / "bin").mkdir(parents=True)
+    (home / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (home / "bin" / "python").symlink_to("/usr/bin/python3")
+    command = home / "bin" / "hami"
+    command.write_text("#!/opt/hami/bin/python\nimport hami_py.cli\n\nhami_py.cli.main()\n")
+    command.chmod(0o755)
+    users = {
+        "passwd": f"root:x:0:0::/root:/bin/sh\nhami:x:{_USER}:{_USER}::/:/usr/sbin/nologin\n",
+        "group": f"root:x:0:\nhami:x:{_USER}:\n",
+    }
+    (layer / "etc").mkdir()
+    for file, text in users.items():
+        (layer / "etc" / file).write_text(text)
+
+
+def _kube_scheduler() -> Image:
+    """The program that `binaries` built, under the name of its release."""
+    program = binaries.folder("control-plane") / "kube-scheduler"
+
+    def fill(layer: Path) -> None:
+        place = layer / "usr" / "local" / "bin"
+        place.mkdir(parents=True)
+        shutil.copyfile(program, place / program.name)
+        (place / program.name).chmod(0o755)
+
+    return Image(
+        f"registry.k8s.io/kube-scheduler:v{binaries.kubernetes_version()}",
+        [image_layers.files("kube-scheduler", [program.parent.name], fill)],
+        {"Env": ["PATH=/usr/local/bin"], "Entrypoint": ["kube-scheduler"]},
+    )
+
+
+def _client(base: Layer) -> Image:
+    place = f"usr/local/lib/{image_layers.python(base)}/dist-packages"
+    locked = _locked("--only-group", "clients", only=_CLIENT_PACKAGES)
+    hashed = ("--require-hashes", "--requirement", "-")
+    programs = sorted((ROOT / "tests" / "clients" / "programs").glob("*.py"))
+
+    def fill(layer: Path) -> None:
+        (layer / "programs").mkdir()
+        for program in programs:
+            shutil.copyfile(program, layer / "programs" / program.name)
+
+    return Image(
+        CLIENT,
+        [
+            base,
+            image_layers.packages("cuda-bindings", base, place, *hashed, requirements=locked),
+            image_layers.files("programs", [[each.name, _digest(each)] for each in programs], fill),
+        ],
+        {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": ["sleep", "infinity"]},
+    )
+
+
+def _locked(*arguments: str, only: Sequence[str] = ()) -> str:
+    """Requirements of uv.lock with their hashes; of some packages, if they are named."""
+    shape = ("--no-emit-project", "--no-header", "--no-annotate")
+    text = image_layers.run(image_layers.uv(), "export", "--quiet", "--frozen", *arguments, *shape)
+    # A requirement is a line that is continued by its hashes.
+    each = re.findall(r"^\S.*\\\n(?:^ .*\n)*", text, re.MULTILINE)
+    return "".join(row for row in each if not only or re.split(r"[=\[ ]", row)[0] in only)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _changed(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), mode
+    entry.size, entry.mode = len(content), 0o644
     tar.addfile(entry, io.BytesIO(content))

@@ -16,14 +16,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster import images, waiting
+from cluster import image_store, waiting
 from cluster.control_plane import ControlPlane
+from cluster.images import BUSYBOX, Image, busybox, write
 from cluster.leftovers import Leftovers
-from cluster.objects import NODES, PODS
+from cluster.objects import NODES
 from cluster.servers import Server, accepts_unix, free_ports
 
 #: The node's address, which must not be 127.x, and the network of its pods, of 128 addresses. Each
@@ -37,9 +38,11 @@ _CGROUPS = Path("/sys/fs/cgroup")
 class Node:
     """A running node; used in `with`.
 
-    ``kubelet_config`` is merged over our KubeletConfiguration.
+    ``kubelet_config`` is merged over our KubeletConfiguration. ``images`` are there beside busybox.
+    ``runtime`` is called by containerd instead of runc, with the same arguments.
     Attributes: ``kubelet`` and ``containerd`` (servers, to be stopped and started), ``state`` (the
-    kubelet's /var/lib/kubelet), ``cdi`` (a folder that containerd reads CDI specs from).
+    kubelet's /var/lib/kubelet), ``cdi`` (the folder that containerd reads CDI specs from; the
+    node's pods find it at /run/cdi), ``pod_logs`` (what containers write; it outlives the node).
     """
 
     def __init__(
@@ -50,9 +53,13 @@ class Node:
         name: str = "n1",
         *,
         kubelet_config: Mapping[str, Any] | None = None,
+        images: Sequence[Image] = (),
+        runtime: Path | None = None,
     ) -> None:
+        self._images, self._runtime = [busybox(), *images], runtime
         self._programs, self.cluster, self.name = programs, cluster, name
         logs.mkdir(parents=True, exist_ok=True)
+        self.pod_logs = logs / "pods"
         # Short: the path of a socket has 108 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="hami-node-"))
         self._cgroup = self.folder.name
@@ -81,9 +88,7 @@ class Node:
             subprocess.run(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"], check=True)
             _make_cgroups(self._cgroup)
             self._enter_namespaces()
-            self.containerd.start()
-            images.busybox(self.folder / "busybox.tar")
-            self.ctr("images", "import", str(self.folder / "busybox.tar"))
+            self._start_containerd()
             self.kubelet.start()
             waiting.until(self._is_ready, f"node {self.name} is ready")
             undo.pop_all()
@@ -105,19 +110,57 @@ class Node:
 
     def ctr(self, *arguments: str) -> str:
         """Ask containerd, in the kubelet's namespace of names; its answer."""
-        program = [str(self._programs / "ctr"), "--address", str(self._socket)]
-        command = [*program, "--namespace", "k8s.io"]
         done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=120.0, check=False
+            [*self._ctr, *arguments], capture_output=True, text=True, timeout=120.0, check=False
         )
         assert done.returncode == 0, f"ctr {arguments}: {done.stderr}\n{self.containerd.tail()}"
         return done.stdout
 
-    def log(self, pod: str, container: str = "main") -> str:
-        """The output of a container of ``default/pod``."""
-        uid = self.cluster.api.get(f"{PODS}/{pod}")["metadata"]["uid"]
-        folder = self.folder / "pod-logs" / f"default_{pod}_{uid}"
-        return "".join(path.read_text() for path in sorted((folder / container).glob("*.log")))
+    def log(self, pod: str, container: str = "main", namespace: str = "default") -> str:
+        """What the runtime logs of a container of this pod: its output, each line with a prefix."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        uid = self.cluster.api.get(path)["metadata"]["uid"]
+        folder = self.pod_logs / f"{namespace}_{pod}_{uid}" / container
+        # One for each time that it started, from 0.log on.
+        files = sorted(folder.glob("*.log"), key=lambda file: int(file.stem))
+        return "".join(file.read_text() for file in files)
+
+    def output(self, pod: str, container: str = "main", namespace: str = "default") -> str:
+        """The output of a container of this pod."""
+        return "".join(map(_output, self.log(pod, container, namespace).splitlines()))
+
+    def _start_containerd(self) -> None:
+        """Start it with the images, which are imported if no node has done so before."""
+        root, kept = self.folder / "ctd" / "root", image_store.folder(self._images, self._programs)
+        root.parent.mkdir()
+        if is_there := kept.is_dir():
+            image_store.link(kept, root)
+        self.containerd.start()
+        if not is_there:
+            self._import_images()
+            self.containerd.stop()
+            image_store.keep(root, kept)
+            self.containerd.start()
+
+    def _import_images(self) -> None:
+        with subprocess.Popen(
+            [*self._ctr, "images", "import", "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        ) as ctr:
+            assert ctr.stdin is not None
+            assert ctr.stderr is not None
+            # One that fails early says why.
+            with contextlib.suppress(BrokenPipeError), ctr.stdin:
+                write(self._images, ctr.stdin)
+            said = ctr.stderr.read().decode()
+        assert ctr.returncode == 0, f"ctr images import: {said}\n{self.containerd.tail()}"
+
+    @property
+    def _ctr(self) -> list[str]:
+        program = [str(self._programs / "ctr"), "--address", str(self._socket)]
+        return [*program, "--namespace", "k8s.io"]
 
     @property
     def _socket(self) -> Path:
@@ -147,7 +190,8 @@ class Node:
             self._init.kill()
             raise AssertionError(f"the node's namespaces: {self._init.stderr.read()}")
 
-    def _init_pid(self) -> int:
+    def init_pid(self) -> int:
+        """The first process in the node's namespaces, as this namespace numbers it."""
         assert self._init is not None, f"node {self.name} was not started"
         children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children")
         return int(children.read_text().split()[0])
@@ -155,14 +199,15 @@ class Node:
     def _server(self, command: list[str], log: Path, ready: Callable[[], bool]) -> Server:
         # containerd finds its shim, and CNI its plugins' helpers, by the path.
         env = {"PATH": f"{self._programs}:{os.environ['PATH']}"}
-        return Server(command, log, ready, env=env, within=self._init_pid)
+        return Server(command, log, ready, env=env, within=self.init_pid)
 
     def _containerd(self, logs: Path) -> Server:
         path = self.folder / "containerd.toml"
-        path.write_text(_containerd_config(self.folder, self._socket, self.cdi))
+        path.write_text(_containerd_config(self.folder, self._socket, self.cdi, self._runtime))
         network = self.folder / "cni"
         network.mkdir()
-        (network / "10-ptp.conflist").write_text(json.dumps(_network(self.folder)))
+        reached = [ADDRESS, self.cluster.settings.address]
+        (network / "10-ptp.conflist").write_text(json.dumps(_network(self.folder, reached)))
         command = [str(self._programs / "containerd"), "--config", str(path)]
         return self._server(command, logs / "containerd.log", lambda: accepts_unix(self._socket))
 
@@ -194,7 +239,7 @@ class Node:
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
-            "podLogsDir": str(folder / "pod-logs"),
+            "podLogsDir": str(self.pod_logs),
             "volumePluginDir": str(folder / "volume-plugins"),
             # To lower it takes CAP_SYS_RESOURCE, which root does not have everywhere.
             "oomScoreAdj": 0,
@@ -218,6 +263,13 @@ class Node:
         return self._server(command, logs / "kubelet.log", lambda: accepts_unix(registry))
 
 
+def runc() -> str:
+    """The program that starts containers."""
+    found = shutil.which("runc")
+    assert found, "missing: runc; install it with: apt-get install runc"
+    return found
+
+
 def _hierarchies(name: str) -> list[Path]:
     """This cgroup in every hierarchy that is mounted; there is one where all is cgroup v2."""
     if (_CGROUPS / "cgroup.controllers").exists():
@@ -234,8 +286,14 @@ def _make_cgroups(name: str) -> None:
                 (cgroup / file).write_text((cgroup.parent / file).read_text())
 
 
-def _network(folder: Path) -> dict[str, Any]:
-    """Point to point between a pod and the host; nothing is routed further."""
+def _output(line: str) -> str:
+    """What a container wrote; the runtime says when and where, and whether it ends the line."""
+    _time, _stream, tag, text = line.split(" ", 3)
+    return text if tag == "P" else f"{text}\n"
+
+
+def _network(folder: Path, reached: Sequence[str]) -> dict[str, Any]:
+    """Point to point between a pod and the host, with these addresses; nothing else is routed."""
     return {
         "cniVersion": "1.0.0",
         "name": "test",
@@ -246,16 +304,15 @@ def _network(folder: Path) -> dict[str, Any]:
                     "type": "host-local",
                     "dataDir": str(folder / "addresses"),
                     "ranges": [[{"subnet": f"{_PODS}/25"}]],
+                    "routes": [{"dst": f"{address}/32"} for address in reached],
                 },
             }
         ],
     }
 
 
-def _containerd_config(folder: Path, socket: Path, cdi: Path) -> str:
+def _containerd_config(folder: Path, socket: Path, cdi: Path, runtime: Path | None) -> str:
     """Version 3 of containerd's configuration, all of it in the node's folder."""
-    runtime = shutil.which("runc")
-    assert runtime, "missing: runc; install it with: apt-get install runc"
     return f"""
 version = 3
 root = "{folder}/ctd/root"
@@ -272,7 +329,7 @@ disabled_plugins = [
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = "{images.BUSYBOX}"
+    sandbox = "{BUSYBOX}"
 [plugins."io.containerd.cri.v1.runtime"]
   # Without it: "can't get final child's PID from pipe: EOF", where CAP_SYS_RESOURCE is missing.
   restrict_oom_score_adj = true
@@ -283,7 +340,7 @@ disabled_plugins = [
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-      BinaryName = "{runtime}"
+      BinaryName = "{runtime or runc()}"
       SystemdCgroup = false
 [plugins."io.containerd.nri.v1.nri"]
   socket_path = "{folder}/nri.sock"

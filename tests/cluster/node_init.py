@@ -42,10 +42,10 @@ def prepare(folder: Path) -> None:
         options = f"lowerdir=/{place},upperdir={upper},workdir={work}"
         mount("-t", "overlay", "-o", options, "overlay", f"/{place}")
     mount("-t", "tmpfs", "tmpfs", "/run")
-    kubelet = Path("/var/lib/kubelet")
-    kubelet.mkdir(parents=True, exist_ok=True)
-    # Where the test reaches the sockets and the checkpoint.
-    mount("--rbind", folder / "kubelet", kubelet)
+    # Where the test reaches the sockets, the checkpoint and the CDI specifications.
+    for ours, place in (("kubelet", "/var/lib/kubelet"), ("cdi", "/run/cdi")):
+        Path(place).mkdir(parents=True, exist_ok=True)
+        mount("--rbind", folder / ours, place)
     for name, value in SYSCTLS.items():
         file = folder / "sysctl" / name.replace("/", "-")
         file.parent.mkdir(exist_ok=True)
