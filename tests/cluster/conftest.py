@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cluster import binaries, extender, objects, waiting
+from cluster import binaries, extender, images, objects, waiting
 from cluster.control_plane import ControlPlane, Programs, Settings
 from cluster.device_plugin import Interfaces, Plugin, StartPlugin, interfaces
 from cluster.extended import extended
@@ -25,10 +25,12 @@ from cluster.placing import Placing
 from cluster.pool import Pool
 from cluster.recordings import Recordings
 from cluster.servers import tail
+from cluster.whole import WholeCluster
 from support import requirements
 
 StartControlPlane = Callable[..., ControlPlane]
 StartNode = Callable[..., Node]
+StartWhole = Callable[..., WholeCluster]
 
 _LOGS = pytest.StashKey[list[Path]]()
 
@@ -51,6 +53,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     try:
         for group in sorted({group for item in session.items for group in _groups(item)}):
             binaries.ensure(group)
+        if os.geteuid() == 0 and any(
+            "whole_cluster" in getattr(item, "fixturenames", ()) for item in session.items
+        ):
+            images.whole()
     except binaries.CannotBuild as error:
         pytest.exit(str(error), returncode=1)
 
@@ -81,7 +87,9 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         for log in item.config.stash[_LOGS]:
-            report.sections.append((str(log), tail(log)))
+            # Of a folder of pods' logs, those of ours.
+            logs = sorted(log.glob("hami-system_*/*/*.log")) if log.is_dir() else [log]
+            report.sections.extend((str(log), tail(log)) for log in logs)
     return report
 
 
@@ -161,6 +169,28 @@ def module_node(
 def node(module_control_plane: StartControlPlane, module_node: StartNode) -> Node:
     """A node of a cluster of its own, which a module's tests share."""
     return module_node(module_control_plane())
+
+
+@pytest.fixture(scope="module")
+def whole_cluster(
+    node_programs: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[StartWhole]:
+    """`whole_cluster(cards="a100,a100")` starts one that a module's tests share.
+
+    For tests with `@pytest.mark.programs("controllers", "kubectl", "node")`.
+    """
+    logs = request.config.stash[_LOGS]
+    before = len(logs)
+    with contextlib.ExitStack() as clusters:
+
+        def start(**options: Any) -> WholeCluster:
+            cluster = WholeCluster(tmp_path_factory.mktemp("whole"), **options)
+            logs.extend(server.log for server in cluster.servers)
+            logs.append(cluster.node.pod_logs)
+            return clusters.enter_context(cluster)
+
+        yield start
+    del logs[before:]
 
 
 @pytest.fixture(scope="session")

@@ -43,16 +43,17 @@ class Settings:
     ``apiserver`` and ``controller_manager`` are flags by name; they are added to ours or replace
     them. ``controllers`` are the controllers that run; without any there is no controller manager.
     ``address`` is the address that the API server listens on: loopback, or an address of a node's
-    namespace. ``emulates`` is an older Kubernetes version, such as "1.33". The API server and the
-    scheduler then have the APIs and feature gates of that version, as far as the newer programs
-    support them. ``audits``: the API server logs the users that write to pods; `audit_log` reads
-    the log.
+    namespace; ``port`` is its port, by default a free one. ``emulates`` is an older Kubernetes
+    version, such as "1.33". The API server and the scheduler then have the APIs and feature gates
+    of that version, as far as the newer programs support them. ``audits``: the API server logs the
+    users that write to pods; `audit_log` reads the log.
     """
 
     apiserver: Mapping[str, str] = field(default_factory=dict)
     controller_manager: Mapping[str, str] = field(default_factory=dict)
     controllers: Sequence[str] = ()
     address: str = "127.0.0.1"
+    port: int | None = None
     emulates: str | None = None
     audits: bool = False
 
@@ -78,7 +79,8 @@ class ControlPlane:
         self.folder = self._home = folder
         self._is_compacted = False
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._etcd_port, self._etcd_peers, api_port, scheduler_port, manager_port = free_ports(5)
+        self._etcd_port, self._etcd_peers, free_port, scheduler_port, manager_port = free_ports(5)
+        api_port = self.settings.port or free_port
         self.url = f"https://{self.settings.address}:{api_port}"
         self.authority = Authority(folder / "certificates")
         self._tokens = self.authority.signing_key()

@@ -10,29 +10,32 @@ from pathlib import Path
 import pytest
 
 from cluster import node_init, waiting
-from cluster.control_plane import Programs
 from support.running import Started
 
-pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300), pytest.mark.alone]
+pytestmark = [
+    pytest.mark.programs("controllers", "node"),
+    pytest.mark.timeout(300),
+    pytest.mark.alone,
+]
 
-#: A cluster with a node and a running pod; it ends when it is told to.
+#: A whole cluster with a running pod that has a card; it ends when it is told to.
 PROGRAM = """
 import sys
 from pathlib import Path
 from cluster import images, objects, waiting
-from cluster.control_plane import ControlPlane, Programs
-from cluster.node import Node
+from cluster.whole import WholeCluster
 
-control_plane, node, folder = map(Path, sys.argv[1:])
-with ControlPlane(Programs(control_plane), folder / "c") as c, Node(node, c, folder / "n") as n:
+with WholeCluster(Path(sys.argv[1]), cards="a100") as c:
     command = {"image": images.BUSYBOX, "imagePullPolicy": "Never"}
+    command["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     pod = objects.pod("one", containers=[objects.container(**command)])
+    waiting.takes(c.api, pod)
     c.api.create("/api/v1/namespaces/default/pods", pod)
     waiting.until(
         lambda: c.api.get("/api/v1/namespaces/default/pods/one")["status"]["phase"] == "Running",
         "the pod runs",
     )
-    print("pids", *(server.pid for server in [*c.servers, *n.servers]), flush=True)
+    print("pids", *(server.pid for server in c.servers), flush=True)
     sys.stdin.read()
 """
 
@@ -50,22 +53,24 @@ def host() -> dict[str, list[str]]:
         "cgroups": sorted(str(path) for path in cgroups if path.is_dir()),
         "sysctls": [(Path("/proc/sys") / name).read_text() for name in node_init.SYSCTLS],
         "folders": [folder for folder in folders if Path(folder).exists()],
-        "nodes": sorted(str(path) for path in Path(tempfile.gettempdir()).glob("hami-node-*")),
+        "nodes": sorted(
+            str(path)
+            for name in ("hami-cluster-*", "hami-node-*")
+            for path in Path(tempfile.gettempdir()).glob(name)
+        ),
     }
 
 
 @pytest.mark.parametrize("end", ["in order", "killed", "interrupted"])
-def test_a_cluster_leaves_nothing(
-    programs: Programs, node_programs: Path, tmp_path: Path, end: str
-) -> None:
-    """Starts and ends a whole node: nothing else shows that our tests leave the host as it was."""
+@pytest.mark.usefixtures("node_programs")
+def test_a_cluster_leaves_nothing(tmp_path: Path, end: str) -> None:
+    """Starts and ends a cluster: nothing else shows that our tests leave the host as it was."""
     before = host()
-    folders = [str(folder) for folder in (programs.control_plane, node_programs, tmp_path)]
-    environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
-    with Started([sys.executable, "-c", PROGRAM, *folders], environment) as program:
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "HOME": str(Path.home())}
+    with Started([sys.executable, "-c", PROGRAM, str(tmp_path)], environment) as program:
         word, *pids = program.next_line(120.0).split()
         assert word == "pids"
-        assert len(pids) == 5
+        assert len(pids) == 7
         assert host() != before, "the node's folder and cgroups are there"
         if end == "killed":
             program.kill()
