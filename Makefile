@@ -107,6 +107,11 @@ stub: | tools
 demo: build ## real CUDA programs under a limit, on this machine's GPU or on the stub
 	@PYTHONPATH=tests $(PYTHON) -m clients.demo
 
+.PHONY: demo-cluster
+demo-cluster: build wheel test-cluster-tools ## CUDA programs in limited pods on a real Kubernetes, on the stub; needs root
+	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make demo-cluster as root" >&2; exit 1; }
+	@PYTHONPATH=tests $(PYTHON) -m cluster.demo
+
 .PHONY: test-tools
 test-tools:
 	@$(call provide,strace,strace)

@@ -64,6 +64,9 @@ class Answers:
             ]
         )
         names = [f"{CDI_KIND}={card}" for card in cards]
+        if self.strategy.startswith("cdi"):
+            # Many images have "all" there, and NVIDIA's runtime would add all cards.
+            answer.envs[_VISIBLE_DEVICES] = "void"
         if self.strategy == "envvar":
             answer.envs[_VISIBLE_DEVICES] = ",".join(cards)
         elif self.strategy == "cdi-cri":

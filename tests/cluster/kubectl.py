@@ -1,4 +1,4 @@
-"""`kubectl`, for tests with `@pytest.mark.programs("kubectl")`."""
+"""The kubectl of the tests, as cluster-admin."""
 
 import subprocess
 from pathlib import Path
@@ -7,8 +7,15 @@ from cluster import binaries
 from cluster.control_plane import ControlPlane
 
 
-def kubectl(cluster: ControlPlane, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run it as cluster-admin; returns its output and exit code."""
+def kubectl_command(cluster: ControlPlane) -> list[str | Path]:
+    """The beginning of its command line."""
     program = binaries.folder("kubectl") / "kubectl"
-    command = [program, "--kubeconfig", cluster.kubeconfig, *arguments]
+    # Without HOME, its cache would be in the working directory.
+    cache = ("--cache-dir", cluster.folder / "kubectl")
+    return [program, "--kubeconfig", cluster.kubeconfig, *cache]
+
+
+def kubectl(cluster: ControlPlane, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run it; for tests with `@pytest.mark.programs("kubectl")`."""
+    command = [*kubectl_command(cluster), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
