@@ -19,6 +19,7 @@ __all__ = [
     "LD_PRELOAD",
     "LIBRARY_NAME",
     "LIMITS",
+    "NODE_RUNTIME",
     "TASK_PRIORITY",
     "UTILIZATION_POLICY",
     "VISIBLE_DEVICES",
@@ -45,6 +46,9 @@ ACCOUNT = "account"
 
 GRANTS = "grants"
 """The file name of the grants page of a slice."""
+
+NODE_RUNTIME = Path("/run/hami")
+"""The runtime directory of the node agent, on a node that has one."""
 
 _PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 
@@ -82,6 +86,9 @@ class Settings:
     context_memory: str | None = None
     """``HAMI_CONTEXT_MEMORY``, unparsed: what the driver takes for a context on every card; None =
     the figures of ``hami_py.gpu``."""
+
+    node_runtime: Path = NODE_RUNTIME
+    """Where a node agent's coordinator runs, if this machine is a node that has one."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The whole environment, to which a slice adds its variables for a program."""

@@ -17,9 +17,10 @@ from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.model.pods import PodSettings
+from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import pod_containers, read_pod
 from hami_py.model.pods.wire import PodName
-from hami_py.node.decision import Decision, Hold, Run, decide
+from hami_py.node.decision import Decision, Hold, Run, decide, whole_cards
 from hami_py.node.devices import DeviceRecord, cards_of
 from hami_py.node.identity import owners
 from hami_py.node.ledger import Entry
@@ -149,9 +150,15 @@ class Preparation:
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()
-        if pod.uid not in view.pods:
-            return Hold("no card was assigned to it: create it through hami's webhook")
-        return decide(view, pod.uid, record.container, cards_of(record.ids))
+        picked = cards_of(record.ids)
+        if pod.uid in view.pods:
+            return decide(view, pod.uid, record.container, picked)
+        if ASSIGNMENT in pod.annotations:
+            return Hold("its assignment cannot be read: the log of the node agent has the reason")
+        if self._settings.pods.unassigned == "whole-card":
+            return whole_cards(view, pod.uid, record.container, picked)
+        why = "no card was assigned to it, because it was created without hami's webhook"
+        return Hold(why, is_mismatch=True)
 
     def _entry(self, record: DeviceRecord, pod: NodePod, decision: Run) -> Entry:
         return Entry(

@@ -118,6 +118,29 @@ def decide(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> D
     return _swap(view, pod, container, picked) or _move(view, pod, container, picked)
 
 
+def whole_cards(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
+    """Decide about a container without an assignment that may have whole cards.
+
+    Args:
+        view: the node.
+        pod: the pod's UID.
+        container: the container's name.
+        picked: the UUIDs of the cards of its devices.
+    """
+    for card in sorted({*picked}):
+        if card not in view.cards:
+            return Hold(f"card {card} is not on this node any more")
+        if any(assigned_on(view, card, beside=(pod, container))):
+            why = f"no card was assigned to it, and others have parts of card {card}"
+            return Hold(why, is_mismatch=True)
+    return Run(
+        tuple(
+            CardAllocation(card, view.cards[card].memory_mib, view.cards[card].cores)
+            for card in sorted({*picked})
+        )
+    )
+
+
 def _if_room(view: NodeView, pod: str, container: str, cards: Sequence[CardAllocation]) -> Decision:
     """Case 1: run on these cards, if the ledger has room."""
     for card in cards:

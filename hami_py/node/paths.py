@@ -13,6 +13,8 @@ paths to the container runtime.
 from dataclasses import dataclass
 from pathlib import Path
 
+from hami_py.config import NODE_RUNTIME
+
 
 @dataclass(frozen=True)
 class Paths:
@@ -24,7 +26,7 @@ class Paths:
         kubelet: the kubelet's own directory.
     """
 
-    runtime: Path = Path("/run/hami")
+    runtime: Path = NODE_RUNTIME
     state: Path = Path("/var/lib/hami")
     kubelet: Path = Path("/var/lib/kubelet")
 

@@ -22,7 +22,7 @@ from hami_py import coordinator
 from hami_py._native import LimitsPage
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, Settings
 from hami_py.coordinator import LOCK, LOG
-from hami_py.errors import DamagedFile
+from hami_py.errors import DamagedFile, StateError
 from hami_py.slices.layers import limit_of
 from hami_py.slices.processes import command_of, interpreter
 from hami_py.version import VERSION
@@ -114,6 +114,39 @@ def ensure(settings: Settings, directory: Path) -> tuple[str, ...]:
     except OSError as error:
         return (_failure(error.strerror or str(error)),)
     return ()
+
+
+def require_unmanaged(settings: Settings) -> None:
+    """Check that no node agent schedules the cards of this machine.
+
+    Two coordinators would grant the same time twice.
+
+    Raises:
+        StateError: a node agent does.
+    """
+    if _is_locked(settings.node_runtime / LOCK):
+        raise StateError(
+            "share of a card's time",
+            "the node agent of Kubernetes schedules the cards of this machine",
+            "run the program in a pod, or without a share",
+        )
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except PermissionError:
+        # Only root can test it.
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def has_share(directory: Path) -> bool:

@@ -83,12 +83,15 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
     """Create a slice within those that this process is in.
 
     Raises:
-        HamiError: no driver, no such card, or a slice cannot be created here.
+        HamiError: no driver, no such card, or a slice cannot be created here. On a node of
+            Kubernetes with a node agent, no slice with a share can.
         InvalidValue: too many cards, too many nested slices, or another slice has the name.
     """
     library = require_library(settings.library)
     _check_depth(len(directories(settings)) + 1)
     planned = plan_new(settings, request.limits, request.devices)
+    if any(row.share is not None for row in planned.limits):
+        coordinator.require_unmanaged(settings)
     record = new_record(
         request.command,
         name=request.name,

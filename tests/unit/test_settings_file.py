@@ -53,6 +53,7 @@ def test_every_field_can_be_set(written: Written) -> None:
         allowed_preloads=("/a.so",),
         guarded_mounts=("/b",),
         guarded_host_paths=(),
+        unassigned="whole-card",
         library_directory="/c",
     )
     said = {field.name: getattr(meant, field.name) for field in fields(meant)}

@@ -22,6 +22,8 @@ from hami_py.model.pods.quantities import ResourceTable, resource_table
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
+Unassigned: TypeAlias = Literal["refuse", "whole-card"]
+
 _IN_PRELOADS = frozenset(" \t\n:$")
 
 _MAX_MIB = 1 << 41
@@ -82,6 +84,8 @@ class PodSettings:
 
     guarded_host_paths: tuple[str, ...] = (
         "/var/lib/hami",
+        "/run/hami",
+        "/var/run/hami",
         "/var/lib/kubelet/device-plugins",
         "/etc/cdi",
         "/run/cdi",
@@ -92,6 +96,11 @@ class PodSettings:
     """Directories of the node that hold limits and ledgers, that tell runtimes what to put into
     containers (CDI), or that confine a container to its devices and the kernel to its files. A
     container that can write there, or to a directory around one, can change its own limits."""
+
+    unassigned: Unassigned = "refuse"
+    """What a container gets that has a card by the kubelet and none by our scheduler, because its
+    pod was created without our webhook. ``refuse``: it waits at its start. ``whole-card``: it gets
+    the whole card, if nobody else has a part of it."""
 
     library_directory: str = ""
     """A directory of every node that contains ``libvgpu.so`` and ``ld.so.preload``. The webhook
@@ -121,20 +130,18 @@ class PodSettings:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InvalidValue(name, str(value), f"write a number from {least} to {most}")
-        if self.core_policy not in get_args(CorePolicy):
-            fix = f"write {', '.join(get_args(CorePolicy))}"
-            raise InvalidValue("core_policy", self.core_policy, fix)
+        for name, choices in (("core_policy", CorePolicy), ("unassigned", Unassigned)):
+            if getattr(self, name) not in get_args(choices):
+                raise InvalidValue(
+                    name, getattr(self, name), f"write {', '.join(get_args(choices))}"
+                )
         for path in self.allowed_preloads:
             # ld.so splits or expands a path with one of these characters.
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
                 fix = "write an absolute path without spaces, colons and $"
                 raise InvalidValue("allowed_preloads", path, fix)
-        for name in ("guarded_mounts", "guarded_host_paths"):
-            for path in getattr(self, name):
-                # Normalised paths are compared with it, so another spelling would never match.
-                if posixpath.normpath("/" + path.lstrip("/")) != path:
-                    fix = "write an absolute path without . and .. and without a slash at the end"
-                    raise InvalidValue(name, path, fix)
+        _check_guarded("guarded_mounts", self.guarded_mounts)
+        _check_guarded("guarded_host_paths", self.guarded_host_paths)
         _check_library_directory(self.library_directory)
         for scheduler in self.schedulers:
             check_object_name("schedulers", scheduler)
@@ -151,6 +158,14 @@ class PodSettings:
             resource_table(profile, self.max_cards, self.max_memory_mib)
             for profile in self.profiles
         )
+
+
+def _check_guarded(name: str, paths: Sequence[str]) -> None:
+    for path in paths:
+        # Normalised paths are compared with it, so another spelling would never match.
+        if posixpath.normpath("/" + path.lstrip("/")) != path:
+            fix = "write an absolute path without . and .. and without a slash at the end"
+            raise InvalidValue(name, path, fix)
 
 
 def _check_library_directory(directory: str) -> None:
