@@ -108,6 +108,8 @@ class Agent:
         registration = self._registration
         if registration is None:
             return 503, "another agent acts, or the driver does not answer; the log has more\n"
+        if registration.conflict is not None:
+            return 503, f"not registered: {registration.conflict}\n"
         if not registration.is_registered:
             return 503, "not registered at the kubelet; the log has the reason\n"
         return 200, "ready\n"
@@ -153,6 +155,7 @@ class Agent:
             while not self._stopping.is_set():
                 coordinator.check()
                 self._follow_health(health)
+                self._report_conflict(registration.conflict)
                 try:
                     release_ended(state)
                 except HamiError as error:
@@ -214,6 +217,12 @@ class Agent:
         except DamagedFile as error:
             _log.error("%s; it is kept as %s, and a new one begins", error, set_aside(path))
             return Ledger(path)
+
+    def _report_conflict(self, why: str | None) -> None:
+        if why is not None:
+            name = self._settings.node
+            message = f"hami's node agent does not register: {why}; remove it from this node"
+            self._events.write(Event(Reference("Node", name, name), "OtherDevicePlugin", message))
 
     def _follow_health(self, health: Health) -> None:
         before = self._cards.unhealthy()

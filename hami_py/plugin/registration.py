@@ -5,12 +5,16 @@ same resource ends, also of an older agent's, the kubelet forgets the new one to
 registration may succeed although the kubelet never watches the devices. Only an open ListAndWatch
 means "registered". While there is none, pods that the kubelet admits fail for good, so the loop
 looks often and does not back off for long.
+
+NVIDIA's own device plugin serves the same resource. The kubelet would keep the one that registered
+last, and containers would get cards without limits, so this plugin does not register beside it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 from concurrent import futures
@@ -29,6 +33,12 @@ __all__ = ["Registration"]
 _log = logging.getLogger(__name__)
 
 _VERSION = "v1beta1"
+
+_NVIDIA = "nvidia-gpu.sock"
+"""The socket of NVIDIA's device plugin."""
+
+_CONFLICT_S = 1.0
+"""How often to look for it."""
 
 _POLL_S = 0.02
 """A restarted kubelet opens its socket a fraction of a second before it admits pods."""
@@ -66,9 +76,21 @@ class Registration:
         self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._is_stopping)
         self._server: grpc.Server | None = None
         self._streams = 0
+        self._conflict: str | None = None
+        self._look_at = 0.0
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="register", daemon=True)
+
+    @property
+    def conflict(self) -> str | None:
+        """Why this plugin must not register; None = it may."""
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _CONFLICT_S
+            serves = _accepts(self._folder / _NVIDIA)
+            why = f"NVIDIA's device plugin serves {self._resource} on this node"
+            self._conflict = why if serves else None
+        return self._conflict
 
     @property
     def is_registered(self) -> bool:
@@ -106,7 +128,10 @@ class Registration:
     def _run(self) -> None:
         pause = _RETRY_S[0]
         while not self._stopping.is_set():
-            if self.is_registered and self._socket.exists():
+            if self.conflict is not None:
+                self._end_server()
+                self._stopping.wait(_CONFLICT_S)
+            elif self.is_registered and self._socket.exists():
                 pause = _RETRY_S[0]
                 with self._changed:
                     self._changed.wait(_POLL_S)
@@ -156,3 +181,14 @@ class Registration:
             server.stop(_END_S if self._stopping.is_set() else 0).wait(2 * _END_S)
         with suppress(FileNotFoundError):
             self._socket.unlink()
+
+
+def _accepts(path: Path) -> bool:
+    """Whether a program listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_REGISTER_S)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
