@@ -177,5 +177,5 @@ def _read(path: Path) -> _Contents:
         if header.sha256 != hashlib.sha256(body).hexdigest():
             raise DamagedFile(f"{path}: its checksum is wrong")
         return msgspec.json.decode(body, type=_Contents)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DamagedFile(f"{path}: {error}") from error
