@@ -15,6 +15,7 @@ driver has freed the memory of dead processes.
 | ``resize`` | new limits for running pods |
 | ``reporter`` | what the agent writes to the API server |
 | ``publication`` | the annotation and the resources of the node |
+| ``observer`` | processes on the cards that no allocation explains |
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |
 | ``service`` | the agent as a whole |

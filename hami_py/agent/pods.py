@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from hami_py.errors import HamiError
-from hami_py.kube import Undecoded
+from hami_py.kube import Reference, Undecoded
 from hami_py.model.pods import assignment_of
 from hami_py.model.pods.decoding import ApiObject
 from hami_py.model.pods.objects import Metadata, Pod, PodStatus
 from hami_py.model.pods.request import pod_containers
 from hami_py.node.decision import BoundPod
 
-__all__ = ["NodePod", "PodStore", "bound_pod"]
+__all__ = ["NodePod", "PodStore", "bound_pod", "reference"]
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +97,11 @@ class NodePod(Pod, frozen=True):
                     succeeded = ended.exit_code == 0
                     return policy == "Never" or (succeeded and (is_init or policy == "OnFailure"))
         return False
+
+
+def reference(pod: NodePod) -> Reference:
+    """The pod, for an event."""
+    return Reference("Pod", pod.metadata.name, pod.uid, pod.metadata.namespace or "")
 
 
 def bound_pod(pod: NodePod) -> BoundPod | None:

@@ -10,13 +10,13 @@ import logging
 import threading
 
 from hami_py.agent.holds import Holds
-from hami_py.agent.pods import NodePod
+from hami_py.agent.pods import NodePod, reference
 from hami_py.agent.publication import publish, resources
 from hami_py.agent.resize import Refused, Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
-from hami_py.kube import ApiServer, Event, EventWriter, Reference, evict, patch_metadata
+from hami_py.kube import ApiServer, Event, EventWriter, evict, patch_metadata
 from hami_py.model.pods import assignment_of, encode_assignment
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.wire import Assignment
@@ -94,7 +94,7 @@ class Reporter:
         if node is None or not state.pods.is_listed:
             return
         profile = self._settings.pods.profiles[0]
-        publish(self._api, node, state.cards.all, resources(state, profile))
+        publish(self._api, node, state.published_cards(), resources(state, profile))
 
     def _resize(self) -> None:
         for pod in self._resizer.requests():
@@ -147,11 +147,6 @@ class Reporter:
         namespace, name = pod.metadata.namespace or "", pod.metadata.name
         evict(self._api, namespace, name, pod.uid, deadline_s=_DEADLINE_S)
         _log.warning("evicted %s", pod.title)
-
-
-def reference(pod: NodePod) -> Reference:
-    """The pod, for an event."""
-    return Reference("Pod", pod.metadata.name, pod.uid, pod.metadata.namespace or "")
 
 
 def _path(pod: NodePod) -> str:

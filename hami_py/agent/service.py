@@ -14,6 +14,7 @@ from starlette.routing import Router
 from hami_py.agent.coordinator import Coordinator
 from hami_py.agent.holds import Holds
 from hami_py.agent.node import NodeStore, OwnNode
+from hami_py.agent.observer import Observer
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.release import release_ended
@@ -147,6 +148,15 @@ class Agent:
         coordinator.check()
         health = Health(self._wake_all)
         health.start()
+        observer = Observer(
+            *(
+                state,
+                self._events.write,
+                Reference("Node", self._settings.node, self._settings.node),
+            ),
+            *(reporter.wake, self._settings.period_s),
+        )
+        observer.start()
         sweeper.start()
         reporter.start()
         registration.start()
@@ -165,6 +175,7 @@ class Agent:
         finally:
             registration.stop()
             health.stop()
+            observer.stop()
             reporter.stop()
             coordinator.stop()
 

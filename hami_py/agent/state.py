@@ -32,6 +32,7 @@ class Cards:
         self._cards: Mapping[str, Card] = {}
         self._context_memory: Mapping[str, int | None] = {}
         self._unhealthy: Mapping[str, str] = {}
+        self._foreign_mib: Mapping[str, int] = {}
 
     def set(self, cards: Sequence[Card], context_memory: Mapping[str, int | None]) -> None:
         """Replace them."""
@@ -42,6 +43,12 @@ class Cards:
         """Replace the reasons by which cards are unhealthy; ``ALL`` stands for all cards."""
         self._unhealthy = dict(unhealthy)
 
+    def set_foreign(self, memory_mib: Mapping[str, int]) -> bool:
+        """Replace the memory that no allocation covers, by UUID; whether that is a change."""
+        changed = self._foreign_mib != memory_mib
+        self._foreign_mib = dict(memory_mib)
+        return changed
+
     def unhealthy(self) -> dict[str, str]:
         """The reasons by the UUIDs of the cards that are unhealthy."""
         of_all = self._unhealthy.get(ALL)
@@ -50,10 +57,14 @@ class Cards:
 
     @property
     def all(self) -> tuple[Card, ...]:
-        """All cards, with their health."""
+        """All cards, with their health and foreign memory."""
         unhealthy = self.unhealthy()
         return tuple(
-            msgspec.structs.replace(card, healthy=card.uuid not in unhealthy)
+            msgspec.structs.replace(
+                card,
+                healthy=card.uuid not in unhealthy,
+                foreign_mib=self._foreign_mib.get(card.uuid, 0),
+            )
             for card in self._cards.values()
         )
 
@@ -106,6 +117,24 @@ class NodeState:
         """The pod's assignment, also if the API server does not have it yet."""
         found, changed = bound_pod(pod), self.ledger.changed.get(pod.uid)
         return replace(found, assignment=changed) if found and changed else found
+
+    def published_cards(self) -> tuple[Card, ...]:
+        """The cards as the scheduler has to know them.
+
+        What the ledger has for pods without an assignment counts as foreign memory there.
+        """
+        bound = self.view().pods
+        unassigned: dict[str, int] = {}
+        for entry in list(self.ledger.entries.values()):
+            if entry.pod.uid not in bound and self.pods.get(entry.pod.uid) is not None:
+                for card in entry.cards:
+                    unassigned[card.card] = unassigned.get(card.card, 0) + card.memory_mib
+        return tuple(
+            msgspec.structs.replace(
+                card, foreign_mib=card.foreign_mib + unassigned.get(card.uuid, 0)
+            )
+            for card in self.cards.all
+        )
 
     def view(self) -> NodeView:
         """What a decision about a container is based on."""

@@ -1,0 +1,146 @@
+"""Looks once a second which processes use the cards, and reports those that no allocation explains.
+
+It runs in a thread of its own, because NVML may hang. What it sees of foreign memory is published
+with the cards, so that the scheduler does not allocate it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from hami_py.agent.pods import reference
+from hami_py.agent.state import NodeState
+from hami_py.errors import HamiError
+from hami_py.gpu.nvml import session
+from hami_py.gpu.processes import CardProcess, card_processes
+from hami_py.gpu.sweep import identity_of
+from hami_py.kube import Event, Reference
+from hami_py.node.drift import Finding, Kind, MemberKey, Observed, findings, unexplained_bytes
+from hami_py.node.processes import pod_of
+
+__all__ = ["Observer"]
+
+_log = logging.getLogger(__name__)
+
+_MIB = 1 << 20
+
+_STEP_MIB = 256
+"""Foreign memory is published in steps, so that its small changes cost no write."""
+
+_TWICE = 2
+"""A process may be on a card for a moment before it is in its account."""
+
+_RETRY_S = 5.0
+
+_SHOWN = 100
+"""Characters of a command line in a message."""
+
+
+class Observer:
+    """Observes the processes on the cards of the node.
+
+    Attributes:
+        found: the findings of the last look that are reported.
+        observed: all processes of the last look.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        write: Callable[[Event], None],
+        node: Reference,
+        changed: Callable[[], None],
+        period_s: float,
+    ) -> None:
+        self.found: list[Finding] = []
+        self.observed: list[Observed] = []
+        self._state, self._write, self._node, self._changed = state, write, node, changed
+        self._period_s = period_s
+        self._seen: Counter[tuple[Kind, str, int]] = Counter()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observe", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, unless NVML hangs; then it ends with the process."""
+        self._stopping.set()
+        self._thread.join(2 * self._period_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with session():
+                    while not self._stopping.wait(self._period_s):
+                        self.look(card_processes())
+            except HamiError as error:
+                _log.warning("the processes on the cards are unknown: %s", error)
+            except Exception:
+                _log.exception("observing")
+            self._stopping.wait(_RETRY_S)
+
+    def look(self, processes: list[CardProcess]) -> None:
+        """Compare these processes with what is allocated."""
+        self.observed = [seen for each in processes if (seen := _observed(each)) is not None]
+        entries = list(self._state.ledger.entries.values())
+        members = {}
+        for entry in entries:
+            # A damaged account is reported by the library.
+            with suppress(HamiError, OSError):
+                members[entry.slot] = _members(self._state, entry.slot)
+        now = findings(self.observed, entries, members)
+        keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
+        self._seen = Counter({key: self._seen[key] + 1 for key in keys})
+        self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
+        for finding in self.found:
+            self._report(finding)
+        self._publish(unexplained_bytes(self.observed, entries))
+
+    def _report(self, finding: Finding) -> None:
+        process = finding.process
+        amount = f"{process.memory // _MIB} MiB of card {process.card}"
+        what = f"process {process.pid} ({process.command})"
+        pod = self._state.pods.get(process.pod) if process.pod is not None else None
+        about = reference(pod) if pod is not None else self._node
+        if finding.kind == "bypass":
+            text = f"{what} uses {amount} without limits: it does not load the preload library"
+            self._write(Event(about, "BypassesLimits", text))
+        elif finding.kind == "unallocated":
+            text = f"{what} uses {amount}, and no card is allocated to its pod"
+            self._write(Event(about, "UsesUnallocatedCard", text))
+        else:
+            self._write(Event(about, "ForeignProcess", f"{what} uses {amount} outside of all pods"))
+
+    def _publish(self, beyond: dict[str, int]) -> None:
+        steps = {
+            uuid: -(-amount // (_STEP_MIB * _MIB)) * _STEP_MIB for uuid, amount in beyond.items()
+        }
+        if self._state.cards.set_foreign({uuid: mib for uuid, mib in steps.items() if mib}):
+            self._changed()
+
+
+def _members(state: NodeState, slot: str) -> set[MemberKey]:
+    return {(each.pid, each.pid_namespace) for each in state.slots.use(slot).processes}
+
+
+def _observed(process: CardProcess) -> Observed | None:
+    """The process with what ``/proc`` shows of it; None if it has ended."""
+    here = Path(f"/proc/{process.pid}")
+    try:
+        cgroups = (here / "cgroup").read_text()
+        command = (here / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return None
+    identity = identity_of(process.pid)
+    member = None
+    if identity is not None and identity.namespace is not None:
+        member = (identity.pid_in_namespace, identity.namespace.inode)
+    shown = "".join(each if each.isprintable() else "?" for each in command.strip()[:_SHOWN])
+    return Observed(process.card, process.pid, process.memory or 0, pod_of(cgroups), member, shown)

@@ -1,0 +1,53 @@
+"""The processes on the cards, with the memory that the driver holds for each."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pynvml  # type: ignore[import-untyped]
+
+from hami_py.gpu.nvml import handles
+
+
+@dataclass(frozen=True)
+class CardProcess:
+    """A process on a card.
+
+    Attributes:
+        card: the card's UUID.
+        pid: its PID on the host.
+        memory: bytes; None = the driver does not say.
+    """
+
+    card: str
+    pid: int
+    memory: int | None
+
+
+def card_processes() -> list[CardProcess]:
+    """The processes on all cards, in a ``session`` of NVML.
+
+    A card that does not answer is left out.
+
+    Raises:
+        pynvml.NVMLError: NVML does not answer at all.
+    """
+    found: dict[tuple[str, int], CardProcess] = {}
+    for handle in handles():
+        with suppress(pynvml.NVMLError):
+            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+            for row in _rows(handle):
+                # One that computes and draws is in both lists, with the same memory.
+                found[(uuid, row.pid)] = CardProcess(uuid, row.pid, row.usedGpuMemory)
+    return list(found.values())
+
+
+def _rows(handle: object) -> Iterator[pynvml.c_nvmlProcessInfo_t]:
+    yield from pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    for others in (
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+    ):
+        # A card or driver without graphics or MPS has no such processes.
+        with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+            yield from others(handle)
