@@ -10,11 +10,13 @@ from pathlib import Path
 
 _POD = re.compile(
     r"[/-]pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"
-    r"|[0-9a-f]{32})(?=[./]|$)"
+    r"|[0-9a-f]{32})(?=[./]|$)",
+    re.MULTILINE,
 )
 """UIDs of mirror pods have no dashes."""
 
-_CONTAINER = re.compile(r"/(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
+_CONTAINER = re.compile(r"[/:](?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+"""A colon is before it if the kubelet has the systemd driver and the container runtime has not."""
 
 
 def pod_of(cgroups: str) -> str | None:
@@ -35,5 +37,6 @@ def pods_with_processes(proc: Path = Path("/proc")) -> set[str]:
     for process in proc.iterdir():
         if process.name.isdecimal():
             with suppress(OSError):
-                found.add(pod_of((process / "cgroup").read_text()))
+                # Any user of the host may name a cgroup, with any bytes.
+                found.add(pod_of((process / "cgroup").read_text(errors="replace")))
     return {uid for uid in found if uid is not None}
