@@ -5,6 +5,8 @@ on a disk. A container can make its account longer. On a tmpfs of their own, the
 nothing else of the node, such as the container runtime's state in ``/run``.
 """
 
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -21,11 +23,10 @@ _DEADLINE_S = 10.0
 
 def is_mounted(runtime: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     """Whether the slots have their file system."""
-    wanted = (str(runtime), "tmpfs", _SOURCE)
-    for line in mounts.read_text().splitlines():
-        fields, _, rest = line.partition(" - ")
-        kind, source, *_ = rest.split()
-        if (fields.split()[4], kind, source) == wanted:
+    point = _escaped(os.fsencode(runtime.resolve()))
+    for line in mounts.read_bytes().split(b"\n"):
+        fields, _, rest = line.partition(b" - ")
+        if rest.split()[:2] == [b"tmpfs", _SOURCE.encode()] and fields.split()[4] == point:
             return True
     return False
 
@@ -50,6 +51,11 @@ def unmount(runtime: Path) -> None:
     """
     while is_mounted(runtime):
         _run(["umount", str(runtime)])
+
+
+def _escaped(path: bytes) -> bytes:
+    """A path as the list of mounts has it."""
+    return re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found[0]), path)
 
 
 def _run(command: list[str]) -> None:
