@@ -138,13 +138,30 @@ class Registration:
             elif not self._kubelet.exists():
                 self._stopping.wait(_POLL_S)
             else:
+                kubelet = self._kubelet_socket()
                 try:
                     self._register()
                 except Exception as error:
                     why = error.details() if isinstance(error, grpc.Call) else error
                     _log.warning("not registered at the kubelet: %s", why)
-                    self._stopping.wait(pause)
-                    pause = min(2 * pause, _RETRY_S[1])
+                    has_restarted = self._wait_for_restart(kubelet, pause)
+                    pause = _RETRY_S[0] if has_restarted else min(2 * pause, _RETRY_S[1])
+
+    def _kubelet_socket(self) -> tuple[int, int] | None:
+        """Differs when the kubelet has opened its socket again; one that was killed leaves it."""
+        with suppress(OSError):
+            found = self._kubelet.stat()
+            return found.st_ino, found.st_ctime_ns
+        return None
+
+    def _wait_for_restart(self, before: tuple[int, int] | None, pause: float) -> bool:
+        """Wait until the kubelet has another socket, but not for longer than this."""
+        end = time.monotonic() + pause
+        while not self._stopping.is_set() and (left := end - time.monotonic()) > 0:
+            if self._kubelet_socket() != before:
+                return True
+            self._stopping.wait(min(left, _POLL_S))
+        return False
 
     def _register(self) -> None:
         """Register, and wait until the kubelet watches the devices."""
