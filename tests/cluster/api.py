@@ -6,7 +6,7 @@ Programs under test use their own client and get a kubeconfig. urllib3 does the 
 
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,14 @@ class ApiError(Exception):
 class Api:
     """One user's requests to an API server."""
 
-    def __init__(self, url: str, authority: Path, identity: Identity) -> None:
+    def __init__(
+        self,
+        url: str,
+        authority: Path,
+        identity: Identity,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._headers = dict(headers or {})
         context = ssl.create_default_context(cafile=str(authority))
         context.load_cert_chain(identity.certificate, identity.key)
         self._pool = urllib3.PoolManager(ssl_context=context, maxsize=32, retries=False)
@@ -55,7 +62,7 @@ class Api:
             method,
             self._url + path,
             body=None if body is None else json.dumps(body),
-            headers={"Content-Type": content_type, "Accept": "application/json"},
+            headers={**self._headers, "Content-Type": content_type, "Accept": "application/json"},
             timeout=DEADLINE,
         )
         return answer.status, json.loads(answer.data)

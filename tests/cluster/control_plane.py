@@ -178,6 +178,14 @@ class ControlPlane:
         """Requests of another user."""
         return Api(self.url, self.authority.certificate, self.user(name, *groups))
 
+    def api_of_node_agent(self, name: str, node: str) -> Api:
+        """Requests of a service account, as with the token of its pod on this node."""
+        headers = {
+            "Impersonate-User": name,
+            "Impersonate-Extra-authentication.kubernetes.io%2Fnode-name": node,
+        }
+        return Api(self.url, self.authority.certificate, self.admin, headers)
+
     def kubeconfig_for(self, identity: Identity) -> Path:
         """A kubeconfig beside this identity's certificate."""
         cluster = {"server": self.url, "certificate-authority": str(self.authority.certificate)}

@@ -124,7 +124,7 @@ def _wait_until_asked(cluster: ControlPlane, hook: Webhook) -> None:
 
 def ensure_policy(cluster: ControlPlane) -> None:
     """The policy, in force."""
-    policy, policy_binding = documents("policy.yaml")
+    policy, policy_binding = documents("policies/assignment.yaml")
     cluster.api.create(admission.POLICIES, policy)
     cluster.api.create(admission.POLICY_BINDINGS, policy_binding)
     forged = objects.pod("first", metadata={"annotations": {"hami.io/assignment": "{}"}})

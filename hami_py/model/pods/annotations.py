@@ -1,6 +1,6 @@
 """The annotations that hami writes, and the label. No other program may write them.
 
-The webhook removes forged annotations from a new pod; later ``deploy/policy.yaml`` refuses changes.
+The webhook removes forged annotations from a new pod; later ``deploy/policies`` refuses changes.
 
 | annotation | on | written by | contains |
 |---|---|---|---|
