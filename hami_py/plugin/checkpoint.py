@@ -8,7 +8,6 @@ The kubelet replaces the file as a whole, so a reader never sees a part of it.
 """
 
 import base64
-import binascii
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -49,7 +48,7 @@ def read_records(paths: Paths, resource: str) -> list[DeviceRecord]:
         entries = msgspec.json.decode(content, type=_Checkpoint).data.entries or ()
     except FileNotFoundError:
         return []
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         fix = "check the kubelet's version and the agent's rights"
         raise StateError(f"the kubelet's record {paths.checkpoint}", str(error), fix) from error
     slots = _slots(paths)
@@ -70,7 +69,7 @@ def _slots(paths: Paths) -> Callable[[str], tuple[str, str] | None]:
     def decoded(answer: str) -> tuple[str, str] | None:
         try:
             message = api.ContainerAllocateResponse.FromString(base64.b64decode(answer))
-        except (binascii.Error, DecodeError):
+        except (ValueError, DecodeError):
             return None
         return slot_of(message, paths)
 
