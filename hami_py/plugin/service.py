@@ -1,8 +1,9 @@
 """The device plugin's service, which the kubelet calls.
 
 For each container with cards the kubelet calls GetPreferredAllocation (sometimes), Allocate, and
-before each start PreStartContainer. An error of Allocate fails the pod for good, so it has none. An
-error of PreStartContainer delays the container: the kubelet calls again after 0.5, 12, 26 s.
+before each start PreStartContainer. An error of the first two fails the pod for good, so they have
+none. An error of PreStartContainer delays the container: the kubelet calls again after 0.5, 12,
+26 s.
 """
 
 from __future__ import annotations
@@ -110,16 +111,20 @@ class DevicePlugin(services.DevicePluginServicer):
         """A hint, which the kubelet may ignore."""
         return api.PreferredAllocationResponse(
             container_responses=[
-                api.ContainerPreferredAllocationResponse(
-                    deviceIDs=self._handlers.prefer(
-                        each.available_deviceIDs,
-                        each.must_include_deviceIDs,
-                        each.allocation_size,
-                    )
-                )
+                api.ContainerPreferredAllocationResponse(deviceIDs=self._preferred(each))
                 for each in request.container_requests
             ]
         )
+
+    def _preferred(self, request: api.ContainerPreferredAllocationRequest) -> Sequence[str]:
+        """An error would fail the pod; without a preference the kubelet picks itself."""
+        try:
+            return self._handlers.prefer(
+                request.available_deviceIDs, request.must_include_deviceIDs, request.allocation_size
+            )
+        except Exception:
+            _log.exception("GetPreferredAllocation of %d devices", request.allocation_size)
+            return ()
 
     def Allocate(
         self, request: api.AllocateRequest, context: grpc.ServicerContext
