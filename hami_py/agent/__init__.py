@@ -18,5 +18,8 @@ driver has freed the memory of dead processes.
 | ``observer`` | processes on the cards that no allocation explains |
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |
-| ``service`` | the agent as a whole |
+| ``acting`` | all of these, while the agent acts |
+| ``turn`` | one agent acts on a node at a time |
+| ``service`` | the agent as a service |
+| ``cleanup`` | removing what agents have left on a node |
 """

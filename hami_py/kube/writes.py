@@ -107,13 +107,13 @@ def patch_metadata(
 
 
 def patch_status(
-    server: ApiServer, path: str, resources: Mapping[str, int], *, deadline_s: float
+    server: ApiServer, path: str, resources: Mapping[str, int | None], *, deadline_s: float
 ) -> None:
-    """Sets extended resources in the status of the node at a path.
+    """Sets extended resources in the status of the node at a path; ``None`` removes one.
 
     The API server drops a change of the status in a write of the node itself, without an error.
     """
-    amounts = {name: str(amount) for name, amount in resources.items()}
+    amounts = {name: None if n is None else str(n) for name, n in resources.items()}
     status = {"capacity": amounts, "allocatable": amounts}
     server.patch(f"{path}/status", {"status": status}, MERGE_PATCH, deadline_s=deadline_s)
 

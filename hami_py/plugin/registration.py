@@ -99,6 +99,10 @@ class Registration:
 
     def start(self) -> None:
         """Start to serve and to register."""
+        for left in self._folder.glob("hami-*.sock"):
+            # Of an agent that was killed.
+            if not _accepts(left):
+                left.unlink(missing_ok=True)
         self._thread.start()
 
     def stop(self) -> None:

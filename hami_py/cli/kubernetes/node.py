@@ -30,6 +30,11 @@ _directory = click.Path(path_type=Path, file_okay=False)
 @click.command(short_help="Run the node agent.")
 @click.option("--node", "name", required=True, metavar="NAME", help="The name of this node.")
 @click.option(
+    "--cleanup",
+    is_flag=True,
+    help="Remove what agents have left on this node, after its limited pods have ended.",
+)
+@click.option(
     "--device-list-strategy",
     "strategy",
     type=click.Choice(_STRATEGIES),
@@ -82,6 +87,7 @@ _directory = click.Path(path_type=Path, file_okay=False)
 def node(
     *,
     name: str,
+    cleanup: bool,
     strategy: Strategy,
     slots: int,
     listen: str,
@@ -103,6 +109,7 @@ def node(
     pod_settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
+        from hami_py.agent.cleanup import Cleanup  # noqa: PLC0415
         from hami_py.agent.service import Agent  # noqa: PLC0415
         from hami_py.agent.settings import AgentSettings  # noqa: PLC0415
 
@@ -116,4 +123,7 @@ def node(
         listen=at,
     )
     report_settings(pod_settings)
-    run_service(Agent(server, settings))
+    if cleanup:
+        run_service(Cleanup(server, settings))
+    else:
+        run_service(Agent(server, settings))

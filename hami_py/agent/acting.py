@@ -1,0 +1,218 @@
+"""The agent while it acts: its parts, and the loop that keeps the node as it should be."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from hami_py.agent.coordinator import Coordinator
+from hami_py.agent.holds import Holds
+from hami_py.agent.node import NodeStore
+from hami_py.agent.observer import Observer
+from hami_py.agent.pods import PodStore
+from hami_py.agent.preparation import Preparation
+from hami_py.agent.release import release_ended
+from hami_py.agent.reporter import Reporter
+from hami_py.agent.settings import AgentSettings
+from hami_py.agent.state import Cards, NodeState
+from hami_py.errors import DamagedFile, HamiError
+from hami_py.gpu.health import Health
+from hami_py.gpu.sweep import Sweeper
+from hami_py.kube import ApiServer, Event, EventWriter, Reference
+from hami_py.node import library, mounts
+from hami_py.node.devices import device_ids
+from hami_py.node.ledger import Ledger, set_aside
+from hami_py.node.slots import Slots
+from hami_py.plugin.allocation import Answers
+from hami_py.plugin.devices import DeviceList
+from hami_py.plugin.registration import Registration
+
+__all__ = ["Acting", "Known"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an agent knows of its node before it acts.
+
+    Attributes:
+        cards: the cards.
+        pods: the pods, followed.
+        node: the node's own object, followed.
+    """
+
+    cards: Cards
+    pods: PodStore
+    node: NodeStore
+
+
+class _Part(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Acting:
+    """The parts of an agent whose turn it is.
+
+    Args:
+        api: the API server.
+        settings: how the agent runs.
+        known: what is known of the node.
+        events: writes events.
+
+    Raises:
+        StateError: the node's files cannot be used.
+    """
+
+    def __init__(
+        self, api: ApiServer, settings: AgentSettings, known: Known, events: EventWriter
+    ) -> None:
+        self._settings, self._events = settings, events
+        self._wake = threading.Event()
+        self._state = _open(settings, known)
+        self._holds = Holds()
+        self._devices = DeviceList()
+        self._health = Health(self.wake)
+        self._reporter = Reporter(api, settings, self._state, self._holds, events)
+        self._node = Reference("Node", settings.node, settings.node)
+        self._observer = Observer(
+            self._state, events.write, self._node, self.wake, settings.period_s
+        )
+        self._registration = self._plugin()
+        self._coordinator = Coordinator(settings.paths.runtime)
+
+    @property
+    def ended_threads(self) -> bool:
+        """Whether a thread has ended by a fault; only a restart can replace it."""
+        return not self._reporter.is_running
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why the kubelet does not know the devices; None = it does."""
+        if self._registration.conflict is not None:
+            return self._registration.conflict
+        return None if self._registration.is_registered else "the log has the reason"
+
+    def wake(self) -> None:
+        """Look soon: something has changed."""
+        self._wake.set()
+        self._reporter.wake()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Act until ``stopping`` is set; ``wake`` is called then, too."""
+        self._tell_devices()
+        # The coordinator first: containers that run may need it now.
+        self._coordinator.check()
+        parts: tuple[_Part, ...] = (
+            *(self._health, self._observer, self._reporter),
+            self._registration,
+        )
+        with ExitStack() as ends:
+            ends.callback(self._coordinator.stop)
+            ends.enter_context(self._sweeping())
+            for part in parts:
+                part.start()
+                ends.callback(part.stop)
+            while not stopping.is_set():
+                self._round()
+                self._wake.wait(self._settings.period_s)
+                self._wake.clear()
+
+    def _round(self) -> None:
+        """One look at everything; what fails is tried again in the next round."""
+        self._coordinator.check()
+        self._follow_health()
+        self._report_conflict()
+        try:
+            release_ended(self._state)
+        except HamiError as error:
+            _log.error("%s", error)
+
+    def _plugin(self) -> Registration:
+        paths = self._settings.paths
+        installed = library.install(self._settings.library, paths.libraries)
+        answers = Answers(paths, installed, self._settings.strategy)
+        handlers = Preparation(self._settings, self._state, answers, self._holds)
+        resource = self._settings.pods.profiles[0].gpu
+        return Registration(paths.device_plugins, resource, self._devices, handlers)
+
+    @contextmanager
+    def _sweeping(self) -> Iterator[None]:
+        """Reports for whom the driver still holds memory, in a thread of its own."""
+        stop = threading.Event()
+        sweeper = Sweeper(self._settings.paths.runtime)
+        thread = threading.Thread(target=sweeper.run, args=(stop,), name="sweep", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+    def _follow_health(self) -> None:
+        cards = self._state.cards
+        before = cards.unhealthy()
+        cards.set_unhealthy(self._health.unhealthy())
+        now = cards.unhealthy()
+        for uuid in sorted(now.keys() | before.keys()):
+            if now.get(uuid) != before.get(uuid):
+                self._report_health(uuid, now.get(uuid))
+        if now != before:
+            self._tell_devices()
+            self._reporter.wake()
+
+    def _report_health(self, uuid: str, why: str | None) -> None:
+        _log.warning("card %s: %s", uuid, why or "healthy again")
+        if why is None:
+            message = f"card {uuid} is healthy again"
+            event = Event(self._node, "CardHealthy", message, is_warning=False, repeats=True)
+        else:
+            message = f"card {uuid} gets no new pods: {why}"
+            event = Event(self._node, "CardUnhealthy", message, repeats=True)
+        self._events.write(event)
+
+    def _report_conflict(self) -> None:
+        why = self._registration.conflict
+        if why is not None:
+            message = f"hami's node agent does not register: {why}; remove it from this node"
+            self._events.write(Event(self._node, "OtherDevicePlugin", message))
+
+    def _tell_devices(self) -> None:
+        self._devices.set(
+            {
+                id: card.healthy
+                for card in self._state.cards.all
+                for id in device_ids(card.uuid, card.slots)
+            }
+        )
+
+
+def _open(settings: AgentSettings, known: Known) -> NodeState:
+    """The ledger and the slots, as an earlier agent left them."""
+    paths = settings.paths
+    paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
+    mounts.mount(paths.runtime)
+    namespace = os.stat("/proc/self/ns/pid")  # noqa: PTH116
+    return NodeState(
+        settings.pods,
+        cards=known.cards,
+        pods=known.pods,
+        node=known.node,
+        ledger=_open_ledger(settings),
+        slots=Slots(paths, (namespace.st_dev, namespace.st_ino)),
+    )
+
+
+def _open_ledger(settings: AgentSettings) -> Ledger:
+    path = settings.paths.ledger
+    try:
+        return Ledger(path)
+    except DamagedFile as error:
+        _log.error("%s; it is kept as %s, and a new one begins", error, set_aside(path))
+        return Ledger(path)

@@ -1,0 +1,116 @@
+"""Removing what the agent has left on a node: ``hami node --cleanup``.
+
+It runs after the agents were removed. It waits until no limited container runs there, and then
+removes the slots, the ledger, the installed libraries, and what the node says of its cards. It is
+ready when all of it is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from pathlib import Path
+
+from starlette.routing import Router
+
+from hami_py.agent.settings import AgentSettings
+from hami_py.agent.turn import turn
+from hami_py.errors import DamagedFile, HamiError, StateError
+from hami_py.kube import ApiServer, patch_metadata, patch_status
+from hami_py.model.pods.annotations import CARDS
+from hami_py.node import mounts
+from hami_py.node.ledger import Entry, Ledger
+from hami_py.node.processes import pods_with_processes
+from hami_py.serving import Server, page
+
+__all__ = ["Cleanup"]
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 5.0
+_DEADLINE_S = 10.0
+
+
+class Cleanup:
+    """A service that is ready when the node is clean.
+
+    Args:
+        api: the API server.
+        settings: how the agent ran.
+    """
+
+    def __init__(self, api: ApiServer, settings: AgentSettings) -> None:
+        self._api, self._settings = api, settings
+        self._why = "it has not begun"
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clean", daemon=True)
+        pages = [page("/healthz", lambda: (200, "alive\n")), page("/readyz", self._ready)]
+        self._server = Server(Router(pages), settings.listen)
+
+    def start(self) -> None:
+        """Start to clean."""
+        self._server.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        self._thread.join(_DEADLINE_S)
+        self._server.stop()
+
+    def _ready(self) -> tuple[int, str]:
+        return (503, f"not clean: {self._why}\n") if self._why else (200, "clean\n")
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._why = "an agent still runs"
+                with turn(self._settings.paths, self._stopping) as is_ours:
+                    if is_ours:
+                        self.clean()
+            except (HamiError, OSError) as error:
+                self._why = str(error)
+                _log.error("%s", error)
+                self._stopping.wait(_RETRY_S)
+            else:
+                self._why = ""
+                _log.info("the node is clean")
+                return
+
+    def clean(self) -> None:
+        """Clean once.
+
+        Raises:
+            StateError: a limited container runs, or something cannot be removed.
+            KubeError: the API server does not answer, or refuses.
+        """
+        paths = self._settings.paths
+        _check_ended(_entries(paths.ledger))
+        mounts.unmount(paths.runtime)
+        for directory in (paths.runtime, paths.state):
+            if directory.is_dir():
+                shutil.rmtree(directory)
+        for left in paths.device_plugins.glob("hami-*.sock"):
+            left.unlink(missing_ok=True)
+        node = f"/api/v1/nodes/{self._settings.node}"
+        patch_metadata(self._api, node, annotations={CARDS: None}, deadline_s=_DEADLINE_S)
+        profile = self._settings.pods.profiles[0]
+        amounts = {profile.memory: None, profile.cores: None}
+        patch_status(self._api, node, amounts, deadline_s=_DEADLINE_S)
+
+
+def _entries(path: Path) -> list[Entry]:
+    try:
+        return list(Ledger(path).entries.values())
+    except DamagedFile as error:
+        _log.warning("%s", error)
+        return []
+
+
+def _check_ended(entries: list[Entry]) -> None:
+    running = pods_with_processes()
+    left = sorted({f"{e.pod.namespace}/{e.pod.name}" for e in entries if e.pod.uid in running})
+    if left:
+        why = f"{len(left)} pods with cards still run: {', '.join(left[:3])}"
+        raise StateError("cleaning the node", why, "delete them, or drain the node")
